@@ -1,0 +1,70 @@
+# Two commands on a fresh machine (Python >= 3.11, make, a package index): make demo, make test.
+# ARGS goes to pytest:  make test ARGS='-k reshard'
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+# Processes of pytest; `make test WORKERS=0` runs them in one.
+WORKERS ?= auto
+ARGS ?=
+
+.PHONY: help setup demo test check bench gpu lock clean
+
+help:  ## This list
+	@grep -E '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+
+setup: $(READY)  ## Make .venv from requirements.lock, every file checked by its hash
+
+demo: $(READY)  ## Plan a small model end to end and show the result
+	@$(VENV)/bin/shardplan demo
+
+test: $(READY)  ## Run the tests
+	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+check: $(READY)  ## Format, lint, types, tests
+	@$(PY) -m ruff format --check .
+	@$(PY) -m ruff check .
+	@$(PY) -m mypy
+	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+bench: $(READY)  ## Run every benchmarks/*.py but gpu.py; results in benchmarks/results/
+	@mkdir -p benchmarks/results
+	@for script in $(filter-out benchmarks/gpu.py benchmarks/__init__.py,$(wildcard benchmarks/*.py)); do \
+	  echo "== $$script"; PYTHONPATH=. $(PY) "$$script"; done
+
+gpu: $(READY)  ## Tests and benchmark that need a GPU (install cupy first: pip install '.[cuda12]')
+	@$(PY) -c 'import cupy, sys; sys.exit(not cupy.cuda.is_available())' 2>/dev/null \
+	  || { echo 'make gpu: no CUDA device, or no cupy for it (extras cuda12, cuda13); nothing was run' >&2; exit 1; }
+	@$(PY) -m pytest -m gpu $(ARGS)
+	@mkdir -p benchmarks/results
+	@PYTHONPATH=. $(PY) benchmarks/gpu.py
+
+lock: $(READY)  ## Choose versions anew within pyproject.toml; writes requirements.lock
+	@$(PY) -m pip install --quiet 'pip-tools>=7.5,<8'
+	@CUSTOM_COMPILE_COMMAND='make lock' $(PY) -m piptools compile --quiet --upgrade --extra dev --all-build-deps \
+	  --generate-hashes --allow-unsafe --strip-extras --resolver backtracking \
+	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
+	  --output-file requirements.lock pyproject.toml
+
+clean:  ## Remove .venv and every cache
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@find planner solvers api tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(PY):
+	@for python in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	    echo "making $(VENV) with $$("$$python" --version)"; exec "$$python" -m venv $(VENV); fi; done; \
+	echo 'make setup: no Python >= 3.11 found (looked for python3.11 to python3.14, python3, python)' >&2; exit 1
+
+# The build backend is locked too, so that nothing unhashed is fetched for the editable install.
+$(READY): requirements.lock pyproject.toml | $(PY)
+	@echo 'installing into $(VENV) (about 630 MB on disk, a minute or two)'
+	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@

@@ -1,0 +1,93 @@
+"""What an instruction costs, in whole picoseconds, so that costs add up exactly.
+
+    op          max(flops / flop rate, bytes read and written / memory rate) + launch        (roofline;
+                Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 2009)
+    collective  launch + steps * latency + bytes received / bandwidth, rings as in `planner.model.collectives`
+    all_slice   a local copy
+
+The largest shard counts (that of the first device). Over several axes a collective runs flat, on the slowest
+link of the group, or axis by axis (hierarchically), whichever is faster. Overlap is not counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import permutations
+
+from planner.choose.hardware import Hardware, Link
+from planner.model.collectives import Collective, Kind
+from planner.model.graph import Op, TensorType
+from planner.model.indexing import LoopKind, Option
+from planner.model.mesh import Mesh
+from planner.model.ops import OPS
+from planner.model.sharding import Sharding, block_size, shard_elements
+
+PICO = 1e-12
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class CostModel:
+    """Costs on a mesh of a hardware."""
+
+    mesh: Mesh
+    hardware: Hardware
+
+    @cached_property
+    def links(self) -> tuple[Link, ...]:
+        return self.hardware.axis_links(self.mesh)
+
+    def op_ps(self, op: Op, operands: tuple[TensorType, ...], option: Option) -> int:
+        """Time of an op's largest local part. An op without a row costs its memory traffic."""
+        row = OPS.get(op.op)
+        if row and row.free:
+            return 0
+        sizes = {
+            loop.name: block_size(loop.size, self.mesh.group_size(axes))
+            for loop, axes in zip(op.rule.loops, option, strict=True)
+            if loop.kind is not LoopKind.LINEAR
+        }
+        moved = sum(
+            self.shard_bytes(kind, op.rule.operand_sharding(i, option)) for i, kind in enumerate(operands)
+        ) + sum(self.shard_bytes(kind, op.rule.result_sharding(i, option)) for i, kind in enumerate(op.results))
+        flops = row.count_flops(sizes) if row else 0
+        rate = self.hardware.flops_rate(op.results[0].dtype)
+        return _ps(max(flops / rate, moved / self.hardware.bytes_rate) + self.hardware.launch_s)
+
+    def move_ps(self, move: Collective, source: Sharding, kind: TensorType) -> int:
+        """Time of a collective on the largest shard of `source`."""
+        local = self.shard_bytes(kind, source)
+        if move.kind is Kind.ALL_SLICE:
+            sliced = self.shard_bytes(kind, move.target(source))
+            return _ps(2 * sliced / self.hardware.bytes_rate + self.hardware.launch_s)
+        return _ps(self.hardware.collective_launch_s + self._transfer_s(move, float(local)))
+
+    def shard_bytes(self, kind: TensorType, sharding: Sharding) -> int:
+        return shard_elements(sharding, kind.shape, self.mesh) * kind.itemsize
+
+    def _transfer_s(self, move: Collective, local: float) -> float:
+        rings = [(self.mesh.shape[axis], self.links[axis]) for axis in move.axes]
+        slowest = Link(max(link.latency_s for _, link in rings), min(link.bandwidth for _, link in rings))
+        flat = [(math.prod(n for n, _ in rings), slowest)]
+        orders: Iterable[Iterable[tuple[int, Link]]] = permutations(rings) if len(rings) > 1 else ()
+        return min(_phases_s(move.kind, list(order), local) for order in (flat, *orders))
+
+
+def _phases_s(kind: Kind, rings: list[tuple[int, Link]], local: float) -> float:
+    """Seconds of one collective as a phase per ring; gathering grows what is held, scattering shrinks it."""
+    if kind is Kind.ALL_REDUCE:
+        scattered = local / math.prod(n for n, _ in rings)
+        return _phases_s(Kind.REDUCE_SCATTER, rings, local) + _phases_s(Kind.ALL_GATHER, rings[::-1], scattered)
+    seconds = 0.0
+    for n, link in rings:
+        received = (n - 1) * local if kind is Kind.ALL_GATHER else local * (n - 1) / n
+        seconds += (n - 1) * link.latency_s + received / link.bandwidth
+        local = {Kind.ALL_GATHER: local * n, Kind.REDUCE_SCATTER: local / n}.get(kind, local)
+    return seconds
+
+
+def _ps(seconds: float) -> int:
+    return round(seconds / PICO)

@@ -1,0 +1,82 @@
+"""The options of one op: mesh axes for every loop, each axis on at most one loop, in every order.
+
+Nothing that could be best is left out: loops that cannot be split that far are (`Rule.allows`), and of several
+options with the same operand and result shardings only the cheapest is kept, because nothing else of an option
+is seen by its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations, product
+
+from planner.choose.cost import CostModel
+from planner.model.graph import Op, TensorType
+from planner.model.indexing import Option, Rule, splittable
+from planner.model.mesh import Mesh
+from planner.model.sharding import Sharding
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An option with what the neighbours see of it. `cost_ps` is the op's own time."""
+
+    option: Option
+    operands: tuple[Sharding, ...]
+    results: tuple[Sharding, ...]
+    cost_ps: int
+
+
+def options(rule: Rule, mesh: Mesh) -> Iterator[Option]:
+    """Every option of a rule; the first leaves all loops whole."""
+    places = [
+        [None, *(i for i, loop in enumerate(rule.loops) if n > 1 and splittable(loop, n))] for n in mesh.shape
+    ]
+    for assignment in product(*places):
+        for option in _orders(assignment, len(rule.loops)):
+            if rule.allows(option, mesh):
+                yield option
+
+
+def _orders(assignment: tuple[int | None, ...], loops: int) -> Iterator[Option]:
+    """Options that put axis a on loop assignment[a], in every order of the axes of a loop."""
+    chosen: list[list[int]] = [[] for _ in range(loops)]
+    for axis, loop in enumerate(assignment):
+        if loop is not None:
+            chosen[loop].append(axis)
+    yield from product(*(permutations(axes) for axes in chosen))
+
+
+def candidates(op: Op, operands: tuple[TensorType, ...], model: CostModel) -> list[Candidate]:
+    """The options of an op worth choosing from, cheapest first among those that look alike from outside."""
+    best: dict[tuple[tuple[Sharding, ...], tuple[Sharding, ...]], Candidate] = {}
+    for option in options(op.rule, model.mesh):
+        found = candidate(op, operands, option, model)
+        seen = best.get((found.operands, found.results))
+        if seen is None or found.cost_ps < seen.cost_ps:
+            best[found.operands, found.results] = found
+    return list(best.values())
+
+
+def candidate(op: Op, operands: tuple[TensorType, ...], option: Option, model: CostModel) -> Candidate:
+    """One option with its shardings and cost."""
+    return Candidate(
+        option,
+        tuple(op.rule.operand_sharding(i, option) for i in range(len(operands))),
+        tuple(op.rule.result_sharding(i, option) for i in range(len(op.results))),
+        model.op_ps(op, operands, option),
+    )
+
+
+def layouts(kind: TensorType, mesh: Mesh) -> list[Sharding]:
+    """Every sharding of a tensor without partial axes: what an input or output may have."""
+    places: list[list[int | None]] = [
+        [None, *(dim for dim, size in enumerate(kind.shape) if 1 < n <= size)] for n in mesh.shape
+    ]
+    return [
+        Sharding(order)
+        for assignment in product(*places)
+        for order in _orders(assignment, len(kind.shape))
+        if all(mesh.group_size(axes) <= size for axes, size in zip(order, kind.shape, strict=True))
+    ]

@@ -1,0 +1,188 @@
+"""The variables of the choice: a layout per graph input and output, an option per op, a hub per shared value.
+
+A hub is the one sharding into which a value with several readers is brought before they read it, so that a
+reshard they share is paid once. It may be any sharding in which the value is made or read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.choose.cost import CostModel
+from planner.choose.options import candidates, layouts
+from planner.errors import InvalidSharding
+from planner.model.graph import Graph, Op
+from planner.model.indexing import Option
+from planner.model.sharding import Sharding
+from planner.model.steps import Doing, Reader, readers, steps
+
+
+class Role(StrEnum):
+    """What a variable decides."""
+
+    INPUT = "input"
+    OP = "op"
+    HUB = "hub"
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True, eq=False)
+class Port:
+    """One value as a variable's strategies make or read it: the distinct shardings, and which each strategy has."""
+
+    states: tuple[Sharding, ...]
+    classes: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, by_strategy: Iterable[Sharding]) -> Port:
+        listed = list(by_strategy)
+        states = {state: i for i, state in enumerate(dict.fromkeys(listed))}
+        return cls(tuple(states), np.array([states[state] for state in listed], np.int32))
+
+    def keep(self, chosen: NDArray[np.intp]) -> Port:
+        return Port.of(self.states[self.classes[strategy]] for strategy in chosen)
+
+
+@dataclass(frozen=True, eq=False)
+class Variable:
+    """One decision: `costs[s]` in ps, the value made per result and read per operand, the option if an op."""
+
+    role: Role
+    name: str
+    costs: NDArray[np.int64]
+    results: tuple[Port, ...] = ()
+    operands: tuple[Port, ...] = ()
+    options: tuple[Option, ...] = ()
+
+    def keep(self, chosen: NDArray[np.intp]) -> Variable:
+        """The same decision among some of its strategies."""
+        return Variable(
+            self.role,
+            self.name,
+            self.costs[chosen],
+            tuple(port.keep(chosen) for port in self.results),
+            tuple(port.keep(chosen) for port in self.operands),
+            tuple(self.options[s] for s in chosen) if self.options else (),
+        )
+
+
+def variables(graph: Graph, model: CostModel) -> list[Variable]:
+    """Every variable in the order of the program's steps. Raises InvalidSharding for a pin that nothing meets."""
+    return _Listing(graph, model).all()
+
+
+@dataclass
+class _Listing:
+    graph: Graph
+    model: CostModel
+    listed: dict[tuple[Role, str], Variable] = field(default_factory=dict)
+    by_signature: dict[object, Variable] = field(default_factory=dict)
+
+    def all(self) -> list[Variable]:
+        inputs = {i.id for i in self.graph.inputs}
+        ops = [self._op(op) for op in self.graph.ops]
+        makers = {value: port for op, v in zip(self.graph.ops, ops, strict=True) for value, port in _made(op, v)}
+        hubs = self._hubs(ops, makers)
+        for step in steps(self.graph):
+            if step.value in inputs and (Role.INPUT, step.value) not in self.listed:
+                self._add(self._layout(Role.INPUT, step.value, step.value))
+            if step.doing is Doing.SHARE:
+                self._add(hubs[step.value])
+            elif step.doing is Doing.RUN and step.op is not None:
+                self._add(ops[step.op])
+            elif step.reader is not None and step.reader.op is None:
+                self._add(self._layout(Role.OUTPUT, str(step.reader.operand), step.value))
+        for unread in inputs - {name for role, name in self.listed if role is Role.INPUT}:
+            self._add(self._layout(Role.INPUT, unread, unread))
+        return list(self.listed.values())
+
+    def _add(self, variable: Variable) -> None:
+        self.listed[variable.role, variable.name] = variable
+
+    def _op(self, op: Op) -> Variable:
+        kinds = tuple(self.graph.types[value] for value in op.inputs)
+        rule = op.rule
+        key = (op.op, rule.operands, rule.results, rule.loops, kinds, op.results)
+        if key not in self.by_signature:
+            found = candidates(op, kinds, self.model)
+            self.by_signature[key] = Variable(
+                Role.OP,
+                "",
+                np.array([c.cost_ps for c in found], np.int64),
+                tuple(Port.of(c.results[i] for c in found) for i in range(len(op.results))),
+                tuple(Port.of(c.operands[i] for c in found) for i in range(len(kinds))),
+                tuple(c.option for c in found),
+            )
+        like = self.by_signature[key]
+        return self._pinned(Variable(Role.OP, op.id, like.costs, like.results, like.operands, like.options), op)
+
+    def _layout(self, role: Role, name: str, value: str) -> Variable:
+        kind = self.graph.types[value]
+        if (role, kind) not in self.by_signature:
+            port = Port.of(layouts(kind, self.model.mesh))
+            made, read = ((port,), ()) if role is Role.INPUT else ((), (port,))
+            costs = np.zeros(len(port.states), np.int64)
+            self.by_signature[role, kind] = Variable(role, "", costs, made, read)
+        like = self.by_signature[role, kind]
+        variable = Variable(role, name, like.costs, like.results, like.operands)
+        return self._pinned(variable, None) if role is Role.INPUT else variable
+
+    def _pinned(self, variable: Variable, op: Op | None) -> Variable:
+        """Only the strategies that meet the required annotations of what the variable makes and reads."""
+        for annotation in self.graph.annotations:
+            if not annotation.required:
+                continue
+            made = op.values if op else (variable.name,)
+            ports = [p for v, p in zip(made, variable.results, strict=False) if v == annotation.value]
+            if annotation.user is not None:
+                mine = op is not None and op.id == annotation.user
+                reads = zip(op.inputs, variable.operands, strict=True) if op and mine else ()
+                ports = [p for v, p in reads if v == annotation.value]
+            wanted = annotation.sharding.completed(len(self.graph.types[annotation.value].shape), self.model.mesh)
+            for port in ports:
+                variable = _meeting(variable, port, wanted, annotation.value)
+        return variable
+
+    def _hubs(self, ops: list[Variable], makers: dict[str, Port]) -> dict[str, Variable]:
+        hubs = {}
+        for value, who in readers(self.graph).items():
+            if len(who) < 2:
+                continue
+            made = makers[value].states if value in makers else ()
+            read = [state for reader in who for state in self._read_states(ops, reader, value)]
+            if value not in makers:
+                made = tuple(layouts(self.graph.types[value], self.model.mesh))
+            port = Port.of(dict.fromkeys((*made, *read)))
+            hubs[value] = Variable(Role.HUB, value, np.zeros(len(port.states), np.int64), (port,), (port,))
+        return hubs
+
+    def _read_states(self, ops: list[Variable], reader: Reader, value: str) -> Iterable[Sharding]:
+        if reader.op is None:
+            return layouts(self.graph.types[value], self.model.mesh)
+        return ops[reader.op].operands[reader.operand].states
+
+
+def _made(op: Op, variable: Variable) -> Iterable[tuple[str, Port]]:
+    return zip(op.values, variable.results, strict=True)
+
+
+def _meeting(variable: Variable, port: Port, wanted: Sharding, value: str) -> Variable:
+    place = (variable.results + variable.operands).index(port)
+    chosen = np.flatnonzero(np.array([state == wanted for state in port.states])[port.classes])
+    if not chosen.size:
+        raise InvalidSharding(
+            "no option gives the required sharding",
+            where=f"value {value!r} at {variable.role} {variable.name!r}",
+            got=str(wanted),
+            wanted=", ".join(map(str, port.states[:6])),
+        )
+    kept = variable.keep(chosen)
+    assert (kept.results + kept.operands)[place].states == (wanted,)
+    return kept
+
+

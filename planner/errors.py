@@ -1,0 +1,78 @@
+"""The exception tree.
+
+ShardplanError
+├── InvalidDocument     JSON that cannot be read, or a key that is missing, unknown or of the wrong type
+├── InvalidMesh         a mesh that no device set can have
+├── InvalidSharding     a sharding that breaks a rule of the mesh dialect
+├── InvalidRule         rule notation that does not parse, or does not fit the shapes it is bound to
+├── InvalidGraph        a computation graph that contradicts itself
+├── UnsupportedOp       an op without a row in the op table and without a rule of its own
+├── InvalidHardware     a hardware profile that lacks what the mesh or the graph asks for
+├── InvalidRequest      an option of the request that makes no sense
+└── RunFailed           a program that could not be executed
+
+Every message says what is wrong, where, what was got and what was wanted.
+"""
+
+from __future__ import annotations
+
+_LONGEST = 300
+
+
+def _clip(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+class ShardplanError(ValueError):
+    """`where: what (got …; wanted …)`. The four parts stay readable as attributes."""
+
+    def __init__(self, what: str, *, where: str = "", got: object = None, wanted: object = None) -> None:
+        self.what, self.where = _clip(what), _clip(where)
+        self.got = None if got is None else _clip(got)
+        self.wanted = None if wanted is None else _clip(wanted)
+        parts = [f"got {self.got}"] if self.got is not None else []
+        parts += [f"wanted {self.wanted}"] if self.wanted is not None else []
+        detail = f" ({'; '.join(parts)})" if parts else ""
+        super().__init__(f"{self.where}: {self.what}{detail}" if where else f"{self.what}{detail}")
+
+    def at(self, where: str) -> ShardplanError:
+        """The same error seen from one level further out."""
+        place = f"{where}: {self.where}" if self.where else where
+        return type(self)(self.what, where=place, got=self.got, wanted=self.wanted)
+
+
+class InvalidDocument(ShardplanError):
+    """JSON that cannot be read, or a key that is missing, unknown or of the wrong type."""
+
+
+class InvalidMesh(ShardplanError):
+    """A mesh that no device set can have."""
+
+
+class InvalidSharding(ShardplanError):
+    """A sharding that breaks a rule of the mesh dialect."""
+
+
+class InvalidRule(ShardplanError):
+    """Rule notation that does not parse, or does not fit the shapes it is bound to."""
+
+
+class InvalidGraph(ShardplanError):
+    """A computation graph that contradicts itself."""
+
+
+class UnsupportedOp(ShardplanError):
+    """An op without a row in the op table and without a rule of its own."""
+
+
+class InvalidHardware(ShardplanError):
+    """A hardware profile that lacks what the mesh or the graph asks for."""
+
+
+class InvalidRequest(ShardplanError):
+    """An option of the request that makes no sense."""
+
+
+class RunFailed(ShardplanError):
+    """A program that could not be executed."""

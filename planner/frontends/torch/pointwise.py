@@ -1,0 +1,127 @@
+"""Rows for calls that work element by element, with numpy's broadcasting."""
+
+from __future__ import annotations
+
+from planner.frontends.torch.call import Call, Row, Value, finite, promoted
+
+NEUTRAL = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1, "pow": 1}
+"""The scalar on the right that changes nothing."""
+
+Operand = Value | float
+
+
+def unary(op: str) -> Row:
+    return lambda call: call.emit(op, call.cast(call["self"], call.result.dtype))
+
+
+def gelu(call: Call) -> Value:
+    return call.emit("gelu", call["self"], approximate=call["approximate"])
+
+
+def binary(op: str, left: str = "self", right: str = "other") -> Row:
+    """`left` op `right`, in the result's dtype."""
+    return lambda call: _emit(call, op, call[left], call[right], call.result.dtype)
+
+
+def scaled_binary(op: str, left: str = "self", right: str = "other") -> Row:
+    """`left` op alpha * `right`; alpha belongs to the argument `other`."""
+
+    def row(call: Call) -> Value:
+        dtype, alpha, operands = (
+            call.result.dtype,
+            call["alpha"],
+            {"self": call["self"], "other": call["other"]},
+        )
+        call.demand(f"alpha = {alpha}", alpha == 1 or isinstance(operands[right], Value))
+        if alpha != 1:
+            scaled = call.cast(operands[right], dtype)
+            operands[right] = call.step("multiply", [scaled], scaled.shape, dtype, scalar=alpha)
+        return _emit(call, op, operands[left], operands[right], dtype)
+
+    return row
+
+
+def comparison(op: str) -> Row:
+    """`self` op `other`, in the dtype that torch compares them in."""
+
+    def row(call: Call) -> Value:
+        left, right = call["self"], call["other"]
+        return _emit(call, op, left, right, promoted(left, right))
+
+    return row
+
+
+def logical(op: str) -> Row:
+    """`self` op `other` of bool tensors; on integers torch's calls of these names work bit by bit."""
+
+    def row(call: Call) -> Value:
+        operands = [call["self"], call["other"]]
+        call.demand("operands that are not bool", all(_is_bool(operand) for operand in operands))
+        return call.emit(op, *operands)
+
+    return row
+
+
+def logical_not(call: Call) -> Value:
+    call.demand("an operand that is not bool", _is_bool(call["self"]))
+    return call.emit("logical_not", call["self"])
+
+
+def _is_bool(operand: object) -> bool:
+    return isinstance(operand, Value) and operand.dtype == "bool"
+
+
+def _emit(call: Call, op: str, left: Operand, right: Operand, dtype: str) -> Value:
+    if isinstance(left, Value) and isinstance(right, Value):
+        return call.emit(op, call.cast(left, dtype), call.cast(right, dtype))
+    if isinstance(left, Value) and not isinstance(right, Value):
+        x = call.cast(left, dtype)
+        return x if NEUTRAL.get(op) == right else call.emit(op, x, scalar=finite(right, dtype))
+    if isinstance(right, Value) and not isinstance(left, Value):
+        return call.emit(op, call.cast(right, dtype), scalar=finite(left, dtype), reversed=True)
+    raise TypeError(f"{op} of two scalars")  # no overload of the table takes them
+
+
+def clamp(call: Call) -> Value:
+    """maximum with `min`, then minimum with `max`; a bound may be missing."""
+    dtype = call.result.dtype
+    value = call.cast(call["self"], dtype)
+    low, high = (call.arguments.get(bound) for bound in ("min", "max"))
+    if low is not None and high is not None:
+        value = call.step("maximum", [value], value.shape, dtype, scalar=finite(low, dtype))
+        return call.emit("minimum", value, scalar=finite(high, dtype))
+    if low is not None:
+        return call.emit("maximum", value, scalar=finite(low, dtype))
+    return value if high is None else call.emit("minimum", value, scalar=finite(high, dtype))
+
+
+def where(call: Call) -> Value:
+    return _select(call, call["condition"], call["self"], call["other"])
+
+
+def masked_fill(call: Call) -> Value:
+    return _select(call, call["mask"], call["value"], call["self"])
+
+
+def _select(call: Call, condition: Value, *branches: Operand) -> Value:
+    dtype = call.result.dtype
+    x, y = (call.cast(b, dtype) if isinstance(b, Value) else call.scalar(b, dtype) for b in branches)
+    return call.emit("where", call.cast(condition, "bool"), x, y)
+
+
+def to_dtype(call: Call) -> Value:
+    """A cast to the result's dtype; moves between devices and layouts are not ours."""
+    value: Value = call["self"]
+    return value if value.dtype == call.result.dtype else call.emit("cast", value)
+
+
+def unchanged(call: Call) -> Value:
+    """Calls that copy, or only matter to autograd."""
+    value: Value = call["self"]
+    return value
+
+
+def dropout(call: Call) -> Value:
+    call.demand("dropout in training mode", not call["train"] or call["p"] == 0)
+    value: Value = call["input"]
+    return value

@@ -1,0 +1,1 @@
+"""Numbers and reasons: what a program costs, moves and holds."""

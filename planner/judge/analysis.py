@@ -1,0 +1,81 @@
+"""What a program costs, moves and holds, read off the program itself.
+
+Time is the sum over instructions (cost model); bytes and memory are those of `planner.model.accounts`, of the
+device that receives or holds most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.choose.cost import CostModel
+from planner.model.accounts import live_bytes, received_bytes
+from planner.model.program import Move, Program, Run
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """The numbers of a program on the cost model's hardware."""
+
+    program: Program
+    model: CostModel
+
+    @cached_property
+    def times_ps(self) -> tuple[int, ...]:
+        """Time of every instruction."""
+        values = self.program.values
+        return tuple(
+            self.model.move_ps(done.collective, values[done.operand].sharding, values[done.operand].type)
+            if isinstance(done, Move)
+            else self.model.op_ps(done.op, tuple(values[name].type for name in done.operands), done.option)
+            for done in self.program.instructions
+        )
+
+    @property
+    def step_ps(self) -> int:
+        return sum(self.times_ps)
+
+    @property
+    def compute_ps(self) -> int:
+        listed = zip(self.times_ps, self.program.instructions, strict=True)
+        return sum(time for time, done in listed if isinstance(done, Run))
+
+    @cached_property
+    def received(self) -> Integers:
+        """[instructions, devices]: bytes received."""
+        return received_bytes(self.program)
+
+    @cached_property
+    def memory(self) -> Integers:
+        """[instructions, devices]: bytes live while an instruction runs."""
+        return live_bytes(self.program)
+
+    @property
+    def collective_bytes(self) -> int:
+        """Bytes received in all by the device that receives most."""
+        return int(self.received.sum(axis=0).max(initial=0))
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self.memory.max())
+
+    @property
+    def peak_at(self) -> int:
+        """The instruction during which the peak is first reached."""
+        return int(self.memory.max(axis=1).argmax())
+
+    def by_axis(self) -> Mapping[str, int]:
+        """Bytes received along each set of mesh axes, by the device that receives most there."""
+        found: dict[str, Integers] = {}
+        for received, done in zip(self.received, self.program.instructions, strict=True):
+            if isinstance(done, Move) and received.any():
+                axes = ",".join(self.program.mesh.names[axis] for axis in done.collective.axes)
+                found[axes] = found.get(axes, np.zeros_like(received)) + received
+        return {axes: int(received.max()) for axes, received in found.items()}

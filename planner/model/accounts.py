@@ -1,0 +1,43 @@
+"""What a program moves and holds, device by device, before it is run.
+
+Bytes: what every device receives in every collective, uneven blocks included. Memory: every value has its own
+buffer, live from the instruction that makes it through the last that reads it, arguments and outputs throughout.
+The executor counts both while it runs; they must agree to the byte.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.model.collectives import received_elements
+from planner.model.program import Move, Program
+from planner.model.sharding import shard_bounds
+
+Integers = NDArray[np.int64]
+
+
+def received_bytes(program: Program) -> Integers:
+    """[instructions, devices]: bytes every device receives in every instruction."""
+    received = np.zeros((len(program.instructions), program.mesh.devices), np.int64)
+    for place, done in enumerate(program.instructions):
+        if isinstance(done, Move):
+            held = program.values[done.operand]
+            elements = received_elements(done.collective, held.sharding, held.type.shape, program.mesh)
+            received[place] = elements * held.type.itemsize
+    return received
+
+
+def live_bytes(program: Program) -> Integers:
+    """[instructions + 1, devices]: bytes every device holds while an instruction runs, and at the end."""
+    count = len(program.instructions)
+    change = np.zeros((count + 2, program.mesh.devices), np.int64)
+    made = {name: 0 for name, _ in program.arguments}
+    made |= {name: place for place, done in enumerate(program.instructions) for name in done.results}
+    for name, start in made.items():
+        held = program.values[name]
+        bounds = shard_bounds(held.sharding, held.type.shape, program.mesh)
+        size = (bounds[..., 1] - bounds[..., 0]).prod(axis=1) * held.type.itemsize
+        change[start] += size
+        change[program.last_use[name] + 1] -= size
+    return np.cumsum(change, axis=0)[: count + 1]

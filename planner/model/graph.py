@@ -1,0 +1,166 @@
+"""The computation graph: inputs, ops in an order that respects their uses, outputs.
+
+A value is named by the id of the input or op that makes it; result k > 0 of op n is `n:k`. The graph is kept
+as a frozen networkx MultiDiGraph, because an op may read one value twice; an edge's `operand` is the position.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+import networkx as nx
+
+from planner.errors import InvalidGraph
+from planner.model.dtypes import DTYPE_BYTES
+from planner.model.indexing import Rule
+from planner.model.sharding import Shape, Sharding
+
+INPUT_KINDS = ("parameter", "buffer", "input", "constant", "optimizer_state")
+PHASES = ("forward", "backward", "update")
+MAX_DIM = 1 << 40
+MAX_ELEMENTS = 1 << 50
+MAX_RANK = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Shape and element type. Raises InvalidGraph for a dim below 1, a rank above 16, an unknown dtype."""
+
+    shape: Shape
+    dtype: str
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPE_BYTES:
+            raise InvalidGraph("unknown dtype", got=self.dtype, wanted=f"one of {', '.join(DTYPE_BYTES)}")
+        if len(self.shape) > MAX_RANK:
+            raise InvalidGraph("rank too high", got=len(self.shape), wanted=f"at most {MAX_RANK}")
+        for dim in self.shape:
+            if not 1 <= dim <= MAX_DIM:
+                raise InvalidGraph("dim out of range", got=dim, wanted=f"1 to {MAX_DIM}")
+        if math.prod(self.shape) > MAX_ELEMENTS:
+            raise InvalidGraph("tensor too large", got=list(self.shape), wanted=f"at most {MAX_ELEMENTS} elements")
+
+    @property
+    def itemsize(self) -> int:
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A value that comes from outside; `name` is what the framework calls it."""
+
+    id: str
+    kind: str
+    name: str
+    type: TensorType
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """One operation with its rule bound to its shapes."""
+
+    id: str
+    op: str
+    inputs: tuple[str, ...]
+    results: tuple[TensorType, ...]
+    rule: Rule
+    attrs: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    scope: str = ""
+    phase: str = "forward"
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return tuple(value_id(self.id, k) for k in range(len(self.results)))
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A sharding somebody asked for: of a value's definition, or of its use by `user`."""
+
+    value: str
+    sharding: Sharding
+    required: bool = True
+    user: str | None = None
+
+
+def value_id(op: str, result: int) -> str:
+    return f"{op}:{result}" if result else op
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A valid computation graph; ops are kept in a topological order, the documents' own where it is one.
+
+    Raises InvalidGraph for a repeated id, a reference to nothing, or a cycle.
+    """
+
+    name: str
+    inputs: tuple[Input, ...]
+    ops: tuple[Op, ...]
+    outputs: tuple[str, ...]
+    annotations: tuple[Annotation, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.ops and not self.inputs:
+            raise InvalidGraph("empty graph", where=self.name, wanted="at least one input or node")
+        types = self.types
+        for op in self.ops:
+            for value in op.inputs:
+                _known(value, types, f"node {op.id!r}")
+        for value in self.outputs:
+            _known(value, types, "outputs")
+        for annotation in self.annotations:
+            _known(annotation.value, types, "annotations")
+        if not self.outputs:
+            raise InvalidGraph("no outputs", where=self.name, wanted="at least one output")
+        object.__setattr__(self, "ops", tuple(_in_order(self.dag, self.ops)))
+
+    @cached_property
+    def types(self) -> dict[str, TensorType]:
+        """Type of every value."""
+        types: dict[str, TensorType] = {}
+        made = [(i.id, i.type) for i in self.inputs]
+        made += [(value, kind) for op in self.ops for value, kind in zip(op.values, op.results, strict=True)]
+        for value, kind in made:
+            if value in types:
+                raise InvalidGraph("id used twice", where=f"id {value!r}", wanted="unique ids")
+            types[value] = kind
+        return types
+
+    @cached_property
+    def dag(self) -> nx.MultiDiGraph:
+        """Inputs and ops as nodes, uses as edges (value, operand); frozen."""
+        dag = nx.MultiDiGraph()
+        dag.add_nodes_from(i.id for i in self.inputs)
+        dag.add_nodes_from(op.id for op in self.ops)
+        maker = {value: op.id for op in self.ops for value in op.values}
+        for op in self.ops:
+            for operand, value in enumerate(op.inputs):
+                dag.add_edge(maker.get(value, value), op.id, value=value, operand=operand)
+        return nx.freeze(dag)
+
+
+def _known(value: str, types: Mapping[str, TensorType], where: str) -> None:
+    if value not in types:
+        raise InvalidGraph("reference to a value that nothing makes", where=where, got=value, wanted="a known id")
+
+
+def _in_order(dag: nx.MultiDiGraph, ops: Sequence[Op]) -> list[Op]:
+    position = {op.id: place for place, op in enumerate(ops)}
+    try:
+        order = list(nx.lexicographical_topological_sort(dag, key=lambda node: position.get(node, -1)))
+    except nx.NetworkXUnfeasible:
+        cycle = " -> ".join(edge[0] for edge in nx.find_cycle(dag))
+        raise InvalidGraph("the graph has a cycle", where=f"node {cycle.split(' ')[0]!r}", got=cycle) from None
+    return [ops[position[node]] for node in order if node in position]

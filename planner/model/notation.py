@@ -1,0 +1,150 @@
+"""Rule notation: einsum letters with einops brackets.
+
+    b m k, k n -> b m n                 loops are words; one comma-separated term per operand and result
+    b s (h d) -> b h s d                a compound dim: the product of its loops, major first
+    b {p|z|q} -> b z                    a joined dim: the concatenation of its loops
+    1 n, m n -> m n                     1 is a dim of size one that broadcasts
+    ... k, k -> ... k                   ... stands for leading dims, right-aligned; a 1 under them broadcasts
+    m k -> m; max k; blocked m          modifiers: reduction kind of a loop, loops that may not be split,
+    x y, x y -> x y; linear 0+1         operands in which the op is linear (jointly; several groups by comma)
+    b {p|z|q} -> b z; size p=3          a size that the shapes do not tell; [] is a term without dims
+
+A loop absent from every result is a *reduction* loop, a blocked loop may not be split, all others are
+*parallel* (iterator types of the MLIR mesh dialect). Parsing knows no sizes; `planner.model.indexing` binds them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from planner.errors import InvalidRule
+from planner.model.sharding import Reduction
+
+ELLIPSIS = "..."
+MAX_LENGTH = 4096
+_LETTER = re.compile(r"[a-z_][a-z0-9_]{0,15}", re.ASCII)
+_DIM = re.compile(r"\.\.\.|\([^(){}]*\)|\{[^(){}]*\}|[^\s(){}]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Dim:
+    """One tensor dim: the product of its loops (none: a literal 1), or their concatenation when `joined`."""
+
+    loops: tuple[str, ...]
+    joined: bool = False
+
+    def __str__(self) -> str:
+        if self.joined:
+            return "{" + "|".join(self.loops) + "}"
+        if len(self.loops) == 1:
+            return self.loops[0]
+        return f"({' '.join(self.loops)})" if self.loops else "1"
+
+
+Term = tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A parsed rule, sizes unknown."""
+
+    operands: tuple[Term, ...]
+    results: tuple[Term, ...]
+    reductions: tuple[tuple[str, Reduction], ...] = ()
+    blocked: tuple[str, ...] = ()
+    linear: tuple[tuple[int, ...], ...] = ()
+    sizes: tuple[tuple[str, int], ...] = ()
+
+    def __str__(self) -> str:
+        def terms(side: tuple[Term, ...]) -> str:
+            return ", ".join(" ".join(map(str, term)) or "[]" for term in side)
+
+        text = f"{terms(self.operands)} -> {terms(self.results)}".strip()
+        text += "".join(f"; {kind} {loop}" for loop, kind in self.reductions)
+        text += f"; blocked {' '.join(self.blocked)}" if self.blocked else ""
+        text += "".join(f"; size {loop}={size}" for loop, size in self.sizes)
+        groups = ", ".join("+".join(map(str, group)) for group in self.linear)
+        return text + (f"; linear {groups}" if groups else "")
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> Pattern:
+    """Parse rule notation. Raises InvalidRule naming the rule and the part that is wrong."""
+    try:
+        return _parse(text)
+    except InvalidRule as error:
+        raise error.at(f"rule {text!r}") from None
+
+
+def _parse(text: str) -> Pattern:
+    if len(text) > MAX_LENGTH:
+        raise InvalidRule("rule too long", got=len(text), wanted=f"at most {MAX_LENGTH} characters")
+    body, *modifiers = text.split(";")
+    if body.count("->") != 1:
+        raise InvalidRule("no single '->'", wanted="operands -> results")
+    left, right = body.split("->")
+    operands = tuple(map(_term, left.split(","))) if left.strip() else ()
+    results = tuple(map(_term, right.split(",")))
+    loops = {loop for term in (*operands, *results) for dim in term for loop in dim.loops}
+    found: dict[str, list[Any]] = {"reductions": [], "blocked": [], "linear": [], "sizes": []}
+    for modifier in modifiers:
+        word, *rest = modifier.split() or [""]
+        if word == "linear":
+            found["linear"] += [_group(group, len(operands)) for group in " ".join(rest).split(",")]
+        elif word == "size":
+            found["sizes"] += [_size(piece, loops) for piece in rest]
+        elif word == "blocked":
+            found["blocked"] += [_named(loop, loops) for loop in rest]
+        elif word in set(Reduction):
+            found["reductions"] += [(_named(loop, loops), Reduction(word)) for loop in rest]
+        else:
+            raise InvalidRule("unknown modifier", got=word, wanted=f"blocked, linear, size, {', '.join(Reduction)}")
+    return Pattern(operands, results, **{key: tuple(values) for key, values in found.items()})
+
+
+def _named(loop: str, loops: set[str]) -> str:
+    if loop not in loops:
+        raise InvalidRule("modifier names no loop", got=loop, wanted=f"one of {sorted(loops)}")
+    return loop
+
+
+def _size(text: str, loops: set[str]) -> tuple[str, int]:
+    loop, _, size = text.partition("=")
+    if not re.fullmatch(r"\d{1,13}", size, re.ASCII):
+        raise InvalidRule("size modifier", got=text, wanted="loop=size")
+    return _named(loop, loops), int(size)
+
+
+def _term(text: str) -> Term:
+    if text.strip() == "[]":
+        return ()
+    dims = tuple(_dim(piece) for piece in _DIM.findall(text))
+    names = [loop for dim in dims for loop in dim.loops]
+    if len(set(names)) != len(names):
+        raise InvalidRule("loop repeated in one term", got=text.strip(), wanted="each loop once a term")
+    return dims
+
+
+def _dim(piece: str) -> Dim:
+    if piece == "1":
+        return Dim(())
+    if piece == ELLIPSIS:
+        return Dim((ELLIPSIS,))
+    joined = piece[0] == "{"
+    inner = piece[1:-1] if piece[0] in "({" else piece
+    loops = tuple(inner.split("|" if joined else None))
+    loops = tuple(loop.strip() for loop in loops)
+    for loop in loops:
+        if not _LETTER.fullmatch(loop):
+            raise InvalidRule("not a loop name", got=loop, wanted="a-z, 0-9, _ beginning with a letter")
+    return Dim(loops, joined)
+
+
+def _group(text: str, operands: int) -> tuple[int, ...]:
+    pieces = [piece.strip() for piece in text.split("+")]
+    if not all(re.fullmatch(r"\d{1,4}", piece) and int(piece) < operands for piece in pieces):
+        raise InvalidRule("linear group", got=text.strip(), wanted=f"operand numbers below {operands}")
+    return tuple(int(piece) for piece in pieces)

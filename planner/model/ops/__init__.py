@@ -1,0 +1,45 @@
+"""The op table: one row an op. A new op is a new row; no algorithm asks which op it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from planner.errors import InvalidGraph, UnsupportedOp
+from planner.model.graph import TensorType
+from planner.model.indexing import Rule, bind
+from planner.model.ops import attention, contraction, elementwise, reductions, views
+from planner.model.ops.row import Array, Local, Row, Signature, Span
+
+__all__ = ["OPS", "Array", "Local", "Row", "Signature", "Span", "bind_op"]
+
+FAMILIES = (elementwise, contraction, views, reductions, attention)
+OPS: Mapping[str, Row] = MappingProxyType({row.name: row for family in FAMILIES for row in family.ROWS})
+
+
+def bind_op(
+    op: str,
+    operands: tuple[TensorType, ...],
+    results: tuple[TensorType, ...],
+    attrs: Mapping[str, object],
+    notation: str | None,
+) -> Rule:
+    """The rule of an op over its shapes: its row's, or the notation given for an op without a row.
+
+    Raises UnsupportedOp when there is neither; InvalidGraph or InvalidRule when the op contradicts its rule.
+    """
+    row = OPS.get(op)
+    if row is None and notation is None:
+        raise UnsupportedOp("unknown op without a rule", got=op, wanted=f"a 'rule', or one of {', '.join(OPS)}")
+    try:
+        text = row.notation(Signature(operands, results, attrs)) if row else notation or ""
+    except (IndexError, ValueError) as error:
+        if isinstance(error, InvalidGraph):
+            raise
+        raise InvalidGraph("operands", got=[str(kind) for kind in operands], wanted=f"those of {op}") from error
+    rule = bind(text, [kind.shape for kind in operands], [kind.shape for kind in results])
+    if row and notation is not None:
+        bind(notation, [kind.shape for kind in operands], [kind.shape for kind in results])
+    return rule
+
+

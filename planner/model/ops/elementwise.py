@@ -1,0 +1,141 @@
+"""Pointwise ops, with numpy broadcasting. A scalar operand is the attribute `scalar` (`reversed`: on the left)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from planner.errors import InvalidGraph
+from planner.model.dtypes import is_float
+from planner.model.ops.row import Array, Local, Row, Signature, any_dtype, predicate, same_dtype
+
+_ARITY = (1, 2)
+
+
+def _unary(name: str, compute: Callable[[Local, Array], Array], flops: float = 1, linear: bool = False) -> Row:
+    return Row(name, "... -> ..." + ("; linear 0" if linear else ""), compute, flops)
+
+
+def _binary(name: str, numpy_name: str, linear: Callable[[Signature], str] | None = None, compares: bool = False) -> Row:
+    def rule(signature: Signature) -> str:
+        scalar = "scalar" in signature.attrs
+        if len(signature.operands) != (1 if scalar else 2):
+            raise InvalidGraph(
+                "number of operands", got=len(signature.operands), wanted="two, or one and attribute 'scalar'"
+            )
+        groups = linear(signature) if linear else ""
+        return ("... -> ..." if scalar else "..., ... -> ...") + (f"; linear {groups}" if groups else "")
+
+    def compute(local: Local, left: Array, right: Array | None = None) -> Array:
+        function = getattr(local.xp, numpy_name)
+        if right is not None:
+            return function(left, right).astype(local.dtypes[0], copy=False)
+        scalar = left.dtype.type(local.number("scalar"))
+        result = function(scalar, left) if local.attrs.get("reversed") else function(left, scalar)
+        return result.astype(local.dtypes[0], copy=False)
+
+    return Row(name, rule, compute, dtypes=predicate if compares else same_dtype, attrs=("scalar", "reversed"))
+
+
+def _jointly(signature: Signature) -> str:
+    return "0+1" if "scalar" not in signature.attrs else ""
+
+
+def _singly(signature: Signature) -> str:
+    return "0, 1" if "scalar" not in signature.attrs else "0"
+
+
+def _numerator(signature: Signature) -> str:
+    return "" if signature.attrs.get("reversed") else "0"
+
+
+def _apply(numpy_name: str) -> Callable[[Local, Array], Array]:
+    return lambda local, x: getattr(local.xp, numpy_name)(x)
+
+
+def _sigmoid(local: Local, x: Array) -> Array:
+    return 1 / (1 + local.xp.exp(-x))
+
+
+def _erf(local: Local, x: Array) -> Array:
+    """Error function: Taylor series below |x| = 3, continued fraction above (DLMF 7.6.2, 7.9.1); 1e-15."""
+    xp = local.xp
+    wide = x.astype("float64")
+    square, near = wide * wide, xp.abs(wide) < 3
+    inner = xp.where(near, square, 0.0)
+    term = total = xp.ones_like(wide)
+    for n in range(1, 60):
+        term = term * inner * (2 / (2 * n + 1))
+        total = total + term
+    series = 2 / math.sqrt(math.pi) * wide * xp.exp(-inner) * total
+    size = xp.where(near, 3.0, xp.abs(wide))
+    tail = size
+    for n in range(60, 0, -1):
+        tail = size + n / 2 / tail
+    far = 1 - xp.exp(-size * size) / (math.sqrt(math.pi) * tail)
+    return xp.where(near, series, xp.sign(wide) * far).astype(x.dtype)
+
+
+def _gelu(local: Local, x: Array) -> Array:
+    if local.attrs.get("approximate", "none") == "tanh":
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+        return 0.5 * x * (1 + local.xp.tanh(inner))
+    return 0.5 * x * (1 + _erf(local, x / math.sqrt(2)))
+
+
+def _cast_rule(signature: Signature) -> str:
+    floats = all(is_float(kind.dtype) for kind in (*signature.operands, *signature.results))
+    return "... -> ..." + ("; linear 0" if floats else "")
+
+
+def _cast(local: Local, x: Array) -> Array:
+    return x.astype(local.dtypes[0], copy=False)
+
+
+def _select_dtypes(signature: Signature) -> str | None:
+    kinds = {kind.dtype for kind in (*signature.operands[1:], *signature.results)}
+    good = signature.operands[:1] and signature.operands[0].dtype == "bool" and len(kinds) == 1
+    return None if good else "a bool condition and branches of one dtype"
+
+
+def _where(local: Local, condition: Array, x: Array, y: Array) -> Array:
+    return local.xp.where(condition, x, y)
+
+
+ROWS = (
+    _unary("identity", lambda local, x: x, 0, linear=True),
+    _unary("negate", _apply("negative"), linear=True),
+    _unary("abs", _apply("abs")),
+    _unary("square", _apply("square")),
+    _unary("sqrt", _apply("sqrt")),
+    _unary("rsqrt", lambda local, x: 1 / local.xp.sqrt(x), 2),
+    _unary("reciprocal", lambda local, x: 1 / x),
+    _unary("exp", _apply("exp"), 4),
+    _unary("log", _apply("log"), 4),
+    _unary("sin", _apply("sin"), 4),
+    _unary("cos", _apply("cos"), 4),
+    _unary("tanh", _apply("tanh"), 6),
+    _unary("erf", _erf, 8),
+    _unary("sigmoid", _sigmoid, 6),
+    _unary("silu", lambda local, x: x * _sigmoid(local, x), 7),
+    _unary("relu", lambda local, x: local.xp.maximum(x, 0)),
+    _unary("logical_not", _apply("logical_not")),
+    Row("gelu", "... -> ...", _gelu, 10, attrs=("approximate",)),
+    Row("cast", _cast_rule, _cast, dtypes=any_dtype),
+    Row("where", "..., ..., ... -> ...; linear 1+2", _where, dtypes=_select_dtypes),
+    _binary("add", "add", _jointly),
+    _binary("subtract", "subtract", _jointly),
+    _binary("multiply", "multiply", _singly),
+    _binary("divide", "true_divide", _numerator),
+    _binary("pow", "power"),
+    _binary("maximum", "maximum"),
+    _binary("minimum", "minimum"),
+    _binary("logical_and", "logical_and"),
+    _binary("logical_or", "logical_or"),
+    _binary("equal", "equal", compares=True),
+    _binary("not_equal", "not_equal", compares=True),
+    _binary("less", "less", compares=True),
+    _binary("less_equal", "less_equal", compares=True),
+    _binary("greater", "greater", compares=True),
+    _binary("greater_equal", "greater_equal", compares=True),
+)

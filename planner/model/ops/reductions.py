@@ -1,0 +1,118 @@
+"""Reductions, and ops that need a whole dim at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from planner.errors import InvalidGraph
+from planner.model.ops.row import Array, Local, Row, Signature
+
+
+def _reduced(signature: Signature) -> tuple[str, str, list[str]]:
+    """Operand term, result term and the reduced loops."""
+    rank = signature.rank(0)
+    dims = signature.dims("dims", rank)
+    kept = ["1"] if signature.attrs.get("keepdim") else []
+    names = [f"d{i}" for i in range(rank)]
+    result = [piece for i, name in enumerate(names) for piece in (kept if i in dims else [name])]
+    return " ".join(names) or "[]", " ".join(result) or "[]", [names[i] for i in dims]
+
+
+def _reduction(name: str, numpy_name: str, kind: str, linear: bool, flops: float = 1) -> Row:
+    def rule(signature: Signature) -> str:
+        operand, result, loops = _reduced(signature)
+        modifiers = f"; {kind} {' '.join(loops)}" if loops and kind != "sum" else ""
+        return f"{operand} -> {result}{modifiers}" + ("; linear 0" if linear else "")
+
+    def compute(local: Local, x: Array) -> Array:
+        dims = tuple(dim % x.ndim for dim in local.attrs["dims"])  # type: ignore[attr-defined]
+        if any(x.shape[dim] == 0 for dim in dims):
+            return local.xp.full(local.shapes[0], _NEUTRAL[kind](x.dtype), x.dtype)
+        return getattr(local.xp, numpy_name)(x, axis=dims, keepdims=bool(local.attrs.get("keepdim")))
+
+    return Row(name, rule, compute, flops, attrs=("dims", "keepdim"))
+
+
+def _limit(dtype: Array, highest: bool) -> object:
+    if dtype.kind == "f":
+        return math.inf if highest else -math.inf
+    bits = 8 * dtype.itemsize - (dtype.kind == "i")
+    return (1 << bits) - 1 if highest else (-(1 << bits) if dtype.kind == "i" else 0)
+
+
+_NEUTRAL: dict[str, Callable[[Array], object]] = {
+    "sum": lambda dtype: 0,
+    "product": lambda dtype: 1,
+    "max": lambda dtype: _limit(dtype, highest=False),
+    "min": lambda dtype: _limit(dtype, highest=True),
+}
+
+
+def _mean(local: Local, x: Array) -> Array:
+    """A term of the mean: the local sum over the whole loops' size."""
+    dims = tuple(dim % x.ndim for dim in local.attrs["dims"])  # type: ignore[attr-defined]
+    whole = math.prod(local.spans[f"d{dim}"].size for dim in dims)
+    return local.xp.sum(x, axis=dims, keepdims=bool(local.attrs.get("keepdim"))) / x.dtype.type(whole)
+
+
+def _mean_rule(signature: Signature) -> str:
+    operand, result, _ = _reduced(signature)
+    return f"{operand} -> {result}; linear 0"
+
+
+def _whole_dim(signature: Signature) -> tuple[str, str]:
+    rank = signature.rank(0)
+    dim = signature.dim("dim", rank)
+    return " ".join(f"d{i}" for i in range(rank)), f"d{dim}"
+
+
+def _softmax_rule(signature: Signature) -> str:
+    term, whole = _whole_dim(signature)
+    return f"{term} -> {term}; blocked {whole}"
+
+
+def _softmax(local: Local, x: Array) -> Array:
+    axis = int(local.number("dim"))
+    powers = local.xp.exp(x - x.max(axis=axis, keepdims=True))
+    return powers / powers.sum(axis=axis, keepdims=True)
+
+
+def _cumsum_rule(signature: Signature) -> str:
+    term, whole = _whole_dim(signature)
+    return f"{term} -> {term}; blocked {whole}; linear 0"
+
+
+def _cumsum(local: Local, x: Array) -> Array:
+    return local.xp.cumsum(x, axis=int(local.number("dim"))).astype(local.dtypes[0], copy=False)
+
+
+def _layer_norm_rule(signature: Signature) -> str:
+    count = signature.integer("normalized_dims", 1)
+    if not 1 <= count <= signature.rank(0):
+        raise InvalidGraph("attribute 'normalized_dims'", got=count, wanted=f"1 to {signature.rank(0)}")
+    names = [f"n{i}" for i in range(count)]
+    term = f"... {' '.join(names)}"
+    scales = [", " + " ".join(names)] * (len(signature.operands) - 1)
+    return f"{term}{''.join(scales)} -> {term}; blocked {' '.join(names)}"
+
+
+def _layer_norm(local: Local, x: Array, weight: Array | None = None, bias: Array | None = None) -> Array:
+    dims = tuple(range(x.ndim - int(local.number("normalized_dims", 1)), x.ndim))
+    centred = x - x.mean(axis=dims, keepdims=True)
+    variance = (centred * centred).mean(axis=dims, keepdims=True)
+    normal = centred / local.xp.sqrt(variance + local.number("eps", 1e-5))
+    scaled = normal if weight is None else normal * weight
+    return scaled if bias is None else scaled + bias
+
+
+ROWS = (
+    _reduction("sum", "sum", "sum", linear=True),
+    _reduction("max", "max", "max", linear=False),
+    _reduction("min", "min", "min", linear=False),
+    _reduction("product", "prod", "product", linear=False),
+    Row("mean", _mean_rule, _mean, attrs=("dims", "keepdim")),
+    Row("softmax", _softmax_rule, _softmax, 8, attrs=("dim",)),
+    Row("cumsum", _cumsum_rule, _cumsum, attrs=("dim",)),
+    Row("layer_norm", _layer_norm_rule, _layer_norm, 8, attrs=("normalized_dims", "eps")),
+)

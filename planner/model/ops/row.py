@@ -1,0 +1,144 @@
+"""What one row of the op table says, and what one device knows when it runs the row's array function."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from planner.errors import InvalidGraph
+from planner.model.graph import TensorType
+from planner.model.sharding import Shape
+
+Array = Any
+"""A numpy or cupy array."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The types and attributes of one op: what a rule may depend on."""
+
+    operands: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
+    attrs: Mapping[str, object]
+
+    def rank(self, operand: int) -> int:
+        return len(self.operands[operand].shape)
+
+    def dim(self, key: str, rank: int) -> int:
+        """Attribute `key` as a dim of a tensor of `rank`. Raises InvalidGraph when it is none."""
+        return _dim(self.attrs.get(key), key, rank)
+
+    def dims(self, key: str, rank: int) -> tuple[int, ...]:
+        """Attribute `key` as different dims. Raises InvalidGraph when they are not."""
+        listed = self.attrs.get(key)
+        if not isinstance(listed, Sequence) or isinstance(listed, str):
+            raise InvalidGraph(f"attribute {key!r}", got=listed, wanted="a list of dims")
+        dims = tuple(_dim(dim, key, rank) for dim in listed)
+        if len(set(dims)) != len(dims):
+            raise InvalidGraph(f"attribute {key!r}", got=listed, wanted="different dims")
+        return dims
+
+    def integer(self, key: str, default: int | None = None) -> int:
+        """Attribute `key` as a whole number. Raises InvalidGraph when it is none."""
+        value = self.attrs.get(key, default)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InvalidGraph(f"attribute {key!r}", got=value, wanted="a whole number")
+        return value
+
+
+def _dim(value: object, key: str, rank: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not -rank <= value < rank:
+        raise InvalidGraph(f"attribute {key!r}", got=value, wanted=f"a dim of a tensor of rank {rank}")
+    return value % rank
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """The part [start, stop) of a loop of `size` that one device runs."""
+
+    start: int
+    stop: int
+    size: int
+
+    @property
+    def length(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def whole(self) -> bool:
+        return self.length == self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """What one device knows of the op it runs: its part of every loop, its result shapes, the array module."""
+
+    xp: Any
+    attrs: Mapping[str, object]
+    spans: Mapping[str, Span]
+    shapes: tuple[Shape, ...]
+    dtypes: tuple[Any, ...]
+
+    def number(self, key: str, default: float | None = None) -> float:
+        value = self.attrs.get(key, default)
+        assert isinstance(value, (int, float)), f"attribute {key!r} passed the reader as {value!r}"
+        return value
+
+
+Compute = Callable[..., Any]
+
+
+def same_dtype(signature: Signature) -> str | None:
+    """Operands and results of one dtype."""
+    kinds = {kind.dtype for kind in (*signature.operands, *signature.results)}
+    return None if len(kinds) == 1 else "operands and results of one dtype"
+
+
+def predicate(signature: Signature) -> str | None:
+    """Operands of one dtype, bool results."""
+    one = len({kind.dtype for kind in signature.operands}) <= 1
+    return None if one and all(k.dtype == "bool" for k in signature.results) else "one dtype in, bool out"
+
+
+def any_dtype(signature: Signature) -> str | None:
+    """Any dtypes."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An op: name, rule, array function, flops.
+
+    rule     notation, or a function from the op's signature to notation
+    compute  (local, *operands) -> array, or a tuple of arrays for several results
+    flops    per point of the loops' product, or a function of the loops' sizes
+    dtypes   what the dtypes must be: returns what is wanted when they are not
+    indexes  operand -> loop: the operand's elements are positions in that loop
+    free     the op moves no data (a view): it costs nothing
+    attrs    names of the attributes the op may have
+    """
+
+    name: str
+    rule: str | Callable[[Signature], str]
+    compute: Compute
+    flops: float | Callable[[Mapping[str, int]], float] = 1
+    dtypes: Callable[[Signature], str | None] = same_dtype
+    indexes: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    free: bool = False
+    attrs: tuple[str, ...] = ()
+
+    def notation(self, signature: Signature) -> str:
+        """The rule of an op with this signature. Raises InvalidGraph for attributes or dtypes it cannot have."""
+        if unknown := sorted(set(signature.attrs) - set(self.attrs)):
+            raise InvalidGraph("unknown attribute", got=unknown[0], wanted=f"one of {list(self.attrs)}")
+        if wanted := self.dtypes(signature):
+            got = [str(kind) for kind in (*signature.operands, *signature.results)]
+            raise InvalidGraph("dtype mismatch", got=got, wanted=wanted)
+        return self.rule if isinstance(self.rule, str) else self.rule(signature)
+
+    def count_flops(self, sizes: Mapping[str, int]) -> float:
+        """Floating-point operations over loops of these sizes."""
+        return self.flops(sizes) if callable(self.flops) else self.flops * math.prod(sizes.values())

@@ -1,0 +1,140 @@
+"""The SPMD program: one list of instructions that every device runs, in single-assignment form.
+
+A value is live from the instruction that makes it to the last one that reads it; arguments and results of the
+program are live throughout (from the start, to the end). Every value has its own buffer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+
+from planner.errors import InvalidGraph
+from planner.model.collectives import Collective
+from planner.model.graph import Graph, Op, TensorType
+from planner.model.indexing import Option
+from planner.model.mesh import Mesh
+from planner.model.sharding import Sharding, shard_elements, shard_shape
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Every device runs its part of an op: its span of each loop under `option`."""
+
+    op: Op
+    option: Option
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A collective from one value to the next."""
+
+    collective: Collective
+    operand: str
+    result: str
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return (self.operand,)
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        return (self.result,)
+
+
+Instruction = Run | Move
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor laid out over the mesh."""
+
+    type: TensorType
+    sharding: Sharding
+
+
+@dataclass(frozen=True)
+class Program:
+    """Arguments (graph inputs with shardings), instructions, outputs. Raises InvalidGraph where they do not fit."""
+
+    graph: Graph
+    mesh: Mesh
+    arguments: tuple[tuple[str, Sharding], ...]
+    instructions: tuple[Instruction, ...]
+    outputs: tuple[str, ...]
+
+    @cached_property
+    def values(self) -> dict[str, Value]:
+        """Type and sharding of every value, checked against what the instructions need."""
+        values = {name: Value(self.graph.types[name], sharding) for name, sharding in self.arguments}
+        for instruction in self.instructions:
+            match instruction:
+                case Move(collective, operand, result):
+                    source = values[operand]
+                    values[result] = Value(source.type, collective.target(source.sharding))
+                case Run(op, option, operands, results):
+                    for position, operand in enumerate(operands):
+                        _expect(op, position, values[operand].sharding, op.rule.operand_sharding(position, option))
+                    for position, result in enumerate(results):
+                        values[result] = Value(op.results[position], op.rule.result_sharding(position, option))
+        return values
+
+    @cached_property
+    def last_use(self) -> dict[str, int]:
+        """Position of the instruction after which a value is dead; arguments and outputs never die."""
+        last = {
+            result: place for place, done in enumerate(self.instructions) for result in done.results
+        }
+        last |= {name: place for place, done in enumerate(self.instructions) for name in done.operands}
+        return last | dict.fromkeys((*(name for name, _ in self.arguments), *self.outputs), len(self.instructions))
+
+    def local_bytes(self, value: str) -> int:
+        """Bytes of the largest shard of a value."""
+        held = self.values[value]
+        return shard_elements(held.sharding, held.type.shape, self.mesh) * held.type.itemsize
+
+    def __str__(self) -> str:
+        lines = [f"mesh {self.mesh.notation}"]
+        lines += [f"argument {self._typed(name)}" for name, _ in self.arguments]
+        lines += [self._line(instruction) for instruction in self.instructions]
+        return "\n".join([*lines, "return " + ", ".join(f"%{name}" for name in self.outputs)])
+
+    def _line(self, instruction: Instruction) -> str:
+        made = ", ".join(map(self._typed, instruction.results))
+        read = ", ".join(f"%{name}" for name in instruction.operands)
+        if isinstance(instruction, Run):
+            return f"{made} = {instruction.op.op}({read}){self._split_loops(instruction)}"
+        groups = self.mesh.groups(instruction.collective.axes)
+        shown = "; ".join(",".join(map(str, group)) for group in groups[:4]) + ("; …" if len(groups) > 4 else "")
+        named = ",".join(self.mesh.names[axis] for axis in instruction.collective.axes)
+        text = str(instruction.collective)
+        text = text.replace(f"[{','.join(map(str, instruction.collective.axes))}]", f"[{named}]")
+        return f"{made} = {text} (%{instruction.operand}) groups {{{shown}}}"
+
+    def _split_loops(self, run: Run) -> str:
+        split = [
+            f"{loop.name}:{'/'.join(self.mesh.names[axis] for axis in axes)}"
+            for loop, axes in zip(run.op.rule.loops, run.option, strict=True)
+            if axes
+        ]
+        return f" [{', '.join(split)}]" if split else ""
+
+    def _typed(self, name: str) -> str:
+        value = self.values[name]
+        local = shard_shape(value.sharding, value.type.shape, self.mesh)
+        return f"%{name}: {value.type} {value.sharding.named(self.mesh)} local {list(local)}"
+
+
+def _expect(op: Op, position: int, got: Sharding, wanted: Sharding) -> None:
+    if got != wanted:
+        raise InvalidGraph(
+            f"operand {position} has another sharding than the op reads",
+            where=f"program, op {op.id!r}",
+            got=str(got),
+            wanted=str(wanted),
+        )
+
+

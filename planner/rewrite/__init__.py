@@ -1,0 +1,1 @@
+"""Program to program: propagate shardings, materialise collectives."""

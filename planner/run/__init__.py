@@ -1,0 +1,1 @@
+"""Programs are run: on logical devices in one process, against the unsharded graph."""

@@ -1,0 +1,38 @@
+"""The one seam between array modules: numpy, or cupy where there is a GPU."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from planner.errors import RunFailed
+from planner.model.dtypes import is_float, is_integer
+
+BACKENDS = ("numpy", "cupy")
+PRECISIONS = ("f32", "f64")
+
+
+def array_module(name: str) -> ModuleType:
+    """numpy or cupy. Raises RunFailed for another name, or when cupy finds no GPU."""
+    if name == "numpy":
+        return np
+    if name != "cupy":
+        raise RunFailed("unknown backend", got=name, wanted=f"one of {', '.join(BACKENDS)}")
+    try:
+        cupy = import_module("cupy")
+        available = bool(cupy.cuda.is_available())
+    except Exception as error:  # a broken driver raises its own types, an absent package ImportError
+        raise RunFailed("cupy cannot be used", got=str(error), wanted="shardplan[cuda12] or [cuda13]") from error
+    if not available:
+        raise RunFailed("no GPU", where="backend cupy", wanted="a CUDA device (or --backend numpy)")
+    return cupy
+
+
+def run_dtype(xp: Any, dtype: str, precision: str) -> Any:
+    """The array dtype in which values declared as `dtype` are computed: every float in `precision`."""
+    if is_float(dtype):
+        return xp.dtype({"f32": "float32", "f64": "float64"}[precision])
+    return xp.dtype("int64" if is_integer(dtype) else "bool")

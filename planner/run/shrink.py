@@ -1,0 +1,86 @@
+"""A program of the same instructions on small tensors, so that a laptop can run any model.
+
+Dims and loops that must stay equal form classes (a loop indexes a dim; a compound or joined dim is *defined* as
+the product or sum of its loops' classes). Every undefined class gets a small multiple of what the mesh axes
+that ever split it need, uneven where it was uneven; defined classes follow. Where two definitions of one class
+disagree, the classes concerned keep their size; where an instruction does not fit the sizes chosen, larger ones
+are tried, and at last the program as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+from planner.model.collectives import is_exact
+from planner.model.graph import Graph, Input, Op, TensorType
+from planner.model.indexing import LoopKind, dim_size
+from planner.model.program import Move, Program, Run
+from planner.model.sharding import Shape
+from planner.run.sizes import Classes, Place
+
+ATTEMPTS = 6
+
+
+def shrink(program: Program) -> Program:
+    """The same instructions on the smallest sizes found to fit, or the program itself where none do."""
+    classes = Classes.of(program)
+    for attempt in range(1, ATTEMPTS + 1):
+        small = _resized(program, classes.chosen(attempt))
+        if _fits(small):
+            return small
+    return program
+
+
+def _resized(program: Program, sizes: Mapping[Place, int]) -> Program:
+    graph = program.graph
+    types = {
+        value: TensorType(_shape(value, kind, sizes), kind.dtype) for value, kind in graph.types.items()
+    }
+    ops = {op.id: _resized_op(op, types, sizes) for op in graph.ops}
+    inputs = tuple(Input(i.id, i.kind, i.name, types[i.id]) for i in graph.inputs)
+    small = Graph(graph.name, inputs, tuple(ops.values()), graph.outputs)
+    instructions = tuple(
+        replace(done, op=ops[done.op.id]) if isinstance(done, Run) else done for done in program.instructions
+    )
+    return replace(program, graph=small, instructions=instructions)
+
+
+def _shape(value: str, kind: TensorType, sizes: Mapping[Place, int]) -> Shape:
+    return tuple(sizes[value, dim] for dim in range(len(kind.shape)))
+
+
+def _resized_op(op: Op, types: Mapping[str, TensorType], sizes: Mapping[Place, int]) -> Op:
+    loops = tuple(
+        loop if loop.kind is LoopKind.LINEAR else replace(loop, size=sizes[op.id, loop.name])
+        for loop in op.rule.loops
+    )
+    return replace(op, rule=replace(op.rule, loops=loops), results=tuple(types[value] for value in op.values))
+
+
+def _fits(program: Program) -> bool:
+    """Whether shapes agree with rules, options with loops, and every move is exact."""
+    mesh, values = program.mesh, program.values
+    for done in program.instructions:
+        if isinstance(done, Move):
+            held = values[done.operand]
+            if not is_exact(done.collective, held.sharding, values[done.result].sharding, held.type.shape, mesh):
+                return False
+        elif not (done.op.rule.allows(done.option, mesh) and _agrees(done, program)):
+            return False
+    return all(
+        math.prod(held.type.shape) > 0
+        and all(mesh.group_size(a) <= n for a, n in zip(held.sharding.split_axes, held.type.shape, strict=True))
+        for held in values.values()
+    )
+
+
+def _agrees(done: Run, program: Program) -> bool:
+    rule = done.op.rule
+    names = (*done.operands, *done.results)
+    return all(
+        dim_size(dim, rule.sizes) == size
+        for term, name in zip((*rule.operands, *rule.results), names, strict=True)
+        for dim, size in zip(term, program.values[name].type.shape, strict=True)
+    )

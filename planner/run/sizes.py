@@ -1,0 +1,183 @@
+"""Classes of equal sizes in a program, and small sizes for them (see `planner.run.shrink`)."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+from planner.model.indexing import LoopKind
+from planner.model.ops import OPS
+from planner.model.program import Move, Program, Run
+
+WHOLE = 4
+Place = tuple[str, Hashable]
+"""(value, dim) or (op, loop)."""
+Definition = tuple[bool, tuple[Place, ...]]
+"""Whether a sum (else a product), and the classes it is of."""
+
+
+@dataclass
+class Classes:
+    """Union-find over places, with definitions and the group sizes that split each class."""
+
+    size: dict[Place, int] = field(default_factory=dict)
+    parent: dict[Place, Place] = field(default_factory=dict)
+    definitions: dict[Place, set[Definition]] = field(default_factory=lambda: defaultdict(set))
+    needs: dict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
+    tables: set[Place] = field(default_factory=set)
+    kept: set[Place] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, program: Program) -> Classes:
+        classes = cls()
+        classes._enter(program)
+        classes._close()
+        classes._split(program)
+        return classes
+
+    def find(self, place: Place) -> Place:
+        while self.parent[place] != place:
+            self.parent[place] = place = self.parent[self.parent[place]]
+        return place
+
+    def chosen(self, attempt: int) -> dict[Place, int]:
+        """A size for every place; a later attempt chooses larger ones. Tables come last: they hold every index."""
+        small: dict[Place, int] = {}
+        tables = {self.find(place) for place in self.tables}
+        roots = sorted({self.find(place) for place in self.size}, key=str)
+        for root in roots:
+            if root not in tables:
+                self._evaluate(root, small, attempt, 1)
+        largest = max(small.values(), default=1)
+        for root in roots:
+            self._evaluate(root, small, attempt, largest)
+        return {place: small[self.find(place)] for place in self.size}
+
+    def _evaluate(self, root: Place, small: dict[Place, int], attempt: int, least: int) -> int:
+        if root not in small:
+            small[root] = self.size[root]
+            if root not in self.kept and self.definitions.get(root):
+                joined, parts = min(self.definitions[root], key=str)
+                sizes = [self._evaluate(self.find(part), small, attempt, least) for part in parts]
+                small[root] = sum(sizes) if joined else math.prod(sizes)
+            elif root not in self.kept:
+                small[root] = _small(self.size[root], self.needs[root], attempt, least)
+        return small[root]
+
+    def _enter(self, program: Program) -> None:
+        graph = program.graph
+        for value, kind in graph.types.items():
+            for dim, size in enumerate(kind.shape):
+                self._add((value, dim), size)
+        for op in graph.ops:
+            for loop in op.rule.loops:
+                if loop.kind is not LoopKind.LINEAR:
+                    self._add((op.id, loop.name), loop.size)
+            if row := OPS.get(op.op):
+                self.tables |= {(op.id, loop) for loop in row.indexes.values()}
+            terms = zip((*op.rule.operands, *op.rule.results), (*op.inputs, *op.values), strict=True)
+            for term, value in terms:
+                for position, dim in enumerate(term):
+                    self._relate((value, position), dim.joined, [(op.id, loop) for loop in dim.loops])
+
+    def _add(self, place: Place, size: int) -> None:
+        self.size[place] = size
+        self.parent[place] = place
+
+    def _relate(self, place: Place, joined: bool, parts: list[Place]) -> None:
+        neutral = 0 if joined else 1
+        parts = [part for part in parts if self.size[part] != neutral]
+        if len(parts) == 1:
+            self._unite(place, parts[0])
+        elif parts:
+            self.definitions[self.find(place)].add((joined, tuple(parts)))
+
+    def _unite(self, one: Place, other: Place) -> None:
+        one, other = self.find(one), self.find(other)
+        if one != other:
+            self.parent[other] = one
+            if moved := self.definitions.pop(other, set()):
+                self.definitions[one] |= moved
+
+    def _close(self) -> None:
+        """Classes defined alike are equal; where definitions disagree everything below keeps its size."""
+        changed = True
+        while changed:
+            changed = False
+            for root in list(self.definitions):
+                if root != self.find(root):
+                    continue
+                found = {(joined, tuple(map(self.find, parts))) for joined, parts in self.definitions[root]}
+                self.definitions[root] = found
+                first, *others = sorted(found, key=str)
+                for other in others:
+                    changed |= self._reconcile(root, first, other)
+        for place in self.size:
+            if self.size[place] == 1:
+                self.kept.add(self.find(place))
+
+    def _reconcile(self, root: Place, one: Definition, other: Definition) -> bool:
+        alike = one[0] == other[0] and [self.size[p] for p in one[1]] == [self.size[p] for p in other[1]]
+        if alike:
+            for left, right in zip(one[1], other[1], strict=True):
+                self._unite(left, right)
+            return True
+        news = not self.kept.issuperset({root, *one[1], *other[1]})
+        for place in (root, *one[1], *other[1]):
+            self._keep(place)
+        return news
+
+    def _keep(self, place: Place) -> None:
+        root = self.find(place)
+        if root not in self.kept:
+            self.kept |= {place, root}
+            for _, parts in self.definitions.get(root, set()):
+                for part in parts:
+                    self._keep(part)
+
+    def _split(self, program: Program) -> None:
+        """Note every group size that splits a class, and pass it on to what defines the class."""
+        origin = {name: name for name in program.graph.types}
+        for done in program.instructions:
+            if isinstance(done, Move):
+                origin[done.result] = origin[done.operand]
+            else:
+                self._split_loops(program, done)
+        for name, value in program.values.items():
+            for dim, axes in enumerate(value.sharding.split_axes):
+                self._need((origin[name], dim), program.mesh.group_size(axes))
+
+    def _split_loops(self, program: Program, done: Run) -> None:
+        for loop, axes in zip(done.op.rule.loops, done.option, strict=True):
+            if loop.kind is not LoopKind.LINEAR:
+                self._need((done.op.id, loop.name), program.mesh.group_size(axes))
+
+    def _need(self, place: Place, parts: int) -> None:
+        root = self.find(place)
+        if parts == 1 or parts in self.needs[root]:
+            return
+        self.needs[root].add(parts)
+        if self.size[root] % parts == 0:
+            for joined, factors in self.definitions.get(root, set()):
+                self._pass_on(joined, factors, parts)
+
+    def _pass_on(self, joined: bool, factors: Iterable[Place], parts: int) -> None:
+        for factor in factors:
+            share = math.gcd(self.size[factor], parts)
+            self._need(factor, share)
+            parts = parts if joined else parts // share
+
+
+def _small(size: int, needs: set[int], attempt: int, least: int) -> int:
+    """A small size, divisible by what divides `size` and by nothing else that splits it, at least `least`."""
+    step = math.lcm(*(n for n in needs if size % n == 0))
+    uneven = [n for n in needs if size % n]
+    first = max(attempt * (2 if needs else WHOLE), -(-least // step), *(n // step + 1 for n in uneven), 1)
+    for multiple in range(first, size // step):
+        if all(step * multiple % n for n in uneven):
+            return step * multiple
+    return size
+
+

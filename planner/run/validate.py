@@ -1,0 +1,121 @@
+"""The verdict on a program: run on every logical device, it equals the graph run whole, and counts agree.
+
+Inputs come from a seed. Floats are normal; integers are positions, valid in every table they could index. Every
+shard of every output is compared with its part of the whole: the error is the largest difference relative to
+the largest magnitude of the output. Counted are bytes received and peak memory, device by device, against
+`planner.model.accounts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from planner.errors import InvalidRequest
+from planner.model.accounts import live_bytes, received_bytes
+from planner.model.dtypes import is_float, is_integer
+from planner.model.graph import Graph
+from planner.model.ops import OPS
+from planner.model.program import Program
+from planner.model.sharding import shard_bounds
+from planner.run.backend import PRECISIONS, array_module, run_dtype
+from planner.run.devices import Progress, run_program, run_whole
+from planner.run.shrink import shrink
+
+Array = Any
+TOLERANCE = {"f64": 1e-10, "f32": 1e-5}
+SHRINK = ("auto", "none")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`verdict` is equal or different; bytes are per device (the one that receives or holds most)."""
+
+    verdict: str
+    max_relative_error: float
+    counted_bytes: int
+    predicted_bytes: int
+    counted_peak_bytes: int
+    predicted_peak_bytes: int
+    devices: int
+    backend: str
+    precision: str
+    shrunk: bool
+    seed: int
+
+
+def validate(
+    program: Program,
+    backend: str = "numpy",
+    shrinking: str = "auto",
+    precision: str = "f64",
+    seed: int = 0,
+    on_progress: Progress | None = None,
+) -> Verdict:
+    """Run a program against its graph. Raises RunFailed when it cannot be run, InvalidRequest for a bad option."""
+    for what, got, known in (("shrink", shrinking, SHRINK), ("precision", precision, PRECISIONS)):
+        if got not in known:
+            raise InvalidRequest(what, got=got, wanted=f"one of {', '.join(known)}")
+    xp = array_module(backend)
+    small = shrink(program) if shrinking == "auto" else program
+    arrays = random_inputs(small.graph, xp, precision, seed)
+    whole = run_whole(small.graph, arrays, xp, precision)
+    done = run_program(small, arrays, xp, precision, on_progress)
+    error = max(
+        (_error(small, number, whole, [held[number] for held in done.outputs], xp) for number in range(len(small.outputs))),
+        default=0.0,
+    )
+    predicted, memory = received_bytes(small), live_bytes(small).max(axis=0)
+    exact = bool((done.received == predicted).all() and (done.peak == memory).all())
+    return Verdict(
+        verdict="equal" if error <= TOLERANCE[precision] and exact else "different",
+        max_relative_error=error,
+        counted_bytes=int(done.received.sum(axis=0).max()),
+        predicted_bytes=int(predicted.sum(axis=0).max()),
+        counted_peak_bytes=int(done.peak.max()),
+        predicted_peak_bytes=int(memory.max()),
+        devices=small.mesh.devices,
+        backend=backend,
+        precision=precision,
+        shrunk=small is not program,
+        seed=seed,
+    )
+
+
+def random_inputs(graph: Graph, xp: Any, precision: str, seed: int) -> dict[str, Array]:
+    """Whole arrays for every graph input, the same for every backend."""
+    random = np.random.default_rng(seed)
+    tables = [op.rule.sizes[loop] for op in graph.ops if op.op in OPS for loop in OPS[op.op].indexes.values()]
+    highest = min(tables, default=8)
+    arrays = {}
+    for entry in graph.inputs:
+        shape, dtype = entry.type.shape, entry.type.dtype
+        if is_float(dtype):
+            drawn = random.standard_normal(shape) / 2
+        elif is_integer(dtype):
+            drawn = random.integers(0, highest, shape)
+        else:
+            drawn = random.integers(0, 2, shape)
+        arrays[entry.id] = xp.asarray(drawn).astype(run_dtype(xp, dtype, precision))
+    return arrays
+
+
+def _error(program: Program, number: int, whole: Mapping[str, Array], shards: list[Array], xp: Any) -> float:
+    """Largest difference of any shard of an output from its part of the whole; infinite where one is not finite."""
+    want = whole[program.graph.outputs[number]]
+    held = program.values[program.outputs[number]]
+    bounds = shard_bounds(held.sharding, held.type.shape, program.mesh)
+    want = want.astype("float64")
+    scale = float(xp.abs(want).max()) or 1.0
+    worst = 0.0
+    for part, shard in zip(bounds, shards, strict=True):
+        wanted = want[tuple(slice(int(low), int(high)) for low, high in part)]
+        if shard.shape != wanted.shape:
+            return float("inf")
+        if shard.size:
+            difference = float(xp.abs(shard.astype("float64") - wanted).max()) / scale
+            worst = max(worst, difference if np.isfinite(difference) else float("inf"))
+    return worst

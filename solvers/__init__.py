@@ -1,0 +1,38 @@
+"""Choose one strategy per node at the least cost under a usage limit, with a proven exact bound."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from solvers.evaluation import Evaluation, evaluate, usage_profile
+from solvers.layout import IMPOSSIBLE
+from solvers.problem import Edge, EdgeUsage, InvalidProblem, Node, Problem
+from solvers.solution import Progress, Solution, Status
+
+if TYPE_CHECKING:
+    from solvers.portfolio import solve as solve
+
+__all__ = [
+    "IMPOSSIBLE",
+    "Edge",
+    "EdgeUsage",
+    "Evaluation",
+    "InvalidProblem",
+    "Node",
+    "Problem",
+    "Progress",
+    "Solution",
+    "Status",
+    "evaluate",
+    "solve",
+    "usage_profile",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """solve() brings numba and OR-Tools, which take a second to load: only when it is asked for."""
+    if name != "solve":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from solvers.portfolio import solve
+
+    return solve

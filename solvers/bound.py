@@ -1,0 +1,108 @@
+"""The Lagrangian: prices on the moments that a choice overfills, found as they appear.
+
+For prices p >= 0 the dual f(p) = min_x cost(x) + sum_t p_t (usage_t(x) - limit) bounds the cost from below, and every
+choice x bounds f from above by a plane in p (Kelley, 1960). The planes' maximum under a ceiling on the prices
+gives the next prices; message passing there, starting from the last messages, gives a bound and further choices.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.evaluation import usage_profile
+from solvers.ledger import Ledger
+from solvers.layout import IMPOSSIBLE
+from solvers.problem import Problem
+from solvers.program import Program
+from solvers.relaxation import Prices, Relaxation
+
+Integers = NDArray[np.int64]
+
+PRICE_ROUNDS = 16
+PRICE_STALL = 1e-5
+
+
+class Planes:
+    """Choices as planes over the prices: cost + sum_t price_t (usage_t - limit)."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._seen: set[bytes] = set()
+        self.costs: list[float] = []
+        self.profiles: list[Integers] = []
+
+    def add(self, choice: Integers, cost: int) -> None:
+        """One more choice (nothing forbidden in it)."""
+        key = choice.tobytes()
+        if key not in self._seen and cost < IMPOSSIBLE:
+            self._seen.add(key)
+            self.costs.append(float(cost))
+            self.profiles.append(usage_profile(self._problem, choice))
+
+    def highest(self, moments: list[int], limit: int, ceiling: float) -> tuple[dict[int, float], float]:
+        """The prices from 0 to the ceiling at which the least plane is highest, and its height."""
+        over = np.array([profile[moments] for profile in self.profiles], np.float64) - limit
+        unit, size = max(max(self.costs), 1.0), np.maximum(np.abs(over).max(axis=0), 1.0)
+        program = Program()
+        height = program.add_columns(np.array([-1.0]), np.inf, lower=-np.inf)
+        prices = [program.add_columns(np.zeros(1), ceiling * s / unit) for s in size]
+        rows = program.add_rows(np.full(len(self.costs), -np.inf), np.array(self.costs) / unit)
+        program.add_entries(rows, np.repeat(height, rows.size), np.ones(rows.size))
+        for t, price in enumerate(prices):
+            program.add_entries(rows, np.repeat(price, rows.size), -over[:, t] / size[t])
+        values = program.solve(integral=False).values
+        if values is None:
+            return dict.fromkeys(moments, 0.0), float("inf")
+        return dict(zip(moments, (values[1:] * unit / size).tolist(), strict=True)), float(values[0] * unit)
+
+
+class PriceSearch:
+    """Looks for the prices of one relaxation at which its bound is highest."""
+
+    def __init__(self, ledger: Ledger, relaxation: Relaxation, limit: int) -> None:
+        self._ledger, self._relaxation, self._limit = ledger, relaxation, limit
+        self._planes = Planes(relaxation.field.restricted.problem)
+        self._moments: list[int] = []
+
+    def run(self, choice: Integers, evaluations: int = 40) -> None:
+        """From a choice that breaks the limit; leaves the relaxation at the best prices found."""
+        relaxation, ledger = self._relaxation, self._ledger
+        best, best_prices = relaxation.bound, relaxation.prices
+        self._learn(choice)
+        ceiling = self._first_ceiling()
+        for _ in range(evaluations):
+            prices, height = self._planes.highest(self._moments, self._limit, ceiling)
+            if max(prices.values()) >= 0.99 * ceiling:
+                ceiling *= 4
+            if ledger.exhausted or height - best <= 0.3 * ledger.gap_asked * height:
+                break
+            relaxation.at(prices)
+            found = relaxation.tighten(PRICE_ROUNDS, PRICE_STALL)
+            if relaxation.bound > best:
+                best, best_prices = relaxation.bound, prices
+            if found is None:
+                break
+            self._learn(found)
+        relaxation.at(best_prices)
+
+    def _learn(self, choice: Integers) -> None:
+        problem = self._relaxation.field.restricted.problem
+        lifted = self._relaxation.field.restricted.lift(choice)
+        self._planes.add(choice, self._ledger.offer(lifted).cost)
+        over = usage_profile(problem, choice) - self._limit
+        over[self._moments] = 0
+        if over.max(initial=0) > 0:
+            self._moments.append(int(over.argmax()))
+
+    def _first_ceiling(self) -> float:
+        over = max(1, int(self._planes.profiles[-1][self._moments].max()) - self._limit)
+        return 0.2 * max(self._planes.costs[-1], 1.0) / over
+
+
+def overfills(problem: Problem, choice: Integers, limit: int) -> bool:
+    """Does the choice break the limit anywhere?"""
+    return bool((usage_profile(problem, choice) > limit).any())
+
+
+__all__ = ["Planes", "PriceSearch", "Prices", "overfills"]

@@ -1,0 +1,70 @@
+"""The exact worth of a choice: the one judge of every answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.layout import IMPOSSIBLE
+from solvers.problem import InvalidProblem, Problem
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """Exact cost, peak usage in bytes and the first moment of the peak; feasible: nothing forbidden, within the limit.
+
+    A forbidden strategy or pair counts IMPOSSIBLE in the cost.
+    """
+
+    cost: int
+    peak: int
+    peak_moment: int
+    feasible: bool
+
+
+def _checked(problem: Problem, choice: Sequence[int] | Integers) -> Integers:
+    array = np.asarray(choice, np.int64)
+    counts = np.diff(problem.layout.node_start)
+    if array.shape != counts.shape:
+        raise InvalidProblem("length", "choice", array.size, f"one strategy for each of {counts.size} nodes")
+    bad = np.flatnonzero((array < 0) | (array >= counts))
+    if bad.size:
+        i = int(bad[0])
+        raise InvalidProblem("strategy", f"node {problem.nodes[i].name!r}", int(array[i]), f"less than {counts[i]}")
+    return array
+
+
+def _profile(problem: Problem, choice: Integers) -> Integers:
+    layout = problem.layout
+    change = np.zeros(layout.moments + 1, np.int64)
+    used = layout.usage[layout.node_start[:-1] + choice]
+    np.add.at(change, layout.live_start, used)
+    np.subtract.at(change, layout.live_stop, used)
+    if layout.edge_usage_edge.size:
+        on_edges = layout.pair_usage[layout.edge_usage_pair_start + layout.pair(choice)[layout.edge_usage_edge]]
+        np.add.at(change, layout.edge_usage_start, on_edges)
+        np.subtract.at(change, layout.edge_usage_stop, on_edges)
+    return np.cumsum(change)[: layout.moments]
+
+
+def usage_profile(problem: Problem, choice: Sequence[int] | Integers) -> Integers:
+    """Bytes in use at every moment."""
+    return _profile(problem, _checked(problem, choice))
+
+
+def evaluate(problem: Problem, choice: Sequence[int] | Integers) -> Evaluation:
+    """Exact cost and peak of a choice (one strategy index per node)."""
+    array = _checked(problem, choice)
+    layout = problem.layout
+    costs = layout.cost[layout.node_start[:-1] + array].tolist()
+    costs += layout.pair_cost[layout.pair_start + layout.pair(array)].tolist()
+    profile = _profile(problem, array)
+    moment = int(profile.argmax()) if profile.size else 0
+    peak = int(profile[moment]) if profile.size else 0
+    possible = max(costs, default=0) < IMPOSSIBLE
+    return Evaluation(sum(costs), peak, moment, possible and (problem.limit is None or peak <= problem.limit))

@@ -1,0 +1,119 @@
+"""A problem as flat arrays, built once: what evaluation and message passing read.
+
+Strategy x of node i stands at node_start[i] + x. The class of edge e's source strategy x stands at
+source_start[e] + x of source_class, and likewise for targets. Pair (s, t) of edge e costs
+pair_cost[pair_start[e] + s * width[e] + t]; a matrix that many edges share is stored once per multiplicity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from solvers.problem import Edge, Node
+
+Integers = NDArray[np.int64]
+
+IMPOSSIBLE = 10**16
+
+
+def _times(cost: Integers, multiplicity: int) -> Integers:
+    if multiplicity == 1:
+        return np.minimum(cost, IMPOSSIBLE)
+    return np.where(cost >= IMPOSSIBLE, IMPOSSIBLE, cost * multiplicity)
+
+
+def _starts(sizes: Sequence[int]) -> Integers:
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+
+def _joined(parts: Sequence[NDArray[np.integer]]) -> Integers:
+    return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+
+
+class _Pool:
+    """Matrices laid end to end, each once, found again by the identity of the shared object."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[tuple[int, int | None], int] = {}
+        self._parts: list[Integers] = []
+        self._size = 0
+
+    def add(self, matrix: Integers, multiplicity: int | None) -> int:
+        key = (id(matrix), multiplicity)
+        if key not in self._offsets:
+            self._offsets[key] = self._size
+            self._parts.append((matrix if multiplicity is None else _times(matrix, multiplicity)).ravel())
+            self._size += matrix.size
+        return self._offsets[key]
+
+    def joined(self) -> Integers:
+        return _joined(self._parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """The flat arrays; costs are multiplied out and capped at IMPOSSIBLE."""
+
+    node_start: Integers
+    cost: Integers
+    usage: Integers
+    live_start: Integers
+    live_stop: Integers
+    source: Integers
+    target: Integers
+    source_start: Integers
+    target_start: Integers
+    source_class: Integers
+    target_class: Integers
+    height: Integers
+    width: Integers
+    pair_start: Integers
+    pair_cost: Integers
+    edge_usage_edge: Integers
+    edge_usage_start: Integers
+    edge_usage_stop: Integers
+    edge_usage_pair_start: Integers
+    pair_usage: Integers
+    moments: int
+
+    @staticmethod
+    def of(nodes: Sequence[Node], edges: Sequence[Edge]) -> Layout:
+        costs, usages = _Pool(), _Pool()
+        live_stop = np.array([node.interval[1] for node in nodes], np.int64)
+        on_edges = [(e, usage) for e, edge in enumerate(edges) for usage in edge.usages]
+        edge_stop = np.array([usage.stop for _, usage in on_edges], np.int64)
+        return Layout(
+            node_start=_starts([node.cost.size for node in nodes]),
+            cost=_joined([_times(node.cost, node.multiplicity) for node in nodes]),
+            usage=_joined([node.usage for node in nodes]),
+            live_start=np.array([node.interval[0] for node in nodes], np.int64),
+            live_stop=live_stop,
+            source=np.array([edge.source for edge in edges], np.int64),
+            target=np.array([edge.target for edge in edges], np.int64),
+            source_start=_starts([edge.source_class.size for edge in edges]),
+            target_start=_starts([edge.target_class.size for edge in edges]),
+            source_class=_joined([edge.source_class for edge in edges]),
+            target_class=_joined([edge.target_class for edge in edges]),
+            height=np.array([edge.matrix.shape[0] for edge in edges], np.int64),
+            width=np.array([edge.matrix.shape[1] for edge in edges], np.int64),
+            pair_start=np.array([costs.add(edge.matrix, edge.multiplicity) for edge in edges], np.int64),
+            pair_cost=costs.joined(),
+            edge_usage_edge=np.array([e for e, _ in on_edges], np.int64),
+            edge_usage_start=np.array([usage.start for _, usage in on_edges], np.int64),
+            edge_usage_stop=edge_stop,
+            edge_usage_pair_start=np.array([usages.add(usage.matrix, None) for _, usage in on_edges], np.int64),
+            pair_usage=usages.joined(),
+            moments=int(max(live_stop.max(initial=0), edge_stop.max(initial=0))),
+        )
+
+    def pair(self, choice: Integers) -> Integers:
+        """The position of each edge's chosen pair inside its own matrix."""
+        source = self.source_class[self.source_start[:-1] + choice[self.source]]
+        target = self.target_class[self.target_start[:-1] + choice[self.target]]
+        return source * self.width + target

@@ -1,0 +1,140 @@
+"""What a solve knows so far, and whether it may go on: the only place that looks at the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.evaluation import Evaluation, evaluate
+from solvers.layout import IMPOSSIBLE
+from solvers.problem import Problem
+from solvers.solution import Progress
+
+Integers = NDArray[np.int64]
+
+WORK_PER_SECOND = 10**9
+DEFAULT_SECONDS = 60.0
+
+
+class Ledger:
+    """Best choice, proven bound, strategies seen, and the budget: seconds of wall clock or units of work."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        gap: float,
+        time_limit: float | None,
+        deterministic: bool,
+        on_progress: Callable[[Progress], None] | None,
+        cancelled: Callable[[], bool] | None,
+    ) -> None:
+        self.problem, self.gap_asked = problem, gap
+        self._began = time.monotonic()
+        by_clock = time_limit is not None and not deterministic
+        self._deadline = self._began + time_limit if by_clock and time_limit is not None else None
+        self._work_left = WORK_PER_SECOND * (time_limit if time_limit is not None else DEFAULT_SECONDS)
+        self._on_progress, self._cancelled = on_progress, cancelled
+        self.choice: Integers | None = None
+        self.cost: int | None = None
+        self.bound = 0
+        self.least_peak: int | None = None
+        self.largest_cost = _largest_cost(problem)
+        self.seen = np.zeros(int(problem.layout.node_start[-1]), bool)
+        self.stop_reason = ""
+        self.reproducible = True
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._began
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Wall clock left; None when no clock rules."""
+        return None if self._deadline is None else self._deadline - time.monotonic()
+
+    @property
+    def gap(self) -> float | None:
+        """Proven relative gap of the best choice."""
+        if self.cost is None:
+            return None
+        return (self.cost - self.bound) / self.cost if self.cost else 0.0
+
+    @property
+    def ceiling(self) -> int:
+        """A choice that costs this much or more is of no interest; none exists if no choice is known."""
+        return self.largest_cost + 1 if self.cost is None else self.cost - int(self.cost * self.gap_asked)
+
+    @property
+    def impossible(self) -> bool:
+        """Is it proven that there is no feasible choice?"""
+        return self.cost is None and self.bound > self.largest_cost
+
+    @property
+    def closed(self) -> bool:
+        """Is the gap asked for proven, or is it proven that there is nothing to find?"""
+        return self.impossible or (self.gap is not None and self.gap <= self.gap_asked)
+
+    @property
+    def exhausted(self) -> bool:
+        """Is it time to stop, for whatever reason?"""
+        if self.closed or self.stop_reason:
+            return True
+        if self._cancelled is not None and self._cancelled():
+            self.stop_reason, self.reproducible = "cancelled", False
+        elif self._deadline is not None and time.monotonic() >= self._deadline:
+            self.stop_reason, self.reproducible = "time limit", False
+        elif self._work_left <= 0:
+            self.stop_reason = "work limit"
+        return bool(self.stop_reason)
+
+    def spend(self, work: float) -> None:
+        """Count work done (about a nanosecond each)."""
+        if self._deadline is None:
+            self._work_left -= work
+
+    def stopped_by_clock(self) -> None:
+        """A solver inside stopped at a time limit given to it."""
+        self.reproducible = False
+
+    def offer(self, choice: Sequence[int] | Integers) -> Evaluation:
+        """Judge a choice, remember its strategies, keep it if it is the best."""
+        array = np.asarray(choice, np.int64)
+        found = evaluate(self.problem, array)
+        if found.cost < IMPOSSIBLE:
+            self.seen[self.problem.layout.node_start[:-1] + array] = True
+            if self.least_peak is None or found.peak < self.least_peak:
+                self.least_peak = found.peak
+        if found.feasible and (self.cost is None or found.cost < self.cost):
+            self.choice, self.cost = array.copy(), found.cost
+            self._tell()
+        return found
+
+    def prove(self, bound: int) -> None:
+        """A lower bound of every feasible choice's cost (never above the best choice's: that one is then optimal)."""
+        if bound > self.bound:
+            self.bound = bound if self.cost is None else min(bound, self.cost)
+            self._tell()
+
+    def _tell(self) -> None:
+        if self._on_progress is not None:
+            self._on_progress(Progress(self.elapsed_s, self.cost, self.bound, self.gap))
+
+
+def _largest_cost(problem: Problem) -> int:
+    """No choice without anything forbidden costs more."""
+    largest: dict[tuple[int, int], int] = {}
+    total = sum(_finite(node.cost) * node.multiplicity for node in problem.nodes)
+    for edge in problem.edges:
+        key = (id(edge.matrix), edge.multiplicity)
+        if key not in largest:
+            largest[key] = _finite(edge.matrix) * edge.multiplicity
+        total += largest[key]
+    return total
+
+
+def _finite(values: Integers) -> int:
+    return int(values[values < IMPOSSIBLE].max(initial=0))

@@ -1,0 +1,111 @@
+"""solve(): message passing, prices on memory, then dives, programs and branching over what is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from solvers.bound import PriceSearch, overfills
+from solvers.ilp import LocalPolytope
+from solvers.ledger import Ledger
+from solvers.potentials import Scale
+from solvers.problem import Problem
+from solvers.relaxation import Relaxation
+from solvers.search import branch, dive
+from solvers.solution import Progress, Solution, Status
+
+ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
+
+
+def solve(
+    problem: Problem,
+    *,
+    time_limit: float | None = None,
+    gap: float = 1e-6,
+    deterministic: bool = False,
+    seed: int = 0,
+    starts: Sequence[Sequence[int]] = (),
+    on_progress: Callable[[Progress], None] | None = None,
+    cancelled: Callable[[], bool] | None = None,
+) -> Solution:
+    """The least-cost choice under the limit, with a proven bound.
+
+    time_limit in seconds of wall clock; a deterministic run turns it into units of work and never looks at the
+    clock. starts: known choices (the answer is never worse than a feasible one of them).
+    """
+    ledger = Ledger(problem, gap, time_limit, deterministic, on_progress, cancelled)
+    for start in starts:
+        ledger.offer(start)
+    relaxation = _root(ledger)
+    choice = relaxation.tighten(ROOT_ROUNDS, ROOT_STALL)
+    limit = problem.limit
+    if limit is not None and choice is not None and overfills(problem, choice, limit):
+        PriceSearch(ledger, relaxation, limit).run(choice)
+    if not ledger.exhausted:
+        relaxation = _close(ledger, relaxation)
+    return _solution(ledger, relaxation)
+
+
+def _root(ledger: Ledger) -> Relaxation:
+    """Scaled by a first guess of the cost: the finer the scale the better."""
+    degree = Relaxation.over(ledger, Scale.of(1, 1)).field.topology.degree
+    rough = Relaxation.over(ledger, Scale.of(degree, ledger.largest_cost))
+    rough.tighten(1, 0.0)
+    dear = ledger.largest_cost if ledger.cost is None else min(ledger.largest_cost, 4 * ledger.cost)
+    return Relaxation.over(ledger, Scale.of(degree, dear))
+
+
+def _close(ledger: Ledger, relaxation: Relaxation) -> Relaxation:
+    """Shrink, tighten and dive while that helps; then a program over the strategies seen; then branch."""
+    for _ in range(8):
+        before = ledger.gap or 1.0
+        relaxation.tighten(8, 0.0)
+        if ledger.exhausted:
+            return relaxation
+        if relaxation.allowed.mean() < 0.7:
+            relaxation = relaxation.shrunk()
+        relaxation.tighten(60, ROOT_STALL / 10)
+        if ledger.exhausted:
+            return relaxation
+        dive(relaxation, 40)
+        if ledger.exhausted or (ledger.gap or 1.0) > 0.8 * before:
+            break
+    if not ledger.exhausted:
+        _program(ledger, relaxation)
+    if not ledger.exhausted:
+        branch(ledger, relaxation, 400)
+    return relaxation
+
+
+def _program(ledger: Ledger, relaxation: Relaxation) -> None:
+    narrow = relaxation.shrunk(relaxation.allowed & relaxation.seen())
+    hint = None if ledger.choice is None else narrow.field.restricted.lower(ledger.choice)
+    polytope = LocalPolytope(narrow.field.restricted.problem, max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6))
+    seconds = ledger.seconds_left
+    choice, _, answer = polytope.solve(hint, list(relaxation.prices), seconds, 1000, ledger.gap_asked / 2)
+    if seconds is not None and not answer.finished:
+        ledger.stopped_by_clock()
+    if choice is not None:
+        ledger.offer(narrow.field.restricted.lift(choice))
+
+
+def _solution(ledger: Ledger, relaxation: Relaxation) -> Solution:
+    status: Status = "unknown"
+    if ledger.choice is not None:
+        status = "optimal" if ledger.closed else "feasible"
+    elif ledger.impossible:
+        status = "infeasible"
+    return Solution(
+        status=status,
+        choice=None if ledger.choice is None else tuple(ledger.choice.tolist()),
+        cost=ledger.cost,
+        bound=ledger.bound,
+        gap=ledger.gap,
+        wall_s=ledger.elapsed_s,
+        reason=ledger.stop_reason or ("gap proven" if ledger.closed else "methods exhausted"),
+        memory_price=float(sum(relaxation.prices.values())),
+        least_limit=ledger.least_peak if status == "infeasible" else None,
+        least_limit_bound=None,
+        reproducible=ledger.reproducible,
+    )

@@ -1,0 +1,118 @@
+"""A linear program, possibly with integers, as arrays, and its solution by OR-Tools (GLOP, or HiGHS for integers)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+from ortools.math_opt import model_pb2
+from ortools.math_opt.python import mathopt
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """values: None if none was found; bound: the solver's own, in floating point; finished: not stopped early."""
+
+    values: Floats | None
+    bound: float
+    finished: bool
+    infeasible: bool
+
+
+@dataclass(slots=True)
+class Program:
+    """minimise cost @ x, lower <= x <= upper; rows are added by index and coefficient arrays."""
+
+    cost: list[Floats] = field(default_factory=list)
+    lower: list[Floats] = field(default_factory=list)
+    upper: list[Floats] = field(default_factory=list)
+    integer: list[NDArray[np.bool_]] = field(default_factory=list)
+    row_lower: list[Floats] = field(default_factory=list)
+    row_upper: list[Floats] = field(default_factory=list)
+    entries: list[tuple[Integers, Integers, Floats]] = field(default_factory=list)
+    columns: int = 0
+    rows: int = 0
+
+    def add_columns(self, cost: Floats, upper: float, integer: bool = False, lower: float = 0.0) -> Integers:
+        """New variables; returns their indices."""
+        count = cost.size
+        self.cost.append(cost.astype(np.float64))
+        self.lower.append(np.full(count, lower))
+        self.upper.append(np.full(count, upper))
+        self.integer.append(np.full(count, integer))
+        self.columns += count
+        return np.arange(self.columns - count, self.columns)
+
+    def add_rows(self, lower: Floats, upper: Floats) -> Integers:
+        """New rows; returns their indices."""
+        self.row_lower.append(lower.astype(np.float64))
+        self.row_upper.append(upper.astype(np.float64))
+        self.rows += lower.size
+        return np.arange(self.rows - lower.size, self.rows)
+
+    def add_entries(self, rows: Integers, columns: Integers, values: Floats) -> None:
+        """Coefficients; entries at the same place add up."""
+        self.entries.append((rows, columns, values.astype(np.float64)))
+
+    def _model(self) -> mathopt.Model:
+        proto = model_pb2.ModelProto()
+        ids = np.arange(self.columns)
+        proto.variables.ids.extend(ids.tolist())
+        proto.variables.lower_bounds.extend(np.concatenate(self.lower).tolist())
+        proto.variables.upper_bounds.extend(np.concatenate(self.upper).tolist())
+        proto.variables.integers.extend(np.concatenate(self.integer).tolist())
+        cost = np.concatenate(self.cost)
+        used = np.flatnonzero(cost)
+        proto.objective.linear_coefficients.ids.extend(used.tolist())
+        proto.objective.linear_coefficients.values.extend(cost[used].tolist())
+        if self.rows:
+            proto.linear_constraints.ids.extend(range(self.rows))
+            proto.linear_constraints.lower_bounds.extend(np.concatenate(self.row_lower).tolist())
+            proto.linear_constraints.upper_bounds.extend(np.concatenate(self.row_upper).tolist())
+        if self.entries:
+            rows, columns, values = (np.concatenate([entry[k] for entry in self.entries]) for k in range(3))
+            place, first = np.unique(rows * self.columns + columns, return_inverse=True)
+            summed = np.bincount(first, weights=values, minlength=place.size)
+            matrix = proto.linear_constraint_matrix
+            matrix.row_ids.extend((place // self.columns).tolist())
+            matrix.column_ids.extend((place % self.columns).tolist())
+            matrix.coefficients.extend(summed.tolist())
+        return mathopt.Model.from_model_proto(proto)
+
+    def solve(
+        self,
+        hint: Floats | None = None,
+        seconds: float | None = None,
+        nodes: int | None = None,
+        gap: float = 1e-9,
+        integral: bool = True,
+    ) -> Answer:
+        """HiGHS when integral, else GLOP. seconds: wall clock (None: none); nodes: of branch and bound."""
+        model = self._model()
+        parameters = mathopt.SolveParameters(random_seed=1)
+        hints = mathopt.ModelSolveParameters()
+        if integral:
+            parameters.relative_gap_tolerance = gap
+            parameters.node_limit = nodes
+            if seconds is not None:
+                parameters.time_limit = timedelta(seconds=max(seconds, 0.01))
+            if hint is not None:
+                chosen = zip(model.variables(), hint.tolist(), strict=True)
+                hints.solution_hints.append(mathopt.SolutionHint(variable_values=dict(chosen)))
+        solver = mathopt.SolverType.HIGHS if integral else mathopt.SolverType.GLOP
+        result = mathopt.solve(model, solver, params=parameters, model_params=hints)
+        reason = result.termination.reason
+        values: Floats | None = None
+        if result.has_primal_feasible_solution():
+            values = np.array(result.variable_values(model.variables()))
+        return Answer(
+            values,
+            result.termination.objective_bounds.dual_bound,
+            reason in (mathopt.TerminationReason.OPTIMAL, mathopt.TerminationReason.INFEASIBLE),
+            reason == mathopt.TerminationReason.INFEASIBLE,
+        )

@@ -1,0 +1,137 @@
+"""A problem under message passing: a bound that rises, and strategies that drop out with proof.
+
+A pass leaves at strategy x of node i a remainder r(x) >= 0 that it has not given to an edge: a choice that takes x
+costs at least the constant plus r(x). Where that reaches the ceiling (the best cost known less the gap
+asked for), x is removed: what is removed so costs at least the ceiling, and the bound stays true up to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.ledger import Ledger
+from solvers.messages import Messages, Topology
+from solvers.potentials import Potentials, Pricing, Scale
+from solvers.restrict import Restricted
+
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Prices = Mapping[int, float]
+
+
+class Field:
+    """What relaxations of one (restricted) problem at given prices share."""
+
+    def __init__(self, ledger: Ledger, restricted: Restricted, scale: Scale) -> None:
+        self.ledger, self.restricted = ledger, restricted
+        self.layout = restricted.problem.layout
+        self.topology = Topology.of(self.layout)
+        self.pricing = Pricing(self.topology, scale)
+        self.work = float((self.layout.height * self.layout.width).sum() + 20 * self.layout.node_start[-1] + 1000)
+
+    def potentials(self, prices: Prices) -> Potentials:
+        """Costs and priced usage."""
+        return self.pricing.at(prices, self.restricted.problem.limit or 0)
+
+
+class Relaxation:
+    """Messages, the strategies still allowed (flat flags) and the bound; `whole`: nothing but proof removed any."""
+
+    def __init__(self, field: Field, prices: Prices, messages: Messages, allowed: Mask, whole: bool = True) -> None:
+        self.field, self.messages, self.allowed, self.whole = field, messages, allowed, whole
+        self.prices, self.plain = dict(prices), field.potentials(prices)
+        self.bound = 0
+
+    @staticmethod
+    def over(ledger: Ledger, scale: Scale) -> Relaxation:
+        """Of a ledger's whole problem, without prices."""
+        every = np.ones(int(ledger.problem.layout.node_start[-1]), bool)
+        field = Field(ledger, Restricted.nothing(ledger.problem), scale)
+        return Relaxation(field, {}, Messages(field.topology), every)
+
+    def at(self, prices: Prices) -> None:
+        """Change the prices; messages stay, the bound starts anew."""
+        self.prices, self.plain, self.bound = dict(prices), self.field.potentials(prices), 0
+
+    def copy(self) -> Relaxation:
+        """The same, free to go its own way."""
+        other = object.__new__(Relaxation)
+        other.field, other.prices, other.plain, other.whole = self.field, self.prices, self.plain, self.whole
+        other.messages, other.allowed, other.bound = self.messages.copy(), self.allowed.copy(), self.bound
+        return other
+
+    def counts(self) -> Integers:
+        """How many strategies each node has left."""
+        return np.add.reduceat(self.allowed, self.field.layout.node_start[:-1], dtype=np.int64)
+
+    def seen(self) -> Mask:
+        """Flags of the strategies that some choice offered so far has taken."""
+        starts, kept = self.field.ledger.problem.layout.node_start[:-1], self.field.restricted.kept
+        return self.field.ledger.seen[np.concatenate([s + keep for s, keep in zip(starts, kept, strict=True)])]
+
+    @property
+    def done(self) -> bool:
+        """Nothing below the ceiling is left here."""
+        return self.bound >= self.field.ledger.ceiling or bool((self.counts() == 0).any())
+
+    def tighten(self, rounds: int, stall: float, decode_every: int = 4) -> Integers | None:
+        """Pass messages until a round gains less than `stall` of the bound; the last choice decoded, None if done."""
+        ledger, choice = self.field.ledger, None
+        history: list[int] = [self.bound]
+        for step in range(rounds):
+            potentials = self._potentials()
+            self._pass(potentials, True, 1 + step % 2)
+            self._pass(potentials, False, 1 + step % 2)
+            last = step == rounds - 1
+            if step % decode_every == decode_every - 1 or last:
+                history.append(self.bound)
+                last = last or (len(history) > 3 and history[-1] - history[-3] <= 2 * decode_every * stall * self.bound)
+                choice = self._decode(potentials)
+            if self.done:
+                self._prove()
+                return None
+            if last or ledger.exhausted:
+                break
+        self._prove()
+        return choice if choice is not None else self._decode(self._potentials())
+
+    def _potentials(self) -> Potentials:
+        if self.allowed.all():
+            return self.plain
+        return self.plain.shifted(np.where(self.allowed, 0, self.plain.scale.forbidden))
+
+    def _pass(self, potentials: Potentials, forward: bool, split: int) -> None:
+        ledger = self.field.ledger
+        scaled = self.messages.sweep(potentials, forward, split)
+        ledger.spend(self.field.work)
+        self.bound = max(self.bound, potentials.bound(scaled))
+        room = (ledger.ceiling - 1) * potentials.scale.factor + potentials.constant - scaled
+        self.allowed &= self.messages.slack <= min(max(room, -1), 1 << 62)
+
+    def _decode(self, potentials: Potentials) -> Integers:
+        ledger, lift = self.field.ledger, self.field.restricted.lift
+        choice = self.messages.decode(potentials)
+        ledger.offer(lift(choice))
+        better = self.messages.descend(potentials, choice)
+        ledger.offer(lift(better))
+        return better
+
+    def _prove(self) -> None:
+        if self.whole:
+            ledger = self.field.ledger
+            ledger.prove(ledger.ceiling if self.done else min(self.bound, ledger.ceiling))
+
+    def shrunk(self, allowed: Mask | None = None) -> Relaxation:
+        """The same over a problem that has only the allowed strategies; smaller, so faster."""
+        allowed = self.allowed if allowed is None else allowed
+        field = self.field
+        restricted = field.restricted.narrowed(allowed)
+        smaller = Field(field.ledger, restricted, field.pricing.scale)
+        values = field.restricted.at_ends(allowed, self.messages.values)
+        kept = self.allowed[allowed]
+        relaxation = Relaxation(smaller, self.prices, Messages(smaller.topology, values), kept, self.whole)
+        relaxation.bound = self.bound
+        return relaxation

@@ -1,0 +1,41 @@
+"""What a solve answers, and what it tells on the way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """elapsed_s since the start; the incumbent's cost and the proven bound in cost units; None: none yet."""
+
+    elapsed_s: float
+    incumbent: int | None
+    bound: int
+    gap: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """The best choice found and what is proven about it.
+
+    bound: an exact lower bound of every feasible choice's cost. gap: (cost - bound) / cost. optimal: the gap asked
+    for is proven. memory_price: cost units saved per extra byte of limit. For an infeasible problem
+    least_limit is the least limit known to be feasible (bytes; None: no possible choice at all) and
+    least_limit_bound a proven lower bound of it. reproducible: no wall clock decided where the search stopped.
+    """
+
+    status: Status
+    choice: tuple[int, ...] | None
+    cost: int | None
+    bound: int
+    gap: float | None
+    wall_s: float
+    reason: str
+    memory_price: float
+    least_limit: int | None
+    least_limit_bound: int | None
+    reproducible: bool

@@ -1,0 +1,29 @@
+"""Cases of hypothesis are the same on every run; tests marked `gpu` skip where there is none."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("house", deadline=None, derandomize=True, print_blob=True)
+settings.load_profile("house")
+
+
+def _why_no_gpu() -> str | None:
+    if find_spec("cupy") is None:
+        return "cupy is not installed (extras cuda12, cuda13)"
+    import cupy
+
+    try:
+        return None if cupy.cuda.is_available() else "no CUDA device"
+    except cupy.cuda.runtime.CUDARuntimeError as error:  # a driver too old, for one
+        return f"CUDA: {error}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if on_gpu and (reason := _why_no_gpu()):
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason=reason))
