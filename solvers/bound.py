@@ -70,6 +70,8 @@ class PriceSearch:
         relaxation, ledger = self._relaxation, self._ledger
         best, best_prices = relaxation.bound, relaxation.prices
         self._learn(choice)
+        if not self._planes.costs:
+            return
         ceiling = self._first_ceiling()
         for _ in range(evaluations):
             prices, height = self._planes.highest(self._moments, self._limit, ceiling)

@@ -41,6 +41,7 @@ class Ledger:
         self.cost: int | None = None
         self.bound = 0
         self.least_peak: int | None = None
+        self.least_limit_bound = 0
         self.largest_cost = _largest_cost(problem)
         self.seen = np.zeros(int(problem.layout.node_start[-1]), bool)
         self.stop_reason = ""
@@ -71,7 +72,9 @@ class Ledger:
     @property
     def impossible(self) -> bool:
         """Is it proven that there is no feasible choice?"""
-        return self.cost is None and self.bound > self.largest_cost
+        limit = self.problem.limit
+        too_tight = limit is not None and self.least_limit_bound > limit
+        return self.cost is None and (too_tight or self.bound > self.largest_cost)
 
     @property
     def closed(self) -> bool:
@@ -118,6 +121,10 @@ class Ledger:
         if bound > self.bound:
             self.bound = bound if self.cost is None else min(bound, self.cost)
             self._tell()
+
+    def prove_least_limit(self, bound: int) -> None:
+        """A lower bound of every possible choice's peak usage."""
+        self.least_limit_bound = max(self.least_limit_bound, bound)
 
     def _tell(self) -> None:
         if self._on_progress is not None:

@@ -9,6 +9,7 @@ import numpy as np
 from solvers.bound import PriceSearch, overfills
 from solvers.ilp import LocalPolytope
 from solvers.ledger import Ledger
+from solvers.peak import PeakSearch
 from solvers.potentials import Scale
 from solvers.problem import Problem
 from solvers.relaxation import Relaxation
@@ -42,6 +43,8 @@ def solve(
     limit = problem.limit
     if limit is not None and choice is not None and overfills(problem, choice, limit):
         PriceSearch(ledger, relaxation, limit).run(choice)
+    if limit is not None and ledger.cost is None and not ledger.stop_reason:
+        PeakSearch(ledger).run(20)
     if not ledger.exhausted:
         relaxation = _close(ledger, relaxation)
     return _solution(ledger, relaxation)
@@ -106,6 +109,6 @@ def _solution(ledger: Ledger, relaxation: Relaxation) -> Solution:
         reason=ledger.stop_reason or ("gap proven" if ledger.closed else "methods exhausted"),
         memory_price=float(sum(relaxation.prices.values())),
         least_limit=ledger.least_peak if status == "infeasible" else None,
-        least_limit_bound=None,
+        least_limit_bound=ledger.least_limit_bound if status == "infeasible" else None,
         reproducible=ledger.reproducible,
     )

@@ -121,7 +121,7 @@ class _Timeline:
     def ends(self, value: str, moment: int) -> bool:
         """Whether the read at a moment is the last of a shared value, and the only one by its op."""
         (last, by), before = self.reads[value][-1], self.reads[value][-2]
-        return moment == last and (by.op is None or by.op != before[1].op)
+        return moment == last and by.op != before[1].op
 
     def hub(self, value: str) -> tuple[int, int]:
         last, by = self.reads[value][-1]

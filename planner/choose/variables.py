@@ -6,6 +6,7 @@ reshard they share is paid once. It may be any sharding in which the value is ma
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from planner.choose.cost import CostModel
 from planner.choose.options import candidates, layouts
 from planner.errors import InvalidSharding
-from planner.model.graph import Graph, Op
+from planner.model.graph import Annotation, Graph, Op
 from planner.model.indexing import Option
 from planner.model.sharding import Sharding
 from planner.model.steps import Doing, Reader, readers, steps
@@ -83,6 +84,12 @@ class _Listing:
     listed: dict[tuple[Role, str], Variable] = field(default_factory=dict)
     by_signature: dict[object, Variable] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.pins: dict[str, list[Annotation]] = defaultdict(list)
+        for annotation in self.graph.annotations:
+            if annotation.required:
+                self.pins[annotation.value].append(annotation)
+
     def all(self) -> list[Variable]:
         inputs = {i.id for i in self.graph.inputs}
         ops = [self._op(op) for op in self.graph.ops]
@@ -134,19 +141,20 @@ class _Listing:
 
     def _pinned(self, variable: Variable, op: Op | None) -> Variable:
         """Only the strategies that meet the required annotations of what the variable makes and reads."""
-        for annotation in self.graph.annotations:
-            if not annotation.required:
-                continue
-            made = op.values if op else (variable.name,)
-            ports = [p for v, p in zip(made, variable.results, strict=False) if v == annotation.value]
-            if annotation.user is not None:
-                mine = op is not None and op.id == annotation.user
-                reads = zip(op.inputs, variable.operands, strict=True) if op and mine else ()
-                ports = [p for v, p in reads if v == annotation.value]
+        made = op.values if op else (variable.name,)
+        read = op.inputs if op else ()
+        fits = np.ones(len(variable.costs), bool)
+        for annotation in (a for value in {*made, *read} for a in self.pins.get(value, ())):
             wanted = annotation.sharding.completed(len(self.graph.types[annotation.value].shape), self.model.mesh)
-            for port in ports:
-                variable = _meeting(variable, port, wanted, annotation.value)
-        return variable
+            user = annotation.user
+            if user is not None and (op is None or user != op.id):
+                continue
+            ports = zip(made, variable.results, strict=True) if user is None else zip(read, variable.operands, strict=True)
+            for port in (port for value, port in ports if value == annotation.value):
+                fits &= np.array([state == wanted for state in port.states])[port.classes]
+                if not fits.any():
+                    raise _unmet(variable, port, wanted, annotation.value)
+        return variable if fits.all() else variable.keep(np.flatnonzero(fits))
 
     def _hubs(self, ops: list[Variable], makers: dict[str, Port]) -> dict[str, Variable]:
         hubs = {}
@@ -171,18 +179,10 @@ def _made(op: Op, variable: Variable) -> Iterable[tuple[str, Port]]:
     return zip(op.values, variable.results, strict=True)
 
 
-def _meeting(variable: Variable, port: Port, wanted: Sharding, value: str) -> Variable:
-    place = (variable.results + variable.operands).index(port)
-    chosen = np.flatnonzero(np.array([state == wanted for state in port.states])[port.classes])
-    if not chosen.size:
-        raise InvalidSharding(
-            "no option gives the required sharding",
-            where=f"value {value!r} at {variable.role} {variable.name!r}",
-            got=str(wanted),
-            wanted=", ".join(map(str, port.states[:6])),
-        )
-    kept = variable.keep(chosen)
-    assert (kept.results + kept.operands)[place].states == (wanted,)
-    return kept
-
-
+def _unmet(variable: Variable, port: Port, wanted: Sharding, value: str) -> InvalidSharding:
+    return InvalidSharding(
+        "no option gives the required sharding",
+        where=f"value {value!r} at {variable.role} {variable.name!r}",
+        got=str(wanted),
+        wanted="one of " + ", ".join(map(str, port.states[:6])),
+    )

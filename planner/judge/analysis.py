@@ -6,6 +6,7 @@ device that receives or holds most.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.cost import CostModel
-from planner.model.accounts import live_bytes, received_bytes
+from planner.model.accounts import live_bytes, received_bytes, value_bytes
 from planner.model.program import Move, Program, Run
 
 Integers = NDArray[np.int64]
@@ -79,3 +80,18 @@ class Analysis:
                 axes = ",".join(self.program.mesh.names[axis] for axis in done.collective.axes)
                 found[axes] = found.get(axes, np.zeros_like(received)) + received
         return {axes: int(received.max()) for axes, received in found.items()}
+
+    def peak_by_kind(self) -> Mapping[str, int]:
+        """Bytes at the peak, on the device that holds most: inputs by kind, op results, copies made by moves."""
+        program, place = self.program, self.peak_at
+        device = int(self.memory[place].argmax())
+        kinds = {entry.id: entry.kind for entry in program.graph.inputs}
+        made = {name: -1 for name, _ in program.arguments}
+        for position, done in enumerate(program.instructions):
+            made |= dict.fromkeys(done.results, position)
+            kinds |= dict.fromkeys(done.results, "activation" if isinstance(done, Run) else "reshard")
+        sizes = Counter[str]()
+        for name, start in made.items():
+            if start <= place <= program.last_use[name]:
+                sizes[kinds[name]] += int(value_bytes(program, name)[device])
+        return dict(sizes)

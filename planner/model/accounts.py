@@ -35,9 +35,15 @@ def live_bytes(program: Program) -> Integers:
     made = {name: 0 for name, _ in program.arguments}
     made |= {name: place for place, done in enumerate(program.instructions) for name in done.results}
     for name, start in made.items():
-        held = program.values[name]
-        bounds = shard_bounds(held.sharding, held.type.shape, program.mesh)
-        size = (bounds[..., 1] - bounds[..., 0]).prod(axis=1) * held.type.itemsize
+        size = value_bytes(program, name)
         change[start] += size
         change[program.last_use[name] + 1] -= size
     return np.cumsum(change, axis=0)[: count + 1]
+
+
+def value_bytes(program: Program, name: str) -> Integers:
+    """[devices]: bytes of every device's shard of a value."""
+    held = program.values[name]
+    bounds = shard_bounds(held.sharding, held.type.shape, program.mesh)
+    size: Integers = (bounds[..., 1] - bounds[..., 0]).prod(axis=1) * held.type.itemsize
+    return size

@@ -81,7 +81,7 @@ def moves(source: Sharding, shape: Shape, mesh: Mesh) -> list[tuple[Collective, 
     Several axes move at once where that is one collective (a tail gathered, a partial reduced) and, for the
     moves that append axes to a dim, also where one axis after another would leave blocks that do not nest.
     """
-    found = [*_gathers(source), *_exchanges(source), *_reductions(source), *_slices(source, len(mesh.axes))]
+    found = [*_gathers(source), *_exchanges(source), *_reductions(source), *_slices(source, mesh)]
     return [
         (move, target)
         for move in found
@@ -121,9 +121,9 @@ def _reductions(source: Sharding) -> list[Collective]:
     return reduced + scattered
 
 
-def _slices(source: Sharding, rank: int) -> list[Collective]:
+def _slices(source: Sharding, mesh: Mesh) -> list[Collective]:
     used = {axis for axes in (*source.split_axes, source.partial) for axis in axes}
-    free = tuple(axis for axis in range(rank) if axis not in used)
+    free = tuple(axis for axis, size in enumerate(mesh.shape) if size > 1 and axis not in used)
     return [
         Collective(Kind.ALL_SLICE, order, dim) for order in _orders(free) for dim in range(len(source.split_axes))
     ]

@@ -68,7 +68,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Op:
-    """One operation with its rule bound to its shapes."""
+    """One operation with its rule bound to its shapes; `notation` is the rule its document gave, if any."""
 
     id: str
     op: str
@@ -78,6 +78,7 @@ class Op:
     attrs: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     scope: str = ""
     phase: str = "forward"
+    notation: str | None = None
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -110,6 +111,7 @@ class Graph:
     ops: tuple[Op, ...]
     outputs: tuple[str, ...]
     annotations: tuple[Annotation, ...] = ()
+    producer: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
         if not self.ops and not self.inputs:

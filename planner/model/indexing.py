@@ -129,7 +129,10 @@ def _bind(pattern: Pattern, operands: Sequence[Shape], results: Sequence[Shape])
     for kind, terms, shapes in (("operands", pattern.operands, operands), ("results", pattern.results, results)):
         if len(terms) != len(shapes):
             raise InvalidRule(f"number of {kind}", got=len(shapes), wanted=len(terms))
-    broadcast = _broadcast_sizes(pattern, operands, results)
+    broadcast = _broadcast_sizes(pattern.operands, operands) or _broadcast_sizes(pattern.results, results)
+    for term, shape in zip(pattern.results, results, strict=True):
+        if Dim((ELLIPSIS,)) in term and (got := _under_ellipsis(term, shape)) != tuple(reversed(broadcast)):
+            raise InvalidRule("result under '...'", got=got, wanted=f"{tuple(reversed(broadcast))}, broadcast")
     terms = [
         _expand(term, shape, broadcast)
         for term, shape in zip((*pattern.operands, *pattern.results), (*operands, *results), strict=True)
@@ -141,10 +144,10 @@ def _bind(pattern: Pattern, operands: Sequence[Shape], results: Sequence[Shape])
     return _with_loops(tuple(terms[:count]), tuple(terms[count:]), sizes, pattern)
 
 
-def _broadcast_sizes(pattern: Pattern, operands: Sequence[Shape], results: Sequence[Shape]) -> list[int]:
+def _broadcast_sizes(terms: Sequence[Term], shapes: Sequence[Shape]) -> list[int]:
     """Sizes of the dims that `...` stands for, innermost first."""
     sizes: list[int] = []
-    for term, shape in zip((*pattern.operands, *pattern.results), (*operands, *results), strict=True):
+    for term, shape in zip(terms, shapes, strict=True):
         if Dim((ELLIPSIS,)) not in term:
             continue
         for back, size in enumerate(reversed(_under_ellipsis(term, shape))):

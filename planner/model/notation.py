@@ -25,7 +25,7 @@ from planner.model.sharding import Reduction
 
 ELLIPSIS = "..."
 MAX_LENGTH = 4096
-_LETTER = re.compile(r"[a-z_][a-z0-9_]{0,15}", re.ASCII)
+_LETTER = re.compile(r"[a-z][a-z0-9_]{0,15}", re.ASCII)
 _DIM = re.compile(r"\.\.\.|\([^(){}]*\)|\{[^(){}]*\}|[^\s(){}]+")
 
 
@@ -88,7 +88,7 @@ def _parse(text: str) -> Pattern:
     left, right = body.split("->")
     operands = tuple(map(_term, left.split(","))) if left.strip() else ()
     results = tuple(map(_term, right.split(",")))
-    loops = {loop for term in (*operands, *results) for dim in term for loop in dim.loops}
+    loops = {loop for term in (*operands, *results) for dim in term for loop in dim.loops} - {ELLIPSIS}
     found: dict[str, list[Any]] = {"reductions": [], "blocked": [], "linear": [], "sizes": []}
     for modifier in modifiers:
         word, *rest = modifier.split() or [""]
@@ -102,7 +102,14 @@ def _parse(text: str) -> Pattern:
             found["reductions"] += [(_named(loop, loops), Reduction(word)) for loop in rest]
         else:
             raise InvalidRule("unknown modifier", got=word, wanted=f"blocked, linear, size, {', '.join(Reduction)}")
+    for key in ("reductions", "sizes"):
+        _once([loop for loop, _ in found[key]], key)
     return Pattern(operands, results, **{key: tuple(values) for key, values in found.items()})
+
+
+def _once(loops: list[str], key: str) -> None:
+    if len(set(loops)) != len(loops):
+        raise InvalidRule(f"modifier repeated for a loop ({key})", got=loops, wanted="each loop once")
 
 
 def _named(loop: str, loops: set[str]) -> str:
@@ -122,6 +129,8 @@ def _term(text: str) -> Term:
     if text.strip() == "[]":
         return ()
     dims = tuple(_dim(piece) for piece in _DIM.findall(text))
+    if stray := _DIM.sub("", text).strip():
+        raise InvalidRule("brackets do not match", got=text.strip(), wanted=f"no {stray[0]!r} left over")
     names = [loop for dim in dims for loop in dim.loops]
     if len(set(names)) != len(names):
         raise InvalidRule("loop repeated in one term", got=text.strip(), wanted="each loop once a term")

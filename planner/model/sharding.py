@@ -58,7 +58,7 @@ class Sharding:
         return cls(((),) * rank)
 
     def completed(self, rank: int, mesh: Mesh, where: str = "") -> Sharding:
-        """The same sharding with one list per dim; a shorter list leaves the tail replicated.
+        """The same sharding with one list per dim (a shorter one leaves the tail replicated), without axes of size 1.
 
         Raises InvalidSharding when there are more lists than dims, or an axis the mesh lacks.
         """
@@ -74,8 +74,9 @@ class Sharding:
                 raise InvalidSharding(
                     "mesh axis out of range", where=where, got=axis, wanted=f"below {len(mesh.axes)}"
                 )
-        padding = ((),) * (rank - len(self.split_axes))
-        return Sharding((*self.split_axes, *padding), self.partial, self.reduction)
+        lists = self.split_axes + ((),) * (rank - len(self.split_axes))
+        split = tuple(tuple(axis for axis in axes if mesh.axes[axis].size != 1) for axes in lists)
+        return Sharding(split, tuple(axis for axis in self.partial if mesh.axes[axis].size != 1), self.reduction)
 
     def __str__(self) -> str:
         lists = ",".join(f"[{','.join(map(str, axes))}]" for axes in self.split_axes)

@@ -17,6 +17,8 @@ from planner.frontends.torch.call import DTYPES
 ATTENTION = "shardplan"
 """transformers' name for attention as plain scaled_dot_product_attention calls."""
 
+SDPA_WANTED = "one whose attention is a replaceable scaled_dot_product_attention, such as gpt2 or llama"
+
 FLOATS = ("f32", "bf16", "f16", "f64")
 
 Example = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
@@ -88,6 +90,9 @@ def _built(kind: str, options: Options) -> Any:
 
     if kind not in CONFIG_MAPPING or CONFIG_MAPPING[kind] not in MODEL_FOR_CAUSAL_LM_MAPPING:
         raise InvalidRequest("not a causal language model", got=kind, wanted="a model type such as gpt2")
+    # A model with attention code of its own would take the missing mask for "every key is visible".
+    if not MODEL_FOR_CAUSAL_LM_MAPPING[CONFIG_MAPPING[kind]]._supports_sdpa:
+        raise InvalidRequest("model type", got=kind, wanted=SDPA_WANTED)
     if options.dtype not in FLOATS:
         raise InvalidRequest("dtype", where=kind, got=options.dtype, wanted=f"one of {', '.join(FLOATS)}")
     overrides = dict(options.config)
@@ -98,8 +103,7 @@ def _built(kind: str, options: Options) -> Any:
         config, dtype = CONFIG_MAPPING[kind](**overrides), DTYPES[options.dtype]
         return AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION, dtype=dtype)
     except KeyError as missing:
-        wanted = "a model whose attention can be chosen"
-        raise InvalidRequest("model", where=kind, got=_told(missing), wanted=wanted) from missing
+        raise InvalidRequest("model type", where=_told(missing), got=kind, wanted=SDPA_WANTED) from missing
     except (TypeError, ValueError) as refused:
         raise InvalidRequest("model cannot be built", where=kind, got=_told(refused)) from refused
 
@@ -107,7 +111,8 @@ def _built(kind: str, options: Options) -> Any:
 def _register_attention() -> None:
     """Makes transformers say `is_causal` where the mask is plainly causal.
 
-    While it is traced it would compute the mask, since it cannot look at its values.
+    While it is traced it would compute the mask, since it cannot look at values. The padding mask is ours and
+    all ones: it is left out.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
@@ -119,6 +124,7 @@ def _register_attention() -> None:
         kv_length: int,
         local_size: int | None = None,
         allow_is_causal_skip: bool = True,
+        attention_mask: torch.Tensor | None = None,
         **rest: Any,
     ) -> torch.Tensor | None:
         lengths = {"q_length": q_length, "kv_length": kv_length, "local_size": local_size}

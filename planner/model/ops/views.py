@@ -104,6 +104,15 @@ def _transpose(local: Local, x: Array) -> Array:
     return x.transpose([dim % x.ndim for dim in permutation])  # type: ignore[attr-defined]
 
 
+def _expand_rule(signature: Signature) -> str:
+    """numpy broadcasting: right-aligned; a dim of size 1 grows, and so do leading dims it lacks."""
+    source, target = signature.operands[0].shape, signature.results[0].shape
+    names = _loops(len(target))
+    kept = list(zip(source, target[len(target) - len(source) :], names[len(target) - len(source) :], strict=True))
+    term = ["1" if have == 1 != want else name for have, want, name in kept]
+    return f"{_dims(term)} -> {_dims(names)}; linear 0"
+
+
 def _expand(local: Local, x: Array) -> Array:
     return local.xp.broadcast_to(x, local.shapes[0])
 
@@ -188,7 +197,7 @@ def _full(local: Local) -> Array:
 ROWS = (
     Row("reshape", _reshape_rule, _reshape, 0, free=True),
     Row("transpose", _transpose_rule, _transpose, 0, free=True, attrs=("permutation",)),
-    Row("expand", "... -> ...; linear 0", _expand, 0, free=True),
+    Row("expand", _expand_rule, _expand, 0, free=True),
     Row("slice", _slice_rule, _slice, 0, free=True, attrs=("dim", "start", "stop")),
     Row("split", _split_rule, _split, 0, free=True, attrs=("dim",)),
     Row("concat", _concat_rule, _concat, 0, attrs=("dim",)),

@@ -1,0 +1,170 @@
+"""Graph and mesh documents <-> values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from planner.documents.reading import read_json
+from planner.documents.schemas import (
+    AnnotationDocument,
+    GraphDocument,
+    InputDocument,
+    MeshDocument,
+    NodeDocument,
+    PinsDocument,
+    ShardingDocument,
+    checked,
+)
+from planner.errors import InvalidGraph, ShardplanError
+from planner.model.graph import Annotation, Graph, Input, Op, TensorType
+from planner.model.mesh import Mesh, MeshAxis
+from planner.model.ops import bind_op
+from planner.model.sharding import Reduction, Sharding
+
+
+def read_graph(path: Path, mesh: Mesh, pins: Path | None = None) -> Graph:
+    """The graph in a file, with the annotations of a pins file added. Raises ShardplanError with the place."""
+    document = checked(GraphDocument, read_json(path), str(path))
+    more = checked(PinsDocument, read_json(pins), str(pins)).annotations if pins else []
+    try:
+        return graph_from(document, mesh, more)
+    except ShardplanError as error:
+        raise error.at(str(path)) from None
+
+
+def graph_from(document: GraphDocument, mesh: Mesh, pins: Iterable[AnnotationDocument] = ()) -> Graph:
+    """The graph a document describes; axes in its annotations are those of the mesh."""
+    inputs = tuple(_input(entry) for entry in document.inputs)
+    types = {entry.id: entry.type for entry in inputs}
+    waiting = {node.id: node for node in document.nodes}
+    if len(waiting) < len(document.nodes) or waiting.keys() & types.keys():
+        ids = [entry.id for entry in document.inputs] + [node.id for node in document.nodes]
+        twice = next(name for name in ids if ids.count(name) > 1)
+        raise InvalidGraph("id used twice", where=f"id {twice!r}", wanted="unique ids")
+    for node in document.nodes:
+        kinds = [_type(output.shape, output.dtype, f"node {node.id!r}") for output in node.outputs]
+        types |= {f"{node.id}:{k}" if k else node.id: kind for k, kind in enumerate(kinds)}
+    return Graph(
+        document.name,
+        inputs,
+        tuple(_op(node, types) for node in document.nodes),
+        tuple(document.outputs),
+        tuple(_annotation(entry, mesh) for entry in (*document.annotations, *pins)),
+        MappingProxyType(dict(document.producer)),
+    )
+
+
+def _input(entry: InputDocument) -> Input:
+    return Input(entry.id, entry.kind, entry.name, _type(entry.shape, entry.dtype, f"input {entry.id!r}"))
+
+
+def _type(shape: Iterable[int], dtype: str, where: str) -> TensorType:
+    try:
+        return TensorType(tuple(shape), dtype)
+    except InvalidGraph as error:
+        raise error.at(where) from None
+
+
+def _op(node: NodeDocument, types: Mapping[str, TensorType]) -> Op:
+    where = f"node {node.id!r}"
+    for value in node.inputs:
+        if value not in types:
+            raise InvalidGraph("reference to a value that nothing makes", where=where, got=value, wanted="a known id")
+    operands = tuple(types[value] for value in node.inputs)
+    results = tuple(types[f"{node.id}:{k}" if k else node.id] for k in range(len(node.outputs)))
+    try:
+        rule = bind_op(node.op, operands, results, node.attrs, node.rule)
+    except ShardplanError as error:
+        raise error.at(f"{where} ({node.op})") from None
+    attrs = MappingProxyType(dict(node.attrs))
+    return Op(node.id, node.op, tuple(node.inputs), results, rule, attrs, node.scope, node.phase, node.rule)
+
+
+def _annotation(entry: AnnotationDocument, mesh: Mesh) -> Annotation:
+    try:
+        sharding = sharding_from(entry.sharding, mesh)
+    except ShardplanError as error:
+        raise error.at(f"annotation of {entry.value!r}") from None
+    return Annotation(entry.value, sharding, entry.required, entry.user)
+
+
+def sharding_from(document: ShardingDocument, mesh: Mesh) -> Sharding:
+    """The sharding a document describes. Raises InvalidMesh for an axis the mesh lacks, InvalidSharding."""
+    partial = document.partial
+    return Sharding(
+        tuple(tuple(mesh.axis(axis) for axis in axes) for axes in document.split_axes),
+        tuple(mesh.axis(axis) for axis in partial.axes) if partial else (),
+        Reduction(partial.reduction) if partial else Reduction.SUM,
+    )
+
+
+def sharding_document(sharding: Sharding, mesh: Mesh) -> dict[str, Any]:
+    """A sharding in the names of the mesh's axes."""
+    document: dict[str, Any] = {"split_axes": [[mesh.names[axis] for axis in axes] for axes in sharding.split_axes]}
+    if sharding.partial:
+        names = [mesh.names[axis] for axis in sharding.partial]
+        document["partial"] = {"reduction": sharding.reduction.value, "axes": names}
+    return document
+
+
+def graph_document(graph: Graph, mesh: Mesh) -> dict[str, Any]:
+    """The document of a graph, annotations in the names of the mesh's axes."""
+    return {
+        "format": "shardplan.graph",
+        "version": 1,
+        "name": graph.name,
+        "producer": dict(graph.producer),
+        "inputs": [{"id": i.id, "kind": i.kind, "name": i.name, **_typed(i.type)} for i in graph.inputs],
+        "nodes": [_node(op) for op in graph.ops],
+        "outputs": list(graph.outputs),
+        "annotations": [
+            {"value": a.value, "sharding": sharding_document(a.sharding, mesh), "required": a.required, "user": a.user}
+            for a in graph.annotations
+        ],
+    }
+
+
+def _typed(kind: TensorType) -> dict[str, Any]:
+    return {"shape": list(kind.shape), "dtype": kind.dtype}
+
+
+def _node(op: Op) -> dict[str, Any]:
+    node = {
+        "id": op.id,
+        "op": op.op,
+        "inputs": list(op.inputs),
+        "attrs": dict(op.attrs),
+        "outputs": [_typed(kind) for kind in op.results],
+        "scope": op.scope,
+        "phase": op.phase,
+    }
+    return node if op.notation is None else {**node, "rule": op.notation}
+
+
+def read_mesh(text: str, device: str | None = None) -> Mesh:
+    """A mesh from `dp=2,tp=4`, `2x4` or the path of a mesh document. Raises InvalidMesh or InvalidDocument."""
+    path = Path(text)
+    if not (text.endswith((".json", ".json.gz")) or path.is_file()):
+        return Mesh.parse(text, device)
+    mesh = mesh_from(checked(MeshDocument, read_json(path), str(path)))
+    return mesh if mesh.device else Mesh(mesh.axes, device)
+
+
+def mesh_from(document: MeshDocument) -> Mesh:
+    """The mesh a document describes."""
+    axes = (MeshAxis(a.name, None if a.size == "?" else a.size, a.link) for a in document.axes)
+    return Mesh(tuple(axes), document.device)
+
+
+def mesh_document(mesh: Mesh) -> dict[str, Any]:
+    """The document of a mesh."""
+    axes = [{"name": a.name, "size": a.size or "?", **({"link": a.link} if a.link else {})} for a in mesh.axes]
+    return {
+        "format": "shardplan.mesh",
+        "version": 1,
+        "axes": axes,
+        **({"device": mesh.device} if mesh.device else {}),
+    }

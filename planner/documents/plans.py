@@ -1,0 +1,193 @@
+"""Plan -> plan document, and back to the program that it holds."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from planner.choose import cost
+from planner.documents.graphs import graph_document, graph_from, mesh_document, mesh_from, sharding_document, sharding_from
+from planner.documents.ids import digest
+from planner.documents.reading import read_json
+from planner.documents.schemas import PlanDocument, checked
+from planner.errors import InvalidDocument, ShardplanError
+from planner.judge.analysis import Analysis
+from planner.model.collectives import Collective, Kind
+from planner.model.mesh import Mesh
+from planner.model.program import Instruction, Move, Program, Run
+from planner.plan import Plan
+
+SOLVER_VERSION = 1
+PICO = 1e-12
+
+
+def plan_document(plan: Plan) -> dict[str, Any]:
+    """The document of a plan. Same input, same document, but for `wall_s` and what a clock has stopped."""
+    mesh = plan.model.mesh
+    graph = graph_document(plan.graph, mesh)
+    parts = {
+        "graph": {"digest": digest(graph), "name": plan.graph.name, "document": graph},
+        "mesh": mesh_document(mesh),
+        "hardware": _hardware(plan),
+        "request": {"objective": "time", **asdict(plan.request), "memory_limit_bytes": plan.limit_bytes},
+    }
+    versions = {"cost_model": cost.VERSION, "solver": SOLVER_VERSION}
+    identity = {**parts, "graph": parts["graph"]["digest"], "versions": versions}
+    return {
+        "format": "shardplan.plan",
+        "version": 1,
+        "id": digest(identity),
+        **parts,
+        "solver": _solver(plan, versions),
+        "shardings": _shardings(plan),
+        "options": _options(plan),
+        "program": program_document(plan.analysis.program) if plan.analysis else [],
+        "cost": _cost(plan.analysis) if plan.analysis else {},
+        "memory": _memory(plan.analysis) if plan.analysis else {},
+        "baselines": [asdict(figures) for figures in plan.baselines],
+        "verdict": asdict(plan.verdict) if plan.verdict else None,
+    }
+
+
+def _hardware(plan: Plan) -> dict[str, Any]:
+    hardware = plan.model.hardware
+    return {
+        "name": hardware.name,
+        "peak_flops": dict(hardware.peak_flops),
+        "compute_efficiency": hardware.compute_efficiency,
+        "memory_bandwidth": hardware.memory_bandwidth,
+        "memory_efficiency": hardware.memory_efficiency,
+        "memory_bytes": hardware.memory_bytes,
+        "launch_s": hardware.launch_s,
+        "collective_launch_s": hardware.collective_launch_s,
+        "axis_links": [asdict(link) for link in plan.model.links],
+    }
+
+
+def _solver(plan: Plan, versions: dict[str, int]) -> dict[str, Any]:
+    numbers = asdict(plan.certificate)
+    if plan.request.deterministic:
+        numbers["wall_s"] = None
+    return {**numbers, "seed": plan.request.seed, "versions": versions}
+
+
+def _shardings(plan: Plan) -> dict[str, Any]:
+    if plan.analysis is None:
+        return {}
+    values = plan.analysis.program.values
+    return {value: sharding_document(values[value].sharding, plan.model.mesh) for value in plan.graph.types}
+
+
+def _options(plan: Plan) -> dict[str, Any]:
+    names = plan.model.mesh.names
+    chosen = plan.choice.options if plan.choice else {}
+    return {op: [[names[axis] for axis in axes] for axes in option] for op, option in chosen.items()}
+
+
+def _cost(analysis: Analysis) -> dict[str, Any]:
+    return {
+        "step_s": analysis.step_ps * PICO,
+        "compute_s": analysis.compute_ps * PICO,
+        "communication_s": (analysis.step_ps - analysis.compute_ps) * PICO,
+        "collective_bytes": analysis.collective_bytes,
+        "by_collective": _by_collective(analysis),
+        "by_axis": dict(analysis.by_axis()),
+    }
+
+
+def _by_collective(analysis: Analysis) -> list[dict[str, Any]]:
+    """Collectives of one kind over the same axes together, the dearest first."""
+    names = analysis.program.mesh.names
+    groups: dict[tuple[str, tuple[str, ...]], list[tuple[int, int]]] = defaultdict(list)
+    listed = zip(analysis.program.instructions, analysis.times_ps, analysis.received, strict=True)
+    for done, time, received in listed:
+        if isinstance(done, Move):
+            axes = tuple(names[axis] for axis in done.collective.axes)
+            groups[done.collective.kind.value, axes].append((time, int(received.max())))
+    found = [
+        {
+            "collective": kind,
+            "axes": list(axes),
+            "count": len(each),
+            "time_s": sum(time for time, _ in each) * PICO,
+            "bytes": sum(size for _, size in each),
+        }
+        for (kind, axes), each in groups.items()
+    ]
+    return sorted(found, key=lambda entry: -entry["time_s"])
+
+
+def _memory(analysis: Analysis) -> dict[str, Any]:
+    busiest = int(analysis.memory.max(axis=0).argmax())
+    instructions = analysis.program.instructions
+    at = instructions[analysis.peak_at].results[0] if analysis.peak_at < len(instructions) else "return"
+    return {
+        "peak_bytes": analysis.peak_bytes,
+        "at": at,
+        "by_kind": dict(analysis.peak_by_kind()),
+        "timeline": analysis.memory[:, busiest].tolist(),
+    }
+
+
+def program_document(program: Program) -> list[dict[str, Any]]:
+    """The instructions as JSON, outputs last."""
+    names = program.mesh.names
+    return [*(_instruction(done, names) for done in program.instructions), {"return": list(program.outputs)}]
+
+
+def _instruction(done: Instruction, names: tuple[str, ...]) -> dict[str, Any]:
+    if isinstance(done, Run):
+        option = [[names[axis] for axis in axes] for axes in done.option]
+        return {"op": done.op.id, "inputs": list(done.operands), "outputs": list(done.results), "option": option}
+    move = done.collective
+    dims = {"dim": move.dim, "source_dim": move.source_dim}
+    return {
+        "collective": move.kind.value,
+        "axes": [names[axis] for axis in move.axes],
+        **{key: dim for key, dim in dims.items() if dim is not None},
+        "input": done.operand,
+        "output": done.result,
+    }
+
+
+def read_plan(path: Path) -> PlanDocument:
+    """The plan document in a file. Raises InvalidDocument, also where the graph is not the one planned."""
+    document = checked(PlanDocument, read_json(path), str(path))
+    if digest(document.graph.document.model_dump(exclude_unset=True)) != document.graph.digest:
+        raise InvalidDocument("digest mismatch: the graph is not the one that was planned", where=f"{path}: graph")
+    return document
+
+
+def program_from(document: PlanDocument) -> Program:
+    """The program of a plan document. Raises InvalidDocument where the plan is infeasible or damaged."""
+    mesh = mesh_from(document.mesh)
+    graph = graph_from(document.graph.document, mesh)
+    if not document.program:
+        raise InvalidDocument("the plan has no program", where="plan", got=document.solver.get("status"))
+    ops = {op.id: op for op in graph.ops}
+    try:
+        *listed, last = document.program
+        program = Program(
+            graph,
+            mesh,
+            tuple((i.id, sharding_from(document.shardings[i.id], mesh)) for i in graph.inputs),
+            tuple(_read_instruction(entry, ops, mesh) for entry in listed),
+            tuple(last["return"]),  # type: ignore[arg-type]
+        )
+        _ = program.values, program.last_use
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, ShardplanError):
+            raise error.at("plan: program") from None
+        raise InvalidDocument("the program is damaged", where="plan: program", got=repr(error)) from None
+    return program
+
+
+def _read_instruction(entry: dict[str, Any], ops: dict[str, Any], mesh: Mesh) -> Instruction:
+    if "op" in entry:
+        option = tuple(tuple(mesh.axis(axis) for axis in axes) for axes in entry["option"])
+        return Run(ops[entry["op"]], option, tuple(entry["inputs"]), tuple(entry["outputs"]))
+    axes = tuple(mesh.axis(axis) for axis in entry["axes"])
+    move = Collective(Kind(entry["collective"]), axes, entry.get("dim"), entry.get("source_dim"))
+    return Move(move, entry["input"], entry["output"])

@@ -1,0 +1,182 @@
+"""The shape of graph, mesh and plan documents. Types are exact, unknown keys refused, everything frozen."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from planner.errors import InvalidDocument
+
+MAX_NODES = 100_000
+Id = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]+$")]
+Name = Annotated[str, Field(max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Dim = Annotated[int, Field(ge=1, le=1 << 40)]
+Dtype = Literal["f64", "f32", "bf16", "f16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "bool"]
+Axis = Annotated[int | Id, Field(description="a mesh axis: its name, or its position")]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+def _list(item: Any, most: int) -> Any:
+    return Annotated[list[item], Field(max_length=most, fail_fast=True)]
+
+
+Shape = _list(Dim, 16)
+AxisLists = _list(_list(Axis, 16), 64)
+
+
+class PartialDocument(_Strict):
+    """Axes over which terms must be reduced."""
+
+    reduction: Literal[
+        "sum", "max", "min", "product", "average", "bitwise_and", "bitwise_or", "bitwise_xor"
+    ] = "sum"
+    axes: _list(Axis, 16)  # type: ignore[valid-type]
+
+
+class ShardingDocument(_Strict):
+    """Mesh axes per tensor dim, major first; a shorter list leaves the other dims whole."""
+
+    split_axes: AxisLists  # type: ignore[valid-type]
+    partial: PartialDocument | None = None
+
+
+class TypeDocument(_Strict):
+    """Shape and element type of a value."""
+
+    shape: Shape  # type: ignore[valid-type]
+    dtype: Dtype
+
+
+class InputDocument(_Strict):
+    """A value that comes from outside."""
+
+    id: Id
+    kind: Literal["parameter", "buffer", "input", "constant", "optimizer_state"]
+    name: Name
+    shape: Shape  # type: ignore[valid-type]
+    dtype: Dtype
+
+
+class NodeDocument(_Strict):
+    """An op. Its first result is named by its id, result k > 0 `id:k`."""
+
+    id: Id
+    op: Id
+    inputs: _list(Id, 4096)  # type: ignore[valid-type]
+    attrs: dict[str, JsonValue] = {}
+    outputs: Annotated[list[TypeDocument], Field(min_length=1, max_length=1024, fail_fast=True)]
+    scope: Name = ""
+    phase: Literal["forward", "backward", "update"] = "forward"
+    rule: Annotated[str, Field(max_length=4096)] | None = None
+
+
+class AnnotationDocument(_Strict):
+    """A sharding asked for: of the value's definition, or of its use by the node `user`."""
+
+    value: Id
+    sharding: ShardingDocument
+    required: bool = True
+    user: Id | None = None
+
+
+class GraphDocument(_Strict):
+    """A computation graph."""
+
+    format: Literal["shardplan.graph"]
+    version: Literal[1]
+    name: Name
+    producer: dict[str, Name] = {}
+    inputs: _list(InputDocument, MAX_NODES)  # type: ignore[valid-type]
+    nodes: _list(NodeDocument, MAX_NODES)  # type: ignore[valid-type]
+    outputs: Annotated[list[Id], Field(min_length=1, max_length=MAX_NODES, fail_fast=True)]
+    annotations: _list(AnnotationDocument, MAX_NODES) = []  # type: ignore[valid-type]
+
+
+class PinsDocument(_Strict):
+    """Annotations given beside a graph."""
+
+    format: Literal["shardplan.pins"]
+    version: Literal[1]
+    annotations: _list(AnnotationDocument, MAX_NODES)  # type: ignore[valid-type]
+
+
+class MeshAxisDocument(_Strict):
+    """One axis; `?` is an unknown size."""
+
+    name: Id
+    size: Annotated[int, Field(ge=1, le=1 << 20)] | Literal["?"]
+    link: Id | None = None
+
+
+class MeshDocument(_Strict):
+    """A device mesh."""
+
+    format: Literal["shardplan.mesh"]
+    version: Literal[1]
+    axes: Annotated[list[MeshAxisDocument], Field(min_length=1, max_length=8)]
+    device: Id | None = None
+
+
+class PlannedGraphDocument(_Strict):
+    """The planned graph: its digest, and the document itself, so that a plan can be run alone."""
+
+    digest: str
+    name: Name
+    document: GraphDocument
+
+
+class PlanDocument(_Strict):
+    """A plan: choice, program, numbers, certificate, verdict.
+
+    `options` has the mesh axes of every loop of an op in the order of its rule, then of every group of operands
+    through which a partial sum may pass. Times are seconds, sizes bytes of the device that receives or holds most.
+    """
+
+    format: Literal["shardplan.plan"]
+    version: Literal[1]
+    id: str
+    graph: PlannedGraphDocument
+    mesh: MeshDocument
+    hardware: dict[str, JsonValue]
+    request: dict[str, JsonValue]
+    solver: dict[str, JsonValue]
+    shardings: dict[str, ShardingDocument]
+    options: dict[str, AxisLists]  # type: ignore[valid-type]
+    program: list[dict[str, JsonValue]]
+    cost: dict[str, JsonValue]
+    memory: dict[str, JsonValue]
+    baselines: list[dict[str, JsonValue]]
+    verdict: dict[str, JsonValue] | None
+
+
+Document = TypeVar("Document", bound=_Strict)
+
+SCHEMAS: dict[str, type[_Strict]] = {
+    "graph": GraphDocument,
+    "mesh": MeshDocument,
+    "pins": PinsDocument,
+    "plan": PlanDocument,
+}
+
+
+def json_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of graph, mesh, pins or plan documents."""
+    schema = SCHEMAS[name].model_json_schema()
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def checked(kind: type[Document], raw: Any, where: str) -> Document:
+    """The document in a JSON value. Raises InvalidDocument with the path to the first fault."""
+    try:
+        return kind.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+        got = first["input"] if not isinstance(first["input"], (dict, list)) else type(first["input"]).__name__
+        raise InvalidDocument(
+            "document does not fit", where=f"{where}: {path}" if path else where, got=got, wanted=first["msg"]
+        ) from None

@@ -1,0 +1,157 @@
+"""The layouts people write by hand, priced by the same evaluator as the plan.
+
+    fully replicated         every device does everything
+    data parallel            the first dim of every `input` over as many axes as divide it; parameters replicated
+    FSDP                     data parallel, with every parameter stored split and gathered before each use
+    Megatron tensor parallel a product with a weight is column parallel (its new loop is split), and row
+                             parallel (its contraction is split) when what it reads comes from a column parallel
+                             one (Shoeybi et al., "Megatron-LM", 2019); the rest follows by propagation
+    DPxTP                    data parallel over the first axis, Megatron over the others
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.choose.formulate import Formulation
+from planner.choose.options import candidate
+from planner.choose.variables import Role
+from planner.model.graph import Graph, Op
+from planner.model.indexing import LoopKind, Option, splittable
+from planner.model.mesh import Mesh
+from planner.model.sharding import Axes, Sharding
+from planner.rewrite.propagate import propagate
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A named layout: graph inputs and op options."""
+
+    name: str
+    inputs: Mapping[str, Sharding]
+    options: Mapping[str, Option]
+
+
+def baselines(graph: Graph, mesh: Mesh) -> list[Baseline]:
+    """The named layouts of a graph that exist on the mesh."""
+    axes = tuple(axis for axis, size in enumerate(mesh.shape) if size > 1)
+    found = [
+        _baseline("fully replicated", graph, mesh, (), ()),
+        _baseline("data parallel", graph, mesh, axes, ()),
+        _stored(_baseline("FSDP", graph, mesh, axes, ()), graph, mesh, axes),
+        _baseline("Megatron tensor parallel", graph, mesh, (), axes),
+    ]
+    return found + ([_baseline("DPxTP", graph, mesh, axes[:1], axes[1:])] if len(axes) > 1 else [])
+
+
+def _baseline(name: str, graph: Graph, mesh: Mesh, data: Axes, tensor: Axes) -> Baseline:
+    inputs = {}
+    for entry in graph.inputs:
+        shape = entry.type.shape
+        batch = _fitting(data, shape[0], mesh) if entry.kind == "input" and shape else ()
+        inputs[entry.id] = Sharding((batch, *((),) * (len(shape) - 1)) if shape else ())
+    return Baseline(name, inputs, propagate(graph, mesh, _megatron(graph, mesh, tensor) if tensor else {}, inputs))
+
+
+def _fitting(axes: Axes, size: int, mesh: Mesh) -> Axes:
+    """The first axes, as many as together divide a dim."""
+    return max((axes[:n] for n in range(len(axes) + 1) if size % mesh.group_size(axes[:n]) == 0), key=len)
+
+
+def _stored(plain: Baseline, graph: Graph, mesh: Mesh, axes: Axes) -> Baseline:
+    """Parameters split over all axes along the first dim that they divide, else the first that is large enough."""
+    parts = mesh.group_size(axes)
+    inputs = dict(plain.inputs)
+    for entry in graph.inputs:
+        shape = entry.type.shape
+        fitting = [d for d, n in enumerate(shape) if n % parts == 0] or [d for d, n in enumerate(shape) if n >= parts]
+        if entry.kind == "parameter" and fitting:
+            inputs[entry.id] = Sharding(tuple(axes if d == fitting[0] else () for d in range(len(shape))))
+    return Baseline(plain.name, inputs, plain.options)
+
+
+def _megatron(graph: Graph, mesh: Mesh, axes: Axes) -> dict[str, dict[str, Axes]]:
+    weights = {entry.id for entry in graph.inputs if entry.kind == "parameter"}
+    given: dict[str, dict[str, Axes]] = {}
+    columns: set[str] = set()
+    for op in graph.ops:
+        inside = any(value in columns for value in op.inputs)
+        loop = _weight_loop(op, weights, contraction=inside)
+        if loop is not None and splittable(op.rule.loops[loop], mesh.group_size(axes)):
+            given[op.id] = {op.rule.loops[loop].name: axes}
+            inside = not inside
+        if inside:
+            columns.update(op.values)
+    return given
+
+
+def _weight_loop(op: Op, weights: set[str], contraction: bool) -> int | None:
+    """The loop that a product with a weight contracts, or the one that only the weight brings into the result."""
+    terms = [{loop for dim in term for loop in dim.loops} for term in op.rule.operands]
+    mine = [term for term, value in zip(terms, op.inputs, strict=True) if value in weights]
+    other = [term for term, value in zip(terms, op.inputs, strict=True) if value not in weights]
+    shared = {loop for a in mine for b in other for loop in a & b}
+    reduced = {loop.name for loop in op.rule.loops if loop.kind is LoopKind.REDUCTION}
+    if not shared & reduced:
+        return None
+    new = {loop for a in mine for loop in a} - {loop for b in other for loop in b} - reduced
+    wanted = shared & reduced if contraction else new
+    return next((i for i, loop in enumerate(op.rule.loops) if loop.name in wanted), None)
+
+
+def strategies(formulation: Formulation, baseline: Baseline) -> list[int] | None:
+    """The baseline as the solver's choice; every hub and output takes its cheapest sharding given the rest.
+
+    None where the graph's required annotations leave no room for it.
+    """
+    fixed: dict[int, int] = {}
+    for op in formulation.graph.ops:
+        kinds = tuple(formulation.graph.types[value] for value in op.inputs)
+        wanted = candidate(op, kinds, baseline.options[op.id], formulation.model)
+        node = formulation.index[Role.OP, op.id]
+        if not _fix(fixed, formulation, node, (*wanted.operands, *wanted.results)):
+            return None
+    for entry in formulation.graph.inputs:
+        node = formulation.index[Role.INPUT, entry.id]
+        if not _fix(fixed, formulation, node, (baseline.inputs[entry.id],)):
+            return None
+    _complete(fixed, formulation)
+    return [fixed[node] for node in range(len(formulation.variables))]
+
+
+def _fix(fixed: dict[int, int], formulation: Formulation, node: int, wanted: tuple[Sharding, ...]) -> bool:
+    """Give a node the strategy with these shardings, if it has one."""
+    variable = formulation.variables[node]
+    same = np.ones(len(variable.costs), bool)
+    for port, state in zip((*variable.operands, *variable.results), wanted, strict=True):
+        same &= np.array([other == state for other in port.states])[port.classes]
+    fixed.update({node: int(strategy) for strategy in np.flatnonzero(same)[:1]})
+    return bool(same.any())
+
+
+def _complete(fixed: dict[int, int], formulation: Formulation) -> None:
+    price = [np.zeros(len(v.costs)) for v in formulation.variables]
+    for edge in formulation.problem.edges:
+        matrix = edge.matrix.astype(float)
+        if edge.source in fixed and edge.target not in fixed:
+            price[edge.target] += matrix[edge.source_class[fixed[edge.source]], edge.target_class]
+        elif edge.target in fixed and edge.source not in fixed:
+            price[edge.source] += matrix[edge.source_class, edge.target_class[fixed[edge.target]]]
+    for edge in formulation.problem.edges:
+        if edge.source not in fixed and edge.target not in fixed:
+            price[edge.source] += edge.matrix[edge.source_class][:, edge.target_class].min(axis=1)
+    for role in (Role.HUB, Role.OUTPUT):
+        for node, variable in enumerate(formulation.variables):
+            if variable.role is role:
+                fixed[node] = int(price[node].argmin())
+                _settle(formulation, fixed, price, node)
+
+
+def _settle(formulation: Formulation, fixed: dict[int, int], price: list[np.ndarray], node: int) -> None:
+    """Tell the outputs that read a hub which sharding it took."""
+    for edge in formulation.problem.edges:
+        if edge.source == node and edge.target not in fixed:
+            price[edge.target] += edge.matrix[edge.source_class[fixed[node]], edge.target_class]

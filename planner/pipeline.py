@@ -1,0 +1,99 @@
+"""The one way data flows: graph and mesh in, plan out. Each line is an arrow of the design."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import solvers
+from planner.choose.cost import CostModel
+from planner.choose.formulate import Choice, Formulation, formulate
+from planner.choose.hardware import Hardware
+from planner.judge.analysis import Analysis
+from planner.judge.baselines import baselines, strategies
+from planner.model.graph import Graph
+from planner.model.mesh import Mesh
+from planner.model.program import Program
+from planner.plan import Certificate, Figures, Plan, Request
+from planner.rewrite.materialize import materialize
+from planner.run.devices import Progress
+from planner.run.validate import validate
+
+OnProgress = Callable[[solvers.Progress], None]
+PICO = 1e-12
+GIB = 1 << 30
+
+
+def plan(
+    graph: Graph,
+    mesh: Mesh,
+    hardware: Hardware,
+    request: Request | None = None,
+    on_progress: OnProgress | None = None,
+) -> Plan:
+    """The best sharding of a graph on a mesh, with what is proven about it; an infeasible plan has no program."""
+    request = request or Request()
+    model = CostModel(mesh, hardware)
+    question = formulate(graph, model, request.memory_limit_bytes or hardware.memory_bytes)
+    known = {named.name: strategies(question, named) for named in baselines(graph, mesh)}
+    solution = solvers.solve(
+        question.problem,
+        time_limit=request.time_limit_s,
+        gap=request.gap,
+        deterministic=request.deterministic,
+        seed=request.seed,
+        starts=[start for start in known.values() if start is not None],
+        on_progress=on_progress,
+    )
+    choice = None if solution.choice is None else question.decode(solution.choice)
+    analysis = None if choice is None else Analysis(written(question, choice), model)
+    return Plan(graph, model, request, _certificate(solution), choice, analysis, _figures(question, known))
+
+
+def written(question: Formulation, choice: Choice) -> Program:
+    """A choice as an SPMD program."""
+    return materialize(
+        question.graph,
+        question.model.mesh,
+        choice.inputs,
+        choice.options,
+        choice.shared,
+        choice.outputs,
+        lambda value, source, target: question.distances[value].chain(source, target),
+    )
+
+
+def validated(
+    plan: Plan, backend: str = "numpy", shrinking: str = "auto", on_progress: Progress | None = None
+) -> Plan:
+    """The plan with the verdict of having run it; an infeasible plan as it is."""
+    if plan.analysis is None:
+        return plan
+    return replace(plan, verdict=validate(plan.analysis.program, backend, shrinking, on_progress=on_progress))
+
+
+def _certificate(solution: solvers.Solution) -> Certificate:
+    return Certificate(
+        status=solution.status,
+        objective_s=None if solution.cost is None else solution.cost * PICO,
+        bound_s=solution.bound * PICO,
+        gap=solution.gap,
+        wall_s=solution.wall_s,
+        reason=solution.reason,
+        reproducible=solution.reproducible,
+        memory_price_s_per_gib=solution.memory_price * PICO * GIB,
+        least_limit_bytes=solution.least_limit,
+        least_limit_bound_bytes=solution.least_limit_bound,
+    )
+
+
+def _figures(question: Formulation, known: Mapping[str, Sequence[int] | None]) -> tuple[Figures, ...]:
+    found = []
+    for name, start in known.items():
+        if start is not None:
+            numbers = Analysis(written(question, question.decode(start)), question.model)
+            fits = numbers.peak_bytes <= (question.problem.limit or 0)
+            found.append(
+                Figures(name, numbers.step_ps * PICO, numbers.collective_bytes, numbers.peak_bytes, fits)
+            )
+    return tuple(found)

@@ -1,0 +1,81 @@
+"""What is asked of the planner, and what it answers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from planner.choose.cost import CostModel
+from planner.choose.formulate import Choice
+from planner.errors import InvalidRequest
+from planner.judge.analysis import Analysis
+from planner.model.graph import Graph
+from planner.run.validate import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How to plan. The memory limit is in bytes per device (None: what the hardware has), times in seconds."""
+
+    memory_limit_bytes: int | None = None
+    gap: float = 1e-6
+    time_limit_s: float | None = None
+    deterministic: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.memory_limit_bytes is not None and self.memory_limit_bytes < 1:
+            raise InvalidRequest("memory limit", got=self.memory_limit_bytes, wanted="1 byte or more")
+        if not 0 <= self.gap < 1:
+            raise InvalidRequest("gap", got=self.gap, wanted="0 or more, below 1")
+        if self.time_limit_s is not None and not (math.isfinite(self.time_limit_s) and self.time_limit_s > 0):
+            raise InvalidRequest("time limit", got=self.time_limit_s, wanted="seconds above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What is proven: no plan is faster than `bound_s` (gap = 1 - bound / objective), or none fits the limit.
+
+    `memory_price_s_per_gib`: seconds saved per further GiB on every device. `least_limit_bytes`: of an
+    infeasible question, the least limit known to be feasible; below `least_limit_bound_bytes` none is.
+    """
+
+    status: str
+    objective_s: float | None
+    bound_s: float
+    gap: float | None
+    wall_s: float
+    reason: str
+    reproducible: bool
+    memory_price_s_per_gib: float
+    least_limit_bytes: int | None
+    least_limit_bound_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """The numbers of a named layout under the plan's own evaluator; `fits`: within the memory limit."""
+
+    name: str
+    step_s: float
+    collective_bytes: int
+    peak_bytes: int
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph planned on a mesh: the choice, its program and numbers, the certificate; all None if infeasible."""
+
+    graph: Graph
+    model: CostModel
+    request: Request
+    certificate: Certificate
+    choice: Choice | None
+    analysis: Analysis | None
+    baselines: tuple[Figures, ...]
+    verdict: Verdict | None = None
+
+    @property
+    def limit_bytes(self) -> int:
+        return self.request.memory_limit_bytes or self.model.hardware.memory_bytes

@@ -1,0 +1,220 @@
+"""Documents made from PyTorch models, and the refusals."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from planner.errors import InvalidGraph, InvalidRequest, UnsupportedOp
+from planner.frontends.torch import graph_document, import_torch
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")
+
+GPT2 = "transformers:gpt2"
+LAYERS, WIDTH = 2, 768
+OPS_OF_TWO_LAYERS = {
+    "addmm": 4 * LAYERS,
+    "linear": 1,
+    "scaled_dot_product_attention": LAYERS,
+    "layer_norm": 2 * LAYERS + 1,
+    "embedding": 2,
+    "split": LAYERS,
+    "tanh": LAYERS,
+}
+REFUSED_MODELS = [
+    ("gpt2", "wanted transformers:<model type> or module:function"),
+    ("transformers:nothing", "not a causal language model"),
+    ("transformers:bloom", "replaceable scaled_dot_product_attention"),
+    ("no_such_module:build", "No module named 'no_such_module'"),
+    ("json:dumps", "model cannot be built"),
+    ("builtins:dict", "wanted (module, args, kwargs)"),
+]
+WITHOUT = """
+import sys
+sys.modules[{missing!r}] = None
+from planner.errors import ShardplanError
+from planner.frontends.torch import import_torch
+try:
+    import_torch("transformers:gpt2", batch=1, seq=8)
+except ShardplanError as error:
+    raise SystemExit(str(error))
+"""
+
+
+class Sorts(torch.nn.Module):
+    """Two calls outside the table, one of them behind the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Identity()
+        self.inner.forward = lambda x: x.sort(-1)[0]
+
+    def forward(self, x: Any) -> Any:
+        return self.inner(x).cummax(-1)[0]
+
+
+class Linked(torch.nn.Module):
+    """One weight used twice, another never."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4, bias=False)
+        self.second = torch.nn.Linear(4, 4, bias=False)
+        self.second.weight = self.first.weight
+        self.unused = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x))
+
+
+class Counts(torch.nn.Module):
+    """Remembers how often it ran."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x: Any) -> Any:
+        self.seen.add_(1)
+        return x + self.seen
+
+
+def exported(module: Any, *args: Any, **options: Any) -> Any:
+    return torch.export.export(module.eval(), args, strict=False, **options)
+
+
+@pytest.fixture(scope="module")
+def gpt2() -> dict[str, Any]:
+    return import_torch(GPT2, batch=8, seq=512, layers=LAYERS)
+
+
+def test_gpt2_consists_of_the_ops_that_its_architecture_says(gpt2: dict[str, Any]) -> None:
+    counts = Counter(node["op"] for node in gpt2["nodes"])
+    assert {op: counts[op] for op in OPS_OF_TWO_LAYERS} == OPS_OF_TWO_LAYERS
+
+
+def test_every_layer_of_gpt2_has_the_same_ops() -> None:
+    document = import_torch(GPT2, batch=1, seq=8, layers=3)
+    layers = [
+        [(node["op"], node["attrs"], node["outputs"]) for node in document["nodes"] if scope in node["scope"]]
+        for scope in ("h.0", "h.1", "h.2")
+    ]
+    assert layers[0]
+    assert layers[0] == layers[1] == layers[2]
+
+
+def test_attention_of_gpt2_is_causal_without_a_mask(gpt2: dict[str, Any]) -> None:
+    attention = [node for node in gpt2["nodes"] if node["op"] == "scaled_dot_product_attention"]
+    assert {(len(node["inputs"]), node["attrs"]["causal"]) for node in attention} == {(3, True)}
+
+
+def test_every_parameter_of_gpt2_is_one_input_under_its_own_name(gpt2: dict[str, Any]) -> None:
+    names = [entry["name"] for entry in gpt2["inputs"] if entry["kind"] == "parameter"]
+    assert len(names) == len(set(names)) == 12 * LAYERS + 4
+    assert names[0] == "transformer.wte.weight"
+    assert "lm_head.weight" not in names
+    assert "transformer.h.1.mlp.c_fc.bias" in names
+
+
+def test_scopes_are_module_paths(gpt2: dict[str, Any]) -> None:
+    assert {node["scope"] for node in gpt2["nodes"] if node["op"] == "addmm"} == {
+        f"transformer.h.{layer}.{part}"
+        for layer in range(LAYERS)
+        for part in ("attn.c_attn", "attn.c_proj", "mlp.c_fc", "mlp.c_proj")
+    }
+
+
+def test_the_output_is_the_logits(gpt2: dict[str, Any]) -> None:
+    (output,) = gpt2["outputs"]
+    (node,) = [node for node in gpt2["nodes"] if node["id"] == output]
+    assert node["outputs"] == [{"shape": [8, 512, 50257], "dtype": "f32"}]
+
+
+def test_every_dim_is_a_plain_int(gpt2: dict[str, Any]) -> None:
+    tensors = gpt2["inputs"] + [result for node in gpt2["nodes"] for result in node["outputs"]]
+    assert {type(dim) for tensor in tensors for dim in tensor["shape"]} == {int}
+
+
+def test_every_value_read_is_made_before(gpt2: dict[str, Any]) -> None:
+    known = {entry["id"] for entry in gpt2["inputs"]}
+    for node in gpt2["nodes"]:
+        assert set(node["inputs"]) <= known
+        made = {node["id"], *(f"{node['id']}:{k}" for k in range(1, len(node["outputs"])))}
+        assert not made & known
+        known |= made
+
+
+def test_two_imports_give_identical_bytes(gpt2: dict[str, Any]) -> None:
+    again = import_torch(GPT2, batch=8, seq=512, layers=LAYERS)
+    assert json.dumps(again, allow_nan=False) == json.dumps(gpt2, allow_nan=False)
+
+
+def test_no_weight_is_allocated() -> None:
+    from planner.frontends.torch import models
+
+    program = models.exported(GPT2, 1, 8, models.Options(layers=1))
+    assert {tensor.device.type for tensor in program.state_dict.values()} == {"meta"}
+
+
+def test_options_override_the_configuration() -> None:
+    document = import_torch(GPT2, batch=1, seq=8, layers=1, dtype="bf16", config={"vocab_size": 50300})
+    (table,) = [entry for entry in document["inputs"] if entry["name"] == "transformer.wte.weight"]
+    assert (table["shape"], table["dtype"]) == ([50300, WIDTH], "bf16")
+
+
+def test_tied_weights_are_one_input_and_unused_ones_none() -> None:
+    document = graph_document(exported(Linked(), torch.zeros(2, 4)), "linked")
+    assert [entry["name"] for entry in document["inputs"]] == ["first.weight", "x"]
+
+
+def test_unknown_calls_are_all_named_with_their_scope() -> None:
+    with pytest.raises(UnsupportedOp, match=r"sorts: .*aten\.cummax\.default, 1x.*") as caught:
+        graph_document(exported(Sorts(), torch.zeros(2, 4)), "sorts")
+    assert "aten.sort.default, 1x in inner" in str(caught.value)
+    assert "aten.addmm.default" in caught.value.__notes__[1]
+
+
+def test_training_dropout_is_refused() -> None:
+    program = torch.export.export(torch.nn.Dropout(0.5).train(), (torch.zeros(2),), strict=False)
+    with pytest.raises(UnsupportedOp, match="dropout in training mode"):
+        graph_document(program, "dropout")
+
+
+def test_a_forward_pass_that_writes_to_its_state_is_refused() -> None:
+    program = exported(Counts(), torch.zeros(2))
+    with pytest.raises(InvalidGraph, match=r"writes to its state .*seen"):
+        graph_document(program, "counts")
+
+
+def test_dynamic_dims_are_refused() -> None:
+    rows = torch.export.Dim("rows", min=2, max=64)
+    program = exported(torch.nn.Linear(4, 4), torch.zeros(8, 4), dynamic_shapes=({0: rows},))
+    with pytest.raises(InvalidGraph, match="dynamic dim"):
+        graph_document(program, "dynamic")
+
+
+@pytest.mark.parametrize(("model", "message"), REFUSED_MODELS)
+def test_a_model_that_cannot_be_built_is_refused(model: str, message: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        import_torch(model, batch=1, seq=8)
+    assert message in str(caught.value)
+
+
+def test_more_positions_than_the_model_has_are_refused() -> None:
+    with pytest.raises(InvalidRequest, match="at most 1024 positions"):
+        import_torch(GPT2, batch=1, seq=1025, layers=1)
+
+
+@pytest.mark.parametrize("missing", ["torch", "transformers"])
+def test_a_missing_package_is_named_with_the_extra_that_brings_it(missing: str) -> None:
+    script = WITHOUT.format(missing=missing)
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert ended.stderr.strip().splitlines()[-1] == (
+        f"import torch: {missing} is not installed (wanted pip install shardplan[torch])"
+    )

@@ -1,0 +1,63 @@
+"""Tiny random problems of every awkward kind, small enough for the exhaustive oracle."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solvers import IMPOSSIBLE, Edge, EdgeUsage, Node, Problem
+
+
+def tiny(seed: int) -> Problem:
+    """Up to six nodes of up to four strategies: ties, forbidden pairs, unused memory, parallel edges, and so on."""
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(1, 7))
+    high = int(rng.choice([2, 10, 10**6, 10**12]))
+    moments = int(rng.integers(0, 6))
+    nodes = [_node(rng, i, high, moments) for i in range(count)]
+    shared = _matrix(rng, high, (3, 3))
+    edges = [_edge(rng, nodes, high, moments, shared) for _ in range(int(rng.integers(0, 9)))] if count > 1 else []
+    return Problem(nodes, edges, _limit(rng, nodes))
+
+
+def _interval(rng: np.random.Generator, moments: int) -> tuple[int, int]:
+    start, stop = sorted(rng.integers(0, moments + 1, 2).tolist())
+    return start, stop
+
+
+def _node(rng: np.random.Generator, i: int, high: int, moments: int) -> Node:
+    k = int(rng.integers(1, 5))
+    cost = rng.integers(0, high, k)
+    if rng.random() < 0.1:
+        cost[rng.integers(k)] = IMPOSSIBLE
+    usage = rng.integers(0, int(rng.choice([1, 5, 1000])), k)
+    return Node(f"n{i}", cost, usage, _interval(rng, moments), int(rng.choice([1, 1, 3])))
+
+
+def _matrix(rng: np.random.Generator, high: int, shape: tuple[int, int]) -> np.ndarray:
+    matrix = rng.integers(0, high, shape)
+    forbidden = float(rng.choice([0.0, 0.0, 0.2, 0.6]))
+    return np.where(rng.random(shape) < forbidden, IMPOSSIBLE + int(rng.integers(0, 2)), matrix)
+
+
+def _edge(rng: np.random.Generator, nodes: list[Node], high: int, moments: int, shared: np.ndarray) -> Edge:
+    source, target = rng.choice(len(nodes), 2, replace=False).tolist()
+    matrix = shared if rng.random() < 0.4 else _matrix(rng, high, (int(rng.integers(1, 4)), int(rng.integers(1, 4))))
+    usages = tuple(
+        EdgeUsage(*_interval(rng, moments), rng.integers(0, 6, matrix.shape)) for _ in range(int(rng.integers(0, 3)) // 2)
+    )
+    return Edge(
+        source,
+        target,
+        rng.integers(0, matrix.shape[0], nodes[source].cost.size).astype(np.int32),
+        rng.integers(0, matrix.shape[1], nodes[target].cost.size).astype(np.int32),
+        matrix,
+        int(rng.choice([1, 1, 2])),
+        usages,
+    )
+
+
+def _limit(rng: np.random.Generator, nodes: list[Node]) -> int | None:
+    if rng.random() < 0.3:
+        return None
+    most = sum(int(node.usage.max()) for node in nodes)
+    return int(rng.integers(0, most + 2))
