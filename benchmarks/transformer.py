@@ -21,9 +21,7 @@ class _Writer:
     def node(self, op: str, inputs: list[str], shape: list[int], scope: str, **attrs: Any) -> str:
         name = f"{scope}.{op}{len(self.nodes)}"
         outputs = [{"shape": shape, "dtype": self.dtype}]
-        self.nodes.append(
-            {"id": name, "op": op, "inputs": inputs, "attrs": attrs, "outputs": outputs, "scope": scope}
-        )
+        self.nodes.append({"id": name, "op": op, "inputs": inputs, "attrs": attrs, "outputs": outputs, "scope": scope})
         return name
 
 

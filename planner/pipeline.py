@@ -63,9 +63,7 @@ def written(question: Formulation, choice: Choice) -> Program:
     )
 
 
-def validated(
-    plan: Plan, backend: str = "numpy", shrinking: str = "auto", on_progress: Progress | None = None
-) -> Plan:
+def validated(plan: Plan, backend: str = "numpy", shrinking: str = "auto", on_progress: Progress | None = None) -> Plan:
     """The plan with the verdict of having run it; an infeasible plan as it is."""
     if plan.analysis is None:
         return plan
@@ -93,7 +91,5 @@ def _figures(question: Formulation, known: Mapping[str, Sequence[int] | None]) -
         if start is not None:
             numbers = Analysis(written(question, question.decode(start)), question.model)
             fits = numbers.peak_bytes <= (question.problem.limit or 0)
-            found.append(
-                Figures(name, numbers.step_ps * PICO, numbers.collective_bytes, numbers.peak_bytes, fits)
-            )
+            found.append(Figures(name, numbers.step_ps * PICO, numbers.collective_bytes, numbers.peak_bytes, fits))
     return tuple(found)

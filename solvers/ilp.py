@@ -45,7 +45,10 @@ class LocalPolytope:
         pairs = program.add_columns(cost[positions] / self._unit, 1.0)
         sources = layout.source_class[layout.source_start[e] : layout.source_start[e + 1]]
         targets = layout.target_class[layout.target_start[e] : layout.target_start[e + 1]]
-        ends = ((layout.source[e], sources, positions // width, height), (layout.target[e], targets, positions % width, width))
+        ends = (
+            (layout.source[e], sources, positions // width, height),
+            (layout.target[e], targets, positions % width, width),
+        )
         for node, classes, of_pair, count in ends:
             rows = program.add_rows(np.zeros(count), np.zeros(count))
             program.add_entries(rows[of_pair], pairs, np.ones(pairs.size))

@@ -43,7 +43,7 @@ class Ledger:
         self.least_peak: int | None = None
         self.least_limit_bound = 0
         self.largest_cost = _largest_cost(problem)
-        self.seen = np.zeros(int(problem.layout.node_start[-1]), bool)
+        self.pool: dict[bytes, int] = {}
         self.stop_reason = ""
         self.reproducible = True
 
@@ -104,11 +104,11 @@ class Ledger:
         self.reproducible = False
 
     def offer(self, choice: Sequence[int] | Integers) -> Evaluation:
-        """Judge a choice, remember its strategies, keep it if it is the best."""
+        """Judge a choice, remember it (unless it takes something forbidden), keep it if it is the best."""
         array = np.asarray(choice, np.int64)
         found = evaluate(self.problem, array)
         if found.cost < IMPOSSIBLE:
-            self.seen[self.problem.layout.node_start[:-1] + array] = True
+            self.pool[array.tobytes()] = found.cost
             if self.least_peak is None or found.peak < self.least_peak:
                 self.least_peak = found.peak
         if found.feasible and (self.cost is None or found.cost < self.cost):

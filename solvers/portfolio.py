@@ -17,6 +17,7 @@ from solvers.search import branch, dive
 from solvers.solution import Progress, Solution, Status
 
 ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
+PROGRAM_COLUMNS, PROGRAM_NODES = 3000, 200
 
 
 def solve(
@@ -60,37 +61,37 @@ def _root(ledger: Ledger) -> Relaxation:
 
 
 def _close(ledger: Ledger, relaxation: Relaxation) -> Relaxation:
-    """Shrink, tighten and dive while that helps; then a program over the strategies seen; then branch."""
+    """Shrink and tighten, then look for a better choice, while that narrows the gap; at last branch."""
     for _ in range(8):
         before = ledger.gap or 1.0
         relaxation.tighten(8, 0.0)
-        if ledger.exhausted:
-            return relaxation
-        if relaxation.allowed.mean() < 0.7:
+        if not ledger.exhausted and not relaxation.done and relaxation.allowed.mean() < 0.7:
             relaxation = relaxation.shrunk()
         relaxation.tighten(60, ROOT_STALL / 10)
-        if ledger.exhausted:
+        if ledger.exhausted or relaxation.done:
             return relaxation
-        dive(relaxation, 40)
+        if not relaxation.prices:
+            dive(relaxation, 40)
+        if not ledger.exhausted and (relaxation.prices or (ledger.gap or 1.0) > 0.8 * before):
+            _program(ledger, relaxation)
         if ledger.exhausted or (ledger.gap or 1.0) > 0.8 * before:
             break
-    if not ledger.exhausted:
-        _program(ledger, relaxation)
     if not ledger.exhausted:
         branch(ledger, relaxation, 400)
     return relaxation
 
 
 def _program(ledger: Ledger, relaxation: Relaxation) -> None:
-    narrow = relaxation.shrunk(relaxation.allowed & relaxation.seen())
-    hint = None if ledger.choice is None else narrow.field.restricted.lower(ledger.choice)
-    polytope = LocalPolytope(narrow.field.restricted.problem, max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6))
+    """The best choice among the strategies of the choices nearest to the bound."""
+    narrow = relaxation.shrunk(relaxation.nearest(PROGRAM_COLUMNS)).field.restricted
+    hint = None if ledger.choice is None else narrow.lower(ledger.choice)
+    polytope = LocalPolytope(narrow.problem, max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6))
     seconds = ledger.seconds_left
-    choice, _, answer = polytope.solve(hint, list(relaxation.prices), seconds, 1000, ledger.gap_asked / 2)
+    choice, _, answer = polytope.solve(hint, list(relaxation.prices), seconds, PROGRAM_NODES, ledger.gap_asked / 2)
     if seconds is not None and not answer.finished:
         ledger.stopped_by_clock()
     if choice is not None:
-        ledger.offer(narrow.field.restricted.lift(choice))
+        ledger.offer(narrow.lift(choice))
 
 
 def _solution(ledger: Ledger, relaxation: Relaxation) -> Solution:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.layout import Layout
+from solvers.layout import IMPOSSIBLE, Layout
 
 if TYPE_CHECKING:
     from solvers.messages import Topology
@@ -113,8 +113,8 @@ class Pricing:
         cost, pair = layout.cost, layout.pair_cost
         if not costs_count:
             impossible = scale.forbidden // scale.factor
-            cost = np.where(cost >= impossible, impossible, 0)
-            pair = np.where(pair >= impossible, impossible, 0)
+            cost = np.where(cost >= IMPOSSIBLE, impossible, 0)
+            pair = np.where(pair >= IMPOSSIBLE, impossible, 0)
         self._theta, self._pair = _scaled(cost, scale), _scaled(pair, scale)
         self.largest_usage = int(max(layout.usage.max(initial=0), layout.pair_usage.max(initial=0)))
         self._blocks: dict[tuple[object, ...], tuple[Integers, Integers]] = {}

@@ -102,10 +102,15 @@ class Edge:
     def __post_init__(self) -> None:
         where = f"edge {self.source} -> {self.target}"
         if self.source == self.target:
-            raise InvalidProblem("ends", where, self.source, "two different nodes (add the diagonal to the node's cost)")
+            raise InvalidProblem(
+                "ends", where, self.source, "two different nodes (add the diagonal to the node's cost)"
+            )
         _check_sizes("matrix", where, self.matrix, 2)
         _check_multiplicity(where, self.multiplicity, self.matrix)
-        for classes, count in ((self.source_class, self.matrix.shape[0]), (self.target_class, self.matrix.shape[1])):
+        for classes, count in (
+            (self.source_class, self.matrix.shape[0]),
+            (self.target_class, self.matrix.shape[1]),
+        ):
             if classes.dtype != np.int32 or classes.ndim != 1 or classes.size == 0:
                 got = f"{classes.dtype}{list(classes.shape)}"
                 raise InvalidProblem("classes", where, got, "a non-empty int32 array of 1 dimension")

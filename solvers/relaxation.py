@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from solvers.evaluation import usage_profile
 from solvers.ledger import Ledger
 from solvers.messages import Messages, Topology
 from solvers.potentials import Potentials, Pricing, Scale
@@ -67,10 +68,44 @@ class Relaxation:
         """How many strategies each node has left."""
         return np.add.reduceat(self.allowed, self.field.layout.node_start[:-1], dtype=np.int64)
 
-    def seen(self) -> Mask:
-        """Flags of the strategies that some choice offered so far has taken."""
-        starts, kept = self.field.ledger.problem.layout.node_start[:-1], self.field.restricted.kept
-        return self.field.ledger.seen[np.concatenate([s + keep for s, keep in zip(starts, kept, strict=True)])]
+    def nearest(self, columns: int) -> Mask:
+        """Flags of the strategies of the choices offered so far that are cheapest at these prices, as many of them as
+        keep the number of pairs of strategies on edges below `columns`; all allowed where no choice is known."""
+        ledger, lower = self.field.ledger, self.field.restricted.lower
+        starts, flags = self.field.layout.node_start[:-1], np.zeros(self.allowed.size, bool)
+        for key in sorted(ledger.pool, key=lambda key: (self._worth(key), key)):
+            choice = lower(np.frombuffer(key, np.int64))
+            if choice is None:
+                continue
+            more = flags.copy()
+            more[starts + choice] = True
+            counts = np.add.reduceat(more, starts, dtype=np.int64)
+            if (counts[self.field.layout.source] * counts[self.field.layout.target]).sum() > columns and flags.any():
+                break
+            flags = more
+        return flags if flags.any() else self.allowed
+
+    def _worth(self, key: bytes) -> float:
+        ledger = self.field.ledger
+        cost = float(ledger.pool[key])
+        if not self.prices:
+            return cost
+        profile = usage_profile(ledger.problem, np.frombuffer(key, np.int64))
+        limit = ledger.problem.limit or 0
+        return cost + sum(price * (int(profile[moment]) - limit) for moment, price in self.prices.items())
+
+    def shake(self, rng: np.random.Generator, amplitude: float, rounds: int) -> None:
+        """Offer a choice of messages passed with random costs of up to `amplitude` cost units added."""
+        noise = rng.integers(0, max(int(amplitude * self.plain.scale.factor), 1), self.allowed.size)
+        shaken = self._potentials().shifted(noise)
+        messages = self.messages.copy()
+        for _ in range(rounds):
+            for forward in (True, False):
+                messages.sweep(shaken, forward)
+                self.field.ledger.spend(self.field.work)
+        lift, choice = self.field.restricted.lift, messages.decode(shaken)
+        self.field.ledger.offer(lift(choice))
+        self.field.ledger.offer(lift(messages.descend(self.plain, choice)))
 
     @property
     def done(self) -> bool:

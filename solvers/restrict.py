@@ -44,7 +44,9 @@ class Restricted:
     def lower(self, choice: Integers) -> Integers | None:
         """The restricted problem's choice for one of the original, if all of it was kept."""
         places = [int(np.searchsorted(keep, x)) for keep, x in zip(self.kept, choice.tolist(), strict=True)]
-        found = all(p < keep.size and keep[p] == x for p, keep, x in zip(places, self.kept, choice.tolist(), strict=True))
+        found = all(
+            p < keep.size and keep[p] == x for p, keep, x in zip(places, self.kept, choice.tolist(), strict=True)
+        )
         return np.array(places, np.int64) if found else None
 
     def at_ends(self, allowed: Mask, values: Integers) -> Integers:

@@ -198,9 +198,7 @@ def test_every_outside_package_stays_in_its_home() -> None:
         if package in sys.stdlib_module_names or package in (*PACKAGES, *SCRIPTS):
             continue
         if package not in HOMES:
-            faults.append(
-                f"{found.place}: {package} has no home; give it one in HOMES and a reason in pyproject.toml"
-            )
+            faults.append(f"{found.place}: {package} has no home; give it one in HOMES and a reason in pyproject.toml")
         elif not found.path.startswith(HOMES[package]):
             faults.append(f"{found.place}: {package} lives only in {', '.join(HOMES[package])}")
     assert_none(faults)
@@ -217,9 +215,7 @@ def test_no_file_and_no_folder_has_a_name_that_says_nothing() -> None:
 
 
 def test_no_file_is_longer_than_its_ceiling() -> None:
-    lengths = {
-        path: len(path.read_text(encoding="utf-8").splitlines()) for path in python_files(*PACKAGES, *SCRIPTS)
-    }
+    lengths = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in python_files(*PACKAGES, *SCRIPTS)}
     assert_none(
         [
             f"{relative(path)}:{lines}: {lines} lines (wanted at most {MAX_FILE_LINES}): split it by noun"
@@ -245,8 +241,7 @@ def test_no_function_is_longer_than_its_ceiling() -> None:
             f" (wanted at most {MAX_FUNCTION_LINES})"
             for path in python_files(*PACKAGES)
             for node in ast.walk(parsed(path))
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-            and function_lines(node) > MAX_FUNCTION_LINES
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and function_lines(node) > MAX_FUNCTION_LINES
         ]
     )
 
@@ -290,10 +285,6 @@ def test_help_is_quick_and_imports_nothing_heavy() -> None:
     ]
     assert runs[0].returncode == 0, runs[0].stderr
     reports = [run.stderr.splitlines()[-1].split() for run in runs]
-    assert not set(HEAVY) & set(reports[0]), (
-        f"shardplan --help imports {sorted(set(HEAVY) & set(reports[0]))}"
-    )
+    assert not set(HEAVY) & set(reports[0]), f"shardplan --help imports {sorted(set(HEAVY) & set(reports[0]))}"
     seconds = min(float(report[0]) for report in reports)
-    assert seconds <= MAX_HELP_SECONDS, (
-        f"shardplan --help took {seconds:.2f} s (wanted at most {MAX_HELP_SECONDS})"
-    )
+    assert seconds <= MAX_HELP_SECONDS, f"shardplan --help took {seconds:.2f} s (wanted at most {MAX_HELP_SECONDS})"

@@ -28,7 +28,7 @@ from planner.choose.variables import Port, Role, Variable, variables
 from planner.model.graph import Graph
 from planner.model.indexing import Option
 from planner.model.sharding import Reduction, Sharding
-from planner.model.steps import Doing, Reader, Step, steps
+from planner.model.steps import Execute, Read, Reader, Share, steps
 from solvers import Edge, EdgeUsage, Node, Problem
 
 Integers = NDArray[np.int64]
@@ -101,13 +101,14 @@ class _Timeline:
         listed = steps(graph)
         timeline = cls({}, {}, {}, {}, len(listed))
         for moment, step in enumerate(listed):
-            if step.doing is Doing.SHARE:
-                timeline.shared[step.value] = moment
-            elif step.reader is not None:
-                timeline.reads.setdefault(step.value, []).append((moment, step.reader))
-            elif step.op is not None:
-                timeline.ran[step.op] = moment
-                timeline.made.update(dict.fromkeys(graph.ops[step.op].values, moment))
+            match step:
+                case Share(value):
+                    timeline.shared[value] = moment
+                case Read(value, reader):
+                    timeline.reads.setdefault(value, []).append((moment, reader))
+                case Execute(position):
+                    timeline.ran[position] = moment
+                    timeline.made.update(dict.fromkeys(graph.ops[position].values, moment))
         return timeline
 
     def left(self, value: str) -> int:
@@ -153,10 +154,10 @@ class _Builder:
     def edges(self) -> list[Edge]:
         found = []
         for moment, step in enumerate(steps(self.graph)):
-            if step.doing is Doing.SHARE:
+            if isinstance(step, Share):
                 found.append(self._share(step.value, moment))
-            elif step.reader is not None:
-                found.append(self._read(step, moment, step.reader))
+            elif isinstance(step, Read):
+                found.append(self._read(step.value, step.reader, moment))
         return found
 
     def _life(self, variable: Variable) -> tuple[Integers, tuple[int, int]]:
@@ -192,8 +193,8 @@ class _Builder:
             usages = [(moment, moment + 1, "through"), *self._source(value, moment)]
         return self._edge(maker, hub, value, ports, usages)
 
-    def _read(self, step: Step, moment: int, reader: Reader) -> Edge:
-        value, shared = step.value, step.value in self.time.shared
+    def _read(self, value: str, reader: Reader, moment: int) -> Edge:
+        shared = value in self.time.shared
         maker, result = (self.at[Role.HUB, value], 0) if shared else self.maker[value]
         op = None if reader.op is None else self.graph.ops[reader.op].id
         user = self.at[Role.OUTPUT, str(reader.operand)] if op is None else self.at[Role.OP, op]
@@ -245,5 +246,3 @@ class _Builder:
         found = self.cache[key]
         assert isinstance(found, Distances)
         return found
-
-

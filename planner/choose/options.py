@@ -30,9 +30,7 @@ class Candidate:
 
 def options(rule: Rule, mesh: Mesh) -> Iterator[Option]:
     """Every option of a rule; the first leaves all loops whole."""
-    places = [
-        [None, *(i for i, loop in enumerate(rule.loops) if n > 1 and splittable(loop, n))] for n in mesh.shape
-    ]
+    places = [[None, *(i for i, loop in enumerate(rule.loops) if n > 1 and splittable(loop, n))] for n in mesh.shape]
     for assignment in product(*places):
         for option in _orders(assignment, len(rule.loops)):
             if rule.allows(option, mesh):

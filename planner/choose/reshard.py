@@ -50,8 +50,7 @@ class Distances:
         states = tuple(_states(kind, sorted(set(reductions)), model.mesh))
         index = {state: i for i, state in enumerate(states)}
         steps = tuple(
-            tuple((move, index[target]) for move, target in moves(state, kind.shape, model.mesh))
-            for state in states
+            tuple((move, index[target]) for move, target in moves(state, kind.shape, model.mesh)) for state in states
         )
         width = max(1, max(map(len, steps)))
         target = np.array([[n for _, n in out] + [i] * (width - len(out)) for i, out in enumerate(steps)], np.int64)

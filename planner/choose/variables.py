@@ -20,7 +20,7 @@ from planner.errors import InvalidSharding
 from planner.model.graph import Annotation, Graph, Op
 from planner.model.indexing import Option
 from planner.model.sharding import Sharding
-from planner.model.steps import Doing, Reader, readers, steps
+from planner.model.steps import Execute, Read, Reader, Share, readers, steps
 
 
 class Role(StrEnum):
@@ -91,20 +91,23 @@ class _Listing:
                 self.pins[annotation.value].append(annotation)
 
     def all(self) -> list[Variable]:
-        inputs = {i.id for i in self.graph.inputs}
         ops = [self._op(op) for op in self.graph.ops]
         makers = {value: port for op, v in zip(self.graph.ops, ops, strict=True) for value, port in _made(op, v)}
         hubs = self._hubs(ops, makers)
+        waiting = dict.fromkeys(i.id for i in self.graph.inputs)
         for step in steps(self.graph):
-            if step.value in inputs and (Role.INPUT, step.value) not in self.listed:
+            if not isinstance(step, Execute) and step.value in waiting:
+                waiting.pop(step.value)
                 self._add(self._layout(Role.INPUT, step.value, step.value))
-            if step.doing is Doing.SHARE:
-                self._add(hubs[step.value])
-            elif step.doing is Doing.RUN and step.op is not None:
-                self._add(ops[step.op])
-            elif step.reader is not None and step.reader.op is None:
-                self._add(self._layout(Role.OUTPUT, str(step.reader.operand), step.value))
-        for unread in inputs - {name for role, name in self.listed if role is Role.INPUT}:
+            match step:
+                case Share(value):
+                    self._add(hubs[value])
+                case Execute(position):
+                    self._add(ops[position])
+                case Read(value, reader):
+                    if reader.op is None:
+                        self._add(self._layout(Role.OUTPUT, str(reader.operand), value))
+        for unread in waiting:
             self._add(self._layout(Role.INPUT, unread, unread))
         return list(self.listed.values())
 
@@ -144,12 +147,14 @@ class _Listing:
         made = op.values if op else (variable.name,)
         read = op.inputs if op else ()
         fits = np.ones(len(variable.costs), bool)
-        for annotation in (a for value in {*made, *read} for a in self.pins.get(value, ())):
+        for annotation in (a for value in dict.fromkeys((*made, *read)) for a in self.pins.get(value, ())):
             wanted = annotation.sharding.completed(len(self.graph.types[annotation.value].shape), self.model.mesh)
             user = annotation.user
             if user is not None and (op is None or user != op.id):
                 continue
-            ports = zip(made, variable.results, strict=True) if user is None else zip(read, variable.operands, strict=True)
+            ports = (
+                zip(made, variable.results, strict=True) if user is None else zip(read, variable.operands, strict=True)
+            )
             for port in (port for value, port in ports if value == annotation.value):
                 fits &= np.array([state == wanted for state in port.states])[port.classes]
                 if not fits.any():

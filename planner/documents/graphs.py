@@ -121,7 +121,12 @@ def graph_document(graph: Graph, mesh: Mesh) -> dict[str, Any]:
         "nodes": [_node(op) for op in graph.ops],
         "outputs": list(graph.outputs),
         "annotations": [
-            {"value": a.value, "sharding": sharding_document(a.sharding, mesh), "required": a.required, "user": a.user}
+            {
+                "value": a.value,
+                "sharding": sharding_document(a.sharding, mesh),
+                "required": a.required,
+                "user": a.user,
+            }
             for a in graph.annotations
         ],
     }

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from planner.choose import cost
-from planner.documents.graphs import graph_document, graph_from, mesh_document, mesh_from, sharding_document, sharding_from
+from planner.documents.graphs import (
+    graph_document,
+    graph_from,
+    mesh_document,
+    mesh_from,
+    sharding_document,
+    sharding_from,
+)
 from planner.documents.ids import digest
 from planner.documents.reading import read_json
 from planner.documents.schemas import PlanDocument, checked
@@ -18,9 +26,11 @@ from planner.model.collectives import Collective, Kind
 from planner.model.mesh import Mesh
 from planner.model.program import Instruction, Move, Program, Run
 from planner.plan import Plan
+from planner.run.validate import Verdict
 
 SOLVER_VERSION = 1
 PICO = 1e-12
+DEAREST = 20
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
@@ -47,8 +57,14 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "cost": _cost(plan.analysis) if plan.analysis else {},
         "memory": _memory(plan.analysis) if plan.analysis else {},
         "baselines": [asdict(figures) for figures in plan.baselines],
-        "verdict": asdict(plan.verdict) if plan.verdict else None,
+        "verdict": verdict_document(plan.verdict) if plan.verdict else None,
     }
+
+
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    """The document of a verdict; an error that is no number is null."""
+    error = verdict.max_relative_error
+    return {**asdict(verdict), "max_relative_error": error if math.isfinite(error) else None}
 
 
 def _hardware(plan: Plan) -> dict[str, Any]:
@@ -94,18 +110,39 @@ def _cost(analysis: Analysis) -> dict[str, Any]:
         "collective_bytes": analysis.collective_bytes,
         "by_collective": _by_collective(analysis),
         "by_axis": dict(analysis.by_axis()),
+        "dearest": _dearest(analysis),
     }
+
+
+def _moves(analysis: Analysis) -> list[tuple[Move, int, int]]:
+    """Every collective with its time in ps and the bytes of the device that receives most."""
+    listed = zip(analysis.program.instructions, analysis.times_ps, analysis.received, strict=True)
+    return [(done, time, int(received.max())) for done, time, received in listed if isinstance(done, Move)]
+
+
+def _dearest(analysis: Analysis) -> list[dict[str, Any]]:
+    """The single collectives that take longest."""
+    names = analysis.program.mesh.names
+    first = sorted(_moves(analysis), key=lambda entry: -entry[1])[:DEAREST]
+    return [
+        {
+            "collective": done.collective.kind.value,
+            "axes": [names[axis] for axis in done.collective.axes],
+            "value": done.operand,
+            "time_s": time * PICO,
+            "bytes": size,
+        }
+        for done, time, size in first
+    ]
 
 
 def _by_collective(analysis: Analysis) -> list[dict[str, Any]]:
     """Collectives of one kind over the same axes together, the dearest first."""
     names = analysis.program.mesh.names
     groups: dict[tuple[str, tuple[str, ...]], list[tuple[int, int]]] = defaultdict(list)
-    listed = zip(analysis.program.instructions, analysis.times_ps, analysis.received, strict=True)
-    for done, time, received in listed:
-        if isinstance(done, Move):
-            axes = tuple(names[axis] for axis in done.collective.axes)
-            groups[done.collective.kind.value, axes].append((time, int(received.max())))
+    for done, time, size in _moves(analysis):
+        axes = tuple(names[axis] for axis in done.collective.axes)
+        groups[done.collective.kind.value, axes].append((time, size))
     found = [
         {
             "collective": kind,
@@ -140,7 +177,12 @@ def program_document(program: Program) -> list[dict[str, Any]]:
 def _instruction(done: Instruction, names: tuple[str, ...]) -> dict[str, Any]:
     if isinstance(done, Run):
         option = [[names[axis] for axis in axes] for axes in done.option]
-        return {"op": done.op.id, "inputs": list(done.operands), "outputs": list(done.results), "option": option}
+        return {
+            "op": done.op.id,
+            "inputs": list(done.operands),
+            "outputs": list(done.results),
+            "option": option,
+        }
     move = done.collective
     dims = {"dim": move.dim, "source_dim": move.source_dim}
     return {

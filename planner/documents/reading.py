@@ -6,7 +6,7 @@ import gzip
 import json
 import zlib
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import Any, BinaryIO, NoReturn, cast
 
 from planner.errors import InvalidDocument
 
@@ -19,7 +19,7 @@ def read_json(path: Path) -> Any:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
         with gzip.open(path, "rb") if packed else path.open("rb") as stream:
-            raw = _bounded(stream, str(path))
+            raw = _bounded(cast(BinaryIO, stream), str(path))
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InvalidDocument("damaged gzip file", where=str(path), got=str(error)) from None
     except OSError as error:
@@ -42,7 +42,7 @@ def parse_json(raw: bytes, where: str) -> Any:
         raise InvalidDocument("nested too deeply", where=where, wanted="a graph, mesh or plan document") from None
 
 
-def _bounded(stream: IO[bytes], where: str) -> bytes:
+def _bounded(stream: BinaryIO, where: str) -> bytes:
     raw = stream.read(MAX_BYTES + 1)
     if len(raw) > MAX_BYTES:
         raise InvalidDocument("document too large", where=where, wanted=f"at most {MAX_BYTES >> 20} MiB")

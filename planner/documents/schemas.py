@@ -20,34 +20,29 @@ class _Strict(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-def _list(item: Any, most: int) -> Any:
-    return Annotated[list[item], Field(max_length=most, fail_fast=True)]
-
-
-Shape = _list(Dim, 16)
-AxisLists = _list(_list(Axis, 16), 64)
+Shape = Annotated[list[Dim], Field(max_length=16, fail_fast=True)]
+AxisList = Annotated[list[Axis], Field(max_length=16, fail_fast=True)]
+AxisLists = Annotated[list[AxisList], Field(max_length=64, fail_fast=True)]
 
 
 class PartialDocument(_Strict):
     """Axes over which terms must be reduced."""
 
-    reduction: Literal[
-        "sum", "max", "min", "product", "average", "bitwise_and", "bitwise_or", "bitwise_xor"
-    ] = "sum"
-    axes: _list(Axis, 16)  # type: ignore[valid-type]
+    reduction: Literal["sum", "max", "min", "product", "average", "bitwise_and", "bitwise_or", "bitwise_xor"] = "sum"
+    axes: AxisList
 
 
 class ShardingDocument(_Strict):
     """Mesh axes per tensor dim, major first; a shorter list leaves the other dims whole."""
 
-    split_axes: AxisLists  # type: ignore[valid-type]
+    split_axes: AxisLists
     partial: PartialDocument | None = None
 
 
 class TypeDocument(_Strict):
     """Shape and element type of a value."""
 
-    shape: Shape  # type: ignore[valid-type]
+    shape: Shape
     dtype: Dtype
 
 
@@ -57,7 +52,7 @@ class InputDocument(_Strict):
     id: Id
     kind: Literal["parameter", "buffer", "input", "constant", "optimizer_state"]
     name: Name
-    shape: Shape  # type: ignore[valid-type]
+    shape: Shape
     dtype: Dtype
 
 
@@ -66,7 +61,7 @@ class NodeDocument(_Strict):
 
     id: Id
     op: Id
-    inputs: _list(Id, 4096)  # type: ignore[valid-type]
+    inputs: Annotated[list[Id], Field(max_length=4096, fail_fast=True)]
     attrs: dict[str, JsonValue] = {}
     outputs: Annotated[list[TypeDocument], Field(min_length=1, max_length=1024, fail_fast=True)]
     scope: Name = ""
@@ -90,10 +85,10 @@ class GraphDocument(_Strict):
     version: Literal[1]
     name: Name
     producer: dict[str, Name] = {}
-    inputs: _list(InputDocument, MAX_NODES)  # type: ignore[valid-type]
-    nodes: _list(NodeDocument, MAX_NODES)  # type: ignore[valid-type]
+    inputs: Annotated[list[InputDocument], Field(max_length=MAX_NODES, fail_fast=True)]
+    nodes: Annotated[list[NodeDocument], Field(max_length=MAX_NODES, fail_fast=True)]
     outputs: Annotated[list[Id], Field(min_length=1, max_length=MAX_NODES, fail_fast=True)]
-    annotations: _list(AnnotationDocument, MAX_NODES) = []  # type: ignore[valid-type]
+    annotations: Annotated[list[AnnotationDocument], Field(max_length=MAX_NODES, fail_fast=True)] = []
 
 
 class PinsDocument(_Strict):
@@ -101,7 +96,7 @@ class PinsDocument(_Strict):
 
     format: Literal["shardplan.pins"]
     version: Literal[1]
-    annotations: _list(AnnotationDocument, MAX_NODES)  # type: ignore[valid-type]
+    annotations: Annotated[list[AnnotationDocument], Field(max_length=MAX_NODES, fail_fast=True)]
 
 
 class MeshAxisDocument(_Strict):
@@ -145,7 +140,7 @@ class PlanDocument(_Strict):
     request: dict[str, JsonValue]
     solver: dict[str, JsonValue]
     shardings: dict[str, ShardingDocument]
-    options: dict[str, AxisLists]  # type: ignore[valid-type]
+    options: dict[str, AxisLists]
     program: list[dict[str, JsonValue]]
     cost: dict[str, JsonValue]
     memory: dict[str, JsonValue]

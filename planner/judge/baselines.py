@@ -1,12 +1,12 @@
 """The layouts people write by hand, priced by the same evaluator as the plan.
 
-    fully replicated         every device does everything
-    data parallel            the first dim of every `input` over as many axes as divide it; parameters replicated
-    FSDP                     data parallel, with every parameter stored split and gathered before each use
-    Megatron tensor parallel a product with a weight is column parallel (its new loop is split), and row
-                             parallel (its contraction is split) when what it reads comes from a column parallel
-                             one (Shoeybi et al., "Megatron-LM", 2019); the rest follows by propagation
-    DPxTP                    data parallel over the first axis, Megatron over the others
+fully replicated         every device does everything
+data parallel            the first dim of every `input` over as many axes as divide it; parameters replicated
+FSDP                     data parallel, with every parameter stored split and gathered before each use
+Megatron tensor parallel a product with a weight is column parallel (its new loop is split), and row
+                         parallel (its contraction is split) when what it reads comes from a column parallel
+                         one (Shoeybi et al., "Megatron-LM", 2019); the rest follows by propagation
+DPxTP                    data parallel over the first axis, Megatron over the others
 """
 
 from __future__ import annotations
@@ -128,7 +128,8 @@ def _fix(fixed: dict[int, int], formulation: Formulation, node: int, wanted: tup
     same = np.ones(len(variable.costs), bool)
     for port, state in zip((*variable.operands, *variable.results), wanted, strict=True):
         same &= np.array([other == state for other in port.states])[port.classes]
-    fixed.update({node: int(strategy) for strategy in np.flatnonzero(same)[:1]})
+    if same.any():
+        fixed[node] = int(same.argmax())
     return bool(same.any())
 
 

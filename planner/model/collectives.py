@@ -124,9 +124,7 @@ def _reductions(source: Sharding) -> list[Collective]:
 def _slices(source: Sharding, mesh: Mesh) -> list[Collective]:
     used = {axis for axes in (*source.split_axes, source.partial) for axis in axes}
     free = tuple(axis for axis, size in enumerate(mesh.shape) if size > 1 and axis not in used)
-    return [
-        Collective(Kind.ALL_SLICE, order, dim) for order in _orders(free) for dim in range(len(source.split_axes))
-    ]
+    return [Collective(Kind.ALL_SLICE, order, dim) for order in _orders(free) for dim in range(len(source.split_axes))]
 
 
 def is_exact(move: Collective, source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> bool:
@@ -161,18 +159,18 @@ def received_elements(move: Collective, source: Sharding, shape: Shape, mesh: Me
         case Kind.ALL_TO_ALL:
             low = np.maximum(held[..., 0], wanted[..., 0])
             high = np.minimum(held[..., 1], wanted[..., 1])
-            return want - np.maximum(high - low, 0).prod(axis=1)
+            kept: NDArray[np.int64] = np.maximum(high - low, 0).prod(axis=1)
+            return want - kept
         case Kind.ALL_REDUCE:
             return have + (n - 2) * _own_block(have, n, mesh.group_index(move.axes))
 
 
 def _own_block(size: NDArray[np.int64], parts: int, index: NDArray[np.int64]) -> NDArray[np.int64]:
     block = -(-size // parts)
-    return np.minimum((index + 1) * block, size) - np.minimum(index * block, size)
+    own: NDArray[np.int64] = np.minimum((index + 1) * block, size) - np.minimum(index * block, size)
+    return own
 
 
 def _volume(bounds: NDArray[np.int64]) -> NDArray[np.int64]:
     volume: NDArray[np.int64] = (bounds[..., 1] - bounds[..., 0]).prod(axis=1)
     return volume
-
-

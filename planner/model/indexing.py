@@ -64,10 +64,7 @@ class Rule:
     def operand_sharding(self, operand: int, option: Option) -> Sharding:
         """The sharding in which the op, run under `option`, reads an operand."""
         partial = tuple(
-            axis
-            for loop, axes in zip(self.loops, option, strict=True)
-            if operand in loop.operands
-            for axis in axes
+            axis for loop, axes in zip(self.loops, option, strict=True) if operand in loop.operands for axis in axes
         )
         return Sharding(self._split(self.operands[operand], option), partial)
 
@@ -79,14 +76,15 @@ class Rule:
         if len(kinds) > 1:
             raise InvalidRule("option mixes reductions", got=kinds, wanted="one kind")
         return Sharding(
-            self._split(term, option), tuple(axis for _, axis in partial), kinds[0] if kinds else Reduction.SUM
+            self._split(term, option),
+            tuple(axis for _, axis in partial),
+            kinds[0] if kinds else Reduction.SUM,
         )
 
     def allows(self, option: Option, mesh: Mesh) -> bool:
         """Whether the option may be chosen: every loop splittable that far, one reduction kind a result."""
         return all(
-            not axes or splittable(loop, mesh.group_size(axes))
-            for loop, axes in zip(self.loops, option, strict=True)
+            not axes or splittable(loop, mesh.group_size(axes)) for loop, axes in zip(self.loops, option, strict=True)
         ) and all(len({kind for kind, _ in self._partial(term, option)}) <= 1 for term in self.results)
 
     @cached_property
@@ -126,35 +124,44 @@ def bind(text: str, operands: Sequence[Shape], results: Sequence[Shape]) -> Rule
 
 
 def _bind(pattern: Pattern, operands: Sequence[Shape], results: Sequence[Shape]) -> Rule:
-    for kind, terms, shapes in (("operands", pattern.operands, operands), ("results", pattern.results, results)):
-        if len(terms) != len(shapes):
-            raise InvalidRule(f"number of {kind}", got=len(shapes), wanted=len(terms))
-    broadcast = _broadcast_sizes(pattern.operands, operands) or _broadcast_sizes(pattern.results, results)
-    for term, shape in zip(pattern.results, results, strict=True):
-        if Dim((ELLIPSIS,)) in term and (got := _under_ellipsis(term, shape)) != tuple(reversed(broadcast)):
-            raise InvalidRule("result under '...'", got=got, wanted=f"{tuple(reversed(broadcast))}, broadcast")
+    _check_count("operands", operands, pattern.operands)
+    _check_count("results", results, pattern.results)
+    broadcast = _broadcast_sizes(pattern, operands, results)
+    shapes = [*operands, *results]
     terms = [
         _expand(term, shape, broadcast)
-        for term, shape in zip((*pattern.operands, *pattern.results), (*operands, *results), strict=True)
+        for term, shape in zip((*pattern.operands, *pattern.results), shapes, strict=True)
     ]
-    shapes = [*operands, *results]
     sizes = _solve(terms, shapes, dict(pattern.sizes))
     terms = [tuple(_without_ones(dim, sizes) for dim in term) for term in terms]
     count = len(operands)
     return _with_loops(tuple(terms[:count]), tuple(terms[count:]), sizes, pattern)
 
 
-def _broadcast_sizes(terms: Sequence[Term], shapes: Sequence[Shape]) -> list[int]:
-    """Sizes of the dims that `...` stands for, innermost first."""
+def _check_count(kind: str, shapes: Sequence[Shape], terms: Sequence[Term]) -> None:
+    if len(terms) != len(shapes):
+        raise InvalidRule(f"number of {kind}", got=len(shapes), wanted=len(terms))
+
+
+def _broadcast_sizes(pattern: Pattern, operands: Sequence[Shape], results: Sequence[Shape]) -> list[int]:
+    """Sizes of the dims that `...` stands for, innermost first: the operands' broadcast, which results must be."""
+    read = _all_under_ellipsis(pattern.operands, operands)
+    made = _all_under_ellipsis(pattern.results, results)
     sizes: list[int] = []
-    for term, shape in zip(terms, shapes, strict=True):
-        if Dim((ELLIPSIS,)) not in term:
-            continue
-        for back, size in enumerate(reversed(_under_ellipsis(term, shape))):
+    for under in read or made:
+        for back, size in enumerate(reversed(under)):
             if back == len(sizes):
                 sizes.append(size)
             sizes[back] = size if sizes[back] == 1 else sizes[back]
+    whole = tuple(reversed(sizes))
+    for under in made:
+        if under != whole:
+            raise InvalidRule("result's dims under '...'", got=under, wanted=f"{whole}, the broadcast")
     return sizes
+
+
+def _all_under_ellipsis(terms: Sequence[Term], shapes: Sequence[Shape]) -> list[Shape]:
+    return [_under_ellipsis(term, shape) for term, shape in zip(terms, shapes, strict=True) if Dim((ELLIPSIS,)) in term]
 
 
 def _under_ellipsis(term: Term, shape: Shape) -> Shape:
@@ -197,9 +204,7 @@ def _solve(terms: Sequence[Term], shapes: Sequence[Shape], sizes: dict[str, int]
         if missing := [loop for loop in dim.loops if loop not in sizes]:
             raise InvalidRule("loop size cannot be told", got=str(dim), wanted=f"a size for {missing[0]}")
         if dim_size(dim, sizes) != size:
-            raise InvalidRule(
-                "shape contradicts the rule", where=f"dim {dim}", got=size, wanted=dim_size(dim, sizes)
-            )
+            raise InvalidRule("shape contradicts the rule", where=f"dim {dim}", got=size, wanted=dim_size(dim, sizes))
     return sizes
 
 
@@ -224,9 +229,7 @@ def _without_ones(dim: Dim, sizes: Mapping[str, int]) -> Dim:
     return Dim(tuple(loop for loop in dim.loops if sizes[loop] != 1) or dim.loops[:1])
 
 
-def _with_loops(
-    operands: tuple[Term, ...], results: tuple[Term, ...], sizes: dict[str, int], pattern: Pattern
-) -> Rule:
+def _with_loops(operands: tuple[Term, ...], results: tuple[Term, ...], sizes: dict[str, int], pattern: Pattern) -> Rule:
     dims = [dim for term in (*operands, *results) for dim in term]
     in_results = {loop for term in results for dim in term for loop in dim.loops}
     minor = {loop for dim in dims if not dim.joined for loop in dim.loops[1:]}
@@ -244,7 +247,6 @@ def _with_loops(
 
     names = dict.fromkeys(loop for dim in dims for loop in dim.loops)
     linear = tuple(
-        Loop("linear " + "+".join(map(str, group)), 0, LoopKind.LINEAR, operands=group)
-        for group in pattern.linear
+        Loop("linear " + "+".join(map(str, group)), 0, LoopKind.LINEAR, operands=group) for group in pattern.linear
     )
     return Rule(operands, results, (*map(loop, names), *linear), pattern)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-
 from planner.errors import InvalidGraph
 from planner.model.collectives import Collective
 from planner.model.graph import Graph, Op, TensorType
@@ -85,9 +84,7 @@ class Program:
     @cached_property
     def last_use(self) -> dict[str, int]:
         """Position of the instruction after which a value is dead; arguments and outputs never die."""
-        last = {
-            result: place for place, done in enumerate(self.instructions) for result in done.results
-        }
+        last = {result: place for place, done in enumerate(self.instructions) for result in done.results}
         last |= {name: place for place, done in enumerate(self.instructions) for name in done.operands}
         return last | dict.fromkeys((*(name for name, _ in self.arguments), *self.outputs), len(self.instructions))
 
@@ -136,5 +133,3 @@ def _expect(op: Op, position: int, got: Sharding, wanted: Sharding) -> None:
             got=str(got),
             wanted=str(wanted),
         )
-
-

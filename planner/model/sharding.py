@@ -71,9 +71,7 @@ class Sharding:
             )
         for axis in (axis for axes in (*self.split_axes, self.partial) for axis in axes):
             if axis >= len(mesh.axes):
-                raise InvalidSharding(
-                    "mesh axis out of range", where=where, got=axis, wanted=f"below {len(mesh.axes)}"
-                )
+                raise InvalidSharding("mesh axis out of range", where=where, got=axis, wanted=f"below {len(mesh.axes)}")
         lists = self.split_axes + ((),) * (rank - len(self.split_axes))
         split = tuple(tuple(axis for axis in axes if mesh.axes[axis].size != 1) for axes in lists)
         return Sharding(split, tuple(axis for axis in self.partial if mesh.axes[axis].size != 1), self.reduction)
@@ -112,9 +110,7 @@ def shard_bounds(sharding: Sharding, shape: Shape, mesh: Mesh) -> NDArray[np.int
 
 def shard_shape(sharding: Sharding, shape: Shape, mesh: Mesh) -> Shape:
     """Shape of the largest shard (the first device's)."""
-    return tuple(
-        block_size(size, mesh.group_size(axes)) for size, axes in zip(shape, sharding.split_axes, strict=True)
-    )
+    return tuple(block_size(size, mesh.group_size(axes)) for size, axes in zip(shape, sharding.split_axes, strict=True))
 
 
 def shard_elements(sharding: Sharding, shape: Shape, mesh: Mesh) -> int:

@@ -10,18 +10,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import lru_cache
 
 from planner.model.graph import Graph
-
-
-class Doing(StrEnum):
-    """What a step does."""
-
-    SHARE = "share"
-    READ = "read"
-    RUN = "run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +24,28 @@ class Reader:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """SHARE a value, READ it for a reader, or RUN the op at position `op`."""
+class Share:
+    """Bring a value into the sharding from which its readers start."""
 
-    doing: Doing
-    value: str = ""
-    reader: Reader | None = None
-    op: int | None = None
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Bring a value into the sharding its reader wants."""
+
+    value: str
+    reader: Reader
+
+
+@dataclass(frozen=True, slots=True)
+class Execute:
+    """Run the op at a position."""
+
+    op: int
+
+
+Step = Share | Read | Execute
 
 
 def readers(graph: Graph) -> dict[str, list[Reader]]:
@@ -63,13 +69,13 @@ def steps(graph: Graph) -> tuple[Step, ...]:
     def read(value: str, reader: Reader) -> None:
         if len(by_value[value]) > 1 and value not in shared:
             shared.add(value)
-            listed.append(Step(Doing.SHARE, value))
-        listed.append(Step(Doing.READ, value, reader))
+            listed.append(Share(value))
+        listed.append(Read(value, reader))
 
     for position, op in enumerate(graph.ops):
         for operand, value in enumerate(op.inputs):
             read(value, Reader(position, operand))
-        listed.append(Step(Doing.RUN, op=position))
+        listed.append(Execute(position))
     for number, value in enumerate(graph.outputs):
         read(value, Reader(None, number))
     return tuple(listed)

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.model.collectives import Collective
-from planner.model.graph import Graph
+from planner.model.graph import Graph, Op
 from planner.model.indexing import Option
 from planner.model.mesh import Mesh
 from planner.model.program import Instruction, Move, Program, Run
 from planner.model.sharding import Sharding
-from planner.model.steps import Doing, Step, steps
+from planner.model.steps import Execute, Read, Share, steps
 
 Route = Callable[[str, Sharding, Sharding], Sequence[Collective]]
 """(value, source, target) -> the moves that lead from one to the other."""
@@ -36,16 +36,17 @@ def materialize(
     writer = _Writer(graph, route, dict(inputs))
     names: list[str] = []
     for step in steps(graph):
-        if step.doing is Doing.SHARE:
-            writer.start[step.value] = writer.moved(step.value, shared[step.value])
-        elif step.doing is Doing.RUN:
-            writer.run(step, options)
-        elif step.reader is not None and step.reader.op is None:
-            names.append(writer.moved(step.value, outputs[step.reader.operand]))
-        elif step.reader is not None:
-            op = graph.ops[step.reader.op]
-            wanted = op.rule.operand_sharding(step.reader.operand, options[op.id])
-            writer.operands.append(writer.moved(step.value, wanted))
+        match step:
+            case Share(value):
+                writer.start[value] = writer.moved(value, shared[value])
+            case Read(value, reader) if reader.op is None:
+                names.append(writer.moved(value, outputs[reader.operand]))
+            case Read(value, reader):
+                op = graph.ops[reader.op]
+                wanted = op.rule.operand_sharding(reader.operand, options[op.id])
+                writer.operands.append(writer.moved(value, wanted))
+            case Execute(position):
+                writer.run(graph.ops[position], options)
     arguments = tuple((i.id, inputs[i.id]) for i in graph.inputs)
     return Program(graph, mesh, arguments, tuple(writer.instructions), tuple(names))
 
@@ -71,9 +72,7 @@ class _Writer:
             name = result
         return name
 
-    def run(self, step: Step, options: Mapping[str, Option]) -> None:
-        assert step.op is not None
-        op = self.graph.ops[step.op]
+    def run(self, op: Op, options: Mapping[str, Option]) -> None:
         option = options[op.id]
         self.instructions.append(Run(op, option, tuple(self.operands), op.values))
         self.operands.clear()

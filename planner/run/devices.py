@@ -48,7 +48,11 @@ def run_whole(graph: Graph, arrays: Mapping[str, Array], xp: Any, precision: str
 
 
 def run_program(
-    program: Program, arrays: Mapping[str, Array], xp: Any, precision: str, on_progress: Progress | None = None
+    program: Program,
+    arrays: Mapping[str, Array],
+    xp: Any,
+    precision: str,
+    on_progress: Progress | None = None,
 ) -> Execution:
     """Run a program on every device. `arrays` are the whole inputs; each device is given its shard."""
     machine = _Machine(program, xp, precision)
@@ -143,7 +147,10 @@ def _run_op(
     for array, shape in zip(arrays, local.shapes, strict=True):
         if array.shape != shape:
             raise RunFailed(
-                f"{op.op} made another shape on device {device}", where=f"node {op.id!r}", got=array.shape, wanted=shape
+                f"{op.op} made another shape on device {device}",
+                where=f"node {op.id!r}",
+                got=array.shape,
+                wanted=shape,
             )
     return arrays
 

@@ -35,9 +35,7 @@ def shrink(program: Program) -> Program:
 
 def _resized(program: Program, sizes: Mapping[Place, int]) -> Program:
     graph = program.graph
-    types = {
-        value: TensorType(_shape(value, kind, sizes), kind.dtype) for value, kind in graph.types.items()
-    }
+    types = {value: TensorType(_shape(value, kind, sizes), kind.dtype) for value, kind in graph.types.items()}
     ops = {op.id: _resized_op(op, types, sizes) for op in graph.ops}
     inputs = tuple(Input(i.id, i.kind, i.name, types[i.id]) for i in graph.inputs)
     small = Graph(graph.name, inputs, tuple(ops.values()), graph.outputs)
@@ -53,8 +51,7 @@ def _shape(value: str, kind: TensorType, sizes: Mapping[Place, int]) -> Shape:
 
 def _resized_op(op: Op, types: Mapping[str, TensorType], sizes: Mapping[Place, int]) -> Op:
     loops = tuple(
-        loop if loop.kind is LoopKind.LINEAR else replace(loop, size=sizes[op.id, loop.name])
-        for loop in op.rule.loops
+        loop if loop.kind is LoopKind.LINEAR else replace(loop, size=sizes[op.id, loop.name]) for loop in op.rule.loops
     )
     return replace(op, rule=replace(op.rule, loops=loops), results=tuple(types[value] for value in op.values))
 

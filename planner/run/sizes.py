@@ -69,8 +69,8 @@ class Classes:
     def _enter(self, program: Program) -> None:
         graph = program.graph
         for value, kind in graph.types.items():
-            for dim, size in enumerate(kind.shape):
-                self._add((value, dim), size)
+            for position, size in enumerate(kind.shape):
+                self._add((value, position), size)
         for op in graph.ops:
             for loop in op.rule.loops:
                 if loop.kind is not LoopKind.LINEAR:
@@ -179,5 +179,3 @@ def _small(size: int, needs: set[int], attempt: int, least: int) -> int:
         if all(step * multiple % n for n in uneven):
             return step * multiple
     return size
-
-

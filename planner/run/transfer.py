@@ -46,6 +46,7 @@ def transfer(
 ) -> tuple[list[Array], list[int]]:
     """Run one collective over one group."""
     wire = Wire(len(shards))
+    results: list[Array]
     match move.kind:
         case Kind.ALL_SLICE:
             results = [_cut(shard, held[i], wanted[i]) for i, shard in enumerate(shards)]
@@ -54,9 +55,7 @@ def transfer(
         case Kind.ALL_TO_ALL:
             results = [_exchanged(xp, wire, move, shards, held, wanted, i) for i in range(len(shards))]
         case Kind.REDUCE_SCATTER:
-            pieces = [
-                [_cut(shard, held[j], wanted[i]) for j, shard in enumerate(shards)] for i in range(len(shards))
-            ]
+            pieces = [[_cut(shard, held[j], wanted[i]) for j, shard in enumerate(shards)] for i in range(len(shards))]
             results = [_combined(xp, wire, reduction, mine, i) for i, mine in enumerate(pieces)]
         case Kind.ALL_REDUCE:
             results = _all_reduced(xp, wire, reduction, shards)

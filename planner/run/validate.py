@@ -65,7 +65,10 @@ def validate(
     whole = run_whole(small.graph, arrays, xp, precision)
     done = run_program(small, arrays, xp, precision, on_progress)
     error = max(
-        (_error(small, number, whole, [held[number] for held in done.outputs], xp) for number in range(len(small.outputs))),
+        (
+            _error(small, number, whole, [held[number] for held in done.outputs], xp)
+            for number in range(len(small.outputs))
+        ),
         default=0.0,
     )
     predicted, memory = received_bytes(small), live_bytes(small).max(axis=0)
@@ -93,12 +96,8 @@ def random_inputs(graph: Graph, xp: Any, precision: str, seed: int) -> dict[str,
     arrays = {}
     for entry in graph.inputs:
         shape, dtype = entry.type.shape, entry.type.dtype
-        if is_float(dtype):
-            drawn = random.standard_normal(shape) / 2
-        elif is_integer(dtype):
-            drawn = random.integers(0, highest, shape)
-        else:
-            drawn = random.integers(0, 2, shape)
+        integers = random.integers(0, highest if is_integer(dtype) else 2, shape)
+        drawn = random.standard_normal(shape) / 2 if is_float(dtype) else integers
         arrays[entry.id] = xp.asarray(drawn).astype(run_dtype(xp, dtype, precision))
     return arrays
 

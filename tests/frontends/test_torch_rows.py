@@ -30,26 +30,14 @@ K = torch.cos(torch.arange(80.0)).reshape(1, 2, 5, 8)
 CAUSAL = torch.ones(5, 5, dtype=torch.bool).tril()
 
 CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
-    *(
-        (getattr(A, name).default, (X,))
-        for name in ("abs", "cos", "erf", "exp", "gelu", "neg", "relu", "sigmoid")
-    ),
-    *(
-        (getattr(A, name).default, (X,))
-        for name in ("silu", "sin", "square", "tanh", "clone", "detach", "alias")
-    ),
+    *((getattr(A, name).default, (X,)) for name in ("abs", "cos", "erf", "exp", "gelu", "neg", "relu", "sigmoid")),
+    *((getattr(A, name).default, (X,)) for name in ("silu", "sin", "square", "tanh", "clone", "detach", "alias")),
     *((getattr(A, name).default, (P,)) for name in ("log", "reciprocal", "rsqrt", "sqrt", "contiguous")),
     (A.exp.default, (N,)),
     (lambda x: F.gelu(x, approximate="tanh"), (X,)),
-    *(
-        (getattr(A, name).Tensor, (X, P))
-        for name in ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")
-    ),
+    *((getattr(A, name).Tensor, (X, P)) for name in ("add", "sub", "mul", "div", "eq", "ne", "lt", "le", "gt", "ge")),
     *((getattr(A, name).Tensor, (X, N)) for name in ("add", "sub", "mul", "div", "lt", "ge")),
-    *(
-        (getattr(A, name).Scalar, (X, 0.5))
-        for name in ("add", "sub", "mul", "div", "rsub", "eq", "ne", "lt", "le")
-    ),
+    *((getattr(A, name).Scalar, (X, 0.5)) for name in ("add", "sub", "mul", "div", "rsub", "eq", "ne", "lt", "le")),
     *((getattr(A, name).Scalar, (N, 2)) for name in ("add", "rsub", "div", "eq", "gt", "ge")),
     *((op, (N, 0.5)) for op in (operator.add, operator.mul, operator.lt)),
     (lambda x, y: torch.add(x, y, alpha=3), (X, P)),
@@ -125,10 +113,7 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (lambda x: x.cumsum(-1), (N,)),
     (lambda x: x.cumsum(0), (T,)),
     *((op, (X,)) for op in (lambda x: x.view(6, 4), lambda x: x.reshape(-1), lambda x: x.flatten(1))),
-    *(
-        (op, (X,))
-        for op in (lambda x: x.unflatten(2, (2, 2)), lambda x: x.unsqueeze(1), lambda x: x[:, None])
-    ),
+    *((op, (X,)) for op in (lambda x: x.unflatten(2, (2, 2)), lambda x: x.unsqueeze(1), lambda x: x[:, None])),
     (lambda x: A._unsafe_view.default(x, [6, 4]), (X,)),
     (lambda x, y: x.view_as(y), (X, X.reshape(6, 4))),
     (lambda x, y: x.reshape_as(y), (X, X.reshape(6, 4))),

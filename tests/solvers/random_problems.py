@@ -43,7 +43,8 @@ def _edge(rng: np.random.Generator, nodes: list[Node], high: int, moments: int, 
     source, target = rng.choice(len(nodes), 2, replace=False).tolist()
     matrix = shared if rng.random() < 0.4 else _matrix(rng, high, (int(rng.integers(1, 4)), int(rng.integers(1, 4))))
     usages = tuple(
-        EdgeUsage(*_interval(rng, moments), rng.integers(0, 6, matrix.shape)) for _ in range(int(rng.integers(0, 3)) // 2)
+        EdgeUsage(*_interval(rng, moments), rng.integers(0, 6, matrix.shape))
+        for _ in range(int(rng.integers(0, 3)) // 2)
     )
     return Edge(
         source,

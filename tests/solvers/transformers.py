@@ -192,7 +192,9 @@ class _Formulation:
         flops = 2 * np.prod([float(SIZES[a]) for a in loops]) / split
         if "linear" not in op.name and "attention" not in op.name:
             flops = 0.0
-        return round((max(float(flops) / FLOPS, moved / MEMORY) + LAUNCH) * 1e12) * (op.kind not in ("parameter", "input"))
+        return round((max(float(flops) / FLOPS, moved / MEMORY) + LAUNCH) * 1e12) * (
+            op.kind not in ("parameter", "input")
+        )
 
     def classes(self, states: list[State], letters: str) -> np.ndarray:
         index = {state: i for i, state in enumerate(self.states(letters))}
@@ -242,7 +244,11 @@ class _Formulation:
             self.edge(op.result, (node, made), (target, wanted), (u, u + 1))
 
     def edge(
-        self, letters: str, source: tuple[int, list[State]], target: tuple[int, list[State]], live: tuple[int, int] | None
+        self,
+        letters: str,
+        source: tuple[int, list[State]],
+        target: tuple[int, list[State]],
+        live: tuple[int, int] | None,
     ) -> None:
         usages = () if live is None else (EdgeUsage(*live, self.copies(letters)),)
         self.edges.append(

@@ -62,7 +62,10 @@ class Hardware:
         for key, share in (("compute", self.compute_efficiency), ("memory", self.memory_efficiency)):
             if not 0 < share <= 1:
                 raise InvalidHardware(
-                    f"{key}_efficiency", where=f"hardware {self.name!r}", got=share, wanted="above 0, at most 1"
+                    f"{key}_efficiency",
+                    where=f"hardware {self.name!r}",
+                    got=share,
+                    wanted="above 0, at most 1",
                 )
 
     def flops_rate(self, dtype: str) -> float:
@@ -98,12 +101,17 @@ def names() -> list[str]:
     return sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json"))
 
 
+def source_text(name: str) -> str:
+    """The file of a built-in profile, sources included. Raises InvalidHardware for a name there is none of."""
+    if name not in names():
+        raise InvalidHardware("unknown hardware", got=name, wanted=f"one of {', '.join(names())}")
+    return (resources.files(__package__) / f"{name}.json").read_text()
+
+
 @lru_cache
 def load(name: str) -> Hardware:
     """A built-in profile. Raises InvalidHardware for a name there is none of."""
-    if name not in names():
-        raise InvalidHardware("unknown hardware", got=name, wanted=f"one of {', '.join(names())}")
-    raw = json.loads((resources.files(__package__) / f"{name}.json").read_text())
+    raw = json.loads(source_text(name))
     return Hardware(
         name=name,
         peak_flops=MappingProxyType(raw["peak_flops"]),

@@ -57,9 +57,7 @@ def _functional(program: ExportedProgram, name: str) -> ExportedProgram:
             program = program.run_decompositions({})
     written = [s.target for s in program.graph_signature.output_specs if s.kind != OutputKind.USER_OUTPUT]
     if written:
-        raise InvalidGraph(
-            "the forward pass writes to its state", where=name, got=written, wanted="no writes"
-        )
+        raise InvalidGraph("the forward pass writes to its state", where=name, got=written, wanted="no writes")
     return program
 
 

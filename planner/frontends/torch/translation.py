@@ -56,11 +56,7 @@ class Translation:
         if node.op == "output":
             results = [made for made in node.args[0] if isinstance(made, FxNode)]
             self.outputs = [self._values[made] for made in results if made in self._values]
-        elif (
-            node.op == "call_function"
-            and node.target is not operator.getitem
-            and str(node.target) not in ATEN
-        ):
+        elif node.op == "call_function" and node.target is not operator.getitem and str(node.target) not in ATEN:
             self.unknown[str(node.target)].append(_scope(node))
         elif all(source in self._values for source in node.all_input_nodes):
             self._translate(node)

@@ -41,5 +41,3 @@ def bind_op(
     if row and notation is not None:
         bind(notation, [kind.shape for kind in operands], [kind.shape for kind in results])
     return rule
-
-

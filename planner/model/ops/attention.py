@@ -63,7 +63,7 @@ def _embedding_rule(signature: Signature) -> str:
 def _embedding(local: Local, table: Array, ids: Array) -> Array:
     """Rows of the local part of the table, zero for ids of other parts."""
     span = local.spans["v"]
-    if ids.size and not (0 <= int(ids.min()) and int(ids.max()) < span.size):
+    if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < span.size):
         raise IndexError(f"id out of range: got {int(ids.min())}..{int(ids.max())}, wanted 0..{span.size - 1}")
     if span.length == 0:
         return local.xp.zeros(local.shapes[0], local.dtypes[0])

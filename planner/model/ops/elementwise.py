@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from planner.errors import InvalidGraph
 from planner.model.dtypes import is_float
-from planner.model.ops.row import Array, Local, Row, Signature, any_dtype, predicate, same_dtype
+from planner.model.ops.row import Array, Local, Row, Signature, any_dtype, float_dtype, predicate, same_dtype
 
 _ARITY = (1, 2)
 
@@ -16,7 +16,13 @@ def _unary(name: str, compute: Callable[[Local, Array], Array], flops: float = 1
     return Row(name, "... -> ..." + ("; linear 0" if linear else ""), compute, flops)
 
 
-def _binary(name: str, numpy_name: str, linear: Callable[[Signature], str] | None = None, compares: bool = False) -> Row:
+def _smooth(name: str, compute: Callable[[Local, Array], Array], flops: float = 1) -> Row:
+    return Row(name, "... -> ...", compute, flops, float_dtype)
+
+
+def _binary(
+    name: str, numpy_name: str, linear: Callable[[Signature], str] | None = None, compares: bool = False
+) -> Row:
     def rule(signature: Signature) -> str:
         scalar = "scalar" in signature.attrs
         if len(signature.operands) != (1 if scalar else 2):
@@ -46,7 +52,9 @@ def _singly(signature: Signature) -> str:
 
 
 def _numerator(signature: Signature) -> str:
-    return "" if signature.attrs.get("reversed") else "0"
+    """Integers are rounded: the quotient of a sum is not the sum of quotients."""
+    rounded = not all(is_float(kind.dtype) for kind in signature.operands)
+    return "" if rounded or signature.attrs.get("reversed") else "0"
 
 
 def _apply(numpy_name: str) -> Callable[[Local, Array], Array]:
@@ -107,20 +115,20 @@ ROWS = (
     _unary("negate", _apply("negative"), linear=True),
     _unary("abs", _apply("abs")),
     _unary("square", _apply("square")),
-    _unary("sqrt", _apply("sqrt")),
-    _unary("rsqrt", lambda local, x: 1 / local.xp.sqrt(x), 2),
-    _unary("reciprocal", lambda local, x: 1 / x),
-    _unary("exp", _apply("exp"), 4),
-    _unary("log", _apply("log"), 4),
-    _unary("sin", _apply("sin"), 4),
-    _unary("cos", _apply("cos"), 4),
-    _unary("tanh", _apply("tanh"), 6),
-    _unary("erf", _erf, 8),
-    _unary("sigmoid", _sigmoid, 6),
-    _unary("silu", lambda local, x: x * _sigmoid(local, x), 7),
+    _smooth("sqrt", _apply("sqrt")),
+    _smooth("rsqrt", lambda local, x: 1 / local.xp.sqrt(x), 2),
+    _smooth("reciprocal", lambda local, x: 1 / x),
+    _smooth("exp", _apply("exp"), 4),
+    _smooth("log", _apply("log"), 4),
+    _smooth("sin", _apply("sin"), 4),
+    _smooth("cos", _apply("cos"), 4),
+    _smooth("tanh", _apply("tanh"), 6),
+    _smooth("erf", _erf, 8),
+    _smooth("sigmoid", _sigmoid, 6),
+    _smooth("silu", lambda local, x: x * _sigmoid(local, x), 7),
     _unary("relu", lambda local, x: local.xp.maximum(x, 0)),
     _unary("logical_not", _apply("logical_not")),
-    Row("gelu", "... -> ...", _gelu, 10, attrs=("approximate",)),
+    Row("gelu", "... -> ...", _gelu, 10, float_dtype, attrs=("approximate",)),
     Row("cast", _cast_rule, _cast, dtypes=any_dtype),
     Row("where", "..., ..., ... -> ...; linear 1+2", _where, dtypes=_select_dtypes),
     _binary("add", "add", _jointly),

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from planner.errors import InvalidGraph
-from planner.model.ops.row import Array, Local, Row, Signature
+from planner.model.ops.row import Array, Local, Row, Signature, float_dtype
 
 
 def _reduced(signature: Signature) -> tuple[str, str, list[str]]:
@@ -111,8 +111,8 @@ ROWS = (
     _reduction("max", "max", "max", linear=False),
     _reduction("min", "min", "min", linear=False),
     _reduction("product", "prod", "product", linear=False),
-    Row("mean", _mean_rule, _mean, attrs=("dims", "keepdim")),
-    Row("softmax", _softmax_rule, _softmax, 8, attrs=("dim",)),
+    Row("mean", _mean_rule, _mean, dtypes=float_dtype, attrs=("dims", "keepdim")),
+    Row("softmax", _softmax_rule, _softmax, 8, float_dtype, attrs=("dim",)),
     Row("cumsum", _cumsum_rule, _cumsum, attrs=("dim",)),
-    Row("layer_norm", _layer_norm_rule, _layer_norm, 8, attrs=("normalized_dims", "eps")),
+    Row("layer_norm", _layer_norm_rule, _layer_norm, 8, float_dtype, attrs=("normalized_dims", "eps")),
 )

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from planner.errors import InvalidGraph
+from planner.model.dtypes import is_float
 from planner.model.graph import TensorType
 from planner.model.sharding import Shape
 
@@ -95,6 +96,12 @@ def same_dtype(signature: Signature) -> str | None:
     """Operands and results of one dtype."""
     kinds = {kind.dtype for kind in (*signature.operands, *signature.results)}
     return None if len(kinds) == 1 else "operands and results of one dtype"
+
+
+def float_dtype(signature: Signature) -> str | None:
+    """Operands and results of one float dtype."""
+    floats = all(is_float(kind.dtype) for kind in (*signature.operands, *signature.results))
+    return None if floats and same_dtype(signature) is None else "operands and results of one float dtype"
 
 
 def predicate(signature: Signature) -> str | None:

@@ -140,6 +140,8 @@ def _slice_rule(signature: Signature) -> str:
 def _slice(local: Local, x: Array) -> Array:
     dim = int(local.number("dim")) % x.ndim
     span = local.spans["z"]
+    if not {"p", "q"} & set(local.spans):
+        return x  # the whole range: the operand comes in parts as the result leaves
     before = local.spans["p"].size if "p" in local.spans else 0
     return x[(slice(None),) * dim + (slice(before + span.start, before + span.stop),)]
 

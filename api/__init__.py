@@ -1,0 +1,1 @@
+"""The faces of the planner: the command line. They translate; they decide nothing."""

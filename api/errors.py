@@ -1,0 +1,40 @@
+"""From exceptions to one message and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+from typer.main import get_command
+
+from planner.errors import ShardplanError
+
+FAILED, INTERRUPTED = 1, 130
+
+
+def one_message(app: typer.Typer) -> int:
+    """Run the application; every error the user can cause becomes one line on standard error."""
+    try:
+        code = get_command(app).main(standalone_mode=False)
+    except ShardplanError as error:
+        return _say(str(error))
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:
+        return _say(f"{error.filename or 'file'}: {error.strerror or error}")
+    except MemoryError:
+        return _say("out of memory")
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except Exception as error:
+        if hasattr(error, "format_message"):
+            return _say(error.format_message())
+        raise
+    return int(code or 0)
+
+
+def _say(message: str) -> int:
+    sys.stderr.write(f"shardplan: {message}\n")
+    return FAILED

@@ -1,0 +1,149 @@
+"""Plans as pages for people: what `show` prints."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from api.units import show_bytes, show_share, show_time
+
+Document = dict[str, Any]
+DEAREST = 8
+LAYOUTS = 24
+
+
+def show_plan(console: Console, plan: Document) -> None:
+    """Print a page a person reviews: certificate, time, collectives, memory, layouts, named layouts, verdict."""
+    axes = ", ".join(f"{axis['name']}={axis['size']}" for axis in plan["mesh"]["axes"])
+    title = Text(f"{plan['graph']['name']} on {axes} ({plan['hardware']['name']})", style="bold")
+    parts: list[Any] = [title, _certificate(plan)]
+    if plan["program"]:
+        parts += [_time(plan), _collectives(plan), _memory(plan), _layouts(plan)]
+    parts += [_named(plan), _verdict(plan["verdict"])]
+    console.print(Group(*(Padding(part, (0, 0, 1, 0)) for part in parts)))
+
+
+def _certificate(plan: Document) -> Text:
+    solver = plan["solver"]
+    if solver["status"] == "infeasible":
+        least = solver["least_limit_bytes"]
+        known = "no limit is" if least is None else f"{show_bytes(least)} ({least} bytes) is"
+        return Text(
+            f"infeasible: nothing fits {show_bytes(plan['request']['memory_limit_bytes'])} a device; "
+            f"{known} known to be enough, less than {show_bytes(solver['least_limit_bound_bytes'] or 0)} cannot be"
+        )
+    if solver["objective_s"] is None:
+        return Text(f"{solver['status']}: no plan found ({solver['reason']})")
+    price = solver["memory_price_s_per_gib"]
+    worth = f"; a further GiB a device would save about {show_time(price)}" if price else ""
+    return Text(
+        f"{solver['status']}: step {show_time(solver['objective_s'])}, proven not below "
+        f"{show_time(solver['bound_s'])} (gap {show_share(solver['gap'])}, {solver['reason']}){worth}"
+    )
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+    return table
+
+
+def _time(plan: Document) -> Table:
+    cost = plan["cost"]
+    table = _table("Step time", "part", "time", "share")
+    for part in ("compute", "communication"):
+        seconds = cost[f"{part}_s"]
+        table.add_row(part, show_time(seconds), show_share(seconds / cost["step_s"] if cost["step_s"] else 0.0))
+    table.add_row("step", show_time(cost["step_s"]), "")
+    return table
+
+
+def _collectives(plan: Document) -> Table:
+    table = _table("Dearest collectives", "collective", "axes", "of value", "time", "bytes a device")
+    for entry in plan["cost"]["dearest"][:DEAREST]:
+        table.add_row(
+            entry["collective"],
+            ",".join(entry["axes"]),
+            entry["value"],
+            show_time(entry["time_s"]),
+            show_bytes(entry["bytes"]),
+        )
+    count = sum(entry["count"] for entry in plan["cost"]["by_collective"])
+    table.add_row(f"all {count}", "", "", show_time(plan["cost"]["communication_s"]), _received(plan))
+    return table
+
+
+def _received(plan: Document) -> str:
+    return show_bytes(plan["cost"]["collective_bytes"])
+
+
+def _memory(plan: Document) -> Table:
+    memory = plan["memory"]
+    table = _table(f"Peak memory a device, while {memory['at']} is made", "kind", "bytes")
+    for kind, size in sorted(memory["by_kind"].items(), key=lambda entry: -entry[1]):
+        table.add_row(kind, show_bytes(size))
+    table.add_row("peak", show_bytes(memory["peak_bytes"]))
+    table.add_row("limit", show_bytes(plan["request"]["memory_limit_bytes"]))
+    return table
+
+
+def _layouts(plan: Document) -> Table:
+    """Parameters of equal name (but for numbers), shape and sharding in one row."""
+    rows = Counter(
+        (re.sub(r"\d+", "*", entry["name"]), str(entry["shape"]), _placed(plan["shardings"][entry["id"]]))
+        for entry in plan["graph"]["document"]["inputs"]
+        if entry["kind"] == "parameter"
+    )
+    table = _table("Parameters", "name", "shape", "split over", "count")
+    for (name, shape, placed), count in list(rows.items())[:LAYOUTS]:
+        table.add_row(name, shape, placed, str(count))
+    if len(rows) > LAYOUTS:
+        table.add_row(f"and {len(rows) - LAYOUTS} more", "", "", "")
+    return table
+
+
+def _placed(sharding: Document) -> str:
+    return " ".join("/".join(axes) or "·" for axes in sharding["split_axes"]) or "-"
+
+
+def _named(plan: Document) -> Table:
+    table = _table("Named layouts, same evaluator", "layout", "step", "of the plan's", "bytes a device", "peak", "fits")
+    best = plan["solver"]["objective_s"]
+    if best is not None:
+        table.add_row(
+            "this plan",
+            show_time(best),
+            "1.00",
+            _received(plan),
+            show_bytes(plan["memory"]["peak_bytes"]),
+            "yes",
+        )
+    for entry in plan["baselines"]:
+        ratio = f"{entry['step_s'] / best:.2f}" if best else "-"
+        size = show_bytes(entry["collective_bytes"])
+        fits = "yes" if entry["fits"] else "no"
+        table.add_row(entry["name"], show_time(entry["step_s"]), ratio, size, show_bytes(entry["peak_bytes"]), fits)
+    return table
+
+
+def _verdict(verdict: Document | None) -> Text:
+    return Text("not run yet (shardplan validate)") if verdict is None else Text("\n".join(verdict_lines(verdict)))
+
+
+def verdict_lines(verdict: Document) -> Iterable[str]:
+    """The verdict in words."""
+    shrunk = ", on sizes shrunk alike" if verdict["shrunk"] else ""
+    yield f"verdict: {verdict['verdict']} to the unsharded model on {verdict['devices']} devices{shrunk}"
+    error = verdict["max_relative_error"]
+    shown = "not a number" if error is None else f"{error:.1e}"
+    yield f"  largest relative error {shown} in {verdict['precision']} ({verdict['backend']})"
+    yield f"  bytes received a device: counted {verdict['counted_bytes']}, predicted {verdict['predicted_bytes']}"
+    yield f"  peak bytes a device: counted {verdict['counted_peak_bytes']}, predicted {verdict['predicted_peak_bytes']}"

@@ -1,0 +1,37 @@
+"""What long work shows on a terminal: nothing when standard error is not one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+import solvers
+from api.units import show_share, show_time
+
+PICO = 1e-12
+
+
+@contextmanager
+def solving() -> Iterator[Callable[[solvers.Progress], None]]:
+    """Incumbent, bound, gap and elapsed seconds of a solve."""
+    console = Console(stderr=True, highlight=False)
+    with console.status("reading") as status:
+
+        def show(now: solvers.Progress) -> None:
+            best = "none yet" if now.incumbent is None else show_time(now.incumbent * PICO)
+            status.update(
+                f"solving: best {best}, bound {show_time(now.bound * PICO)}, "
+                f"gap {show_share(now.gap)}, {now.elapsed_s:.1f} s"
+            )
+
+        yield show
+
+
+@contextmanager
+def running(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Instructions run so far."""
+    console = Console(stderr=True, highlight=False)
+    with console.status(what) as status:
+        yield lambda done, total: status.update(f"{what}: {done} of {total} instructions")

@@ -1,0 +1,40 @@
+"""Sizes and times as people write and read them."""
+
+from __future__ import annotations
+
+import re
+
+from planner.errors import InvalidRequest
+
+_BYTES = {"": 1, "B": 1, **{f"{p}B": 1000**i for i, p in enumerate("KMGT", 1)}}
+_BYTES |= {f"{p}iB": 1024**i for i, p in enumerate("KMGT", 1)}
+
+
+def parse_bytes(text: str) -> int:
+    """`80GiB`, `500MB` or `1024` in bytes. Raises InvalidRequest."""
+    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([KMGT]?i?B|)\s*", text, re.ASCII)
+    if not found or found[2] not in _BYTES:
+        raise InvalidRequest("memory size", got=text, wanted="a number with B, KB, KiB, MB, MiB, GB, GiB, TB or TiB")
+    return int(float(found[1]) * _BYTES[found[2]])
+
+
+def show_bytes(size: float) -> str:
+    """`12.3 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def show_time(seconds: float) -> str:
+    """`3.486 ms`."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1 or unit == "us":
+            return f"{seconds * scale:.3f} {unit}"
+    raise AssertionError
+
+
+def show_share(part: float | None) -> str:
+    """`0.1 %`; a gap that nothing is known of is `-`."""
+    return "-" if part is None else f"{100 * part:.2g} %"

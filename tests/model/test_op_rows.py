@@ -1,0 +1,175 @@
+"""Every row of the op table under every option gives, device by device, what it gives unsharded.
+
+Operands are laid out as the option reads them (partial ones as random terms), every logical device runs its
+part, and what the devices hold is put together as the option's result shardings say.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.choose.options import options
+from planner.model.graph import TensorType
+from planner.model.indexing import LoopKind, Option, Rule, bind
+from planner.model.mesh import Mesh
+from planner.model.ops import OPS, Array, Local, Row, Signature, Span
+from planner.model.ops.contraction import _linear
+from planner.model.sharding import Sharding
+from tests.model.op_cases import CASES, Case, of
+from tests.oracle import agree, assembled, block, laid_out, place
+
+MESHES = [Mesh.parse("4"), Mesh.parse("2x4"), Mesh.parse("2x2x2")]
+MANY = 60  # options beyond which only one order of the axes of each assignment is run
+POSITIVE = {"sqrt", "rsqrt", "log", "reciprocal", "divide", "pow"}
+NUMPY = {"f64": np.float64, "i64": np.int64, "bool": np.bool_}
+
+
+@dataclass
+class Trial:
+    """A row on a case: the whole run, and the same run in parts."""
+
+    row: Row
+    case: Case
+    operands: list[Array] = field(init=False)
+    rule: Rule = field(init=False)
+    whole: tuple[Array, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        case = self.case
+        text = self.row.notation(Signature(case.operands, case.results, case.attrs))
+        self.rule = bind(text, [k.shape for k in case.operands], [k.shape for k in case.results])
+        self.random = np.random.default_rng(zlib.crc32(str(case).encode()))
+        self.operands = [self._operand(i, kind) for i, kind in enumerate(case.operands)]
+        self.whole = self._run(((),) * len(self.rule.loops), Mesh.parse("1"), 0, self.operands)
+        self.layouts: dict[tuple[int, Sharding], list[Array]] = {}
+
+    def _operand(self, position: int, kind: TensorType) -> Array:
+        if loop := self.row.indexes.get(position):
+            return self.random.integers(0, self.rule.sizes[loop], kind.shape)
+        if kind.dtype == "f64":
+            low = 0.5 if self.row.name in POSITIVE else -2.0
+            return self.random.uniform(low, 2.0, kind.shape)
+        return self.random.integers(
+            0 if kind.dtype == "bool" else 1, 2 if kind.dtype == "bool" else 9, kind.shape
+        ).astype(NUMPY[kind.dtype])
+
+    def _run(self, option: Option, mesh: Mesh, device: int, operands: list[Array]) -> tuple[Array, ...]:
+        spans = {
+            loop.name: Span(held.start, held.stop, loop.size)
+            for loop, axes in zip(self.rule.loops, option, strict=True)
+            if loop.kind is not LoopKind.LINEAR
+            for held in [block(loop.size, mesh.group_size(axes), place(mesh, device, axes))]
+        }
+        shapes = tuple(
+            tuple(
+                held.stop - held.start
+                for size, axes in zip(kind.shape, self.rule.result_sharding(i, option).split_axes, strict=True)
+                for held in [block(size, mesh.group_size(axes), place(mesh, device, axes))]
+            )
+            for i, kind in enumerate(self.case.results)
+        )
+        dtypes = tuple(np.dtype(NUMPY[kind.dtype]) for kind in self.case.results)
+        made = self.row.compute(Local(np, self.case.attrs, spans, shapes, dtypes), *operands)
+        results = tuple(np.asarray(each) for each in (made if isinstance(made, tuple) else (made,)))
+        assert tuple(each.shape for each in results) == shapes, f"{option}: local shapes"
+        return results
+
+    def check(self, option: Option, mesh: Mesh) -> None:
+        """The parts put together are the whole."""
+        held = [self._laid_out(i, self.rule.operand_sharding(i, option), mesh) for i in range(len(self.operands))]
+        made = [self._run(option, mesh, d, [h[d] for h in held]) for d in range(mesh.devices)]
+        for i, whole in enumerate(self.whole):
+            sharding = self.rule.result_sharding(i, option)
+            got = assembled([results[i] for results in made], sharding, whole.shape, mesh)
+            assert agree(got, whole), f"{self.case} on {mesh.notation}, option {option}: result {i}, {sharding}"
+
+    def _laid_out(self, operand: int, sharding: Sharding, mesh: Mesh) -> list[Array]:
+        key = (operand, sharding)
+        if key not in self.layouts:
+            self.layouts[key] = laid_out(self.operands[operand], sharding, mesh, self.random)
+        return self.layouts[key]
+
+
+def tried(rule: Rule, mesh: Mesh) -> Iterator[Option]:
+    """Every option; where there are many, every assignment of axes to loops in one order, not always the same."""
+    every = list(options(rule, mesh))
+    if len(every) <= MANY:
+        yield from every
+        return
+    by_assignment: dict[tuple[frozenset[int], ...], list[Option]] = {}
+    for option in every:
+        by_assignment.setdefault(tuple(map(frozenset, option)), []).append(option)
+    for number, orders in enumerate(by_assignment.values()):
+        yield orders[number % len(orders)]
+
+
+def check_row(row: Row, case: Case) -> int:
+    """Runs a row on a case over all meshes; the number of options run."""
+    run = 0
+    for mesh in MESHES:
+        trial = Trial(row, case)
+        for option in tried(trial.rule, mesh):
+            trial.check(option, mesh)
+            run += 1
+    return run
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_row_in_parts_is_the_row_whole(op: str) -> None:
+    for case in CASES:
+        if case.op == op:
+            assert check_row(OPS[op], case) >= len(MESHES), f"{case}: nothing was run"
+
+
+def test_every_row_has_a_case() -> None:
+    assert set(OPS) == {case.op for case in CASES}
+
+
+def _bias_everywhere(local: Local, x: Array, weight: Array, bias: Array) -> Array:
+    return np.matmul(x, weight.T) + bias
+
+
+def _local_mean(local: Local, x: Array) -> Array:
+    return x.mean(axis=tuple(local.attrs["dims"]), keepdims=bool(local.attrs.get("keepdim")))  # type: ignore[call-overload]
+
+
+def _changed(op: str, **fields: Any) -> Row:
+    return replace(OPS[op], **fields)
+
+
+WRONG = {
+    "softmax over a dim that may be split": (_changed("softmax", rule="a b -> a b"), "a b -> a b", {"dim": 1}),
+    "a maximum whose parts are added": (_changed("max", rule="a b -> a"), "a b -> a", {"dims": [1]}),
+    "gelu of a partial sum": (_changed("gelu", rule="... -> ...; linear 0"), "a b -> a b", {}),
+    "a bias that every device adds": (_changed("linear", compute=_bias_everywhere), "a b, c b, c -> a c", {}),
+    "a bias that is linear on its own": (
+        _changed("linear", rule="... k, n k, n -> ... n; linear 0, 1, 2"),
+        "a b, c b, c -> a c",
+        {},
+    ),
+    "a mean of means": (_changed("mean", compute=_local_mean), "a b -> a", {"dims": [1]}),
+    "a reshape split in the wrong loop": (
+        _changed("reshape", rule="(x y) -> y x", compute=OPS["reshape"].compute),
+        "64 -> 8 8",
+        {},
+    ),
+    "a product of two partial sums": (
+        _changed("multiply", rule="..., ... -> ...; linear 0+1"),
+        "a b, b -> a b",
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_a_wrong_row_is_caught(what: str) -> None:
+    row, signature, attrs = WRONG[what]
+    with pytest.raises(AssertionError):
+        for case in of(row.name, signature, **attrs):
+            check_row(row, case)

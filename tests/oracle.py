@@ -1,0 +1,148 @@
+"""The slow, obvious meaning of a sharding: who holds which elements, and what they make together.
+
+Written device by device from the mesh dialect's text, with nothing of `planner` but the values it judges.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from planner.model.mesh import Mesh
+from planner.model.sharding import Reduction, Sharding
+
+Array = Any
+Axes = Sequence[int]
+Shape = tuple[int, ...]
+COMBINE = {
+    Reduction.SUM: np.add,
+    Reduction.MAX: np.maximum,
+    Reduction.MIN: np.minimum,
+    Reduction.PRODUCT: np.multiply,
+    Reduction.BITWISE_AND: np.bitwise_and,
+    Reduction.BITWISE_OR: np.bitwise_or,
+    Reduction.BITWISE_XOR: np.bitwise_xor,
+}
+
+
+def coordinates(mesh: Mesh, device: int) -> tuple[int, ...]:
+    """Row-major: the last axis is the fastest."""
+    found: list[int] = []
+    for size in reversed(mesh.shape):
+        device, place = divmod(device, size)
+        found.insert(0, place)
+    return tuple(found)
+
+
+def place(mesh: Mesh, device: int, axes: Axes) -> int:
+    """Position over the listed axes, the first the major-most."""
+    at = coordinates(mesh, device)
+    return reduce(lambda index, axis: index * mesh.shape[axis] + at[axis], axes, 0)
+
+
+def block(size: int, parts: int, index: int) -> slice:
+    """Blocks of ceil(size / parts), cut off at the end."""
+    width = math.ceil(size / parts)
+    return slice(min(index * width, size), min((index + 1) * width, size))
+
+
+def part(sharding: Sharding, shape: Shape, mesh: Mesh, device: int) -> tuple[slice, ...]:
+    """What a device holds of every dim."""
+    return tuple(
+        block(size, math.prod(mesh.shape[axis] for axis in axes), place(mesh, device, axes))
+        for size, axes in zip(shape, sharding.split_axes, strict=True)
+    )
+
+
+def terms(array: Array, count: int, reduction: Reduction, random: np.random.Generator) -> list[Array]:
+    """Random arrays that combine to `array`."""
+    if reduction is Reduction.AVERAGE:
+        return [count * term for term in terms(array, count, Reduction.SUM, random)]
+    noise = [_noise(array, random) for _ in range(count - 1)]
+    match reduction:
+        case Reduction.SUM:
+            return [*noise, array - sum(noise)]
+        case Reduction.PRODUCT:
+            factors = [1 + abs(each) for each in noise]
+            return [*factors, array / math.prod(factors)]
+        case Reduction.BITWISE_XOR:
+            return [*noise, reduce(np.bitwise_xor, noise, array)]
+    weaken = {
+        Reduction.MAX: lambda value, each: value - abs(each),
+        Reduction.MIN: lambda value, each: value + abs(each),
+        Reduction.BITWISE_AND: np.bitwise_or,
+        Reduction.BITWISE_OR: np.bitwise_and,
+    }[reduction]
+    strong = random.integers(0, count, array.shape)
+    return [np.where(strong == i, array, weaken(array, _noise(array, random))) for i in range(count)]
+
+
+def _noise(array: Array, random: np.random.Generator) -> Array:
+    if array.dtype.kind == "f":
+        return random.standard_normal(array.shape)
+    return random.integers(0, 2 if array.dtype == bool else 7, array.shape).astype(array.dtype)
+
+
+def laid_out(array: Array, sharding: Sharding, mesh: Mesh, random: np.random.Generator) -> list[Array]:
+    """What every device holds of an array; partial axes hold random terms of it."""
+    count = math.prod(mesh.shape[axis] for axis in sharding.partial)
+    whole = terms(array, count, sharding.reduction, random) if sharding.partial else [array]
+    return [
+        whole[place(mesh, device, sharding.partial)][part(sharding, array.shape, mesh, device)]
+        for device in range(math.prod(mesh.shape))
+    ]
+
+
+def assembled(shards: Sequence[Array], sharding: Sharding, shape: Shape, mesh: Mesh) -> Array:
+    """The array that the shards are, replicas and shapes checked, partial terms reduced."""
+    count = math.prod(mesh.shape[axis] for axis in sharding.partial)
+    wholes = [np.zeros(shape, shards[0].dtype) for _ in range(count)]
+    seen = [np.zeros(shape, bool) for _ in range(count)]
+    for device, shard in enumerate(shards):
+        term, held = place(mesh, device, sharding.partial), part(sharding, shape, mesh, device)
+        assert shard.shape == wholes[term][held].shape, f"device {device} holds {shard.shape}"
+        if seen[term][held].any():
+            assert agree(shard, wholes[term][held]), f"device {device} holds another replica"
+        wholes[term][held], seen[term][held] = shard, True
+    assert all(each.all() for each in seen), "elements that no device holds"
+    if sharding.reduction is Reduction.AVERAGE:
+        return sum(wholes) / count
+    return reduce(COMBINE[sharding.reduction], wholes)
+
+
+def agree(got: Array, wanted: Array, tolerance: float = 1e-10) -> bool:
+    """Equal but for rounding, relative to the largest magnitude wanted."""
+    if got.shape != wanted.shape or got.dtype.kind != wanted.dtype.kind:
+        return False
+    if wanted.dtype.kind != "f":
+        return bool((got == wanted).all())
+    scale = float(abs(wanted).max(initial=0)) or 1.0
+    with np.errstate(invalid="ignore"):
+        return bool(((got == wanted) | (abs(got - wanted) <= tolerance * scale)).all())
+
+
+def layouts(rank: int, mesh: Mesh, shape: Shape, partials: Sequence[Reduction] = ()) -> list[Sharding]:
+    """Every sharding of a tensor: each mesh axis on one dim, partial or idle, in every order."""
+    found: dict[Sharding, None] = {}
+    for assignment in product(range(-1, rank + bool(partials)), repeat=len(mesh.shape)):
+        split: list[tuple[int, ...]] = [()] * rank
+        orders = [tuple(a for a, where in enumerate(assignment) if where == dim) for dim in range(rank)]
+        partial = tuple(a for a, where in enumerate(assignment) if where == rank)
+        for order in product(*(_permutations(axes) for axes in orders)):
+            split = list(order)
+            counts = [math.prod(mesh.shape[axis] for axis in axes) for axes in split]
+            if all(count <= size for count, size in zip(counts, shape, strict=True)):
+                for reduction in partials if partial else (Reduction.SUM,):
+                    found[Sharding(tuple(split), partial, reduction)] = None
+    return list(found)
+
+
+def _permutations(axes: tuple[int, ...]) -> list[tuple[int, ...]]:
+    if not axes:
+        return [()]
+    return [(axis, *rest) for axis in axes for rest in _permutations(tuple(a for a in axes if a != axis))]
