@@ -21,7 +21,7 @@ help:  ## This list
 
 setup: $(READY)  ## Make .venv from requirements.lock, every file checked by its hash
 
-demo: $(READY)  ## Plan a small model end to end and show the result
+demo: $(READY)  ## Plan GPT-2 on eight devices, run the plan, show it
 	@$(VENV)/bin/shardplan demo
 
 test: $(READY)  ## Run the tests
@@ -33,17 +33,14 @@ check: $(READY)  ## Format, lint, types, tests
 	@$(PY) -m mypy
 	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
 
-bench: $(READY)  ## Run every benchmarks/*.py but gpu.py; results in benchmarks/results/
-	@mkdir -p benchmarks/results
-	@for script in $(filter-out benchmarks/gpu.py benchmarks/__init__.py,$(wildcard benchmarks/*.py)); do \
-	  echo "== $$script"; PYTHONPATH=. $(PY) "$$script"; done
+bench: $(READY)  ## Run every benchmark; results in benchmarks/results/
+	@for script in $$(grep -l '^def main' benchmarks/*.py); do \
+	  echo "== $$script"; $(PY) -m "benchmarks.$$(basename "$$script" .py)"; done
 
-gpu: $(READY)  ## Tests and benchmark that need a GPU (install cupy first: pip install '.[cuda12]')
+gpu: $(READY)  ## Tests that need a GPU (install cupy first: pip install '.[cuda12]')
 	@$(PY) -c 'import cupy, sys; sys.exit(not cupy.cuda.is_available())' 2>/dev/null \
 	  || { echo 'make gpu: no CUDA device, or no cupy for it (extras cuda12, cuda13); nothing was run' >&2; exit 1; }
 	@$(PY) -m pytest -m gpu $(ARGS)
-	@mkdir -p benchmarks/results
-	@PYTHONPATH=. $(PY) benchmarks/gpu.py
 
 lock: $(READY)  ## Choose versions anew within pyproject.toml; writes requirements.lock
 	@$(PY) -m pip install --quiet 'pip-tools>=7.5,<8'

@@ -18,13 +18,14 @@ from planner import Plan, Request, pipeline
 from planner.choose import hardware
 from planner.documents.graphs import read_graph, read_mesh
 from planner.documents.plans import plan_document, program_from, read_plan, verdict_document
-from planner.documents.writing import write_json
+from planner.documents.writing import check_writable, write_json
 from planner.errors import InvalidDocument
 from planner.frontends.torch import import_torch
 from planner.run.validate import validate as run_plan
 
 DEFAULT_HARDWARE = "h100-sxm"
 DEMO = "gpt2.json.gz"
+MAX_SEED = (1 << 31) - 1
 
 app = typer.Typer(
     help="Plan how a model is sharded over a device mesh, with a proven bound; run the plan; show why.",
@@ -54,7 +55,7 @@ def plan(
     gap: Annotated[float, typer.Option(help="Stop when the proven gap is this small.")] = 1e-6,
     time_limit: Annotated[float | None, typer.Option(help="Seconds of solving.")] = None,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Same input, same bytes.")] = False,
-    seed: Annotated[int, typer.Option(help="Seed of the solver.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the solver.")] = 0,
     validate: Annotated[bool, typer.Option("--validate", help="Run the plan and give the verdict.")] = False,
     backend: Backend = "numpy",
     shrink: Shrink = "auto",
@@ -63,6 +64,8 @@ def plan(
 ) -> None:
     """Choose how every op of a graph is sharded."""
     limit = None if memory_limit is None else parse_bytes(memory_limit)
+    if output:
+        check_writable(output)
     request = Request(limit, gap, time_limit, deterministic, seed)
     found = _planned(graph, mesh, hardware_name, request, pin)
     if validate:
@@ -104,7 +107,7 @@ def validate(
     backend: Backend = "numpy",
     shrink: Shrink = "auto",
     precision: Annotated[str, typer.Option(help="f64 or f32: the type in which floats are computed.")] = "f64",
-    seed: Annotated[int, typer.Option(help="Seed of the inputs.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the inputs.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Run a plan on logical devices and compare it with the unsharded graph (exit code 1 where they differ)."""
@@ -115,7 +118,7 @@ def validate(
         _print_json(verdict)
     else:
         _console().print("\n".join(verdict_lines(verdict)), highlight=False)
-    if verdict["verdict"] != "equal":
+    if verdict["verdict"] == "different":
         raise typer.Exit(1)
 
 
@@ -163,6 +166,8 @@ def from_torch(
     as_json: Json = False,
 ) -> None:
     """Export a PyTorch model's forward pass, without its weights (extra: torch)."""
+    sys.path.insert(0, "")  # module:function is the user's own, looked for where the command runs
+    check_writable(output)
     document = import_torch(model, batch=batch, seq=seq, layers=layers, dtype=dtype)
     _written(document, output, as_json)
 

@@ -18,7 +18,7 @@ def one_message(app: typer.Typer) -> int:
     try:
         code = get_command(app).main(standalone_mode=False)
     except ShardplanError as error:
-        return _say(str(error))
+        return _say("\n".join([str(error), *getattr(error, "__notes__", ())]))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
@@ -36,5 +36,5 @@ def one_message(app: typer.Typer) -> int:
 
 
 def _say(message: str) -> int:
-    sys.stderr.write(f"shardplan: {message}\n")
+    sys.stderr.write(f"{message}\n" if message.startswith("Usage:") else f"shardplan: {message}\n")
     return FAILED

@@ -140,10 +140,14 @@ def _verdict(verdict: Document | None) -> Text:
 
 def verdict_lines(verdict: Document) -> Iterable[str]:
     """The verdict in words."""
-    shrunk = ", on sizes shrunk alike" if verdict["shrunk"] else ""
-    yield f"verdict: {verdict['verdict']} to the unsharded model on {verdict['devices']} devices{shrunk}"
+    where = f"on {verdict['devices']} devices{', on sizes shrunk alike' if verdict['shrunk'] else ''}"
+    if verdict["not_run"]:
+        yield f"verdict: structural {where}: layouts and sizes agree; the numbers were not run"
+        yield f"  ops known by their rule alone: {', '.join(verdict['not_run'])}"
+        return
     error = verdict["max_relative_error"]
     shown = "not a number" if error is None else f"{error:.1e}"
+    yield f"verdict: {verdict['verdict']} to the unsharded model {where}"
     yield f"  largest relative error {shown} in {verdict['precision']} ({verdict['backend']})"
     yield f"  bytes received a device: counted {verdict['counted_bytes']}, predicted {verdict['predicted_bytes']}"
     yield f"  peak bytes a device: counted {verdict['counted_peak_bytes']}, predicted {verdict['predicted_peak_bytes']}"

@@ -20,8 +20,10 @@ _LONGEST = 300
 
 
 def _clip(value: object) -> str:
+    """As text on one line: what a terminal would obey, and line ends, are written as escapes."""
     text = value if isinstance(value, str) else repr(value)
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 class ShardplanError(ValueError):

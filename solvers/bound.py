@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import usage_profile
-from solvers.ledger import Ledger
 from solvers.layout import IMPOSSIBLE
+from solvers.ledger import Ledger
 from solvers.problem import Problem
 from solvers.program import Program
-from solvers.relaxation import Prices, Relaxation
+from solvers.relaxation import Relaxation
 
 Integers = NDArray[np.int64]
 
-PRICE_ROUNDS = 16
 PRICE_STALL = 1e-5
+KNOWN = 40
 
 
 class Planes:
@@ -61,18 +61,21 @@ class PriceSearch:
     """Looks for the prices of one relaxation at which its bound is highest."""
 
     def __init__(self, ledger: Ledger, relaxation: Relaxation, limit: int) -> None:
+        """Starts with what the choices known so far tell."""
         self._ledger, self._relaxation, self._limit = ledger, relaxation, limit
         self._planes = Planes(relaxation.field.restricted.problem)
-        self._moments: list[int] = []
+        self._moments = [moment for moment, price in relaxation.prices.items() if price > 0]
+        for choice, cost in relaxation.known(KNOWN):
+            self._planes.add(choice, cost)
 
-    def run(self, choice: Integers, evaluations: int = 40) -> None:
-        """From a choice that breaks the limit; leaves the relaxation at the best prices found."""
+    def run(self, choice: Integers, evaluations: int, rounds: int) -> None:
+        """From a choice, in so many evaluations; leaves the relaxation at the best prices found."""
         relaxation, ledger = self._relaxation, self._ledger
         best, best_prices = relaxation.bound, relaxation.prices
         self._learn(choice)
-        if not self._planes.costs:
+        if not self._planes.costs or not self._moments:
             return
-        ceiling = self._first_ceiling()
+        ceiling = 2 * max(best_prices.values(), default=0.0) or self._first_ceiling()
         for _ in range(evaluations):
             prices, height = self._planes.highest(self._moments, self._limit, ceiling)
             if max(prices.values()) >= 0.99 * ceiling:
@@ -80,13 +83,14 @@ class PriceSearch:
             if ledger.exhausted or height - best <= 0.3 * ledger.gap_asked * height:
                 break
             relaxation.at(prices)
-            found = relaxation.tighten(PRICE_ROUNDS, PRICE_STALL)
+            found = relaxation.tighten(rounds, PRICE_STALL)
             if relaxation.bound > best:
                 best, best_prices = relaxation.bound, prices
             if found is None:
                 break
             self._learn(found)
         relaxation.at(best_prices)
+        relaxation.bound = best
 
     def _learn(self, choice: Integers) -> None:
         problem = self._relaxation.field.restricted.problem
@@ -105,6 +109,3 @@ class PriceSearch:
 def overfills(problem: Problem, choice: Integers, limit: int) -> bool:
     """Does the choice break the limit anywhere?"""
     return bool((usage_profile(problem, choice) > limit).any())
-
-
-__all__ = ["Planes", "PriceSearch", "Prices", "overfills"]

@@ -1,10 +1,13 @@
 """The finisher: a problem (one with few strategies left) as a mixed-integer program, in the local polytope by classes.
 
 A binary per strategy, a continuous column per pair of classes of an edge, and an equality per class of either end:
-the pair columns of a class sum to the strategies in it. Rows for the usage at a moment are added when a solution breaks them, until none is broken.
+the pair columns of a class sum to the strategies in it. Rows for the usage at a moment are added when a solution
+breaks them, until none is broken.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,7 +85,7 @@ class LocalPolytope:
 
     def _choice(self, values: Floats) -> Integers:
         starts = self._layout.node_start
-        best = [int(values[a:b].argmax()) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+        best = [int(values[a:b].argmax()) for a, b in pairwise(starts)]
         return np.array(best, np.int64)
 
     def solve(

@@ -116,4 +116,5 @@ class Layout:
         """The position of each edge's chosen pair inside its own matrix."""
         source = self.source_class[self.source_start[:-1] + choice[self.source]]
         target = self.target_class[self.target_start[:-1] + choice[self.target]]
-        return source * self.width + target
+        pair: Integers = source * self.width + target
+        return pair

@@ -35,7 +35,8 @@ class Ledger:
         self._began = time.monotonic()
         by_clock = time_limit is not None and not deterministic
         self._deadline = self._began + time_limit if by_clock and time_limit is not None else None
-        self._work_left = WORK_PER_SECOND * (time_limit if time_limit is not None else DEFAULT_SECONDS)
+        self.work_done = 0.0
+        self._most_work = WORK_PER_SECOND * (DEFAULT_SECONDS if time_limit is None else time_limit)
         self._on_progress, self._cancelled = on_progress, cancelled
         self.choice: Integers | None = None
         self.cost: int | None = None
@@ -90,14 +91,13 @@ class Ledger:
             self.stop_reason, self.reproducible = "cancelled", False
         elif self._deadline is not None and time.monotonic() >= self._deadline:
             self.stop_reason, self.reproducible = "time limit", False
-        elif self._work_left <= 0:
+        elif self._deadline is None and self.work_done >= self._most_work:
             self.stop_reason = "work limit"
         return bool(self.stop_reason)
 
     def spend(self, work: float) -> None:
         """Count work done (about a nanosecond each)."""
-        if self._deadline is None:
-            self._work_left -= work
+        self.work_done += work
 
     def stopped_by_clock(self) -> None:
         """A solver inside stopped at a time limit given to it."""

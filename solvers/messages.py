@@ -26,8 +26,8 @@ from solvers.potentials import Potentials
 Integers = NDArray[np.int64]
 
 
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _sweep(
+@njit(cache=True, error_model="numpy")
+def _sweep(  # type: ignore[no-untyped-def]  # noqa: C901
     forward, node_start, first, incident, low, high, low_start, high_start, low_class, high_class, rows, columns,
     theta, pair, pair_transposed, pair_at, to_low, to_high, slack, cap, split, largest, classes,
 ):  # fmt: skip
@@ -49,10 +49,8 @@ def _sweep(
         onward = 0
         for at in range(first[i], first[i + 1]):
             e = incident[at]
-            if low[e] == i:
-                message = to_low[low_start[e] : low_start[e] + k]
-            else:
-                message = to_high[high_start[e] : high_start[e] + k]
+            start, messages = (low_start[e], to_low) if low[e] == i else (high_start[e], to_high)
+            message = messages[start : start + k]
             onward += (low[e] == i) == forward
             for x in range(k):
                 aggregate[x] += message[x]
@@ -109,8 +107,8 @@ def _sweep(
     return carry, constant
 
 
-@njit(cache=True, error_model="numpy")  # type: ignore[untyped-decorator]
-def _decode(
+@njit(cache=True, error_model="numpy")
+def _decode(  # type: ignore[no-untyped-def]  # noqa: C901
     conditional, node_start, first, incident, low, high, low_start, high_start, low_class, high_class, columns,
     theta, pair, pair_at, to_low, to_high, choice, largest,
 ):  # fmt: skip

@@ -1,7 +1,7 @@
 """The least limit that would be feasible: the peak itself, minimised and bounded from below.
 
-With weights w_t >= 0 on moments that sum to (at most) one, the peak of any choice is at least sum_t w_t usage_t, whose least
-value message passing bounds exactly as it bounds costs; the weights follow the choices found, as prices do.
+With weights w_t >= 0 on moments that sum to (at most) one, the peak of any choice is at least sum_t w_t usage_t, whose
+least value message passing bounds exactly as it bounds costs; the weights follow the choices found, as prices do.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
-
 from solvers.bound import PriceSearch, overfills
 from solvers.ilp import LocalPolytope
 from solvers.ledger import Ledger
@@ -17,7 +15,9 @@ from solvers.search import branch, dive
 from solvers.solution import Progress, Solution, Status
 
 ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
-PROGRAM_COLUMNS, PROGRAM_NODES = 3000, 200
+SMALL_STALL = 1e-7
+PROGRAM_PAIRS, PROGRAM_NODES = 1000, 30
+BRANCH_WORK = 5e8
 
 
 def solve(
@@ -43,7 +43,7 @@ def solve(
     choice = relaxation.tighten(ROOT_ROUNDS, ROOT_STALL)
     limit = problem.limit
     if limit is not None and choice is not None and overfills(problem, choice, limit):
-        PriceSearch(ledger, relaxation, limit).run(choice)
+        PriceSearch(ledger, relaxation, limit).run(choice, 40, 16)
     if limit is not None and ledger.cost is None and not ledger.stop_reason:
         PeakSearch(ledger).run(20)
     if not ledger.exhausted:
@@ -56,34 +56,43 @@ def _root(ledger: Ledger) -> Relaxation:
     degree = Relaxation.over(ledger, Scale.of(1, 1)).field.topology.degree
     rough = Relaxation.over(ledger, Scale.of(degree, ledger.largest_cost))
     rough.tighten(1, 0.0)
+    limit = ledger.problem.limit
+    if limit is not None and ledger.cost is None:
+        # A first feasible choice, at any cost: usage at every moment priced so that it outweighs all else.
+        rough.at(dict.fromkeys(range(ledger.problem.layout.moments), ledger.largest_cost / max(limit, 1)))
+        rough.tighten(2, 0.0)
     dear = ledger.largest_cost if ledger.cost is None else min(ledger.largest_cost, 4 * ledger.cost)
     return Relaxation.over(ledger, Scale.of(degree, dear))
 
 
 def _close(ledger: Ledger, relaxation: Relaxation) -> Relaxation:
     """Shrink and tighten, then look for a better choice, while that narrows the gap; at last branch."""
-    for _ in range(8):
+    limit = ledger.problem.limit
+    for turn in range(8):
         before = ledger.gap or 1.0
         relaxation.tighten(8, 0.0)
         if not ledger.exhausted and not relaxation.done and relaxation.allowed.mean() < 0.7:
             relaxation = relaxation.shrunk()
-        relaxation.tighten(60, ROOT_STALL / 10)
-        if ledger.exhausted or relaxation.done:
+        choice = relaxation.tighten(200, SMALL_STALL)
+        if choice is None or ledger.exhausted:
             return relaxation
-        if not relaxation.prices:
+        if limit is None or not relaxation.prices:
             dive(relaxation, 40)
-        if not ledger.exhausted and (relaxation.prices or (ledger.gap or 1.0) > 0.8 * before):
-            _program(ledger, relaxation)
-        if ledger.exhausted or (ledger.gap or 1.0) > 0.8 * before:
+        else:
+            PriceSearch(ledger, relaxation, limit).run(choice, 10, 48)
+        narrowed = (ledger.gap or 1.0) < 0.8 * before
+        if not ledger.exhausted and (relaxation.prices or not narrowed):
+            _program(ledger, relaxation, PROGRAM_PAIRS * (2 + min(turn, 2)))
+        if ledger.exhausted or (turn > 0 and (ledger.gap or 1.0) > 0.8 * before):
             break
     if not ledger.exhausted:
-        branch(ledger, relaxation, 400)
+        branch(ledger, relaxation, BRANCH_WORK)
     return relaxation
 
 
-def _program(ledger: Ledger, relaxation: Relaxation) -> None:
+def _program(ledger: Ledger, relaxation: Relaxation, pairs: int) -> None:
     """The best choice among the strategies of the choices nearest to the bound."""
-    narrow = relaxation.shrunk(relaxation.nearest(PROGRAM_COLUMNS)).field.restricted
+    narrow = relaxation.shrunk(relaxation.nearest(pairs)).field.restricted
     hint = None if ledger.choice is None else narrow.lower(ledger.choice)
     polytope = LocalPolytope(narrow.problem, max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6))
     seconds = ledger.seconds_left

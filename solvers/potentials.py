@@ -16,12 +16,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.layout import IMPOSSIBLE, Layout
+from solvers.layout import IMPOSSIBLE
 
 if TYPE_CHECKING:
     from solvers.messages import Topology
 
 Integers = NDArray[np.int64]
+
+# Turned round?, the matrix's place, and (the usage matrix's place, its price) for each priced usage.
+Key = tuple[bool, int, tuple[tuple[int, int], ...]]
 
 ROOM = 1 << 61
 
@@ -117,7 +120,7 @@ class Pricing:
             pair = np.where(pair >= IMPOSSIBLE, impossible, 0)
         self._theta, self._pair = _scaled(cost, scale), _scaled(pair, scale)
         self.largest_usage = int(max(layout.usage.max(initial=0), layout.pair_usage.max(initial=0)))
-        self._blocks: dict[tuple[object, ...], tuple[Integers, Integers]] = {}
+        self._blocks: dict[Key, tuple[Integers, Integers]] = {}
 
     def at(self, prices: Mapping[int, float], limit: int = 0) -> Potentials:
         """Potentials with usage priced; prices in cost units per byte at moments."""
@@ -132,7 +135,7 @@ class Pricing:
 
     def _pairs(self, exact: Prices) -> tuple[Integers, Integers, Integers]:
         keys = self._keys(exact)
-        offsets: dict[tuple[object, ...], int] = {}
+        offsets: dict[Key, int] = {}
         parts: list[tuple[Integers, Integers]] = []
         size, pair_at = 0, np.zeros(len(keys), np.int64)
         for e, key in enumerate(keys):
@@ -140,7 +143,7 @@ class Pricing:
                 block = self._blocks.get(key)
                 if block is None:
                     block = self._block(e, key, exact.shift)
-                    if len(key) == 2:
+                    if not key[2]:
                         self._blocks[key] = block
                 offsets[key] = size
                 parts.append(block)
@@ -153,23 +156,23 @@ class Pricing:
             pair_at,
         )
 
-    def _keys(self, exact: Prices) -> list[tuple[object, ...]]:
+    def _keys(self, exact: Prices) -> list[Key]:
         layout, topology = self._layout, self._topology
         turned, starts = topology.turned.tolist(), layout.pair_start.tolist()
-        keys: list[tuple[object, ...]] = list(zip(turned, starts, strict=True))
+        keys: list[Key] = [(*key, ()) for key in zip(turned, starts, strict=True)]
         if exact.numerators and layout.edge_usage_edge.size:
             price = exact.over(layout.edge_usage_start, layout.edge_usage_stop, layout.moments)
             for u in np.flatnonzero(price):
                 e = int(layout.edge_usage_edge[u])
-                keys[e] = (*keys[e], (int(layout.edge_usage_pair_start[u]), int(price[u])))
+                keys[e] = (*keys[e][:2], (*keys[e][2], (int(layout.edge_usage_pair_start[u]), int(price[u]))))
         return keys
 
-    def _block(self, e: int, key: tuple[object, ...], shift: int) -> tuple[Integers, Integers]:
+    def _block(self, e: int, key: Key, shift: int) -> tuple[Integers, Integers]:
         layout = self._layout
         height, width = int(layout.height[e]), int(layout.width[e])
         start = int(layout.pair_start[e])
         matrix = self._pair[start : start + height * width]
-        for usage_start, price in key[2:]:  # type: ignore[misc]
+        for usage_start, price in key[2]:
             used = layout.pair_usage[usage_start : usage_start + height * width]
             matrix = np.minimum(matrix + ((used * price) >> shift), self.scale.forbidden)
         square = matrix.reshape(height, width)

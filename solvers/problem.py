@@ -115,8 +115,8 @@ class Edge:
                 got = f"{classes.dtype}{list(classes.shape)}"
                 raise InvalidProblem("classes", where, got, "a non-empty int32 array of 1 dimension")
             if classes.min() < 0 or classes.max() >= count:
-                got = (int(classes.min()), int(classes.max()))
-                raise InvalidProblem("classes", where, got, f"0 <= class < {count}, the matrix {self.matrix.shape}")
+                wanted = f"0 <= class < {count}, the matrix {self.matrix.shape}"
+                raise InvalidProblem("classes", where, (int(classes.min()), int(classes.max())), wanted)
         for usage in self.usages:
             if usage.matrix.shape != self.matrix.shape:
                 raise InvalidProblem("usage", where, usage.matrix.shape, f"the matrix's shape {self.matrix.shape}")

@@ -68,22 +68,26 @@ class Relaxation:
         """How many strategies each node has left."""
         return np.add.reduceat(self.allowed, self.field.layout.node_start[:-1], dtype=np.int64)
 
-    def nearest(self, columns: int) -> Mask:
+    def nearest(self, pairs: int) -> Mask:
         """Flags of the strategies of the choices offered so far that are cheapest at these prices, as many of them as
-        keep the number of pairs of strategies on edges below `columns`; all allowed where no choice is known."""
-        ledger, lower = self.field.ledger, self.field.restricted.lower
-        starts, flags = self.field.layout.node_start[:-1], np.zeros(self.allowed.size, bool)
-        for key in sorted(ledger.pool, key=lambda key: (self._worth(key), key)):
-            choice = lower(np.frombuffer(key, np.int64))
-            if choice is None:
-                continue
+        keep the number of pairs of strategies on edges below `pairs`; all allowed where no choice is known."""
+        layout = self.field.layout
+        flags = np.zeros(self.allowed.size, bool)
+        for choice, _ in self.known():
             more = flags.copy()
-            more[starts + choice] = True
-            counts = np.add.reduceat(more, starts, dtype=np.int64)
-            if (counts[self.field.layout.source] * counts[self.field.layout.target]).sum() > columns and flags.any():
+            more[layout.node_start[:-1] + choice] = True
+            counts = np.add.reduceat(more, layout.node_start[:-1], dtype=np.int64)
+            if (counts[layout.source] * counts[layout.target]).sum() > pairs and flags.any():
                 break
             flags = more
         return flags if flags.any() else self.allowed
+
+    def known(self, most: int | None = None) -> list[tuple[Integers, int]]:
+        """The choices offered so far that are still possible here and their costs, cheapest at these prices first."""
+        pool, lower = self.field.ledger.pool, self.field.restricted.lower
+        ranked = sorted(pool, key=lambda key: (self._worth(key), key))[:most]
+        lowered = [(lower(np.frombuffer(key, np.int64)), pool[key]) for key in ranked]
+        return [(choice, cost) for choice, cost in lowered if choice is not None]
 
     def _worth(self, key: bytes) -> float:
         ledger = self.field.ledger

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,7 @@ class Restricted:
 
     def _by_node(self, allowed: Mask) -> list[Mask]:
         starts = self.problem.layout.node_start
-        return [allowed[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+        return [allowed[a:b] for a, b in pairwise(starts)]
 
 
 def _shrunk(edge: Edge, kept: list[Integers], blocks: dict[tuple[int, bytes, bytes], Integers]) -> Edge:

@@ -55,21 +55,22 @@ def dive(relaxation: Relaxation, most: int) -> None:
         _split(below, node, int(choice[node]))
 
 
-def branch(ledger: Ledger, root: Relaxation, most: int) -> None:
-    """Best-first branch and bound with at most so many nodes; the ledger learns the bound that it proves."""
+def branch(ledger: Ledger, root: Relaxation, work: float) -> None:
+    """Best-first branch and bound for so much work; the ledger learns the bound that it proves."""
     heap: list[tuple[int, int, Relaxation]] = [(root.bound, 0, root.copy())]
-    count = 0
-    while heap and count < most and not ledger.exhausted:
+    stop_at, count = ledger.work_done + work, 0
+    while heap and ledger.work_done < stop_at and not ledger.exhausted:
         _, _, relaxation = heapq.heappop(heap)
-        while relaxation is not None and not ledger.exhausted:
+        while True:
             count += 1
             choice = relaxation.tighten(3 * DIVE_ROUNDS, BRANCH_STALL)
             node = _node(relaxation)
             if choice is None or node is None:
                 break
+            if ledger.exhausted or ledger.work_done >= stop_at:
+                heapq.heappush(heap, (relaxation.bound, -count, relaxation))
+                break
             other = _split(relaxation, node, int(choice[node]))
             heapq.heappush(heap, (other.bound, -count, other))
-        else:
-            heapq.heappush(heap, (relaxation.bound, -count, relaxation))
         if root.whole:
             ledger.prove(min([ledger.ceiling, *(bound for bound, _, _ in heap)]))

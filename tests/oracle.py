@@ -127,9 +127,9 @@ def agree(got: Array, wanted: Array, tolerance: float = 1e-10) -> bool:
 
 
 def layouts(rank: int, mesh: Mesh, shape: Shape, partials: Sequence[Reduction] = ()) -> list[Sharding]:
-    """Every sharding of a tensor: each mesh axis on one dim, partial or idle, in every order."""
+    """Every sharding of a tensor: each mesh axis of two devices or more on one dim, partial or idle, in every order."""
     found: dict[Sharding, None] = {}
-    for assignment in product(range(-1, rank + bool(partials)), repeat=len(mesh.shape)):
+    for assignment in product(*(range(-1, rank + bool(partials)) if size > 1 else [-1] for size in mesh.shape)):
         split: list[tuple[int, ...]] = [()] * rank
         orders = [tuple(a for a, where in enumerate(assignment) if where == dim) for dim in range(rank)]
         partial = tuple(a for a, where in enumerate(assignment) if where == rank)

@@ -10,12 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import permutations, product
+from math import comb, factorial
 
 from planner.choose.cost import CostModel
+from planner.errors import InvalidRequest
 from planner.model.graph import Op, TensorType
 from planner.model.indexing import Option, Rule, splittable
 from planner.model.mesh import Mesh
 from planner.model.sharding import Sharding
+
+MAX_OPTIONS = 30_000
+MAX_LAYOUTS = 700
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +34,8 @@ class Candidate:
 
 
 def options(rule: Rule, mesh: Mesh) -> Iterator[Option]:
-    """Every option of a rule; the first leaves all loops whole."""
+    """Every option of a rule; the first leaves all loops whole. Raises InvalidRequest where there are too many."""
+    check_count("options of an op", len(rule.loops), mesh, MAX_OPTIONS)
     places = [[None, *(i for i, loop in enumerate(rule.loops) if n > 1 and splittable(loop, n))] for n in mesh.shape]
     for assignment in product(*places):
         for option in _orders(assignment, len(rule.loops)):
@@ -68,7 +74,11 @@ def candidate(op: Op, operands: tuple[TensorType, ...], option: Option, model: C
 
 
 def layouts(kind: TensorType, mesh: Mesh) -> list[Sharding]:
-    """Every sharding of a tensor without partial axes: what an input or output may have."""
+    """Every sharding of a tensor without partial axes: what an input or output may have.
+
+    Raises InvalidRequest where there are too many.
+    """
+    check_count("shardings of a tensor", len(kind.shape), mesh, MAX_LAYOUTS)
     places: list[list[int | None]] = [
         [None, *(dim for dim, size in enumerate(kind.shape) if 1 < n <= size)] for n in mesh.shape
     ]
@@ -78,3 +88,16 @@ def layouts(kind: TensorType, mesh: Mesh) -> list[Sharding]:
         for order in _orders(assignment, len(kind.shape))
         if all(mesh.group_size(axes) <= size for axes, size in zip(order, kind.shape, strict=True))
     ]
+
+
+def check_count(what: str, places: int, mesh: Mesh, most: int) -> None:
+    """Refuse what would not end: m of k axes in order on p places can be chosen in C(k,m) m! C(m+p-1,m) ways."""
+    axes = sum(size > 1 for size in mesh.shape)
+    count = sum(comb(axes, m) * factorial(m) * comb(m + places - 1, m) for m in range(axes + 1)) if places else 1
+    if count > most:
+        raise InvalidRequest(
+            f"too many {what}",
+            where=f"mesh {mesh.notation}",
+            got=f"{count} (rank or loops {places}, {axes} axes)",
+            wanted=f"at most {most}: a mesh of fewer axes",
+        )

@@ -1,8 +1,8 @@
 """The cheapest chain of basis moves between any two shardings of one kind of tensor.
 
 The shardings of a tensor are the nodes of a graph and the exact basis moves its edges, each with the time the
-cost model gives it; the distances are those of the shortest paths (Bellman-Ford from all nodes at once,
-vectorised; a chain is short, so a few rounds are enough). Time O(rounds * moves per state * states^2), with
+cost model gives it; the distances are those of the shortest paths (Bellman-Ford to all nodes at once, a node
+at a time so that later nodes profit in the same round; a chain is short, so a few rounds are enough). Time O(rounds * moves per state * states^2), with
 states growing as (dims + 2)^axes. Every layout reaches every other (gather all, then slice); what is not
 partial cannot become partial.
 
@@ -45,12 +45,18 @@ class Distances:
     moves: tuple[tuple[tuple[Collective, int], ...], ...]
 
     @classmethod
-    def of(cls, kind: TensorType, reductions: Iterable[Reduction], model: CostModel) -> Distances:
-        """The table of a tensor type; `reductions` are those its partial shardings may have."""
-        states = tuple(_states(kind, sorted(set(reductions)), model.mesh))
+    def of(
+        cls, kind: TensorType, reductions: Iterable[Reduction], model: CostModel, also: Iterable[Sharding] = ()
+    ) -> Distances:
+        """The table of a tensor type; `reductions` are those its partial shardings may have.
+
+        No dim is split into more parts than it has elements, but in the shardings of `also`.
+        """
+        states = tuple(dict.fromkeys((*_states(kind, sorted(set(reductions)), model.mesh), *also)))
         index = {state: i for i, state in enumerate(states)}
         steps = tuple(
-            tuple((move, index[target]) for move, target in moves(state, kind.shape, model.mesh)) for state in states
+            tuple((m, index[target]) for m, target in moves(state, kind.shape, model.mesh) if target in index)
+            for state in states
         )
         width = max(1, max(map(len, steps)))
         target = np.array([[n for _, n in out] + [i] * (width - len(out)) for i, out in enumerate(steps)], np.int64)
@@ -98,8 +104,8 @@ class Distances:
 
     def chain(self, source: Sharding, target: Sharding) -> list[Collective]:
         """The moves from source to target. Raises InvalidSharding where there is no way."""
-        at, end = self.index[source], self.index[target]
-        if self.time[at, end] >= UNREACHABLE:
+        at, end = self.index.get(source, -1), self.index.get(target, -1)
+        if min(at, end) < 0 or self.time[at, end] >= UNREACHABLE:
             raise InvalidSharding("no way to reshard", got=str(source), wanted=str(target))
         found = []
         while at != end:
@@ -123,19 +129,22 @@ def _states(kind: TensorType, reductions: list[Reduction], mesh: Mesh) -> list[S
 
 def _shortest(target: Integers, cost: Integers) -> tuple[Integers, NDArray[np.int32]]:
     """Distances and the number of the first move, for every pair; `target`, `cost`: [states, moves]."""
-    count, width = target.shape
+    count = len(target)
+    everywhere = np.arange(count)
     time = np.full((count, count), UNREACHABLE, np.int64)
     np.fill_diagonal(time, 0)
     first = np.full((count, count), -1, np.int32)
     changed = True
     while changed:
         changed = False
-        for move in range(width):
-            through = cost[:, move, None] + time[target[:, move]]
-            better = through < time
+        for state in range(count):
+            through = cost[state, :, None] + time[target[state]]
+            move = through.argmin(axis=0)
+            best = through[move, everywhere]
+            better = best < time[state]
             if better.any():
-                time = np.where(better, through, time)
-                first[better] = move
+                time[state, better] = best[better]
+                first[state, better] = move[better]
                 changed = True
     return time, first
 

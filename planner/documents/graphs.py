@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -37,13 +38,11 @@ def read_graph(path: Path, mesh: Mesh, pins: Path | None = None) -> Graph:
 
 def graph_from(document: GraphDocument, mesh: Mesh, pins: Iterable[AnnotationDocument] = ()) -> Graph:
     """The graph a document describes; axes in its annotations are those of the mesh."""
+    counts = Counter(entry.id for entry in (*document.inputs, *document.nodes))
+    if twice := [name for name, count in counts.items() if count > 1]:
+        raise InvalidGraph("id used twice", where=f"id {twice[0]!r}", wanted="unique ids")
     inputs = tuple(_input(entry) for entry in document.inputs)
     types = {entry.id: entry.type for entry in inputs}
-    waiting = {node.id: node for node in document.nodes}
-    if len(waiting) < len(document.nodes) or waiting.keys() & types.keys():
-        ids = [entry.id for entry in document.inputs] + [node.id for node in document.nodes]
-        twice = next(name for name in ids if ids.count(name) > 1)
-        raise InvalidGraph("id used twice", where=f"id {twice!r}", wanted="unique ids")
     for node in document.nodes:
         kinds = [_type(output.shape, output.dtype, f"node {node.id!r}") for output in node.outputs]
         types |= {f"{node.id}:{k}" if k else node.id: kind for k, kind in enumerate(kinds)}

@@ -64,7 +64,8 @@ def plan_document(plan: Plan) -> dict[str, Any]:
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
     """The document of a verdict; an error that is no number is null."""
     error = verdict.max_relative_error
-    return {**asdict(verdict), "max_relative_error": error if math.isfinite(error) else None}
+    finite = error if error is not None and math.isfinite(error) else None
+    return {**asdict(verdict), "max_relative_error": finite, "not_run": list(verdict.not_run)}
 
 
 def _hardware(plan: Plan) -> dict[str, Any]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
+import re
 import zlib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
 from planner.errors import InvalidDocument
 
 MAX_BYTES = 16 << 20
+MAX_VALUES = 1 << 20
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_json(path: Path) -> Any:
@@ -29,17 +36,40 @@ def read_json(path: Path) -> Any:
 
 def parse_json(raw: bytes, where: str) -> Any:
     """The JSON in bytes. Raises InvalidDocument for text that is not JSON, NaN, repeated keys, deep nesting."""
+    if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > MAX_VALUES:
+        raise InvalidDocument("too many values", where=where, wanted=f"at most {MAX_VALUES}")
     try:
-        return json.loads(raw, parse_constant=_not_a_number, object_pairs_hook=_object)
+        with collector_paused():
+            found = json.loads(raw.decode(), parse_constant=_not_a_number, object_pairs_hook=_object)
+        if _SURROGATE.search(raw):
+            json.dumps(found, ensure_ascii=False).encode()
+        return found
     except InvalidDocument as error:
         raise error.at(where) from None
     except UnicodeDecodeError as error:
         raise InvalidDocument("not UTF-8 text", where=where, got=f"byte {error.start}") from None
+    except UnicodeEncodeError:
+        raise InvalidDocument("half of a surrogate pair", where=where, wanted="text") from None
     except json.JSONDecodeError as error:
         place = f"{where}: line {error.lineno} column {error.colno}"
         raise InvalidDocument("not JSON", where=place, got=error.msg, wanted="a JSON document") from None
     except RecursionError:
-        raise InvalidDocument("nested too deeply", where=where, wanted="a graph, mesh or plan document") from None
+        wanted = "a graph, mesh or plan document"
+        raise InvalidDocument("nested too deeply", where=where, wanted=wanted) from None
+    except ValueError:  # of int(), which alone is left
+        raise InvalidDocument("number too long", where=where, wanted="at most 4300 digits") from None
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """A document holds no cycles; to walk it again and again while it grows takes five times the reading."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _bounded(stream: BinaryIO, where: str) -> bytes:
@@ -56,7 +86,7 @@ def _not_a_number(text: str) -> NoReturn:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        counts = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in counts.items() if count > 1)
         raise InvalidDocument("key repeated in one object", got=twice, wanted="every key once")
     return found

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, ValidationError
 
+from planner.documents.reading import collector_paused
 from planner.errors import InvalidDocument
 
-MAX_NODES = 100_000
-Id = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f]+$")]
-Name = Annotated[str, Field(max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$")]
+MAX_NODES = 30_000
+MAX_FAULTS = 100_000
+
+
+def _whole(value: object) -> object:
+    """Python takes 1.0 and True for 1."""
+    if isinstance(value, bool | float):
+        raise ValueError("1")
+    return value
+
+
+Id = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
+Name = Annotated[str, Field(max_length=1024, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 Dim = Annotated[int, Field(ge=1, le=1 << 40)]
 Dtype = Literal["f64", "f32", "bf16", "f16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "bool"]
+Version = Annotated[Literal[1], BeforeValidator(_whole)]
+_JSON_NAMES = {dict: "an object", list: "an array"}
 Axis = Annotated[int | Id, Field(description="a mesh axis: its name, or its position")]
 
 
@@ -62,7 +77,7 @@ class NodeDocument(_Strict):
     id: Id
     op: Id
     inputs: Annotated[list[Id], Field(max_length=4096, fail_fast=True)]
-    attrs: dict[str, JsonValue] = {}
+    attrs: dict[Name, JsonValue] = {}
     outputs: Annotated[list[TypeDocument], Field(min_length=1, max_length=1024, fail_fast=True)]
     scope: Name = ""
     phase: Literal["forward", "backward", "update"] = "forward"
@@ -82,9 +97,9 @@ class GraphDocument(_Strict):
     """A computation graph."""
 
     format: Literal["shardplan.graph"]
-    version: Literal[1]
+    version: Version
     name: Name
-    producer: dict[str, Name] = {}
+    producer: dict[Name, Name] = {}
     inputs: Annotated[list[InputDocument], Field(max_length=MAX_NODES, fail_fast=True)]
     nodes: Annotated[list[NodeDocument], Field(max_length=MAX_NODES, fail_fast=True)]
     outputs: Annotated[list[Id], Field(min_length=1, max_length=MAX_NODES, fail_fast=True)]
@@ -95,7 +110,7 @@ class PinsDocument(_Strict):
     """Annotations given beside a graph."""
 
     format: Literal["shardplan.pins"]
-    version: Literal[1]
+    version: Version
     annotations: Annotated[list[AnnotationDocument], Field(max_length=MAX_NODES, fail_fast=True)]
 
 
@@ -111,7 +126,7 @@ class MeshDocument(_Strict):
     """A device mesh."""
 
     format: Literal["shardplan.mesh"]
-    version: Literal[1]
+    version: Version
     axes: Annotated[list[MeshAxisDocument], Field(min_length=1, max_length=8)]
     device: Id | None = None
 
@@ -132,7 +147,7 @@ class PlanDocument(_Strict):
     """
 
     format: Literal["shardplan.plan"]
-    version: Literal[1]
+    version: Version
     id: str
     graph: PlannedGraphDocument
     mesh: MeshDocument
@@ -167,11 +182,22 @@ def json_schema(name: str) -> dict[str, Any]:
 def checked(kind: type[Document], raw: Any, where: str) -> Document:
     """The document in a JSON value. Raises InvalidDocument with the path to the first fault."""
     try:
-        return kind.model_validate(raw)
+        with collector_paused():
+            return kind.model_validate(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-        got = first["input"] if not isinstance(first["input"], (dict, list)) else type(first["input"]).__name__
-        raise InvalidDocument(
-            "document does not fit", where=f"{where}: {path}" if path else where, got=got, wanted=first["msg"]
-        ) from None
+        raise _first_fault(error, where) from None
+
+
+def _first_fault(error: ValidationError, where: str) -> InvalidDocument:
+    if error.error_count() > MAX_FAULTS:  # to list a million of them would take seconds and a gigabyte
+        return InvalidDocument("too many faults", where=where, got=error.error_count(), wanted="none")
+    first = error.errors(include_url=False, include_context=False)[0]
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
+    place = f"{where}: {path}" if path else where
+    if first["type"] == "missing":
+        return InvalidDocument("missing key", where=place, wanted="every key that has no default")
+    if first["type"] == "extra_forbidden":
+        return InvalidDocument("unknown key", where=place, wanted="the keys of the schema")
+    got = _JSON_NAMES.get(type(first["input"])) or json.dumps(first["input"], ensure_ascii=False)
+    wanted = "an object" if first["type"] == "model_type" else re.sub("^(Input should be|Value error,) ", "", first["msg"])
+    return InvalidDocument("value does not fit", where=place, got=got, wanted=wanted)

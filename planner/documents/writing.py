@@ -11,16 +11,38 @@ from pathlib import Path
 from typing import Any
 
 from planner.documents.ids import digest
+from planner.errors import InvalidDocument
+
+
+def check_writable(path: Path) -> None:
+    """Raises InvalidDocument where no document can be written: asked before long work is done for it."""
+    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK) or not path.parent.is_dir():
+        raise _not_written(path, "no such folder, or not one to write in" if not path.is_dir() else "a folder")
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> str:
-    """Write a document (gzip when the name ends in .gz) by replacing the file; returns the document's digest."""
+    """Write a document (gzip when the name ends in .gz) by replacing the file; returns the document's digest.
+
+    Raises InvalidDocument where the file cannot be written.
+    """
     raw = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
-    packed = gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        _replace(path, gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
+    except OSError as error:
+        raise _not_written(path, error.strerror or str(error)) from None
+    return digest(document)
+
+
+def _not_written(path: Path, why: str) -> InvalidDocument:
+    return InvalidDocument("cannot be written", where=str(path), got=why, wanted="a file in a folder that can be")
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """The whole content beside the file first, then in its place; the permissions those of any new file."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".shardplan.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(packed)
+            file.write(content)
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(name, 0o666 & ~mask)
@@ -28,4 +50,3 @@ def write_json(path: Path, document: Mapping[str, Any]) -> str:
     except BaseException:
         os.unlink(name)
         raise
-    return digest(document)

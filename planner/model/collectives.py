@@ -76,7 +76,7 @@ def nests(size: int, outer: int, inner: int) -> bool:
 
 
 def moves(source: Sharding, shape: Shape, mesh: Mesh) -> list[tuple[Collective, Sharding]]:
-    """Every exact basis move from a sharding, with where it leads; no shard count exceeds a dim's size.
+    """Every exact basis move from a sharding, with where it leads.
 
     Several axes move at once where that is one collective (a tail gathered, a partial reduced) and, for the
     moves that append axes to a dim, also where one axis after another would leave blocks that do not nest.
@@ -134,7 +134,7 @@ def is_exact(move: Collective, source: Sharding, target: Sharding, shape: Shape,
         if before == after:
             continue
         outer = mesh.group_size(min(before, after, key=len))
-        if not nests(shape[dim], outer, inner) or (len(after) > len(before) and outer * inner > shape[dim]):
+        if not nests(shape[dim], outer, inner):
             return False
     return True
 

@@ -39,12 +39,13 @@ def materialize(
         match step:
             case Share(value):
                 writer.start[value] = writer.moved(value, shared[value])
-            case Read(value, reader) if reader.op is None:
-                names.append(writer.moved(value, outputs[reader.operand]))
             case Read(value, reader):
-                op = graph.ops[reader.op]
-                wanted = op.rule.operand_sharding(reader.operand, options[op.id])
-                writer.operands.append(writer.moved(value, wanted))
+                if reader.op is None:
+                    names.append(writer.moved(value, outputs[reader.operand]))
+                else:
+                    op = graph.ops[reader.op]
+                    wanted = op.rule.operand_sharding(reader.operand, options[op.id])
+                    writer.operands.append(writer.moved(value, wanted))
             case Execute(position):
                 writer.run(graph.ops[position], options)
     arguments = tuple((i.id, inputs[i.id]) for i in graph.inputs)

@@ -19,7 +19,6 @@ from planner.model.graph import TensorType
 from planner.model.indexing import LoopKind, Option, Rule, bind
 from planner.model.mesh import Mesh
 from planner.model.ops import OPS, Array, Local, Row, Signature, Span
-from planner.model.ops.contraction import _linear
 from planner.model.sharding import Sharding
 from tests.model.op_cases import CASES, Case, of
 from tests.oracle import agree, assembled, block, laid_out, place
@@ -171,5 +170,4 @@ WRONG = {
 def test_a_wrong_row_is_caught(what: str) -> None:
     row, signature, attrs = WRONG[what]
     with pytest.raises(AssertionError):
-        for case in of(row.name, signature, **attrs):
-            check_row(row, case)
+        [check_row(row, case) for case in of(row.name, signature, **attrs)]

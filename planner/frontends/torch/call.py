@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -121,6 +122,11 @@ class Call:
         attrs: Mapping[str, Any],
         types: Sequence[TensorType],
     ) -> list[Value]:
+        """Raises NotCovered for a number that JSON cannot say, such as NaN."""
+        for attr, number in attrs.items():
+            self.demand(
+                f"{attr} {number}, wanted a finite number", not isinstance(number, float) or math.isfinite(number)
+            )
         outputs = [{"shape": list(kind.shape), "dtype": kind.dtype} for kind in types]
         node = {"id": name, "op": op, "inputs": [value.id for value in inputs], "attrs": dict(attrs)}
         self.nodes.append(node | {"outputs": outputs, "scope": self.scope, "phase": "forward"})
@@ -131,7 +137,10 @@ Row = Callable[[Call], Value | Sequence[Value]]
 
 
 def finite(number: float, dtype: str) -> float:
-    """`number` as JSON can say it: infinities (of masks) become the dtype's largest numbers."""
+    """`number` as JSON can say it: infinities (of masks) become the dtype's largest numbers.
+
+    NaN stays what it is, and no node takes it.
+    """
     if isinstance(number, bool):
         return int(number)
     if number not in (float("inf"), float("-inf")):

@@ -1,7 +1,7 @@
 """An exported program as a graph document.
 
 Ids are the names of the exported graph's nodes. Tied weights are one input, under the first of their names.
-What no output depends on, inputs included, is left out.
+What no output depends on, inputs included, is left out, and so are reshapes that stand in the way.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from torch.export.graph_signature import OutputKind
 from planner.errors import InvalidGraph, UnsupportedOp
 from planner.frontends.torch.aten import ATEN
 from planner.frontends.torch.call import Node
+from planner.frontends.torch.reshapes import without_reshapes
 from planner.frontends.torch.translation import Translation
 
 SHOWN_SCOPES = 3
@@ -35,7 +36,8 @@ def graph_document(program: ExportedProgram, name: str) -> dict[str, Any]:
     if translation.unknown:
         raise _unsupported(translation.unknown, name)
     outputs = [value.id for value in translation.outputs]
-    nodes = _needed(translation.nodes, outputs)
+    shapes = {entry["id"]: tuple(entry["shape"]) for entry in translation.inputs}
+    nodes, outputs = without_reshapes(_needed(translation.nodes, outputs), outputs, shapes)
     read = {value for node in nodes for value in node["inputs"]} | set(outputs)
     return {
         "format": "shardplan.graph",
@@ -77,10 +79,10 @@ def _unsupported(unknown: dict[str, list[str]], name: str) -> UnsupportedOp:
     calls = sorted(unknown.items(), key=lambda item: (-len(item[1]), item[0]))
     listed = [f"{call}, {len(scopes)}x in {_places(scopes)}" for call, scopes in calls]
     error = UnsupportedOp(
-        "ATen calls without a row",
+        "ATen calls outside the table",
         where=name,
         got="; ".join(listed),
-        wanted=f"one of the {len(ATEN)} overloads of planner.frontends.torch.aten.ATEN",
+        wanted=f"the {len(ATEN)} overloads of planner.frontends.torch.aten.ATEN, with arguments their rows take",
     )
     error.add_note("unknown:\n  " + "\n  ".join(listed))
     error.add_note("known: " + ", ".join(ATEN))

@@ -29,6 +29,8 @@ def _binary(
             raise InvalidGraph(
                 "number of operands", got=len(signature.operands), wanted="two, or one and attribute 'scalar'"
             )
+        if "reversed" in signature.attrs and not scalar:
+            raise InvalidGraph("attribute 'reversed'", wanted="attribute 'scalar' beside it")
         groups = linear(signature) if linear else ""
         return ("... -> ..." if scalar else "..., ... -> ...") + (f"; linear {groups}" if groups else "")
 

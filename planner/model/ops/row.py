@@ -91,6 +91,20 @@ class Local:
 
 Compute = Callable[..., Any]
 
+_NUMBERS = ("scalar", "value", "start", "stop", "step", "eps", "scale")
+_FLAGS = ("reversed", "causal", "keepdim")
+
+
+def _misfit(key: str, value: object) -> str | None:
+    """What an attribute of this name must be, where it is not; dims are checked where the rank is known."""
+    if key in _NUMBERS and not isinstance(value, (int, float)):
+        return "a number"
+    if key in _FLAGS and not isinstance(value, bool):
+        return "true or false"
+    if key == "approximate" and value not in ("none", "tanh"):
+        return "none or tanh"
+    return None
+
 
 def same_dtype(signature: Signature) -> str | None:
     """Operands and results of one dtype."""
@@ -141,6 +155,9 @@ class Row:
         """The rule of an op with this signature. Raises InvalidGraph for attributes or dtypes it cannot have."""
         if unknown := sorted(set(signature.attrs) - set(self.attrs)):
             raise InvalidGraph("unknown attribute", got=unknown[0], wanted=f"one of {list(self.attrs)}")
+        for key, value in signature.attrs.items():
+            if wanted := _misfit(key, value):
+                raise InvalidGraph(f"attribute {key!r}", got=value, wanted=wanted)
         if wanted := self.dtypes(signature):
             got = [str(kind) for kind in (*signature.operands, *signature.results)]
             raise InvalidGraph("dtype mismatch", got=got, wanted=wanted)

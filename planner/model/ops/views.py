@@ -189,6 +189,8 @@ def _arange(local: Local) -> Array:
 
 
 def _full_rule(signature: Signature) -> str:
+    if "value" not in signature.attrs:
+        raise InvalidGraph("attribute 'value'", got="none", wanted="a number")
     return "-> " + _dims(_loops(len(signature.results[0].shape)))
 
 

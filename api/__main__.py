@@ -1,0 +1,8 @@
+"""`python -m api`: the command line."""
+
+from __future__ import annotations
+
+from api.cli import main
+
+if __name__ == "__main__":
+    main()

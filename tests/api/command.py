@@ -1,0 +1,65 @@
+"""The command line as a user meets it: in this process, or as a child whose time and memory are measured."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from api.cli import app
+from api.errors import one_message
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# A small launcher between us and the command: a child's peak memory starts at its parent's.
+LAUNCH = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[2:]).returncode
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+unit = 1 if sys.platform == "darwin" else 1024
+print(used.ru_utime + used.ru_stime, used.ru_maxrss * unit, file=open(sys.argv[1], "w"))
+sys.exit(code)
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command said; processor seconds; peak bytes of a child."""
+
+    code: int
+    out: str
+    err: str
+    cpu_s: float
+    peak_bytes: int = 0
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+
+def shardplan(*arguments: object) -> Answer:
+    """Run a command in this process."""
+    out, err, start = io.StringIO(), io.StringIO(), time.process_time()
+    words = ["shardplan", *map(str, arguments)]
+    with patch.object(sys, "argv", words), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = one_message(app)
+    return Answer(code, out.getvalue(), err.getvalue(), time.process_time() - start)
+
+
+def child(*arguments: object, seed: int = 0) -> Answer:
+    """Run a command in a process of its own, outside any terminal."""
+    with contextlib.ExitStack() as stack:
+        import tempfile
+
+        report = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "used"
+        words = [sys.executable, "-c", LAUNCH, report, sys.executable, "-m", "api", *arguments]
+        ran = subprocess.run(list(map(str, words)), cwd=ROOT, capture_output=True, text=True, check=False)
+        cpu, peak = report.read_text().split()
+    return Answer(ran.returncode, ran.stdout, ran.stderr, float(cpu), int(peak))

@@ -1,0 +1,216 @@
+"""Chains of moves between any two shardings: right on data, shortest in time, their buffers counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from heapq import heappop, heappush
+from itertools import pairwise
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+
+from planner.choose.cost import CostModel
+from planner.choose.hardware import Hardware, Link, load
+from planner.choose.reshard import UNREACHABLE, Distances
+from planner.errors import InvalidSharding
+from planner.model.collectives import moves
+from planner.model.graph import TensorType
+from planner.model.mesh import Mesh
+from planner.model.sharding import Reduction, Sharding
+from tests.movement import brought
+from tests.oracle import agree, assembled, laid_out, layouts
+
+# mesh, shape, kinds of partial sums
+TABLES = [
+    ("1", (4,), ()),
+    ("4", (8, 8), (Reduction.SUM,)),
+    ("4", (6,), (Reduction.SUM, Reduction.MAX)),
+    ("2x3", (12, 6), (Reduction.SUM, Reduction.MAX)),
+    ("3x2", (7, 5), (Reduction.SUM,)),
+    ("1x4", (5, 8), (Reduction.SUM,)),
+    ("2x2x2", (16, 8), (Reduction.SUM,)),
+    ("2x2x2", (7,), (Reduction.SUM, Reduction.MAX)),
+    ("2x2x3", (5, 4, 6), ()),
+]
+HARDWARE = ["h100-sxm", "cpu"]
+IDS = [f"{mesh} {list(shape)} {'+'.join(kinds)}" for mesh, shape, kinds in TABLES]
+
+
+@cache
+def table(mesh: str, shape: tuple[int, ...], kinds: tuple[Reduction, ...], hardware: str = "h100-sxm") -> Distances:
+    return Distances.of(TensorType(shape, "f32"), kinds, CostModel(Mesh.parse(mesh), load(hardware)))
+
+
+@pytest.mark.parametrize(("mesh", "shape", "kinds"), TABLES, ids=IDS)
+def test_the_table_holds_every_sharding(mesh: str, shape: tuple[int, ...], kinds: tuple[Reduction, ...]) -> None:
+    found = table(mesh, shape, kinds).states
+    assert len(set(found)) == len(found)
+    assert set(found) == set(layouts(len(shape), Mesh.parse(mesh), shape, kinds))
+
+
+def reachable(source: Sharding, target: Sharding) -> bool:
+    """What is not partial cannot become so, and a partial sum does not become a partial maximum."""
+    return set(target.partial) <= set(source.partial) and (not target.partial or target.reduction is source.reduction)
+
+
+@pytest.mark.parametrize(("mesh", "shape", "kinds"), TABLES, ids=IDS)
+def test_every_layout_reaches_every_other(mesh: str, shape: tuple[int, ...], kinds: tuple[Reduction, ...]) -> None:
+    found = table(mesh, shape, kinds)
+    for source in found.states:
+        for target in found.states:
+            time = found.time[found.index[source], found.index[target]]
+            assert (time < UNREACHABLE) == reachable(source, target), f"{source} -> {target}"
+            if reachable(source, target):
+                at = source
+                for move in found.chain(source, target):
+                    at = move.target(at)
+                assert at == target
+
+
+@pytest.mark.parametrize(("mesh", "shape", "kinds"), TABLES, ids=IDS)
+def test_a_chain_brings_the_data_where_the_target_says(
+    mesh: str, shape: tuple[int, ...], kinds: tuple[Reduction, ...]
+) -> None:
+    found, devices, random = table(mesh, shape, kinds), Mesh.parse(mesh), np.random.default_rng(0)
+    whole = random.standard_normal(shape)
+    pairs = [(s, t) for s in found.states for t in found.states if reachable(s, t)]
+    for number in random.choice(len(pairs), min(len(pairs), 250), replace=False):
+        source, target = pairs[number]
+        held = laid_out(whole, source, devices, random)
+        got, at, _ = brought(held, found.chain(source, target), source, shape, devices)
+        assert at == target
+        assert agree(assembled(got, target, shape, devices), whole), f"{source} -> {target}"
+
+
+@pytest.mark.parametrize("sharding", layouts(2, Mesh.parse("2x3"), (12, 6), (Reduction.SUM, Reduction.MAX)), ids=str)
+def test_no_move_leads_from_a_sharding_to_itself(sharding: Sharding) -> None:
+    found = table("2x3", (12, 6), (Reduction.SUM, Reduction.MAX))
+    assert found.chain(sharding, sharding) == []
+    assert found.time[found.index[sharding], found.index[sharding]] == 0
+
+
+def test_there_is_no_way_into_a_partial_sum() -> None:
+    with pytest.raises(InvalidSharding, match=r"no way to reshard \(got \[\[\],\[\]\]; wanted .*partial=sum\[0\]"):
+        table("4", (8, 8), (Reduction.SUM,)).chain(Sharding.replicated(2), Sharding(((), ()), (0,)))
+
+
+def shortest(source: Sharding, states: set[Sharding], kind: TensorType, model: CostModel) -> dict[Sharding, int]:
+    """Dijkstra's algorithm, one move at a time."""
+    done: dict[Sharding, int] = {}
+    waiting = [(0, source)]
+    while waiting:
+        time, at = heappop(waiting)
+        if at in done:
+            continue
+        done[at] = time
+        for move, target in moves(at, kind.shape, model.mesh):
+            if target in states:
+                heappush(waiting, (time + model.move_ps(move, at, kind), target))
+    return done
+
+
+@pytest.mark.parametrize("hardware", HARDWARE)
+@pytest.mark.parametrize(("mesh", "shape", "kinds"), TABLES[:-1], ids=IDS[:-1])
+def test_times_are_those_of_the_shortest_ways(
+    hardware: str, mesh: str, shape: tuple[int, ...], kinds: tuple[Reduction, ...]
+) -> None:
+    found, kind = table(mesh, shape, kinds, hardware), TensorType(shape, "f32")
+    model = CostModel(Mesh.parse(mesh), load(hardware))
+    for row, source in enumerate(found.states):
+        wanted = shortest(source, set(found.states), kind, model)
+        assert found.time[row].tolist() == [wanted.get(target, UNREACHABLE) for target in found.states]
+
+
+@pytest.mark.parametrize(("mesh", "shape", "kinds"), TABLES, ids=IDS)
+def test_a_chain_takes_the_time_the_table_says(mesh: str, shape: tuple[int, ...], kinds: tuple[Reduction, ...]) -> None:
+    found, kind = table(mesh, shape, kinds), TensorType(shape, "f32")
+    model = CostModel(Mesh.parse(mesh), load("h100-sxm"))
+    for source in found.states:
+        for target in filter(lambda t: reachable(source, t), found.states):
+            at, time = source, 0
+            for move in found.chain(source, target):
+                time, at = time + model.move_ps(move, at, kind), move.target(at)
+            assert time == found.time[found.index[source], found.index[target]]
+
+
+@pytest.mark.parametrize(("mesh", "shape", "kinds"), TABLES, ids=IDS)
+def test_peaks_are_those_of_a_chain_that_frees_what_it_has_read(
+    mesh: str, shape: tuple[int, ...], kinds: tuple[Reduction, ...]
+) -> None:
+    found = table(mesh, shape, kinds)
+    tables = {what: found.between(what) for what in ("through", "beside", "copy", "changed", "source", "time")}
+    size = dict(zip(found.states, found.bytes.tolist(), strict=True))
+    for i, source in enumerate(found.states):
+        for j, target in enumerate(found.states):
+            if not reachable(source, target):
+                continue
+            held = [source]
+            for move in found.chain(source, target):
+                held.append(move.target(held[-1]))
+            sizes = [size[state] for state in held]
+            made = sizes[1:]
+            beside = max([before + after for before, after in pairwise(made)] + made, default=0)
+            through = max([before + after for before, after in pairwise(sizes)] + sizes[-1:])
+            assert {what: int(each[i, j]) for what, each in tables.items()} == {
+                "through": through,
+                "beside": beside,
+                "copy": sizes[-1],
+                "changed": sizes[-1] if made else 0,
+                "source": sizes[0],
+                "time": found.time[i, j],
+            }
+
+
+@pytest.mark.parametrize(("mesh", "shape", "kinds"), TABLES, ids=IDS)
+def test_a_detour_is_never_shorter(mesh: str, shape: tuple[int, ...], kinds: tuple[Reduction, ...]) -> None:
+    time = table(mesh, shape, kinds).time
+    for middle in range(len(time)):
+        assert (time <= time[:, middle, None] + time[None, middle, :]).all()
+
+
+def slower(hardware: Hardware, link: str | None) -> Hardware:
+    """The same devices with half the bandwidth of one link, or of the memory."""
+    if link is None:
+        return replace(hardware, memory_bandwidth=hardware.memory_bandwidth / 2)
+    links = dict(hardware.links)
+    links[link] = Link(links[link].latency_s, links[link].bandwidth / 2)
+    return replace(hardware, links=MappingProxyType(links))
+
+
+@pytest.mark.parametrize("link", ["nvlink", "infiniband", None])
+@pytest.mark.parametrize(("mesh", "size"), [("2x3", 6), ("4x4", 4096), ("2x16", 4096), ("2x2x4", 1 << 14)])
+def test_no_way_gets_shorter_when_a_bandwidth_falls(mesh: str, size: int, link: str | None) -> None:
+    kind, fast = TensorType((size, size), "bf16"), load("h100-sxm")
+    before, after = (
+        Distances.of(kind, [Reduction.SUM], CostModel(Mesh.parse(mesh), hardware))
+        for hardware in (fast, slower(fast, link))
+    )
+    assert (after.time >= before.time).all()
+
+
+# A dim in more parts than it has elements is legal, and reached where it is asked for.
+CROWDED = [
+    ("2x3", (3, 6), Sharding(((0, 1), ())), Sharding(((), (0, 1)))),
+    ("2x3", (3, 6), Sharding(((0,), (1,))), Sharding(((1, 0), ()))),
+    ("4", (3,), Sharding(((),), (0,)), Sharding(((0,),))),
+    ("2x2", (1, 2), Sharding(((0,), (1,))), Sharding(((1, 0), ()))),
+]
+
+
+@pytest.mark.parametrize(("mesh", "shape", "source", "target"), CROWDED)
+def test_empty_shards_are_moved_too(mesh: str, shape: tuple[int, ...], source: Sharding, target: Sharding) -> None:
+    devices, random = Mesh.parse(mesh), np.random.default_rng(0)
+    model = CostModel(devices, load("h100-sxm"))
+    found = Distances.of(TensorType(shape, "f32"), [Reduction.SUM], model, (source, target))
+    whole = random.standard_normal(shape)
+    held = laid_out(whole, source, devices, random)
+    got, at, _ = brought(held, found.chain(source, target), source, shape, devices)
+    assert at == target
+    assert agree(assembled(got, target, shape, devices), whole)
+
+
+def test_a_sharding_that_the_table_does_not_hold_is_refused() -> None:
+    with pytest.raises(InvalidSharding, match="no way to reshard"):
+        table("4", (8, 8), (Reduction.SUM,)).chain(Sharding.replicated(2), Sharding(((1,), ())))

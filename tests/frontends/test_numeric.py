@@ -1,0 +1,145 @@
+"""Numbers of whole models: the imported graph, run whole and as planned on a mesh, gives torch's logits.
+
+Models are tiny, with random weights, those of the framework; a plan is made under a limit at which the
+parameters have to be sharded, and choices at random exercise what no plan would do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner import Request, pipeline
+from planner.choose import hardware
+from planner.choose.cost import CostModel
+from planner.choose.formulate import formulate
+from planner.documents.graphs import graph_from
+from planner.documents.schemas import GraphDocument, checked
+from planner.frontends.torch import import_torch
+from planner.model.graph import Graph
+from planner.model.mesh import Mesh
+from planner.model.program import Move, Program
+from planner.model.sharding import shard_bounds
+from planner.run.devices import ALONE, run_program, run_whole
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")
+
+BATCH, SEQ, LAYERS, VOCABULARY = 4, 16, 2, 101
+SIZES = {"hidden_size": 32, "num_attention_heads": 4, "vocab_size": VOCABULARY, "max_position_embeddings": 64}
+NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "gpt2": SIZES | NO_TOKENS,
+    "llama": SIZES | NO_TOKENS | {"intermediate_size": 48, "num_key_value_heads": 2},
+}
+MODELS = [("gpt2", "f32"), ("gpt2", "f64"), ("llama", "f32")]
+TOLERANCE = {"f32": 1e-5, "f64": 1e-12}
+MESHES = ["2x4", "2x2x2"]
+SEEDS = [0, 1]
+HARDWARE = hardware.load("h100-sxm")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A graph document with the framework's arrays for its inputs, and the framework's logits."""
+
+    document: GraphDocument
+    arrays: dict[str, Any]
+    logits: Any
+    dtype: str
+
+    def graph(self, mesh: Mesh = ALONE) -> Graph:
+        return graph_from(self.document, mesh)
+
+
+@cache
+def model(kind: str, dtype: str) -> Model:
+    config = CONFIGS[kind]
+    document = import_torch(f"transformers:{kind}", batch=BATCH, seq=SEQ, layers=LAYERS, dtype=dtype, config=config)
+    torch.manual_seed(0)
+    settings = transformers.CONFIG_MAPPING[kind](**config, num_hidden_layers=LAYERS)
+    module = transformers.AutoModelForCausalLM.from_config(
+        settings, dtype={"f32": torch.float32, "f64": torch.float64}[dtype]
+    ).eval()
+    ids = torch.randint(VOCABULARY, (BATCH, SEQ))
+    tensors = dict(module.named_parameters()) | dict(module.named_buffers()) | {"input_ids": ids}
+    arrays = {entry["id"]: tensors[entry["name"]].detach().numpy() for entry in document["inputs"]}
+    logits = module(input_ids=ids, use_cache=False).logits.detach().numpy()
+    return Model(checked(GraphDocument, document, kind), arrays, logits, dtype)
+
+
+def planned(of: Model, mesh: Mesh) -> Program:
+    """The best program under a limit of half of what parameters and inputs take."""
+    limit = sum(array.nbytes for array in of.arrays.values()) // 2
+    found = pipeline.plan(of.graph(mesh), mesh, HARDWARE, Request(limit, gap=0.1))
+    assert found.analysis is not None
+    return found.analysis.program
+
+
+def random_program(of: Model, mesh: Mesh, seed: int) -> Program:
+    """Any option of any op, any layout of any input and output."""
+    question = formulate(of.graph(mesh), CostModel(mesh, HARDWARE))
+    random = np.random.default_rng(seed)
+    choice = question.decode([int(random.integers(len(node.cost))) for node in question.problem.nodes])
+    return pipeline.written(question, choice)
+
+
+def reassembled(program: Program, shards: list[Any], dtype: Any) -> Any:
+    """The one output, of which every device holds a shard; replicas are the same to the last bit."""
+    held = program.values[program.outputs[0]]
+    whole = np.full(held.type.shape, np.nan, dtype)
+    for part, shard in zip(shard_bounds(held.sharding, held.type.shape, program.mesh), shards, strict=True):
+        place = tuple(slice(int(low), int(high)) for low, high in part)
+        assert ((whole[place] == shard) | np.isnan(whole[place])).all()
+        whole[place] = shard
+    return whole
+
+
+def assert_torch_s_logits(of: Model, got: Any) -> None:
+    assert got.shape == of.logits.shape
+    assert got.dtype == of.logits.dtype
+    assert abs(got - of.logits).max() <= TOLERANCE[of.dtype] * abs(of.logits).max()
+
+
+def assert_spread(of: Model, program: Program) -> None:
+    """Data moves, and no device holds all parameters."""
+    assert any(isinstance(done, Move) for done in program.instructions)
+    values = (program.values[name] for name, _ in program.arguments)
+    shares = [shard_bounds(value.sharding, value.type.shape, program.mesh) for value in values]
+    elements = sum((high_low[..., 1] - high_low[..., 0]).prod(axis=1) for high_low in shares)
+    assert max(elements) < sum(array.size for array in of.arrays.values())
+
+
+@pytest.mark.parametrize(("kind", "dtype"), MODELS)
+def test_the_imported_graph_gives_torch_s_logits(kind: str, dtype: str) -> None:
+    of = model(kind, dtype)
+    graph = of.graph()
+    values = run_whole(graph, of.arrays, np, dtype)
+    assert_torch_s_logits(of, values[graph.outputs[0]])
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize(("kind", "dtype"), MODELS)
+def test_the_planned_program_gives_torch_s_logits(kind: str, dtype: str, mesh: str) -> None:
+    of = model(kind, dtype)
+    program = planned(of, Mesh.parse(mesh))
+    assert_spread(of, program)
+    done = run_program(program, of.arrays, np, dtype)
+    shards = [outputs[0] for outputs in done.outputs]
+    assert_torch_s_logits(of, reassembled(program, shards, of.logits.dtype))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize(("kind", "dtype"), MODELS)
+def test_a_program_of_random_choices_gives_torch_s_logits(kind: str, dtype: str, mesh: str, seed: int) -> None:
+    of = model(kind, dtype)
+    program = random_program(of, Mesh.parse(mesh), seed)
+    assert_spread(of, program)
+    done = run_program(program, of.arrays, np, dtype)
+    shards = [outputs[0] for outputs in done.outputs]
+    assert_torch_s_logits(of, reassembled(program, shards, of.logits.dtype))

@@ -1,0 +1,59 @@
+"""Chains of collectives run on shards, by `planner.run.transfer`, one group after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.model.collectives import Collective
+from planner.model.mesh import Mesh
+from planner.model.sharding import Sharding
+from planner.run.transfer import transfer
+from tests.oracle import coordinates, part, place
+
+Array = Any
+Shape = tuple[int, ...]
+
+
+def bounds(sharding: Sharding, shape: Shape, mesh: Mesh, device: int) -> list[tuple[int, int]]:
+    return [(held.start, held.stop) for held in part(sharding, shape, mesh, device)]
+
+
+def groups(mesh: Mesh, axes: tuple[int, ...]) -> list[list[int]]:
+    """Devices that agree outside `axes`, ordered by them."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for device in range(mesh.devices):
+        outside = tuple(c for axis, c in enumerate(coordinates(mesh, device)) if axis not in axes)
+        found.setdefault(outside, []).append(device)
+    return [sorted(group, key=lambda device: place(mesh, device, axes)) for group in found.values()]
+
+
+def moved(
+    shards: list[Array], move: Collective, source: Sharding, shape: Shape, mesh: Mesh
+) -> tuple[list[Array], NDArray[np.int64]]:
+    """What every device holds after a move, and the elements it has received."""
+    target = move.target(source)
+    after: list[Array] = list(shards)
+    received = np.zeros(mesh.devices, np.int64)
+    for group in groups(mesh, move.axes):
+        held = np.array([bounds(source, shape, mesh, device) for device in group]).reshape(len(group), -1, 2)
+        wanted = np.array([bounds(target, shape, mesh, device) for device in group]).reshape(len(group), -1, 2)
+        mine = [shards[device] for device in group]
+        results, taken = transfer(np, move, source.reduction, mine, held, wanted)
+        for device, result, count in zip(group, results, taken, strict=True):
+            after[device], received[device] = result, count
+    return after, received
+
+
+def brought(
+    shards: list[Array], chain: Iterable[Collective], source: Sharding, shape: Shape, mesh: Mesh
+) -> tuple[list[Array], Sharding, NDArray[np.int64]]:
+    """What a chain makes of shards: the shards, their sharding, the elements received in all."""
+    total = np.zeros(mesh.devices, np.int64)
+    for move in chain:
+        shards, received = moved(shards, move, source, shape, mesh)
+        source, total = move.target(source), total + received
+    return shards, source, total

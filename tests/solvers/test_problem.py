@@ -1,0 +1,81 @@
+"""What a problem refuses, and what a choice is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from solvers import IMPOSSIBLE, Edge, EdgeUsage, InvalidProblem, Node, Problem, evaluate, usage_profile
+from tests.solvers.random_problems import tiny
+
+TWO = np.array([1, 2], np.int64)
+CLASSES = np.array([0, 1], np.int32)
+MATRIX = np.array([[0, 5], [7, IMPOSSIBLE]], np.int64)
+
+
+def node(**changes: object) -> Node:
+    return Node(**{"name": "a", "cost": TWO, "usage": TWO, "interval": (0, 2), **changes})  # type: ignore[arg-type]
+
+
+def edge(**changes: object) -> Edge:
+    parts = {"source": 0, "target": 1, "source_class": CLASSES, "target_class": CLASSES, "matrix": MATRIX}
+    return Edge(**{**parts, **changes})  # type: ignore[arg-type]
+
+
+REFUSED: list[tuple[str, Callable[[], object]]] = [
+    ("cost of node 'a'", lambda: node(cost=np.array([1.5, 2.0]))),
+    ("cost of node 'a'", lambda: node(cost=np.zeros(0, np.int64))),
+    ("cost of node 'a'.*-1", lambda: node(cost=np.array([-1, 2]))),
+    ("usage of node 'a'", lambda: node(usage=np.array([1]))),
+    ("interval of node 'a'", lambda: node(interval=(3, 2))),
+    ("multiplicity of node 'a'", lambda: node(multiplicity=0)),
+    ("cost times multiplicity of node 'a'", lambda: node(cost=TWO * 10**15, multiplicity=10)),
+    ("ends of edge 0 -> 0", lambda: edge(target=0)),
+    ("classes of edge 0 -> 1", lambda: edge(source_class=np.array([0, 2], np.int32))),
+    ("classes of edge 0 -> 1", lambda: edge(source_class=np.array([0, 1]))),
+    ("usage of edge 0 -> 1", lambda: edge(usages=(EdgeUsage(0, 1, TWO[None, :]),))),
+    ("interval of edge usage", lambda: EdgeUsage(2, 1, MATRIX)),
+    ("ends of edge 0 -> 1.*got 1", lambda: Problem([node()], [edge()])),
+    ("number of classes of edge", lambda: Problem([node(), node()], [edge(source_class=np.zeros(3, np.int32))])),
+    ("limit of problem", lambda: Problem([node()], [], -1)),
+    ("length of choice", lambda: evaluate(Problem([node()], []), (0, 0))),
+    ("strategy of node 'a'", lambda: evaluate(Problem([node()], []), (2,))),
+]
+
+
+@pytest.mark.parametrize(("message", "make"), REFUSED)
+def test_what_cannot_be_is_refused_by_name(message: str, make: Callable[[], object]) -> None:
+    with pytest.raises(InvalidProblem, match=message):
+        make()
+
+
+def test_a_choice_costs_its_strategies_and_pairs_times_their_multiplicities() -> None:
+    problem = Problem([node(multiplicity=3), node()], [edge(multiplicity=2)], 4)
+    assert evaluate(problem, (1, 0)).cost == 3 * 2 + 1 + 2 * 7
+    assert not evaluate(problem, (1, 1)).feasible
+    assert evaluate(problem, (1, 1)).cost == 3 * 2 + 2 + IMPOSSIBLE
+
+
+def test_usage_counts_over_half_open_intervals_of_nodes_and_edges() -> None:
+    usage = EdgeUsage(1, 3, np.array([[0, 10], [20, 30]], np.int64))
+    problem = Problem([node(), node(interval=(1, 4))], [edge(usages=(usage,))], 13)
+    assert usage_profile(problem, (0, 1)).tolist() == [1, 13, 12, 2]
+    found = evaluate(problem, (0, 1))
+    assert (found.peak, found.peak_moment, found.feasible) == (13, 1, True)
+    assert not evaluate(problem, (1, 0)).feasible
+
+
+def test_evaluation_equals_a_plain_loop() -> None:
+    for seed in range(200):
+        problem = tiny(seed)
+        rng = np.random.default_rng(seed)
+        choice = [int(rng.integers(n.cost.size)) for n in problem.nodes]
+        pairs = [e.matrix[e.source_class[choice[e.source]], e.target_class[choice[e.target]]] for e in problem.edges]
+        parts = [(int(n.cost[x]), n.multiplicity) for n, x in zip(problem.nodes, choice, strict=True)]
+        parts += [(int(cost), e.multiplicity) for cost, e in zip(pairs, problem.edges, strict=True)]
+        expected = sum(IMPOSSIBLE if cost >= IMPOSSIBLE else cost * times for cost, times in parts)
+        found = evaluate(problem, choice)
+        assert found.cost == expected
+        assert found.peak == usage_profile(problem, choice).max(initial=0)

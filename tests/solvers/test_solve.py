@@ -1,0 +1,143 @@
+"""solve() against the oracle, on thousands of tiny problems, and the laws that any solver keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from solvers import Edge, Node, Problem, Progress, evaluate, solve
+from solvers.exhaustive import cheapest, least_peak
+from tests.solvers.random_problems import tiny
+
+BATCHES = [range(start, start + 150) for start in range(0, 1500, 150)]
+LAWFUL = range(5000, 5060)
+# Seeds that once failed: a plane without moments, a node without strategies, usages scaled as if they were costs.
+ONCE_WRONG = [9, 10, 76, 1167, 1339]
+
+
+@pytest.mark.parametrize("seeds", [*BATCHES, ONCE_WRONG], ids=lambda seeds: f"from{seeds[0]}")
+def test_solve_equals_the_exhaustive_search(seeds: range | list[int]) -> None:
+    for seed in seeds:
+        problem = tiny(seed)
+        wanted, found = cheapest(problem), solve(problem)
+        if wanted is None:
+            assert (found.status, found.choice) == ("infeasible", None), seed
+            continue
+        assert found.choice is not None, seed
+        assert (found.status, found.cost) == ("optimal", wanted[1].cost), seed
+        assert evaluate(problem, found.choice).cost == found.cost, seed
+        assert found.bound <= wanted[1].cost, seed
+
+
+def test_an_infeasible_answer_brackets_the_least_limit() -> None:
+    exact = bracketed = 0
+    for seed in range(700):
+        problem = tiny(seed)
+        found = solve(problem)
+        if found.status != "infeasible":
+            continue
+        least = least_peak(problem)
+        if least is None:
+            assert found.least_limit is None, seed
+            continue
+        assert found.least_limit_bound is not None, seed
+        assert found.least_limit is not None, seed
+        assert found.least_limit_bound <= least <= found.least_limit, seed
+        bracketed += 1
+        exact += found.least_limit == least
+    assert exact >= 0.9 * bracketed > 0
+
+
+def _with_limit(problem: Problem, limit: int | None) -> Problem:
+    return Problem(problem.nodes, problem.edges, limit)
+
+
+def test_a_tighter_limit_never_lowers_the_cost() -> None:
+    for seed in LAWFUL:
+        free = solve(_with_limit(tiny(seed), None))
+        if free.choice is None:
+            continue
+        cost = free.cost or 0
+        peak = evaluate(tiny(seed), free.choice).peak
+        for limit in (peak, peak * 3 // 4, peak // 2):
+            found = solve(_with_limit(tiny(seed), limit))
+            assert found.cost is None or found.cost >= cost, seed
+            cost = cost if found.cost is None else found.cost
+
+
+def test_more_options_never_raise_the_optimum() -> None:
+    for seed in LAWFUL:
+        problem = tiny(seed)
+        fewer = _without_last_strategies(problem)
+        some, all_of_them = solve(fewer).cost, solve(problem).cost
+        assert some is None or (all_of_them is not None and all_of_them <= some), seed
+
+
+def _without_last_strategies(problem: Problem) -> Problem:
+    keep = [max(node.cost.size - 1, 1) for node in problem.nodes]
+    nodes = [replace(n, cost=n.cost[:k], usage=n.usage[:k]) for n, k in zip(problem.nodes, keep, strict=True)]
+    edges = [
+        replace(e, source_class=e.source_class[: keep[e.source]], target_class=e.target_class[: keep[e.target]])
+        for e in problem.edges
+    ]
+    return Problem(nodes, edges, problem.limit)
+
+
+def test_two_deterministic_runs_are_identical() -> None:
+    for seed in LAWFUL:
+        first, second = (solve(tiny(seed), deterministic=True, time_limit=5) for _ in range(2))
+        assert replace(first, wall_s=0.0) == replace(second, wall_s=0.0), seed
+        assert first.reproducible
+
+
+def test_a_known_choice_never_beats_the_answer() -> None:
+    for seed in LAWFUL:
+        problem = tiny(seed)
+        wanted = cheapest(problem)
+        if wanted is not None:
+            found = solve(problem, starts=[wanted[0]], time_limit=0.0)
+            assert found.choice is not None, seed
+            assert found.cost == wanted[1].cost, seed
+
+
+def _chain(length: int, strategies: int) -> Problem:
+    rng = np.random.default_rng(0)
+    nodes = [
+        Node(f"n{i}", rng.integers(0, 10**9, strategies), rng.integers(0, 10**9, strategies), (i, i + 8))
+        for i in range(length)
+    ]
+    classes = np.arange(strategies, dtype=np.int32)
+    matrix = rng.integers(0, 10**9, (strategies, strategies))
+    pairs = [(i, j) for i in range(length) for j in (i + 1, i + 5) if j < length]
+    return Problem(nodes, [Edge(i, j, classes, classes, matrix) for i, j in pairs], 3 * 10**9)
+
+
+def test_a_time_limit_stops_with_an_answer_and_says_so() -> None:
+    found = solve(_chain(300, 12), time_limit=0.3, gap=0.0)
+    assert found.status == "feasible"
+    assert found.reason == "time limit"
+    assert not found.reproducible
+    assert found.wall_s < 3.0
+
+
+def test_cancelling_stops_and_progress_only_improves() -> None:
+    seen: list[Progress] = []
+    found = solve(_chain(200, 8), gap=0.0, on_progress=seen.append, cancelled=lambda: len(seen) > 5)
+    assert found.reason == "cancelled"
+    bounds = [progress.bound for progress in seen]
+    costs = [progress.incumbent for progress in seen if progress.incumbent is not None]
+    assert bounds == sorted(bounds)
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_huge_costs_stay_exact() -> None:
+    cost = np.array([10**15 + 1, 10**15], np.int64)
+    nodes = [Node(f"n{i}", cost, np.zeros(2, np.int64), (0, 1)) for i in range(60)]
+    assert solve(Problem(nodes, []), gap=0.0).bound == 60 * 10**15
+
+
+def test_a_problem_without_nodes_costs_nothing() -> None:
+    found = solve(Problem([], [], 5))
+    assert (found.status, found.choice, found.cost) == ("optimal", (), 0)

@@ -1,0 +1,60 @@
+"""The README cannot lie: its figures are the committed result's, its commands and Python run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import main_job
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+COMMANDS = [
+    line.split("#")[0].split()
+    for block in re.findall(r"```sh\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+    if line.startswith("shardplan")
+]
+
+
+def test_the_table_is_the_committed_result() -> None:
+    result = json.loads((ROOT / "benchmarks" / "results" / "main_job.json").read_text())
+    assert main_job.table(result) in README
+
+
+def test_every_command_runs_in_the_order_of_the_page(tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for command in COMMANDS:
+        if command[1:3] == ["import", "torch"]:
+            continue  # run by tests/frontends where torch is installed
+        done = subprocess.run(
+            [sys.executable, "-m", "api", *command[1:]],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, (command, done.stderr)
+
+
+def test_the_python_runs(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "verdict='equal'" in done.stdout
+
+
+@pytest.mark.parametrize("target", re.findall(r"`(?:planner|solvers|tests|benchmarks)/[\w/.*]+`", README))
+def test_every_path_named_exists(target: str) -> None:
+    assert list(ROOT.glob(target.strip("`"))), target
