@@ -7,18 +7,22 @@ breaks them, until none is broken.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.evaluation import Evaluation, evaluate, usage_profile
+from solvers.evaluation import evaluate, usage_profile
 from solvers.layout import IMPOSSIBLE
 from solvers.problem import Problem
 from solvers.program import Answer, Program
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+
+# Times that rows are added; a solution that still breaks the limit is dropped.
+ROUNDS = 40
 
 
 class LocalPolytope:
@@ -89,26 +93,37 @@ class LocalPolytope:
         return np.array(best, np.int64)
 
     def solve(
-        self, hint: Integers | None, moments: list[int], seconds: float | None, nodes: int | None, gap: float
-    ) -> tuple[Integers | None, Evaluation | None, Answer]:
-        """The best choice found that keeps the limit; `moments` get their rows at once, others when broken."""
+        self,
+        hint: Integers | None,
+        moments: list[int],
+        seconds_left: Callable[[], float | None],
+        nodes: int | None,
+        gap: float,
+        seed: int,
+    ) -> tuple[Integers | None, Answer]:
+        """The best choice found that keeps the limit; `moments` get their rows at once, others when broken.
+
+        seconds_left: of wall clock (None: no clock); nodes: of each branch and bound.
+        """
         limit = self._problem.limit
         for moment in moments if limit is not None else []:
             self._limit_moment(moment, float(limit or 0))
-        while True:
+        answer = Answer(None, 0.0, True, False)
+        for _ in range(ROUNDS):
             start = None if hint is None else self._hint(hint)
-            answer = self._program.solve(start, seconds, nodes, gap)
+            answer = self._program.solve(start, seconds_left(), nodes, gap, seed=seed)
             if answer.values is None:
-                return None, None, answer
+                break
             choice = self._choice(answer.values)
             found = evaluate(self._problem, choice)
             if found.feasible or limit is None or found.cost >= IMPOSSIBLE:
-                return choice, found, answer
+                return choice, answer
             over = usage_profile(self._problem, choice) - limit
             for moment in _peaks(over):
                 # A row that holds only within the solver's tolerance is drawn tighter by what it let through.
                 slip = 2 * int(over[moment]) if moment in self._row_of else 0
                 self._limit_moment(moment, float(limit - slip))
+        return None, answer
 
 
 def _peaks(over: Integers) -> list[int]:

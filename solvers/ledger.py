@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import Evaluation, evaluate
-from solvers.layout import IMPOSSIBLE
+from solvers.layout import IMPOSSIBLE, Layout
 from solvers.problem import Problem
 from solvers.solution import Progress
 
@@ -17,6 +17,13 @@ Integers = NDArray[np.int64]
 
 WORK_PER_SECOND = 10**9
 DEFAULT_SECONDS = 60.0
+# Choices remembered; each is priced anew whenever they are ranked.
+POOL = 400
+
+
+def pass_work(layout: Layout) -> float:
+    """Units of work (nanoseconds, about) of one pass of messages: a pair, a strategy, and the call itself."""
+    return float((layout.height * layout.width).sum() + 20 * layout.node_start[-1] + 100_000)
 
 
 class Ledger:
@@ -100,18 +107,19 @@ class Ledger:
         self.work_done += work
 
     def stopped_by_clock(self) -> None:
-        """A solver inside stopped at a time limit given to it."""
+        """A solver inside may have stopped at the time limit given to it."""
         self.reproducible = False
 
     def offer(self, choice: Sequence[int] | Integers) -> Evaluation:
         """Judge a choice, remember it (unless it takes something forbidden), keep it if it is the best."""
         array = np.asarray(choice, np.int64)
         found = evaluate(self.problem, array)
-        if found.cost < IMPOSSIBLE:
+        better = self.cost is None or found.cost < self.cost
+        if found.cost < IMPOSSIBLE and ((found.feasible and better) or len(self.pool) < POOL):
             self.pool[array.tobytes()] = found.cost
-            if self.least_peak is None or found.peak < self.least_peak:
-                self.least_peak = found.peak
-        if found.feasible and (self.cost is None or found.cost < self.cost):
+        if found.cost < IMPOSSIBLE and (self.least_peak is None or found.peak < self.least_peak):
+            self.least_peak = found.peak
+        if found.feasible and better:
             self.choice, self.cost = array.copy(), found.cost
             self._tell()
         return found

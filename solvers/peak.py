@@ -1,7 +1,8 @@
 """The least limit that would be feasible: the peak itself, minimised and bounded from below.
 
 With weights w_t >= 0 on moments that sum to (at most) one, the peak of any choice is at least sum_t w_t usage_t, whose
-least value message passing bounds exactly as it bounds costs; the weights follow the choices found, as prices do.
+least value message passing bounds exactly as it bounds costs. The weights are multiplicative ones (Arora, Hazan, Kale,
+"The multiplicative weights update method", 2012).
 """
 
 from __future__ import annotations
@@ -11,15 +12,15 @@ from numpy.typing import NDArray
 
 from solvers.evaluation import usage_profile
 from solvers.layout import IMPOSSIBLE
-from solvers.ledger import Ledger
+from solvers.ledger import Ledger, pass_work
 from solvers.messages import Messages, Topology
 from solvers.potentials import Pricing, Scale
-from solvers.program import Program
 
 Integers = NDArray[np.int64]
 
 # Weights are kept this much below a sum of one, so that their rounding cannot carry them above it.
 SAFE = 1 - 1e-9
+FOCUS, STEP = 30.0, 5.0
 
 
 class PeakSearch:
@@ -32,21 +33,20 @@ class PeakSearch:
         dear = max(largest, ledger.least_peak or 0, 1)
         self._pricing = Pricing(topology, Scale.of(topology.degree, dear), costs_count=False)
         self._messages = Messages(topology)
-        self._profiles: list[Integers] = []
-        self._moments: list[int] = []
-        self._work = float(2 * (layout.height * layout.width).sum() + 40 * layout.node_start[-1] + 1000)
+        self._score: NDArray[np.float64] | None = None
+        self._work = 2 * pass_work(layout)
 
-    def run(self, evaluations: int, rounds: int = 24) -> None:
+    def run(self, evaluations: int, rounds: int = 8) -> None:
         """Until the least peak is known exactly, a feasible choice is found, or so many weightings are tried."""
         ledger = self._ledger
         weights: dict[int, float] = {}
         for _ in range(evaluations):
             self._evaluate(weights, rounds)
-            if ledger.cost is not None or ledger.stop_reason or not self._moments:
+            if ledger.cost is not None or ledger.stop_reason or self._score is None:
                 return
             if ledger.least_peak is not None and ledger.least_limit_bound >= ledger.least_peak:
                 return
-            weights = self._flattest()
+            weights = self._weights()
 
     def _evaluate(self, weights: dict[int, float], rounds: int) -> None:
         ledger = self._ledger
@@ -68,24 +68,18 @@ class PeakSearch:
         if self._ledger.offer(choice).cost >= IMPOSSIBLE:
             return
         profile = usage_profile(self._ledger.problem, choice)
-        self._profiles.append(profile)
-        if profile.size and int(profile.argmax()) not in self._moments:
-            self._moments.append(int(profile.argmax()))
+        peak = max(int(profile.max(initial=0)), 1)
+        if self._score is None:
+            # Of a first choice, only the moments near its peak matter.
+            self._score = FOCUS * (profile / peak - 1)
+        else:
+            self._score += STEP * (profile / peak - 1)
 
-    def _flattest(self) -> dict[int, float]:
-        """The weights under which the least usage of the choices seen is highest."""
-        used = np.array([profile[self._moments] for profile in self._profiles], np.float64)
-        unit = max(float(used.max()), 1.0)
-        program = Program()
-        height = program.add_columns(np.array([-1.0]), np.inf)
-        weights = program.add_columns(np.zeros(len(self._moments)), 1.0)
-        rows = program.add_rows(np.full(len(used), -np.inf), np.zeros(len(used)))
-        program.add_entries(rows, np.repeat(height, rows.size), np.ones(rows.size))
-        for t, weight in enumerate(weights):
-            program.add_entries(rows, np.repeat(weight, rows.size), -used[:, t] / unit)
-        total = program.add_rows(np.ones(1), np.ones(1))
-        program.add_entries(np.repeat(total, weights.size), weights, np.ones(weights.size))
-        values = program.solve(integral=False).values
-        found = np.full(len(weights), 1 / len(weights)) if values is None else np.maximum(values[1:], 0)
-        share = found / max(found.sum(), 1e-12) * SAFE
-        return dict(zip(self._moments, share.tolist(), strict=True))
+    def _weights(self) -> dict[int, float]:
+        """Multiplicative weights: a moment gains by how near it has been to the peaks of the choices so far."""
+        if self._score is None or not self._score.size:
+            return {}
+        share = np.exp(self._score - self._score.max())
+        share = np.where(share < 1e-4 * share.sum(), 0.0, share)
+        share *= SAFE / share.sum()
+        return {int(moment): float(share[moment]) for moment in np.flatnonzero(share)}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from solvers.bound import PriceSearch, overfills
 from solvers.ilp import LocalPolytope
 from solvers.ledger import Ledger
+from solvers.messages import Topology
 from solvers.peak import PeakSearch
 from solvers.potentials import Scale
 from solvers.problem import Problem
@@ -16,7 +17,7 @@ from solvers.solution import Progress, Solution, Status
 
 ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
 SMALL_STALL = 1e-7
-PROGRAM_PAIRS, PROGRAM_NODES = 1000, 30
+PROGRAM_PAIRS, PROGRAM_NODES = 1000, 20
 BRANCH_WORK = 5e8
 
 
@@ -34,7 +35,8 @@ def solve(
     """The least-cost choice under the limit, with a proven bound.
 
     time_limit in seconds of wall clock; a deterministic run turns it into units of work and never looks at the
-    clock. starts: known choices (the answer is never worse than a feasible one of them).
+    clock (without a limit, no run does: all have 60 seconds' worth of work). seed: the mixed-integer solver's.
+    starts: known choices (the answer is never worse than a feasible one of them).
     """
     ledger = Ledger(problem, gap, time_limit, deterministic, on_progress, cancelled)
     for start in starts:
@@ -45,15 +47,15 @@ def solve(
     if limit is not None and choice is not None and overfills(problem, choice, limit):
         PriceSearch(ledger, relaxation, limit).run(choice, 40, 16)
     if limit is not None and ledger.cost is None and not ledger.stop_reason:
-        PeakSearch(ledger).run(20)
+        PeakSearch(ledger).run(60)
     if not ledger.exhausted:
-        relaxation = _close(ledger, relaxation)
+        relaxation = _close(ledger, relaxation, seed)
     return _solution(ledger, relaxation)
 
 
 def _root(ledger: Ledger) -> Relaxation:
     """Scaled by a first guess of the cost: the finer the scale the better."""
-    degree = Relaxation.over(ledger, Scale.of(1, 1)).field.topology.degree
+    degree = Topology.of(ledger.problem.layout).degree
     rough = Relaxation.over(ledger, Scale.of(degree, ledger.largest_cost))
     rough.tighten(1, 0.0)
     limit = ledger.problem.limit
@@ -65,7 +67,7 @@ def _root(ledger: Ledger) -> Relaxation:
     return Relaxation.over(ledger, Scale.of(degree, dear))
 
 
-def _close(ledger: Ledger, relaxation: Relaxation) -> Relaxation:
+def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:
     """Shrink and tighten, then look for a better choice, while that narrows the gap; at last branch."""
     limit = ledger.problem.limit
     for turn in range(8):
@@ -82,21 +84,23 @@ def _close(ledger: Ledger, relaxation: Relaxation) -> Relaxation:
             PriceSearch(ledger, relaxation, limit).run(choice, 10, 48)
         narrowed = (ledger.gap or 1.0) < 0.8 * before
         if not ledger.exhausted and (relaxation.prices or not narrowed):
-            _program(ledger, relaxation, PROGRAM_PAIRS * (2 + min(turn, 2)))
-        if ledger.exhausted or (turn > 0 and (ledger.gap or 1.0) > 0.8 * before):
+            _program(ledger, relaxation, PROGRAM_PAIRS * (2 + min(turn, 2)), seed)
+        if ledger.exhausted or (turn > bool(relaxation.prices) and (ledger.gap or 1.0) > 0.8 * before):
             break
     if not ledger.exhausted:
         branch(ledger, relaxation, BRANCH_WORK)
     return relaxation
 
 
-def _program(ledger: Ledger, relaxation: Relaxation, pairs: int) -> None:
+def _program(ledger: Ledger, relaxation: Relaxation, pairs: int, seed: int) -> None:
     """The best choice among the strategies of the choices nearest to the bound."""
     narrow = relaxation.shrunk(relaxation.nearest(pairs)).field.restricted
     hint = None if ledger.choice is None else narrow.lower(ledger.choice)
     polytope = LocalPolytope(narrow.problem, max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6))
     seconds = ledger.seconds_left
-    choice, _, answer = polytope.solve(hint, list(relaxation.prices), seconds, PROGRAM_NODES, ledger.gap_asked / 2)
+    choice, _, answer = polytope.solve(
+        hint, list(relaxation.prices), seconds, PROGRAM_NODES, ledger.gap_asked / 2, seed
+    )
     if seconds is not None and not answer.finished:
         ledger.stopped_by_clock()
     if choice is not None:

@@ -91,10 +91,11 @@ class Program:
         nodes: int | None = None,
         gap: float = 1e-9,
         integral: bool = True,
+        seed: int = 0,
     ) -> Answer:
         """HiGHS when integral, else GLOP. seconds: wall clock (None: none); nodes: of branch and bound."""
         model = self._model()
-        parameters = mathopt.SolveParameters(random_seed=1)
+        parameters = mathopt.SolveParameters(random_seed=seed)
         hints = mathopt.ModelSolveParameters()
         if integral:
             parameters.relative_gap_tolerance = gap

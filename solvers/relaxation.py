@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import usage_profile
-from solvers.ledger import Ledger
+from solvers.ledger import Ledger, pass_work
 from solvers.messages import Messages, Topology
 from solvers.potentials import Potentials, Pricing, Scale
 from solvers.restrict import Restricted
@@ -31,7 +31,7 @@ class Field:
         self.layout = restricted.problem.layout
         self.topology = Topology.of(self.layout)
         self.pricing = Pricing(self.topology, scale)
-        self.work = float((self.layout.height * self.layout.width).sum() + 20 * self.layout.node_start[-1] + 1000)
+        self.work = pass_work(self.layout)
 
     def potentials(self, prices: Prices) -> Potentials:
         """Costs and priced usage."""
@@ -97,19 +97,6 @@ class Relaxation:
         profile = usage_profile(ledger.problem, np.frombuffer(key, np.int64))
         limit = ledger.problem.limit or 0
         return cost + sum(price * (int(profile[moment]) - limit) for moment, price in self.prices.items())
-
-    def shake(self, rng: np.random.Generator, amplitude: float, rounds: int) -> None:
-        """Offer a choice of messages passed with random costs of up to `amplitude` cost units added."""
-        noise = rng.integers(0, max(int(amplitude * self.plain.scale.factor), 1), self.allowed.size)
-        shaken = self._potentials().shifted(noise)
-        messages = self.messages.copy()
-        for _ in range(rounds):
-            for forward in (True, False):
-                messages.sweep(shaken, forward)
-                self.field.ledger.spend(self.field.work)
-        lift, choice = self.field.restricted.lift, messages.decode(shaken)
-        self.field.ledger.offer(lift(choice))
-        self.field.ledger.offer(lift(messages.descend(self.plain, choice)))
 
     @property
     def done(self) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -19,11 +20,11 @@ from planner.documents.schemas import (
     ShardingDocument,
     checked,
 )
-from planner.errors import InvalidGraph, ShardplanError
+from planner.errors import InvalidGraph, InvalidSharding, ShardplanError
 from planner.model.graph import Annotation, Graph, Input, Op, TensorType
 from planner.model.mesh import Mesh, MeshAxis
 from planner.model.ops import bind_op
-from planner.model.sharding import Reduction, Sharding
+from planner.model.sharding import Axes, Reduction, Sharding
 
 
 def read_graph(path: Path, mesh: Mesh, pins: Path | None = None) -> Graph:
@@ -93,11 +94,23 @@ def _annotation(entry: AnnotationDocument, mesh: Mesh) -> Annotation:
 def sharding_from(document: ShardingDocument, mesh: Mesh) -> Sharding:
     """The sharding a document describes. Raises InvalidMesh for an axis the mesh lacks, InvalidSharding."""
     partial = document.partial
+    split = tuple(tuple(mesh.axis(axis) for axis in axes) for axes in document.split_axes)
     return Sharding(
-        tuple(tuple(mesh.axis(axis) for axis in axes) for axes in document.split_axes),
+        split,
         tuple(mesh.axis(axis) for axis in partial.axes) if partial else (),
         Reduction(partial.reduction) if partial else Reduction.SUM,
+        tuple(document.halo_sizes),
+        cut_offsets(document.sharded_dims_offsets, split, mesh),
     )
+
+
+def cut_offsets(flat: Sequence[int], split: Sequence[Axes], mesh: Mesh) -> tuple[tuple[int, ...], ...]:
+    """Offsets as the dialect writes them, one dim after the other, by dim. Raises InvalidSharding for a wrong count."""
+    counts = [mesh.group_size(axes) + 1 for axes in split if axes and flat]
+    if sum(counts) != len(flat):
+        raise InvalidSharding("number of sharded dims offsets", got=len(flat), wanted=" + ".join(map(str, counts)))
+    ends = list(accumulate(counts, initial=0))
+    return tuple(tuple(flat[start:stop]) for start, stop in pairwise(ends))
 
 
 def sharding_document(sharding: Sharding, mesh: Mesh) -> dict[str, Any]:
@@ -106,6 +119,10 @@ def sharding_document(sharding: Sharding, mesh: Mesh) -> dict[str, Any]:
     if sharding.partial:
         names = [mesh.names[axis] for axis in sharding.partial]
         document["partial"] = {"reduction": sharding.reduction.value, "axes": names}
+    if sharding.halo_sizes:
+        document["halo_sizes"] = list(sharding.halo_sizes)
+    if sharding.sharded_dims_offsets:
+        document["sharded_dims_offsets"] = [cut for cuts in sharding.sharded_dims_offsets for cut in cuts]
     return document
 
 

@@ -37,6 +37,7 @@ class _Strict(BaseModel):
 
 Shape = Annotated[list[Dim], Field(max_length=16, fail_fast=True)]
 AxisList = Annotated[list[Axis], Field(max_length=16, fail_fast=True)]
+Counts = Annotated[list[Annotated[int, Field(ge=-(1 << 40), le=1 << 40)]], Field(max_length=4096, fail_fast=True)]
 AxisLists = Annotated[list[AxisList], Field(max_length=64, fail_fast=True)]
 
 
@@ -48,10 +49,16 @@ class PartialDocument(_Strict):
 
 
 class ShardingDocument(_Strict):
-    """Mesh axes per tensor dim, major first; a shorter list leaves the other dims whole."""
+    """Mesh axes per tensor dim, major first; a shorter list leaves the other dims whole.
+
+    `halo_sizes`: before and after, for every split dim. `sharded_dims_offsets`: for every split dim the cuts, one
+    more than it has blocks, one dim after the other.
+    """
 
     split_axes: AxisLists
     partial: PartialDocument | None = None
+    halo_sizes: Counts = []
+    sharded_dims_offsets: Counts = []
 
 
 class TypeDocument(_Strict):
@@ -199,5 +206,7 @@ def _first_fault(error: ValidationError, where: str) -> InvalidDocument:
     if first["type"] == "extra_forbidden":
         return InvalidDocument("unknown key", where=place, wanted="the keys of the schema")
     got = _JSON_NAMES.get(type(first["input"])) or json.dumps(first["input"], ensure_ascii=False)
-    wanted = "an object" if first["type"] == "model_type" else re.sub("^(Input should be|Value error,) ", "", first["msg"])
+    wanted = (
+        "an object" if first["type"] == "model_type" else re.sub("^(Input should be|Value error,) ", "", first["msg"])
+    )
     return InvalidDocument("value does not fit", where=place, got=got, wanted=wanted)

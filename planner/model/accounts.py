@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from planner.model.collectives import received_elements
 from planner.model.program import Move, Program
-from planner.model.sharding import shard_bounds
+from planner.model.sharding import shard_shapes
 
 Integers = NDArray[np.int64]
 
@@ -44,6 +44,5 @@ def live_bytes(program: Program) -> Integers:
 def value_bytes(program: Program, name: str) -> Integers:
     """[devices]: bytes of every device's shard of a value."""
     held = program.values[name]
-    bounds = shard_bounds(held.sharding, held.type.shape, program.mesh)
-    size: Integers = (bounds[..., 1] - bounds[..., 0]).prod(axis=1) * held.type.itemsize
+    size: Integers = shard_shapes(held.sharding, held.type.shape, program.mesh).prod(axis=1) * held.type.itemsize
     return size

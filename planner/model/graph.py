@@ -158,8 +158,10 @@ def _known(value: str, types: Mapping[str, TensorType], where: str) -> None:
         raise InvalidGraph("reference to a value that nothing makes", where=where, got=value, wanted="a known id")
 
 
-def _in_order(dag: nx.MultiDiGraph, ops: Sequence[Op]) -> list[Op]:
+def _in_order(dag: nx.MultiDiGraph, ops: Sequence[Op]) -> Sequence[Op]:
     position = {op.id: place for place, op in enumerate(ops)}
+    if all(position.get(maker, -1) < position[user] for maker, user in dag.edges()):
+        return ops
     try:
         order = list(nx.lexicographical_topological_sort(dag, key=lambda node: position.get(node, -1)))
     except nx.NetworkXUnfeasible:

@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from planner.errors import InvalidRule
 from planner.model.mesh import Mesh
@@ -116,14 +116,14 @@ def splittable(loop: Loop, parts: int) -> bool:
 
 def bind(text: str, operands: Sequence[Shape], results: Sequence[Shape]) -> Rule:
     """Give the loops of a rule their sizes. Raises InvalidRule where the shapes contradict it."""
-    pattern = parse(text)
     try:
-        return _bind(pattern, operands, results)
+        return _bind(parse(text), tuple(operands), tuple(results))
     except InvalidRule as error:
         raise error.at(f"rule {text!r}") from None
 
 
-def _bind(pattern: Pattern, operands: Sequence[Shape], results: Sequence[Shape]) -> Rule:
+@lru_cache(maxsize=4096)
+def _bind(pattern: Pattern, operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> Rule:
     _check_count("operands", operands, pattern.operands)
     _check_count("results", results, pattern.results)
     broadcast = _broadcast_sizes(pattern, operands, results)

@@ -2,14 +2,16 @@
 
 `split_axes[d]` lists the mesh axes that split dim d, major first. The block rule: a dim of size K over axes
 with n devices in all has blocks of ceil(K / n); shard i holds [i*block, min((i+1)*block, K)), possibly short
-or empty, where i is the row-major index of the device over the listed axes. Axes in `partial` hold terms
-whose reduction by `reduction` is the tensor. An axis named nowhere replicates.
+or empty, where i is the row-major index of the device over the listed axes. `sharded_dims_offsets` puts other
+cuts in the blocks' place: n + 1 prefix sums for every split dim. `halo_sizes` widens every shard by so many
+elements before and after, for every split dim; what lies outside the tensor is undefined. Axes in `partial`
+hold terms whose reduction by `reduction` is the tensor. An axis named nowhere replicates.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -37,21 +39,47 @@ class Reduction(StrEnum):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Sharding:
-    """Mesh axes per tensor dim, plus partial axes. Raises InvalidSharding for a negative or repeated axis."""
+    """Mesh axes per tensor dim, partial axes, and halos or offsets of the split dims in order.
+
+    Raises InvalidSharding for a negative or repeated axis, halos and offsets at once, a wrong number of either,
+    a negative halo, offsets that fall or do not begin at 0.
+    """
 
     split_axes: tuple[Axes, ...]
     partial: Axes = ()
     reduction: Reduction = Reduction.SUM
+    halo_sizes: tuple[int, ...] = ()
+    sharded_dims_offsets: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
-        used = [axis for axes in (*self.split_axes, self.partial) for axis in axes]
-        if any(axis < 0 for axis in used):
-            raise InvalidSharding("mesh axis is negative", where=str(self), wanted="0 or more")
-        if len(set(used)) != len(used):
-            raise InvalidSharding("mesh axis duplicated", where=str(self), wanted="each axis at most once")
         object.__setattr__(self, "partial", tuple(sorted(self.partial)))
         if not self.partial:
             object.__setattr__(self, "reduction", Reduction.SUM)
+        used = [axis for axes in (*self.split_axes, self.partial) for axis in axes]
+        self._require(all(axis >= 0 for axis in used), "mesh axis is negative", used, "0 or more")
+        self._require(len(set(used)) == len(used), "mesh axis duplicated", used, "each axis at most once")
+        if self.halo_sizes or self.sharded_dims_offsets:
+            self._check_cuts()
+
+    def _check_cuts(self) -> None:
+        halo, offsets, split = self.halo_sizes, self.sharded_dims_offsets, len(self.split_dims)
+        self._require(not (halo and offsets), "halo sizes and offsets exclude each other", self, "one of them")
+        self._require(
+            len(halo) in (0, 2 * split), "number of halo sizes", len(halo), f"2 for each of {split} split dims"
+        )
+        self._require(all(size >= 0 for size in halo), "halo size is negative", halo, "0 or more")
+        self._require(len(offsets) in (0, split), "number of offset lists", len(offsets), f"{split}: one a split dim")
+        for cuts in offsets:
+            rising = list(cuts) == sorted(cuts) and cuts[:1] == (0,)
+            self._require(rising, "sharded dims offsets", cuts, "0 first, then never less than the one before")
+
+    def _require(self, holds: bool, what: str, got: object, wanted: str) -> None:
+        if not holds:
+            raise InvalidSharding(what, where=str(self), got=str(got), wanted=wanted)
+
+    @property
+    def split_dims(self) -> tuple[int, ...]:
+        return tuple(dim for dim, axes in enumerate(self.split_axes) if axes)
 
     @classmethod
     def replicated(cls, rank: int) -> Sharding:
@@ -73,13 +101,38 @@ class Sharding:
             if axis >= len(mesh.axes):
                 raise InvalidSharding("mesh axis out of range", where=where, got=axis, wanted=f"below {len(mesh.axes)}")
         lists = self.split_axes + ((),) * (rank - len(self.split_axes))
-        split = tuple(tuple(axis for axis in axes if mesh.axes[axis].size != 1) for axes in lists)
-        return Sharding(split, tuple(axis for axis in self.partial if mesh.axes[axis].size != 1), self.reduction)
+        if not (self.halo_sizes or self.sharded_dims_offsets):
+            lists = tuple(tuple(axis for axis in axes if mesh.axes[axis].size != 1) for axes in lists)
+        partial = tuple(axis for axis in self.partial if mesh.axes[axis].size != 1)
+        return replace(self, split_axes=lists, partial=partial)
+
+    def checked(self, shape: Shape, mesh: Mesh, where: str = "") -> Sharding:
+        """The completed sharding of a tensor of known shape.
+
+        Raises InvalidSharding also where offsets are not n + 1 that end at the dim, or a halo is wider than a
+        neighbour's block; InvalidMesh where offsets or halos meet a mesh axis of unknown size.
+        """
+        full = self.completed(len(shape), mesh, where)
+        for place, dim in enumerate(full.split_dims if full.halo_sizes or full.sharded_dims_offsets else ()):
+            parts = mesh.group_size(full.split_axes[dim])
+            if full.sharded_dims_offsets:
+                cuts = full.sharded_dims_offsets[place]
+                full._require(len(cuts) == parts + 1, f"offsets of dim {dim}", cuts, f"{parts + 1} of them")
+                full._require(cuts[-1] == shape[dim], f"offsets of dim {dim}", cuts, f"{shape[dim]} last (the dim)")
+            elif parts > 1:
+                start, stop = block_bounds(shape[dim], parts, np.arange(parts))
+                before, after = full.halo_sizes[2 * place : 2 * place + 2]
+                core = stop - start
+                full._require(before <= core[:-1].min(), f"halo of dim {dim}", before, f"at most {core[:-1].min()}")
+                full._require(after <= core[1:].min(), f"halo of dim {dim}", after, f"at most {core[1:].min()}")
+        return full
 
     def __str__(self) -> str:
         lists = ",".join(f"[{','.join(map(str, axes))}]" for axes in self.split_axes)
         partial = f" partial={self.reduction}[{','.join(map(str, self.partial))}]" if self.partial else ""
-        return f"[{lists}]{partial}"
+        halo = f" halo_sizes={list(self.halo_sizes)}" if self.halo_sizes else ""
+        offsets = f" offsets={[list(cuts) for cuts in self.sharded_dims_offsets]}" if self.sharded_dims_offsets else ""
+        return f"[{lists}]{partial}{halo}{offsets}"
 
     def named(self, mesh: Mesh) -> str:
         """`[dp · tp] partial sum(pp)`: the sharding in the axes' names; `·` is an unsplit dim."""
@@ -100,16 +153,32 @@ def block_bounds(size: int, parts: int, index: NDArray[np.int64]) -> tuple[NDArr
 
 
 def shard_bounds(sharding: Sharding, shape: Shape, mesh: Mesh) -> NDArray[np.int64]:
-    """[devices, dims, 2]: start and stop of what every device holds, in elements of the whole tensor."""
+    """[devices, dims, 2]: start and stop of every device's shard, halos left out, in elements of the whole tensor."""
     bounds = np.zeros((mesh.devices, len(shape), 2), np.int64)
+    offsets = dict(zip(sharding.split_dims, sharding.sharded_dims_offsets, strict=False))
     for dim, (size, axes) in enumerate(zip(shape, sharding.split_axes, strict=True)):
-        start, stop = block_bounds(size, mesh.group_size(axes), mesh.group_index(axes))
-        bounds[:, dim, 0], bounds[:, dim, 1] = start, stop
+        index = mesh.group_index(axes)
+        if dim in offsets:
+            cuts = np.array(offsets[dim], np.int64)
+            bounds[:, dim, 0], bounds[:, dim, 1] = cuts[index], cuts[index + 1]
+        else:
+            bounds[:, dim, 0], bounds[:, dim, 1] = block_bounds(size, mesh.group_size(axes), index)
     return bounds
 
 
+def shard_shapes(sharding: Sharding, shape: Shape, mesh: Mesh) -> NDArray[np.int64]:
+    """[devices, dims]: the shape of every device's shard, halos included."""
+    bounds = shard_bounds(sharding, shape, mesh)
+    shapes: NDArray[np.int64] = bounds[..., 1] - bounds[..., 0]
+    for place, dim in enumerate(sharding.split_dims if sharding.halo_sizes else ()):
+        shapes[:, dim] += sum(sharding.halo_sizes[2 * place : 2 * place + 2])
+    return shapes
+
+
 def shard_shape(sharding: Sharding, shape: Shape, mesh: Mesh) -> Shape:
-    """Shape of the largest shard (the first device's)."""
+    """The largest shard in every dim (that of the first device, but for offsets), halos included."""
+    if sharding.halo_sizes or sharding.sharded_dims_offsets:
+        return tuple(int(size) for size in shard_shapes(sharding, shape, mesh).max(axis=0, initial=0))
     return tuple(block_size(size, mesh.group_size(axes)) for size, axes in zip(shape, sharding.split_axes, strict=True))
 
 

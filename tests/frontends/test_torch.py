@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -27,13 +28,28 @@ OPS_OF_TWO_LAYERS = {
     "split": LAYERS,
     "tanh": LAYERS,
 }
+ATTENTION_OF_THEIR_OWN = ["bloom", "falcon", "gptj", "mpt"]
 REFUSED_MODELS = [
     ("gpt2", "wanted transformers:<model type> or module:function"),
     ("transformers:nothing", "not a causal language model"),
-    ("transformers:bloom", "replaceable scaled_dot_product_attention"),
+    *((f"transformers:{kind}", "replaceable scaled_dot_product_attention") for kind in ATTENTION_OF_THEIR_OWN),
     ("no_such_module:build", "No module named 'no_such_module'"),
     ("json:dumps", "model cannot be built"),
     ("builtins:dict", "wanted (module, args, kwargs)"),
+]
+NAN, X = float("nan"), torch.ones(2, 3)
+NOT_NUMBERS = [
+    (lambda x: x * NAN, "aten.mul.Tensor (scalar nan"),
+    (lambda x: NAN - x, "aten.rsub.Scalar (scalar nan"),
+    (lambda x: torch.add(x, x, alpha=NAN), "aten.add.Tensor (scalar nan"),
+    (lambda x: x == NAN, "aten.eq.Scalar (scalar nan"),
+    (lambda x: x.clamp(max=NAN), "aten.clamp.default (scalar nan"),
+    (lambda x: x.masked_fill(x > 0, NAN), "aten.masked_fill.Scalar (value nan"),
+    (lambda x: torch.where(x > 0, x, NAN), "aten.where.ScalarOther (value nan"),
+    (lambda x: x + torch.full((3,), NAN), "aten.full.default (value nan"),
+    (lambda x: x + torch.tensor(NAN), "(value nan"),
+    (lambda x: torch.nn.functional.layer_norm(x, (3,), eps=float("inf")), "aten.layer_norm.default (eps inf"),
+    (lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x, scale=NAN), "(scale nan"),
 ]
 WITHOUT = """
 import sys
@@ -57,6 +73,15 @@ class Sorts(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.inner(x).cummax(-1)[0]
+
+
+class Calls(torch.nn.Module):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
 
 
 class Linked(torch.nn.Module):
@@ -197,6 +222,15 @@ def test_dynamic_dims_are_refused() -> None:
     program = exported(torch.nn.Linear(4, 4), torch.zeros(8, 4), dynamic_shapes=({0: rows},))
     with pytest.raises(InvalidGraph, match="dynamic dim"):
         graph_document(program, "dynamic")
+
+
+@pytest.mark.parametrize(("function", "message"), NOT_NUMBERS)
+def test_a_scalar_that_is_no_finite_number_is_refused(function: Callable[..., Any], message: str) -> None:
+    program = exported(Calls(function), X)
+    with pytest.raises(UnsupportedOp) as caught:
+        graph_document(program, "scalars")
+    assert message in str(caught.value)
+    assert "wanted a finite number" in str(caught.value)
 
 
 @pytest.mark.parametrize(("model", "message"), REFUSED_MODELS)

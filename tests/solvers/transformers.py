@@ -51,7 +51,7 @@ class Graph:
         return len(self.ops) - 1
 
 
-def training_step(layers: int) -> Graph:
+def training_step(layers: int) -> Graph:  # noqa: C901
     """Forward, backward and update of `layers` layers with a head."""
     graph = Graph()
     parameters: list[int] = []

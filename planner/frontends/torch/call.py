@@ -58,7 +58,7 @@ class Value:
 class Call:
     """An ATen call. `arguments` by the names of the overload's schema, with Values for tensors.
 
-    A row emits the last node under the call's own id, and those that lead to it under ids derived from it.
+    A row emits the last node under the call's own id, and those that lead to it as `id/0`, `id/1` and so on.
     """
 
     id: str
@@ -102,7 +102,7 @@ class Call:
     ) -> list[Value]:
         """A node on the way to the last, with a result of each shape."""
         types = [TensorType(tuple(shape), dtype) for shape in shapes]
-        return self._node(f"{self.id}.{len(self.nodes) - self.start}", op, inputs, attrs, types)
+        return self._node(f"{self.id}/{len(self.nodes) - self.start}", op, inputs, attrs, types)
 
     def cast(self, value: Value, dtype: str) -> Value:
         return value if value.dtype == dtype else self.step("cast", [value], value.shape, dtype)

@@ -1,0 +1,24 @@
+"""Choices of a formulation: at random, and every one there is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from planner.choose.formulate import Formulation
+from solvers import IMPOSSIBLE, Edge
+
+
+def random_strategies(question: Formulation, random: np.random.Generator) -> tuple[int, ...]:
+    """A strategy per node, in order, among those that no earlier choice forbids."""
+    before: dict[int, list[Edge]] = {}
+    for edge in question.problem.edges:
+        assert edge.source < edge.target, "edges lead forward"
+        before.setdefault(edge.target, []).append(edge)
+    chosen: list[int] = []
+    for number, node in enumerate(question.problem.nodes):
+        possible = np.ones(len(node.cost), bool)
+        for edge in before.get(number, []):
+            reached = edge.matrix[edge.source_class[chosen[edge.source]]] < IMPOSSIBLE
+            possible &= reached[edge.target_class]
+        chosen.append(int(random.choice(np.flatnonzero(possible))))
+    return tuple(chosen)

@@ -1,0 +1,92 @@
+"""Small graphs for tests: written by hand, at random, or read from the transformer of the benchmarks."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from benchmarks.transformer import transformer
+from planner.documents.graphs import graph_from
+from planner.documents.schemas import GraphDocument, checked
+from planner.model.graph import Annotation, Graph, Input, Op, TensorType, value_id
+from planner.model.mesh import Mesh
+from planner.model.ops import bind_op
+
+Shape = tuple[int, ...]
+
+
+class Sketch:
+    """A graph written line by line; values are named by their ids."""
+
+    def __init__(self, dtype: str = "f32") -> None:
+        self.dtype = dtype
+        self.inputs: list[Input] = []
+        self.ops: list[Op] = []
+        self.types: dict[str, TensorType] = {}
+
+    def input(self, *shape: int, dtype: str | None = None) -> str:
+        name = f"i{len(self.inputs)}"
+        self.types[name] = TensorType(shape, dtype or self.dtype)
+        self.inputs.append(Input(name, "input", name, self.types[name]))
+        return name
+
+    def op(self, op: str, operands: list[str], *shapes: Shape, **attrs: Any) -> str:
+        """The id of the op, which is that of its first result."""
+        name = f"n{len(self.ops)}"
+        made = tuple(TensorType(shape, self.dtype) for shape in shapes)
+        rule = bind_op(op, tuple(self.types[value] for value in operands), made, attrs, None)
+        self.ops.append(Op(name, op, tuple(operands), made, rule, MappingProxyType(attrs)))
+        self.types |= {value_id(name, k): kind for k, kind in enumerate(made)}
+        return name
+
+    def graph(self, *outputs: str, annotations: tuple[Annotation, ...] = ()) -> Graph:
+        return Graph("test", tuple(self.inputs), tuple(self.ops), outputs, annotations)
+
+
+def small_transformer(mesh: Mesh, **sizes: int) -> Graph:
+    """One block; sizes as in the benchmark's, smaller unless given."""
+    chosen = {"blocks": 1, "d": 8, "ff": 16, "heads": 4, "batch": 8, "seq": 12} | sizes
+    return graph_from(checked(GraphDocument, transformer(**chosen), "transformer"), mesh)
+
+
+def random_graph(seed: int, ops: int, dims: tuple[int, ...] = (8, 12)) -> Graph:
+    """Ops on matrices whose dims are among `dims`; values are shared, split, read twice, and left unread."""
+    random = np.random.default_rng(seed)
+    sketch = Sketch()
+    values = [sketch.input(*(int(n) for n in random.choice(dims, 2))) for _ in range(3)]
+    for _ in range(ops):
+        values += _random_op(sketch, values, random)
+    made = values[3:]
+    outputs = [str(v) for v in random.choice(made, min(3, len(made)), replace=False)] + [values[-1]]
+    if random.integers(0, 3) == 0:
+        outputs.append(str(random.choice(values)))
+    return sketch.graph(*outputs)
+
+
+def _random_op(sketch: Sketch, values: list[str], random: np.random.Generator) -> list[str]:
+    x = str(random.choice(values))
+    shape = sketch.types[x].shape
+    alike = [v for v in values if sketch.types[v].shape == shape]
+    after = [v for v in values if sketch.types[v].shape[0] == shape[1]]
+    match int(random.integers(0, 9)):
+        case 0:
+            return [sketch.op("negate", [x], shape)]
+        case 1:
+            return [sketch.op("exp", [x], shape)]
+        case 2:
+            return [sketch.op("softmax", [x], shape, dim=int(random.integers(0, 2)))]
+        case 3:
+            return [sketch.op("transpose", [x], shape[::-1], permutation=[1, 0])]
+        case 4 if shape[0] % 2 == 0:
+            part = (shape[0] // 2, shape[1])
+            name = sketch.op("split", [x], part, part, dim=0)
+            return [name] if random.integers(0, 2) else [name, value_id(name, 1)]
+        case 5 if after:
+            other = str(random.choice(after))
+            return [sketch.op("matmul", [x, other], (shape[0], sketch.types[other].shape[1]))]
+        case 6:
+            return [sketch.op("max", [x], (shape[0], 1), dims=[1], keepdim=True)]
+        case _:
+            return [sketch.op(str(random.choice(["add", "multiply"])), [x, str(random.choice(alike))], shape)]
