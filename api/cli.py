@@ -17,7 +17,8 @@ from api.units import parse_bytes
 from planner import Plan, Request, pipeline
 from planner.choose import hardware
 from planner.documents.graphs import read_graph, read_mesh
-from planner.documents.plans import plan_document, program_from, read_plan, verdict_document
+from planner.documents.plans import plan_document, read_plan, verdict_document
+from planner.documents.programs import program_from
 from planner.documents.writing import check_writable, write_json
 from planner.errors import InvalidDocument
 from planner.frontends.torch import import_torch
@@ -133,9 +134,9 @@ def show(
     if program:
         typer.echo(str(program_from(document)))
     elif as_json:
-        _print_json(document.model_dump(mode="json"))
+        _print_json(document.model_dump(mode="json", exclude_unset=True))
     else:
-        show_plan(_console(), document.model_dump(mode="json"))
+        show_plan(_console(), document.model_dump(mode="json", exclude_unset=True))
 
 
 @app.command()

@@ -6,6 +6,7 @@ ShardplanError
 ├── InvalidSharding     a sharding that breaks a rule of the mesh dialect
 ├── InvalidRule         rule notation that does not parse, or does not fit the shapes it is bound to
 ├── InvalidGraph        a computation graph that contradicts itself
+├── InvalidProgram      an SPMD program that breaks a rule of the mesh dialect
 ├── UnsupportedOp       an op without a row in the op table and without a rule of its own
 ├── InvalidHardware     a hardware profile that lacks what the mesh or the graph asks for
 ├── InvalidRequest      an option of the request that makes no sense
@@ -62,6 +63,10 @@ class InvalidRule(ShardplanError):
 
 class InvalidGraph(ShardplanError):
     """A computation graph that contradicts itself."""
+
+
+class InvalidProgram(ShardplanError):
+    """An SPMD program that breaks a rule of the mesh dialect."""
 
 
 class UnsupportedOp(ShardplanError):

@@ -80,7 +80,12 @@ class PriceSearch:
             prices, height = self._planes.highest(self._moments, self._limit, ceiling)
             if max(prices.values()) >= 0.99 * ceiling:
                 ceiling *= 4
-            if ledger.exhausted or height - best <= 0.3 * ledger.gap_asked * height:
+            if ledger.exhausted:
+                break
+            if height - best <= 0.3 * ledger.gap_asked * height:
+                # At these moments there is no more to gain: only the planes' overfilling at others can raise the bound.
+                if self._more_moments(prices, height):
+                    continue
                 break
             relaxation.at(prices)
             found = relaxation.tighten(rounds, PRICE_STALL)
@@ -96,10 +101,25 @@ class PriceSearch:
         problem = self._relaxation.field.restricted.problem
         lifted = self._relaxation.field.restricted.lift(choice)
         self._planes.add(choice, self._ledger.offer(lifted).cost)
-        over = usage_profile(problem, choice) - self._limit
+        self._watch(usage_profile(problem, choice))
+
+    def _watch(self, profile: Integers) -> bool:
+        """Price the moment that the profile overfills most, of those not priced yet; is there one?"""
+        over = profile - self._limit
         over[self._moments] = 0
-        if over.max(initial=0) > 0:
+        overfilled = bool(over.max(initial=0) > 0)
+        if overfilled:
             self._moments.append(int(over.argmax()))
+        return overfilled
+
+    def _more_moments(self, prices: dict[int, float], height: float) -> bool:
+        near = height + self._ledger.gap_asked * abs(height)
+        moments, rates = list(prices), np.array(list(prices.values()))
+        found = False
+        for cost, profile in zip(self._planes.costs, self._planes.profiles, strict=True):
+            if cost + float(rates @ (profile[moments] - self._limit)) <= near:
+                found |= self._watch(profile)
+        return found
 
     def _first_ceiling(self) -> float:
         over = max(1, int(self._planes.profiles[-1][self._moments].max()) - self._limit)

@@ -18,6 +18,8 @@ from solvers.solution import Progress, Solution, Status
 ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
 SMALL_STALL = 1e-7
 PROGRAM_PAIRS, PROGRAM_NODES = 1000, 20
+# A rough guess for one program, in units of work, so that deterministic runs count it too.
+WORK_PER_PAIR = 5e5
 BRANCH_WORK = 5e8
 
 
@@ -70,7 +72,7 @@ def _root(ledger: Ledger) -> Relaxation:
 def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:
     """Shrink and tighten, then look for a better choice, while that narrows the gap; at last branch."""
     limit = ledger.problem.limit
-    for turn in range(8):
+    for turn in range(5):
         before = ledger.gap or 1.0
         relaxation.tighten(8, 0.0)
         if not ledger.exhausted and not relaxation.done and relaxation.allowed.mean() < 0.7:
@@ -84,7 +86,7 @@ def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:
             PriceSearch(ledger, relaxation, limit).run(choice, 10, 48)
         narrowed = (ledger.gap or 1.0) < 0.8 * before
         if not ledger.exhausted and (relaxation.prices or not narrowed):
-            _program(ledger, relaxation, PROGRAM_PAIRS * (2 + min(turn, 2)), seed)
+            _program(ledger, relaxation, PROGRAM_PAIRS * (1 + turn), seed)
         if ledger.exhausted or (turn > bool(relaxation.prices) and (ledger.gap or 1.0) > 0.8 * before):
             break
     if not ledger.exhausted:
@@ -97,11 +99,10 @@ def _program(ledger: Ledger, relaxation: Relaxation, pairs: int, seed: int) -> N
     narrow = relaxation.shrunk(relaxation.nearest(pairs)).field.restricted
     hint = None if ledger.choice is None else narrow.lower(ledger.choice)
     polytope = LocalPolytope(narrow.problem, max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6))
-    seconds = ledger.seconds_left
-    choice, _, answer = polytope.solve(
-        hint, list(relaxation.prices), seconds, PROGRAM_NODES, ledger.gap_asked / 2, seed
-    )
-    if seconds is not None and not answer.finished:
+    moments, gap = list(relaxation.prices), ledger.gap_asked / 2
+    choice, answer = polytope.solve(hint, moments, lambda: ledger.seconds_left, PROGRAM_NODES, gap, seed)
+    ledger.spend(WORK_PER_PAIR * pairs)
+    if ledger.seconds_left is not None and not answer.finished:
         ledger.stopped_by_clock()
     if choice is not None:
         ledger.offer(narrow.lift(choice))

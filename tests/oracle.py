@@ -68,13 +68,16 @@ def terms(array: Array, count: int, reduction: Reduction, random: np.random.Gene
         case Reduction.SUM:
             return [*noise, array - sum(noise)]
         case Reduction.PRODUCT:
+            if array.dtype.kind != "f":  # signs are their own inverses
+                signs = [1 - 2 * (each % 2) for each in noise]
+                return [*signs, array * math.prod(signs)]
             factors = [1 + abs(each) for each in noise]
             return [*factors, array / math.prod(factors)]
         case Reduction.BITWISE_XOR:
             return [*noise, reduce(np.bitwise_xor, noise, array)]
     weaken = {
-        Reduction.MAX: lambda value, each: value - abs(each),
-        Reduction.MIN: lambda value, each: value + abs(each),
+        Reduction.MAX: np.logical_and if array.dtype == bool else lambda value, each: value - abs(each),
+        Reduction.MIN: np.logical_or if array.dtype == bool else lambda value, each: value + abs(each),
         Reduction.BITWISE_AND: np.bitwise_or,
         Reduction.BITWISE_OR: np.bitwise_and,
     }[reduction]

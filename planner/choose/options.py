@@ -1,8 +1,9 @@
 """The options of one op: mesh axes for every loop, each axis on at most one loop, in every order.
 
-Nothing that could be best is left out: loops that cannot be split that far are (`Rule.allows`), and of several
-options with the same operand and result shardings only the cheapest is kept, because nothing else of an option
-is seen by its neighbours.
+Loops that cannot be split that far are left out (`Rule.allows`), and of several options with the same operand and
+result shardings only the cheapest is kept, because nothing else of an option is seen by its neighbours. Partial
+sums pass through the ops that are linear in them; partial maxima and their like are reduced where they arise
+(`planner.rewrite.optimize` moves those reductions past the ops that commute with them).
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from math import comb, factorial
 from planner.choose.cost import CostModel
 from planner.errors import InvalidRequest
 from planner.model.graph import Op, TensorType
-from planner.model.indexing import Option, Rule, splittable
+from planner.model.indexing import Loop, LoopKind, Option, Rule, splittable
 from planner.model.mesh import Mesh
-from planner.model.sharding import Sharding
+from planner.model.sharding import Reduction, Sharding
 
 MAX_OPTIONS = 30_000
 MAX_LAYOUTS = 700
@@ -35,12 +36,17 @@ class Candidate:
 
 def options(rule: Rule, mesh: Mesh) -> Iterator[Option]:
     """Every option of a rule; the first leaves all loops whole. Raises InvalidRequest where there are too many."""
-    check_count("options of an op", len(rule.loops), mesh, MAX_OPTIONS)
-    places = [[None, *(i for i, loop in enumerate(rule.loops) if n > 1 and splittable(loop, n))] for n in mesh.shape]
+    chosen = [i for i, loop in enumerate(rule.loops) if not _commutes_with_another_than_sums(loop)]
+    check_count("options of an op", len(chosen), mesh, MAX_OPTIONS)
+    places = [[None, *(i for i in chosen if n > 1 and splittable(rule.loops[i], n))] for n in mesh.shape]
     for assignment in product(*places):
         for option in _orders(assignment, len(rule.loops)):
             if rule.allows(option, mesh):
                 yield option
+
+
+def _commutes_with_another_than_sums(loop: Loop) -> bool:
+    return loop.kind is LoopKind.LINEAR and loop.reduction is not Reduction.SUM
 
 
 def _orders(assignment: tuple[int | None, ...], loops: int) -> Iterator[Option]:

@@ -1,4 +1,4 @@
-"""Plan -> plan document, and back to the program that it holds."""
+"""Plan -> plan document; plan documents from files."""
 
 from __future__ import annotations
 
@@ -11,20 +11,15 @@ from typing import Any
 from planner.choose import cost
 from planner.documents.graphs import (
     graph_document,
-    graph_from,
     mesh_document,
-    mesh_from,
     sharding_document,
-    sharding_from,
 )
 from planner.documents.ids import digest
 from planner.documents.reading import read_json
 from planner.documents.schemas import PlanDocument, checked
-from planner.errors import InvalidDocument, ShardplanError
+from planner.errors import InvalidDocument
 from planner.judge.analysis import Analysis
-from planner.model.collectives import Collective, Kind
-from planner.model.mesh import Mesh
-from planner.model.program import Instruction, Move, Program, Run
+from planner.model.program import Move
 from planner.plan import Plan
 from planner.run.validate import Verdict
 
@@ -169,68 +164,9 @@ def _memory(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def program_document(program: Program) -> list[dict[str, Any]]:
-    """The instructions as JSON, outputs last."""
-    names = program.mesh.names
-    return [*(_instruction(done, names) for done in program.instructions), {"return": list(program.outputs)}]
-
-
-def _instruction(done: Instruction, names: tuple[str, ...]) -> dict[str, Any]:
-    if isinstance(done, Run):
-        option = [[names[axis] for axis in axes] for axes in done.option]
-        return {
-            "op": done.op.id,
-            "inputs": list(done.operands),
-            "outputs": list(done.results),
-            "option": option,
-        }
-    move = done.collective
-    dims = {"dim": move.dim, "source_dim": move.source_dim}
-    return {
-        "collective": move.kind.value,
-        "axes": [names[axis] for axis in move.axes],
-        **{key: dim for key, dim in dims.items() if dim is not None},
-        "input": done.operand,
-        "output": done.result,
-    }
-
-
 def read_plan(path: Path) -> PlanDocument:
     """The plan document in a file. Raises InvalidDocument, also where the graph is not the one planned."""
     document = checked(PlanDocument, read_json(path), str(path))
     if digest(document.graph.document.model_dump(exclude_unset=True)) != document.graph.digest:
         raise InvalidDocument("digest mismatch: the graph is not the one that was planned", where=f"{path}: graph")
     return document
-
-
-def program_from(document: PlanDocument) -> Program:
-    """The program of a plan document. Raises InvalidDocument where the plan is infeasible or damaged."""
-    mesh = mesh_from(document.mesh)
-    graph = graph_from(document.graph.document, mesh)
-    if not document.program:
-        raise InvalidDocument("the plan has no program", where="plan", got=document.solver.get("status"))
-    ops = {op.id: op for op in graph.ops}
-    try:
-        *listed, last = document.program
-        program = Program(
-            graph,
-            mesh,
-            tuple((i.id, sharding_from(document.shardings[i.id], mesh)) for i in graph.inputs),
-            tuple(_read_instruction(entry, ops, mesh) for entry in listed),
-            tuple(last["return"]),  # type: ignore[arg-type]
-        )
-        _ = program.values, program.last_use
-    except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, ShardplanError):
-            raise error.at("plan: program") from None
-        raise InvalidDocument("the program is damaged", where="plan: program", got=repr(error)) from None
-    return program
-
-
-def _read_instruction(entry: dict[str, Any], ops: dict[str, Any], mesh: Mesh) -> Instruction:
-    if "op" in entry:
-        option = tuple(tuple(mesh.axis(axis) for axis in axes) for axes in entry["option"])
-        return Run(ops[entry["op"]], option, tuple(entry["inputs"]), tuple(entry["outputs"]))
-    axes = tuple(mesh.axis(axis) for axis in entry["axes"])
-    move = Collective(Kind(entry["collective"]), axes, entry.get("dim"), entry.get("source_dim"))
-    return Move(move, entry["input"], entry["output"])

@@ -26,6 +26,7 @@ Id = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x
 Name = Annotated[str, Field(max_length=1024, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 Dim = Annotated[int, Field(ge=1, le=1 << 40)]
 Dtype = Literal["f64", "f32", "bf16", "f16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "bool"]
+Size = Annotated[int, Field(ge=0)]
 Version = Annotated[Literal[1], BeforeValidator(_whole)]
 _JSON_NAMES = {dict: "an object", list: "an array"}
 Axis = Annotated[int | Id, Field(description="a mesh axis: its name, or its position")]
@@ -146,6 +147,127 @@ class PlannedGraphDocument(_Strict):
     document: GraphDocument
 
 
+class LinkDocument(_Strict):
+    """The link of a mesh axis: s a step, B/s a device and direction."""
+
+    latency_s: float
+    bandwidth: float
+
+
+class HardwareDocument(_Strict):
+    """The numbers of the hardware profile that the plan was priced with, a device."""
+
+    name: Name
+    peak_flops: dict[Name, float]
+    compute_efficiency: float
+    memory_bandwidth: float
+    memory_efficiency: float
+    memory_bytes: Size
+    launch_s: float
+    collective_launch_s: float
+    axis_links: list[LinkDocument]
+
+
+class RequestDocument(_Strict):
+    """What was asked for."""
+
+    objective: Literal["time"]
+    memory_limit_bytes: Size
+    gap: float
+    time_limit_s: float | None
+    deterministic: bool
+    seed: int
+
+
+class SolverDocument(_Strict):
+    """What is proven: no plan is faster than `bound_s`, or none fits a limit below `least_limit_bound_bytes`."""
+
+    status: Literal["optimal", "feasible", "infeasible", "unknown"]
+    objective_s: float | None
+    bound_s: float
+    gap: float | None
+    wall_s: float | None
+    reason: Name
+    reproducible: bool
+    memory_price_s_per_gib: float
+    least_limit_bytes: Size | None
+    least_limit_bound_bytes: Size | None
+    seed: int
+    versions: dict[Name, int]
+
+
+class CollectiveDocument(_Strict):
+    """One collective of the program."""
+
+    collective: Name
+    axes: list[Id]
+    value: Id
+    time_s: float
+    bytes: Size
+
+
+class CollectivesDocument(_Strict):
+    """All collectives of one kind over the same mesh axes."""
+
+    collective: Name
+    axes: list[Id]
+    count: Size
+    time_s: float
+    bytes: Size
+
+
+class CostDocument(_Strict):
+    """Time of a step and bytes received, by collective and by mesh axes."""
+
+    step_s: float
+    compute_s: float
+    communication_s: float
+    collective_bytes: Size
+    by_collective: list[CollectivesDocument]
+    by_axis: dict[Name, Size]
+    dearest: list[CollectiveDocument]
+
+
+class MemoryDocument(_Strict):
+    """Peak memory, the value that is made then, its parts, and the bytes live at every instruction."""
+
+    peak_bytes: Size
+    at: Id
+    by_kind: dict[Name, Size]
+    timeline: list[Size]
+
+
+class FiguresDocument(_Strict):
+    """The numbers of a named layout."""
+
+    name: Name
+    step_s: float
+    collective_bytes: Size
+    peak_bytes: Size
+    fits: bool
+
+
+class VerdictDocument(_Strict):
+    """The plan run against the unsharded graph; an error that is no number is null."""
+
+    verdict: Literal["equal", "different", "structural"]
+    max_relative_error: float | None
+    counted_bytes: Size | None
+    predicted_bytes: Size
+    counted_peak_bytes: Size | None
+    predicted_peak_bytes: Size
+    devices: Size
+    backend: Name
+    precision: Name
+    shrunk: bool
+    seed: int
+    not_run: list[Name]
+
+
+class NothingDocument(_Strict):
+    """What an infeasible plan costs and holds."""
+
+
 class PlanDocument(_Strict):
     """A plan: choice, program, numbers, certificate, verdict.
 
@@ -158,16 +280,16 @@ class PlanDocument(_Strict):
     id: str
     graph: PlannedGraphDocument
     mesh: MeshDocument
-    hardware: dict[str, JsonValue]
-    request: dict[str, JsonValue]
-    solver: dict[str, JsonValue]
+    hardware: HardwareDocument
+    request: RequestDocument
+    solver: SolverDocument
     shardings: dict[str, ShardingDocument]
     options: dict[str, AxisLists]
     program: list[dict[str, JsonValue]]
-    cost: dict[str, JsonValue]
-    memory: dict[str, JsonValue]
-    baselines: list[dict[str, JsonValue]]
-    verdict: dict[str, JsonValue] | None
+    cost: CostDocument | NothingDocument
+    memory: MemoryDocument | NothingDocument
+    baselines: list[FiguresDocument]
+    verdict: VerdictDocument | None
 
 
 Document = TypeVar("Document", bound=_Strict)
@@ -192,21 +314,30 @@ def checked(kind: type[Document], raw: Any, where: str) -> Document:
         with collector_paused():
             return kind.model_validate(raw)
     except ValidationError as error:
-        raise _first_fault(error, where) from None
+        if error.error_count() > MAX_FAULTS:  # to list a million of them would take seconds and a gigabyte
+            raise InvalidDocument("too many faults", where=where, got=error.error_count(), wanted="none") from None
+        raise _fault(error.errors(include_url=False, include_context=False)[0], raw, where) from None
 
 
-def _first_fault(error: ValidationError, where: str) -> InvalidDocument:
-    if error.error_count() > MAX_FAULTS:  # to list a million of them would take seconds and a gigabyte
-        return InvalidDocument("too many faults", where=where, got=error.error_count(), wanted="none")
-    first = error.errors(include_url=False, include_context=False)[0]
-    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"]).lstrip(".")
-    place = f"{where}: {path}" if path else where
-    if first["type"] == "missing":
-        return InvalidDocument("missing key", where=place, wanted="every key that has no default")
-    if first["type"] == "extra_forbidden":
-        return InvalidDocument("unknown key", where=place, wanted="the keys of the schema")
-    got = _JSON_NAMES.get(type(first["input"])) or json.dumps(first["input"], ensure_ascii=False)
-    wanted = (
-        "an object" if first["type"] == "model_type" else re.sub("^(Input should be|Value error,) ", "", first["msg"])
-    )
-    return InvalidDocument("value does not fit", where=place, got=got, wanted=wanted)
+def _fault(fault: Any, raw: Any, where: str) -> InvalidDocument:
+    kind, got = fault["type"], fault["input"]
+    path = _path(fault["loc"], raw, kind == "missing")
+    where = f"{where}: {path}" if path else where
+    if kind == "missing":
+        return InvalidDocument("missing key", where=where, wanted="every key that has no default")
+    if kind == "extra_forbidden":
+        return InvalidDocument("unknown key", where=where, wanted="the keys of the schema")
+    wanted = "an object" if kind == "model_type" else re.sub("^(Input should be|Value error,) ", "", fault["msg"])
+    text = _JSON_NAMES.get(type(got)) or json.dumps(got, ensure_ascii=False)
+    return InvalidDocument("value does not fit", where=where, got=text, wanted=wanted)
+
+
+def _path(parts: tuple[int | str, ...], raw: Any, missing: bool) -> str:
+    """`nodes[3].op`; parts that name a branch of a type, not a place in the document, are left out."""
+    text = ""
+    for number, part in enumerate(parts):
+        if isinstance(raw, list) and isinstance(part, int):
+            raw, text = raw[part], f"{text}[{part}]"
+        elif isinstance(raw, dict) and (part in raw or (missing and number == len(parts) - 1)):
+            raw, text = raw.get(part), f"{text}.{part}"
+    return text.lstrip(".")

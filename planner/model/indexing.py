@@ -7,7 +7,7 @@ The mathematics is that of the mesh dialect's sharding interface (loop iterator 
     is a block of the loop; a joined dim is always whole (its loops may be split where they stand elsewhere,
     but not when the joined dim is a result's);
   * a *linear* loop iterates over the terms of a partial sum: its operands come in partial over its axes and
-    its results leave partial over them (the op commutes with the sum).
+    its results leave partial over them (the op commutes with the sum; with another reduction, if the loop has it).
 A dim of size K split over n devices has blocks of ceil(K / n) (see `planner.model.sharding`).
 """
 
@@ -38,7 +38,10 @@ class LoopKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One loop of an op. A linear loop has no size of its own; `operands` are those it is linear in."""
+    """One loop of an op. A linear loop has no size of its own; `operands` are those it is linear in.
+
+    `reduction` is how the terms of a reduction or linear loop combine.
+    """
 
     name: str
     size: int
@@ -63,23 +66,18 @@ class Rule:
 
     def operand_sharding(self, operand: int, option: Option) -> Sharding:
         """The sharding in which the op, run under `option`, reads an operand."""
-        partial = tuple(
-            axis for loop, axes in zip(self.loops, option, strict=True) if operand in loop.operands for axis in axes
-        )
-        return Sharding(self._split(self.operands[operand], option), partial)
+        partial = [
+            (loop.reduction, axis)
+            for loop, axes in zip(self.loops, option, strict=True)
+            if operand in loop.operands
+            for axis in axes
+        ]
+        return _sharding(self._split(self.operands[operand], option), partial)
 
     def result_sharding(self, result: int, option: Option) -> Sharding:
         """The sharding in which the op, run under `option`, leaves a result."""
         term = self.results[result]
-        partial = self._partial(term, option)
-        kinds = sorted({kind for kind, _ in partial})
-        if len(kinds) > 1:
-            raise InvalidRule("option mixes reductions", got=kinds, wanted="one kind")
-        return Sharding(
-            self._split(term, option),
-            tuple(axis for _, axis in partial),
-            kinds[0] if kinds else Reduction.SUM,
-        )
+        return _sharding(self._split(term, option), self._partial(term, option))
 
     def allows(self, option: Option, mesh: Mesh) -> bool:
         """Whether the option may be chosen: every loop splittable that far, one reduction kind a result."""
@@ -105,6 +103,13 @@ class Rule:
             if loop.kind is LoopKind.LINEAR or (loop.name in self.carried and loop.name not in present)
             for axis in axes
         ]
+
+
+def _sharding(split: tuple[Axes, ...], partial: Sequence[tuple[Reduction, int]]) -> Sharding:
+    kinds = sorted({kind for kind, _ in partial})
+    if len(kinds) > 1:
+        raise InvalidRule("option mixes reductions", got=kinds, wanted="one kind")
+    return Sharding(split, tuple(axis for _, axis in partial), kinds[0] if kinds else Reduction.SUM)
 
 
 def splittable(loop: Loop, parts: int) -> bool:
@@ -246,7 +251,12 @@ def _with_loops(operands: tuple[Term, ...], results: tuple[Term, ...], sizes: di
         return Loop(name, sizes[name], kind, kinds.get(name, Reduction.SUM), even=name in major)
 
     names = dict.fromkeys(loop for dim in dims for loop in dim.loops)
-    linear = tuple(
-        Loop("linear " + "+".join(map(str, group)), 0, LoopKind.LINEAR, operands=group) for group in pattern.linear
-    )
-    return Rule(operands, results, (*map(loop, names), *linear), pattern)
+    return Rule(operands, results, (*map(loop, names), *_linear_loops(pattern)), pattern)
+
+
+def _linear_loops(pattern: Pattern) -> list[Loop]:
+    sums = [("linear ", Reduction.SUM, group) for group in pattern.linear]
+    others = [(f"commutes {kind} ", kind, group) for kind, group in pattern.commutes]
+    return [
+        Loop(word + "+".join(map(str, group)), 0, LoopKind.LINEAR, kind, group) for word, kind, group in sums + others
+    ]

@@ -97,6 +97,27 @@ class Mesh:
             return position
         raise InvalidMesh("unknown mesh axis", got=key, wanted=f"one of {', '.join(self.names)}")
 
+    def factored(self, key: int | str, outer: int) -> Mesh:
+        """The same devices in the same order with one axis as two virtual ones, `outer` times the rest.
+
+        With fewer experts than devices on an axis, the experts are split over the outer part and each expert's
+        own work over the inner one. Raises InvalidMesh where `outer` does not divide the axis.
+        """
+        position = self.axis(key)
+        axis, size = self.axes[position], self.shape[position]
+        if outer < 1 or size % outer:
+            raise InvalidMesh(
+                "an axis factors into whole parts",
+                where=f"axis {axis.name!r}",
+                got=outer,
+                wanted=f"a divisor of {size}",
+            )
+        parts = (
+            MeshAxis(f"{axis.name}.outer", outer, axis.link),
+            MeshAxis(f"{axis.name}.inner", size // outer, axis.link),
+        )
+        return Mesh((*self.axes[:position], *parts, *self.axes[position + 1 :]), self.device)
+
     @cached_property
     def coordinates(self) -> NDArray[np.int64]:
         """[devices, axes]: the multi-index of every device."""

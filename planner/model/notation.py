@@ -7,6 +7,7 @@
     ... k, k -> ... k                   ... stands for leading dims, right-aligned; a 1 under them broadcasts
     m k -> m; max k; blocked m          modifiers: reduction kind of a loop, loops that may not be split,
     x y, x y -> x y; linear 0+1         operands in which the op is linear (jointly; several groups by comma)
+    x y, x y -> x y; commutes max 0+1   the same for another reduction: the op of maxima is the maximum of the op
     b {p|z|q} -> b z; size p=3          a size that the shapes do not tell; [] is a term without dims
 
 A loop absent from every result is a *reduction* loop, a blocked loop may not be split, all others are
@@ -57,6 +58,7 @@ class Pattern:
     blocked: tuple[str, ...] = ()
     linear: tuple[tuple[int, ...], ...] = ()
     sizes: tuple[tuple[str, int], ...] = ()
+    commutes: tuple[tuple[Reduction, tuple[int, ...]], ...] = ()
 
     def __str__(self) -> str:
         def terms(side: tuple[Term, ...]) -> str:
@@ -67,7 +69,8 @@ class Pattern:
         text += f"; blocked {' '.join(self.blocked)}" if self.blocked else ""
         text += "".join(f"; size {loop}={size}" for loop, size in self.sizes)
         groups = ", ".join("+".join(map(str, group)) for group in self.linear)
-        return text + (f"; linear {groups}" if groups else "")
+        text += f"; linear {groups}" if groups else ""
+        return text + "".join(f"; commutes {kind} {'+'.join(map(str, group))}" for kind, group in self.commutes)
 
 
 @lru_cache(maxsize=4096)
@@ -89,11 +92,14 @@ def _parse(text: str) -> Pattern:
     operands = tuple(map(_term, left.split(","))) if left.strip() else ()
     results = tuple(map(_term, right.split(",")))
     loops = {loop for term in (*operands, *results) for dim in term for loop in dim.loops} - {ELLIPSIS}
-    found: dict[str, list[Any]] = {"reductions": [], "blocked": [], "linear": [], "sizes": []}
+    found: dict[str, list[Any]] = {"reductions": [], "blocked": [], "linear": [], "sizes": [], "commutes": []}
     for modifier in modifiers:
         word, *rest = modifier.split() or [""]
         if word == "linear":
             found["linear"] += [_group(group, len(operands)) for group in " ".join(rest).split(",")]
+        elif word == "commutes":
+            kind, groups = _commuting(rest), " ".join(rest[1:]).split(",")
+            found["commutes"] += [(kind, _group(group, len(operands))) for group in groups]
         elif word == "size":
             found["sizes"] += [_size(piece, loops) for piece in rest]
         elif word == "blocked":
@@ -101,7 +107,8 @@ def _parse(text: str) -> Pattern:
         elif word in set(Reduction):
             found["reductions"] += [(_named(loop, loops), Reduction(word)) for loop in rest]
         else:
-            raise InvalidRule("unknown modifier", got=word, wanted=f"blocked, linear, size, {', '.join(Reduction)}")
+            known = f"commutes, blocked, linear, size, {', '.join(Reduction)}"
+            raise InvalidRule("unknown modifier", got=word, wanted=known)
     for key in ("reductions", "sizes"):
         _once([loop for loop, _ in found[key]], key)
     return Pattern(operands, results, **{key: tuple(values) for key, values in found.items()})
@@ -150,6 +157,14 @@ def _dim(piece: str) -> Dim:
         if not _LETTER.fullmatch(loop):
             raise InvalidRule("not a loop name", got=loop, wanted="a-z, 0-9, _ beginning with a letter")
     return Dim(loops, joined)
+
+
+def _commuting(words: list[str]) -> Reduction:
+    """The reduction of a `commutes` modifier; that of sums has its own word."""
+    kinds = [kind for kind in Reduction if kind is not Reduction.SUM]
+    if not words or words[0] not in kinds:
+        raise InvalidRule("reduction that commutes", got=" ".join(words), wanted=f"{', '.join(kinds)} (sum: linear)")
+    return Reduction(words[0])
 
 
 def _group(text: str, operands: int) -> tuple[int, ...]:

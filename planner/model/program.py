@@ -6,6 +6,7 @@ program are live throughout (from the start, to the end). Every value has its ow
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,15 +71,7 @@ class Program:
         """Type and sharding of every value, checked against what the instructions need."""
         values = {name: Value(self.graph.types[name], sharding) for name, sharding in self.arguments}
         for instruction in self.instructions:
-            match instruction:
-                case Move(collective, operand, result):
-                    source = values[operand]
-                    values[result] = Value(source.type, collective.target(source.sharding))
-                case Run(op, option, operands, results):
-                    for position, operand in enumerate(operands):
-                        _expect(op, position, values[operand].sharding, op.rule.operand_sharding(position, option))
-                    for position, result in enumerate(results):
-                        values[result] = Value(op.results[position], op.rule.result_sharding(position, option))
+            values |= made(instruction, values)
         return values
 
     @cached_property
@@ -123,6 +116,21 @@ class Program:
         value = self.values[name]
         local = shard_shape(value.sharding, value.type.shape, self.mesh)
         return f"%{name}: {value.type} {value.sharding.named(self.mesh)} local {list(local)}"
+
+
+def made(instruction: Instruction, values: Mapping[str, Value]) -> dict[str, Value]:
+    """What an instruction makes of the values it reads. Raises InvalidGraph where an operand is not as it reads it."""
+    match instruction:
+        case Move(collective, operand, result):
+            source = values[operand]
+            return {result: Value(source.type, collective.target(source.sharding))}
+        case Run(op, option, operands, results):
+            for position, operand in enumerate(operands):
+                _expect(op, position, values[operand].sharding, op.rule.operand_sharding(position, option))
+            return {
+                result: Value(op.results[position], op.rule.result_sharding(position, option))
+                for position, result in enumerate(results)
+            }
 
 
 def _expect(op: Op, position: int, got: Sharding, wanted: Sharding) -> None:

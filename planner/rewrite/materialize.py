@@ -66,12 +66,18 @@ class _Writer:
         """The name of a value in the target sharding, after the moves that takes."""
         name = self.start.get(value, value)
         for collective in self.route(value, self.sharding[name], target):
-            self.copies[value] += 1
-            result = f"{value}.{self.copies[value]}"
+            result = self._copy(value)
             self.instructions.append(Move(collective, name, result))
             self.sharding[result] = collective.target(self.sharding[name])
             name = result
         return name
+
+    def _copy(self, value: str) -> str:
+        """A name for the next copy that no value of the graph has: a graph may hold both `a` and `a.1`."""
+        while True:
+            self.copies[value] += 1
+            if (name := f"{value}.{self.copies[value]}") not in self.graph.types:
+                return name
 
     def run(self, op: Op, options: Mapping[str, Option]) -> None:
         option = options[op.id]

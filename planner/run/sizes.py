@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-from planner.model.indexing import LoopKind
+from planner.model.graph import Graph
+from planner.model.indexing import LoopKind, Rule
 from planner.model.ops import OPS
 from planner.model.program import Move, Program, Run
 
@@ -68,6 +69,7 @@ class Classes:
 
     def _enter(self, program: Program) -> None:
         graph = program.graph
+        inputs = {entry.id for entry in graph.inputs}
         for value, kind in graph.types.items():
             for position, size in enumerate(kind.shape):
                 self._add((value, position), size)
@@ -75,8 +77,10 @@ class Classes:
             for loop in op.rule.loops:
                 if loop.kind is not LoopKind.LINEAR:
                     self._add((op.id, loop.name), loop.size)
-            if row := OPS.get(op.op):
-                self.tables |= {(op.id, loop) for loop in row.indexes.values()}
+            for operand, loop in OPS[op.op].indexes.items() if op.op in OPS else ():
+                drawn = _origin(graph, op.inputs[operand]) in inputs
+                (self.tables if drawn else self.kept).add((op.id, loop))
+            self.kept |= {(op.id, loop) for loop in _rearranged(op.rule)}
             terms = zip((*op.rule.operands, *op.rule.results), (*op.inputs, *op.values), strict=True)
             for term, value in terms:
                 for position, dim in enumerate(term):
@@ -100,9 +104,12 @@ class Classes:
             self.parent[other] = one
             if moved := self.definitions.pop(other, set()):
                 self.definitions[one] |= moved
+            if other in self.kept:
+                self.kept.add(one)
 
     def _close(self) -> None:
         """Classes defined alike are equal; where definitions disagree everything below keeps its size."""
+        self.kept |= {place for place in self.size if self.size[place] == 1}
         changed = True
         while changed:
             changed = False
@@ -114,9 +121,9 @@ class Classes:
                 first, *others = sorted(found, key=str)
                 for other in others:
                     changed |= self._reconcile(root, first, other)
-        for place in self.size:
-            if self.size[place] == 1:
-                self.kept.add(self.find(place))
+        kept, self.kept = self.kept, set()
+        for place in kept:
+            self._keep(place)
 
     def _reconcile(self, root: Place, one: Definition, other: Definition) -> bool:
         alike = one[0] == other[0] and [self.size[p] for p in one[1]] == [self.size[p] for p in other[1]]
@@ -168,6 +175,22 @@ class Classes:
             share = math.gcd(self.size[factor], parts)
             self._need(factor, share)
             parts = parts if joined else parts // share
+
+
+def _rearranged(rule: Rule) -> set[str]:
+    """Loops of dims that are cut anew (8x6 -> 4x12): nothing but their sizes ties those read to those made."""
+    read = {loop for term in rule.operands for dim in term for loop in dim.loops}
+    made = {loop for term in rule.results for dim in term for loop in dim.loops}
+    whole = {loop.name for loop in rule.loops if loop.kind is LoopKind.BLOCKED and loop.size > 1}
+    return (read ^ made) & whole if (made - read) & whole else set()
+
+
+def _origin(graph: Graph, value: str) -> str:
+    """The value of which a value is only a view: its elements are among that one's."""
+    makers = {made: op for op in graph.ops for made in op.values}
+    while value in makers and makers[value].op in OPS and OPS[makers[value].op].free:
+        value = makers[value].inputs[0]
+    return value
 
 
 def _small(size: int, needs: set[int], attempt: int, least: int) -> int:

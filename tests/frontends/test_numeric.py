@@ -1,7 +1,7 @@
 """Numbers of whole models: the imported graph, run whole and as planned on a mesh, gives torch's logits.
 
-Models are tiny, with random weights, those of the framework; a plan is made under a limit at which the
-parameters have to be sharded, and choices at random exercise what no plan would do.
+Models are tiny and use the framework's own weights. Plans are made under a limit at which parameters have to be
+sharded; random choices exercise what no plan would do.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Model:
 
 @cache
 def model(kind: str, dtype: str) -> Model:
+    """A fresh model has zeros as biases; here all parameters are random."""
     config = CONFIGS[kind]
     document = import_torch(f"transformers:{kind}", batch=BATCH, seq=SEQ, layers=LAYERS, dtype=dtype, config=config)
     torch.manual_seed(0)
@@ -67,6 +68,8 @@ def model(kind: str, dtype: str) -> Model:
     module = transformers.AutoModelForCausalLM.from_config(
         settings, dtype={"f32": torch.float32, "f64": torch.float64}[dtype]
     ).eval()
+    for parameter in module.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
     ids = torch.randint(VOCABULARY, (BATCH, SEQ))
     tensors = dict(module.named_parameters()) | dict(module.named_buffers()) | {"input_ids": ids}
     arrays = {entry["id"]: tensors[entry["name"]].detach().numpy() for entry in document["inputs"]}

@@ -240,6 +240,11 @@ def test_a_model_that_cannot_be_built_is_refused(model: str, message: str) -> No
     assert message in str(caught.value)
 
 
+def test_a_configuration_that_contradicts_itself_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match=r"model cannot be built.*Padding_idx"):
+        import_torch("transformers:llama", batch=1, seq=8, layers=1, config={"vocab_size": 8, "pad_token_id": 9})
+
+
 def test_more_positions_than_the_model_has_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="at most 1024 positions"):
         import_torch(GPT2, batch=1, seq=1025, layers=1)

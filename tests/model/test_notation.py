@@ -21,6 +21,7 @@ PRINTED = [
     "m k -> m k; blocked m k",
     "x y, x y -> x y; linear 0+1",
     "x k, k y -> x y; linear 0, 1",
+    "x, x -> x; linear 0+1; commutes max 0; commutes product 0+1",
     "[], n -> n",
     "-> n",
     "a -> []",
@@ -61,6 +62,10 @@ REFUSED = [
     ("a -> a; linear 1", "linear group", "1", "below 1"),
     ("a -> a; linear", "linear group", "", "below 1"),
     ("a -> a; linear 0+", "linear group", "0+", "below 1"),
+    ("a -> a; commutes max 1", "linear group", "1", "below 1"),
+    ("a -> a; commutes max", "linear group", "", "below 1"),
+    ("a -> a; commutes sum 0", "reduction that commutes", "sum 0", "linear"),
+    ("a -> a; commutes", "reduction that commutes", "", "max, min"),
     ("-> a; linear 0", "linear group", "0", "below 0"),
     ("a -> " + "a " * 3000, "rule too long", "6", "4096"),
 ]
@@ -126,5 +131,9 @@ def test_any_rule_read_back_is_the_rule(
         tuple(data.draw(chosen)),
         tuple(tuple(numbers) for numbers in data.draw(st.lists(group, max_size=2 if operands else 0))),
         tuple((loop, data.draw(st.integers(0, 99))) for loop in data.draw(chosen)),
+        tuple(
+            (data.draw(st.sampled_from([kind for kind in Reduction if kind is not Reduction.SUM])), tuple(numbers))
+            for numbers in data.draw(st.lists(group, max_size=2 if operands else 0))
+        ),
     )
     assert parse(str(pattern)) == pattern

@@ -7,7 +7,7 @@ part, and what the devices hold is put together as the option's result shardings
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -108,12 +108,25 @@ def tried(rule: Rule, mesh: Mesh) -> Iterator[Option]:
         yield orders[number % len(orders)]
 
 
+def passing(rule: Rule, mesh: Mesh, tried: Iterable[Option]) -> Iterator[Option]:
+    """The options tried, with their idle axes on each loop that passes terms of maxima and their like."""
+    others = [i for i, loop in enumerate(rule.loops) if loop.kind is LoopKind.LINEAR and loop.reduction != "sum"]
+    for option in tried:
+        used = {axis for axes in option for axis in axes}
+        idle = tuple(axis for axis, size in enumerate(mesh.shape) if size > 1 and axis not in used)
+        for number in others if idle else []:
+            wider = (*option[:number], idle, *option[number + 1 :])
+            if rule.allows(wider, mesh):
+                yield wider
+
+
 def check_row(row: Row, case: Case) -> int:
     """Runs a row on a case over all meshes; the number of options run."""
     run = 0
     for mesh in MESHES:
         trial = Trial(row, case)
-        for option in tried(trial.rule, mesh):
+        planned = list(tried(trial.rule, mesh))
+        for option in (*planned, *passing(trial.rule, mesh, planned)):
             trial.check(option, mesh)
             run += 1
     return run
@@ -158,6 +171,17 @@ WRONG = {
         "64 -> 8 8",
         {},
     ),
+    "a minimum of partial maxima": (
+        _changed("minimum", rule="..., ... -> ...; commutes max 0+1"),
+        "a b, a b -> a b",
+        {},
+    ),
+    "a sum of two partial products": (
+        _changed("add", rule="..., ... -> ...; commutes product 0+1"),
+        "a b, a b -> a b",
+        {},
+    ),
+    "a square of partial maxima": (_changed("square", rule="... -> ...; commutes max 0"), "a b -> a b", {}),
     "a product of two partial sums": (
         _changed("multiply", rule="..., ... -> ...; linear 0+1"),
         "a b, b -> a b",

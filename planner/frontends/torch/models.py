@@ -104,7 +104,7 @@ def _built(kind: str, options: Options) -> Any:
         return AutoModelForCausalLM.from_config(config, attn_implementation=ATTENTION, dtype=dtype)
     except KeyError as missing:
         raise InvalidRequest("model type", where=_told(missing), got=kind, wanted=SDPA_WANTED) from missing
-    except (TypeError, ValueError) as refused:
+    except (AssertionError, TypeError, ValueError) as refused:
         raise InvalidRequest("model cannot be built", where=kind, got=_told(refused)) from refused
 
 

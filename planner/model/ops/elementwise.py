@@ -1,4 +1,7 @@
-"""Pointwise ops, with numpy broadcasting. A scalar operand is the attribute `scalar` (`reversed`: on the left)."""
+"""Pointwise ops, with numpy broadcasting. A scalar operand is the attribute `scalar` (`reversed`: on the left).
+
+A maximum commutes with maxima, relu with maxima and minima (it is monotone, exactly), a product with products.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from planner.model.ops.row import Array, Local, Row, Signature, any_dtype, float
 _ARITY = (1, 2)
 
 
-def _unary(name: str, compute: Callable[[Local, Array], Array], flops: float = 1, linear: bool = False) -> Row:
-    return Row(name, "... -> ..." + ("; linear 0" if linear else ""), compute, flops)
+def _unary(name: str, compute: Callable[[Local, Array], Array], flops: float = 1, modifiers: str = "") -> Row:
+    return Row(name, "... -> ..." + modifiers, compute, flops)
 
 
 def _smooth(name: str, compute: Callable[[Local, Array], Array], flops: float = 1) -> Row:
@@ -21,7 +24,7 @@ def _smooth(name: str, compute: Callable[[Local, Array], Array], flops: float = 
 
 
 def _binary(
-    name: str, numpy_name: str, linear: Callable[[Signature], str] | None = None, compares: bool = False
+    name: str, numpy_name: str, modifiers: Callable[[Signature], str] | None = None, compares: bool = False
 ) -> Row:
     def rule(signature: Signature) -> str:
         scalar = "scalar" in signature.attrs
@@ -31,8 +34,7 @@ def _binary(
             )
         if "reversed" in signature.attrs and not scalar:
             raise InvalidGraph("attribute 'reversed'", wanted="attribute 'scalar' beside it")
-        groups = linear(signature) if linear else ""
-        return ("... -> ..." if scalar else "..., ... -> ...") + (f"; linear {groups}" if groups else "")
+        return ("... -> ..." if scalar else "..., ... -> ...") + (modifiers(signature) if modifiers else "")
 
     def compute(local: Local, left: Array, right: Array | None = None) -> Array:
         function = getattr(local.xp, numpy_name)
@@ -46,17 +48,21 @@ def _binary(
 
 
 def _jointly(signature: Signature) -> str:
-    return "0+1" if "scalar" not in signature.attrs else ""
+    return "; linear 0+1" if "scalar" not in signature.attrs else ""
 
 
 def _singly(signature: Signature) -> str:
-    return "0, 1" if "scalar" not in signature.attrs else "0"
+    return "; linear 0, 1; commutes product 0+1" if "scalar" not in signature.attrs else "; linear 0"
 
 
 def _numerator(signature: Signature) -> str:
     """Integers are rounded: the quotient of a sum is not the sum of quotients."""
     rounded = not all(is_float(kind.dtype) for kind in signature.operands)
-    return "" if rounded or signature.attrs.get("reversed") else "0"
+    return "" if rounded or signature.attrs.get("reversed") else "; linear 0"
+
+
+def _extreme(kind: str) -> Callable[[Signature], str]:
+    return lambda signature: f"; commutes {kind} " + ("0+1" if "scalar" not in signature.attrs else "0")
 
 
 def _apply(numpy_name: str) -> Callable[[Local, Array], Array]:
@@ -113,8 +119,8 @@ def _where(local: Local, condition: Array, x: Array, y: Array) -> Array:
 
 
 ROWS = (
-    _unary("identity", lambda local, x: x, 0, linear=True),
-    _unary("negate", _apply("negative"), linear=True),
+    _unary("identity", lambda local, x: x, 0, "; linear 0"),
+    _unary("negate", _apply("negative"), modifiers="; linear 0"),
     _unary("abs", _apply("abs")),
     _unary("square", _apply("square")),
     _smooth("sqrt", _apply("sqrt")),
@@ -128,7 +134,7 @@ ROWS = (
     _smooth("erf", _erf, 8),
     _smooth("sigmoid", _sigmoid, 6),
     _smooth("silu", lambda local, x: x * _sigmoid(local, x), 7),
-    _unary("relu", lambda local, x: local.xp.maximum(x, 0)),
+    _unary("relu", lambda local, x: local.xp.maximum(x, 0), modifiers="; commutes max 0; commutes min 0"),
     _unary("logical_not", _apply("logical_not")),
     Row("gelu", "... -> ...", _gelu, 10, float_dtype, attrs=("approximate",)),
     Row("cast", _cast_rule, _cast, dtypes=any_dtype),
@@ -138,8 +144,8 @@ ROWS = (
     _binary("multiply", "multiply", _singly),
     _binary("divide", "true_divide", _numerator),
     _binary("pow", "power"),
-    _binary("maximum", "maximum"),
-    _binary("minimum", "minimum"),
+    _binary("maximum", "maximum", _extreme("max")),
+    _binary("minimum", "minimum", _extreme("min")),
     _binary("logical_and", "logical_and"),
     _binary("logical_or", "logical_or"),
     _binary("equal", "equal", compares=True),

@@ -19,11 +19,14 @@ def _reduced(signature: Signature) -> tuple[str, str, list[str]]:
     return " ".join(names) or "[]", " ".join(result) or "[]", [names[i] for i in dims]
 
 
-def _reduction(name: str, numpy_name: str, kind: str, linear: bool, flops: float = 1) -> Row:
+def _reduction(name: str, numpy_name: str, kind: str, flops: float = 1) -> Row:
+    """A reduction over dims; it commutes with its own kind (with sums: it is linear)."""
+    commutes = "linear 0" if kind == "sum" else f"commutes {kind} 0"
+
     def rule(signature: Signature) -> str:
         operand, result, loops = _reduced(signature)
         modifiers = f"; {kind} {' '.join(loops)}" if loops and kind != "sum" else ""
-        return f"{operand} -> {result}{modifiers}" + ("; linear 0" if linear else "")
+        return f"{operand} -> {result}{modifiers}; {commutes}"
 
     def compute(local: Local, x: Array) -> Array:
         dims = tuple(dim % x.ndim for dim in local.attrs["dims"])  # type: ignore[attr-defined]
@@ -107,10 +110,10 @@ def _layer_norm(local: Local, x: Array, weight: Array | None = None, bias: Array
 
 
 ROWS = (
-    _reduction("sum", "sum", "sum", linear=True),
-    _reduction("max", "max", "max", linear=False),
-    _reduction("min", "min", "min", linear=False),
-    _reduction("product", "prod", "product", linear=False),
+    _reduction("sum", "sum", "sum"),
+    _reduction("max", "max", "max"),
+    _reduction("min", "min", "min"),
+    _reduction("product", "prod", "product"),
     Row("mean", _mean_rule, _mean, dtypes=float_dtype, attrs=("dims", "keepdim")),
     Row("softmax", _softmax_rule, _softmax, 8, float_dtype, attrs=("dim",)),
     Row("cumsum", _cumsum_rule, _cumsum, attrs=("dim",)),

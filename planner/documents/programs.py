@@ -1,0 +1,121 @@
+"""Programs <-> the instructions of a plan document. What is read is checked: a damaged program is never run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from planner.documents.graphs import graph_from, mesh_from, sharding_from
+from planner.documents.schemas import PlanDocument
+from planner.errors import InvalidDocument, ShardplanError
+from planner.model.collectives import Collective, Kind, is_exact
+from planner.model.graph import Op
+from planner.model.mesh import Mesh
+from planner.model.program import Instruction, Move, Program, Run
+
+TAKES = {
+    Kind.ALL_GATHER: {"dim"},
+    Kind.ALL_SLICE: {"dim"},
+    Kind.ALL_TO_ALL: {"dim", "source_dim"},
+    Kind.ALL_REDUCE: set[str](),
+    Kind.REDUCE_SCATTER: {"dim"},
+}
+
+
+def program_document(program: Program) -> list[dict[str, Any]]:
+    """The instructions as JSON, outputs last."""
+    names = program.mesh.names
+    return [*(_instruction(done, names) for done in program.instructions), {"return": list(program.outputs)}]
+
+
+def _instruction(done: Instruction, names: tuple[str, ...]) -> dict[str, Any]:
+    if isinstance(done, Run):
+        option = [[names[axis] for axis in axes] for axes in done.option]
+        return {"op": done.op.id, "inputs": list(done.operands), "outputs": list(done.results), "option": option}
+    move = done.collective
+    dims = {"dim": move.dim, "source_dim": move.source_dim}
+    return {
+        "collective": move.kind.value,
+        "axes": [names[axis] for axis in move.axes],
+        **{key: dim for key, dim in dims.items() if dim is not None},
+        "input": done.operand,
+        "output": done.result,
+    }
+
+
+def program_from(document: PlanDocument) -> Program:
+    """The program of a plan document. Raises InvalidDocument where the plan is infeasible or damaged."""
+    mesh = mesh_from(document.mesh)
+    graph = graph_from(document.graph.document, mesh)
+    if not document.program:
+        raise InvalidDocument("the plan has no program", where="plan", got=document.solver.status)
+    ops = {op.id: op for op in graph.ops}
+    try:
+        *listed, last = document.program
+        arguments = ((i.id, sharding_from(document.shardings[i.id], mesh), i.type.shape) for i in graph.inputs)
+        program = Program(
+            graph,
+            mesh,
+            tuple((name, sharding.completed(len(shape), mesh)) for name, sharding, shape in arguments),
+            tuple(_read_instruction(entry, ops, mesh) for entry in listed),
+            tuple(last["return"]),  # type: ignore[arg-type]
+        )
+        _check_values(program)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        if isinstance(error, ShardplanError):
+            raise error.at("plan: program") from None
+        raise InvalidDocument("the program is damaged", where="plan: program", got=repr(error)) from None
+    return program
+
+
+def _read_instruction(entry: Mapping[str, Any], ops: Mapping[str, Op], mesh: Mesh) -> Instruction:
+    if "op" in entry:
+        return _read_run(entry, ops[entry["op"]], mesh)
+    axes = tuple(mesh.axis(axis) for axis in entry["axes"])
+    kind = Kind(entry["collective"])
+    dims = {key: entry[key] for key in ("dim", "source_dim") if key in entry}
+    if dims.keys() != TAKES[kind] or any(type(dim) is not int or dim < 0 for dim in dims.values()):
+        raise InvalidDocument("dims of a collective", where=str(kind), got=dims, wanted=sorted(TAKES[kind]))
+    return Move(Collective(kind, axes, **dims), entry["input"], entry["output"])
+
+
+def _read_run(entry: Mapping[str, Any], op: Op, mesh: Mesh) -> Run:
+    run = Run(
+        op,
+        tuple(tuple(mesh.axis(axis) for axis in axes) for axes in entry["option"]),
+        tuple(entry["inputs"]),
+        tuple(entry["outputs"]),
+    )
+    used = [axis for axes in run.option for axis in axes]
+    if len(run.option) != len(op.rule.loops) or len(set(used)) < len(used) or not op.rule.allows(run.option, mesh):
+        loops = [f"{loop.name}={loop.size}" for loop in op.rule.loops]
+        raise InvalidDocument("option does not fit the loops", where=f"op {op.id!r}", got=entry["option"], wanted=loops)
+    for what, got, wanted in (("inputs", run.operands, op.inputs), ("outputs", run.results, op.results)):
+        if len(got) != len(wanted):
+            raise InvalidDocument(f"number of {what}", where=f"op {op.id!r}", got=len(got), wanted=len(wanted))
+    return run
+
+
+def _check_values(program: Program) -> None:
+    """Every value made once, of the type that its readers know, by an exact move where it is moved."""
+    graph, values = program.graph, program.values
+    made = [name for name, _ in program.arguments] + [name for done in program.instructions for name in done.results]
+    if len(set(made)) < len(made):
+        raise InvalidDocument("a value is made twice", wanted="each value once")
+    for done in program.instructions:
+        if isinstance(done, Run):
+            _same_types(program, f"op {done.op.id!r}", done.operands, done.op.inputs)
+        else:
+            held, after = values[done.operand], values[done.result].sharding
+            if not is_exact(done.collective, held.sharding, after, held.type.shape, program.mesh):
+                raise InvalidDocument("blocks do not nest", where=str(done.collective), got=str(held.sharding))
+    if len(program.outputs) != len(graph.outputs):
+        raise InvalidDocument("number of outputs", got=len(program.outputs), wanted=len(graph.outputs))
+    _same_types(program, "return", program.outputs, graph.outputs)
+
+
+def _same_types(program: Program, where: str, got: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+    for mine, theirs in zip(got, wanted, strict=True):
+        if program.values[mine].type != program.graph.types[theirs]:
+            kinds = str(program.values[mine].type), str(program.graph.types[theirs])
+            raise InvalidDocument(f"type of {mine}", where=where, got=kinds[0], wanted=kinds[1])

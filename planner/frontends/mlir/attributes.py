@@ -1,0 +1,220 @@
+"""Types and attributes of MLIR text as Python values.
+
+Numbers, strings, booleans, lists and dictionaries are themselves (a unit attribute is True); `@name` is a
+Symbol, `dense<...>` a Dense, an affine map an AffineMap; an attribute of a dialect is a Spelled sharding or, where
+it has the form `#dialect.name<key = value, ...>`, a dictionary; any other is None.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from planner.frontends.mlir.scanner import STRING, WORD, Scanner, unescaped
+from planner.frontends.mlir.spelled import parse_spelled
+from planner.frontends.mlir.types import Tensor, Type, parse_type, parse_types
+
+MAX_DEPTH = 64
+FLOAT = r"-?[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?"
+_FLOAT_BITS = {"f64": ("<Q", "<d", 0), "f32": ("<I", "<f", 0), "f16": ("<H", "<e", 0), "bf16": ("<I", "<f", 16)}
+
+
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """`@name`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dense:
+    """`dense<...>`: one number for every element, or the numbers in order (None: elements that are not numbers)."""
+
+    value: int | float | bool | tuple[int | float | bool, ...] | None
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class AffineMap:
+    """Loop number per result, or None for a constant 0. Any other result is not read."""
+
+    results: tuple[int | None, ...]
+
+
+def parse_attribute(scan: Scanner, depth: int = 0) -> Any:
+    """An attribute's value. Raises InvalidDocument."""
+    if depth > MAX_DEPTH:
+        raise scan.wrong("nested too deeply", wanted=f"at most {MAX_DEPTH} levels")
+    if scan.sees(r"\["):
+        return parse_list(scan, depth)
+    if scan.sees(r"\{"):
+        return parse_dictionary(scan, depth)
+    if text := scan.accept(STRING):
+        return unescaped(text)
+    if scan.sees("@"):
+        return Symbol(scan.symbol())
+    if scan.sees("#"):
+        return _of_dialect(scan, depth)
+    if scan.sees(r"-?[0-9]") and not scan.sees(r"[0-9]+x"):
+        return _typed(scan, parse_number(scan))
+    if scan.sees(r"(?:true|false|unit)(?![\w.])"):
+        return scan.accept(WORD) != "false"
+    return _by_word(scan, depth)
+
+
+def _by_word(scan: Scanner, depth: int) -> Any:
+    if scan.accept(r"dense\s*<"):
+        return _dense(scan, depth)
+    if scan.accept(r"array\s*<"):
+        scan.expect(r"\w+", "an element type")
+        scan.mark(":")
+        return _separated(scan, ">", depth)
+    if scan.accept(r"affine_map\s*<"):
+        return _affine_map(scan)
+    types = parse_types(scan)
+    if scan.mark("->"):
+        parse_types(scan)
+    return types[0] if len(types) == 1 else None
+
+
+def parse_number(scan: Scanner) -> int | float:
+    if text := scan.accept(FLOAT):
+        return float(text)
+    if text := scan.accept(r"0x[0-9A-Fa-f]+"):
+        return int(text, 16)
+    return scan.integer()
+
+
+def _typed(scan: Scanner, value: object) -> object:
+    """A value with the type behind it dropped."""
+    if scan.mark(":"):
+        parse_type(scan)
+    return value
+
+
+def parse_list(scan: Scanner, depth: int = 0) -> list[Any]:
+    scan.need("[")
+    return _separated(scan, "]", depth)
+
+
+def _separated(scan: Scanner, end: str, depth: int) -> list[Any]:
+    found: list[Any] = []
+    while not scan.mark(end):
+        if found and not scan.mark(","):
+            raise scan.wrong("syntax", wanted=f"',' or {end!r}")
+        found.append(parse_attribute(scan, depth + 1))
+    return found
+
+
+def parse_dictionary(scan: Scanner, depth: int = 0, end: str = "}") -> dict[str, Any]:
+    """`{key = value, unit}`; the end may be another, for what dialects write alike."""
+    if end == "}":
+        scan.need("{")
+    found: dict[str, Any] = {}
+    while not scan.mark(end):
+        if found:
+            scan.need(",")
+        at = scan.at
+        key = scan.expect(f"{WORD}|{STRING}", "a key")
+        key = unescaped(key) if key[0] == '"' else key
+        if key in found:
+            raise scan.wrong("key repeated", at=at, wanted="every key once")
+        found[key] = parse_attribute(scan, depth + 1) if scan.mark("=") else True
+    return found
+
+
+def _dense(scan: Scanner, depth: int) -> Dense:
+    at = scan.at
+    if scan.sees('"'):
+        value: Any = None
+        scan.accept(STRING)
+        scan.need(">")
+    elif scan.mark(">"):
+        value = ()
+    else:
+        bits = scan.sees("-?0x")
+        value = parse_attribute(scan, depth + 1)
+        scan.need(">")
+        if isinstance(value, list):
+            value = tuple(_flat(value, scan, at))
+    scan.need(":")
+    kind = parse_type(scan)
+    if not isinstance(value, tuple) and value is not None:
+        value = _element(scan, at, value, kind, bits)
+    return Dense(value, kind)
+
+
+def _flat(value: list[Any], scan: Scanner, at: int) -> list[Any]:
+    flat = [x for each in value for x in (_flat(each, scan, at) if isinstance(each, list) else [each])]
+    if not all(isinstance(each, int | float) for each in flat):
+        raise scan.wrong("elements", at=at, wanted="numbers")
+    return flat
+
+
+def _element(scan: Scanner, at: int, value: object, kind: Type, bits: bool) -> int | float | bool:
+    """A splat's value; a hexadecimal one of a float type is its bits."""
+    dtype = kind.type.dtype if isinstance(kind, Tensor) else kind
+    if not isinstance(value, int | float):
+        raise scan.wrong("element", at=at, wanted="a number")
+    if not bits or dtype not in _FLOAT_BITS:
+        return value
+    whole, real, shift = _FLOAT_BITS[dtype]
+    try:
+        number: float = struct.unpack(real, struct.pack(whole, int(value) << shift))[0]
+    except struct.error:
+        raise scan.wrong("element", at=at, wanted=f"the bits of one {dtype}") from None
+    return number
+
+
+def _affine_map(scan: Scanner) -> AffineMap | None:
+    """`(d0, d1) -> (d1, 0)>`; None where a result is more than a loop or 0."""
+    loops = {name: place for place, name in enumerate(_names(scan))}
+    scan.need("->")
+    results: list[int | None] = []
+    simple = True
+    scan.need("(")
+    while not scan.mark(")"):
+        if results:
+            scan.need(",")
+        text = scan.expect(r"[^,()<>]+|\([^()]*\)", "an affine expression").strip()
+        simple &= text in loops or text == "0"
+        results.append(loops.get(text))
+    scan.need(">")
+    return AffineMap(tuple(results)) if simple else None
+
+
+def _names(scan: Scanner) -> list[str]:
+    scan.need("(")
+    found: list[str] = []
+    while not scan.mark(")"):
+        if found:
+            scan.need(",")
+        found.append(scan.expect(WORD, "a loop's name"))
+    return found
+
+
+def _of_dialect(scan: Scanner, depth: int) -> Any:
+    """`#mesh.shard<...>`, `#shard<axisarray[[0]]>`, `#mhlo.dot<key = value, ...>`, or one that is not read."""
+    name = scan.expect(r"#[\w.]+", "an attribute")
+    if name == "#mesh.shard":
+        return parse_spelled(scan)
+    if not scan.mark("<"):
+        return scan.aliases.get(name)
+    if scan.word("axisarray"):
+        found = parse_list(scan, depth)
+        scan.need(">")
+        return found
+    if scan.sees(rf"{WORD}\s*="):
+        return parse_dictionary(scan, depth, ">")
+    start = scan.at
+    _balanced(scan)
+    return scan.text[start : scan.at].strip().removesuffix(">").split()[-1]
+
+
+def _balanced(scan: Scanner) -> None:
+    """To behind the `>` that closes what is open."""
+    depth = 1
+    while depth:
+        found = scan.expect(r"->|[<>]|" + STRING + r"|[^<>\"-]+|-", "'>'")
+        depth += {"<": 1, ">": -1}.get(found, 0)

@@ -1,0 +1,292 @@
+"""Operations of MLIR text: the generic form `"d.op"(%a) {...} : (T) -> T`, and the custom forms this subset needs.
+
+    d.op %a, %b {...} : T                  also `: (T, T) -> T`, `: T to T`, `: T, T`
+    linalg.op {...} ins(%a : T) outs(%b : T) dimensions = [1] {...} -> T
+    d.constant {...} dense<0.0> : T
+    mesh.sharding @m split_axes = [[0]] partial = sum[1] halo_sizes = [1, 2] : !mesh.sharding
+    mesh.shard %a to %s annotate_for_users {...} : T          or `to <@m, [[0]]>`
+    func.call @f(%a) : (T) -> T            return %a : T
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.errors import UnsupportedOp
+from planner.frontends.mlir.attributes import Dense, Symbol, parse_attribute, parse_dictionary, parse_list
+from planner.frontends.mlir.scanner import NAME, STRING, WORD, Scanner, unescaped
+from planner.frontends.mlir.spelled import Spelled, parse_entries, parse_partial, parse_spelled
+from planner.frontends.mlir.types import Type, parse_type, parse_types
+
+MAX_DEPTH = 8
+COMBINER = r"\{\s*(?:arith|math)\.\w+\s*(?:\{[^{}]*\}\s*)?\}"
+SHARDINGS = ("mesh.sharding", "shard.sharding")
+SHARDS = ("mesh.shard", "shard.shard")
+CALLS = ("func.call", "call")
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation; values by the names of the text. `inits` are linalg's `outs`, `parameters` a body's arguments."""
+
+    name: str
+    at: int
+    results: tuple[str, ...] = ()
+    operands: tuple[str, ...] = ()
+    inits: tuple[str, ...] = ()
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    operand_types: tuple[Type, ...] = ()
+    result_types: tuple[Type, ...] = ()
+    parameters: tuple[str, ...] = ()
+    body: tuple[Operation, ...] = ()
+
+
+@dataclass
+class _Draft:
+    """What has been read of an operation."""
+
+    operands: list[str] = field(default_factory=list)
+    inits: list[str] = field(default_factory=list)
+    attrs: dict[str, Any] = field(default_factory=dict)
+    operand_types: tuple[Type, ...] = ()
+    result_types: tuple[Type, ...] = ()
+    parameters: list[str] = field(default_factory=list)
+    body: list[Operation] = field(default_factory=list)
+
+
+def parse_operations(scan: Scanner, depth: int = 0) -> tuple[Operation, ...]:
+    """Operations up to the closing brace, which is read. Raises InvalidDocument for a second block."""
+    if depth > MAX_DEPTH:
+        raise scan.wrong("nested too deeply", wanted=f"at most {MAX_DEPTH} levels")
+    found: list[Operation] = []
+    while not scan.mark("}"):
+        if scan.sees(r"\^"):
+            raise scan.wrong("more than one block", wanted="only one block")
+        found.append(parse_operation(scan, depth))
+    return tuple(found)
+
+
+def parse_operation(scan: Scanner, depth: int = 0) -> Operation:
+    """One operation. Raises InvalidDocument, UnsupportedOp."""
+    results = _results(scan) if scan.sees("%") else ()
+    at = scan.at
+    draft = _Draft()
+    if scan.sees('"'):
+        name = unescaped(scan.expect(STRING, "an operation"))
+        _generic(scan, draft, depth)
+    else:
+        name = scan.expect(WORD, "an operation")
+        _custom(scan, name, draft, depth)
+    if len(results) > 1 and len(draft.result_types) != len(results):
+        raise scan.wrong("number of results", at=at, got=len(results), wanted=str(len(draft.result_types)))
+    return Operation(
+        name,
+        at,
+        results,
+        tuple(draft.operands),
+        tuple(draft.inits),
+        draft.attrs,
+        draft.operand_types,
+        draft.result_types,
+        tuple(draft.parameters),
+        tuple(draft.body),
+    )
+
+
+def _results(scan: Scanner) -> tuple[str, ...]:
+    """`%a, %b:2 =`: the names a, b, b#1."""
+    found: list[str] = []
+    while not scan.mark("="):
+        if found:
+            scan.need(",")
+        name = scan.expect(f"%{NAME}", "a value")[1:]
+        count = int(scan.expect(r"[0-9]{1,4}", "a number of results")) if scan.mark(":") else 1
+        found += [f"{name}#{k}" if k else name for k in range(count)]
+    return tuple(found)
+
+
+def _custom(scan: Scanner, name: str, draft: _Draft, depth: int) -> None:
+    if name.startswith("linalg.") and name != "linalg.yield":
+        _linalg(scan, draft, depth)
+    elif name in SHARDINGS:
+        _sharding(scan, draft)
+    elif name in SHARDS:
+        _shard(scan, draft)
+    elif name in CALLS:
+        draft.attrs["callee"] = Symbol(scan.symbol())
+        draft.operands = _parenthesized(scan)
+        _tail(scan, draft)
+    elif name.endswith(".constant"):
+        draft.attrs |= parse_dictionary(scan) if scan.sees(r"\{") else {}
+        at = scan.at
+        value = parse_attribute(scan)
+        if not isinstance(value, Dense):
+            value = Dense(value if isinstance(value, int | float) else None, "scalar")
+        draft.attrs["value"] = value
+        draft.result_types = (value.type,)
+        if value.value is None and value.type == "scalar":
+            raise scan.wrong("constant", at=at, wanted="a number or dense<...>")
+    else:
+        draft.operands = _parenthesized(scan) if scan.sees(r"\(") else _values(scan)
+        if scan.accept(r"fastmath\s*<[\w\s,]*>") is None and scan.sees(r"[A-Za-z\"\[@#]") and not draft.operands:
+            raise scan.wrong("operation outside the subset", got=name, wanted="its generic form", error=UnsupportedOp)
+        _tail(scan, draft)
+
+
+def _generic(scan: Scanner, draft: _Draft, depth: int) -> None:
+    draft.operands = _parenthesized(scan)
+    if scan.mark("<"):
+        draft.attrs |= parse_dictionary(scan)
+        scan.need(">")
+    if scan.mark("("):
+        scan.need("{")
+        _region(scan, draft, depth)
+        scan.need(")")
+    _tail(scan, draft)
+
+
+def _tail(scan: Scanner, draft: _Draft) -> None:
+    """`{...} : types`. One type without an arrow is that of all operands and of the result."""
+    draft.attrs |= parse_dictionary(scan) if scan.sees(r"\{") else {}
+    if not scan.mark(":"):
+        return
+    types = list(parse_types(scan))
+    while scan.mark(","):
+        types.append(parse_type(scan))
+    if scan.mark("->") or scan.word("to"):
+        draft.operand_types, draft.result_types = tuple(types), parse_types(scan)
+    else:
+        count = len(draft.operands)
+        draft.operand_types = tuple(types * count if len(types) == 1 else types if len(types) == count else ())
+        draft.result_types = tuple(types[-1:])
+
+
+def _values(scan: Scanner) -> list[str]:
+    found: list[str] = []
+    while scan.sees("%"):
+        found.append(scan.value())
+        if not scan.mark(","):
+            break
+    return found
+
+
+def _parenthesized(scan: Scanner) -> list[str]:
+    scan.need("(")
+    found = _values(scan)
+    scan.need(")")
+    return found
+
+
+def _linalg(scan: Scanner, draft: _Draft, depth: int) -> None:
+    if scan.sees(COMBINER):
+        draft.body = [_combiner(scan)]
+    elif scan.sees(r"\{"):
+        draft.attrs |= parse_dictionary(scan)
+    if scan.word("ins"):
+        draft.operands, draft.operand_types = _typed_values(scan)
+    if not scan.word("outs"):
+        raise scan.wrong("syntax", wanted="ins(...) outs(...)")
+    draft.inits, draft.result_types = _typed_values(scan)
+    while key := scan.accept(r"(?:dimensions|permutation)(?=\s*=)"):
+        scan.need("=")
+        draft.attrs[key] = parse_list(scan)
+    if scan.word("attrs"):
+        scan.need("=")
+    if scan.sees(rf"\{{\s*(?:\}}|(?:{WORD}|{STRING})\s*[=,}}])"):
+        draft.attrs |= parse_dictionary(scan)
+    if scan.sees(r"\("):
+        draft.parameters = _parameters(scan)
+    if scan.mark("{"):
+        _region(scan, draft, depth)
+    if scan.mark("->"):
+        draft.result_types = parse_types(scan)
+
+
+def _combiner(scan: Scanner) -> Operation:
+    """`{ arith.addf }`: one operation on all arguments of the body."""
+    scan.need("{")
+    at = scan.at
+    name = scan.expect(WORD, "an operation")
+    if scan.sees(r"\{"):
+        parse_dictionary(scan)
+    scan.need("}")
+    return Operation(name, at)
+
+
+def _typed_values(scan: Scanner) -> tuple[list[str], tuple[Type, ...]]:
+    """`(%a, %b : T, T)`."""
+    at = scan.at
+    scan.need("(")
+    values = _values(scan)
+    scan.need(":")
+    types = [parse_type(scan)]
+    while scan.mark(","):
+        types.append(parse_type(scan))
+    scan.need(")")
+    if len(types) != len(values):
+        raise scan.wrong("number of types", at=at, got=len(types), wanted=f"{len(values)}, one a value")
+    return values, tuple(types)
+
+
+def _parameters(scan: Scanner) -> list[str]:
+    """`(%a: f32, %b: f32)`."""
+    scan.need("(")
+    found: list[str] = []
+    while not scan.mark(")"):
+        if found:
+            scan.need(",")
+        found.append(scan.value())
+        scan.need(":")
+        parse_type(scan)
+    return found
+
+
+def _region(scan: Scanner, draft: _Draft, depth: int) -> None:
+    if scan.accept(r"\^\w+"):
+        draft.parameters = _parameters(scan)
+        scan.need(":")
+    draft.body = list(parse_operations(scan, depth + 1))
+
+
+def _sharding(scan: Scanner, draft: _Draft) -> None:
+    at = scan.at
+    mesh = scan.symbol()
+    if not scan.word("split_axes"):
+        raise scan.wrong("syntax", wanted="split_axes = [[...]]")
+    scan.need("=")
+    entries = parse_entries(scan)
+    reduction, axes = parse_partial(scan) if scan.sees("partial") else ("sum", ())
+    halo = _sizes(scan, "halo_sizes")
+    offsets = _sizes(scan, "sharded_dims_offsets")
+    draft.attrs |= parse_dictionary(scan) if scan.sees(r"\{") else {}
+    draft.attrs["sharding"] = Spelled(entries, at, mesh, axes, reduction, halo, offsets)
+    scan.need(":")
+    draft.result_types = (parse_type(scan),)
+
+
+def _sizes(scan: Scanner, key: str) -> tuple[int | str, ...]:
+    """`key = [1, %a]`: numbers, and names of values."""
+    if not scan.word(key):
+        return ()
+    scan.need("=")
+    scan.need("[")
+    found: list[int | str] = []
+    while not scan.mark("]"):
+        if found and not scan.mark(","):
+            raise scan.wrong("syntax", wanted="',' or ']'")
+        found.append(scan.value() if scan.sees("%") else scan.integer())
+    return tuple(found)
+
+
+def _shard(scan: Scanner, draft: _Draft) -> None:
+    draft.operands = [scan.value()]
+    if not scan.word("to"):
+        raise scan.wrong("syntax", wanted="to %sharding")
+    if scan.sees("%"):
+        draft.attrs["layout"] = scan.value()
+    else:
+        draft.attrs["sharding"] = parse_spelled(scan)
+    draft.attrs["annotate_for_users"] = scan.word("annotate_for_users")
+    _tail(scan, draft)

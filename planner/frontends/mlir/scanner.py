@@ -1,0 +1,118 @@
+"""A place in MLIR text: what stands there, and errors that carry its line and column."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Any
+
+from planner.errors import InvalidDocument, ShardplanError
+
+_BLANK = re.compile(r"(?:\s+|//[^\n]*)*")
+_ESCAPE = re.compile(r'\\(n|t|["\\]|[0-9A-Fa-f]{2})')
+_NAMED = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
+STRING = r'"(?:[^"\\\n]|\\.)*"'
+NAME = r"(?:[0-9]+|[A-Za-z$._-][\w$.-]*)"
+WORD = r"[A-Za-z_][\w$.]*"
+
+
+@lru_cache(maxsize=256)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern, re.ASCII)
+
+
+class Scanner:
+    """Reads text from left to right; white space and comments are skipped before everything."""
+
+    def __init__(self, text: str, source: str) -> None:
+        self.text, self.source, self.at = text, source, 0
+        self.aliases: dict[str, Any] = {}
+        self._skip()
+
+    def _skip(self) -> None:
+        match = _BLANK.match(self.text, self.at)
+        self.at = match.end() if match else self.at
+
+    def accept(self, pattern: str) -> str | None:
+        """The text a pattern matches here, or None and nothing is read."""
+        match = _compiled(pattern).match(self.text, self.at)
+        if match is None:
+            return None
+        self.at = match.end()
+        self._skip()
+        return match[0]
+
+    def sees(self, pattern: str) -> bool:
+        return _compiled(pattern).match(self.text, self.at) is not None
+
+    def expect(self, pattern: str, wanted: str) -> str:
+        """The text a pattern matches here. Raises InvalidDocument."""
+        found = self.accept(pattern)
+        if found is None:
+            raise self.wrong("syntax", wanted=wanted)
+        return found
+
+    def mark(self, mark: str) -> bool:
+        """Whether this punctuation stands here; then it is read."""
+        if not self.text.startswith(mark, self.at):
+            return False
+        self.at += len(mark)
+        self._skip()
+        return True
+
+    def word(self, word: str) -> bool:
+        """Whether this word stands here, and no longer one; then it is read."""
+        return self.accept(re.escape(word) + r"(?![\w$.])") is not None
+
+    def need(self, mark: str) -> None:
+        if not self.mark(mark):
+            raise self.wrong("syntax", wanted=repr(mark))
+
+    def symbol(self) -> str:
+        """`@name` or `@"any name"`. Raises InvalidDocument for a nested one."""
+        name = self.expect("@" + f"(?:{NAME}|{STRING})", "a symbol: @name")[1:]
+        if self.sees("::"):
+            raise self.wrong("nested symbol", wanted="one @name")
+        return unescaped(name) if name[0] == '"' else name
+
+    def value(self) -> str:
+        """`%name` or `%name#1`, without the mark; `#0` is left out."""
+        return self.expect(f"%{NAME}(?:#[0-9]+)?", "a value: %name")[1:].removesuffix("#0")
+
+    def integer(self) -> int:
+        text = self.expect(r"-?[0-9]{1,18}(?![\w.])", "a whole number")
+        return int(text)
+
+    def place(self, at: int | None = None) -> str:
+        """`file.mlir: line 3 column 7`."""
+        at = self.at if at is None else at
+        line = self.text.count("\n", 0, at) + 1
+        column = at - (self.text.rfind("\n", 0, at) + 1) + 1
+        return f"{self.source}: line {line} column {column}"
+
+    def wrong(
+        self,
+        what: str,
+        *,
+        wanted: str,
+        got: object = None,
+        at: int | None = None,
+        error: type[ShardplanError] = InvalidDocument,
+    ) -> ShardplanError:
+        """An error at a place (here, when none is given); `got` is the text there, when none is given."""
+        here = self.at if at is None else at
+        found = re.match(r"[\w$.%@#!^-]+|.", self.text[here : here + 80], re.DOTALL)
+        shown = got if got is not None else (found[0] if found else "the end of the text")
+        return error(what, where=self.place(here), got=shown, wanted=wanted)
+
+
+def unescaped(quoted: str) -> str:
+    """The text of an MLIR string literal; hexadecimal escapes are bytes of UTF-8."""
+    raw = bytearray()
+    inner, end = quoted[1:-1], 0
+    for escape in _ESCAPE.finditer(inner):
+        raw += inner[end : escape.start()].encode()
+        code = escape[1]
+        raw += _NAMED[code].encode() if code in _NAMED else bytes([int(code, 16)])
+        end = escape.end()
+    return (raw + inner[end:].encode()).decode(errors="replace")

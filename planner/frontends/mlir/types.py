@@ -1,0 +1,76 @@
+"""Types of MLIR text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.errors import InvalidGraph, ShardplanError
+from planner.frontends.mlir.scanner import Scanner
+from planner.frontends.mlir.spelled import Spelled, parse_spelled
+from planner.model.graph import TensorType
+
+DTYPES = {
+    "f64": "f64",
+    "f32": "f32",
+    "bf16": "bf16",
+    "f16": "f16",
+    "f8E4M3FN": "f8e4m3",
+    "f8E5M2": "f8e5m2",
+    "i64": "i64",
+    "i32": "i32",
+    "i16": "i16",
+    "i8": "i8",
+    "ui8": "u8",
+    "i1": "bool",
+}
+SCALAR = r"(?:index|none|(?:f|bf|i|si|ui)[0-9]\w*)(?![\w.])"
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A ranked tensor type, with the sharding in its encoding."""
+
+    type: TensorType
+    encoding: Spelled | None = None
+
+
+Type = Tensor | str
+"""A tensor, or another type by its text."""
+
+
+def parse_type(scan: Scanner) -> Type:
+    """A type. Raises InvalidDocument; InvalidGraph for a tensor that no graph can have."""
+    at = scan.at
+    if scan.accept(r"tensor\s*<") is None:
+        if scan.accept(r"![\w.]+") is None:
+            scan.expect(SCALAR, "a type")
+        return scan.text[at : scan.at].strip()
+    dims = scan.expect(r"(?:(?:[0-9]{1,15}|\?)x)*", "dims").split("x")[:-1]
+    element = scan.expect(r"[A-Za-z][\w.]*", "an element type")
+    encoding = _encoding(scan) if scan.mark(",") else None
+    scan.need(">")
+    if "?" in dims:
+        raise scan.wrong("unknown dim", at=at, got="x".join(dims), wanted="fixed sizes", error=InvalidGraph)
+    if element not in DTYPES:
+        raise scan.wrong("element type", at=at, got=element, wanted=", ".join(DTYPES), error=InvalidGraph)
+    try:
+        return Tensor(TensorType(tuple(map(int, dims)), DTYPES[element]), encoding)
+    except ShardplanError as error:
+        raise error.at(scan.place(at)) from None
+
+
+def _encoding(scan: Scanner) -> Spelled:
+    scan.expect(r"#mesh\.shard(?=\s*<)", "#mesh.shard<...>")
+    return parse_spelled(scan)
+
+
+def parse_types(scan: Scanner) -> tuple[Type, ...]:
+    """`T` or `(T, ...)`."""
+    if not scan.mark("("):
+        return (parse_type(scan),)
+    found: list[Type] = []
+    while not scan.mark(")"):
+        if found:
+            scan.need(",")
+        found.append(parse_type(scan))
+    return tuple(found)

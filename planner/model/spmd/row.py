@@ -1,0 +1,91 @@
+"""What one row of the dialect table says: attributes, operands, result types, purity."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from planner.errors import InvalidProgram
+from planner.model.mesh import Mesh
+from planner.model.sharding import Axes
+from planner.model.spmd.types import Dim, LocalType, group_size
+
+DYNAMIC = None
+"""In a list of numbers: the number is an operand, one scalar per device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """One call as its row sees it: where it stands, its mesh, all meshes, operand types, attributes."""
+
+    where: str
+    mesh: Mesh
+    meshes: Mapping[str, Mesh]
+    operands: tuple[LocalType, ...]
+    attrs: Mapping[str, Any]
+
+    @property
+    def input(self) -> LocalType:
+        return self.operands[0]
+
+    @property
+    def axes(self) -> Axes:
+        """The mesh axes of the device groups; none: every device is a group of its own."""
+        return tuple(self.attrs["mesh_axes"])
+
+    @property
+    def group(self) -> Dim:
+        """Devices in a group, None where a mesh axis is dynamic."""
+        return group_size(self.mesh, self.axes)
+
+    def refuse(self, rule: str, got: object, wanted: object) -> NoReturn:
+        raise InvalidProgram(rule, where=self.where, got=got, wanted=wanted)
+
+
+Check = Callable[[Signature, str, Any], None]
+
+
+class Shapes(StrEnum):
+    """How a declared result shape may differ from the inferred one."""
+
+    COVERS = "covers"  # a dim may be declared `?` though it is known
+    EXACT = "exact"
+    COMPATIBLE = "compatible"  # a dim may be `?` on either side
+
+
+class Element(StrEnum):
+    """What the element type of the result may be."""
+
+    SAME = "same"  # the operand's
+    ACCUMULATOR = "accumulator"  # any: the operand is converted to it before the reduction
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """An op of the dialect.
+
+    attrs     name -> check, which raises InvalidProgram; every call has them, but those with a default
+    tensors   least and most tensor operands; scalars for the dynamic numbers follow them
+    infer     result types; the executor and the verifier both read it
+    dynamic   attributes whose lists may hold DYNAMIC
+    pure      the call may be dropped, merged or moved where its results allow
+    scalars   a tensor without dims is allowed
+    identity  without mesh axes the result is the operand
+    grouped   works on groups over `mesh_axes`; else it asks about the mesh
+    """
+
+    name: str
+    infer: Callable[[Signature], tuple[LocalType, ...]]
+    attrs: Mapping[str, Check] = field(default_factory=lambda: MappingProxyType({}))
+    defaults: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    dynamic: tuple[str, ...] = ()
+    tensors: tuple[int, int] = (1, 1)
+    shapes: Shapes = Shapes.COVERS
+    element: Element = Element.SAME
+    pure: bool = True
+    scalars: bool = False
+    identity: bool = True
+    grouped: bool = True
