@@ -14,129 +14,108 @@ The minimum over x goes by classes: k + S T operations for k strategies and an S
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from solvers.layout import Layout
 from solvers.potentials import Potentials
+from solvers.topology import Topology
 
 Integers = NDArray[np.int64]
+UNUSED = np.int64(1 << 61)
 
 
 @njit(cache=True, error_model="numpy")
-def _sweep(  # type: ignore[no-untyped-def]  # noqa: C901
-    forward, node_start, first, incident, low, high, low_start, high_start, low_class, high_class, rows, columns,
-    theta, pair, pair_transposed, pair_at, to_low, to_high, slack, cap, split, largest, classes,
+def _min_plus(share, message, classes_of, by_class, matrix, at, reduced):  # type: ignore[no-untyped-def]
+    """reduced[t] = min over x of share(x) - message(x) + matrix[class of x, t], first by class, then by row."""
+    by_class[:] = UNUSED
+    for x in range(classes_of.size):
+        by_class[classes_of[x]] = min(by_class[classes_of[x]], share[x] - message[x])
+    reduced[:] = UNUSED
+    width = reduced.size
+    for s in range(by_class.size):
+        value = by_class[s]
+        if value != UNUSED:
+            row = matrix[at + s * width : at + (s + 1) * width]
+            for t in range(width):
+                reduced[t] = min(reduced[t], value + row[t])
+
+
+@njit(cache=True, error_model="numpy")
+def _sent(reduced, classes_of, message, cap):  # type: ignore[no-untyped-def]
+    """Write the message to the far end, less its minimum, which is returned."""
+    least = UNUSED
+    for y in range(classes_of.size):
+        least = min(least, reduced[classes_of[y]])
+    for y in range(classes_of.size):
+        message[y] = min(reduced[classes_of[y]] - least, cap)
+    return least
+
+
+@njit(cache=True, error_model="numpy")
+def _sweep(  # type: ignore[no-untyped-def]
+    order, node_start, first, incident, near, far, near_start, far_start, classes_of, heights, widths,
+    theta, matrix, matrix_at, messages, slack, cap, split, largest, classes,
 ):  # fmt: skip
-    """One pass in either direction; returns the constant as (high part, low 40 bits)."""
-    count = node_start.size - 1
-    aggregate = np.empty(largest, np.int64)
-    share = np.empty(largest, np.int64)
-    by_class = np.empty(classes, np.int64)
-    reduced = np.empty(classes, np.int64)
-    unused = np.int64(1) << 61
-    carry = np.int64(0)
-    constant = np.int64(0)
-    for step in range(count):
-        i = step if forward else count - 1 - step
-        begin = node_start[i]
-        k = node_start[i + 1] - begin
-        for x in range(k):
-            aggregate[x] = theta[begin + x]
+    """One pass along edges from their near to their far end; returns the constant as (high part, low 40 bits)."""
+    aggregate, share = np.empty(largest, np.int64), np.empty(largest, np.int64)
+    by_class, reduced = np.empty(classes, np.int64), np.empty(classes, np.int64)
+    carry, constant = np.int64(0), np.int64(0)
+    for i in order:
+        begin, k = node_start[i], node_start[i + 1] - node_start[i]
+        aggregate[:k] = theta[begin : begin + k]
         onward = 0
-        for at in range(first[i], first[i + 1]):
-            e = incident[at]
-            start, messages = (low_start[e], to_low) if low[e] == i else (high_start[e], to_high)
-            message = messages[start : start + k]
-            onward += (low[e] == i) == forward
+        for e in incident[first[i] : first[i + 1]]:
+            start = near_start[e] if near[e] == i else far_start[e]
+            onward += near[e] == i
             for x in range(k):
-                aggregate[x] += message[x]
-        least = aggregate[0]
-        for x in range(k):
-            least = min(least, aggregate[x])
+                aggregate[x] += messages[start + x]
+        least = aggregate[:k].min()
         constant += least
-        parts = max(onward, first[i + 1] - first[i] - onward) * split
-        if parts == 0:
-            parts = 1
+        parts = max(max(onward, first[i + 1] - first[i] - onward) * split, 1)
         for x in range(k):
             aggregate[x] -= least
             share[x] = aggregate[x] // parts
             slack[begin + x] = aggregate[x] - onward * share[x]
-        for at in range(first[i], first[i + 1]):
-            e = incident[at]
-            if (low[e] == i) != forward:
-                continue
-            j = high[e] if forward else low[e]
-            others = node_start[j + 1] - node_start[j]
-            if forward:
-                mine = to_low[low_start[e] : low_start[e] + k]
-                cls = low_class[low_start[e] : low_start[e] + k]
-                theirs = to_high[high_start[e] : high_start[e] + others]
-                other_cls = high_class[high_start[e] : high_start[e] + others]
-                height, width, matrix = rows[e], columns[e], pair
-            else:
-                mine = to_high[high_start[e] : high_start[e] + k]
-                cls = high_class[high_start[e] : high_start[e] + k]
-                theirs = to_low[low_start[e] : low_start[e] + others]
-                other_cls = low_class[low_start[e] : low_start[e] + others]
-                height, width, matrix = columns[e], rows[e], pair_transposed
-            for s in range(height):
-                by_class[s] = unused
-            for x in range(k):
-                by_class[cls[x]] = min(by_class[cls[x]], share[x] - mine[x])
-            for t in range(width):
-                reduced[t] = unused
-            for s in range(height):
-                value = by_class[s]
-                if value == unused:
-                    continue
-                row = matrix[pair_at[e] + s * width : pair_at[e] + (s + 1) * width]
-                for t in range(width):
-                    reduced[t] = min(reduced[t], value + row[t])
-            least = unused
-            for y in range(others):
-                least = min(least, reduced[other_cls[y]])
-            constant += least
-            for y in range(others):
-                theirs[y] = min(reduced[other_cls[y]] - least, cap)
+        for e in incident[first[i] : first[i + 1]]:
+            if near[e] == i:
+                mine, theirs = near_start[e], far_start[e]
+                others = node_start[far[e] + 1] - node_start[far[e]]
+                own = classes_of[mine : mine + k]
+                _min_plus(share, messages[mine : mine + k], own, by_class[: heights[e]], matrix, matrix_at[e],
+                          reduced[: widths[e]])  # fmt: skip
+                constant += _sent(
+                    reduced, classes_of[theirs : theirs + others], messages[theirs : theirs + others], cap
+                )
         carry += constant >> 40
         constant &= (np.int64(1) << 40) - 1
     return carry, constant
 
 
 @njit(cache=True, error_model="numpy")
-def _decode(  # type: ignore[no-untyped-def]  # noqa: C901
-    conditional, node_start, first, incident, low, high, low_start, high_start, low_class, high_class, columns,
-    theta, pair, pair_at, to_low, to_high, choice, largest,
+def _decode(  # type: ignore[no-untyped-def]
+    conditional, node_start, first, incident, low, high, low_start, high_start, classes_of, columns,
+    theta, pair, pair_at, messages, choice, largest,
 ):  # fmt: skip
     """Choose node by node: exact costs to chosen neighbours, messages (unless conditional) for the ones after."""
     aggregate = np.empty(largest, np.int64)
     changed = 0
     for i in range(node_start.size - 1):
-        begin = node_start[i]
-        k = node_start[i + 1] - begin
-        for x in range(k):
-            aggregate[x] = theta[begin + x]
-        for at in range(first[i], first[i + 1]):
-            e = incident[at]
-            if low[e] == i:
-                if conditional:
-                    cls = low_class[low_start[e] : low_start[e] + k]
-                    column = pair_at[e] + high_class[high_start[e] + choice[high[e]]]
-                    for x in range(k):
-                        aggregate[x] += pair[column + cls[x] * columns[e]]
-                else:
-                    message = to_low[low_start[e] : low_start[e] + k]
-                    for x in range(k):
-                        aggregate[x] += message[x]
-            else:
-                cls = high_class[high_start[e] : high_start[e] + k]
-                row = pair_at[e] + low_class[low_start[e] + choice[low[e]]] * columns[e]
+        begin, k = node_start[i], node_start[i + 1] - node_start[i]
+        aggregate[:k] = theta[begin : begin + k]
+        for e in incident[first[i] : first[i + 1]]:
+            lower, upper = low_start[e], high_start[e]
+            if low[e] != i:
+                row = pair_at[e] + classes_of[lower + choice[low[e]]] * columns[e]
                 for x in range(k):
-                    aggregate[x] += pair[row + cls[x]]
+                    aggregate[x] += pair[row + classes_of[upper + x]]
+            elif conditional:
+                column = pair_at[e] + classes_of[upper + choice[high[e]]]
+                for x in range(k):
+                    aggregate[x] += pair[column + classes_of[lower + x] * columns[e]]
+            else:
+                for x in range(k):
+                    aggregate[x] += messages[lower + x]
         best = choice[i] if conditional else 0
         for x in range(k):
             if aggregate[x] < aggregate[best]:
@@ -146,64 +125,12 @@ def _decode(  # type: ignore[no-untyped-def]  # noqa: C901
     return changed
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Topology:
-    """Edges turned so that they lead from the lower to the higher node, and each node's incident edges."""
-
-    layout: Layout
-    turned: NDArray[np.bool_]
-    low: Integers
-    high: Integers
-    low_start: Integers
-    high_start: Integers
-    low_class: Integers
-    high_class: Integers
-    rows: Integers
-    columns: Integers
-    first: Integers
-    incident: Integers
-    largest: int
-    classes: int
-
-    @staticmethod
-    def of(layout: Layout) -> Topology:
-        turned = layout.source > layout.target
-        shift = layout.source_class.size
-        classes = np.concatenate([layout.source_class, layout.target_class])
-        source_start, target_start = layout.source_start[:-1], layout.target_start[:-1] + shift
-        ends = np.concatenate([layout.source, layout.target])
-        edges = np.concatenate([np.arange(layout.source.size), np.arange(layout.target.size)])
-        counts = np.bincount(ends, minlength=layout.node_start.size - 1)
-        return Topology(
-            layout=layout,
-            turned=turned,
-            low=np.where(turned, layout.target, layout.source),
-            high=np.where(turned, layout.source, layout.target),
-            low_start=np.where(turned, target_start, source_start),
-            high_start=np.where(turned, source_start, target_start),
-            low_class=classes,
-            high_class=classes,
-            rows=np.where(turned, layout.width, layout.height),
-            columns=np.where(turned, layout.height, layout.width),
-            first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            incident=edges[np.argsort(ends, kind="stable")].astype(np.int64),
-            largest=int(np.diff(layout.node_start).max(initial=1)),
-            classes=int(max(layout.width.max(initial=1), layout.height.max(initial=1))),
-        )
-
-    @property
-    def degree(self) -> int:
-        """The most edges at one node."""
-        return int(np.diff(self.first).max(initial=0))
-
-
 class Messages:
     """The messages of one topology; they stay when potentials change, and any potentials may be passed over them."""
 
     def __init__(self, topology: Topology, values: Integers | None = None) -> None:
         self.topology = topology
-        # Both ends' messages live in one array, laid out as the classes are.
-        self.values = np.zeros(topology.low_class.size, np.int64) if values is None else values.copy()
+        self.values = np.zeros(topology.classes_of.size, np.int64) if values is None else values.copy()
         self.slack = np.zeros(int(topology.layout.node_start[-1]), np.int64)
 
     def copy(self) -> Messages:
@@ -212,11 +139,14 @@ class Messages:
 
     def sweep(self, potentials: Potentials, forward: bool, split: int = 1) -> int:
         """One pass; a lower bound on every choice's scaled cost. slack[x]: what choosing x adds to it at least."""
-        t = self.topology
+        t, count = self.topology, self.topology.layout.node_start.size - 1
+        order = np.arange(count) if forward else np.arange(count - 1, -1, -1)
+        low, high = (t.low, t.low_start, t.rows), (t.high, t.high_start, t.columns)
+        (near, near_start, heights), (far, far_start, widths) = (low, high) if forward else (high, low)
+        matrix = potentials.pair if forward else potentials.pair_transposed
         carry, rest = _sweep(
-            forward, t.layout.node_start, t.first, t.incident, t.low, t.high, t.low_start, t.high_start,
-            t.low_class, t.high_class, t.rows, t.columns, potentials.theta, potentials.pair,
-            potentials.pair_transposed, potentials.pair_at, self.values, self.values, self.slack,
+            order, t.layout.node_start, t.first, t.incident, near, far, near_start, far_start, t.classes_of,
+            heights, widths, potentials.theta, matrix, potentials.pair_at, self.values, self.slack,
             potentials.cap, split, t.largest, t.classes,
         )  # fmt: skip
         return (int(carry) << 40) + int(rest)
@@ -239,7 +169,7 @@ class Messages:
         t = self.topology
         changed = _decode(
             conditional, t.layout.node_start, t.first, t.incident, t.low, t.high, t.low_start, t.high_start,
-            t.low_class, t.high_class, t.columns, potentials.theta, potentials.pair, potentials.pair_at,
-            self.values, self.values, choice, t.largest,
+            t.classes_of, t.columns, potentials.theta, potentials.pair, potentials.pair_at,
+            self.values, choice, t.largest,
         )  # fmt: skip
         return int(changed)

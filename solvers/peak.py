@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from solvers.evaluation import usage_profile
 from solvers.layout import IMPOSSIBLE
 from solvers.ledger import Ledger, pass_work
-from solvers.messages import Messages, Topology
+from solvers.messages import Messages
 from solvers.potentials import Pricing, Scale
+from solvers.topology import Topology
 
 Integers = NDArray[np.int64]
 

@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from solvers.bound import PriceSearch, overfills
 from solvers.ilp import LocalPolytope
 from solvers.ledger import Ledger
-from solvers.messages import Topology
 from solvers.peak import PeakSearch
 from solvers.potentials import Scale
 from solvers.problem import Problem
 from solvers.relaxation import Relaxation
 from solvers.search import branch, dive
 from solvers.solution import Progress, Solution, Status
+from solvers.topology import Topology
 
 ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
 SMALL_STALL = 1e-7

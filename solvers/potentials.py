@@ -11,15 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solvers.layout import IMPOSSIBLE
-
-if TYPE_CHECKING:
-    from solvers.messages import Topology
+from solvers.topology import Topology
 
 Integers = NDArray[np.int64]
 

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from solvers.evaluation import usage_profile
 from solvers.ledger import Ledger, pass_work
-from solvers.messages import Messages, Topology
+from solvers.messages import Messages
 from solvers.potentials import Potentials, Pricing, Scale
 from solvers.restrict import Restricted
+from solvers.topology import Topology
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -1,10 +1,10 @@
 """The cheapest chain of basis moves between any two shardings of one kind of tensor.
 
 The shardings of a tensor are the nodes of a graph and the exact basis moves its edges, each with the time the
-cost model gives it; the distances are those of the shortest paths (Bellman-Ford to all nodes at once, a node
-at a time so that later nodes profit in the same round; a chain is short, so a few rounds are enough). Time O(rounds * moves per state * states^2), with
-states growing as (dims + 2)^axes. Every layout reaches every other (gather all, then slice); what is not
-partial cannot become partial.
+cost model gives it; the distances are those of the shortest paths (Bellman-Ford to all nodes at once, a node at
+a time so that later nodes profit in the same round; a chain is short, so a few rounds are enough). Time
+O(rounds * moves per state * states^2), with states growing as (dims + 2)^axes. Every layout reaches every other
+(gather all, then slice); what is not partial cannot become partial.
 
 A chain frees each value when the next is made. Its buffer peak, with source s, target t and next state n:
     peak(s, t) = max(bytes(s) + bytes(n), peak(n, t)),   peak(t, t) = bytes(t).

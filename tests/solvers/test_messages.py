@@ -6,10 +6,11 @@ import numpy as np
 
 from solvers import Edge, Node, Problem, evaluate
 from solvers.exhaustive import cheapest
-from solvers.messages import Messages, Topology
+from solvers.messages import Messages
 from solvers.potentials import Potentials, Pricing, Scale
 from solvers.program import Program
 from solvers.restrict import Restricted
+from solvers.topology import Topology
 from tests.solvers.random_problems import tiny
 
 SEEDS = range(300)
@@ -21,7 +22,7 @@ def _passes(problem: Problem, seed: int) -> list[tuple[Potentials, int, np.ndarr
     scale = Scale.of(topology.degree, int(rng.choice([1, 10**6, 10**13])))
     prices = {m: float(rng.random() * 10.0 ** int(rng.integers(-3, 6))) for m in range(problem.layout.moments)}
     potentials = Pricing(topology, scale).at(prices if problem.limit is not None else {}, problem.limit or 0)
-    messages = Messages(topology, rng.integers(0, scale.cap, topology.low_class.size))
+    messages = Messages(topology, rng.integers(0, scale.cap, topology.classes_of.size))
     found = []
     for step in range(6):
         scaled = messages.sweep(potentials, step % 2 == 0, 1 + step % 3)
