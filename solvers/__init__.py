@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from solvers.evaluation import Evaluation, evaluate, usage_profile
-from solvers.layout import IMPOSSIBLE
-from solvers.problem import Edge, EdgeUsage, InvalidProblem, Node, Problem
+from solvers.parts import IMPOSSIBLE, Edge, EdgeUsage, InvalidProblem, Node
+from solvers.problem import Problem
 from solvers.solution import Progress, Solution, Status
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import usage_profile
-from solvers.layout import IMPOSSIBLE
 from solvers.ledger import Ledger
+from solvers.parts import IMPOSSIBLE
 from solvers.problem import Problem
 from solvers.program import Program
 from solvers.relaxation import Relaxation

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.layout import IMPOSSIBLE
-from solvers.problem import InvalidProblem, Problem
+from solvers.parts import IMPOSSIBLE, InvalidProblem
+from solvers.problem import Problem
 
 Integers = NDArray[np.int64]
 

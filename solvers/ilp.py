@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import evaluate, usage_profile
-from solvers.layout import IMPOSSIBLE
+from solvers.parts import IMPOSSIBLE
 from solvers.problem import Problem
 from solvers.program import Answer, Program
 

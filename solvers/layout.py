@@ -9,17 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from solvers.problem import Edge, Node
+from solvers.parts import IMPOSSIBLE, Edge, Node
 
 Integers = NDArray[np.int64]
-
-IMPOSSIBLE = 10**16
 
 
 def _times(cost: Integers, multiplicity: int) -> Integers:

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import Evaluation, evaluate
-from solvers.layout import IMPOSSIBLE, Layout
+from solvers.layout import Layout
+from solvers.parts import IMPOSSIBLE
 from solvers.problem import Problem
 from solvers.solution import Progress
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import usage_profile
-from solvers.layout import IMPOSSIBLE
 from solvers.ledger import Ledger, pass_work
 from solvers.messages import Messages
+from solvers.parts import IMPOSSIBLE
 from solvers.potentials import Pricing, Scale
 from solvers.topology import Topology
 

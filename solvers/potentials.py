@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.layout import IMPOSSIBLE
+from solvers.parts import IMPOSSIBLE
 from solvers.topology import Topology
 
 Integers = NDArray[np.int64]

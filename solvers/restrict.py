@@ -8,7 +8,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.problem import Edge, EdgeUsage, Node, Problem
+from solvers.parts import Edge, EdgeUsage, Node
+from solvers.problem import Problem
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]

@@ -1,0 +1,112 @@
+"""The parts of a choice problem: nodes, edges, and the usages they have. Each is valid or cannot be made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+Classes = NDArray[np.int32]
+
+IMPOSSIBLE = 10**16
+"""A cost of this or more forbids the strategy or the pair."""
+
+
+class InvalidProblem(ValueError):
+    """A problem that cannot be: the message says what, where, got and wanted."""
+
+    def __init__(self, what: str, where: str, got: object, wanted: str) -> None:
+        super().__init__(f"{what} of {where}: got {got}, wanted {wanted}")
+        self.what, self.where, self.got, self.wanted = what, where, got, wanted
+
+
+def _check_interval(where: str, start: int, stop: int) -> None:
+    if not 0 <= start <= stop:
+        raise InvalidProblem("interval", where, (start, stop), "0 <= start <= stop")
+
+
+def _check_sizes(what: str, where: str, values: NDArray[np.generic], dimensions: int) -> None:
+    if values.dtype != np.int64 or values.ndim != dimensions or values.size == 0:
+        got = f"{values.dtype}{list(values.shape)}"
+        raise InvalidProblem(what, where, got, f"a non-empty int64 array of {dimensions} dimension(s)")
+    if values.min() < 0:
+        raise InvalidProblem(what, where, int(values.min()), "no negative entry")
+
+
+def _check_multiplicity(where: str, multiplicity: int, cost: Integers) -> None:
+    if multiplicity < 1:
+        raise InvalidProblem("multiplicity", where, multiplicity, "at least 1")
+    finite = cost[cost < IMPOSSIBLE]
+    if multiplicity > 1 and finite.size and int(finite.max()) * multiplicity >= IMPOSSIBLE:
+        got = int(finite.max()) * multiplicity
+        raise InvalidProblem("cost times multiplicity", where, got, f"less than {IMPOSSIBLE}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """A choice among k strategies; usage in bytes over the half-open interval of moments."""
+
+    name: str
+    cost: Integers
+    usage: Integers
+    interval: tuple[int, int]
+    multiplicity: int = 1
+
+    def __post_init__(self) -> None:
+        where = f"node {self.name!r}"
+        _check_sizes("cost", where, self.cost, 1)
+        _check_sizes("usage", where, self.usage, 1)
+        if self.usage.shape != self.cost.shape:
+            raise InvalidProblem("usage", where, self.usage.shape, f"the shape of cost {self.cost.shape}")
+        _check_interval(where, *self.interval)
+        _check_multiplicity(where, self.multiplicity, self.cost)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EdgeUsage:
+    """Bytes that a pair of classes uses over the half-open interval [start, stop) of moments."""
+
+    start: int
+    stop: int
+    matrix: Integers
+
+    def __post_init__(self) -> None:
+        _check_interval("edge usage", self.start, self.stop)
+        _check_sizes("usage", "edge usage", self.matrix, 2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Edge:
+    """A cost, and usages, of the classes that its two nodes' strategies fall into; matrices may be shared."""
+
+    source: int
+    target: int
+    source_class: Classes
+    target_class: Classes
+    matrix: Integers
+    multiplicity: int = 1
+    usages: tuple[EdgeUsage, ...] = ()
+
+    def __post_init__(self) -> None:
+        where = f"edge {self.source} -> {self.target}"
+        if self.source == self.target:
+            raise InvalidProblem(
+                "ends", where, self.source, "two different nodes (add the diagonal to the node's cost)"
+            )
+        _check_sizes("matrix", where, self.matrix, 2)
+        _check_multiplicity(where, self.multiplicity, self.matrix)
+        for classes, count in (
+            (self.source_class, self.matrix.shape[0]),
+            (self.target_class, self.matrix.shape[1]),
+        ):
+            if classes.dtype != np.int32 or classes.ndim != 1 or classes.size == 0:
+                got = f"{classes.dtype}{list(classes.shape)}"
+                raise InvalidProblem("classes", where, got, "a non-empty int32 array of 1 dimension")
+            if classes.min() < 0 or classes.max() >= count:
+                wanted = f"0 <= class < {count}, the matrix {self.matrix.shape}"
+                raise InvalidProblem("classes", where, (int(classes.min()), int(classes.max())), wanted)
+        for usage in self.usages:
+            if usage.matrix.shape != self.matrix.shape:
+                raise InvalidProblem("usage", where, usage.matrix.shape, f"the matrix's shape {self.matrix.shape}")
