@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,8 +80,9 @@ def plan(
 
 
 def _planned(graph: Path, mesh_text: str, name: str | None, request: Request, pin: Path | None = None) -> Plan:
-    mesh = read_mesh(mesh_text, name)
+    mesh = read_mesh(mesh_text)
     profile = hardware.load(name or mesh.device or DEFAULT_HARDWARE)
+    mesh = replace(mesh, device=profile.name)
     with solving() as progress:
         return pipeline.plan(read_graph(graph, mesh, pin), mesh, profile, request, progress)
 

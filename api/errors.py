@@ -16,7 +16,7 @@ FAILED, INTERRUPTED = 1, 130
 def one_message(app: typer.Typer) -> int:
     """Run the application; every error the user can cause becomes one line on standard error."""
     try:
-        code = get_command(app).main(standalone_mode=False)
+        code = get_command(app).main(prog_name="shardplan", standalone_mode=False)
     except ShardplanError as error:
         return _say("\n".join([str(error), *getattr(error, "__notes__", ())]))
     except BrokenPipeError:

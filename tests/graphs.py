@@ -47,7 +47,7 @@ class Sketch:
 
 def small_transformer(mesh: Mesh, **sizes: int) -> Graph:
     """One block; sizes as in the benchmark's, smaller unless given."""
-    chosen = {"blocks": 1, "d": 8, "ff": 16, "heads": 4, "batch": 8, "seq": 12} | sizes
+    chosen: dict[str, Any] = {"blocks": 1, "d": 8, "ff": 16, "heads": 4, "batch": 8, "seq": 12} | sizes
     return graph_from(checked(GraphDocument, transformer(**chosen), "transformer"), mesh)
 
 

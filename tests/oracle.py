@@ -75,6 +75,12 @@ def terms(array: Array, count: int, reduction: Reduction, random: np.random.Gene
             return [*factors, array / math.prod(factors)]
         case Reduction.BITWISE_XOR:
             return [*noise, reduce(np.bitwise_xor, noise, array)]
+        case _:
+            return _hidden(array, count, reduction, random)
+
+
+def _hidden(array: Array, count: int, reduction: Reduction, random: np.random.Generator) -> list[Array]:
+    """Every element in one of the terms, weaker ones in the others."""
     weaken = {
         Reduction.MAX: np.logical_and if array.dtype == bool else lambda value, each: value - abs(each),
         Reduction.MIN: np.logical_or if array.dtype == bool else lambda value, each: value + abs(each),

@@ -1,8 +1,12 @@
 """Documents and values: the one place that knows JSON.
 
 reading   files and text -> JSON, within limits
+writing   JSON -> files, whole or not at all
 ids       canonical JSON and SHA-256
-schemas   the shape of graph, mesh and plan documents (pydantic), and their published JSON Schemas
+strict    what documents are made of (pydantic)
+schemas   the shape of graph, mesh, pins and plan documents; results: the parts of a plan that are numbers
+publish   writes their JSON Schemas to planner/schemas/
 graphs    graph and mesh documents <-> Graph, Mesh
-plans     Plan -> plan document; plan document -> Program
+programs  instructions <-> Program
+plans     Plan -> plan document
 """

@@ -39,7 +39,7 @@ def read_graph(path: Path, mesh: Mesh, pins: Path | None = None) -> Graph:
 
 def graph_from(document: GraphDocument, mesh: Mesh, pins: Iterable[AnnotationDocument] = ()) -> Graph:
     """The graph a document describes; axes in its annotations are those of the mesh."""
-    counts = Counter(entry.id for entry in (*document.inputs, *document.nodes))
+    counts = Counter([*(entry.id for entry in document.inputs), *(node.id for node in document.nodes)])
     if twice := [name for name, count in counts.items() if count > 1]:
         raise InvalidGraph("id used twice", where=f"id {twice[0]!r}", wanted="unique ids")
     inputs = tuple(_input(entry) for entry in document.inputs)

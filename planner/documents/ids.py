@@ -29,9 +29,9 @@ def canonical(document: Any) -> str:
 
 
 def _number(number: float) -> str:
-    """ECMA-262, Number::toString: the shortest digits that read back the same."""
-    if number == int(number) and abs(number) < 1e21:
-        return str(int(number))
+    """ECMA-262, Number::toString: the shortest digits that read back the same. Raises ValueError for nan, infinity."""
+    if number == 0:
+        return "0"
     sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()
     text, point = "".join(map(str, digits)), len(digits) + int(exponent)
     if 0 < point <= 21:

@@ -15,7 +15,9 @@ from planner.documents.graphs import (
     sharding_document,
 )
 from planner.documents.ids import digest
+from planner.documents.programs import program_document
 from planner.documents.reading import read_json
+from planner.documents.results import NothingDocument
 from planner.documents.schemas import PlanDocument, checked
 from planner.errors import InvalidDocument
 from planner.judge.analysis import Analysis
@@ -167,6 +169,14 @@ def _memory(analysis: Analysis) -> dict[str, Any]:
 def read_plan(path: Path) -> PlanDocument:
     """The plan document in a file. Raises InvalidDocument, also where the graph is not the one planned."""
     document = checked(PlanDocument, read_json(path), str(path))
-    if digest(document.graph.document.model_dump(exclude_unset=True)) != document.graph.digest:
+    graph = document.graph
+    if digest(graph.document.model_dump(exclude_unset=True)) != graph.digest:
         raise InvalidDocument("digest mismatch: the graph is not the one that was planned", where=f"{path}: graph")
+    if document.program:
+        for key in ("cost", "memory"):
+            if isinstance(getattr(document, key), NothingDocument):
+                raise InvalidDocument("missing numbers", where=f"{path}: {key}", wanted="those of the program")
+        for entry in graph.document.inputs:
+            if entry.id not in document.shardings:
+                raise InvalidDocument("missing sharding", where=f"{path}: shardings", wanted=entry.id)
     return document

@@ -16,8 +16,10 @@ from planner.errors import InvalidDocument
 
 def check_writable(path: Path) -> None:
     """Raises InvalidDocument where no document can be written: asked before long work is done for it."""
-    if path.is_dir() or not os.access(path.parent, os.W_OK | os.X_OK) or not path.parent.is_dir():
-        raise _not_written(path, "no such folder, or not one to write in" if not path.is_dir() else "a folder")
+    if os.path.isdir(path):
+        raise _not_written(path, "a folder")
+    if not os.path.isdir(path.parent) or not os.access(path.parent, os.W_OK | os.X_OK):
+        raise _not_written(path, "no such folder, or not one to write in")
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> str:

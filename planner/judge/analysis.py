@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 
 from planner.choose.cost import CostModel
 from planner.model.accounts import live_bytes, received_bytes, value_bytes
-from planner.model.program import Move, Program, Run
+from planner.model.program import Instruction, Move, Program, Run, Value
 
 Integers = NDArray[np.int64]
+
+
+def instruction_ps(model: CostModel, done: Instruction, values: Mapping[str, Value]) -> int:
+    """Time of an instruction; `values` are those it reads."""
+    if isinstance(done, Move):
+        source = values[done.operand]
+        return model.move_ps(done.collective, source.sharding, source.type)
+    return model.op_ps(done.op, tuple(values[name].type for name in done.operands), done.option)
 
 
 @dataclass(frozen=True)
@@ -31,13 +39,7 @@ class Analysis:
     @cached_property
     def times_ps(self) -> tuple[int, ...]:
         """Time of every instruction."""
-        values = self.program.values
-        return tuple(
-            self.model.move_ps(done.collective, values[done.operand].sharding, values[done.operand].type)
-            if isinstance(done, Move)
-            else self.model.op_ps(done.op, tuple(values[name].type for name in done.operands), done.option)
-            for done in self.program.instructions
-        )
+        return tuple(instruction_ps(self.model, done, self.program.values) for done in self.program.instructions)
 
     @property
     def step_ps(self) -> int:

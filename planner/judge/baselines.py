@@ -5,7 +5,8 @@ data parallel            the first dim of every `input` over as many axes as div
 FSDP                     data parallel, with every parameter stored split and gathered before each use
 Megatron tensor parallel a product with a weight is column parallel (its new loop is split), and row
                          parallel (its contraction is split) when what it reads comes from a column parallel
-                         one (Shoeybi et al., "Megatron-LM", 2019); the rest follows by propagation
+                         one (Shoeybi et al., "Megatron-LM", 2019); the rest follows by propagation, and
+                         parameters are stored as they are read
 DPxTP                    data parallel over the first axis, Megatron over the others
 """
 
@@ -23,7 +24,7 @@ from planner.model.graph import Graph, Op
 from planner.model.indexing import LoopKind, Option, splittable
 from planner.model.mesh import Mesh
 from planner.model.sharding import Axes, Sharding
-from planner.rewrite.propagate import propagate
+from planner.rewrite.spread import spread
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,20 @@ def _baseline(name: str, graph: Graph, mesh: Mesh, data: Axes, tensor: Axes) -> 
         shape = entry.type.shape
         batch = _fitting(data, shape[0], mesh) if entry.kind == "input" and shape else ()
         inputs[entry.id] = Sharding((batch, *((),) * (len(shape) - 1)) if shape else ())
-    return Baseline(name, inputs, propagate(graph, mesh, _megatron(graph, mesh, tensor) if tensor else {}, inputs))
+    options = spread(graph, mesh, _megatron(graph, mesh, tensor) if tensor else {}, inputs)
+    return Baseline(name, {**inputs, **_as_read(graph, options)}, options)
+
+
+def _as_read(graph: Graph, options: Mapping[str, Option]) -> dict[str, Sharding]:
+    """Parameters in the layout in which the first op that reads them wants them."""
+    parameters = {entry.id for entry in graph.inputs if entry.kind == "parameter"}
+    found: dict[str, Sharding] = {}
+    for op in graph.ops:
+        for position, value in enumerate(op.inputs):
+            wanted = op.rule.operand_sharding(position, options[op.id])
+            if value in parameters and not wanted.partial:
+                found.setdefault(value, wanted)
+    return found
 
 
 def _fitting(axes: Axes, size: int, mesh: Mesh) -> Axes:

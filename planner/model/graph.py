@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import networkx as nx
 
-from planner.errors import InvalidGraph
+from planner.errors import InvalidGraph, InvalidSharding
 from planner.model.dtypes import DTYPE_BYTES
 from planner.model.indexing import Rule
 from planner.model.sharding import Shape, Sharding
@@ -24,6 +24,8 @@ PHASES = ("forward", "backward", "update")
 MAX_DIM = 1 << 40
 MAX_ELEMENTS = 1 << 50
 MAX_RANK = 16
+OUTPUTS = "return"
+"""The user that stands for the outputs of the graph in an annotation, unless a node of this id reads the value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,8 +124,7 @@ class Graph:
                 _known(value, types, f"node {op.id!r}")
         for value in self.outputs:
             _known(value, types, "outputs")
-        for annotation in self.annotations:
-            _known(annotation.value, types, "annotations")
+        _check_annotations(self)
         if not self.outputs:
             raise InvalidGraph("no outputs", where=self.name, wanted="at least one output")
         object.__setattr__(self, "ops", tuple(_in_order(self.dag, self.ops)))
@@ -151,6 +152,27 @@ class Graph:
             for operand, value in enumerate(op.inputs):
                 dag.add_edge(maker.get(value, value), op.id, value=value, operand=operand)
         return nx.freeze(dag)
+
+
+def _check_annotations(graph: Graph) -> None:
+    """Values and users that exist, no more lists than dims, one required sharding for a value and user."""
+    readers = {(value, op.id) for op in graph.ops for value in op.inputs} | {(v, OUTPUTS) for v in graph.outputs}
+    required: dict[tuple[str, str | None], Annotation] = {}
+    for one in graph.annotations:
+        _known(one.value, graph.types, "annotations")
+        where = f"annotation of {one.value!r}" + (f" for {one.user!r}" if one.user else "")
+        if one.user is not None and (one.value, one.user) not in readers:
+            raise InvalidGraph(
+                "user does not read the value", where=where, got=one.user, wanted=f"a node that does, or {OUTPUTS}"
+            )
+        rank = len(graph.types[one.value].shape)
+        if len(one.sharding.split_axes) > rank:
+            got = len(one.sharding.split_axes)
+            raise InvalidSharding("more lists than dims", where=where, got=got, wanted=f"at most {rank} (the rank)")
+        other = required.setdefault((one.value, one.user), one) if one.required else one
+        if other.sharding != one.sharding:
+            shown = str(one.sharding), str(other.sharding)
+            raise InvalidGraph("contradicts another annotation", where=where, got=shown[0], wanted=shown[1])
 
 
 def _known(value: str, types: Mapping[str, TensorType], where: str) -> None:

@@ -6,6 +6,8 @@ The mathematics is that of the mesh dialect's sharding interface (loop iterator 
   * a compound dim can be split only along its major-most loop, and only evenly, so that a block of the dim
     is a block of the loop; a joined dim is always whole (its loops may be split where they stand elsewhere,
     but not when the joined dim is a result's);
+  * a window dim, sum(coefficient * loop), is split along its first loop only: the blocks of the loop read blocks
+    of the dim and a halo around them (`Rule.windows` tells which loops those are);
   * a *linear* loop iterates over the terms of a partial sum: its operands come in partial over its axes and
     its results leave partial over them (the op commutes with the sum; with another reduction, if the loop has it).
 A dim of size K split over n devices has blocks of ceil(K / n) (see `planner.model.sharding`).
@@ -80,15 +82,21 @@ class Rule:
         return _sharding(self._split(term, option), self._partial(term, option))
 
     def allows(self, option: Option, mesh: Mesh) -> bool:
-        """Whether the option may be chosen: every loop splittable that far, one reduction kind a result."""
+        """Whether the option may be chosen: every loop splittable that far without halo, one reduction a result."""
         return all(
-            not axes or splittable(loop, mesh.group_size(axes)) for loop, axes in zip(self.loops, option, strict=True)
+            not axes or (splittable(loop, mesh.group_size(axes)) and loop.name not in self.windows)
+            for loop, axes in zip(self.loops, option, strict=True)
         ) and all(len({kind for kind, _ in self._partial(term, option)}) <= 1 for term in self.results)
 
     @cached_property
     def carried(self) -> frozenset[str]:
         """Loops along which an operand is split: without such an operand every device has all the data."""
         return frozenset(dim.loops[0] for term in self.operands for dim in term if dim.loops and not dim.joined)
+
+    @cached_property
+    def windows(self) -> frozenset[str]:
+        """Loops whose blocks read more or other than a block of an operand: the first of every window."""
+        return frozenset(dim.loops[0] for term in self.operands for dim in term if dim.coefficients)
 
     def _split(self, term: Term, option: Option) -> tuple[Axes, ...]:
         axes = {loop.name: axes for loop, axes in zip(self.loops, option, strict=True)}
@@ -214,6 +222,12 @@ def _solve(terms: Sequence[Term], shapes: Sequence[Shape], sizes: dict[str, int]
 
 
 def _remainder(dim: Dim, size: int, sizes: Mapping[str, int]) -> int:
+    """What size is left for the one loop of a dim that is not known."""
+    if dim.coefficients:
+        factors = dict(zip(dim.loops, dim.coefficients, strict=True))
+        known_reach = sum(factor * (sizes[loop] - 1) for loop, factor in factors.items() if loop in sizes)
+        factor = next(factor for loop, factor in factors.items() if loop not in sizes)
+        return max((size - 1 - known_reach) // factor + 1, 0)
     known = [sizes[loop] for loop in dim.loops if loop in sizes]
     if dim.joined:
         return max(size - sum(known), 0)
@@ -224,12 +238,14 @@ def _remainder(dim: Dim, size: int, sizes: Mapping[str, int]) -> int:
 def dim_size(dim: Dim, sizes: Mapping[str, int]) -> int:
     """Size of a dim whose loops have these sizes."""
     loops = [sizes[loop] for loop in dim.loops]
+    if dim.coefficients:
+        return 1 + sum(factor * (size - 1) for factor, size in zip(dim.coefficients, loops, strict=True))
     return sum(loops) if dim.joined else math.prod(loops)
 
 
 def _without_ones(dim: Dim, sizes: Mapping[str, int]) -> Dim:
     """Loops of size 1 dropped from a compound, so that the next loop is its major-most."""
-    if dim.joined or len(dim.loops) < 2:
+    if dim.joined or dim.coefficients or len(dim.loops) < 2:
         return dim
     return Dim(tuple(loop for loop in dim.loops if sizes[loop] != 1) or dim.loops[:1])
 
@@ -238,7 +254,7 @@ def _with_loops(operands: tuple[Term, ...], results: tuple[Term, ...], sizes: di
     dims = [dim for term in (*operands, *results) for dim in term]
     in_results = {loop for term in results for dim in term for loop in dim.loops}
     minor = {loop for dim in dims if not dim.joined for loop in dim.loops[1:]}
-    major = {dim.loops[0] for dim in dims if not dim.joined and len(dim.loops) > 1}
+    major = {dim.loops[0] for dim in dims if not dim.joined and not dim.coefficients and len(dim.loops) > 1}
     joined = {loop for term in results for dim in term if dim.joined for loop in dim.loops}
     carried = {loop for dim in dims if not dim.joined for loop in dim.loops}
     blocked = set(pattern.blocked) | minor | joined

@@ -3,6 +3,7 @@
     b m k, k n -> b m n                 loops are words; one comma-separated term per operand and result
     b s (h d) -> b h s d                a compound dim: the product of its loops, major first
     b {p|z|q} -> b z                    a joined dim: the concatenation of its loops
+    c (2*y+r), f c r -> f y             a window, of operands only: a sum of loops with coefficients, major first
     1 n, m n -> m n                     1 is a dim of size one that broadcasts
     ... k, k -> ... k                   ... stands for leading dims, right-aligned; a 1 under them broadcasts
     m k -> m; max k; blocked m          modifiers: reduction kind of a loop, loops that may not be split,
@@ -32,12 +33,19 @@ _DIM = re.compile(r"\.\.\.|\([^(){}]*\)|\{[^(){}]*\}|[^\s(){}]+")
 
 @dataclass(frozen=True, slots=True)
 class Dim:
-    """One tensor dim: the product of its loops (none: a literal 1), or their concatenation when `joined`."""
+    """One tensor dim: the product of its loops (none: a literal 1), or their concatenation when `joined`.
+
+    With `coefficients` it is a window: element sum(coefficient * loop) of the dim.
+    """
 
     loops: tuple[str, ...]
     joined: bool = False
+    coefficients: tuple[int, ...] = ()
 
     def __str__(self) -> str:
+        if self.coefficients:
+            terms = zip(self.coefficients, self.loops, strict=True)
+            return f"({'+'.join(loop if factor == 1 else f'{factor}*{loop}' for factor, loop in terms)})"
         if self.joined:
             return "{" + "|".join(self.loops) + "}"
         if len(self.loops) == 1:
@@ -90,7 +98,7 @@ def _parse(text: str) -> Pattern:
         raise InvalidRule("no single '->'", wanted="operands -> results")
     left, right = body.split("->")
     operands = tuple(map(_term, left.split(","))) if left.strip() else ()
-    results = tuple(map(_term, right.split(",")))
+    results = tuple(map(_made, right.split(",")))
     loops = {loop for term in (*operands, *results) for dim in term for loop in dim.loops} - {ELLIPSIS}
     found: dict[str, list[Any]] = {"reductions": [], "blocked": [], "linear": [], "sizes": [], "commutes": []}
     for modifier in modifiers:
@@ -144,6 +152,13 @@ def _term(text: str) -> Term:
     return dims
 
 
+def _made(text: str) -> Term:
+    term = _term(text)
+    if windows := [str(dim) for dim in term if dim.coefficients]:
+        raise InvalidRule("window in a result", got=windows[0], wanted="loops, each once: a projected permutation")
+    return term
+
+
 def _dim(piece: str) -> Dim:
     if piece == "1":
         return Dim(())
@@ -151,12 +166,29 @@ def _dim(piece: str) -> Dim:
         return Dim((ELLIPSIS,))
     joined = piece[0] == "{"
     inner = piece[1:-1] if piece[0] in "({" else piece
+    if not joined and set(inner) & set("+*"):
+        return _window(inner)
     loops = tuple(inner.split("|" if joined else None))
-    loops = tuple(loop.strip() for loop in loops)
-    for loop in loops:
-        if not _LETTER.fullmatch(loop):
-            raise InvalidRule("not a loop name", got=loop, wanted="a-z, 0-9, _ beginning with a letter")
+    loops = tuple(_letter(loop.strip()) for loop in loops)
     return Dim(loops, joined)
+
+
+def _letter(loop: str) -> str:
+    if not _LETTER.fullmatch(loop):
+        raise InvalidRule("not a loop name", got=loop, wanted="a-z, 0-9, _ beginning with a letter")
+    return loop
+
+
+def _window(text: str) -> Dim:
+    """`2*y+r`: the loops of a window with their coefficients."""
+    loops, coefficients = [], []
+    for piece in text.split("+"):
+        factor, star, loop = piece.rpartition("*")
+        if star and not re.fullmatch(r"\s*[1-9]\d{0,5}\s*", factor, re.ASCII):
+            raise InvalidRule("coefficient of a window", got=factor.strip(), wanted="a whole number of 1 or more")
+        loops.append(_letter(loop.strip()))
+        coefficients.append(int(factor) if star else 1)
+    return Dim(tuple(loops), coefficients=tuple(coefficients))
 
 
 def _commuting(words: list[str]) -> Reduction:

@@ -1,61 +1,147 @@
-"""Shardings from some ops to all: loops take the mesh axes of the dims they index.
+"""Sharding propagation exactly as the mesh dialect has it: some annotations in, all annotations out.
 
-Backward over all ops, then forward (the default traversal of the mesh dialect's sharding propagation). An op
-keeps the axes it was given; every other loop takes those of a result dim it indexes, else of an operand dim,
-where they are free and may split it. What nothing reaches stays whole; nothing is optimised.
+Backward over all ops, then forward (or as `traversal` says). An op that has no option yet takes the one that
+`planner.rewrite.propagation.options` prefers, given the definitions of its operands, their annotations for this
+use, its results' definitions and, where a result has none, the use of it that was annotated last. Then its
+missing annotations are filled in: every use and definition around it as the op reads and leaves it, reduction
+loops as partial axes. What was annotated stays; where the op disagrees, its operand or result is resharded.
+An option given for an op wins. Constants (ops without operands) are whole unless their definition is annotated;
+their uses split them. Nothing is optimised, and no size is read but where a compound dim must divide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
 
+from planner.errors import InvalidGraph, InvalidRequest, InvalidSharding, ShardplanError
 from planner.model.graph import Graph, Op
-from planner.model.indexing import Option, splittable
+from planner.model.indexing import Option
 from planner.model.mesh import Mesh
-from planner.model.notation import Term
-from planner.model.sharding import Axes, Sharding
+from planner.model.sharding import Sharding
+from planner.model.steps import Reader
+from planner.rewrite.annotations import Note, notes
+from planner.rewrite.propagation.completed import Completed
+from planner.rewrite.propagation.options import Known, checked_option, preferred_option
 
-Given = Mapping[str, Mapping[str, Axes]]
-"""op id -> loop -> mesh axes."""
-
-
-def propagate(graph: Graph, mesh: Mesh, given: Given, inputs: Mapping[str, Sharding]) -> dict[str, Option]:
-    """An option for every op from the loops given for some and the layouts of graph inputs."""
-    split = {value: sharding.split_axes for value, sharding in inputs.items()}
-    taken = {op.id: dict(given.get(op.id, {})) for op in graph.ops}
-    for op in reversed(graph.ops):
-        _take(op, taken[op.id], mesh, zip(op.rule.results, op.values, strict=True), split)
-        option = _option(op, taken[op.id])
-        for operand, value in enumerate(op.inputs):
-            wanted = op.rule.operand_sharding(operand, option).split_axes
-            if value not in split and any(wanted):
-                split[value] = wanted
-    for op in graph.ops:
-        _take(op, taken[op.id], mesh, zip(op.rule.results, op.values, strict=True), split)
-        _take(op, taken[op.id], mesh, zip(op.rule.operands, op.inputs, strict=True), split)
-        option = _option(op, taken[op.id])
-        for result, value in enumerate(op.values):
-            split[value] = op.rule.result_sharding(result, option).split_axes
-    return {op.id: _option(op, taken[op.id]) for op in graph.ops}
+Traversal = Literal["backward-forward", "forward-backward", "forward", "backward"]
 
 
-def _option(op: Op, taken: Mapping[str, Axes]) -> Option:
-    return tuple(taken.get(loop.name, ()) for loop in op.rule.loops)
-
-
-def _take(
-    op: Op,
-    taken: dict[str, Axes],
+def propagate(
+    graph: Graph,
     mesh: Mesh,
-    terms: Iterable[tuple[Term, str]],
-    split: Mapping[str, Sequence[Axes]],
-) -> None:
-    """Add what the dims of some values tell the op's loops."""
-    loops = {loop.name: loop for loop in op.rule.loops}
-    for term, value in terms:
-        for dim, axes in zip(term, split.get(value, ()), strict=False):
-            if not axes or dim.joined or not dim.loops or taken.get(dim.loops[0]):
-                continue
-            used = {axis for others in taken.values() for axis in others}
-            if not used & set(axes) and splittable(loops[dim.loops[0]], mesh.group_size(axes)):
-                taken[dim.loops[0]] = axes
+    options: Mapping[str, Option] | None = None,
+    traversal: Traversal = "backward-forward",
+) -> Completed:
+    """Every sharding that the graph's annotations and the options given for some ops (by id) lead to.
+
+    Raises InvalidSharding for annotations that are undefined or that contradict each other around an op,
+    InvalidGraph for an option of no op, InvalidRequest for an unknown traversal.
+    """
+    if traversal not in get_args(Traversal):
+        raise InvalidRequest("unknown traversal", got=traversal, wanted=f"one of {', '.join(get_args(Traversal))}")
+    walk = _Walk(graph, mesh)
+    walk.give(options or {})
+    for direction in traversal.split("-"):
+        walk.over(reversed(range(len(graph.ops))) if direction == "backward" else range(len(graph.ops)))
+    return walk.completed()
+
+
+@dataclass
+class _Walk:
+    graph: Graph
+    mesh: Mesh
+    options: dict[str, Option] = field(default_factory=dict)
+    preferred: dict[tuple[int, tuple[Known, ...], tuple[Known, ...]], Option | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        given = notes(self.graph, self.mesh)
+        self.definitions = dict(given.definitions)
+        self.uses: dict[str, dict[Reader, Note]] = defaultdict(dict)
+        for reader, note in given.uses.items():
+            self.uses[self._value(reader)][reader] = note
+
+    def _value(self, reader: Reader) -> str:
+        if reader.op is None:
+            return self.graph.outputs[reader.operand]
+        return self.graph.ops[reader.op].inputs[reader.operand]
+
+    def give(self, options: Mapping[str, Option]) -> None:
+        places = {op.id: place for place, op in enumerate(self.graph.ops)}
+        for name, option in options.items():
+            if name not in places:
+                raise InvalidGraph("option of no node", got=name, wanted="the id of a node")
+            place = places[name]
+            try:
+                checked = checked_option(self.graph.ops[place].rule, self.mesh, option)
+            except ShardplanError as error:
+                raise error.at(f"option of node {name!r}") from None
+            self.annotate(place, checked)
+
+    def over(self, places: Iterable[int]) -> None:
+        for place in places:
+            op = self.graph.ops[place]
+            if op.id not in self.options and (option := self._option(place, op)) is not None:
+                self.annotate(place, option)
+
+    def _option(self, place: int, op: Op) -> Option | None:
+        operands = tuple(self._operand(value, Reader(place, i)) for i, value in enumerate(op.inputs))
+        results = tuple(self._result(value, used=bool(op.inputs)) for value in op.values)
+        alike = (id(op.rule), operands, results)
+        try:
+            if alike not in self.preferred:
+                self.preferred[alike] = preferred_option(op.rule, self.mesh, operands, results)
+        except ShardplanError as error:
+            raise error.at(f"node {op.id!r}") from None
+        return self.preferred[alike]
+
+    def _operand(self, value: str, reader: Reader) -> Known:
+        use, made = self.uses[value].get(reader), self.definitions.get(value)
+        if use and use.required:
+            return Known(use.sharding)
+        return Known(others=tuple(note.sharding for note in (use, made) if note))
+
+    def _result(self, value: str, used: bool) -> Known:
+        made = self.definitions.get(value)
+        if made and made.required:
+            return Known(made.sharding)
+        uses = list(self.uses[value].values()) if used else []
+        last = next(reversed([note for note in uses if note.required] or uses), None)
+        return Known(others=tuple(note.sharding for note in (made, last) if note))
+
+    def annotate(self, place: int, option: Option) -> None:
+        """Fill in what is missing around an op; a hint that the op does not follow is gone."""
+        op = self.graph.ops[place]
+        self.options[op.id] = option
+        for operand, value in enumerate(op.inputs):
+            reader, read = Reader(place, operand), op.rule.operand_sharding(operand, option)
+            use = self.uses[value].get(reader)
+            if use is None or (not use.required and use.sharding != read):
+                self.uses[value].pop(reader, None)
+            self.uses[value][reader] = use if use and use.required else Note(read)
+        for result, value in enumerate(op.values):
+            left, made = op.rule.result_sharding(result, option), self.definitions.get(value)
+            if made and made.required:
+                _check_partial(made.sharding, left, f"node {op.id!r}: result {result}")
+            else:
+                self.definitions[value] = Note(left)
+
+    def completed(self) -> Completed:
+        for place, op in enumerate(self.graph.ops):
+            if not op.inputs and op.id not in self.options and any(self.uses[value] for value in op.values):
+                self.annotate(place, ((),) * len(op.rule.loops))
+        return Completed(
+            self.graph,
+            {value: note.sharding for value, note in self.definitions.items()},
+            {reader: note.sharding for uses in self.uses.values() for reader, note in uses.items()},
+            self.options,
+        )
+
+
+def _check_partial(wanted: Sharding, left: Sharding, where: str) -> None:
+    """No collective makes a tensor partial: a definition can only be partial as its op leaves it."""
+    if not set(wanted.partial) <= set(left.partial) or (wanted.partial and wanted.reduction is not left.reduction):
+        what = "conflict: the op does not leave the result partial so"
+        raise InvalidSharding(what, where=where, got=str(left), wanted=str(wanted))

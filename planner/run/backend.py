@@ -13,6 +13,8 @@ from planner.model.dtypes import is_float, is_integer
 
 BACKENDS = ("numpy", "cupy")
 PRECISIONS = ("f32", "f64")
+DECLARED = "declared"
+_STANDS_FOR = {"bf16": "float32", "f8e4m3": "float32", "f8e5m2": "float32", "index": "int64", "bool": "bool"}
 
 
 def array_module(name: str) -> ModuleType:
@@ -32,7 +34,13 @@ def array_module(name: str) -> ModuleType:
 
 
 def run_dtype(xp: Any, dtype: str, precision: str) -> Any:
-    """The array dtype in which values declared as `dtype` are computed: every float in `precision`."""
+    """The array dtype in which values declared as `dtype` are computed: every float in `precision`.
+
+    "declared" is the value's own, and f32 for the floats that numpy lacks.
+    """
+    if precision == DECLARED:
+        letter, bits = dtype[0], dtype[1:]
+        return xp.dtype(_STANDS_FOR.get(dtype) or {"f": "float", "i": "int", "u": "uint"}[letter] + bits)
     if is_float(dtype):
         return xp.dtype({"f32": "float32", "f64": "float64"}[precision])
     return xp.dtype("int64" if is_integer(dtype) else "bool")

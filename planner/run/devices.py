@@ -42,7 +42,7 @@ def run_whole(graph: Graph, arrays: Mapping[str, Array], xp: Any, precision: str
     values = dict(arrays)
     for op in graph.ops:
         option: Option = ((),) * len(op.rule.loops)
-        made = _run_op(op, option, ALONE, 0, [values[name] for name in op.inputs], xp, precision)
+        made = run_op(op, option, ALONE, 0, [values[name] for name in op.inputs], xp, precision)
         values.update(zip(op.values, made, strict=True))
     return values
 
@@ -101,7 +101,7 @@ class _Machine:
     def run(self, done: Run) -> None:
         for device, held in enumerate(self.held):
             operands = [held[name] for name in done.operands]
-            made = _run_op(done.op, done.option, self.program.mesh, device, operands, self.xp, self.precision)
+            made = run_op(done.op, done.option, self.program.mesh, device, operands, self.xp, self.precision)
             for name, array in zip(done.results, made, strict=True):
                 self._keep(name, device, array)
 
@@ -122,9 +122,10 @@ class _Machine:
         return int(array.size) * self.program.values[name].type.itemsize
 
 
-def _run_op(
+def run_op(
     op: Op, option: Option, mesh: Mesh, device: int, operands: list[Array], xp: Any, precision: str
 ) -> tuple[Array, ...]:
+    """What a device makes of its parts of the operands: its span of each loop. Raises RunFailed."""
     row = OPS.get(op.op)
     if row is None:
         raise RunFailed("op has a rule but no array function", where=f"node {op.id!r}", got=op.op)

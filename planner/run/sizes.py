@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-from planner.model.graph import Graph
+from planner.model.collectives import nests
+from planner.model.graph import Graph, Op
 from planner.model.indexing import LoopKind, Rule
 from planner.model.ops import OPS
 from planner.model.program import Move, Program, Run
 
 WHOLE = 4
+TURNS = 60
 Place = tuple[str, Hashable]
 """(value, dim) or (op, loop)."""
 Definition = tuple[bool, tuple[Place, ...]]
@@ -21,13 +23,13 @@ Definition = tuple[bool, tuple[Place, ...]]
 
 @dataclass
 class Classes:
-    """Union-find over places, with definitions and the group sizes that split each class."""
+    """Union-find over places, with definitions, the group sizes that split each class, and blocks that must nest."""
 
     size: dict[Place, int] = field(default_factory=dict)
     parent: dict[Place, Place] = field(default_factory=dict)
     definitions: dict[Place, set[Definition]] = field(default_factory=lambda: defaultdict(set))
     needs: dict[Place, set[int]] = field(default_factory=lambda: defaultdict(set))
-    tables: set[Place] = field(default_factory=set)
+    nested: dict[Place, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
     kept: set[Place] = field(default_factory=set)
 
     @classmethod
@@ -44,32 +46,56 @@ class Classes:
         return place
 
     def chosen(self, attempt: int) -> dict[Place, int]:
-        """A size for every place; a later attempt chooses larger ones. Tables come last: they hold every index."""
-        small: dict[Place, int] = {}
-        tables = {self.find(place) for place in self.tables}
+        """A size for every place; a later attempt chooses larger ones.
+
+        What a defined class needs is reached by larger parts, one part after the other.
+        """
         roots = sorted({self.find(place) for place in self.size}, key=str)
-        for root in roots:
-            if root not in tables:
-                self._evaluate(root, small, attempt, 1)
-        largest = max(small.values(), default=1)
-        for root in roots:
-            self._evaluate(root, small, attempt, largest)
+        larger, small = Counter[Place](), dict[Place, int]()
+        for turn in range(TURNS):
+            small = {}
+            for root in roots:
+                self._evaluate(root, small, attempt, larger)
+            wrong = [leaves for root in roots if not self._suits(root, small[root]) and (leaves := self._leaves(root))]
+            if not wrong:
+                break
+            larger.update({leaves[turn % len(leaves)] for leaves in wrong})
         return {place: small[self.find(place)] for place in self.size}
 
-    def _evaluate(self, root: Place, small: dict[Place, int], attempt: int, least: int) -> int:
+    def _evaluate(self, root: Place, small: dict[Place, int], attempt: int, larger: Counter[Place]) -> int:
         if root not in small:
             small[root] = self.size[root]
-            if root not in self.kept and self.definitions.get(root):
-                joined, parts = min(self.definitions[root], key=str)
-                sizes = [self._evaluate(self.find(part), small, attempt, least) for part in parts]
+            if definition := self._definition(root):
+                joined, parts = definition
+                sizes = [self._evaluate(self.find(part), small, attempt, larger) for part in parts]
                 small[root] = sum(sizes) if joined else math.prod(sizes)
             elif root not in self.kept:
-                small[root] = _small(self.size[root], self.needs[root], attempt, least)
+                small[root] = self._smallest(root, attempt * (2 if self.needs[root] else WHOLE) + larger[root])
         return small[root]
+
+    def _definition(self, root: Place) -> Definition | None:
+        found = self.definitions.get(root)
+        return min(found, key=str) if found and root not in self.kept else None
+
+    def _leaves(self, root: Place) -> list[Place]:
+        """The classes whose sizes are free, of which a class is made."""
+        if definition := self._definition(root):
+            return [leaf for part in definition[1] for leaf in self._leaves(self.find(part))]
+        return [] if root in self.kept else [root]
+
+    def _smallest(self, root: Place, first: int) -> int:
+        step = math.lcm(*(n for n in self.needs[root] if self.size[root] % n == 0))
+        fitting = (step * n for n in range(first, self.size[root] // step) if self._suits(root, step * n))
+        return next(fitting, self.size[root])
+
+    def _suits(self, root: Place, size: int) -> bool:
+        """Whether a size divides evenly where the class's own does and only there, and blocks nest where they did."""
+        whole = self.size[root]
+        even = all((size % n == 0) == (whole % n == 0) and size >= min(n, whole) for n in self.needs[root])
+        return even and all(nests(size, *counts) for counts in self.nested[root])
 
     def _enter(self, program: Program) -> None:
         graph = program.graph
-        inputs = {entry.id for entry in graph.inputs}
         for value, kind in graph.types.items():
             for position, size in enumerate(kind.shape):
                 self._add((value, position), size)
@@ -77,10 +103,7 @@ class Classes:
             for loop in op.rule.loops:
                 if loop.kind is not LoopKind.LINEAR:
                     self._add((op.id, loop.name), loop.size)
-            for operand, loop in OPS[op.op].indexes.items() if op.op in OPS else ():
-                drawn = _origin(graph, op.inputs[operand]) in inputs
-                (self.tables if drawn else self.kept).add((op.id, loop))
-            self.kept |= {(op.id, loop) for loop in _rearranged(op.rule)}
+            self.kept |= {(op.id, loop) for loop in (*_rearranged(op.rule), *_looked_up(op, graph))}
             terms = zip((*op.rule.operands, *op.rule.results), (*op.inputs, *op.values), strict=True)
             for term, value in terms:
                 for position, dim in enumerate(term):
@@ -150,11 +173,20 @@ class Classes:
         for done in program.instructions:
             if isinstance(done, Move):
                 origin[done.result] = origin[done.operand]
+                self._nest(program, done, origin[done.operand])
             else:
                 self._split_loops(program, done)
         for name, value in program.values.items():
             for dim, axes in enumerate(value.sharding.split_axes):
                 self._need((origin[name], dim), program.mesh.group_size(axes))
+
+    def _nest(self, program: Program, done: Move, value: str) -> None:
+        """Note where a move takes a block apart or puts it together: over how many devices, of how many each."""
+        ends = (program.values[name].sharding.split_axes for name in (done.operand, done.result))
+        for dim, (before, after) in enumerate(zip(*ends, strict=True)):
+            outer = program.mesh.group_size(min(before, after, key=len))
+            if before != after and outer > 1:
+                self.nested[self.find((value, dim))].add((outer, program.mesh.group_size(done.collective.axes)))
 
     def _split_loops(self, program: Program, done: Run) -> None:
         for loop, axes in zip(done.op.rule.loops, done.option, strict=True):
@@ -185,20 +217,16 @@ def _rearranged(rule: Rule) -> set[str]:
     return (read ^ made) & whole if (made - read) & whole else set()
 
 
+def _looked_up(op: Op, graph: Graph) -> list[str]:
+    """Loops that an operand's elements are positions in, where these are computed and not drawn to fit."""
+    inputs = {entry.id for entry in graph.inputs}
+    indexes = OPS[op.op].indexes if op.op in OPS else {}
+    return [loop for operand, loop in indexes.items() if _origin(graph, op.inputs[operand]) not in inputs]
+
+
 def _origin(graph: Graph, value: str) -> str:
     """The value of which a value is only a view: its elements are among that one's."""
     makers = {made: op for op in graph.ops for made in op.values}
     while value in makers and makers[value].op in OPS and OPS[makers[value].op].free:
         value = makers[value].inputs[0]
     return value
-
-
-def _small(size: int, needs: set[int], attempt: int, least: int) -> int:
-    """A small size, divisible by what divides `size` and by nothing else that splits it, at least `least`."""
-    step = math.lcm(*(n for n in needs if size % n == 0))
-    uneven = [n for n in needs if size % n]
-    first = max(attempt * (2 if needs else WHOLE), -(-least // step), *(n // step + 1 for n in uneven), 1)
-    for multiple in range(first, size // step):
-        if all(step * multiple % n for n in uneven):
-            return step * multiple
-    return size

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +19,7 @@ from api.cli import app
 from api.errors import one_message
 
 ROOT = Path(__file__).resolve().parents[2]
+SECONDS = 2.0
 
 # A small launcher between us and the command: a child's peak memory starts at its parent's.
 LAUNCH = """
@@ -53,13 +56,27 @@ def shardplan(*arguments: object) -> Answer:
     return Answer(code, out.getvalue(), err.getvalue(), time.process_time() - start)
 
 
-def child(*arguments: object, seed: int = 0) -> Answer:
+def child(*arguments: object, hash_seed: int = 0, folder: Path = ROOT) -> Answer:
     """Run a command in a process of its own, outside any terminal."""
-    with contextlib.ExitStack() as stack:
-        import tempfile
-
-        report = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "used"
+    environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(ROOT)}
+    with tempfile.TemporaryDirectory() as place:
+        report = Path(place) / "used"
         words = [sys.executable, "-c", LAUNCH, report, sys.executable, "-m", "api", *arguments]
-        ran = subprocess.run(list(map(str, words)), cwd=ROOT, capture_output=True, text=True, check=False)
+        ran = subprocess.run(
+            list(map(str, words)), cwd=folder, env=environment, capture_output=True, text=True, check=False
+        )
         cpu, peak = report.read_text().split()
     return Answer(ran.returncode, ran.stdout, ran.stderr, float(cpu), int(peak))
+
+
+def refused(answer: Answer, words: str) -> None:
+    """One line on standard error with these words, nothing else, soon."""
+    assert answer.code == 1
+    assert answer.out == ""
+    assert answer.err.startswith("shardplan: ")
+    assert answer.err.count("\n") == 1
+    assert answer.err.endswith("\n")
+    assert answer.err[:-1].isprintable()
+    assert words in answer.err
+    assert len(answer.err) < 1500
+    assert answer.cpu_s < SECONDS

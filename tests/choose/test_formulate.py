@@ -24,70 +24,19 @@ from planner.model.steps import readers
 from planner.pipeline import written
 from solvers import exhaustive
 from tests.choices import random_strategies
+from tests.choose.small_graphs import (
+    one_unread_result,
+    output_twice,
+    partial_sums,
+    product_and_relu,
+    read_and_returned,
+    shared_input,
+    shared_result,
+    square,
+    two_results,
+    vectors,
+)
 from tests.graphs import Sketch, random_graph, small_transformer
-
-
-def product_and_relu() -> Graph:
-    s = Sketch()
-    made = s.op("matmul", [s.input(64, 512), s.input(512, 256)], (64, 256))
-    return s.graph(s.op("relu", [made], (64, 256)))
-
-
-def shared_input() -> Graph:
-    s = Sketch()
-    x = s.input(1024, 64)
-    total = s.op("max", [x], (1024, 1), dims=[1], keepdim=True)
-    return s.graph(s.op("subtract", [x, total], (1024, 64)))
-
-
-def shared_result() -> Graph:
-    s = Sketch()
-    made = s.op("matmul", [s.input(256, 64), s.input(64, 512)], (256, 512))
-    smooth = s.op("softmax", [made], (256, 512), dim=1)
-    return s.graph(s.op("multiply", [made, smooth], (256, 512)))
-
-
-def square() -> Graph:
-    s = Sketch()
-    made = s.op("sum", [s.input(64, 2048)], (2048,), dims=[0])
-    return s.graph(s.op("multiply", [made, made], (2048,)))
-
-
-def two_results() -> Graph:
-    s = Sketch()
-    halves = s.op("split", [s.input(512, 96)], (512, 48), (512, 48), dim=1)
-    return s.graph(s.op("multiply", [halves, f"{halves}:1"], (512, 48)))
-
-
-def one_unread_result() -> Graph:
-    s = Sketch()
-    halves = s.op("split", [s.input(4096)], (2048,), (2048,), dim=0)
-    return s.graph(s.op("exp", [f"{halves}:1"], (2048,)))
-
-
-def vectors() -> Graph:
-    s = Sketch()
-    smooth = s.op("exp", [s.input(40000)], (40000,))
-    return s.graph(s.op("add", [smooth, s.input(40000)], (40000,)))
-
-
-def partial_sums() -> Graph:
-    s = Sketch()
-    total = s.op("sum", [s.input(512, 512)], (512,), dims=[0])
-    return s.graph(s.op("multiply", [total], (512,), scalar=0.5))
-
-
-def output_twice() -> Graph:
-    s = Sketch()
-    made = s.op("exp", [s.input(4096)], (4096,))
-    return s.graph(made, made)
-
-
-def read_and_returned() -> Graph:
-    s = Sketch()
-    made = s.op("sum", [s.input(64, 4096)], (4096,), dims=[0])
-    return s.graph(s.op("exp", [made], (4096,)), made)
-
 
 EVERYTHING: list[tuple[Callable[[], Graph], str]] = [
     (product_and_relu, "2"),
@@ -273,49 +222,3 @@ def test_names_and_the_order_of_independent_ops_change_no_cost(seed: int) -> Non
     )
     costs = {solvers.solve(formulate(each, model_of("2x2")).problem).cost for each in (graph, named)}
     assert len(costs) == 1
-
-
-# annotations, what the program must hold
-READ_BY_BOTH = Annotation("n0", Sharding(((0,),)), user="n1")
-
-
-def test_a_pin_is_met_by_the_value_or_by_its_reader() -> None:
-    graph = square()
-    made = pinned(graph, Annotation("n0", Sharding(((),), (0,))))
-    assert best_program(made, "2").program.values["n0"].sharding == Sharding(((),), (0,))
-    read = best_program(pinned(graph, READ_BY_BOTH), "2").program
-    run = next(done for done in read.instructions if done.results == ("n1",))
-    assert {read.values[name].sharding for name in run.operands} == {Sharding(((0,),))}
-
-
-def test_a_pin_on_a_graph_input_is_met() -> None:
-    graph = pinned(product_and_relu(), Annotation("i1", Sharding(((), (0,)))))
-    assert dict(best_program(graph, "2").program.arguments)["i1"] == Sharding(((), (0,)))
-
-
-def test_a_pin_may_name_an_axis_of_one_device() -> None:
-    graph = pinned(product_and_relu(), Annotation("i1", Sharding(((0,), (1,)))))
-    assert dict(best_program(graph, "1x2").program.arguments)["i1"] == Sharding(((), (1,)))
-
-
-def test_a_hint_binds_nobody() -> None:
-    graph = product_and_relu()
-    hinted = pinned(graph, Annotation("i0", Sharding(((), ())), required=False))
-    assert best_program(hinted, "2").step_ps == best_program(graph, "2").step_ps
-
-
-# value, sharding, user
-IMPOSSIBLE = [
-    ("i0", Sharding(((0,), ()), (1,)), None),
-    ("n1", Sharding(((), ()), (0,)), None),
-    ("n0", Sharding(((0, 1), ()), ()), "n1"),
-]
-
-
-@pytest.mark.parametrize(("value", "sharding", "user"), IMPOSSIBLE)
-def test_a_pin_that_no_option_meets_is_refused(value: str, sharding: Sharding, user: str | None) -> None:
-    s = Sketch()
-    made = s.op("softmax", [s.input(8, 8)], (8, 8), dim=0)
-    graph = s.graph(s.op("softmax", [made], (8, 8), dim=0))
-    with pytest.raises(InvalidSharding, match=r"no option gives the required sharding .*wanted"):
-        formulate(pinned(graph, Annotation(value, sharding, user=user)), model_of("2x2"))

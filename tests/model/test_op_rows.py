@@ -148,14 +148,15 @@ def _bias_everywhere(local: Local, x: Array, weight: Array, bias: Array) -> Arra
 
 
 def _local_mean(local: Local, x: Array) -> Array:
-    return x.mean(axis=tuple(local.attrs["dims"]), keepdims=bool(local.attrs.get("keepdim")))  # type: ignore[call-overload]
+    attrs: dict[str, Any] = dict(local.attrs)
+    return x.mean(axis=tuple(attrs["dims"]), keepdims=bool(attrs.get("keepdim")))
 
 
 def _changed(op: str, **fields: Any) -> Row:
     return replace(OPS[op], **fields)
 
 
-WRONG = {
+WRONG: dict[str, tuple[Row, str, dict[str, Any]]] = {
     "softmax over a dim that may be split": (_changed("softmax", rule="a b -> a b"), "a b -> a b", {"dim": 1}),
     "a maximum whose parts are added": (_changed("max", rule="a b -> a"), "a b -> a", {"dims": [1]}),
     "gelu of a partial sum": (_changed("gelu", rule="... -> ...; linear 0"), "a b -> a b", {}),

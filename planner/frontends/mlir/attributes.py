@@ -56,8 +56,8 @@ def parse_attribute(scan: Scanner, depth: int = 0) -> Any:
         return Symbol(scan.symbol())
     if scan.sees("#"):
         return _of_dialect(scan, depth)
-    if scan.sees(r"-?[0-9]") and not scan.sees(r"[0-9]+x"):
-        return _typed(scan, parse_number(scan))
+    if scan.sees(r"-?[0-9]"):
+        return _typed(scan)
     if scan.sees(r"(?:true|false|unit)(?![\w.])"):
         return scan.accept(WORD) != "false"
     return _by_word(scan, depth)
@@ -86,11 +86,11 @@ def parse_number(scan: Scanner) -> int | float:
     return scan.integer()
 
 
-def _typed(scan: Scanner, value: object) -> object:
-    """A value with the type behind it dropped."""
-    if scan.mark(":"):
-        parse_type(scan)
-    return value
+def _typed(scan: Scanner) -> int | float:
+    """A number with the type behind it dropped; a hexadecimal one of a float type is its bits."""
+    at, bits = scan.at, scan.sees("0x")
+    value = parse_number(scan)
+    return _element(scan, at, value, parse_type(scan), bits) if scan.mark(":") else value
 
 
 def parse_list(scan: Scanner, depth: int = 0) -> list[Any]:
@@ -125,7 +125,7 @@ def parse_dictionary(scan: Scanner, depth: int = 0, end: str = "}") -> dict[str,
 
 
 def _dense(scan: Scanner, depth: int) -> Dense:
-    at = scan.at
+    at, bits = scan.at, scan.sees("-?0x")
     if scan.sees('"'):
         value: Any = None
         scan.accept(STRING)
@@ -133,7 +133,6 @@ def _dense(scan: Scanner, depth: int) -> Dense:
     elif scan.mark(">"):
         value = ()
     else:
-        bits = scan.sees("-?0x")
         value = parse_attribute(scan, depth + 1)
         scan.need(">")
         if isinstance(value, list):

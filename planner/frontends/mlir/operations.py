@@ -1,11 +1,11 @@
 """Operations of MLIR text: the generic form `"d.op"(%a) {...} : (T) -> T`, and the custom forms this subset needs.
 
-    d.op %a, %b {...} : T                  also `: (T, T) -> T`, `: T to T`, `: T, T`
-    linalg.op {...} ins(%a : T) outs(%b : T) dimensions = [1] {...} -> T
-    d.constant {...} dense<0.0> : T
-    mesh.sharding @m split_axes = [[0]] partial = sum[1] halo_sizes = [1, 2] : !mesh.sharding
-    mesh.shard %a to %s annotate_for_users {...} : T          or `to <@m, [[0]]>`
-    func.call @f(%a) : (T) -> T            return %a : T
+d.op %a, %b {...} : T                  also `: (T, T) -> T`, `: T to T`, `: T, T`
+linalg.op {...} ins(%a : T) outs(%b : T) dimensions = [1] {...} -> T
+d.constant {...} dense<0.0> : T
+mesh.sharding @m split_axes = [[0]] partial = sum[1] halo_sizes = [1, 2] : !mesh.sharding
+mesh.shard %a to %s annotate_for_users {...} : T          or `to <@m, [[0]]>`
+func.call @f(%a) : (T) -> T            return %a : T
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from planner.errors import UnsupportedOp
 from planner.frontends.mlir.attributes import Dense, Symbol, parse_attribute, parse_dictionary, parse_list
 from planner.frontends.mlir.scanner import NAME, STRING, WORD, Scanner, unescaped
-from planner.frontends.mlir.spelled import Spelled, parse_entries, parse_partial, parse_spelled
+from planner.frontends.mlir.spelled import parse_sharding, parse_spelled
 from planner.frontends.mlir.types import Type, parse_type, parse_types
 
 MAX_DEPTH = 8
@@ -25,6 +25,8 @@ COMBINER = r"\{\s*(?:arith|math)\.\w+\s*(?:\{[^{}]*\}\s*)?\}"
 SHARDINGS = ("mesh.sharding", "shard.sharding")
 SHARDS = ("mesh.shard", "shard.shard")
 CALLS = ("func.call", "call")
+BARE = ("return", "func.return", "linalg.yield")
+SUBSET = "elementwise arith, math, tosa, mhlo; linalg; constants; calls; mesh and shard annotations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +80,7 @@ def parse_operation(scan: Scanner, depth: int = 0) -> Operation:
         _generic(scan, draft, depth)
     else:
         name = scan.expect(WORD, "an operation")
-        _custom(scan, name, draft, depth)
+        _custom(scan, name, at, draft, depth)
     if len(results) > 1 and len(draft.result_types) != len(results):
         raise scan.wrong("number of results", at=at, got=len(results), wanted=str(len(draft.result_types)))
     return Operation(
@@ -107,7 +109,7 @@ def _results(scan: Scanner) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _custom(scan: Scanner, name: str, draft: _Draft, depth: int) -> None:
+def _custom(scan: Scanner, name: str, at: int, draft: _Draft, depth: int) -> None:
     if name.startswith("linalg.") and name != "linalg.yield":
         _linalg(scan, draft, depth)
     elif name in SHARDINGS:
@@ -120,18 +122,19 @@ def _custom(scan: Scanner, name: str, draft: _Draft, depth: int) -> None:
         _tail(scan, draft)
     elif name.endswith(".constant"):
         draft.attrs |= parse_dictionary(scan) if scan.sees(r"\{") else {}
-        at = scan.at
+        start = scan.at
         value = parse_attribute(scan)
         if not isinstance(value, Dense):
             value = Dense(value if isinstance(value, int | float) else None, "scalar")
         draft.attrs["value"] = value
         draft.result_types = (value.type,)
         if value.value is None and value.type == "scalar":
-            raise scan.wrong("constant", at=at, wanted="a number or dense<...>")
+            raise scan.wrong("constant", at=start, wanted="a number or dense<...>")
     else:
         draft.operands = _parenthesized(scan) if scan.sees(r"\(") else _values(scan)
-        if scan.accept(r"fastmath\s*<[\w\s,]*>") is None and scan.sees(r"[A-Za-z\"\[@#]") and not draft.operands:
-            raise scan.wrong("operation outside the subset", got=name, wanted="its generic form", error=UnsupportedOp)
+        scan.accept(r"fastmath\s*<[\w\s,]*>")
+        if not scan.sees(r"[{:}]") and name not in BARE:
+            raise scan.wrong("operation outside the subset", at=at, got=name, wanted=SUBSET, error=UnsupportedOp)
         _tail(scan, draft)
 
 
@@ -192,10 +195,13 @@ def _linalg(scan: Scanner, draft: _Draft, depth: int) -> None:
     while key := scan.accept(r"(?:dimensions|permutation)(?=\s*=)"):
         scan.need("=")
         draft.attrs[key] = parse_list(scan)
-    if scan.word("attrs"):
-        scan.need("=")
-    if scan.sees(rf"\{{\s*(?:\}}|(?:{WORD}|{STRING})\s*[=,}}])"):
+    if scan.sees(rf"(?:attrs\s*=\s*)?\{{\s*(?:\}}|(?:{WORD}|{STRING})\s*[=,}}])"):
+        scan.accept(r"attrs\s*=")
         draft.attrs |= parse_dictionary(scan)
+    _linalg_body(scan, draft, depth)
+
+
+def _linalg_body(scan: Scanner, draft: _Draft, depth: int) -> None:
     if scan.sees(r"\("):
         draft.parameters = _parameters(scan)
     if scan.mark("{"):
@@ -251,33 +257,10 @@ def _region(scan: Scanner, draft: _Draft, depth: int) -> None:
 
 
 def _sharding(scan: Scanner, draft: _Draft) -> None:
-    at = scan.at
-    mesh = scan.symbol()
-    if not scan.word("split_axes"):
-        raise scan.wrong("syntax", wanted="split_axes = [[...]]")
-    scan.need("=")
-    entries = parse_entries(scan)
-    reduction, axes = parse_partial(scan) if scan.sees("partial") else ("sum", ())
-    halo = _sizes(scan, "halo_sizes")
-    offsets = _sizes(scan, "sharded_dims_offsets")
+    draft.attrs["sharding"] = parse_sharding(scan)
     draft.attrs |= parse_dictionary(scan) if scan.sees(r"\{") else {}
-    draft.attrs["sharding"] = Spelled(entries, at, mesh, axes, reduction, halo, offsets)
     scan.need(":")
     draft.result_types = (parse_type(scan),)
-
-
-def _sizes(scan: Scanner, key: str) -> tuple[int | str, ...]:
-    """`key = [1, %a]`: numbers, and names of values."""
-    if not scan.word(key):
-        return ()
-    scan.need("=")
-    scan.need("[")
-    found: list[int | str] = []
-    while not scan.mark("]"):
-        if found and not scan.mark(","):
-            raise scan.wrong("syntax", wanted="',' or ']'")
-        found.append(scan.value() if scan.sees("%") else scan.integer())
-    return tuple(found)
 
 
 def _shard(scan: Scanner, draft: _Draft) -> None:

@@ -101,7 +101,7 @@ class Scanner:
     ) -> ShardplanError:
         """An error at a place (here, when none is given); `got` is the text there, when none is given."""
         here = self.at if at is None else at
-        found = re.match(r"[\w$.%@#!^-]+|.", self.text[here : here + 80], re.DOTALL)
+        found = re.match(r"->|[\w$.%@#!^-]+|.", self.text[here : here + 80], re.DOTALL)
         shown = got if got is not None else (found[0] if found else "the end of the text")
         return error(what, where=self.place(here), got=shown, wanted=wanted)
 

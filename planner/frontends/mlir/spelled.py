@@ -41,7 +41,7 @@ def parse_entries(scan: Scanner) -> tuple[tuple[int, ...], ...]:
     """`[[0, 1], []]`: at least one list."""
     at = scan.at
     scan.need("[")
-    found = []
+    found: list[tuple[int, ...]] = []
     while not scan.mark("]"):
         if found and not scan.mark(","):
             raise scan.wrong("syntax", wanted="',' or ']'")
@@ -68,3 +68,29 @@ def parse_partial(scan: Scanner) -> tuple[str, tuple[int, ...]]:
     scan.need("=")
     reduction = scan.expect(WORD, "a reduction")
     return reduction, parse_axes(scan)
+
+
+def parse_sharding(scan: Scanner) -> Spelled:
+    """`@m split_axes = [[0]] partial = sum[1] halo_sizes = [1, 2] sharded_dims_offsets = [0, 2, 4]`."""
+    at = scan.at
+    mesh = scan.symbol()
+    if not scan.word("split_axes"):
+        raise scan.wrong("syntax", wanted="split_axes = [[...]]")
+    scan.need("=")
+    entries = parse_entries(scan)
+    reduction, axes = parse_partial(scan) if scan.sees("partial") else ("sum", ())
+    return Spelled(entries, at, mesh, axes, reduction, _sizes(scan, "halo_sizes"), _sizes(scan, "sharded_dims_offsets"))
+
+
+def _sizes(scan: Scanner, key: str) -> tuple[int | str, ...]:
+    """`key = [1, %a]`: numbers, and names of values."""
+    if not scan.word(key):
+        return ()
+    scan.need("=")
+    scan.need("[")
+    found: list[int | str] = []
+    while not scan.mark("]"):
+        if found and not scan.mark(","):
+            raise scan.wrong("syntax", wanted="',' or ']'")
+        found.append(scan.value() if scan.sees("%") else scan.integer())
+    return tuple(found)

@@ -193,8 +193,11 @@ def shape(s: Signature, key: str, value: Any) -> None:
 def sharding(s: Signature, key: str, value: Any) -> None:
     if not isinstance(value, Sharding):
         s.refuse(f"attribute {key}", value, "a sharding")
+    whole = s.attrs["shape"]
     try:
-        value.completed(len(s.attrs["shape"]), s.mesh)
+        value.completed(len(whole), s.mesh)
+        if DYNAMIC not in whole and _count(s.mesh) is not None:
+            value.checked(tuple(whole), s.mesh)
     except InvalidSharding as error:
         s.refuse(error.what, error.got, error.wanted)
 

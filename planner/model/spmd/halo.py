@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from planner.model.spmd.row import DYNAMIC, Signature
-from planner.model.spmd.types import Dim, LocalType, compatible
+from planner.model.spmd.types import Dim, LocalType, compatible, group_size
 
 Halo = tuple[Dim, Dim]
 
@@ -28,7 +28,8 @@ def halo_types(s: Signature) -> tuple[LocalType, ...]:
     new = per_dim(s.attrs["split_axes"], s.attrs["destination_halo_sizes"], rank)
     dims = [_resized(s, dim, *each) for dim, each in enumerate(zip(s.input.shape, old, new, strict=True))]
     result = LocalType(tuple(dims), s.input.dtype)
-    if len(s.operands) > 1:
+    scalars = sum(each is DYNAMIC for end in ("source", "destination") for each in s.attrs[f"{end}_halo_sizes"])
+    if len(s.operands) - scalars > 1:
         into = s.operands[1]
         fits = into.rank == rank and all(map(compatible, into.shape, result.shape))
         if not fits or into.dtype != result.dtype:
@@ -43,6 +44,8 @@ def _resized(s: Signature, dim: int, size: Dim, old: Halo, new: Halo) -> Dim:
     core = size - sum(each or 0 for each in old)
     if core < 0:
         s.refuse(f"source halo of dim {dim} is larger than the shard", list(old), f"at most {size} in all")
-    if any(each is not None and each > core for each in new):
+    axes = s.attrs["split_axes"][dim] if dim < len(s.attrs["split_axes"]) else ()
+    has_neighbours = group_size(s.mesh, tuple(axes)) != 1
+    if has_neighbours and any(each is not None and each > core for each in new):
         s.refuse(f"halo of dim {dim} is wider than the neighbour's core", list(new), f"at most {core}")
     return None if DYNAMIC in new else core + sum(each or 0 for each in new)

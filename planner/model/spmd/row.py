@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from planner.errors import InvalidProgram
 from planner.model.mesh import Mesh
-from planner.model.sharding import Axes
+from planner.model.sharding import Axes, Reduction
 from planner.model.spmd.types import Dim, LocalType, group_size
 
 DYNAMIC = None
@@ -42,7 +42,7 @@ class Signature:
         return group_size(self.mesh, self.axes)
 
     def refuse(self, rule: str, got: object, wanted: object) -> NoReturn:
-        raise InvalidProgram(rule, where=self.where, got=got, wanted=wanted)
+        raise InvalidProgram(rule, where=self.where, got="none" if got is None else got, wanted=wanted)
 
 
 Check = Callable[[Signature, str, Any], None]
@@ -63,24 +63,39 @@ class Element(StrEnum):
     ACCUMULATOR = "accumulator"  # any: the operand is converted to it before the reduction
 
 
+DEFAULTS: Mapping[str, object] = MappingProxyType(
+    {
+        "mesh_axes": (),
+        "reduction": Reduction.SUM,
+        "reducer": None,
+        "block": None,
+        "only": None,
+        "source": None,
+        "rotate": False,
+        "pairs": None,
+        "target": None,
+        "axes": (),
+    }
+)
+"""Attributes that a call need not give."""
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """An op of the dialect.
 
-    attrs     name -> check, which raises InvalidProgram; every call has them, but those with a default
+    infer     result types; raises InvalidProgram where the operands do not allow any
+    attrs     name -> check, which raises InvalidProgram
+    dynamic   attributes whose numbers may be DYNAMIC
     tensors   least and most tensor operands; scalars for the dynamic numbers follow them
-    infer     result types; the executor and the verifier both read it
-    dynamic   attributes whose lists may hold DYNAMIC
     pure      the call may be dropped, merged or moved where its results allow
     scalars   a tensor without dims is allowed
     identity  without mesh axes the result is the operand
-    grouped   works on groups over `mesh_axes`; else it asks about the mesh
     """
 
     name: str
     infer: Callable[[Signature], tuple[LocalType, ...]]
     attrs: Mapping[str, Check] = field(default_factory=lambda: MappingProxyType({}))
-    defaults: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
     dynamic: tuple[str, ...] = ()
     tensors: tuple[int, int] = (1, 1)
     shapes: Shapes = Shapes.COVERS
@@ -88,4 +103,3 @@ class Row:
     pure: bool = True
     scalars: bool = False
     identity: bool = True
-    grouped: bool = True

@@ -3,7 +3,8 @@
 n is the size of the device group over `mesh_axes`. `block` widens a cut beyond ceil(dim / n): on a shard that is
 itself short, the blocks of the whole tensor differ from those of the shard (16 over 3x2: the last shard has 4
 elements, cut 3,1 in the whole and 2,2 by itself). `only` lists the in-group devices on whose path the call stands;
-pure collectives have none, since every device of a group must reach them.
+pure collectives have none, since every device of a group must reach them. `cast` states a shape the inference cannot
+know (upstream's tensor.cast); it is checked when run.
 """
 
 from __future__ import annotations
@@ -45,117 +46,68 @@ def _exchanged(s: Signature) -> Types:
     return (cut.with_dim(dim, multiplied(cut.shape[dim], s.group)),)
 
 
-def _indices(key: str) -> Callable[[Signature], Types]:
-    def infer(s: Signature) -> Types:
-        return (INDEX,) * (len(s.attrs[key]) or len(s.mesh.axes))
-
-    return infer
+def _indices(s: Signature) -> Types:
+    return (INDEX,) * (len(s.attrs["axes"]) or len(s.mesh.axes))
 
 
-def _one_index(s: Signature) -> Types:
+def _index(s: Signature) -> Types:
     return (INDEX,)
 
 
-_DEFAULTS: Mapping[str, object] = {
-    "mesh_axes": (),
-    "reduction": "sum",
-    "reducer": None,
-    "block": None,
-    "only": None,
-    "source": None,
-    "rotate": False,
-    "pairs": None,
-    "target": None,
-    "axes": (),
-}
-_REDUCES: Mapping[str, Check] = {"reduction": check.reduction, "reducer": check.name}
-
-
-def _row(
-    name: str,
-    infer: Callable[[Signature], Types],
-    attrs: Mapping[str, Check],
-    *,
-    dynamic: tuple[str, ...] = (),
-    tensors: tuple[int, int] = (1, 1),
-    shapes: Shapes = Shapes.COVERS,
-    element: Element = Element.SAME,
-    pure: bool = True,
-    scalars: bool = False,
-    identity: bool = True,
-    grouped: bool = True,
-) -> Row:
-    """A row with the mesh axes of its groups and the usual defaults."""
-    every = {"mesh_axes": check.axes, **attrs} if grouped else dict(attrs)
-    defaults = {key: value for key, value in _DEFAULTS.items() if key in every}
-    return Row(
-        name=name,
-        infer=infer,
-        attrs=MappingProxyType(every),
-        defaults=MappingProxyType(defaults),
-        dynamic=dynamic,
-        tensors=tensors,
-        shapes=shapes,
-        element=element,
-        pure=pure,
-        scalars=scalars,
-        identity=identity,
-        grouped=grouped,
-    )
-
-
-def _query(name: str, infer: Callable[[Signature], Types], attrs: Mapping[str, Check], *dynamic: str) -> Row:
-    return _row(name, infer, attrs, dynamic=dynamic, tensors=(0, 0), identity=False, grouped=False)
-
-
 _EXACT, _ALIKE, _SUM = Shapes.EXACT, Shapes.COMPATIBLE, Element.ACCUMULATOR
-_CUT: Mapping[str, Check] = {"block": check.block}
-_ROOT: Mapping[str, Check] = {"root": check.device}
+_GROUP: Mapping[str, Check] = {"mesh_axes": check.axes}
+_ROOTED: Mapping[str, Check] = {**_GROUP, "root": check.device}
+_REDUCE: Mapping[str, Check] = {"reduction": check.reduction, "reducer": check.name}
+_SCATTER: Mapping[str, Check] = {"scatter_axis": check.dim, "block": check.block}
 
 COLLECTIVES = (
-    _row("all_gather", _gathered, {"gather_axis": check.dim}),
-    _row("all_reduce", _same, _REDUCES, shapes=_ALIKE, element=_SUM, scalars=True),
-    _row("all_slice", _sliced("slice_axis"), {"slice_axis": check.dim, **_CUT}),
-    _row("all_to_all", _exchanged, {"split_axis": check.dim, "concat_axis": check.dim, **_CUT}),
-    _row("broadcast", _same, _ROOT, dynamic=("root",), shapes=_EXACT, scalars=True),
-    _row("gather", _gathered, {"gather_axis": check.dim, **_ROOT}, dynamic=("root",)),
-    _row("reduce", _same, {**_REDUCES, **_ROOT}, dynamic=("root",), shapes=_EXACT, element=_SUM, scalars=True),
-    _row("reduce_scatter", _sliced("scatter_axis"), {**_REDUCES, "scatter_axis": check.dim, **_CUT}, element=_SUM),
-    _row("scatter", _sliced("scatter_axis"), {"scatter_axis": check.dim, **_ROOT, **_CUT}, dynamic=("root",)),
+    Row("all_gather", _gathered, {**_GROUP, "gather_axis": check.dim}),
+    Row("all_reduce", _same, {**_GROUP, **_REDUCE}, shapes=_ALIKE, element=_SUM, scalars=True),
+    Row("all_slice", _sliced("slice_axis"), {**_GROUP, "slice_axis": check.dim, "block": check.block}),
+    Row(
+        "all_to_all",
+        _exchanged,
+        {**_GROUP, "split_axis": check.dim, "concat_axis": check.dim, "block": check.block},
+    ),
+    Row("broadcast", _same, _ROOTED, ("root",), shapes=_EXACT, scalars=True),
+    Row("gather", _gathered, {**_ROOTED, "gather_axis": check.dim}, ("root",)),
+    Row("reduce", _same, {**_ROOTED, **_REDUCE}, ("root",), shapes=_EXACT, element=_SUM, scalars=True),
+    Row("reduce_scatter", _sliced("scatter_axis"), {**_GROUP, **_REDUCE, **_SCATTER}, element=_SUM),
+    Row("scatter", _sliced("scatter_axis"), {**_ROOTED, **_SCATTER}, ("root",)),
 )
 MOVES = (
-    _row(
+    Row(
         "send",
         _same,
-        {"destination": check.device, "only": check.devices},
-        dynamic=("destination",),
+        {**_GROUP, "destination": check.device, "only": check.devices},
+        ("destination",),
         shapes=_EXACT,
         pure=False,
     ),
-    _row(
+    Row(
         "recv",
         _same,
-        {"source": check.any_device, "only": check.devices},
-        dynamic=("source",),
+        {**_GROUP, "source": check.any_device, "only": check.devices},
+        ("source",),
         shapes=_EXACT,
         pure=False,
     ),
-    _row(
+    Row(
         "shift",
         _same,
-        {"shift_axis": check.shift_axis, "offset": check.offset, "rotate": check.flag},
+        {**_GROUP, "shift_axis": check.shift_axis, "offset": check.offset, "rotate": check.flag},
         shapes=_ALIKE,
         identity=False,
     ),
-    _row(
+    Row(
         "collective_permute",
         _same,
-        {"pairs": check.pairs, "target": check.target_mesh},
+        {**_GROUP, "pairs": check.pairs, "target": check.target_mesh},
         shapes=_EXACT,
         scalars=True,
         identity=False,
     ),
-    _row(
+    Row(
         "update_halo",
         halo_types,
         {
@@ -163,26 +115,28 @@ MOVES = (
             "source_halo_sizes": check.halo,
             "destination_halo_sizes": check.halo,
         },
-        dynamic=("source_halo_sizes", "destination_halo_sizes"),
+        ("source_halo_sizes", "destination_halo_sizes"),
         tensors=(1, 2),
         identity=False,
-        grouped=False,
     ),
 )
-QUERIES = (
-    _query("mesh_shape", _indices("axes"), {"axes": check.axes}),
-    _query("process_multi_index", _indices("axes"), {"axes": check.axes}),
-    _query("process_linear_index", _one_index, {}),
-    _query("idx", _one_index, {"axis": check.axis}),
-    _query("size", _one_index, {"axis": check.axis}),
-    _query(
-        "shard_shape",
-        lambda s: (INDEX,) * len(s.attrs["shape"]),
-        {"shape": check.shape, "sharding": check.sharding, "device": check.linear_device},
-        "shape",
-        "device",
-    ),
+LOCAL = (Row("cast", _same, shapes=_ALIKE, scalars=True, identity=False),)
+QUERIES = tuple(
+    Row(name, infer, attrs, dynamic, (0, 0), identity=False)
+    for name, infer, attrs, dynamic in (
+        ("mesh_shape", _indices, {"axes": check.axes}, ()),
+        ("process_multi_index", _indices, {"axes": check.axes}, ()),
+        ("process_linear_index", _index, {}, ()),
+        ("idx", _index, {"axis": check.axis}, ()),
+        ("size", _index, {"axis": check.axis}, ()),
+        (
+            "shard_shape",
+            lambda s: (INDEX,) * len(s.attrs["shape"]),
+            {"shape": check.shape, "sharding": check.sharding, "device": check.linear_device},
+            ("shape", "device"),
+        ),
+    )
 )
-TABLE: Mapping[str, Row] = MappingProxyType({row.name: row for row in (*COLLECTIVES, *MOVES, *QUERIES)})
+TABLE: Mapping[str, Row] = MappingProxyType({row.name: row for row in (*COLLECTIVES, *MOVES, *LOCAL, *QUERIES)})
 OF_THE_FUNCTION = ("idx", "size")
 """RFC queries: they name no mesh but take that of the function they stand in."""

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from planner.errors import InvalidProgram
 from planner.model.dtypes import DTYPE_BYTES
-from planner.model.graph import MAX_DIM, MAX_RANK, TensorType
+from planner.model.graph import MAX_DIM, MAX_RANK
 from planner.model.mesh import Mesh
-from planner.model.sharding import Sharding, block_size, shard_bounds
+from planner.model.sharding import Shape, Sharding, block_size, shard_shapes
 
 Dim = int | None
 INDEX_DTYPE = "index"
@@ -85,10 +85,8 @@ def group_size(mesh: Mesh, axes: tuple[int, ...]) -> Dim:
     return multiplied(*(mesh.axes[axis].size for axis in axes))
 
 
-def local_type(whole: TensorType, sharding: Sharding, mesh: Mesh) -> LocalType:
-    """What devices hold of a sharded tensor; a dim whose blocks are uneven is `?`. Needs known mesh sizes."""
-    bounds = shard_bounds(sharding, whole.shape, mesh)
-    sizes = bounds[..., 1] - bounds[..., 0]
-    low, high = sizes.min(axis=0), sizes.max(axis=0)
-    shape = tuple(int(size) if size == most else None for size, most in zip(low, high, strict=True))
-    return LocalType(shape, whole.dtype)
+def local_shape(whole: Shape, sharding: Sharding, mesh: Mesh) -> tuple[Dim, ...]:
+    """What devices hold of a sharded tensor, halos included; uneven blocks are `?`. Needs known mesh sizes."""
+    sizes = shard_shapes(sharding, whole, mesh)
+    least, most = sizes.min(axis=0), sizes.max(axis=0)
+    return tuple(int(low) if low == high else None for low, high in zip(least, most, strict=True))

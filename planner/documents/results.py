@@ -1,0 +1,128 @@
+"""The parts of a plan document that say what was asked, proven, priced and run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from planner.documents.strict import Id, Name, Size, Strict
+
+
+class LinkDocument(Strict):
+    """The link of a mesh axis: s a step, B/s a device and direction."""
+
+    latency_s: float
+    bandwidth: float
+
+
+class HardwareDocument(Strict):
+    """The numbers of the hardware profile that the plan was priced with, a device."""
+
+    name: Name
+    peak_flops: dict[Name, float]
+    compute_efficiency: float
+    memory_bandwidth: float
+    memory_efficiency: float
+    memory_bytes: Size
+    launch_s: float
+    collective_launch_s: float
+    axis_links: list[LinkDocument]
+
+
+class RequestDocument(Strict):
+    """What was asked for."""
+
+    objective: Literal["time"]
+    memory_limit_bytes: Size
+    gap: float
+    time_limit_s: float | None
+    deterministic: bool
+    seed: int
+
+
+class SolverDocument(Strict):
+    """What is proven: no plan is faster than `bound_s`, or none fits a limit below `least_limit_bound_bytes`."""
+
+    status: Literal["optimal", "feasible", "infeasible", "unknown"]
+    objective_s: float | None
+    bound_s: float
+    gap: float | None
+    wall_s: float | None
+    reason: Name
+    reproducible: bool
+    memory_price_s_per_gib: float
+    least_limit_bytes: Size | None
+    least_limit_bound_bytes: Size | None
+    seed: int
+    versions: dict[Name, int]
+
+
+class CollectiveDocument(Strict):
+    """One collective of the program."""
+
+    collective: Name
+    axes: list[Id]
+    value: Id
+    time_s: float
+    bytes: Size
+
+
+class CollectivesDocument(Strict):
+    """All collectives of one kind over the same mesh axes."""
+
+    collective: Name
+    axes: list[Id]
+    count: Size
+    time_s: float
+    bytes: Size
+
+
+class CostDocument(Strict):
+    """Time of a step and bytes received, by collective and by mesh axes."""
+
+    step_s: float
+    compute_s: float
+    communication_s: float
+    collective_bytes: Size
+    by_collective: list[CollectivesDocument]
+    by_axis: dict[Name, Size]
+    dearest: list[CollectiveDocument]
+
+
+class MemoryDocument(Strict):
+    """Peak memory, the value that is made then, its parts, and the bytes live at every instruction."""
+
+    peak_bytes: Size
+    at: Id
+    by_kind: dict[Name, Size]
+    timeline: list[Size]
+
+
+class FiguresDocument(Strict):
+    """The numbers of a named layout."""
+
+    name: Name
+    step_s: float
+    collective_bytes: Size
+    peak_bytes: Size
+    fits: bool
+
+
+class VerdictDocument(Strict):
+    """The plan run against the unsharded graph; an error that is no number is null."""
+
+    verdict: Literal["equal", "different", "structural"]
+    max_relative_error: float | None
+    counted_bytes: Size | None
+    predicted_bytes: Size
+    counted_peak_bytes: Size | None
+    predicted_peak_bytes: Size
+    devices: Size
+    backend: Name
+    precision: Name
+    shrunk: bool
+    seed: int
+    not_run: list[Name]
+
+
+class NothingDocument(Strict):
+    """What an infeasible plan costs and holds."""

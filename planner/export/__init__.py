@@ -1,0 +1,1 @@
+"""Plans and graphs in other tools' languages."""

@@ -1,0 +1,142 @@
+"""The two spellings upstream reads, and values, types and shardings in them.
+
+mesh   mlir-opt 19: a sharding is an attribute, and may be partial
+shard  mlir-opt 22: a sharding is a value, and may have halos or offsets
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+
+from planner.errors import InvalidSharding
+from planner.model.dtypes import is_float
+from planner.model.graph import TensorType
+from planner.model.mesh import Mesh
+from planner.model.sharding import Sharding
+
+MESH_SYMBOL = "@mesh"
+_ELEMENT = {"f8e4m3": "f8E4M3FN", "f8e5m2": "f8E5M2", "u8": "ui8", "bool": "i1"}
+_BITS = {"f64": "<d", "f32": "<f", "f16": "<e", "bf16": "<f"}
+_BARE = re.compile(r"[A-Za-z_][\w$.]*", re.ASCII)
+_VALUE = re.compile(r"[0-9]+|[A-Za-z$._-][\w$.-]*", re.ASCII)
+
+
+class Dialect(StrEnum):
+    """Which upstream tool the text is for."""
+
+    MESH = "mesh"
+    SHARD = "shard"
+
+    @property
+    def axes(self) -> str:
+        """The keyword before the mesh axes of a collective."""
+        return "mesh_axes" if self is Dialect.MESH else "grid_axes"
+
+    def reduction(self, kind: str) -> str:
+        return f"<{kind}>" if self is Dialect.MESH else kind
+
+
+def element(dtype: str) -> str:
+    return _ELEMENT.get(dtype, dtype)
+
+
+def tensor(kind: TensorType) -> str:
+    return f"tensor<{''.join(f'{dim}x' for dim in kind.shape)}{element(kind.dtype)}>"
+
+
+def quoted(text: str) -> str:
+    """A string literal; what is not printable ASCII is written as bytes of UTF-8."""
+    return '"' + "".join(chr(b) if 32 <= b < 127 and b not in b'\\"' else f"\\{b:02X}" for b in text.encode()) + '"'
+
+
+def symbol(name: str) -> str:
+    return f"@{name}" if _BARE.fullmatch(name) else f"@{quoted(name)}"
+
+
+def is_value_name(name: str) -> bool:
+    return _VALUE.fullmatch(name) is not None
+
+
+def attribute(value: object) -> str:
+    """A Python value as an attribute. Raises TypeError for one no attribute can be."""
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return f"{value} : i64"
+        case float():
+            return f"{number(value, 'f64')} : f64"
+        case str():
+            return quoted(value)
+        case Mapping():
+            return attributes(value).strip() or "{}"
+        case Sequence():
+            return f"[{', '.join(map(attribute, value))}]"
+        case _:
+            raise TypeError(f"no attribute: {type(value).__name__}")
+
+
+def attributes(entries: Mapping[str, object]) -> str:
+    """` {key = value, ...}`; nothing for no entries."""
+    if not entries:
+        return ""
+    keys = [key if _BARE.fullmatch(key) else quoted(key) for key in entries]
+    return " {" + ", ".join(f"{k} = {attribute(v)}" for k, v in zip(keys, entries.values(), strict=True)) + "}"
+
+
+def number(value: float, dtype: str) -> str:
+    """A literal of the dtype; what is not finite is written as its bits."""
+    if dtype == "bool":
+        return "true" if value else "false"
+    if not is_float(dtype):
+        return str(int(value))
+    if math.isfinite(value):
+        mantissa, e, exponent = repr(float(value)).partition("e")
+        return (mantissa if "." in mantissa else f"{mantissa}.0") + e + exponent
+    raw = struct.pack(_BITS[dtype], value)[::-1]
+    return "0x" + (raw[:2] if dtype == "bf16" else raw).hex().upper()
+
+
+def declaration(mesh: Mesh, dialect: Dialect) -> str:
+    """The mesh as a symbol; names, links and device in attributes of our own, where there are any."""
+    word = "mesh.mesh" if dialect is Dialect.MESH else "shard.grid"
+    shape = "x".join(str(axis.size or "?") for axis in mesh.axes)
+    entries: dict[str, object] = {}
+    if mesh.names != tuple(map(str, range(len(mesh.axes)))):
+        entries["shardplan.axes"] = list(mesh.names)
+    if links := {axis.name: axis.link for axis in mesh.axes if axis.link}:
+        entries["shardplan.links"] = links
+    if mesh.device:
+        entries["shardplan.device"] = mesh.device
+    return f"{word} {MESH_SYMBOL}(shape = {shape}){attributes(entries)}"
+
+
+def lists(axes: Sequence[Sequence[int]]) -> str:
+    inner = (", ".join(map(str, each)) for each in axes or ((),))
+    return "[" + ", ".join(f"[{each}]" for each in inner) + "]"
+
+
+def sharding_attribute(sharding: Sharding, where: str) -> str:
+    """`<@mesh, [[0]], partial = sum[1]>`. Raises InvalidSharding where mlir-opt 19 has no words for it."""
+    if sharding.halo_sizes or sharding.sharded_dims_offsets:
+        got, wanted = str(sharding), "the shard dialect (22)"
+        raise InvalidSharding("mlir-opt 19 has no halos and no offsets", where=where, got=got, wanted=wanted)
+    axes = ", ".join(map(str, sharding.partial))
+    partial = f", partial = {sharding.reduction}[{axes}]" if sharding.partial else ""
+    return f"<{MESH_SYMBOL}, {lists(sharding.split_axes)}{partial}>"
+
+
+def sharding_value(sharding: Sharding, where: str) -> str:
+    """`shard.sharding @mesh split_axes = [[0]] ...`. Raises InvalidSharding where mlir-opt 22 has no words for it."""
+    if sharding.partial:
+        got, wanted = str(sharding), "the mesh dialect (19)"
+        raise InvalidSharding("mlir-opt 22 has no partial tensors", where=where, got=got, wanted=wanted)
+    text = f"shard.sharding {MESH_SYMBOL} split_axes = {lists(sharding.split_axes)}"
+    cuts = [cut for dim in sharding.sharded_dims_offsets for cut in dim]
+    for key, sizes in (("halo_sizes", sharding.halo_sizes), ("sharded_dims_offsets", cuts)):
+        text += f" {key} = [{', '.join(map(str, sizes))}]" if sizes else ""
+    return f"{text} : !shard.sharding"

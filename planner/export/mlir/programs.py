@@ -1,0 +1,76 @@
+"""A partitioned program: one function over the shards of a device, its collectives written out.
+
+Upstream's types are the same on every device, so every dim must divide by the devices it is split over.
+"""
+
+from __future__ import annotations
+
+from planner.errors import InvalidSharding
+from planner.export.mlir.dialect import MESH_SYMBOL, Dialect, declaration, tensor
+from planner.export.mlir.forms import Site, write
+from planner.export.mlir.page import Page
+from planner.model.collectives import Kind
+from planner.model.graph import TensorType
+from planner.model.program import Move, Program, Run
+from planner.model.sharding import Reduction
+
+
+def print_program(program: Program, dialect: Dialect = Dialect.MESH) -> str:
+    """The module. Raises InvalidSharding, naming the value, where a dim is split unevenly or has halos or offsets."""
+    kinds = {name: _local(program, name) for name in program.values}
+    page = Page(program.mesh, dialect, set(kinds))
+    for name, _ in program.arguments:
+        written, _ = page.name(name)
+        page.arguments.append(f"{written}: {tensor(kinds[name])}")
+    for done in program.instructions:
+        if isinstance(done, Run):
+            _run(program, page, done, kinds)
+        else:
+            _move(program, page, done, kinds)
+    names = ", ".join(page.names[name] for name in program.outputs)
+    results = [kinds[name] for name in program.outputs]
+    page.write(f"return {names} : {', '.join(map(tensor, results))}")
+    return page.module(declaration(program.mesh, dialect), program.graph.name, results, {})
+
+
+def _local(program: Program, name: str) -> TensorType:
+    """Type of the shard every device holds."""
+    held = program.values[name]
+    sharding, shape = held.sharding, list(held.type.shape)
+    where = f"value {name!r}"
+    if sharding.halo_sizes or sharding.sharded_dims_offsets:
+        raise InvalidSharding("no text for halos and offsets in a program", where=where, got=str(sharding))
+    for dim, axes in enumerate(sharding.split_axes):
+        parts = program.mesh.group_size(axes)
+        if shape[dim] % parts:
+            got, wanted = f"{shape[dim]} over {parts} devices", "a multiple (upstream's shards are all alike)"
+            raise InvalidSharding(f"dim {dim} is split unevenly", where=where, got=got, wanted=wanted)
+        shape[dim] //= parts
+    return TensorType(tuple(shape), held.type.dtype)
+
+
+def _run(program: Program, page: Page, run: Run, kinds: dict[str, TensorType]) -> None:
+    """An op on shards; where it is a call, the call says over which mesh axes its loops are split."""
+    split = {loop.name: list(axes) for loop, axes in zip(run.op.rule.loops, run.option, strict=True) if axes}
+    names = [page.names[name] for name in run.operands]
+    read, made = ([kinds[name] for name in side] for side in (run.operands, run.results))
+    write(Site(page, run.op, names, read, made), {"shardplan.split": split} if split else {})
+
+
+def _move(program: Program, page: Page, move: Move, kinds: dict[str, TensorType]) -> None:
+    done = move.collective
+    name, _ = page.name(move.result)
+    axes = ", ".join(map(str, done.axes))
+    reduction = program.values[move.operand].sharding.reduction
+    kind = f" reduction = {page.dialect.reduction(reduction)}" if reduction is not Reduction.SUM else ""
+    dims = {
+        Kind.ALL_GATHER: f" gather_axis = {done.dim}",
+        Kind.ALL_SLICE: f" slice_axis = {done.dim}",
+        Kind.ALL_TO_ALL: f" split_axis = {done.dim} concat_axis = {done.source_dim}",
+        Kind.ALL_REDUCE: kind,
+        Kind.REDUCE_SCATTER: f"{kind} scatter_axis = {done.dim}",
+    }[done.kind]
+    page.write(
+        f"{name} = {page.dialect}.{done.kind} {page.names[move.operand]} on {MESH_SYMBOL}"
+        f" {page.dialect.axes} = [{axes}]{dims} : {tensor(kinds[move.operand])} -> {tensor(kinds[move.result])}"
+    )

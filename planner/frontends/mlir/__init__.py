@@ -1,0 +1,74 @@
+"""MLIR text with mesh annotations as a graph and its mesh.
+
+Read are the mesh dialect as its documents print it (mesh.cluster and mesh.annotate of the RFC; mesh.mesh and
+mesh.shard), as mlir-opt 19 and 20 do (a sharding as attribute or as value), and the shard dialect of mlir-opt 22,
+around the subset of operations in `names` and `statements`. An annotation is required and of the result unless the
+text says otherwise.
+
+Why a parser of our own and not xDSL (0.74): of what these texts hold it knows func, arith, math, tensor, the newest
+spelling of shard and eight tosa operations; the mesh dialect in its three spellings, mhlo, the other tosa and all
+custom forms around them would be ours to declare and print anyway, which is more code than this recursive descent
+over the forms the documents use. Errors carry line and column.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from planner.errors import InvalidDocument, InvalidGraph, ShardplanError
+from planner.frontends.mlir.attributes import Symbol
+from planner.frontends.mlir.layouts import Annotations, Layouts
+from planner.frontends.mlir.module import Function, Module, parse_module
+from planner.frontends.mlir.scanner import Scanner
+from planner.frontends.mlir.statements import translate
+from planner.frontends.mlir.translation import Translation
+from planner.model.graph import Graph
+from planner.model.mesh import Mesh
+
+MAX_BYTES = 16 << 20
+
+
+def read_mlir(source: Path | str, function: str | None = None) -> tuple[Graph, Mesh]:
+    """The graph of a function and its mesh, from a file (Path) or a text (str).
+
+    The function may be left out where only one has a body. Raises ShardplanError with line and column.
+    """
+    text, name = (source, "text") if isinstance(source, str) else (_file(source), str(source))
+    scan = Scanner(text, name)
+    module = parse_module(scan)
+    chosen = _chosen(module, function, name)
+    default = chosen.attrs.get("mesh_cluster")
+    layouts = Layouts(scan, module.meshes, default.name if isinstance(default, Symbol) else None)
+    translation = Translation(scan, chosen, layouts, Annotations(scan))
+    try:
+        translation.begin()
+        for operation in chosen.body or ():
+            translate(translation, operation, module)
+        return translation.finish()
+    except ShardplanError as error:
+        raise translation.failed(error, chosen.at) from None
+
+
+def _file(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+        if len(raw) > MAX_BYTES:
+            raise InvalidDocument("text too large", where=str(path), wanted=f"at most {MAX_BYTES >> 20} MiB")
+        return raw.decode()
+    except OSError as error:
+        raise InvalidDocument("cannot be read", where=str(path), got=error.strerror or str(error)) from None
+    except UnicodeDecodeError as error:
+        raise InvalidDocument("not UTF-8 text", where=str(path), got=f"byte {error.start}") from None
+
+
+def _chosen(module: Module, name: str | None, source: str) -> Function:
+    bodies = {each.name: each for each in module.functions.values() if each.body is not None}
+    if name is None and len(bodies) == 1:
+        return next(iter(bodies.values()))
+    if name in bodies:
+        return bodies[name]
+    wanted = f"one of {', '.join(bodies)}" if bodies else "a func.func with a body"
+    raise InvalidGraph(
+        "no single function" if name is None else "no such function", where=source, got=name, wanted=wanted
+    )

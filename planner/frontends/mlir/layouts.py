@@ -1,0 +1,158 @@
+"""Spelled shardings checked against their mesh and tensor, and who they are for.
+
+A sharding that names no mesh takes the one of its function's `mesh_cluster`. A function lives on one mesh.
+Rejected, with the place: an unknown mesh, an axis negative, repeated or beyond the mesh, more lists than dims,
+`generic`, offsets or halos that do not fit; and the usages the dialect leaves undefined: two shardings of one
+definition, two of one use, a definition annotated behind a use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from planner.errors import InvalidMesh, InvalidSharding, ShardplanError
+from planner.frontends.mlir.scanner import Scanner
+from planner.frontends.mlir.spelled import Spelled
+from planner.model.mesh import Mesh
+from planner.model.sharding import Reduction, Shape, Sharding
+
+Number = Callable[[str, int], int]
+"""(name of a value, place) -> the number it holds."""
+
+
+@dataclass
+class Layouts:
+    """The shardings of one function; `used` is the mesh they are over, once one is seen."""
+
+    scan: Scanner
+    meshes: Mapping[str, Mesh]
+    default: str | None
+    used: str | None = field(default=None, init=False)
+
+    def mesh(self, at: int) -> Mesh:
+        """The function's mesh: the one used, else the default, else the only one. Raises InvalidMesh."""
+        only = next(iter(self.meshes)) if len(self.meshes) == 1 else None
+        return self._named(self.used or self.default or only, at)
+
+    def checked(self, spelled: Spelled, shape: Shape, number: Number) -> Sharding:
+        """The sharding, one list per dim. Raises InvalidSharding or InvalidMesh with the place."""
+        name = spelled.mesh or self.default
+        mesh = self._named(name, spelled.at)
+        if self.used not in (None, name):
+            raise self._wrong(spelled, "two meshes in one function", f"@{name}", f"@{self.used}", InvalidMesh)
+        self.used = name
+        try:
+            sharding = self._built(spelled, shape, mesh, number)
+            return sharding if any(axis.size is None for axis in mesh.axes) else _fitting(sharding, shape, mesh)
+        except ShardplanError as error:
+            if error.where.startswith(self.scan.source):
+                raise
+            raise error.at(self.scan.place(spelled.at)) from None
+
+    def _named(self, name: str | None, at: int) -> Mesh:
+        if name is None:
+            raise self.scan.wrong("no mesh is named", at=at, wanted="@name, or mesh_cluster", error=InvalidMesh)
+        if name not in self.meshes:
+            known = ", ".join(f"@{mesh}" for mesh in self.meshes) or "a declared mesh"
+            raise self.scan.wrong("undefined mesh symbol", at=at, got=f"@{name}", wanted=known, error=InvalidMesh)
+        return self.meshes[name]
+
+    def _built(self, spelled: Spelled, shape: Shape, mesh: Mesh, number: Number) -> Sharding:
+        entries, partial, rank = spelled.entries, spelled.partial, len(shape)
+        if spelled.trailing_partial and len(entries) == rank + 1 and not partial:
+            entries, partial = entries[:rank], entries[rank]
+        if not rank and entries == ((),):
+            entries = ()
+        if len(entries) > rank:
+            raise self._wrong(spelled, "more lists than dims", len(entries), f"at most {rank} (the rank)")
+        if spelled.reduction not in set(Reduction):
+            wanted = ", ".join(Reduction)
+            raise self._wrong(spelled, "reduction of a partial tensor", spelled.reduction, wanted)
+        lists = entries + ((),) * (rank - len(entries))
+        plain = Sharding(lists, partial, Reduction(spelled.reduction))
+        plain.completed(rank, mesh)
+        halo = tuple(self._number(size, spelled, number) for size in spelled.halo_sizes)
+        cuts = [self._number(size, spelled, number) for size in spelled.offsets]
+        return Sharding(lists, partial, plain.reduction, halo, self._cuts(spelled, cuts, lists, mesh))
+
+    def _number(self, size: int | str, spelled: Spelled, number: Number) -> int:
+        return size if isinstance(size, int) else number(size, spelled.at)
+
+    def _cuts(
+        self, spelled: Spelled, cuts: Sequence[int], lists: Sequence[Sequence[int]], mesh: Mesh
+    ) -> tuple[tuple[int, ...], ...]:
+        """The flat list of offsets per split dim: n + 1 for one over n devices."""
+        counts = [mesh.group_size(axes) + 1 for axes in lists if axes] if cuts else []
+        if sum(counts) != len(cuts):
+            raise self._wrong(spelled, "number of sharded_dims_offsets", len(cuts), str(sum(counts)))
+        ends = [sum(counts[: place + 1]) for place in range(len(counts))]
+        return tuple(tuple(cuts[end - count : end]) for end, count in zip(ends, counts, strict=True))
+
+    def _wrong(
+        self,
+        spelled: Spelled,
+        what: str,
+        got: object,
+        wanted: str,
+        error: type[ShardplanError] = InvalidSharding,
+    ) -> ShardplanError:
+        return self.scan.wrong(what, at=spelled.at, got=got, wanted=wanted, error=error)
+
+
+def _fitting(sharding: Sharding, shape: Shape, mesh: Mesh) -> Sharding:
+    """The sharding as written, after the checks that need sizes."""
+    sharding.checked(shape, mesh)
+    return sharding
+
+
+Asked = tuple[Sharding, bool]
+"""A sharding and whether it is required."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A value of the graph under a name of the text; `asked` are the shardings its readers are given."""
+
+    value: str
+    shape: Shape
+    asked: tuple[Asked, ...] = ()
+
+
+@dataclass
+class Annotations:
+    """What was asked of definitions (user None) and of uses."""
+
+    scan: Scanner
+    found: dict[tuple[str, str | None], list[Asked]] = field(default_factory=dict)
+
+    def define(self, held: Held, asked: Asked, at: int) -> None:
+        """Ask a sharding of a value's definition."""
+        if held.asked:
+            raise self._undefined("definition annotated behind a use", at, asked, held.asked[-1])
+        self._add((held.value, None), asked, at, "definition annotated twice")
+
+    def chain(self, held: Held, asked: Asked, at: int) -> Held:
+        """The value with a sharding for those who read it under the new name."""
+        for other in held.asked:
+            if other[1] == asked[1] and other != asked:
+                raise self._undefined("use annotated twice", at, asked, other)
+        kept = held.asked if asked in held.asked else (*held.asked, asked)
+        return Held(held.value, held.shape, kept)
+
+    def read(self, held: Held, user: str, at: int) -> None:
+        """An op reads the value."""
+        for asked in held.asked:
+            self._add((held.value, user), asked, at, "use annotated twice")
+
+    def _add(self, key: tuple[str, str | None], asked: Asked, at: int, what: str) -> None:
+        known = self.found.setdefault(key, [])
+        for other in known:
+            if other[1] == asked[1] and other != asked:
+                raise self._undefined(what, at, asked, other)
+        if asked not in known:
+            known.append(asked)
+
+    def _undefined(self, what: str, at: int, asked: Asked, other: Asked) -> ShardplanError:
+        wanted = f"{other[0]}, asked before"
+        return self.scan.wrong(what, at=at, got=str(asked[0]), wanted=wanted, error=InvalidSharding)

@@ -1,0 +1,174 @@
+"""Modules of MLIR text: mesh declarations and functions.
+
+A mesh is `mesh.mesh @m(shape = 2x?)`, `shard.grid @m(shape = 2x4)`, or the RFC's
+`mesh.cluster @m(rank = 2, dim_sizes = [4])`, where a size that is missing or 0 or less is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.errors import InvalidMesh, ShardplanError, UnsupportedOp
+from planner.frontends.mlir.attributes import parse_attribute, parse_dictionary
+from planner.frontends.mlir.operations import Operation, parse_operations
+from planner.frontends.mlir.scanner import NAME, Scanner
+from planner.frontends.mlir.spelled import parse_axes
+from planner.frontends.mlir.types import Type, parse_type
+from planner.model.mesh import Mesh, MeshAxis
+
+MESHES = ("mesh.mesh", "mesh.cluster", "shard.grid")
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument of a function; declarations name none."""
+
+    name: str
+    at: int
+    type: Type
+    attrs: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function; a declaration has no body."""
+
+    name: str
+    at: int
+    arguments: tuple[Argument, ...]
+    result_types: tuple[Type, ...]
+    attrs: Mapping[str, Any]
+    body: tuple[Operation, ...] | None
+
+
+@dataclass
+class Module:
+    """What a text declares."""
+
+    meshes: dict[str, Mesh] = field(default_factory=dict)
+    functions: dict[str, Function] = field(default_factory=dict)
+
+
+def parse_module(scan: Scanner) -> Module:
+    """Everything up to the end of the text. Raises InvalidDocument, InvalidMesh, UnsupportedOp with the place."""
+    module = Module()
+    wrapped = 0
+    while scan.at < len(scan.text):
+        if alias := scan.accept(r"#\w+(?=\s*=)"):
+            scan.need("=")
+            scan.aliases[alias] = parse_attribute(scan)
+        elif scan.accept(r"(?:builtin\.)?module(?![\w.])"):
+            wrapped += _module_head(scan)
+        elif wrapped and scan.mark("}"):
+            wrapped -= 1
+        else:
+            _declaration(scan, module)
+    if wrapped:
+        raise scan.wrong("syntax", wanted="'}'")
+    return module
+
+
+def _module_head(scan: Scanner) -> int:
+    if scan.sees("@"):
+        scan.symbol()
+    if scan.word("attributes"):
+        parse_dictionary(scan)
+    scan.need("{")
+    return 1
+
+
+def _declaration(scan: Scanner, module: Module) -> None:
+    at = scan.at
+    word = scan.expect(r"[A-Za-z_][\w.]*", "a mesh or a function")
+    if word in MESHES:
+        name = scan.symbol()
+        taken, made = name in module.meshes, _mesh(scan, at)
+        module.meshes[name] = made
+    elif word == "func.func":
+        function = _function(scan, at)
+        name, taken = function.name, function.name in module.functions
+        module.functions[name] = function
+    else:
+        wanted = f"func.func or one of {', '.join(MESHES)}"
+        raise scan.wrong("operation outside a function", at=at, got=word, wanted=wanted, error=UnsupportedOp)
+    if taken:
+        raise scan.wrong("symbol declared twice", at=at, got=f"@{name}", wanted="different names")
+
+
+def _mesh(scan: Scanner, at: int) -> Mesh:
+    fields: dict[str, Any] = {}
+    scan.need("(")
+    while not scan.mark(")"):
+        if fields:
+            scan.need(",")
+        key = scan.expect(r"rank|dim_sizes|shape", "rank, dim_sizes or shape")
+        scan.need("=")
+        fields[key] = scan.integer() if key == "rank" else _sizes(scan)
+    attrs = parse_dictionary(scan) if scan.sees(r"\{") else {}
+    sizes = fields.get("shape", fields.get("dim_sizes", ()))
+    rank = fields.get("rank", len(sizes))
+    if rank < 1:
+        raise scan.wrong("rank of a mesh", at=at, got=rank, wanted="a positive whole number", error=InvalidMesh)
+    if len(sizes) > rank:
+        raise scan.wrong("number of dim_sizes", at=at, got=len(sizes), wanted=f"at most {rank}", error=InvalidMesh)
+    sizes = [*sizes, *[None] * (rank - len(sizes))]
+    try:
+        return Mesh(_axes(sizes, attrs), attrs.get("shardplan.device"))
+    except ShardplanError as error:
+        raise error.at(scan.place(at)) from None
+
+
+def _axes(sizes: list[int | None], attrs: Mapping[str, Any]) -> tuple[MeshAxis, ...]:
+    """Axes are named as the printer's attribute says, else by position."""
+    names = attrs.get("shardplan.axes") or []
+    names = names if isinstance(names, list) and len(names) == len(sizes) else range(len(sizes))
+    links = attrs.get("shardplan.links") or {}
+    return tuple(MeshAxis(str(name), size, links.get(str(name))) for name, size in zip(names, sizes, strict=True))
+
+
+def _sizes(scan: Scanner) -> list[int | None]:
+    """`2x?x4`, or the cluster's `[2, 4]`."""
+    if scan.sees(r"\["):
+        return [size if size > 0 else None for size in parse_axes(scan)]
+    text = scan.expect(r"(?:[0-9]{1,9}|\?)(?:x(?:[0-9]{1,9}|\?))*(?!\w)", "sizes: 2x4")
+    return [None if size == "?" else int(size) for size in text.split("x")]
+
+
+def _function(scan: Scanner, at: int) -> Function:
+    scan.accept(r"(?:private|public|nested)(?!\w)")
+    name = scan.symbol()
+    arguments = _arguments(scan)
+    results = _result_types(scan) if scan.mark("->") else ()
+    attrs = parse_dictionary(scan) if scan.word("attributes") else {}
+    body = parse_operations(scan) if scan.mark("{") else None
+    return Function(name, at, arguments, results, attrs, body)
+
+
+def _arguments(scan: Scanner) -> tuple[Argument, ...]:
+    scan.need("(")
+    found: list[Argument] = []
+    while not scan.mark(")"):
+        if found:
+            scan.need(",")
+        at, name = scan.at, ""
+        if scan.sees(f"%{NAME}"):
+            name = scan.value()
+            scan.need(":")
+        kind = parse_type(scan)
+        found.append(Argument(name, at, kind, parse_dictionary(scan) if scan.sees(r"\{") else {}))
+    return tuple(found)
+
+
+def _result_types(scan: Scanner) -> tuple[Type, ...]:
+    if not scan.mark("("):
+        return (parse_type(scan),)
+    found: list[Type] = []
+    while not scan.mark(")"):
+        if found:
+            scan.need(",")
+        found.append(parse_type(scan))
+        if scan.sees(r"\{"):
+            parse_dictionary(scan)
+    return tuple(found)

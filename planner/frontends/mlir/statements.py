@@ -1,0 +1,260 @@
+"""What every operation of the subset does to a translation.
+
+An operation without a dialect, as the documents' `"op0"(%x)`, or one with `shardplan.rule`, is taken as it is: its
+rule is the one given, else every dim is whole on every device; where it has no result, it gets one without dims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MappingProxyType
+
+from planner.errors import InvalidGraph, InvalidMesh, ShardplanError, UnsupportedOp
+from planner.frontends.mlir.attributes import Dense
+from planner.frontends.mlir.layouts import Held
+from planner.frontends.mlir.module import Argument, Module
+from planner.frontends.mlir.names import ARITY, CONTRACTIONS, ELEMENTWISE, TOSA_REDUCTIONS, common
+from planner.frontends.mlir.operations import CALLS, SHARDINGS, SHARDS, Operation
+from planner.frontends.mlir.spelled import Spelled
+from planner.frontends.mlir.structured import (
+    broadcast,
+    contraction,
+    dot_general,
+    generic,
+    reduction,
+    tosa_reduction,
+    transpose,
+)
+from planner.frontends.mlir.translation import Scalar, Start, Translation
+from planner.frontends.mlir.types import Tensor
+from planner.model.graph import TensorType
+from planner.model.indexing import LoopKind
+from planner.model.sharding import Sharding
+
+Statement = Callable[[Translation, Operation], None]
+
+
+def translate(translation: Translation, operation: Operation, module: Module) -> None:
+    """Carry out one operation. Raises ShardplanError with the place."""
+    name = common(operation.name)
+    try:
+        if name in CALLS:
+            _call(translation, operation, module)
+        elif name in STATEMENTS:
+            STATEMENTS[name](translation, operation)
+        elif name in ELEMENTWISE:
+            _elementwise(translation, operation)
+        elif "." not in name or "shardplan.rule" in operation.attrs:
+            _opaque(translation, operation)
+        else:
+            scan = translation.scan
+            raise scan.wrong("unknown operation", at=operation.at, got=name, wanted=KNOWN, error=UnsupportedOp)
+        if isinstance(operation.attrs.get("sharding"), list) and name != "mesh.annotate":
+            _option(translation, operation)
+    except ShardplanError as error:
+        raise translation.failed(error, operation.at) from None
+
+
+def _elementwise(t: Translation, operation: Operation) -> None:
+    name = common(operation.name)
+    count = ARITY.get(name, len(operation.operands))
+    for extra in operation.operands[count:]:
+        _must_be_zero(t, extra, operation)
+    if operation.attrs.get("shift", 0) != 0:
+        raise t.scan.wrong("shift", at=operation.at, got=operation.attrs["shift"], wanted="0", error=UnsupportedOp)
+    t.starts |= {held.value for name in operation.inits if isinstance(held := t.bound.get(name), Held)}
+    inputs = [t.held(operand, operation.at) for operand in operation.operands[:count]]
+    t.add(operation, ELEMENTWISE[name], inputs, {}, t.tensors(operation))
+
+
+def _must_be_zero(t: Translation, name: str, operation: Operation) -> None:
+    held = t.held(name, operation.at)
+    made = next((op for op in t.ops if op.id == held.value and op.op == "full"), None)
+    if made is None or made.attrs["value"] != 0:
+        raise t.scan.wrong("zero point", at=operation.at, got=f"%{name}", wanted="a constant 0", error=UnsupportedOp)
+    t.starts.add(held.value)
+
+
+def _constant(t: Translation, operation: Operation) -> None:
+    value = operation.attrs.get("value", operation.attrs.get("values"))
+    if not isinstance(value, Dense):
+        raise t.scan.wrong("constant", at=operation.at, got=value, wanted="dense<...>")
+    if not isinstance(value.type, Tensor):
+        if value.value is None or isinstance(value.value, tuple):
+            raise t.scan.wrong("constant", at=operation.at, got=value.type, wanted="a tensor or a number")
+        t.bind(operation.results[0], Scalar(value.value), operation.at)
+    elif value.value is None or isinstance(value.value, tuple):
+        attrs = {"shardplan.kind": "constant", **operation.attrs}
+        t.input(Argument(operation.results[0], operation.at, value.type, attrs), value.type)
+    else:
+        t.add(operation, "full", (), {"value": value.value}, (value.type,))
+
+
+def _fill(t: Translation, operation: Operation) -> None:
+    (name,) = operation.operands
+    value = t.bound.get(name)
+    if not isinstance(value, Scalar):
+        raise t.scan.wrong("fill", at=operation.at, got=f"%{name}", wanted="a constant number", error=UnsupportedOp)
+    t.add(operation, "full", (), {"value": value.value}, t.tensors(operation))
+
+
+def _empty(t: Translation, operation: Operation) -> None:
+    t.bind(operation.results[0], Start(neutral=False), operation.at)
+
+
+def _cast(t: Translation, operation: Operation) -> None:
+    """tensor.cast between equal types: another name."""
+    (kind,) = t.tensors(operation)
+    held = t.held(operation.operands[0], operation.at)
+    if t.types[held.value] != kind.type:
+        wanted = str(t.types[held.value])
+        raise t.scan.wrong("cast", at=operation.at, got=str(kind.type), wanted=wanted, error=UnsupportedOp)
+    t.bind(operation.results[0], held, operation.at)
+
+
+def _call(t: Translation, operation: Operation, module: Module) -> None:
+    callee = operation.attrs["callee"].name
+    attrs = module.functions[callee].attrs if callee in module.functions else {}
+    if "shardplan.op" not in attrs:
+        wanted = "a declaration with the attribute shardplan.op"
+        raise t.scan.wrong("call", at=operation.at, got=f"@{callee}", wanted=wanted, error=UnsupportedOp)
+    results = t.tensors(operation, len(operation.result_types))
+    inputs = [t.held(name, operation.at) for name in operation.operands]
+    rule = attrs.get("shardplan.rule")
+    given = attrs.get("shardplan.attrs", {})
+    t.add(operation, str(attrs["shardplan.op"]), inputs, given, results, None if rule is None else str(rule))
+
+
+def _opaque(t: Translation, operation: Operation) -> None:
+    inputs = [t.held(name, operation.at) for name in operation.operands]
+    results = t.tensors(operation, len(operation.result_types)) or (Tensor(TensorType((), "bool")),)
+    shapes = [held.shape for held in inputs] + [kind.type.shape for kind in results]
+    terms = [" ".join(f"{chr(97 + k % 26)}{k}_{d}" for d in range(len(shape))) for k, shape in enumerate(shapes)]
+    loops = " ".join(term for term in terms if term)
+    sides = [", ".join(term or "[]" for term in side) for side in (terms[: len(inputs)], terms[len(inputs) :])]
+    whole = f"{sides[0]} -> {sides[1]}".strip() + (f"; blocked {loops}" if loops else "")
+    rule = str(operation.attrs.get("shardplan.rule", whole))
+    t.add(operation, operation.name, inputs, operation.attrs.get("shardplan.attrs", {}), results, rule)
+
+
+def _option(t: Translation, operation: Operation) -> None:
+    """The RFC's option of an op: axes per loop, the result's loops first, as annotations of what it makes and reads."""
+    op = t.ops[-1]
+    entries = operation.attrs["sharding"]
+    first = {dim.loops[0]: None for dim in op.rule.results[0] if dim.loops}
+    names = [*first, *(loop.name for loop in op.rule.loops if loop.name not in first and loop.kind != LoopKind.LINEAR)]
+    if len(entries) > len(names):
+        raise t.scan.wrong("sharding option", at=operation.at, got=len(entries), wanted=f"at most {len(names)} lists")
+    given = {name: tuple(axes) for name, axes in zip(names, entries, strict=False)}
+    option = tuple(given.get(loop.name, ()) for loop in op.rule.loops)
+    wanted: list[tuple[Held, Sharding, str | None]] = [(t.result(op), op.rule.result_sharding(0, option), None)]
+    wanted += [(Held(v, t.types[v].shape), op.rule.operand_sharding(k, option), op.id) for k, v in enumerate(op.inputs)]
+    for held, sharding, user in wanted:
+        spelled = Spelled(sharding.split_axes or ((),), operation.at, None, sharding.partial, sharding.reduction)
+        checked = t.layouts.checked(spelled, held.shape, t.number)
+        t.annotations.found.setdefault((held.value, user), [(checked, True)])
+
+
+def _sharding(t: Translation, operation: Operation) -> None:
+    t.bind(operation.results[0], operation.attrs["sharding"], operation.at)
+
+
+def _shard(t: Translation, operation: Operation) -> None:
+    spelled = operation.attrs.get("sharding")
+    if spelled is None:
+        spelled = t.bound.get(operation.attrs.get("layout", ""))
+    if not isinstance(spelled, Spelled):
+        raise t.scan.wrong("sharding", at=operation.at, wanted="a value of the sharding type", error=InvalidGraph)
+    for_users = bool(operation.attrs.get("annotate_for_users")) or operation.attrs.get("as_result") is False
+    _annotated(t, operation, spelled, for_users, operation.attrs.get("shardplan.required", True) is not False)
+
+
+def _annotate(t: Translation, operation: Operation) -> None:
+    given = operation.attrs.get("sharding")
+    if isinstance(given, list) and given and all(isinstance(axes, list) for axes in given):
+        entries = tuple(tuple(axes) for axes in given)
+        given = Spelled(entries, operation.at, trailing_partial=True)
+    if not isinstance(given, Spelled):
+        raise t.scan.wrong("sharding", at=operation.at, got=given, wanted="[[...], ...] or #mesh.shard<...>")
+    required = operation.attrs.get("required", True) is not False
+    _annotated(t, operation, given, operation.attrs.get("as_result", True) is False, required)
+
+
+def _annotated(t: Translation, operation: Operation, spelled: Spelled, for_users: bool, required: bool) -> None:
+    if operation.result_types:
+        t.tensors(operation)
+    (name,) = operation.operands
+    bound = t.bound.get(name)
+    if isinstance(bound, Start):  # upstream's propagation annotates what is only written to
+        t.bind(operation.results[0], bound, operation.at)
+        return
+    held = t.held(name, operation.at)
+    asked = (t.layouts.checked(spelled, held.shape, t.number), required)
+    if for_users:
+        t.bind(operation.results[0], t.annotations.chain(held, asked, operation.at), operation.at)
+    else:
+        t.annotations.define(held, asked, operation.at)
+        t.bind(operation.results[0], held, operation.at)
+
+
+def _return(t: Translation, operation: Operation) -> None:
+    got, count = len(operation.operands), len(t.function.result_types)
+    if got != count:
+        raise t.scan.wrong("number of results", at=operation.at, got=got, wanted=str(count), error=InvalidGraph)
+    for name, kind in zip(operation.operands, t.function.result_types, strict=True):
+        held = t.held(name, operation.at)
+        if isinstance(kind, Tensor) and kind.type != t.types[held.value]:
+            what, wanted = f"type of %{name}", str(kind.type)
+            raise t.scan.wrong(what, at=operation.at, got=str(t.types[held.value]), wanted=wanted, error=InvalidGraph)
+        t.outputs.append(_returned(t, name, held, operation))
+
+
+def _returned(t: Translation, name: str, held: Held, operation: Operation) -> str:
+    """The value, or an identity that reads it in the sharding the returned name was given."""
+    if not held.asked or name in t.types:
+        return name if held.asked else held.value
+    kind = Tensor(t.types[held.value])
+    t.add(
+        Operation("identity", operation.at, (f" {name}",), attrs={"shardplan.id": name}),
+        "identity",
+        (held,),
+        {},
+        (kind,),
+    )
+    return name
+
+
+def _query(t: Translation, operation: Operation) -> None:
+    """mesh.size and mesh.idx: one axis of the mesh that the function must name."""
+    if t.layouts.default is None:
+        raise t.scan.wrong("function without mesh_cluster", at=operation.at, wanted="the attribute", error=InvalidMesh)
+    mesh, axis = t.layouts.mesh(operation.at), operation.attrs.get("axis")
+    if not isinstance(axis, int) or not 0 <= axis < len(mesh.axes):
+        wanted = f"0 to {len(mesh.axes) - 1}"
+        raise t.scan.wrong("mesh axis out of range", at=operation.at, got=axis, wanted=wanted, error=InvalidMesh)
+    size = mesh.axes[axis].size if operation.name == "mesh.size" else None
+    t.bind(operation.results[0], Start(neutral=False) if size is None else Scalar(size), operation.at)
+
+
+STATEMENTS: MappingProxyType[str, Statement] = MappingProxyType(
+    {
+        **dict.fromkeys(("arith.constant", "mhlo.constant", "tosa.const"), _constant),
+        **dict.fromkeys(SHARDINGS, _sharding),
+        **dict.fromkeys(SHARDS, _shard),
+        **dict.fromkeys(("return", "func.return"), _return),
+        **dict.fromkeys(("mesh.size", "mesh.idx"), _query),
+        **dict.fromkeys(CONTRACTIONS, contraction),
+        **dict.fromkeys(TOSA_REDUCTIONS, tosa_reduction),
+        "mesh.annotate": _annotate,
+        "linalg.fill": _fill,
+        "linalg.transpose": transpose,
+        "mhlo.transpose": transpose,
+        "linalg.reduce": reduction,
+        "linalg.broadcast": broadcast,
+        "linalg.generic": generic,
+        "mhlo.dot_general": dot_general,
+        "tensor.empty": _empty,
+        "tensor.cast": _cast,
+    }
+)
+KNOWN = f"elementwise arith, math, tosa and mhlo, func.call, or one of {', '.join(STATEMENTS)}"

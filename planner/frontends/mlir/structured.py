@@ -1,0 +1,215 @@
+"""Products, reductions, transposes and linalg.generic as ops of ours.
+
+An accumulation that starts from a tensor (linalg's `outs`) other than the neutral element is combined with it by an
+op of its own. A linalg.generic must have one operation in its body, or the multiplication and addition of a
+contraction, and maps whose results are loops or 0; where no op of ours has its loops it keeps a rule of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.errors import InvalidGraph, ShardplanError, UnsupportedOp
+from planner.frontends.mlir.attributes import AffineMap, Dense
+from planner.frontends.mlir.layouts import Held
+from planner.frontends.mlir.names import ARITY, ELEMENTWISE, REDUCTIONS, TOSA_REDUCTIONS
+from planner.frontends.mlir.operations import Operation
+from planner.frontends.mlir.translation import Start, Translation
+from planner.frontends.mlir.types import Tensor
+from planner.model.graph import TensorType
+from planner.model.ops import bind_op
+
+Term = tuple[int | None, ...]
+"""Loop per dim; None is a dim of size 1."""
+COMBINES = {reduction: op for op, reduction in REDUCTIONS.items()}
+
+
+def contraction(t: Translation, operation: Operation) -> None:
+    """linalg.matmul and its like."""
+    count = ARITY.get(operation.name, len(operation.operands))
+    inputs = [t.held(name, operation.at) for name in operation.operands[:count]]
+    for zero in operation.operands[count:]:
+        t.starts.add(t.held(zero, operation.at).value)
+    _accumulate(t, operation, "matmul", inputs, {}, "sum")
+
+
+def reduction(t: Translation, operation: Operation) -> None:
+    """linalg.reduce with one operation as its combiner."""
+    kind = REDUCTIONS.get(ELEMENTWISE.get(operation.body[0].name, "") if operation.body else "")
+    inputs = [t.held(name, operation.at) for name in operation.operands]
+    if kind is None or len(inputs) != 1:
+        raise t.scan.wrong("reduction", at=operation.at, wanted=f"one of {list(COMBINES)}", error=UnsupportedOp)
+    _accumulate(t, operation, kind, inputs, {"dims": operation.attrs.get("dimensions", [])}, kind)
+
+
+def tosa_reduction(t: Translation, operation: Operation) -> None:
+    """tosa.reduce_sum and its like keep the dim."""
+    attrs = {"dims": [operation.attrs.get("axis")], "keepdim": True}
+    inputs = [t.held(name, operation.at) for name in operation.operands]
+    t.add(operation, TOSA_REDUCTIONS[operation.name], inputs, attrs, t.tensors(operation))
+
+
+def transpose(t: Translation, operation: Operation) -> None:
+    """linalg.transpose and mhlo.transpose."""
+    order = operation.attrs.get("permutation")
+    order = list(order.value) if isinstance(order, Dense) and isinstance(order.value, tuple) else order
+    _mark_starts(t, operation)
+    inputs = [t.held(name, operation.at) for name in operation.operands]
+    t.add(operation, "transpose", inputs, {"permutation": order}, t.tensors(operation))
+
+
+def broadcast(t: Translation, operation: Operation) -> None:
+    """linalg.broadcast: `dimensions` are new."""
+    _mark_starts(t, operation)
+    (kind,) = t.tensors(operation)
+    new = operation.attrs.get("dimensions", [])
+    inputs = [t.held(name, operation.at) for name in operation.operands]
+    if new == list(range(len(new))):
+        t.add(operation, "expand", inputs, {}, (kind,))
+        return
+    kept = tuple(dim for dim in range(len(kind.type.shape)) if dim not in new)
+    rule = _notation([kept], tuple(range(len(kind.type.shape))), ["0"])
+    t.add(operation, "broadcast", inputs, {}, (kind,), rule)
+
+
+def dot_general(t: Translation, operation: Operation) -> None:
+    """Result dims: batch, then what is left of the left operand, then of the right one."""
+    numbers = operation.attrs.get("dot_dimension_numbers")
+    if not isinstance(numbers, Mapping):
+        raise t.scan.wrong("dot_general", at=operation.at, wanted="dot_dimension_numbers = #mhlo.dot<...>")
+    inputs = [t.held(name, operation.at) for name in operation.operands]
+    if len(inputs) != 2:
+        raise t.scan.wrong("number of operands", at=operation.at, got=len(inputs), wanted="2", error=InvalidGraph)
+    sides = [
+        (list(numbers.get(f"{side}_batching_dimensions", [])), list(numbers.get(f"{side}_contracting_dimensions", [])))
+        for side in ("lhs", "rhs")
+    ]
+    for (batch, contracted), held in zip(sides, inputs, strict=True):
+        dims = [*batch, *contracted]
+        if len(set(dims)) != len(dims) or not all(dim in range(len(held.shape)) for dim in dims):
+            wanted = f"different dims of rank {len(held.shape)}"
+            raise t.scan.wrong("dimension numbers", at=operation.at, got=dims, wanted=wanted, error=InvalidGraph)
+    if any(len(left) != len(right) for left, right in zip(*sides, strict=True)):
+        raise t.scan.wrong(
+            "dimension numbers", at=operation.at, got=sides, wanted="as many on the right as on the left"
+        )
+    operands, result = _dot_terms(sides, [len(held.shape) for held in inputs])
+    _product(t, operation, inputs, operands, result)
+
+
+def _dot_terms(sides: Sequence[tuple[list[int], list[int]]], ranks: Sequence[int]) -> tuple[list[Term], Term]:
+    shared = len(sides[0][0]), len(sides[0][1])
+    free = sum(shared)
+    operands: list[Term] = []
+    result = list(range(shared[0]))
+    for (batch, contracted), rank in zip(sides, ranks, strict=True):
+        loops = {dim: k for k, dim in enumerate(batch)} | {dim: shared[0] + k for k, dim in enumerate(contracted)}
+        for dim in range(rank):
+            if dim not in loops:
+                loops[dim] = free
+                result.append(free)
+                free += 1
+        operands.append(tuple(loops[dim] for dim in range(rank)))
+    return operands, tuple(result)
+
+
+def _product(t: Translation, operation: Operation, inputs: list[Held], operands: list[Term], result: Term) -> None:
+    rule = _notation(operands, result, ["0", "1"])
+    op = next((op for op in ("matmul", "linear") if _is_rule(t, op, inputs, t.tensors(operation), rule)), None)
+    _accumulate(t, operation, op or "dot_general", inputs, {}, "sum", None if op else rule)
+
+
+def generic(t: Translation, operation: Operation) -> None:
+    """linalg.generic with one operation in its body, or a contraction's two."""
+    maps = operation.attrs.get("indexing_maps") or []
+    inputs = [t.held(name, operation.at) for name in operation.operands]
+    body = [each for each in operation.body if each.name != "linalg.yield"]
+    names = [ELEMENTWISE.get(each.name) for each in body]
+    if len(maps) != len(inputs) + 1 or not all(isinstance(each, AffineMap) for each in maps):
+        raise t.scan.wrong(
+            "indexing maps", at=operation.at, wanted="one an operand, of loops and 0", error=UnsupportedOp
+        )
+    terms: list[Term] = [each.results for each in maps]
+    if names == ["multiply", "add"] and len(inputs) == 2:
+        _product(t, operation, inputs, terms[:-1], terms[-1])
+        return
+    arguments = {name: place for place, name in enumerate(operation.parameters[: len(inputs)])}
+    read = [arguments.get(name) for name in body[0].operands] if len(body) == 1 else []
+    if len(names) != 1 or names[0] is None or None in read:
+        raise t.scan.wrong(
+            "body", at=operation.at, wanted="one elementwise operation, or a product", error=UnsupportedOp
+        )
+    places = [place for place in read if place is not None]
+    inputs, operands = [inputs[place] for place in places], [terms[place] for place in places]
+    _mark_starts(t, operation)
+    rule = _notation(operands, terms[-1], [])
+    results = t.tensors(operation)
+    known = _is_rule(t, names[0], inputs, results, rule)
+    t.add(operation, names[0] if known else f"generic {names[0]}", inputs, {}, results, None if known else rule)
+
+
+def _is_rule(t: Translation, op: str, inputs: Sequence[Held], results: Sequence[Tensor], rule: str) -> bool:
+    """Whether an op of ours has the dims of a rule, whatever its loops are called."""
+    types: tuple[TensorType, ...] = tuple(t.types[held.value] for held in inputs)
+    made = tuple(kind.type for kind in results)
+    try:
+        ours, given = bind_op(op, types, made, {}, None), bind_op("", types, made, {}, rule)
+    except ShardplanError:
+        return False
+    names: dict[str, str] = {}
+    for mine, its in zip((*ours.operands, *ours.results), (*given.operands, *given.results), strict=True):
+        for dim, other in zip(mine, its, strict=True):
+            if len(dim.loops) != len(other.loops):
+                return False
+            if any(names.setdefault(a, b) != b for a, b in zip(dim.loops, other.loops, strict=True)):
+                return False
+    return len(set(names.values())) == len(names)
+
+
+def _notation(operands: Sequence[Term], result: Term, linear: Sequence[str]) -> str:
+    def term(dims: Term) -> str:
+        return " ".join("1" if loop is None else f"d{loop}" for loop in dims) or "[]"
+
+    groups = f"; linear {', '.join(linear)}" if linear else ""
+    return f"{', '.join(map(term, operands))} -> {term(result)}{groups}"
+
+
+def _accumulate(
+    t: Translation,
+    operation: Operation,
+    op: str,
+    inputs: Sequence[Held],
+    attrs: Mapping[str, Any],
+    kind: str,
+    notation: str | None = None,
+) -> None:
+    """An op, combined with what it starts from unless that is neutral."""
+    results = t.tensors(operation)
+    start = t.bound.get(operation.inits[0]) if operation.inits else Start(neutral=True)
+    if isinstance(start, Start):
+        if not start.neutral:
+            what, wanted = "accumulation starts from nothing", "a tensor with elements"
+            raise t.scan.wrong(what, at=operation.at, got=f"%{operation.inits[0]}", wanted=wanted, error=InvalidGraph)
+        t.add(operation, op, inputs, attrs, results, notation)
+        return
+    held = t.held(operation.inits[0], operation.at)
+    made = next((each for each in t.ops if each.id == held.value and each.op == "full"), None)
+    if made is not None and _neutral(made.attrs["value"], kind, results[0].type.dtype):
+        t.starts.add(held.value)
+        t.add(operation, op, inputs, attrs, results, notation)
+        return
+    term = t.add(operation, op, inputs, attrs, [Tensor(results[0].type)], notation, suffix=".term")
+    t.add(operation, COMBINES[kind], (t.result(term), held), {}, results)
+
+
+def _neutral(value: object, kind: str, dtype: str) -> bool:
+    bits = 63 if dtype == "i64" else 31 if dtype == "i32" else 15 if dtype == "i16" else 7
+    least = {-math.inf, -(1 << bits)} if kind == "max" else {math.inf, (1 << bits) - 1}
+    return value in {"sum": {0}, "product": {1}}.get(kind, least)
+
+
+def _mark_starts(t: Translation, operation: Operation) -> None:
+    """What is only written to needs no constant."""
+    t.starts |= {held.value for name in operation.inits if isinstance(held := t.bound.get(name), Held)}

@@ -1,0 +1,196 @@
+"""A function of the text on its way to a graph: what its names stand for, and the ops so far.
+
+An op is called by the name of its first result, or by `shardplan.id`. An annotation for the user `return` makes an
+identity of its own name, which the graph returns. Constants that only start an accumulation leave no trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from planner.errors import InvalidGraph, ShardplanError
+from planner.frontends.mlir.layouts import Annotations, Held, Layouts
+from planner.frontends.mlir.module import Argument, Function
+from planner.frontends.mlir.operations import Operation
+from planner.frontends.mlir.scanner import Scanner
+from planner.frontends.mlir.spelled import Spelled
+from planner.frontends.mlir.types import Tensor, Type
+from planner.model.graph import Annotation, Graph, Input, Op, TensorType, value_id
+from planner.model.mesh import Mesh
+from planner.model.ops import bind_op
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A constant that is no tensor."""
+
+    value: int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A tensor to be written: empty, or (neutral) one that every accumulation may start from."""
+
+    neutral: bool
+
+
+Bound = Held | Spelled | Scalar | Start
+
+
+@dataclass
+class Translation:
+    """The graph of one function while it grows."""
+
+    scan: Scanner
+    function: Function
+    layouts: Layouts
+    annotations: Annotations
+    inputs: list[Input] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    outputs: list[str] = field(default_factory=list)
+    types: dict[str, TensorType] = field(default_factory=dict)
+    bound: dict[str, Bound] = field(default_factory=dict)
+    starts: set[str] = field(default_factory=set)
+
+    def begin(self) -> None:
+        """Arguments become inputs."""
+        for argument in self.function.arguments:
+            kind = self._tensor_type(argument.type, argument.at)
+            if argument.attrs.get("shardplan.init"):
+                self.bind(argument.name, Start(neutral=True), argument.at)
+                continue
+            self.input(argument, kind)
+
+    def input(self, argument: Argument, kind: Tensor) -> None:
+        """One more input of the graph."""
+        attrs = argument.attrs
+        value = str(attrs.get("shardplan.id", argument.name))
+        name = str(attrs.get("shardplan.name", value))
+        self.inputs.append(Input(value, str(attrs.get("shardplan.kind", "input")), name, kind.type))
+        self._define(argument.name, value, kind, argument.at)
+
+    def bind(self, name: str, bound: Bound, at: int) -> None:
+        if name in self.bound:
+            raise self.scan.wrong("value defined twice", at=at, got=f"%{name}", wanted="one definition")
+        self.bound[name] = bound
+
+    def held(self, name: str, at: int) -> Held:
+        """The tensor under a name. Raises InvalidGraph where there is none."""
+        found = self.bound.get(name)
+        if not isinstance(found, Held):
+            what = "undefined value" if found is None else "not a tensor with elements"
+            raise self.scan.wrong(what, at=at, got=f"%{name}", wanted="a tensor", error=InvalidGraph)
+        return found
+
+    def number(self, name: str, at: int) -> int:
+        """The whole number under a name. Raises InvalidGraph for one known only at run time."""
+        found = self.bound.get(name)
+        if not isinstance(found, Scalar) or not isinstance(found.value, int):
+            raise self.scan.wrong("not a constant", at=at, got=f"%{name}", wanted="a whole number", error=InvalidGraph)
+        return found.value
+
+    def add(
+        self,
+        operation: Operation,
+        op: str,
+        inputs: Sequence[Held],
+        attrs: Mapping[str, Any],
+        results: Sequence[Tensor],
+        notation: str | None = None,
+        suffix: str = "",
+    ) -> Op:
+        """One more op. Attributes and place that the printer wrote down are taken from there."""
+        written = operation.attrs
+        attrs = MappingProxyType(dict(written.get("shardplan.attrs", attrs)))
+        name = self._id(operation) + suffix
+        kinds = tuple(kind.type for kind in results)
+        rule = bind_op(op, tuple(self.types[held.value] for held in inputs), kinds, attrs, notation)
+        made = Op(
+            name,
+            op,
+            tuple(held.value for held in inputs),
+            kinds,
+            rule,
+            attrs,
+            str(written.get("shardplan.scope", "")),
+            str(written.get("shardplan.phase", "forward")),
+            notation,
+        )
+        for held in inputs:
+            self.annotations.read(held, name, operation.at)
+        self.ops.append(made)
+        for k, kind in enumerate(results):
+            text = operation.results[k] if k < len(operation.results) and not suffix else f" {value_id(name, k)}"
+            self._define(text, value_id(name, k), kind, operation.at)
+        return made
+
+    def result(self, op: Op) -> Held:
+        """What an op made, without its name in the text."""
+        return Held(op.id, op.results[0].shape)
+
+    def _id(self, operation: Operation) -> str:
+        if "shardplan.id" in operation.attrs:
+            return str(operation.attrs["shardplan.id"])
+        if operation.results:
+            return operation.results[0]
+        return operation.name if operation.name not in self.types else f"{operation.name}.{len(self.ops)}"
+
+    def _define(self, name: str, value: str, kind: Tensor, at: int) -> None:
+        held = Held(value, kind.type.shape)
+        self.bind(name, held, at)
+        if value in self.types:
+            raise self.scan.wrong("id used twice", at=at, got=value, wanted="unique ids", error=InvalidGraph)
+        self.types[value] = kind.type
+        if kind.encoding is not None:
+            sharding = self.layouts.checked(kind.encoding, held.shape, self.number)
+            self.annotations.define(held, (sharding, True), at)
+
+    def tensors(self, operation: Operation, count: int = 1) -> tuple[Tensor, ...]:
+        """The result types, which must be so many tensors. Operand types must be those of the operands."""
+        if len(operation.result_types) != count:
+            got = len(operation.result_types)
+            raise self.scan.wrong("number of result types", at=operation.at, got=got, wanted=str(count))
+        for name, kind in zip(operation.operands, operation.operand_types, strict=False):
+            held = self.bound.get(name)
+            if isinstance(kind, Tensor) and isinstance(held, Held) and kind.type != self.types[held.value]:
+                wanted = str(self.types[held.value])
+                what = f"type of %{name}"
+                raise self.scan.wrong(what, at=operation.at, got=str(kind.type), wanted=wanted, error=InvalidGraph)
+        return tuple(self._tensor_type(kind, operation.at) for kind in operation.result_types)
+
+    def _tensor_type(self, kind: Type, at: int) -> Tensor:
+        if isinstance(kind, Tensor):
+            return kind
+        raise self.scan.wrong("type", at=at, got=kind, wanted="a tensor", error=InvalidGraph)
+
+    def finish(self) -> tuple[Graph, Mesh]:
+        """The graph and its mesh. Raises InvalidGraph, InvalidMesh."""
+        mesh = self.layouts.mesh(self.function.at)
+        outputs = self.outputs or self._unread()
+        needed = {value for op in self.ops for value in op.inputs} | set(outputs)
+        ops = tuple(op for op in self.ops if op.id in needed or op.id not in self.starts)
+        left = {value for op in ops for value in op.values} | {entry.id for entry in self.inputs}
+        annotations = tuple(
+            Annotation(value, sharding, required, user)
+            for (value, user), asked in self.annotations.found.items()
+            if value in left
+            for sharding, required in asked
+        )
+        producer = self.function.attrs.get("shardplan.producer", {})
+        graph = Graph(
+            self.function.name, tuple(self.inputs), ops, tuple(outputs), annotations, MappingProxyType(dict(producer))
+        )
+        return graph, mesh
+
+    def _unread(self) -> list[str]:
+        """What stands for the outputs of a function that returns nothing."""
+        read = {value for op in self.ops for value in op.inputs}
+        unread = [value for op in self.ops for value in op.values if value not in read | self.starts]
+        return unread or [entry.id for entry in self.inputs]
+
+    def failed(self, error: ShardplanError, at: int) -> ShardplanError:
+        """The error with its place, where it has none yet."""
+        return error if error.where.startswith(self.scan.source) else error.at(self.scan.place(at))

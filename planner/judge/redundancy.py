@@ -1,0 +1,53 @@
+"""Work that several devices do alike.
+
+The mesh axes that no loop of an op is split over replicate it: all devices along them compute the same (terms of a
+partial sum are different work). An op that moves or fills without arithmetic repeats no computation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.model.indexing import LoopKind
+from planner.model.mesh import Mesh
+from planner.model.ops import OPS
+from planner.model.program import Program, Run
+from planner.model.sharding import Axes, block_size
+
+
+@dataclass(frozen=True, slots=True)
+class Redundancy:
+    """An op computed `times` over along `axes`; `wasted_flops` of what a device computes others compute too."""
+
+    op: str
+    axes: Axes
+    times: int
+    wasted_flops: float
+
+
+def redundancies(program: Program) -> list[Redundancy]:
+    """The ops of a program whose work is repeated, in order. Ops without a row have no known work."""
+    runs = [done for done in program.instructions if isinstance(done, Run)]
+    found = [_of(run, program.mesh) for run in runs]
+    return [one for one in found if one.times > 1 and one.wasted_flops > 0]
+
+
+def _of(run: Run, mesh: Mesh) -> Redundancy:
+    split = {axis for axes in run.option for axis in axes}
+    axes = tuple(axis for axis, size in enumerate(mesh.shape) if size > 1 and axis not in split)
+    times = mesh.group_size(axes)
+    return Redundancy(run.op.id, axes, times, local_flops(run, mesh) * (1 - 1 / times))
+
+
+def local_flops(run: Run, mesh: Mesh) -> float:
+    """Floating-point operations of the device with the largest part of an op."""
+    row = OPS.get(run.op.op)
+    if row is None or row.free:
+        return 0.0
+    loops = zip(run.op.rule.loops, run.option, strict=True)
+    sizes = {
+        loop.name: block_size(loop.size, mesh.group_size(axes))
+        for loop, axes in loops
+        if loop.kind is not LoopKind.LINEAR
+    }
+    return row.count_flops(sizes)

@@ -1,0 +1,87 @@
+"""Who annotated what: the shardings asked for of definitions and of uses.
+
+A value has one definition and many uses (an operand of an op, an output of the graph); each may be annotated
+once. Two annotations of one definition or of one use that differ are undefined in the mesh dialect and refused,
+except that beside a required annotation of a value its hints (required = false) of other shardings are dropped.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from planner.errors import InvalidSharding
+from planner.model.graph import Annotation, Graph
+from planner.model.mesh import Mesh
+from planner.model.sharding import Sharding
+from planner.model.steps import Reader, readers
+
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A sharding, and whether it must hold where it stands."""
+
+    sharding: Sharding
+    required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """Annotated definitions by value and annotated uses by reader."""
+
+    definitions: Mapping[str, Note]
+    uses: Mapping[Reader, Note]
+
+
+def notes(graph: Graph, mesh: Mesh) -> Notes:
+    """The annotations of a graph, completed to the tensors' ranks.
+
+    Raises InvalidSharding for one that its tensor or mesh cannot have, and for two that contradict each other.
+    """
+    by_reader = readers(graph)
+    places = {op.id: position for position, op in enumerate(graph.ops)}
+    definitions: dict[str, Note] = {}
+    uses: dict[Reader, Note] = {}
+    for entry in _without_beaten_hints(graph, mesh):
+        note = Note(entry.sharding, entry.required)
+        if entry.user is None:
+            _put(definitions, entry.value, note, f"definition of {entry.value!r}")
+            continue
+        for reader in _read_by(entry, by_reader.get(entry.value, []), places):
+            _put(uses, reader, note, f"use of {entry.value!r} by {entry.user!r}")
+    order = [reader for value in by_reader.values() for reader in value if reader in uses]
+    return Notes(definitions, {reader: uses[reader] for reader in order})
+
+
+def _without_beaten_hints(graph: Graph, mesh: Mesh) -> list[Annotation]:
+    completed = []
+    required: dict[str, set[Sharding]] = defaultdict(set)
+    for entry in graph.annotations:
+        rank = len(graph.types[entry.value].shape)
+        sharding = entry.sharding.completed(rank, mesh, f"annotation of {entry.value!r}")
+        completed.append(Annotation(entry.value, sharding, entry.required, entry.user))
+        if entry.required:
+            required[entry.value].add(sharding)
+    return [e for e in completed if e.required or required.get(e.value, {e.sharding}) == {e.sharding}]
+
+
+def _read_by(entry: Annotation, who: Sequence[Reader], places: Mapping[str, int]) -> list[Reader]:
+    """The uses an annotation is for; the graph has checked that there are any."""
+    place = places.get(entry.user or "")
+    return [reader for reader in who if reader.op == place] or [reader for reader in who if reader.op is None]
+
+
+def _put(into: dict[Key, Note], key: Key, note: Note, where: str) -> None:
+    there = into.get(key, note)
+    into[key] = Note(there.sharding, there.required or note.required)
+    if there.sharding != note.sharding:
+        raise InvalidSharding(
+            "annotated twice, differently: undefined",
+            where=where,
+            got=f"{there.sharding} and {note.sharding}",
+            wanted="one sharding",
+        )

@@ -1,0 +1,67 @@
+"""One reduce_scatter after an op for those before it (RFC, reduce_scatter reassociate).
+
+    add(reduce_scatter x, reduce_scatter y) -> reduce_scatter add(x, y)
+
+As with all_reduce, where besides the scattered dim of every operand is one loop of the op. The op then runs on
+what is not yet scattered, so the price decides.
+"""
+
+from __future__ import annotations
+
+from planner.model.collectives import Collective, Kind
+from planner.model.indexing import LoopKind, Option
+from planner.model.notation import Term
+from planner.model.program import Instruction, Move, Program, Run
+from planner.model.sharding import Axes
+from planner.rewrite.optimize.draft import Draft, Price, free, sweep, widened
+from planner.rewrite.optimize.reassociate_reduce import reduced_group, without_moves
+
+
+def reassociate_reduce_scatter(program: Program, price: Price = free) -> Program:
+    """Reduce_scatters over the same axes and loop, each read by the op alone, move behind it."""
+    return sweep(program, price, _reassociate)
+
+
+def _reassociate(draft: Draft, done: Instruction) -> bool:
+    if not isinstance(done, Run):
+        return False
+    linear = [number for number, loop in enumerate(done.op.rule.loops) if loop.kind is LoopKind.LINEAR]
+    return any(_passed(draft, done, number) for number in linear)
+
+
+def _passed(draft: Draft, run: Run, number: int) -> bool:
+    rule, group = run.op.rule, run.op.rule.loops[number].operands
+    scatters = reduced_group(draft, run, group, Kind.REDUCE_SCATTER)
+    if any(draft.values[m.operand].sharding.reduction is not rule.loops[number].reduction for m in scatters):
+        return False
+    axes = {move.collective.axes for move in scatters}
+    loops = {_loop_at(rule.operands[i], m.collective.dim) for i, m in zip(group, scatters, strict=False)}
+    if len(axes) != 1 or len(loops) != 1:
+        return False
+    loop = loops.pop()
+    dims = [[dim for dim in range(len(term)) if _loop_at(term, dim) == loop] for term in rule.results]
+    if any(len(found) != 1 for found in dims):
+        return False
+    place = next(i for i, one in enumerate(rule.loops) if one.name == loop)
+    moved = axes.pop()
+    option = widened(_trimmed(run.option, place, moved), number, moved)
+    if not rule.allows(option, draft.program.mesh):
+        return False
+    partial = Run(run.op, option, without_moves(run, group, scatters), run.results)
+    moves = [
+        Move(Collective(Kind.REDUCE_SCATTER, moved, dim), name, draft.fresh(name))
+        for name, (dim,) in zip(run.results, dims, strict=True)
+    ]
+    return draft.replace(run, [partial, *moves], {move.operand: move.result for move in moves})
+
+
+def _loop_at(term: Term, dim: int | None) -> str | None:
+    """The loop along which a dim is split; none for a joined dim."""
+    if dim is None or term[dim].joined or not term[dim].loops:
+        return None
+    return term[dim].loops[0]
+
+
+def _trimmed(option: Option, loop: int, axes: Axes) -> Option:
+    """The option without the axes at the tail of a loop's; a reduce_scatter has put them there."""
+    return (*option[:loop], option[loop][: -len(axes)], *option[loop + 1 :])

@@ -1,0 +1,91 @@
+"""What propagation found: the sharding of every definition and use that anything reached, and every op's option."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from planner.model.graph import OUTPUTS, Annotation, Graph, Op
+from planner.model.indexing import Option
+from planner.model.sharding import Sharding
+from planner.model.steps import Reader, readers
+
+
+@dataclass(frozen=True, eq=False)
+class Completed:
+    """Annotated definitions by value, uses by reader, options by op; what nothing reached is absent (bare).
+
+    The methods answer for bare ones too: a bare op runs whole, a bare value is as its op leaves it, a bare
+    graph input as the last of its annotated uses wants it (a constant: whole), a bare output as it is defined.
+    An op reads operand i as `operand_sharding(i, option)` of its rule: where the annotated use differs, because
+    annotations around the op disagree, it is resharded on the way from its definition.
+    """
+
+    graph: Graph
+    definitions: Mapping[str, Sharding]
+    uses: Mapping[Reader, Sharding]
+    options: Mapping[str, Option]
+
+    def option(self, op: Op) -> Option:
+        return self.options.get(op.id, ((),) * len(op.rule.loops))
+
+    def definition(self, value: str) -> Sharding:
+        """The sharding in which a value exists, before anyone reads it."""
+        if value in self.definitions:
+            return self.definitions[value]
+        if value in self._made:
+            op, result = self._made[value]
+            return op.rule.result_sharding(result, self.option(op))
+        if value in self._wanted:
+            return Sharding(self._wanted[value].split_axes)
+        return Sharding.replicated(len(self.graph.types[value].shape))
+
+    def use(self, reader: Reader) -> Sharding:
+        """The sharding in which a reader is given its value."""
+        if reader in self.uses:
+            return self.uses[reader]
+        if reader.op is None:
+            return self.definition(self.graph.outputs[reader.operand])
+        op = self.graph.ops[reader.op]
+        return op.rule.operand_sharding(reader.operand, self.option(op))
+
+    @cached_property
+    def _made(self) -> dict[str, tuple[Op, int]]:
+        return {value: (op, result) for op in self.graph.ops for result, value in enumerate(op.values)}
+
+    @cached_property
+    def _wanted(self) -> dict[str, Sharding]:
+        """The last annotated use of every graph input but constants."""
+        by_value = readers(self.graph)
+        changing = [entry.id for entry in self.graph.inputs if entry.kind != "constant"]
+        return {value: self.uses[r] for value in changing for r in by_value.get(value, []) if r in self.uses}
+
+    def annotations(self) -> tuple[Annotation, ...]:
+        """The completed annotations as a graph carries them."""
+        defined = [Annotation(value, sharding) for value, sharding in self.definitions.items()]
+        used = [Annotation(value, sharding, user=user) for value, user, sharding in self._uses()]
+        return tuple(dict.fromkeys((*defined, *used)))
+
+    def _uses(self) -> list[tuple[str, str, Sharding]]:
+        found = []
+        for reader, sharding in self.uses.items():
+            if reader.op is None:
+                found.append((self.graph.outputs[reader.operand], OUTPUTS, sharding))
+            else:
+                op = self.graph.ops[reader.op]
+                found.append((op.inputs[reader.operand], op.id, sharding))
+        return found
+
+    def __str__(self) -> str:
+        """A line for every op and for every annotation, in program order."""
+        lines = [f"%{i.id} to {self.definitions[i.id]}" for i in self.graph.inputs if i.id in self.definitions]
+        for place, op in enumerate(self.graph.ops):
+            lines += self._reads(place, op.inputs)
+            lines.append(f"{', '.join(f'%{v}' for v in op.values)} = {op.op}({', '.join(f'%{v}' for v in op.inputs)})")
+            lines += [f"%{value} to {self.definitions[value]}" for value in op.values if value in self.definitions]
+        return "\n".join([*lines, *self._reads(None, self.graph.outputs)])
+
+    def _reads(self, place: int | None, values: tuple[str, ...]) -> list[str]:
+        given = [(value, self.uses.get(Reader(place, operand))) for operand, value in enumerate(values)]
+        return [f"%{value} to {sharding} for users" for value, sharding in given if sharding is not None]

@@ -1,0 +1,151 @@
+"""The dialect's group collectives on one group: attributes resolved to numbers, members in group order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from planner.errors import RunFailed
+from planner.run.transfer import (
+    Parts,
+    Reducer,
+    Wire,
+    all_reduced,
+    block_parts,
+    exchanged,
+    gathered,
+    permuted,
+    piece,
+    reduce_scattered,
+    reduced,
+    scattered,
+)
+
+Array = Any
+Results = Sequence[Array | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One group at a collective; `sizes` are those of its mesh axes as listed."""
+
+    xp: Any
+    wire: Wire
+    axes: Sequence[int]
+    sizes: Sequence[int]
+    attrs: Mapping[str, Any]
+    where: str
+
+    @property
+    def members(self) -> range:
+        return range(len(self.wire.received))
+
+    @property
+    def root(self) -> int:
+        return self.member(self.attrs["root"])
+
+    def member(self, index: Sequence[int]) -> int:
+        return int(np.ravel_multi_index(tuple(index), tuple(self.sizes))) if self.sizes else 0
+
+    def parts(self, size: int) -> Parts:
+        """The blocks of a dim. Raises RunFailed when the given block leaves something over."""
+        block = self.attrs["block"]
+        if block is not None and block * len(self.members) < size:
+            raise RunFailed("block too small", where=self.where, got=block, wanted=f"{len(self.members)} cover {size}")
+        return block_parts(size, len(self.members), block)
+
+    def agree(self, shards: Sequence[Array], free: int | None = None) -> None:
+        """Refuse members' shapes that differ in a dim other than `free`."""
+        shapes = {tuple(size for dim, size in enumerate(shard.shape) if dim != free) for shard in shards}
+        if len(shapes) > 1:
+            got = sorted({tuple(shard.shape) for shard in shards})
+            raise RunFailed("shapes differ within a group", where=self.where, got=got, wanted="shapes that fit")
+
+
+def _all_gather(group: Group, shards: list[Array]) -> Results:
+    dim = group.attrs["gather_axis"]
+    group.agree(shards, dim)
+    return [gathered(group.xp, group.wire, shards, dim, member) for member in group.members]
+
+
+def _gather(group: Group, shards: list[Array]) -> Results:
+    dim, root = group.attrs["gather_axis"], group.root
+    group.agree(shards, dim)
+    return [gathered(group.xp, group.wire, shards, dim, i) if i == root else None for i in group.members]
+
+
+def _all_slice(group: Group, shards: list[Array]) -> Results:
+    """Every member of its own array: they need not agree."""
+    dim = group.attrs["slice_axis"]
+    return [piece(shard, dim, group.parts(shard.shape[dim])[i]) for i, shard in enumerate(shards)]
+
+
+def _all_to_all(group: Group, shards: list[Array]) -> Results:
+    split, concat = group.attrs["split_axis"], group.attrs["concat_axis"]
+    group.agree(shards, concat if concat != split else None)
+    return exchanged(group.xp, group.wire, shards, split, concat, group.parts(shards[0].shape[split]))
+
+
+def _broadcast(group: Group, shards: list[Array]) -> Results:
+    return permuted(group.wire, shards, [group.root] * len(shards))
+
+
+def _scatter(group: Group, shards: list[Array]) -> Results:
+    dim, root = group.attrs["scatter_axis"], group.root
+    return scattered(group.wire, shards[root], root, dim, group.parts(shards[root].shape[dim]))
+
+
+def _shift(group: Group, shards: list[Array]) -> Results:
+    """The array of the device `offset` positions before."""
+    along, offset = group.axes.index(group.attrs["shift_axis"]), group.attrs["offset"]
+    size = group.sizes[along]
+    sources: list[int | None] = []
+    for member in group.members:
+        index = [int(each) for each in np.unravel_index(member, tuple(group.sizes))]
+        index[along] -= offset
+        if group.attrs["rotate"]:
+            index[along] %= size
+        sources.append(group.member(index) if 0 <= index[along] < size else None)
+    return permuted(group.wire, shards, sources)
+
+
+def _permute(group: Group, shards: list[Array]) -> Results:
+    sources: dict[int, int] = {target: source for source, target in group.attrs["pairs"]}
+    return permuted(group.wire, shards, [sources.get(member) for member in group.members])
+
+
+MOVEMENTS: Mapping[str, Callable[[Group, list[Array]], Results]] = MappingProxyType(
+    {
+        "all_gather": _all_gather,
+        "gather": _gather,
+        "all_slice": _all_slice,
+        "all_to_all": _all_to_all,
+        "broadcast": _broadcast,
+        "scatter": _scatter,
+        "shift": _shift,
+        "collective_permute": _permute,
+    }
+)
+
+
+def _all_reduce(group: Group, reducer: Reducer, shards: list[Array]) -> Results:
+    return all_reduced(group.xp, group.wire, reducer, shards)
+
+
+def _reduce(group: Group, reducer: Reducer, shards: list[Array]) -> Results:
+    root = group.root
+    return [reduced(group.xp, group.wire, reducer, shards, root) if i == root else None for i in group.members]
+
+
+def _reduce_scatter(group: Group, reducer: Reducer, shards: list[Array]) -> Results:
+    dim = group.attrs["scatter_axis"]
+    return reduce_scattered(group.xp, group.wire, reducer, shards, dim, group.parts(shards[0].shape[dim]))
+
+
+REDUCTIONS: Mapping[str, Callable[[Group, Reducer, list[Array]], Results]] = MappingProxyType(
+    {"all_reduce": _all_reduce, "reduce": _reduce, "reduce_scatter": _reduce_scatter}
+)

@@ -1,0 +1,74 @@
+"""update_halo on arrays: every device's halos filled from its neighbours' cores, corners from the diagonal ones.
+
+Where there is no neighbour the halo stays what the destination held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from planner.errors import RunFailed
+from planner.run.transfer import Wire
+
+Array = Any
+Halos = Sequence[tuple[int, int]]
+
+
+def halos_updated(
+    wire: Wire, sources: Sequence[Array], into: Sequence[Array], grid: Sequence[int], old: Halos, new: Halos, where: str
+) -> list[Array]:
+    """Destinations with cores and halos written. Members stand row-major on the grid, a number of devices a dim."""
+    cores = [_core(source, old) for source in sources]
+    results = [array.copy() for array in into]
+    for member, result in enumerate(results):
+        core = cores[member]
+        for sides, other in _neighbours(member, grid):
+            takes = [_strip(*each) for each in zip(sides, cores[other].shape, new, strict=True)]
+            puts = [_place(*each) for each in zip(sides, core.shape, new, strict=True)]
+            _check(sides, core, cores[other], new, f"{where}, members {member} and {other}")
+            result[tuple(puts)] = wire.take(cores[other][tuple(takes)], other, member)
+    return results
+
+
+def _core(source: Array, halos: Halos) -> Array:
+    return source[tuple(slice(before, size - after) for size, (before, after) in zip(source.shape, halos, strict=True))]
+
+
+def _neighbours(member: int, grid: Sequence[int]) -> Iterator[tuple[tuple[int, ...], int]]:
+    """(side of every dim, member there): the member itself, and those beside it that exist."""
+    place = np.unravel_index(member, grid) if grid else ()
+    for sides in product(*((-1, 0, 1) if size > 1 else (0,) for size in grid)):
+        there = [int(at) + side for at, side in zip(place, sides, strict=True)]
+        if all(0 <= at < size for at, size in zip(there, grid, strict=True)):
+            yield sides, int(np.ravel_multi_index(there, grid))
+
+
+def _strip(side: int, core: int, halo: tuple[int, int]) -> slice:
+    """What of the core on that side is wanted: its end before us, its beginning after us, all of it beside us."""
+    before, after = halo
+    return {-1: slice(core - before, core), 0: slice(0, core), 1: slice(0, after)}[side]
+
+
+def _place(side: int, core: int, halo: tuple[int, int]) -> slice:
+    before, after = halo
+    start = {-1: 0, 0: before, 1: before + core}[side]
+    return slice(start, start + {-1: before, 0: core, 1: after}[side])
+
+
+def _check(sides: Sequence[int], mine: Array, theirs: Array, halos: Halos, where: str) -> None:
+    """Beside each other, cores are alike; before or behind, the other's core has all of the halo."""
+    for dim, (side, size, (before, after)) in enumerate(zip(sides, theirs.shape, halos, strict=True)):
+        if side == 0 and size != mine.shape[dim]:
+            raise RunFailed(f"cores differ in dim {dim}", where=where, got=size, wanted=mine.shape[dim])
+        width = {-1: before, 0: 0, 1: after}[side]
+        if width > size:
+            raise RunFailed(
+                f"halo of dim {dim} is wider than the neighbour's core",
+                where=where,
+                got=width,
+                wanted=f"at most {size}",
+            )

@@ -1,0 +1,52 @@
+"""Short SPMD programs for tests: one call, its arguments written device by device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from planner.model.spmd import Builder, Cluster, LocalType, SpmdProgram
+from planner.run.backend import DECLARED, run_dtype
+from planner.run.spmd import SpmdRun, run_spmd
+from planner.run.undefined import Held
+
+Array = Any
+
+
+def local_type(arrays: Sequence[Array], dtype: str) -> LocalType:
+    """The type of arrays of which some dims may differ from device to device."""
+    shapes = {np.shape(array.array if isinstance(array, Held) else array) for array in arrays}
+    return LocalType(tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)), dtype)
+
+
+def one_call(
+    mesh: str, op: str, arrays: Sequence[Array], dtype: str = "i8", result: str | None = None, **attrs: object
+) -> tuple[SpmdProgram, list[Array]]:
+    """A program of one call on one operand, and its local tensors."""
+    build = Builder({"m": Cluster.parse(mesh)}, "m")
+    held = [each if isinstance(each, Held) else np.array(each, run_dtype(np, dtype, DECLARED)) for each in arrays]
+    x = build.argument("x", local_type(held, dtype))
+    return build.program(build.call(op, x, dtype=result, **attrs)), held
+
+
+def run_one(
+    mesh: str,
+    op: str,
+    arrays: Sequence[Array],
+    dtype: str = "i8",
+    result: str | None = None,
+    reducers: Mapping[str, Any] | None = None,
+    **attrs: object,
+) -> SpmdRun:
+    program, held = one_call(mesh, op, arrays, dtype, result, **attrs)
+    return run_spmd(program, {"x": held}, reducers=reducers or {})
+
+
+def answers(run: SpmdRun, output: int = 0) -> list[Any]:
+    """Every device's result as lists; None where all of it is undefined."""
+    return [
+        None if held.undefined is not None and held.undefined.all() else held.array.tolist()
+        for held in run.outputs[output]
+    ]

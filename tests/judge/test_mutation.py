@@ -1,0 +1,63 @@
+"""Shardings changed where the analysis says it pays: faster at every change, right, and within the limit."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import solvers
+from planner.choose.cost import CostModel
+from planner.choose.formulate import Formulation, formulate
+from planner.choose.hardware import load
+from planner.judge.analysis import Analysis
+from planner.judge.mutation import Mutation, mutate
+from planner.model.mesh import Mesh
+from planner.pipeline import written
+from planner.run.validate import validate
+from tests.choices import random_strategies
+from tests.graphs import random_graph
+
+SEEDS = range(6)
+
+
+def started(seed: int) -> tuple[Formulation, tuple[int, ...]]:
+    model = CostModel(Mesh.parse("2x2"), load("h100-sxm"))
+    question = formulate(random_graph(seed, 8, (512, 1024)), model)
+    return question, random_strategies(question, np.random.default_rng(seed))
+
+
+def mutated(seed: int, limit: int | None = None) -> tuple[Formulation, Mutation]:
+    question, start = started(seed)
+    return question, mutate(question, start, written, limit)
+
+
+# conformance 85
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_change_pays_and_the_result_stays(seed: int) -> None:
+    question, found = mutated(seed)
+    assert len(found.steps_ps) > 1
+    assert all(after < before for before, after in pairwise(found.steps_ps))
+    assert Analysis(found.program, question.model).step_ps == found.steps_ps[-1]
+    assert question.decode(found.strategies)
+    assert validate(found.program).verdict == "equal"
+
+
+# conformance 85
+def test_no_change_is_left_and_the_solver_is_never_worse() -> None:
+    question, found = mutated(0)
+    again = mutate(question, found.strategies, written)
+    assert again.steps_ps == found.steps_ps[-1:]
+    best = solvers.solve(question.problem, time_limit=20)
+    assert best.cost is not None
+    assert best.cost <= found.steps_ps[-1]
+
+
+# conformance 85
+def test_no_change_goes_over_the_memory_limit() -> None:
+    for seed in SEEDS:
+        question, start = started(seed)
+        limit = Analysis(written(question, question.decode(start)), question.model).peak_bytes
+        _, found = mutated(seed, limit)
+        assert Analysis(found.program, question.model).peak_bytes <= limit

@@ -1,0 +1,38 @@
+"""The program of a choice: every layout as chosen, every op under its option, no move that leads nowhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from planner.choose.cost import CostModel
+from planner.choose.formulate import formulate
+from planner.choose.hardware import load
+from planner.model.mesh import Mesh
+from planner.model.program import Move, Run
+from planner.model.steps import readers
+from planner.pipeline import written
+from tests.choices import random_strategies
+from tests.graphs import random_graph
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_program_is_what_was_chosen(seed: int) -> None:
+    graph, mesh = random_graph(seed, 6), Mesh.parse(["2x2", "3", "2x2x2"][seed % 3])
+    question = formulate(graph, CostModel(mesh, load("h100-sxm")))
+    choice = question.decode(random_strategies(question, np.random.default_rng(seed)))
+    program = written(question, choice)
+    values = program.values
+    runs = [done for done in program.instructions if isinstance(done, Run)]
+    moves = [done for done in program.instructions if isinstance(done, Move)]
+    assert dict(program.arguments) == choice.inputs
+    assert tuple(values[name].sharding for name in program.outputs) == choice.outputs
+    assert [(run.op.id, run.option, run.results) for run in runs] == [
+        (op.id, choice.options[op.id], op.values) for op in graph.ops
+    ]
+    assert all(values[move.operand].sharding != values[move.result].sharding for move in moves)
+    read = {name for done in program.instructions for name in done.operands} | set(program.outputs)
+    assert {move.result for move in moves} <= read
+    for value, sharding in choice.shared.items():
+        assert len(readers(graph)[value]) > 1
+        assert sharding in {each.sharding for name, each in values.items() if name.split(".")[0] == value}

@@ -1,0 +1,66 @@
+"""Annotated graphs, completed and materialised, compute what the whole graph does on every device."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from planner.errors import InvalidSharding
+from planner.model.graph import Annotation, Graph
+from planner.model.mesh import Mesh
+from planner.model.sharding import Sharding
+from planner.rewrite.materialize import materialize_completed
+from planner.rewrite.propagate import propagate
+from planner.rewrite.route import documented_route
+from planner.run.devices import run_program, run_whole
+from tests.graphs import Sketch
+from tests.oracle import agree, assembled
+from tests.rewrite.annotated_graphs import annotated_graph
+
+MESHES = ["2", "3", "2x2", "3x2", "2x2x2", "4"]
+
+
+@pytest.mark.parametrize("text", MESHES)
+def test_a_completed_program_equals_the_whole_graph(text: str) -> None:
+    mesh = Mesh.parse(text)
+    ran = 0
+    for seed in range(60):
+        graph = annotated_graph(seed, mesh, partials=True, sizes=(2, 3, 8))
+        try:
+            completed = propagate(graph, mesh)
+        except InvalidSharding:
+            continue
+        _check(graph, mesh, completed)
+        ran += 1
+    assert ran > 40
+
+
+def _check(graph: Graph, mesh: Mesh, completed: object) -> None:
+    program = materialize_completed(graph, mesh, completed, documented_route(graph, mesh))  # type: ignore[arg-type]
+    random = np.random.default_rng(0)
+    arrays = {i.id: random.standard_normal(i.type.shape) for i in graph.inputs}
+    whole = run_whole(graph, arrays, np, "f64")
+    run = run_program(program, arrays, np, "f64")
+    for number, (value, name) in enumerate(zip(graph.outputs, program.outputs, strict=True)):
+        held = program.values[name]
+        shards = [outputs[number] for outputs in run.outputs]
+        assert agree(assembled(shards, held.sharding, held.type.shape, mesh), whole[value], 1e-8), (graph, number)
+
+
+def test_propagation_is_linear_in_the_ops() -> None:
+    taken = [_seconds(ops) for ops in (1_000, 4_000)]
+    assert taken[1] < 5
+    assert taken[1] < 12 * max(taken[0], 0.05)
+
+
+def _seconds(ops: int) -> float:
+    sketch = Sketch()
+    value, weight = sketch.input(8, 8), sketch.input(8, 8)
+    for place in range(ops):
+        value = sketch.op("matmul", [value, weight], (8, 8)) if place % 3 else sketch.op("add", [value, value], (8, 8))
+    graph = sketch.graph(value, annotations=(Annotation("i0", Sharding(((0,), (1,)))),))
+    mesh, start = Mesh.parse("2x2"), time.perf_counter()
+    materialize_completed(graph, mesh, propagate(graph, mesh), documented_route(graph, mesh))
+    return time.perf_counter() - start

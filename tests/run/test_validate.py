@@ -1,0 +1,164 @@
+"""A program's verdict: random programs are equal to their graph and to their predictions, wrong ones are not."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from planner.documents.graphs import graph_from
+from planner.documents.schemas import GraphDocument, checked
+from planner.errors import InvalidRequest, RunFailed, ShardplanError
+from planner.model.accounts import live_bytes, received_bytes
+from planner.model.graph import Graph
+from planner.model.mesh import Mesh
+from planner.model.program import Move
+from planner.run.devices import run_program
+from planner.run.validate import random_inputs, validate
+from tests.graphs import Sketch, random_graph, small_transformer
+from tests.model.op_cases import CASES, Case
+from tests.run.sample_programs import question_of, random_program, three_inputs
+
+MESHES = ["2x4", "2x2x2", "3x2"]
+SIZES = [{}, {"d": 12, "ff": 20, "heads": 6, "batch": 7, "seq": 9}]
+UNDEFINED_HALF_THE_TIME = {"log", "sqrt", "rsqrt", "pow"}  # of random inputs, half of which are negative
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=["even", "uneven"])
+@pytest.mark.parametrize("mesh", MESHES)
+def test_any_transformer_is_equal_to_its_graph_and_its_predictions(mesh: str, sizes: dict[str, int]) -> None:
+    question = question_of(small_transformer(Mesh.parse(mesh), **sizes), mesh)
+    for seed in range(4):
+        program = random_program(question, seed)
+        for shrinking in ("auto", "none"):
+            for precision in ("f64", "f32"):
+                found = validate(program, shrinking=shrinking, precision=precision, seed=seed)
+                assert found.verdict == "equal"
+                assert found.counted_bytes == found.predicted_bytes
+                assert found.counted_peak_bytes == found.predicted_peak_bytes
+                assert found.devices == Mesh.parse(mesh).devices
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_any_random_graph_is_equal_to_its_program(seed: int) -> None:
+    question = question_of(random_graph(seed, 7, (6, 8, 7, 1)), ["2x2", "3x2", "4", "1x2"][seed % 4])
+    for number in range(3):
+        assert validate(random_program(question, number)).verdict == "equal"
+
+
+def alone(case: Case) -> Graph:
+    """A graph of one op."""
+    s = Sketch(case.results[0].dtype)
+    operands = [s.input(*kind.shape, dtype=kind.dtype) for kind in case.operands]
+    s.op(case.op, operands, *(kind.shape for kind in case.results), **case.attrs)
+    return s.graph(*s.ops[0].values)
+
+
+@pytest.mark.parametrize("op", sorted({case.op for case in CASES} - UNDEFINED_HALF_THE_TIME))
+def test_every_row_of_the_table_runs_in_a_program_of_its_own(op: str) -> None:
+    for case in CASES:
+        if case.op == op:
+            question = question_of(alone(case), "3x2")
+            for seed in range(2):
+                for shrinking in ("auto", "none"):
+                    assert validate(random_program(question, seed), shrinking=shrinking).verdict == "equal", case
+
+
+def test_every_device_receives_and_holds_what_is_predicted() -> None:
+    program = random_program(question_of(small_transformer(Mesh.parse("3x2"), batch=7), "3x2"), 5)
+    arrays = random_inputs(program.graph, np, "f64", 0)
+    done = run_program(program, arrays, np, "f64")
+    assert (done.received == received_bytes(program)).all()
+    assert (done.peak == live_bytes(program).max(axis=0)).all()
+    assert len(set(done.peak.tolist())) > 1, "uneven blocks hold less"
+
+
+def test_a_useless_move_is_counted_like_any_other() -> None:
+    program = three_inputs()
+    again = next(done for done in program.instructions if isinstance(done, Move))
+    extra = replace(again, result=f"{again.result}.again")
+    longer = replace(program, instructions=(*program.instructions, extra))
+    found = validate(longer, shrinking="none")
+    assert found.verdict == "equal"
+    assert (found.counted_bytes or 0) > (validate(program, shrinking="none").counted_bytes or 0)
+
+
+def test_what_is_not_finite_must_be_so_on_both_sides() -> None:
+    s = Sketch()
+    steep = s.op("exp", [s.op("multiply", [s.input(64, 4)], (64, 4), scalar=2000.0)], (64, 4))
+    root = s.op("sqrt", [s.input(64, 4)], (64, 4))
+    question = question_of(s.graph(steep, root), "2x2")
+    for seed in range(5):
+        found = validate(random_program(question, seed), shrinking="none")
+        assert found.verdict == "equal"
+        assert math.isfinite(found.max_relative_error or 0.0)
+
+
+def test_an_output_without_a_number_is_no_verdict() -> None:
+    s = Sketch()
+    square = s.op("square", [s.input(8)], (8,))
+    graph = s.graph(s.op("log", [s.op("negate", [square], (8,))], (8,)))
+    with pytest.raises(RunFailed, match=r"output 'n2': the graph run whole makes no finite element"):
+        validate(random_program(question_of(graph, "2"), 0))
+
+
+def test_an_op_known_by_its_rule_alone_is_checked_structurally() -> None:
+    document = {
+        "format": "shardplan.graph",
+        "version": 1,
+        "name": "custom",
+        "producer": {"name": "test", "version": "1"},
+        "inputs": [{"id": "x", "kind": "input", "name": "x", "shape": [8, 8], "dtype": "f32"}],
+        "nodes": [
+            {
+                "id": "n",
+                "op": "sort_rows",
+                "inputs": ["x"],
+                "attrs": {},
+                "outputs": [{"shape": [8, 8], "dtype": "f32"}],
+                "rule": "a b -> a b; blocked b",
+            }
+        ],
+        "outputs": ["n"],
+        "annotations": [],
+    }
+    graph = graph_from(checked(GraphDocument, document, "test"), Mesh.parse("2"))
+    found = validate(random_program(question_of(graph, "2"), 0))
+    assert (found.verdict, found.not_run, found.counted_bytes) == ("structural", ("sort_rows",), None)
+
+
+# options, error, message
+WRONG_OPTIONS = [
+    ({"shrinking": "some"}, InvalidRequest, r"shrink \(got some; wanted one of auto, none"),
+    ({"precision": "f16"}, InvalidRequest, r"precision \(got f16; wanted one of"),
+    ({"backend": "torch"}, RunFailed, r"unknown backend \(got torch; wanted one of numpy, cupy"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "message"), WRONG_OPTIONS)
+def test_an_option_that_makes_no_sense_is_refused(
+    options: dict[str, str], error: type[ShardplanError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        validate(three_inputs(), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("cupy") is not None, reason="cupy is installed")
+def test_a_missing_cupy_is_said() -> None:
+    with pytest.raises(RunFailed, match=r"cupy cannot be used .*wanted shardplan\[cuda12\]"):
+        validate(three_inputs(), backend="cupy")
+
+
+def test_progress_counts_every_instruction_once() -> None:
+    program, told = three_inputs(), []
+    validate(program, on_progress=lambda done, of: told.append((done, of)))
+    count = len(program.instructions)
+    assert told == [(n, count) for n in range(1, count + 1)]
+
+
+def test_the_same_seed_gives_the_same_verdict() -> None:
+    program = three_inputs()
+    assert validate(program, seed=3) == validate(program, seed=3)
