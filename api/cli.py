@@ -15,7 +15,7 @@ from api.errors import one_message
 from api.pages import show_plan, verdict_lines
 from api.progress import running, solving
 from api.units import parse_bytes
-from planner import Plan, Request, pipeline
+from planner import Mesh, Plan, Request, pipeline
 from planner.choose import hardware
 from planner.documents.graphs import read_graph, read_mesh
 from planner.documents.plans import plan_document, read_plan, verdict_document
@@ -23,6 +23,7 @@ from planner.documents.programs import program_from
 from planner.documents.writing import check_writable, write_json
 from planner.errors import InvalidDocument
 from planner.frontends.torch import import_torch
+from planner.run.validate import checked_module
 from planner.run.validate import validate as run_plan
 
 DEFAULT_HARDWARE = "h100-sxm"
@@ -69,7 +70,10 @@ def plan(
     if output:
         check_writable(output)
     request = Request(limit, gap, time_limit, deterministic, seed)
-    found = _planned(graph, mesh, hardware_name, request, pin)
+    devices = read_mesh(mesh)
+    if validate:
+        checked_module(backend, shrink, "f64", devices)
+    found = _planned(graph, devices, hardware_name, request, pin)
     if validate:
         with running("validating") as progress:
             found = pipeline.validated(found, backend, shrink, progress)
@@ -79,8 +83,7 @@ def plan(
     _print_plan(document, as_json)
 
 
-def _planned(graph: Path, mesh_text: str, name: str | None, request: Request, pin: Path | None = None) -> Plan:
-    mesh = read_mesh(mesh_text)
+def _planned(graph: Path, mesh: Mesh, name: str | None, request: Request, pin: Path | None = None) -> Plan:
     profile = hardware.load(name or mesh.device or DEFAULT_HARDWARE)
     mesh = replace(mesh, device=profile.name)
     with solving() as progress:
@@ -144,7 +147,7 @@ def show(
 @app.command()
 def demo() -> None:
     """Plan GPT-2 small, as PyTorch exports it, on dp=2,tp=4; run the plan; show it."""
-    found = _planned(_example(DEMO), "dp=2,tp=4", None, Request())
+    found = _planned(_example(DEMO), Mesh.parse("dp=2,tp=4"), None, Request())
     with running("validating") as progress:
         show_plan(_console(), plan_document(pipeline.validated(found, on_progress=progress)))
 

@@ -21,6 +21,7 @@ from planner.documents.results import (
 )
 from planner.documents.strict import AxisList, AxisLists, Counts, Dtype, Id, Name, Shape, Strict, Version
 from planner.errors import InvalidDocument
+from planner.model.mesh import MAX_DEVICES
 
 MAX_NODES = 30_000
 MAX_FAULTS = 100_000
@@ -111,7 +112,7 @@ class MeshAxisDocument(Strict):
     """One axis; `?` is an unknown size."""
 
     name: Id
-    size: Annotated[int, Field(ge=1, le=1 << 20)] | Literal["?"]
+    size: Annotated[int, Field(ge=1, le=MAX_DEVICES)] | Literal["?"]
     link: Id | None = None
 
 

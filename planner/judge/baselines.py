@@ -6,7 +6,8 @@ FSDP                     data parallel, with every parameter stored split and ga
 Megatron tensor parallel a product with a weight is column parallel (its new loop is split), and row
                          parallel (its contraction is split) when what it reads comes from a column parallel
                          one (Shoeybi et al., "Megatron-LM", 2019); the rest follows by propagation, and
-                         parameters are stored as they are read
+                         parameters are stored as they are read; a product fused for q, k and v is gathered
+                         where it is cut (the paper's weight with interleaved heads is another graph)
 DPxTP                    data parallel over the first axis, Megatron over the others
 """
 

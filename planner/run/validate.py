@@ -19,6 +19,7 @@ from planner.errors import InvalidRequest, RunFailed
 from planner.model.accounts import live_bytes, received_bytes
 from planner.model.dtypes import is_float, is_integer
 from planner.model.graph import Graph
+from planner.model.mesh import Mesh
 from planner.model.ops import OPS
 from planner.model.program import Program
 from planner.model.sharding import shard_bounds
@@ -29,6 +30,7 @@ from planner.run.shrink import shrink
 Array = Any
 TOLERANCE = {"f64": 1e-10, "f32": 1e-5}
 SHRINK = ("auto", "none")
+MAX_DEVICES = 1024
 
 
 @dataclass(frozen=True)
@@ -62,13 +64,23 @@ def validate(
     on_progress: Progress | None = None,
 ) -> Verdict:
     """Run a program against its graph. Raises RunFailed when it cannot be run, InvalidRequest for a bad option."""
-    for what, got, known in (("shrink", shrinking, SHRINK), ("precision", precision, PRECISIONS)):
-        if got not in known:
-            raise InvalidRequest(what, got=got, wanted=f"one of {', '.join(known)}")
-    xp = array_module(backend)
+    xp = checked_module(backend, shrinking, precision, program.mesh)
     small = shrink(program) if shrinking == "auto" else program
     verdict = _structural(small, backend, precision, seed, small is not program)
     return verdict if verdict.not_run else _compared(verdict, small, xp, on_progress)
+
+
+def checked_module(backend: str, shrinking: str, precision: str, mesh: Mesh) -> Any:
+    """The array module of a run that is possible: known at once, before anything is planned.
+
+    Raises InvalidRequest for a bad option or too many devices, RunFailed for a backend that cannot be used.
+    """
+    for what, got, known in (("shrink", shrinking, SHRINK), ("precision", precision, PRECISIONS)):
+        if got not in known:
+            raise InvalidRequest(what, got=got, wanted=f"one of {', '.join(known)}")
+    if mesh.devices > MAX_DEVICES:
+        raise InvalidRequest("too many logical devices to run", got=mesh.devices, wanted=f"at most {MAX_DEVICES}")
+    return array_module(backend)
 
 
 def _structural(program: Program, backend: str, precision: str, seed: int, shrunk: bool) -> Verdict:

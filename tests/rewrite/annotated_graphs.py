@@ -11,7 +11,7 @@ from tests.graphs import Sketch
 
 
 def annotated_graph(
-    seed: int, mesh: Mesh, ops: int = 5, partials: bool = False, sizes: tuple[int, ...] = (4, 8)
+    seed: int, mesh: Mesh, ops: int = 7, partials: bool = False, sizes: tuple[int, ...] = (4, 8)
 ) -> Graph:
     """A graph all of whose values are read, with annotations of some definitions and some uses."""
     random = np.random.default_rng(seed)
@@ -24,7 +24,7 @@ def annotated_graph(
 
 
 def _op(sketch: Sketch, values: list[str], random: np.random.Generator, sizes: tuple[int, ...]) -> str:
-    x = str(random.choice(values))
+    x = str(random.choice(values[-2:] if random.random() < 0.7 else values))
     shape = sketch.types[x].shape
     match int(random.integers(0, 6)):
         case 0:
@@ -59,11 +59,11 @@ def _annotations(
     uses = [(value, op.id) for op in sketch.ops for value in op.inputs] + [(value, OUTPUTS) for value in outputs]
     found = []
     for value in sketch.types:
-        if random.random() < 0.3:
+        if random.random() < 0.2:
             kind = reducing.get(value) if partials else None
             found.append(Annotation(value, _sharding(len(sketch.types[value].shape), mesh, random, kind)))
     for value, user in dict.fromkeys(uses):
-        if random.random() < 0.15:
+        if random.random() < 0.1:
             found.append(Annotation(value, _sharding(len(sketch.types[value].shape), mesh, random, None), user=user))
     return tuple(found)
 

@@ -60,9 +60,10 @@ def test_gathers_of_one_dim_fold_tail_first() -> None:
 
 
 # conformance 9
-def test_a_collective_over_no_axes_is_nothing() -> None:
+@pytest.mark.parametrize(("kind", "dim"), [("all_reduce", None), ("all_slice", 0), ("reduce_scatter", 0)])
+def test_a_collective_over_no_axes_is_nothing(kind: str, dim: int | None) -> None:
     p = Lines("2x2")
-    program = p.program(p.run("relu", [p.move("all_reduce", p.argument((8,)), ())], (8,)))
+    program = p.program(p.run("relu", [p.move(kind, p.argument((8,)), (), dim)], (8,)))
     check(program, fold_collectives(program), ["relu"])
 
 

@@ -33,17 +33,23 @@ def is_pure(done: Instruction) -> bool:
 
 @dataclass
 class Draft:
-    """What is written so far. `reads` counts readers, written or yet to come, but not the instruction in hand."""
+    """What is written so far.
+
+    `reads` counts the readers of a value, written or yet to come, but not the instruction in hand; `pending` those
+    yet to come. `names` maps a value of the old program to what its readers read now.
+    """
 
     program: Program
     price: Price
     values: dict[str, Value] = field(init=False)
     reads: Counter[str] = field(init=False)
+    pending: Counter[str] = field(init=False)
     written: dict[int, Instruction] = field(default_factory=dict)
     maker: dict[str, int] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
     root: dict[str, str] = field(default_factory=dict)
     copies: Counter[str] = field(default_factory=Counter)
+    count: int = 0
     changed: bool = False
 
     def __post_init__(self) -> None:
@@ -52,7 +58,6 @@ class Draft:
         self.reads = Counter(name for done in program.instructions for name in done.operands)
         self.reads.update(program.outputs)
         self.pending = self.reads.copy()
-        self.count = 0
         for done in program.instructions:
             if isinstance(done, Move):
                 self.root[done.result] = self.root.get(done.operand, done.operand)
