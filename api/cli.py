@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from api import rewriting
 from api.errors import one_message
 from api.pages import show_plan, verdict_lines
 from api.progress import running, solving
@@ -40,6 +41,9 @@ app = typer.Typer(
 imports = typer.Typer(help="Turn a framework's model into a graph document.", no_args_is_help=True)
 profiles = typer.Typer(help="Hardware profiles.", no_args_is_help=True)
 app.add_typer(imports, name="import")
+app.command("propagate")(rewriting.complete)
+app.command("partition")(rewriting.partition)
+app.command("export")(rewriting.export)
 app.add_typer(profiles, name="hardware")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

@@ -47,12 +47,19 @@ def materialize(
     return writer.program(mesh, names)
 
 
-def materialize_completed(graph: Graph, mesh: Mesh, completed: Completed, route: Route) -> Program:
+def materialize_completed(
+    graph: Graph, mesh: Mesh, completed: Completed, route: Route, full_arguments: bool = False
+) -> Program:
     """The program of a graph under the annotations that propagation completed.
 
     A result whose definition is annotated otherwise than its op leaves it is brought there right after the op.
+    With `full_arguments` every device is given whole tensors and cuts its own shards first.
     """
-    writer = Writer(graph, route, {entry.id: completed.definition(entry.id) for entry in graph.inputs})
+    layouts = {entry.id: completed.definition(entry.id) for entry in graph.inputs}
+    whole = {name: Sharding.replicated(len(layout.split_axes)) for name, layout in layouts.items()}
+    writer = Writer(graph, route, whole if full_arguments else layouts)
+    for name, layout in layouts.items():
+        writer.settle(name, layout)
     for op in graph.ops:
         option = completed.option(op)
         for operand in range(len(op.inputs)):

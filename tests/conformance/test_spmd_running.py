@@ -143,6 +143,16 @@ def test_messages_that_do_not_match_are_reported(name: str, calls: Messages, wor
     assert words in str(caught.value)
 
 
+def test_several_devices_may_be_on_one_path() -> None:
+    """conformance 53: 0 and 1 send to 2, which takes them by source, whichever came first"""
+    build = Builder({"m": Cluster.parse("3")}, "m")
+    x = build.argument("x", F32)
+    build.call("send", x, mesh_axes=[0], destination=[2], only=[[0], [1]])
+    results = [build.call("recv", x, mesh_axes=[0], source=[source], only=[[2]])[0] for source in (1, 0)]
+    run = run_spmd(build.program(results), {"x": [np.full(2, n, np.float32) for n in range(3)]})
+    assert (answers(run), answers(run, 1)) == ([None, None, [1, 1]], [None, None, [0, 0]])
+
+
 def test_a_message_of_another_type_is_reported() -> None:
     """conformance 53"""
     build = Builder({"m": Cluster.parse("2")}, "m")

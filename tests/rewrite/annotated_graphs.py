@@ -17,7 +17,8 @@ def annotated_graph(
     random = np.random.default_rng(seed)
     sketch = Sketch()
     values = [sketch.input(*(int(n) for n in random.choice(sizes, random.integers(2, 4)))) for _ in range(3)]
-    values += [_op(sketch, values, random, sizes) for _ in range(ops)]
+    for _ in range(ops):
+        values.append(_op(sketch, values, random, sizes))
     read = {value for op in sketch.ops for value in op.inputs}
     outputs = [value for value in values[3:] if value not in read] + [str(random.choice(values[3:]))]
     return sketch.graph(*dict.fromkeys(outputs), annotations=_annotations(sketch, outputs, mesh, random, partials))

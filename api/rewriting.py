@@ -1,0 +1,105 @@
+"""The commands of `rewrite` alone, without the solver: an annotated graph in, annotations or a program out."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from planner.choose import hardware
+from planner.choose.cost import CostModel
+from planner.documents.graphs import graph_document, read_graph, read_mesh
+from planner.documents.plans import read_plan
+from planner.documents.programs import program_document, program_from
+from planner.errors import InvalidRequest
+from planner.export.mlir import Dialect, print_graph, print_program
+from planner.frontends.mlir import read_mlir
+from planner.judge.analysis import instruction_ps
+from planner.model.graph import Graph
+from planner.model.mesh import Mesh
+from planner.model.program import Program
+from planner.rewrite.materialize import materialize_completed
+from planner.rewrite.optimize import optimize
+from planner.rewrite.propagate import Traversal, propagate
+from planner.rewrite.route import documented_route
+
+File = Annotated[Path, typer.Argument(help="A graph document, or MLIR in mesh or shard syntax (.mlir).")]
+MeshText = Annotated[str | None, typer.Option("--mesh", help="For a graph document: dp=2,tp=4, 2x4, or a document.")]
+Syntax = Annotated[
+    Literal["text", "mesh", "shard"],
+    typer.Option("--format", help="text, or MLIR: mesh (mlir-opt 19), shard (22)."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def complete(
+    file: File,
+    mesh: MeshText = None,
+    traversal: Annotated[Traversal, typer.Option(help="The order in which ops are visited.")] = "backward-forward",
+    syntax: Syntax = "text",
+    as_json: Json = False,
+) -> None:
+    """Complete the annotations of a graph by the mesh dialect's propagation."""
+    graph, devices = _read(file, mesh)
+    completed = propagate(graph, devices, traversal=traversal)
+    full = replace(graph, annotations=completed.annotations())
+    if as_json:
+        typer.echo(json.dumps({"annotations": graph_document(full, devices)["annotations"]}))
+    else:
+        typer.echo(str(completed) if syntax == "text" else print_graph(full, devices, Dialect(syntax)))
+
+
+def partition(
+    file: File,
+    mesh: MeshText = None,
+    arguments: Annotated[
+        Literal["split", "full"], typer.Option(help="split: every device is given its shards; full: whole tensors.")
+    ] = "split",
+    optimized: Annotated[bool, typer.Option("--optimize", help="Run the collective optimisation passes.")] = False,
+    hardware_name: Annotated[str, typer.Option("--hardware", help="What --optimize is priced on.")] = "h100-sxm",
+    syntax: Syntax = "text",
+    as_json: Json = False,
+) -> None:
+    """Turn an annotated graph into an SPMD program: propagated, materialised, partitioned."""
+    graph, devices = _read(file, mesh)
+    completed = propagate(graph, devices)
+    route = documented_route(graph, devices)
+    found = materialize_completed(graph, devices, completed, route, full_arguments=arguments == "full")
+    if optimized:
+        found = optimize(found, partial(instruction_ps, CostModel(devices, hardware.load(hardware_name))))
+    if as_json:
+        typer.echo(json.dumps({"program": program_document(found)}))
+    else:
+        typer.echo(_printed(found, syntax))
+
+
+def export(
+    plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan document.")],
+    syntax: Annotated[Literal["mesh", "shard"], typer.Option("--format", help="MLIR for mlir-opt 19 or 22.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it (else: print).")] = None,
+) -> None:
+    """Write a plan's program in another tool's language."""
+    text = _printed(program_from(read_plan(plan)), syntax)
+    if output is None:
+        typer.echo(text)
+    else:
+        output.write_text(text + "\n")
+
+
+def _read(file: Path, mesh: str | None) -> tuple[Graph, Mesh]:
+    if file.suffix == ".mlir":
+        if mesh is not None:
+            raise InvalidRequest("the text has a mesh of its own", where=str(file), got=f"--mesh {mesh}")
+        return read_mlir(file)
+    if mesh is None:
+        raise InvalidRequest("no mesh", where=str(file), wanted="--mesh, e.g. dp=2,tp=4")
+    devices = read_mesh(mesh)
+    return read_graph(file, devices), devices
+
+
+def _printed(found: Program, syntax: str) -> str:
+    return str(found) if syntax == "text" else print_program(found, Dialect(syntax))
