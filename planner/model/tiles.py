@@ -61,7 +61,7 @@ class Grid:
         """[..., dims]: the elements at places in shards. Raises InvalidSharding for a shard or place that is not."""
         self._check(shard, [len(cut) - 1 for cut in self.cuts], "shard")
         sizes = self._starts(shard + 1) - self._starts(shard)
-        self._check(local, np.moveaxis(sizes, -1, 0), "place in the shard")
+        self._check(local, list(np.moveaxis(sizes, -1, 0)), "place in the shard")
         return self._starts(shard) + local
 
     def _starts(self, shard: Integers) -> Integers:

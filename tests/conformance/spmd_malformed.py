@@ -222,10 +222,10 @@ def every_op() -> list[Fault]:
             ),
         ):
             found.append(Fault(words, case._replace(attrs={**case.attrs, **change})))
-        for key in {*case.attrs} & {*DIMS}:
+        for key in (key for key in DIMS if key in case.attrs):
             for value in (case.operands[0].rank, -1):
                 found.append(Fault(f"{key} is out of bounds (got {value}", changed(case, key, value)))
-        for key in {*case.attrs} & {*PLACES}:
+        for key in (key for key in PLACES if key in case.attrs):
             size = f"in-group device {key!r} has unexpected multi-index size (got 2; wanted 1"
             bounds = f"coordinate 0 of in-group device {key!r} is out of bounds (got {{}}; wanted 0 to 1"
             found.append(Fault(size, changed(case, key, [1, 1])))

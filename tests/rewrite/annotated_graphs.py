@@ -1,4 +1,7 @@
-"""Random annotated graphs of elementwise ops, products, reductions and transposes."""
+"""Random annotated graphs of elementwise ops, products, reductions and transposes.
+
+No op reads a value twice: mlir-opt-19 never ends on that.
+"""
 
 from __future__ import annotations
 
@@ -45,8 +48,8 @@ def _op(sketch: Sketch, values: list[str], random: np.random.Generator, sizes: t
             other = str(random.choice(alike)) if alike else sketch.input(*wanted)
             return sketch.op("matmul", [x, other], (*shape[:-1], sketch.types[other].shape[-1]))
         case _:
-            alike = [v for v in values if sketch.types[v].shape == shape]
-            return sketch.op("add", [x, str(random.choice(alike))], shape)
+            alike = [v for v in values if v != x and sketch.types[v].shape == shape]
+            return sketch.op("add", [x, str(random.choice(alike)) if alike else sketch.input(*shape)], shape)
 
 
 def _annotations(

@@ -39,7 +39,7 @@ def propagated(version: int, texts: list[str], traversal: str | None = None) -> 
         capture_output=True,
         text=True,
         env={**os.environ, "LLVM_DISABLE_SYMBOLIZATION": "1"},
-        timeout=300,
+        timeout=60,
         check=False,
     )
     if done.returncode == 0:
