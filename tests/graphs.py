@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from benchmarks.sketch import Shape, Sketch
 from benchmarks.transformer import transformer
 from planner.documents.graphs import graph_from
 from planner.documents.schemas import GraphDocument, checked
-from planner.model.graph import Annotation, Graph, Input, Op, TensorType, value_id
+from planner.model.graph import Graph, value_id
 from planner.model.mesh import Mesh
-from planner.model.ops import bind_op
 
-Shape = tuple[int, ...]
-
-
-class Sketch:
-    """A graph written line by line; values are named by their ids."""
-
-    def __init__(self, dtype: str = "f32") -> None:
-        self.dtype = dtype
-        self.inputs: list[Input] = []
-        self.ops: list[Op] = []
-        self.types: dict[str, TensorType] = {}
-
-    def input(self, *shape: int, dtype: str | None = None) -> str:
-        name = f"i{len(self.inputs)}"
-        self.types[name] = TensorType(shape, dtype or self.dtype)
-        self.inputs.append(Input(name, "input", name, self.types[name]))
-        return name
-
-    def op(self, op: str, operands: list[str], *shapes: Shape, **attrs: Any) -> str:
-        """The id of the op, which is that of its first result."""
-        name = f"n{len(self.ops)}"
-        made = tuple(TensorType(shape, self.dtype) for shape in shapes)
-        rule = bind_op(op, tuple(self.types[value] for value in operands), made, attrs, None)
-        self.ops.append(Op(name, op, tuple(operands), made, rule, MappingProxyType(attrs)))
-        self.types |= {value_id(name, k): kind for k, kind in enumerate(made)}
-        return name
-
-    def graph(self, *outputs: str, annotations: tuple[Annotation, ...] = ()) -> Graph:
-        return Graph("test", tuple(self.inputs), tuple(self.ops), outputs, annotations)
+__all__ = ["Shape", "Sketch", "random_graph", "small_transformer"]
 
 
 def small_transformer(mesh: Mesh, **sizes: int) -> Graph:

@@ -15,7 +15,7 @@ from planner.model.collectives import Collective
 from planner.model.graph import Graph, Op, TensorType
 from planner.model.indexing import Option
 from planner.model.mesh import Mesh
-from planner.model.sharding import Sharding, shard_elements, shard_shape
+from planner.model.sharding import Sharding, shard_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ class Program:
         """Type and sharding of every value, checked against what the instructions need."""
         values = {name: Value(self.graph.types[name], sharding) for name, sharding in self.arguments}
         for instruction in self.instructions:
+            if unknown := [name for name in instruction.operands if name not in values]:
+                raise InvalidGraph("reads a value that nothing has made", where="program", got=unknown[0])
             values |= made(instruction, values)
         return values
 
@@ -80,11 +82,6 @@ class Program:
         last = {result: place for place, done in enumerate(self.instructions) for result in done.results}
         last |= {name: place for place, done in enumerate(self.instructions) for name in done.operands}
         return last | dict.fromkeys((*(name for name, _ in self.arguments), *self.outputs), len(self.instructions))
-
-    def local_bytes(self, value: str) -> int:
-        """Bytes of the largest shard of a value."""
-        held = self.values[value]
-        return shard_elements(held.sharding, held.type.shape, self.mesh) * held.type.itemsize
 
     def __str__(self) -> str:
         lines = [f"mesh {self.mesh.notation}"]

@@ -1,0 +1,158 @@
+"""Random annotated graphs on random meshes: what propagation and partition are put to.
+
+Ops are elementwise, products (batched or not), reductions of every kind that the op table has, transposes, reshapes,
+softmax-like and constants; sizes are uneven. Annotations are of definitions and of uses, required and hints, some
+partial: mostly as the op leaves its result, sometimes as no op could.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from benchmarks.sketch import Shape, Sketch
+from planner.model.graph import OUTPUTS, Annotation, Graph
+from planner.model.mesh import Mesh
+from planner.model.sharding import Reduction, Sharding
+
+SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 12)
+AXES = (1, 2, 2, 2, 3, 3, 4, 5)
+MOST_DEVICES = 16
+UNARY = ("negate", "tanh", "relu", "square", "identity")
+BINARY = ("add", "add", "subtract", "multiply", "maximum", "minimum")
+REDUCE = {
+    "sum": Reduction.SUM,
+    "mean": Reduction.SUM,
+    "max": Reduction.MAX,
+    "min": Reduction.MIN,
+    "product": Reduction.PRODUCT,
+}
+WHOLE = ("softmax", "cumsum")
+MAKES_PARTIAL = REDUCE | {"matmul": Reduction.SUM}
+DEFINED, USED, REQUIRED, PARTIAL, ODD = 0.3, 0.15, 0.6, 0.6, 0.03
+
+
+def random_mesh(random: Random) -> Mesh:
+    """1 to 4 axes, at most 16 devices."""
+    sizes = [random.choice(AXES) for _ in range(random.randint(1, 4))]
+    while Mesh.parse(text := "x".join(map(str, sizes))).devices > MOST_DEVICES:
+        sizes[random.randrange(len(sizes))] = random.choice((1, 2))
+    return Mesh.parse(text)
+
+
+def random_graph(seed: int) -> tuple[Graph, Mesh]:
+    """An annotated graph all of whose op results are read, and its mesh."""
+    random = Random(seed)
+    mesh, grown = random_mesh(random), _Growing(random)
+    for _ in range(random.randint(2, 9)):
+        grown.step()
+    return grown.graph(mesh), mesh
+
+
+class _Growing(Sketch):
+    def __init__(self, random: Random) -> None:
+        super().__init__()
+        self.random = random
+        for _ in range(2):
+            self.input(*(random.choice(SIZES) for _ in range(random.randint(1, 3))))
+
+    def step(self) -> None:
+        """One more op, mostly of what was made last."""
+        values = list(self.types)
+        x = self.random.choice(values[-2:] if self.random.random() < 0.7 else values)
+        kinds = [self.unary, self.binary, self.binary, self.product, self.product, self.reduce, self.whole]
+        kinds += [self.transpose, self.reshape, self.constant]
+        self.random.choice(kinds)(x, self.types[x].shape)
+
+    def unary(self, x: str, shape: Shape) -> None:
+        self.op(self.random.choice(UNARY), [x], shape)
+
+    def binary(self, x: str, shape: Shape) -> None:
+        """With a value of the same shape, or one that broadcasts."""
+        alike = [value for value, kind in self.types.items() if kind.shape == shape]
+        other = self.random.choice(alike)
+        if self.random.random() < 0.4:
+            other = self.input(*(self.random.choice((size, size, 1)) for size in shape[self.random.randrange(2) :]))
+        operands = [x, other] if self.random.random() < 0.5 else [other, x]
+        self.op(self.random.choice(BINARY), operands, shape)
+
+    def product(self, x: str, shape: Shape) -> None:
+        if len(shape) < 2:
+            return self.unary(x, shape)
+        batch = shape[:-2] if self.random.random() < 0.5 else ()
+        known = (*batch, shape[-1])
+        alike = [value for value, kind in self.types.items() if kind.shape[:-1] == known]
+        other = self.random.choice(alike) if alike else self.input(*known, self.random.choice(SIZES))
+        self.op("matmul", [x, other], (*shape[:-1], self.types[other].shape[-1]))
+        return None
+
+    def reduce(self, x: str, shape: Shape) -> None:
+        if not shape:
+            return self.unary(x, shape)
+        dims = sorted(self.random.sample(range(len(shape)), self.random.randint(1, len(shape))))
+        keep = self.random.random() < 0.4
+        kept = tuple(1 if dim in dims else size for dim, size in enumerate(shape) if keep or dim not in dims)
+        self.op(self.random.choice(list(REDUCE)), [x], kept, dims=dims, keepdim=keep)
+        return None
+
+    def whole(self, x: str, shape: Shape) -> None:
+        if not shape:
+            return self.unary(x, shape)
+        self.op(self.random.choice(WHOLE), [x], shape, dim=self.random.randrange(len(shape)))
+        return None
+
+    def transpose(self, x: str, shape: Shape) -> None:
+        order = self.random.sample(range(len(shape)), len(shape))
+        self.op("transpose", [x], tuple(shape[dim] for dim in order), permutation=order)
+
+    def reshape(self, x: str, shape: Shape) -> None:
+        """Two neighbours as one dim, or one dim as two."""
+        at = self.random.randrange(max(len(shape), 1))
+        if len(shape) > 1 and self.random.random() < 0.5:
+            at = min(at, len(shape) - 2)
+            made: Shape = (*shape[:at], shape[at] * shape[at + 1], *shape[at + 2 :])
+        else:
+            size = shape[at] if shape else 1
+            part = self.random.choice([n for n in range(1, size + 1) if size % n == 0])
+            made = (*shape[:at], part, size // part, *shape[at + 1 :])
+        self.op("reshape", [x], made)
+
+    def constant(self, x: str, shape: Shape) -> None:
+        self.op(self.random.choice(BINARY), [x, self.op("full", [], shape, value=0.5)], shape)
+
+    def graph(self, mesh: Mesh) -> Graph:  # type: ignore[override]
+        read = {value for op in self.ops for value in op.inputs}
+        outputs = [op.id for op in self.ops if op.id not in read]
+        outputs.append(self.random.choice(list(self.types)))
+        outputs = list(dict.fromkeys(outputs))
+        return super().graph(*outputs, annotations=self.annotations(outputs, mesh))
+
+    def annotations(self, outputs: list[str], mesh: Mesh) -> tuple[Annotation, ...]:
+        found = []
+        makers = {op.id: op.op for op in self.ops}
+        for value in self.types:
+            if self.random.random() < DEFINED:
+                kind = MAKES_PARTIAL.get(makers.get(value, ""))
+                found.append(self.annotation(value, None, mesh, kind))
+        uses = [(value, op.id) for op in self.ops for value in op.inputs] + [(value, OUTPUTS) for value in outputs]
+        for value, user in dict.fromkeys(uses):
+            if self.random.random() < USED:
+                found.append(self.annotation(value, user, mesh, None))
+        return tuple(found)
+
+    def annotation(self, value: str, user: str | None, mesh: Mesh, kind: Reduction | None) -> Annotation:
+        """Each mesh axis splits a dim, is partial, or is idle; a list at the end may be left out."""
+        if self.random.random() < ODD:
+            kind = self.random.choice(list(Reduction))
+        rank, partial = len(self.types[value].shape), list[int]()
+        lists: list[list[int]] = [[] for _ in range(rank)]
+        for axis in self.random.sample(range(len(mesh.axes)), len(mesh.axes)):
+            if kind is not None and self.random.random() < PARTIAL:
+                partial.append(axis)
+            elif rank and self.random.random() < 0.6:
+                self.random.choice(lists).append(axis)
+        while lists and not lists[-1] and self.random.random() < 0.5:
+            lists.pop()
+        sharding = Sharding(tuple(map(tuple, lists)), tuple(partial), kind or Reduction.SUM)
+        return Annotation(value, sharding, self.random.random() < REQUIRED, user)
+
+
