@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import InvalidSharding
+from planner.model.dtypes import is_float
 from planner.model.mesh import Mesh
 
 Axes = tuple[int, ...]
@@ -36,6 +37,14 @@ class Reduction(StrEnum):
     BITWISE_OR = "bitwise_or"
     BITWISE_XOR = "bitwise_xor"
 
+    def wants(self, dtype: str) -> str | None:
+        """What the elements must be, where they are not: bits of floats and sums of truth values mean nothing."""
+        if self in _OF_BITS and is_float(dtype):
+            return "integers or bool"
+        return "numbers" if self in (Reduction.SUM, Reduction.AVERAGE) and dtype == "bool" else None
+
+
+_OF_BITS = (Reduction.BITWISE_AND, Reduction.BITWISE_OR, Reduction.BITWISE_XOR)
 
 @dataclass(frozen=True, slots=True, order=True)
 class Sharding:

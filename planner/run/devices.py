@@ -19,12 +19,14 @@ from planner.model.indexing import LoopKind, Option
 from planner.model.mesh import Mesh, MeshAxis
 from planner.model.ops import OPS, Local, Span
 from planner.model.program import Move, Program, Run
-from planner.model.sharding import block_bounds, shard_bounds
+from planner.model.sharding import Reduction, block_bounds, shard_bounds
 from planner.run.backend import run_dtype
 from planner.run.transfer import transfer
 
 Array = Any
 Progress = Callable[[int, int], None]
+NEUTRAL = {Reduction.SUM: 0, Reduction.PRODUCT: 1, Reduction.BITWISE_XOR: 0}
+"""What changes nothing, for the reductions to which a second copy of a term does."""
 ALONE = Mesh((MeshAxis("all", 1),))
 
 
@@ -80,10 +82,13 @@ class _Machine:
         self.received = np.zeros((len(program.instructions), devices), np.int64)
 
     def load(self, name: str, array: Array) -> None:
-        value = self.program.values[name]
-        bounds = shard_bounds(value.sharding, value.type.shape, self.program.mesh)
-        for device, part in enumerate(bounds):
-            self._keep(name, device, array[tuple(slice(int(low), int(high)) for low, high in part)])
+        """Every device its shard; of partial terms the first holds the array, the others what changes nothing."""
+        value, mesh = self.program.values[name], self.program.mesh
+        bounds = shard_bounds(value.sharding, value.type.shape, mesh)
+        neutral = NEUTRAL.get(value.sharding.reduction)
+        for device, (part, term) in enumerate(zip(bounds, mesh.group_index(value.sharding.partial), strict=True)):
+            shard = array[tuple(slice(int(low), int(high)) for low, high in part)]
+            self._keep(name, device, shard if term == 0 or neutral is None else self.xp.full_like(shard, neutral))
 
     def move(self, done: Move, place: int) -> None:
         source, target = self.program.values[done.operand], self.program.values[done.result]

@@ -11,7 +11,6 @@ from planner.model.spmd.types import Dim
 
 GENERIC = "generic"
 REDUCTIONS = (*Reduction, GENERIC)
-_BITWISE = (Reduction.BITWISE_AND, Reduction.BITWISE_OR, Reduction.BITWISE_XOR)
 
 
 def number(s: Signature, key: str, value: Any) -> None:
@@ -108,12 +107,9 @@ def reduction(s: Signature, key: str, value: Any) -> None:
 
 
 def reducible(s: Signature, kind: str, dtype: str) -> None:
-    """Bits of floats and sums of truth values have no meaning here."""
-    floats = dtype.startswith(("f", "bf"))
-    if kind in _BITWISE and floats:
-        s.refuse(f"reduction {kind} over an element type", dtype, "integers or bool")
-    if kind in (Reduction.SUM, Reduction.AVERAGE) and dtype == "bool":
-        s.refuse(f"reduction {kind} over an element type", dtype, "numbers")
+    """A function of the program's own combines elements of any type."""
+    if kind != GENERIC and (wanted := Reduction(kind).wants(dtype)):
+        s.refuse(f"reduction {kind} over an element type", dtype, wanted)
 
 
 def block(s: Signature, key: str, value: Any) -> None:
