@@ -26,7 +26,6 @@ SCRIPTS = ("tests", "benchmarks", "examples")
 
 MAX_FILE_LINES = 300
 MAX_FUNCTION_LINES = 40
-MAX_HELP_SECONDS = 1.0
 VAGUE_NAMES = {"util", "utils", "helper", "helpers", "manager", "managers", "base"}
 
 # What a module may import of ours, by the longest listed prefix of its name. A name allows all below it.
@@ -266,25 +265,20 @@ def test_no_file_mentions_one_machine_or_a_registry() -> None:
 
 
 HELP = """
-import sys, time
+import sys
 from api.cli import main
 sys.argv = ["shardplan", "--help"]
 try:
     main()
 except SystemExit as end:
     assert not end.code, end.code
-print(time.process_time(), *sys.modules, file=sys.stderr)
+print(*sys.modules, file=sys.stderr)
 """
 
 
-def test_help_is_quick_and_imports_nothing_heavy() -> None:
-    """Processor seconds, best of three: other loads on the machine do not count."""
-    runs = [
-        subprocess.run([sys.executable, "-c", HELP], cwd=ROOT, capture_output=True, text=True, check=False)
-        for _ in range(3)
-    ]
-    assert runs[0].returncode == 0, runs[0].stderr
-    reports = [run.stderr.splitlines()[-1].split() for run in runs]
-    assert not set(HEAVY) & set(reports[0]), f"shardplan --help imports {sorted(set(HEAVY) & set(reports[0]))}"
-    seconds = min(float(report[0]) for report in reports)
-    assert seconds <= MAX_HELP_SECONDS, f"shardplan --help took {seconds:.2f} s (wanted at most {MAX_HELP_SECONDS})"
+def test_help_imports_nothing_heavy() -> None:
+    """How long it takes is measured by benchmarks/main_job.py."""
+    run = subprocess.run([sys.executable, "-c", HELP], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    imported = set(HEAVY) & set(run.stderr.splitlines()[-1].split())
+    assert not imported, f"shardplan --help imports {sorted(imported)}"
