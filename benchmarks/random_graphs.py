@@ -1,8 +1,9 @@
 """Random annotated graphs on random meshes: what propagation and partition are put to.
 
 Ops are elementwise, products (batched or not), reductions of every kind that the op table has, transposes, reshapes,
-softmax-like and constants; sizes are uneven. Annotations are of definitions and of uses, required and hints, some
-partial: mostly as the op leaves its result, sometimes as no op could.
+softmax-like and constants, of floats or integers; sizes are uneven. Annotations are of definitions and of uses,
+required and hints. Some are partial: results mostly as their op leaves them, sometimes as no op could; graph inputs
+by any reduction that their elements have.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from planner.model.sharding import Reduction, Sharding
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 12)
 AXES = (1, 2, 2, 2, 3, 3, 4, 5)
 MOST_DEVICES = 16
-UNARY = ("negate", "tanh", "relu", "square", "identity")
+UNARY = ("negate", "relu", "square", "identity", "tanh")
 BINARY = ("add", "add", "subtract", "multiply", "maximum", "minimum")
 REDUCE = {
     "sum": Reduction.SUM,
-    "mean": Reduction.SUM,
     "max": Reduction.MAX,
     "min": Reduction.MIN,
     "product": Reduction.PRODUCT,
+    "mean": Reduction.SUM,
 }
-WHOLE = ("softmax", "cumsum")
+WHOLE = ("cumsum", "softmax")
 MAKES_PARTIAL = REDUCE | {"matmul": Reduction.SUM}
-DEFINED, USED, REQUIRED, PARTIAL, ODD = 0.3, 0.15, 0.6, 0.6, 0.03
+INTEGERS, DEFINED, USED, REQUIRED, PARTIAL, ODD, TERMS = 0.2, 0.3, 0.15, 0.6, 0.6, 0.03, 0.15
 
 
 def random_mesh(random: Random) -> Mesh:
@@ -50,8 +51,8 @@ def random_graph(seed: int) -> tuple[Graph, Mesh]:
 
 class _Growing(Sketch):
     def __init__(self, random: Random) -> None:
-        super().__init__()
-        self.random = random
+        self.random, self.integers = random, random.random() < INTEGERS
+        super().__init__("i64" if self.integers else "f32")
         for _ in range(2):
             self.input(*(random.choice(SIZES) for _ in range(random.randint(1, 3))))
 
@@ -63,8 +64,12 @@ class _Growing(Sketch):
         kinds += [self.transpose, self.reshape, self.constant]
         self.random.choice(kinds)(x, self.types[x].shape)
 
+    def one(self, ops: tuple[str, ...]) -> str:
+        """An op; the last one listed is of floats alone."""
+        return self.random.choice(ops[:-1] if self.integers else ops)
+
     def unary(self, x: str, shape: Shape) -> None:
-        self.op(self.random.choice(UNARY), [x], shape)
+        self.op(self.one(UNARY), [x], shape)
 
     def binary(self, x: str, shape: Shape) -> None:
         """With a value of the same shape, or one that broadcasts."""
@@ -91,13 +96,13 @@ class _Growing(Sketch):
         dims = sorted(self.random.sample(range(len(shape)), self.random.randint(1, len(shape))))
         keep = self.random.random() < 0.4
         kept = tuple(1 if dim in dims else size for dim, size in enumerate(shape) if keep or dim not in dims)
-        self.op(self.random.choice(list(REDUCE)), [x], kept, dims=dims, keepdim=keep)
+        self.op(self.one(tuple(REDUCE)), [x], kept, dims=dims, keepdim=keep)
         return None
 
     def whole(self, x: str, shape: Shape) -> None:
         if not shape:
             return self.unary(x, shape)
-        self.op(self.random.choice(WHOLE), [x], shape, dim=self.random.randrange(len(shape)))
+        self.op(self.one(WHOLE), [x], shape, dim=self.random.randrange(len(shape)))
         return None
 
     def transpose(self, x: str, shape: Shape) -> None:
@@ -117,7 +122,7 @@ class _Growing(Sketch):
         self.op("reshape", [x], made)
 
     def constant(self, x: str, shape: Shape) -> None:
-        self.op(self.random.choice(BINARY), [x, self.op("full", [], shape, value=0.5)], shape)
+        self.op(self.random.choice(BINARY), [x, self.op("full", [], shape, value=2)], shape)
 
     def graph(self, mesh: Mesh) -> Graph:  # type: ignore[override]
         read = {value for op in self.ops for value in op.inputs}
@@ -131,7 +136,7 @@ class _Growing(Sketch):
         makers = {op.id: op.op for op in self.ops}
         for value in self.types:
             if self.random.random() < DEFINED:
-                kind = MAKES_PARTIAL.get(makers.get(value, ""))
+                kind = MAKES_PARTIAL.get(makers[value]) if value in makers else self.terms()
                 found.append(self.annotation(value, None, mesh, kind))
         uses = [(value, op.id) for op in self.ops for value in op.inputs] + [(value, OUTPUTS) for value in outputs]
         for value, user in dict.fromkeys(uses):
@@ -139,10 +144,15 @@ class _Growing(Sketch):
                 found.append(self.annotation(value, user, mesh, None))
         return tuple(found)
 
+    def terms(self) -> Reduction | None:
+        """The reduction of a graph input that comes in terms."""
+        kinds = [kind for kind in Reduction if kind.wants(self.dtype) is None]
+        return self.random.choice(kinds) if self.random.random() < TERMS else None
+
     def annotation(self, value: str, user: str | None, mesh: Mesh, kind: Reduction | None) -> Annotation:
         """Each mesh axis splits a dim, is partial, or is idle; a list at the end may be left out."""
         if self.random.random() < ODD:
-            kind = self.random.choice(list(Reduction))
+            kind = self.random.choice([kind for kind in Reduction if kind.wants(self.dtype) is None])
         rank, partial = len(self.types[value].shape), list[int]()
         lists: list[list[int]] = [[] for _ in range(rank)]
         for axis in self.random.sample(range(len(mesh.axes)), len(mesh.axes)):
@@ -154,5 +164,3 @@ class _Growing(Sketch):
             lists.pop()
         sharding = Sharding(tuple(map(tuple, lists)), tuple(partial), kind or Reduction.SUM)
         return Annotation(value, sharding, self.random.random() < REQUIRED, user)
-
-

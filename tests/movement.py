@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.oracle import coordinates, part, place
 from planner.model.collectives import Collective
 from planner.model.mesh import Mesh
 from planner.model.sharding import Sharding
 from planner.run.transfer import transfer
-from tests.oracle import coordinates, part, place
 
 Array = Any
 Shape = tuple[int, ...]

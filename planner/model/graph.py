@@ -169,17 +169,10 @@ def _check_annotations(graph: Graph) -> None:
         if len(one.sharding.split_axes) > rank:
             got = len(one.sharding.split_axes)
             raise InvalidSharding("more lists than dims", where=where, got=got, wanted=f"at most {rank} (the rank)")
-        _check_reduction(one, graph.types[one.value].dtype, where)
         other = required.setdefault((one.value, one.user), one) if one.required else one
         if other.sharding != one.sharding:
             shown = str(one.sharding), str(other.sharding)
             raise InvalidGraph("contradicts another annotation", where=where, got=shown[0], wanted=shown[1])
-
-
-def _check_reduction(one: Annotation, dtype: str, where: str) -> None:
-    kind = one.sharding.reduction
-    if one.sharding.partial and (wanted := kind.wants(dtype)):
-        raise InvalidSharding(f"reduction {kind} over an element type", where=where, got=dtype, wanted=wanted)
 
 
 def _known(value: str, types: Mapping[str, TensorType], where: str) -> None:

@@ -46,6 +46,7 @@ class Reduction(StrEnum):
 
 _OF_BITS = (Reduction.BITWISE_AND, Reduction.BITWISE_OR, Reduction.BITWISE_XOR)
 
+
 @dataclass(frozen=True, slots=True, order=True)
 class Sharding:
     """Mesh axes per tensor dim, partial axes, and halos or offsets of the split dims in order.

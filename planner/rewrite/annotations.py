@@ -61,8 +61,11 @@ def _without_beaten_hints(graph: Graph, mesh: Mesh) -> list[Annotation]:
     completed = []
     required: dict[str, set[Sharding]] = defaultdict(set)
     for entry in graph.annotations:
-        rank = len(graph.types[entry.value].shape)
-        sharding = entry.sharding.completed(rank, mesh, f"annotation of {entry.value!r}")
+        kind, where = graph.types[entry.value], f"annotation of {entry.value!r}"
+        sharding = entry.sharding.completed(len(kind.shape), mesh, where)
+        if sharding.partial and (wanted := sharding.reduction.wants(kind.dtype)):
+            what = f"reduction {sharding.reduction} over an element type"
+            raise InvalidSharding(what, where=where, got=kind.dtype, wanted=wanted)
         completed.append(Annotation(entry.value, sharding, entry.required, entry.user))
         if entry.required:
             required[entry.value].add(sharding)

@@ -170,6 +170,10 @@ def _destination(
     new: Sequence[tuple[int, int]],
 ) -> Held:
     """The operand given for it; else the source itself where halos keep their sizes; else undefined."""
+    for dim, (size, halo) in enumerate(zip(source.array.shape, old, strict=True)):
+        if size < sum(halo):
+            what = f"source halo of dim {dim} is larger than the shard on device {device}"
+            raise RunFailed(what, where=task.where, got=list(halo), wanted=f"at most {size} in all")
     sizes = [size - sum(before) + sum(after) for size, before, after in zip(source.array.shape, old, new, strict=True)]
     tensors = len(task.call.operands) - dynamic_numbers(row_of(task.call), task.attrs)
     into = memory.read(task.call.operands[1], device) if tensors > 1 else source if old == new else None

@@ -11,6 +11,7 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
+from benchmarks.oracle import agree, assembled, laid_out, layouts
 from planner.choose.cost import CostModel
 from planner.choose.hardware import Hardware, Link, load
 from planner.choose.reshard import UNREACHABLE, Distances
@@ -20,7 +21,6 @@ from planner.model.graph import TensorType
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
 from tests.movement import brought
-from tests.oracle import agree, assembled, laid_out, layouts
 
 # mesh, shape, kinds of partial sums
 TABLES = [

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.oracle import agree, assembled, laid_out
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load
 from planner.choose.reshard import Distances
@@ -21,7 +22,6 @@ from planner.model.graph import TensorType
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
 from tests.movement import brought
-from tests.oracle import agree, assembled, laid_out
 
 CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("reshard_cases.json").read_text())["cases"]
 MESHES = sorted({tuple(case["mesh"]) for case in CASES})

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.oracle import laid_out, place
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load
 from planner.choose.reshard import Distances
@@ -24,7 +25,6 @@ from planner.run.spmd import run_spmd
 from tests.conformance.annotated import sharding
 from tests.conformance.spmd_programs import answers, run_one
 from tests.movement import brought, moved
-from tests.oracle import laid_out, place
 
 Array = Any
 LINE = np.array([11, 12, 13, 21, 22, 23])

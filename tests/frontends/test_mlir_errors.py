@@ -20,6 +20,11 @@ from planner.frontends.mlir import read_mlir
 
 T = "tensor<4x8xf32>"
 S = ": !shard.sharding"
+SAME = "affine_map<(d0, d1) -> (d0, d1)>"
+GENERIC = (
+    f'%1 = linalg.generic {{{{indexing_maps = [{SAME}, {SAME}, {SAME}], iterator_types = ["parallel", "parallel"]}}}}'
+    " ins(%a, %b : T, T) outs(%a : T) {{ ^bb0(%x: f32, %y: f32, %z: f32): {} }} -> T"
+)
 LINE_3 = [
     # conformance 19, conformance 20, conformance 21, conformance 23, conformance 24,
     # conformance 25, conformance 31, conformance 32, conformance 33 and the attribute rows of the verifiers
@@ -129,6 +134,23 @@ LINE_3 = [
         "linalg.matmul",
         "nothing",
     ),
+    ("%1 = linalg.exp ins(%a : T) outs(%c : T) -> T", InvalidGraph, "linalg", "undefined value (got %c"),
+    (GENERIC.format("%p = arith.mulf %x, %y : f32 linalg.yield %c : f32"), InvalidGraph, "linalg.yield", "(got %c"),
+    (GENERIC.format("%p = arith.mulf %c, %y : f32 linalg.yield %p : f32"), InvalidGraph, "arith.mulf", "(got %c"),
+    (GENERIC.format("%p = arith.mulf %x, %y : f32"), InvalidDocument, "arith.mulf", "end of a body"),
+    (
+        GENERIC.format("%p = arith.mulf %x, %x : f32 %s = arith.addf %z, %p : f32 linalg.yield %s : f32"),
+        UnsupportedOp,
+        "linalg.generic",
+        "body",
+    ),
+    (
+        "%1 = linalg.reduce ins(%a : T) outs(%b : T) dimensions = [] (%x: f32, %z: f32)"
+        " { %m = arith.addf %x, %x : f32 linalg.yield %m : f32 }",
+        UnsupportedOp,
+        "linalg.reduce",
+        "reduction",
+    ),
     ("%1 = arith.constant dense<0.0> : tensor<?x8xf32>", InvalidGraph, "tensor<", "unknown dim (got ?x8"),
     ("%1 = arith.constant dense<0.0> : tensor<4x8xcomplex>", InvalidGraph, "tensor<", "element type (got complex"),
     ("%1 = arith.constant dense<0.0> : tensor<0x8xf32>", InvalidGraph, "tensor<", "dim out of range"),
@@ -153,6 +175,7 @@ WHOLE = [
     ("mesh.mesh @m(shape = 2) func.func @f(%a: T) -> T { return %a, %a : T, T }", InvalidGraph, "number of results"),
     ("mesh.mesh @m(shape = 2) func.func @f(%a: T) -> tensor<8xf32> { return %a : T }", InvalidGraph, "type of %a"),
     ("mesh.mesh @m(shape = 2) func.func @f(%a: T) -> T { return %a : T", InvalidDocument, "the end of the text"),
+    ("mesh.mesh @m(shape = 2) func.func @f(%a: T) -> T { }", InvalidGraph, "no return (got none; wanted a return"),
     (  # conformance 5
         "mesh.cluster @m(shape = 2) func.func @f(%a: T) -> T"
         " { %0 = mesh.annotate %a {sharding = [[0]]} : T -> T return %0 : T }",

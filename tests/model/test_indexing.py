@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.oracle import assembled, laid_out
 from planner.choose.options import options
 from planner.errors import InvalidRule
 from planner.model.graph import TensorType
@@ -16,7 +17,6 @@ from planner.model.indexing import LoopKind, Rule, bind
 from planner.model.mesh import Mesh
 from planner.model.ops import bind_op
 from planner.model.sharding import Reduction, Sharding
-from tests.oracle import assembled, laid_out
 
 Shape = tuple[int, ...]
 Shapes = list[Shape]

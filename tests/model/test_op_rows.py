@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.oracle import agree, assembled, block, laid_out, place
 from planner.choose.options import options
 from planner.model.graph import TensorType
 from planner.model.indexing import LoopKind, Option, Rule, bind
@@ -21,7 +22,6 @@ from planner.model.mesh import Mesh
 from planner.model.ops import OPS, Array, Local, Row, Signature, Span
 from planner.model.sharding import Sharding
 from tests.model.op_cases import CASES, Case, of
-from tests.oracle import agree, assembled, block, laid_out, place
 
 MESHES = [Mesh.parse("4"), Mesh.parse("2x4"), Mesh.parse("2x2x2")]
 MANY = 60  # options beyond which only one order of the axes of each assignment is run

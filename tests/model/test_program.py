@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.oracle import part
 from planner.choose.cost import CostModel
 from planner.choose.formulate import formulate
 from planner.choose.hardware import load
@@ -22,7 +23,6 @@ from planner.model.steps import Execute, Read, Share, readers, steps
 from planner.pipeline import written
 from tests.choices import random_strategies
 from tests.graphs import Sketch, random_graph
-from tests.oracle import part
 
 MESH = Mesh.parse("tp=2")
 SPLIT, REPLICATED = Sharding(((0,), ())), Sharding(((), ()))

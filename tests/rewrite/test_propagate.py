@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from benchmarks.oracle import agree, assembled
 from planner.errors import InvalidSharding
 from planner.model.graph import Annotation, Graph
 from planner.model.mesh import Mesh
@@ -16,7 +17,6 @@ from planner.rewrite.propagate import propagate
 from planner.rewrite.route import documented_route
 from planner.run.devices import run_program, run_whole
 from tests.graphs import Sketch
-from tests.oracle import agree, assembled
 from tests.rewrite.annotated_graphs import annotated_graph
 
 MESHES = ["2", "3", "2x2", "3x2", "2x2x2", "4"]

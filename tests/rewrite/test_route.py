@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from benchmarks.oracle import layouts
 from planner.errors import InvalidSharding
 from planner.model.collectives import Kind, is_exact
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
 from planner.rewrite.route import fused, ordered
 from tests.conformance.annotated import sharding
-from tests.oracle import layouts
 
 Shape = tuple[int, ...]
 # mesh, shape, source, target, collectives in the documents' order

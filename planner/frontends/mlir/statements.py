@@ -38,6 +38,8 @@ def translate(translation: Translation, operation: Operation, module: Module) ->
     """Carry out one operation. Raises ShardplanError with the place."""
     name = common(operation.name)
     try:
+        for start in operation.inits:
+            translation.known(start, operation.at)
         if name in CALLS:
             _call(translation, operation, module)
         elif name in STATEMENTS:

@@ -39,7 +39,8 @@ def reduction(t: Translation, operation: Operation) -> None:
     """linalg.reduce with one operation as its combiner."""
     kind = REDUCTIONS.get(ELEMENTWISE.get(operation.body[0].name, "") if operation.body else "")
     inputs = [t.held(name, operation.at) for name in operation.operands]
-    if kind is None or len(inputs) != 1:
+    both = not operation.parameters or _reads(_body(t, operation)[0], operation.parameters)
+    if kind is None or len(inputs) != 1 or not both:
         raise t.scan.wrong("reduction", at=operation.at, wanted=f"one of {list(COMBINES)}", error=UnsupportedOp)
     _accumulate(t, operation, kind, inputs, {"dims": operation.attrs.get("dimensions", [])}, kind)
 
@@ -125,14 +126,14 @@ def generic(t: Translation, operation: Operation) -> None:
     """linalg.generic with one operation in its body, or a contraction's two."""
     maps = operation.attrs.get("indexing_maps") or []
     inputs = [t.held(name, operation.at) for name in operation.operands]
-    body = [each for each in operation.body if each.name != "linalg.yield"]
+    body = _body(t, operation)
     names = [ELEMENTWISE.get(each.name) for each in body]
     if len(maps) != len(inputs) + 1 or not all(isinstance(each, AffineMap) for each in maps):
         raise t.scan.wrong(
             "indexing maps", at=operation.at, wanted="one an operand, of loops and 0", error=UnsupportedOp
         )
     terms: list[Term] = [each.results for each in maps]
-    if names == ["multiply", "add"] and len(inputs) == 2:
+    if names == ["multiply", "add"] and len(inputs) == 2 and _is_product(body, operation.parameters):
         _product(t, operation, inputs, terms[:-1], terms[-1])
         return
     arguments = {name: place for place, name in enumerate(operation.parameters[: len(inputs)])}
@@ -148,6 +149,32 @@ def generic(t: Translation, operation: Operation) -> None:
     results = t.tensors(operation)
     known = _is_rule(t, names[0], inputs, results, rule)
     t.add(operation, names[0] if known else f"generic {names[0]}", inputs, {}, results, None if known else rule)
+
+
+def _body(t: Translation, operation: Operation) -> list[Operation]:
+    """What a body does before it yields what it made last. Raises InvalidGraph for a value that it does not have."""
+    *body, last = operation.body or (Operation("nothing", operation.at),)
+    known = {*operation.parameters, *t.bound}
+    for each in (*body, last):
+        if missing := [name for name in each.operands if name not in known]:
+            raise t.scan.wrong(
+                "undefined value", at=each.at, got=f"%{missing[0]}", wanted="one of the body's", error=InvalidGraph
+            )
+        known.update(each.results)
+    if not body or last.name != "linalg.yield" or last.operands != body[-1].results:
+        got = f"{last.name} {', '.join(f'%{name}' for name in last.operands)}"
+        raise t.scan.wrong("end of a body", at=last.at, got=got, wanted="a yield of what it makes last")
+    return body
+
+
+def _reads(operation: Operation, names: Sequence[str]) -> bool:
+    return sorted(operation.operands) == sorted(names)
+
+
+def _is_product(body: Sequence[Operation], parameters: Sequence[str]) -> bool:
+    """The product of the two inputs, added to what is there."""
+    left, right, into = (*parameters, "", "", "")[:3]
+    return _reads(body[0], (left, right)) and _reads(body[1], (into, *body[0].results))
 
 
 def _is_rule(t: Translation, op: str, inputs: Sequence[Held], results: Sequence[Tensor], rule: str) -> bool:

@@ -79,11 +79,17 @@ class Translation:
 
     def held(self, name: str, at: int) -> Held:
         """The tensor under a name. Raises InvalidGraph where there is none."""
-        found = self.bound.get(name)
+        found = self.known(name, at)
         if not isinstance(found, Held):
-            what = "undefined value" if found is None else "not a tensor with elements"
+            what = "not a tensor with elements"
             raise self.scan.wrong(what, at=at, got=f"%{name}", wanted="a tensor", error=InvalidGraph)
         return found
+
+    def known(self, name: str, at: int) -> Bound:
+        """What stands under a name. Raises InvalidGraph where there is nothing."""
+        if name not in self.bound:
+            raise self.scan.wrong("undefined value", at=at, got=f"%{name}", wanted="a tensor", error=InvalidGraph)
+        return self.bound[name]
 
     def number(self, name: str, at: int) -> int:
         """The whole number under a name. Raises InvalidGraph for one known only at run time."""
@@ -169,6 +175,9 @@ class Translation:
     def finish(self) -> tuple[Graph, Mesh]:
         """The graph and its mesh. Raises InvalidGraph, InvalidMesh."""
         mesh = self.layouts.mesh(self.function.at)
+        if self.function.result_types and not self.outputs:
+            wanted = f"a return of {len(self.function.result_types)}"
+            raise self.scan.wrong("no return", at=self.function.at, got="none", wanted=wanted, error=InvalidGraph)
         outputs = self.outputs or self._unread()
         needed = {value for op in self.ops for value in op.inputs} | set(outputs)
         ops = tuple(op for op in self.ops if op.id in needed or op.id not in self.starts)

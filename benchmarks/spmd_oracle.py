@@ -12,8 +12,8 @@ from functools import reduce
 from itertools import product
 from typing import Any
 
+from benchmarks.oracle import coordinates, place
 from planner.model.mesh import Mesh
-from tests.oracle import coordinates, place
 
 Index = tuple[int, ...]
 
@@ -204,28 +204,48 @@ def collective_permute(all_: Devices, device: int) -> Tensor:
 
 
 def update_halo(all_: Devices, device: int) -> Tensor:
-    """An element at core position p of a dim (negative before, beyond the core after) is the neighbour's."""
-    lists, sizes = all_.attrs["split_axes"], iter(all_.attrs["destination_halo_sizes"])
-    mine = all_.inputs[device].shape
-    halos = [(next(sizes), next(sizes)) if axes else (0, 0) for axes in lists]
+    """An element at core position p of a dim (negative before, beyond the core after) is the neighbour's.
+
+    Where there is none it stays as it was, if halos keep their sizes; else it is undefined.
+    """
+    lists = all_.attrs["split_axes"]
+    old, halos = (_per_dim(lists, all_.attrs[f"{end}_halo_sizes"]) for end in ("source", "destination"))
+    cores = [_core(tensor, old) for tensor in all_.inputs]
+    mine = cores[device].shape
     shape = tuple(size + before + after for size, (before, after) in zip(mine, halos, strict=True))
     for sides in product((-1, 0, 1), repeat=len(mine)):
         other = _beside(all_.mesh, device, lists, list(sides))
         if other is not None:
-            _check_core(mine, all_.inputs[other].shape, sides, halos)
+            _check_core(mine, cores[other].shape, sides, halos)
     found = {}
     for index in indices(shape):
         inside = [i - before for i, (before, _) in zip(index, halos, strict=True)]
         beside = [-1 if p < 0 else int(p >= size) for p, size in zip(inside, mine, strict=True)]
         other = _beside(all_.mesh, device, lists, beside)
         if other is not None:
-            steps = zip(inside, beside, all_.inputs[other].shape, mine, strict=True)
+            steps = zip(inside, beside, cores[other].shape, mine, strict=True)
             at = tuple(p + size if s < 0 else p - m if s else p for p, s, size, m in steps)
-            found[index] = all_.inputs[other].at(at)
+            found[index] = cores[other].at(at)
+        elif old == halos and index in all_.inputs[device].elements:
+            found[index] = all_.inputs[device].elements[index]
     return Tensor(shape, found)
 
 
-def _check_core(mine: Index, theirs: Index, sides: Index, halos: list[tuple[int, int]]) -> None:
+def _per_dim(lists: list[list[int]], sizes: list[int]) -> list[Index]:
+    pairs = iter(zip(sizes[::2], sizes[1::2], strict=True))
+    return [next(pairs) if axes else (0, 0) for axes in lists]
+
+
+def _core(tensor: Tensor, halos: list[Index]) -> Tensor:
+    """A shard without the halos around it."""
+    shape = tuple(size - before - after for size, (before, after) in zip(tensor.shape, halos, strict=True))
+    if min(shape, default=0) < 0:
+        raise Mismatch(shape)
+    around = {at: tuple(i + before for i, (before, _) in zip(at, halos, strict=True)) for at in indices(shape)}
+    return Tensor(shape, {at: tensor.elements[there] for at, there in around.items() if there in tensor.elements})
+
+
+def _check_core(mine: Index, theirs: Index, sides: Index, halos: list[Index]) -> None:
     for dim, side in enumerate(sides):
         before, after = halos[dim]
         if (side == 0 and mine[dim] != theirs[dim]) or {-1: before, 0: 0, 1: after}[side] > theirs[dim]:

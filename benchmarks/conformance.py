@@ -1,0 +1,257 @@
+"""The mesh dialect, whole and right: items named by tests, random graphs and programs, malformed ones, growth.
+
+Random annotated graphs are propagated, partitioned (arguments split, and full), optimised at two prices and run on
+every logical device: each result must be that of the whole graph, and bytes counted those predicted. Random SPMD
+programs must mean what an oracle says element by element. What is malformed must end in a designed error that says
+what, where, and what was got or wanted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import malformed, random_spmd
+from benchmarks.growth import growth
+from benchmarks.oracle import agree, assembled
+from benchmarks.random_graphs import random_graph
+from benchmarks.record import timed, write
+from planner.choose.cost import CostModel
+from planner.choose.hardware import load
+from planner.errors import ShardplanError
+from planner.judge.analysis import instruction_ps
+from planner.model.accounts import live_bytes, received_bytes
+from planner.model.program import Move, Program
+from planner.rewrite.materialize import materialize_completed
+from planner.rewrite.optimize import free, optimize
+from planner.rewrite.propagate import propagate
+from planner.rewrite.route import documented_route
+from planner.run.devices import run_program, run_whole
+from planner.run.validate import random_inputs
+
+ITEMS = 109
+GRAPHS, PROGRAMS = range(1200), range(1000, 2000)
+MALFORMED = {"texts": 100, "damaged": 600, "annotations": 60, "programs": 60}
+FAULTS = ("accepted though wrong", "refused without what, where, got or wanted", "traceback")
+PROFILES = ("h100-sxm", "cpu")
+TOLERANCE = 1e-8
+PROCESSES = 2
+
+
+@dataclass
+class Outcome:
+    """What was counted, and every failure in words that find it again."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, other: Outcome) -> None:
+        self.counts += other.counts
+        self.failures += other.failures
+
+    @contextmanager
+    def trying(self, what: str) -> Iterator[None]:
+        """A wrong answer is an AssertionError, anything else that is raised a crash."""
+        try:
+            yield
+        except AssertionError as error:
+            self.counts["wrong"] += 1
+            self.failures.append(f"{what}: wrong: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is counted
+            self.counts["crash"] += 1
+            self.failures.append(f"{what}: {type(error).__name__}: {error}")
+
+    def result(self, faults: tuple[str, ...] = ("wrong", "crash")) -> dict[str, Any]:
+        """Counts as a document, faults first; `group: key` is counted under its group."""
+        found: dict[str, Any] = dict.fromkeys(faults, 0)
+        for key, count in sorted(self.counts.items()):
+            group, _, name = key.partition(": ")
+            (found.setdefault(group, {}) if name else found)[name or key] = count
+        return found | {"failures": self.failures[:20]}
+
+
+def items() -> dict[str, Any]:
+    """Items of the specification that tests name: `conformance 74`, `conformance 41 to 57`."""
+    named: set[int] = set()
+    for path in (Path(__file__).parents[1] / "tests").rglob("*.py"):
+        for first, last in re.findall(r"conformance (\d+)(?: to (\d+))?", path.read_text()):
+            named |= set(range(int(first), int(last or first) + 1))
+    wanted = set(range(1, ITEMS + 1))
+    return {"named": len(wanted & named), "of": ITEMS, "missing": sorted(wanted - named)}
+
+
+def graph_outcome(seed: int) -> Outcome:
+    """One random graph, both ways of partition."""
+    outcome, (graph, mesh) = Outcome(), random_graph(seed)
+    counts = outcome.counts
+    counts[f"graphs by mesh axes: {len(mesh.axes)}"] += 1
+    with outcome.trying(f"graph {seed}"):
+        try:
+            completed = propagate(graph, mesh)
+        except ShardplanError as error:
+            counts[f"diagnosed graphs: {message_class(error)}"] += 1
+            return outcome
+        for full in (False, True):
+            try:
+                program = materialize_completed(graph, mesh, completed, documented_route(graph, mesh), full)
+            except ShardplanError as error:
+                counts[f"diagnosed partitions: {message_class(error)}"] += 1
+            else:
+                check_program(program, seed)
+                counts["partitions equal"] += 1
+                counts["graphs run"] += not full
+                counts.update(contents(program))
+    return outcome
+
+
+def message_class(error: ShardplanError) -> str:
+    """The rule that was broken, without the names in it."""
+    return re.sub(r"loop \w+|result \d+", lambda found: found[0].split()[0], error.what)
+
+
+def contents(program: Program) -> set[str]:
+    """What a program has: collectives and the reductions of partial values, each once."""
+    kinds = {done.collective.kind for done in program.instructions if isinstance(done, Move)}
+    held = [(value.type.shape, value.sharding) for value in program.values.values()]
+    uneven = any(
+        size % program.mesh.group_size(axes)
+        for shape, sharding in held
+        for size, axes in zip(shape, sharding.split_axes, strict=True)
+    )
+    partial_by = {sharding.reduction for _, sharding in held if sharding.partial}
+    return {
+        *(f"partitions with: {kind}" for kind in kinds),
+        *(f"partitions partial by: {kind}" for kind in partial_by),
+        *(["partitions with: uneven blocks"] if uneven else []),
+    }
+
+
+def check_program(program: Program, seed: int) -> None:
+    """A program as it is, and optimised at no price and at a machine's, against the whole graph."""
+    arrays = random_inputs(program.graph, np, "f64", seed)
+    with np.errstate(all="ignore"):
+        whole = run_whole(program.graph, arrays, np, "f64")
+    price = partial(instruction_ps, CostModel(program.mesh, load(PROFILES[seed % len(PROFILES)])))
+    known: list[Program] = []
+    for made in (program, optimize(program, free), optimize(program, price)):
+        if made not in known:
+            known.append(made)
+            check_run(made, arrays, whole)
+
+
+def check_run(program: Program, arrays: dict[str, Any], whole: dict[str, Any]) -> None:
+    """Every output on every device, and bytes as predicted."""
+    with np.errstate(all="ignore"):
+        run = run_program(program, arrays, np, "f64")
+    for place, (value, name) in enumerate(zip(program.graph.outputs, program.outputs, strict=True)):
+        held = program.values[name]
+        got = assembled([outputs[place] for outputs in run.outputs], held.sharding, held.type.shape, program.mesh)
+        assert agree(got, whole[value], TOLERANCE), f"output {value}"
+    assert (run.received == received_bytes(program)).all(), "bytes received"
+    assert (run.peak == live_bytes(program).max(axis=0)).all(), "peak bytes"
+
+
+def spmd_outcome(seed: int) -> Outcome:
+    """One random SPMD program: collectives, halos, shifts, messages."""
+    outcome = Outcome()
+    with outcome.trying(f"program {seed}"):
+        calls, refused = random_spmd.check(seed, np)
+        outcome.counts.update({"equal": 1, "calls refused by design": refused})
+        outcome.counts.update(f"calls: {op}" for op in calls)
+    return outcome
+
+
+def malformed_outcome() -> Outcome:
+    """Everything malformed there is, one after the other."""
+    outcome = Outcome()
+    for case in malformed.cases(**MALFORMED):
+        kind = f"{case.kind}s"
+        outcome.counts[f"tried: {kind}"] += 1
+        try:
+            case.attempt()
+        except ShardplanError as error:
+            whole = error.what and error.where and (error.got is not None or error.wanted is not None)
+            outcome.counts["refused" if whole else FAULTS[1]] += 1
+            if not whole:
+                outcome.failures.append(f"{case.name}: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is counted
+            outcome.counts[FAULTS[2]] += 1
+            outcome.failures.append(f"{case.name}: {type(error).__name__}: {error}")
+        else:
+            outcome.counts["still right" if case.may_be_right else FAULTS[0]] += 1
+            if not case.may_be_right:
+                outcome.failures.append(f"{case.name}: accepted {case.text[:300]}")
+    return outcome
+
+
+def over(seeds: Iterable[int], one: Callable[[int], Outcome]) -> Outcome:
+    """The outcomes of all seeds together."""
+    total = Outcome()
+    with ProcessPoolExecutor(PROCESSES) as pool:
+        for outcome in pool.map(one, seeds, chunksize=20):
+            total.add(outcome)
+    return total
+
+
+def entry(measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A result with the seconds it took."""
+    seconds: dict[str, Any] = {}
+    with timed(seconds, "seconds"):
+        result = measured()
+    return result | seconds
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result as the README shows it."""
+    graphs, spmd, wrong = result["graphs"], result["spmd"], result["malformed"]
+    diagnosed = sum(graphs["diagnosed graphs"].values())
+    tried = sum(wrong["tried"].values())
+    last, grown = result["growth"]["rows"][-1], result["growth"]
+    rows = [
+        ("items of the specification named by tests", f"{result['items']['named']} of {result['items']['of']}"),
+        (
+            "random annotated graphs, partitioned, optimised and run on all devices",
+            f"{graphs['graphs run']:,} run ({graphs['partitions equal']:,} partitions), {graphs['wrong']} wrong, "
+            f"{graphs['crash']} crashes; {diagnosed} with a conflict, diagnosed",
+        ),
+        (
+            "random SPMD programs against an element-by-element oracle",
+            f"{spmd['equal']:,} equal ({sum(spmd['calls'].values()):,} calls), "
+            f"{spmd['wrong']} wrong, {spmd['crash']} crashes",
+        ),
+        (
+            "malformed texts, annotations and programs",
+            f"{tried:,} tried, {wrong['refused']:,} refused with a designed error, "
+            f"{wrong['still right']} still right after the damage, {sum(wrong[fault] for fault in FAULTS)} otherwise",
+        ),
+        (
+            f"propagation + partition of {last['ops']:,} ops",
+            f"{last['together_s']:.1f} s, growing as ops^{grown['exponent']:.1f}",
+        ),
+    ]
+    return "\n".join(["| what | result |", "|---|---|", *(f"| {what} | {found} |" for what, found in rows)])
+
+
+def main() -> None:
+    """Measure everything and write results/conformance.json."""
+    result = {
+        "growth": entry(growth),
+        "items": items(),
+        "graphs": entry(lambda: {"tried": len(GRAPHS)} | over(GRAPHS, graph_outcome).result()),
+        "spmd": entry(lambda: {"tried": len(PROGRAMS)} | over(PROGRAMS, spmd_outcome).result()),
+        "malformed": entry(lambda: malformed_outcome().result(FAULTS)),
+    }
+    write("conformance", result)
+
+
+if __name__ == "__main__":
+    main()
