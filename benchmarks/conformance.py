@@ -115,7 +115,7 @@ def graph_outcome(seed: int) -> Outcome:
 
 def message_class(error: ShardplanError) -> str:
     """The rule that was broken, without the names in it."""
-    return re.sub(r"loop \w+|result \d+", lambda found: found[0].split()[0], error.what)
+    return re.sub(r"loop \w+$|result \d+$", lambda found: found[0].split()[0], error.what)
 
 
 def contents(program: Program) -> set[str]:
