@@ -27,7 +27,6 @@ from planner.frontends.torch import import_torch
 from planner.run.validate import checked_module
 from planner.run.validate import validate as run_plan
 
-DEFAULT_HARDWARE = "h100-sxm"
 DEMO = "gpt2.json.gz"
 MAX_SEED = (1 << 31) - 1
 
@@ -88,7 +87,7 @@ def plan(
 
 
 def _planned(graph: Path, mesh: Mesh, name: str | None, request: Request, pin: Path | None = None) -> Plan:
-    profile = hardware.load(name or mesh.device or DEFAULT_HARDWARE)
+    profile = hardware.load(name or mesh.device or hardware.DEFAULT)
     mesh = replace(mesh, device=profile.name)
     with solving() as progress:
         return pipeline.plan(read_graph(graph, mesh, pin), mesh, profile, request, progress)

@@ -9,8 +9,7 @@ from rich.console import Console
 
 import solvers
 from api.units import show_share, show_time
-
-PICO = 1e-12
+from planner.choose.cost import PICO
 
 
 @contextmanager

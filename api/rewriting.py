@@ -60,7 +60,7 @@ def partition(
         Literal["split", "full"], typer.Option(help="split: every device is given its shards; full: whole tensors.")
     ] = "split",
     optimized: Annotated[bool, typer.Option("--optimize", help="Run the collective optimisation passes.")] = False,
-    hardware_name: Annotated[str, typer.Option("--hardware", help="What --optimize is priced on.")] = "h100-sxm",
+    hardware_name: Annotated[str, typer.Option("--hardware", help="What --optimize is priced on.")] = hardware.DEFAULT,
     syntax: Syntax = "text",
     as_json: Json = False,
 ) -> None:

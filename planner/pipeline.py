@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import solvers
-from planner.choose.cost import CostModel
+from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Choice, Formulation, formulate
 from planner.choose.hardware import Hardware
 from planner.judge.analysis import Analysis
@@ -20,7 +20,6 @@ from planner.run.devices import Progress
 from planner.run.validate import validate
 
 OnProgress = Callable[[solvers.Progress], None]
-PICO = 1e-12
 GIB = 1 << 30
 
 

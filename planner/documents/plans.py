@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from planner.choose import cost
+from planner.choose.cost import PICO
 from planner.documents.graphs import (
     graph_document,
     mesh_document,
@@ -26,7 +27,6 @@ from planner.plan import Plan
 from planner.run.validate import Verdict
 
 SOLVER_VERSION = 1
-PICO = 1e-12
 DEAREST = 20
 
 

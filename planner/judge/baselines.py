@@ -151,11 +151,10 @@ def _fix(fixed: dict[int, int], formulation: Formulation, node: int, wanted: tup
 def _complete(fixed: dict[int, int], formulation: Formulation) -> None:
     price = [np.zeros(len(v.costs)) for v in formulation.variables]
     for edge in formulation.problem.edges:
-        matrix = edge.matrix.astype(float)
         if edge.source in fixed and edge.target not in fixed:
-            price[edge.target] += matrix[edge.source_class[fixed[edge.source]], edge.target_class]
+            price[edge.target] += edge.matrix[edge.source_class[fixed[edge.source]], edge.target_class]
         elif edge.target in fixed and edge.source not in fixed:
-            price[edge.source] += matrix[edge.source_class, edge.target_class[fixed[edge.target]]]
+            price[edge.source] += edge.matrix[edge.source_class, edge.target_class[fixed[edge.target]]]
     for edge in formulation.problem.edges:
         if edge.source not in fixed and edge.target not in fixed:
             price[edge.source] += edge.matrix[edge.source_class][:, edge.target_class].min(axis=1)

@@ -17,6 +17,8 @@ from types import MappingProxyType
 from planner.errors import InvalidHardware
 from planner.model.mesh import Mesh
 
+DEFAULT = "h100-sxm"
+
 
 @dataclass(frozen=True, slots=True)
 class Link:

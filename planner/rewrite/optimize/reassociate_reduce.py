@@ -9,6 +9,8 @@ around alike in every order, and for floats as far as sums are: up to rounding.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from planner.model.collectives import Collective, Kind
 from planner.model.indexing import LoopKind
 from planner.model.program import Instruction, Move, Program, Run
@@ -17,14 +19,19 @@ from planner.rewrite.optimize.draft import Draft, Price, free, sweep, used_axes,
 
 def reassociate_all_reduce(program: Program, price: Price = free) -> Program:
     """All_reduces over the same axes, each read by the op alone, move behind it; the result may be read often."""
-    return sweep(program, price, _reassociate)
+    return sweep(program, price, through_linear(_passed))
 
 
-def _reassociate(draft: Draft, done: Instruction) -> bool:
-    if not isinstance(done, Run):
-        return False
-    linear = [number for number, loop in enumerate(done.op.rule.loops) if loop.kind is LoopKind.LINEAR]
-    return any(_passed(draft, done, number) for number in linear)
+def through_linear(passed: Callable[[Draft, Run, int], bool]) -> Callable[[Draft, Instruction], bool]:
+    """A rewrite that tries every linear loop of a run until one is passed."""
+
+    def rewrite(draft: Draft, done: Instruction) -> bool:
+        if not isinstance(done, Run):
+            return False
+        linear = [number for number, loop in enumerate(done.op.rule.loops) if loop.kind is LoopKind.LINEAR]
+        return any(passed(draft, done, number) for number in linear)
+
+    return rewrite
 
 
 def _passed(draft: Draft, run: Run, number: int) -> bool:

@@ -9,24 +9,17 @@ what is not yet scattered, so the price decides.
 from __future__ import annotations
 
 from planner.model.collectives import Collective, Kind
-from planner.model.indexing import LoopKind, Option
+from planner.model.indexing import Option
 from planner.model.notation import Term
-from planner.model.program import Instruction, Move, Program, Run
+from planner.model.program import Move, Program, Run
 from planner.model.sharding import Axes
 from planner.rewrite.optimize.draft import Draft, Price, free, sweep, widened
-from planner.rewrite.optimize.reassociate_reduce import reduced_group, without_moves
+from planner.rewrite.optimize.reassociate_reduce import reduced_group, through_linear, without_moves
 
 
 def reassociate_reduce_scatter(program: Program, price: Price = free) -> Program:
     """Reduce_scatters over the same axes and loop, each read by the op alone, move behind it."""
-    return sweep(program, price, _reassociate)
-
-
-def _reassociate(draft: Draft, done: Instruction) -> bool:
-    if not isinstance(done, Run):
-        return False
-    linear = [number for number, loop in enumerate(done.op.rule.loops) if loop.kind is LoopKind.LINEAR]
-    return any(_passed(draft, done, number) for number in linear)
+    return sweep(program, price, through_linear(_passed))
 
 
 def _passed(draft: Draft, run: Run, number: int) -> bool:
