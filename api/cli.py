@@ -23,6 +23,7 @@ from planner.documents.plans import plan_document, read_plan, verdict_document
 from planner.documents.programs import program_from
 from planner.documents.writing import check_writable, write_json
 from planner.errors import InvalidDocument
+from planner.frontends import zoo
 from planner.frontends.torch import import_torch
 from planner.run.validate import checked_module
 from planner.run.validate import validate as run_plan
@@ -178,6 +179,44 @@ def from_torch(
     sys.path.insert(0, "")  # module:function is the user's own, looked for where the command runs
     check_writable(output)
     document = import_torch(model, batch=batch, seq=seq, layers=layers, dtype=dtype)
+    _written(document, output, as_json)
+
+
+@imports.command("zoo")
+def from_zoo(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(zoo.MODELS)}.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
+    train: Annotated[str | None, typer.Option(help="A training step with this optimizer: sgd or adam.")] = None,
+    batch: Annotated[int, typer.Option(min=1)] = 8,
+    seq: Annotated[int | None, typer.Option(min=1, help="Else 2048, or the most the model was published for.")] = None,
+    layers: Annotated[int | None, typer.Option(min=1)] = None,
+    width: Annotated[int | None, typer.Option(min=1)] = None,
+    heads: Annotated[int | None, typer.Option(min=1)] = None,
+    kv_heads: Annotated[int | None, typer.Option(min=1, help="Key and value heads, shared by the queries'.")] = None,
+    feed_forward: Annotated[int | None, typer.Option(min=1)] = None,
+    vocabulary: Annotated[int | None, typer.Option(min=1)] = None,
+    experts: Annotated[int | None, typer.Option(min=1)] = None,
+    capacity: Annotated[float, typer.Option(help="Times its even share of the tokens that an expert may take.")] = 1.0,
+    dtype: Annotated[str, typer.Option(help="Element type of the parameters.")] = "bf16",
+    as_json: Json = False,
+) -> None:
+    """Write a published model, or one of its family in other sizes: forward pass or training step."""
+    check_writable(output)
+    document = zoo.import_zoo(
+        name,
+        batch=batch,
+        seq=seq,
+        dtype=dtype,
+        train=train,
+        capacity=capacity,
+        layers=layers,
+        width=width,
+        heads=heads,
+        kv_heads=kv_heads,
+        feed_forward=feed_forward,
+        vocabulary=vocabulary,
+        experts=experts,
+    )
     _written(document, output, as_json)
 
 

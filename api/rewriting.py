@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,10 +17,10 @@ from planner.documents.graphs import graph_document, read_graph, read_mesh
 from planner.documents.plans import read_plan
 from planner.documents.programs import program_document, program_from
 from planner.errors import InvalidRequest
-from planner.export.mlir import Dialect, print_graph, print_program
-from planner.frontends.mlir import read_mlir
+from planner.export.mlir import Dialect, print_graph, print_program, print_spmd
+from planner.frontends.mlir import holds_collectives, read_mlir, read_spmd
 from planner.judge.analysis import instruction_ps
-from planner.model.graph import Graph
+from planner.model.graph import Graph, check_sizes
 from planner.model.mesh import Mesh
 from planner.model.program import Program
 from planner.rewrite.materialize import materialize_completed
@@ -64,8 +65,15 @@ def partition(
     syntax: Syntax = "text",
     as_json: Json = False,
 ) -> None:
-    """Turn an annotated graph into an SPMD program: propagated, materialised, partitioned."""
+    """Turn an annotated graph into an SPMD program: propagated, materialised, partitioned.
+
+    MLIR that holds collectives is one already: it is verified, and printed in the syntax that is asked for.
+    """
+    if file.suffix == ".mlir" and holds_collectives(file):
+        typer.echo(_verified(file, syntax, {"--mesh": mesh, "--optimize": optimized, "--json": as_json}))
+        return
     graph, devices = _read(file, mesh)
+    check_sizes(graph)
     completed = propagate(graph, devices)
     route = documented_route(graph, devices)
     found = materialize_completed(graph, devices, completed, route, full_arguments=arguments == "full")
@@ -99,6 +107,13 @@ def _read(file: Path, mesh: str | None) -> tuple[Graph, Mesh]:
         raise InvalidRequest("no mesh", where=str(file), wanted="--mesh, e.g. dp=2,tp=4")
     devices = read_mesh(mesh)
     return read_graph(file, devices), devices
+
+
+def _verified(file: Path, syntax: str, refused: Mapping[str, object]) -> str:
+    if given := [option for option, value in refused.items() if value]:
+        raise InvalidRequest("a program of collectives as it is", where=str(file), got=given[0], wanted="--format")
+    program = read_spmd(file)
+    return str(program) if syntax == "text" else print_spmd(program, Dialect(syntax))
 
 
 def _printed(found: Program, syntax: str) -> str:

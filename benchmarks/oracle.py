@@ -19,6 +19,7 @@ from planner.model.sharding import Reduction, Sharding
 Array = Any
 Axes = Sequence[int]
 Shape = tuple[int, ...]
+JUNK = 77
 COMBINE = {
     Reduction.SUM: np.add,
     Reduction.MAX: np.maximum,
@@ -52,11 +53,35 @@ def block(size: int, parts: int, index: int) -> slice:
 
 
 def part(sharding: Sharding, shape: Shape, mesh: Mesh, device: int) -> tuple[slice, ...]:
-    """What a device holds of every dim."""
-    return tuple(
-        block(size, math.prod(mesh.shape[axis] for axis in axes), place(mesh, device, axes))
-        for size, axes in zip(shape, sharding.split_axes, strict=True)
-    )
+    """What a device holds of every dim, halos left out."""
+    offsets = iter(sharding.sharded_dims_offsets)
+    found = []
+    for size, axes in zip(shape, sharding.split_axes, strict=True):
+        count, index = math.prod(mesh.shape[axis] for axis in axes), place(mesh, device, axes)
+        if axes and sharding.sharded_dims_offsets:
+            found.append(slice(*next(offsets)[index : index + 2]))
+        else:
+            found.append(block(size, count, index))
+    return tuple(found)
+
+
+def box(sharding: Sharding, shape: Shape, mesh: Mesh, device: int) -> list[tuple[int, int]]:
+    """Start and stop of what a device holds of every dim with its halos, which may reach beyond the tensor."""
+    halos = iter(sharding.halo_sizes)
+    found = []
+    for core, axes in zip(part(sharding, shape, mesh, device), sharding.split_axes, strict=True):
+        before, after = (next(halos), next(halos)) if axes and sharding.halo_sizes else (0, 0)
+        found.append((core.start - before, core.stop + after))
+    return found
+
+
+def inside(held: Sequence[tuple[int, int]], shape: Shape) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Where a box lies in the tensor, and where that is in the box."""
+    ends = [
+        (min(max(start, 0), size), max(min(stop, size), 0)) for (start, stop), size in zip(held, shape, strict=True)
+    ]
+    here = [slice(low - start, high - start) for (low, high), (start, _) in zip(ends, held, strict=True)]
+    return tuple(slice(low, high) for low, high in ends), tuple(here)
 
 
 def terms(array: Array, count: int, reduction: Reduction, random: np.random.Generator) -> list[Array]:
@@ -98,26 +123,31 @@ def _noise(array: Array, random: np.random.Generator) -> Array:
 
 
 def laid_out(array: Array, sharding: Sharding, mesh: Mesh, random: np.random.Generator) -> list[Array]:
-    """What every device holds of an array; partial axes hold random terms of it."""
+    """What every device holds of an array; partial axes hold random terms of it, halos beyond its ends JUNK."""
     count = math.prod(mesh.shape[axis] for axis in sharding.partial)
     whole = terms(array, count, sharding.reduction, random) if sharding.partial else [array]
-    return [
-        whole[place(mesh, device, sharding.partial)][part(sharding, array.shape, mesh, device)]
-        for device in range(math.prod(mesh.shape))
-    ]
+    shards = []
+    for device in range(math.prod(mesh.shape)):
+        held = box(sharding, array.shape, mesh, device)
+        shard = np.full([stop - start for start, stop in held], JUNK, array.dtype)
+        there, here = inside(held, array.shape)
+        shard[here] = whole[place(mesh, device, sharding.partial)][there]
+        shards.append(shard)
+    return shards
 
 
 def assembled(shards: Sequence[Array], sharding: Sharding, shape: Shape, mesh: Mesh) -> Array:
-    """The array that the shards are, replicas and shapes checked, partial terms reduced."""
+    """The array that the shards are: shapes, replicas and halos checked, partial terms reduced."""
     count = math.prod(mesh.shape[axis] for axis in sharding.partial)
     wholes = [np.zeros(shape, shards[0].dtype) for _ in range(count)]
     seen = [np.zeros(shape, bool) for _ in range(count)]
     for device, shard in enumerate(shards):
-        term, held = place(mesh, device, sharding.partial), part(sharding, shape, mesh, device)
-        assert shard.shape == wholes[term][held].shape, f"device {device} holds {shard.shape}"
-        if seen[term][held].any():
-            assert agree(shard, wholes[term][held]), f"device {device} holds another replica"
-        wholes[term][held], seen[term][held] = shard, True
+        term, held = place(mesh, device, sharding.partial), box(sharding, shape, mesh, device)
+        assert list(shard.shape) == [stop - start for start, stop in held], f"device {device} holds {shard.shape}"
+        there, here = inside(held, shape)
+        known = seen[term][there]
+        assert agree(shard[here][known], wholes[term][there][known]), f"device {device} holds another replica"
+        wholes[term][there], seen[term][there] = shard[here], True
     assert all(each.all() for each in seen), "elements that no device holds"
     if sharding.reduction is Reduction.AVERAGE:
         return sum(wholes) / count

@@ -3,13 +3,17 @@
 Ops are elementwise, products (batched or not), reductions of every kind that the op table has, transposes, reshapes,
 softmax-like and constants, of floats or integers; sizes are uneven. Annotations are of definitions and of uses,
 required and hints. Some are partial: results mostly as their op leaves them, sometimes as no op could; graph inputs
-by any reduction that their elements have.
+by any reduction that their elements have. With `halos` the same graphs' annotations have halos or other cuts than the
+block rule's, as far as the neighbours' blocks reach.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from random import Random
 
+from benchmarks.oracle import block
 from benchmarks.sketch import Shape, Sketch
 from planner.model.graph import OUTPUTS, Annotation, Graph
 from planner.model.mesh import Mesh
@@ -30,6 +34,7 @@ REDUCE = {
 WHOLE = ("cumsum", "softmax")
 MAKES_PARTIAL = REDUCE | {"matmul": Reduction.SUM}
 INTEGERS, DEFINED, USED, REQUIRED, PARTIAL, ODD, TERMS = 0.2, 0.3, 0.15, 0.6, 0.6, 0.03, 0.15
+HALO, OFFSETS, WIDEST = 0.3, 0.15, 3
 
 
 def random_mesh(random: Random) -> Mesh:
@@ -40,13 +45,46 @@ def random_mesh(random: Random) -> Mesh:
     return Mesh.parse(text)
 
 
-def random_graph(seed: int) -> tuple[Graph, Mesh]:
-    """An annotated graph all of whose op results are read, and its mesh."""
+def random_graph(seed: int, halos: bool = False) -> tuple[Graph, Mesh]:
+    """An annotated graph all of whose op results are read, and its mesh; with `halos`, some annotations have halos or
+    offsets."""
     random = Random(seed)
     mesh, grown = random_mesh(random), _Growing(random)
     for _ in range(random.randint(2, 9)):
         grown.step()
-    return grown.graph(mesh), mesh
+    graph = grown.graph(mesh)
+    return (_with_cuts(graph, mesh, Random(f"cuts {seed}")) if halos else graph), mesh
+
+
+def _with_cuts(graph: Graph, mesh: Mesh, random: Random) -> Graph:
+    """Annotations of the same value that are the same stay so."""
+    cut: dict[tuple[str, Sharding], Sharding] = {}
+    for one in graph.annotations:
+        if (one.value, one.sharding) not in cut:
+            cut[one.value, one.sharding] = _cut(one.sharding, graph.types[one.value].shape, mesh, random)
+    return replace(graph, annotations=tuple(replace(a, sharding=cut[a.value, a.sharding]) for a in graph.annotations))
+
+
+def _cut(sharding: Sharding, shape: Shape, mesh: Mesh, random: Random) -> Sharding:
+    """With halos that every neighbour's block can fill, with offsets, or as it is."""
+    chance = random.random()
+    split = [
+        (shape[dim], math.prod(mesh.shape[axis] for axis in sharding.split_axes[dim])) for dim in sharding.split_dims
+    ]
+    if not split or chance > HALO + OFFSETS:
+        return sharding
+    if chance < OFFSETS:
+        cuts = [(0, *sorted(random.randint(0, size) for _ in range(parts - 1)), size) for size, parts in split]
+        return replace(sharding, sharded_dims_offsets=tuple(cuts))
+    sizes = [size for each in split for size in _halo(*each, random)]
+    return replace(sharding, halo_sizes=tuple(sizes))
+
+
+def _halo(size: int, parts: int, random: Random) -> tuple[int, int]:
+    """Before and after: no wider than the least block on the other side of a border."""
+    blocks = [held.stop - held.start for held in (block(size, parts, index) for index in range(parts))]
+    most = min(blocks[:-1], default=0), min(blocks[1:], default=0)
+    return random.randint(0, min(most[0], WIDEST)), random.randint(0, min(most[1], WIDEST))
 
 
 class _Growing(Sketch):

@@ -42,9 +42,9 @@ def _checked(problem: Problem, choice: Sequence[int] | Integers) -> Integers:
 def _profile(problem: Problem, choice: Integers) -> Integers:
     layout = problem.layout
     change = np.zeros(layout.moments + 1, np.int64)
-    used = layout.usage[layout.node_start[:-1] + choice]
-    np.add.at(change, layout.live_start, used)
-    np.subtract.at(change, layout.live_stop, used)
+    used = layout.span_usage[layout.span_at + choice[layout.span_node]]
+    np.add.at(change, layout.span_start, used)
+    np.subtract.at(change, layout.span_stop, used)
     if layout.edge_usage_edge.size:
         on_edges = layout.pair_usage[layout.edge_usage_pair_start + layout.pair(choice)[layout.edge_usage_edge]]
         np.add.at(change, layout.edge_usage_start, on_edges)

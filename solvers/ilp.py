@@ -71,9 +71,11 @@ class LocalPolytope:
         size = float(max(self._problem.limit or 1, 1))
         row = program.add_rows(np.array([-np.inf]), np.array([ceiling / size]))
         self._row_of[moment] = len(program.row_upper) - 1
-        for i in np.flatnonzero((layout.live_start <= moment) & (moment < layout.live_stop)):
+        for q in np.flatnonzero((layout.span_start <= moment) & (moment < layout.span_stop)):
+            i = layout.span_node[q]
             at = np.arange(layout.node_start[i], layout.node_start[i + 1])
-            program.add_entries(np.repeat(row, at.size), at, layout.usage[at] / size)
+            used = layout.span_usage[layout.span_at[q] : layout.span_at[q] + at.size]
+            program.add_entries(np.repeat(row, at.size), at, used / size)
         for u in np.flatnonzero((layout.edge_usage_start <= moment) & (moment < layout.edge_usage_stop)):
             pairs, positions = self._pairs[int(layout.edge_usage_edge[u])]
             used = layout.pair_usage[layout.edge_usage_pair_start[u] + positions]

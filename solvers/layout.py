@@ -1,8 +1,9 @@
 """A problem as flat arrays, built once: what evaluation and message passing read.
 
 Strategy x of node i stands at node_start[i] + x. The class of edge e's source strategy x stands at
-source_start[e] + x of source_class, and likewise for targets. Pair (s, t) of edge e costs
-pair_cost[pair_start[e] + s * width[e] + t]; a matrix that many edges share is stored once per multiplicity.
+source_start[e] + x of source_class, and likewise for targets. Over each span (an interval of a node's) its
+strategy x uses span_usage[span_at + x]; node i's own interval is span i, further ones follow. Pair (s, t) of edge e
+costs pair_cost[pair_start[e] + s * width[e] + t]; a matrix that many edges share is stored once per multiplicity.
 """
 
 from __future__ import annotations
@@ -61,6 +62,11 @@ class Layout:
     usage: Integers
     live_start: Integers
     live_stop: Integers
+    span_node: Integers
+    span_start: Integers
+    span_stop: Integers
+    span_at: Integers
+    span_usage: Integers
     source: Integers
     target: Integers
     source_start: Integers
@@ -81,15 +87,25 @@ class Layout:
     @staticmethod
     def of(nodes: Sequence[Node], edges: Sequence[Edge]) -> Layout:
         costs, usages = _Pool(), _Pool()
+        live_start = np.array([node.interval[0] for node in nodes], np.int64)
         live_stop = np.array([node.interval[1] for node in nodes], np.int64)
+        node_start, usage = _starts([node.cost.size for node in nodes]), _joined([node.usage for node in nodes])
+        further = [(i, node.further) for i, node in enumerate(nodes) if node.further is not None]
+        span_node = np.concatenate([np.arange(len(nodes)), *(np.full(s.start.size, i) for i, s in further)])
+        span_stop = np.concatenate([live_stop, *(spans.stop for _, spans in further)])
         on_edges = [(e, usage) for e, edge in enumerate(edges) for usage in edge.usages]
         edge_stop = np.array([usage.stop for _, usage in on_edges], np.int64)
         return Layout(
-            node_start=_starts([node.cost.size for node in nodes]),
+            node_start=node_start,
             cost=_joined([_times(node.cost, node.multiplicity) for node in nodes]),
-            usage=_joined([node.usage for node in nodes]),
-            live_start=np.array([node.interval[0] for node in nodes], np.int64),
+            usage=usage,
+            live_start=live_start,
             live_stop=live_stop,
+            span_node=span_node,
+            span_start=np.concatenate([live_start, *(spans.start for _, spans in further)]),
+            span_stop=span_stop,
+            span_at=_starts(np.diff(node_start)[span_node].tolist())[:-1],
+            span_usage=np.concatenate([usage, *(spans.usage.ravel() for _, spans in further)]),
             source=np.array([edge.source for edge in edges], np.int64),
             target=np.array([edge.target for edge in edges], np.int64),
             source_start=_starts([edge.source_class.size for edge in edges]),
@@ -105,7 +121,7 @@ class Layout:
             edge_usage_stop=edge_stop,
             edge_usage_pair_start=np.array([usages.add(usage.matrix, None) for _, usage in on_edges], np.int64),
             pair_usage=usages.joined(),
-            moments=int(max(live_stop.max(initial=0), edge_stop.max(initial=0))),
+            moments=int(max(span_stop.max(initial=0), edge_stop.max(initial=0))),
         )
 
     def pair(self, choice: Integers) -> Integers:

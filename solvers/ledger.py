@@ -51,7 +51,7 @@ class Ledger:
         self.bound = 0
         self.least_peak: int | None = None
         self.least_limit_bound = 0
-        self.largest_cost = _largest_cost(problem)
+        self.largest_cost = largest_cost(problem)
         self.pool: dict[bytes, int] = {}
         self.stop_reason = ""
         self.reproducible = True
@@ -140,7 +140,7 @@ class Ledger:
             self._on_progress(Progress(self.elapsed_s, self.cost, self.bound, self.gap))
 
 
-def _largest_cost(problem: Problem) -> int:
+def largest_cost(problem: Problem) -> int:
     """No choice without anything forbidden costs more."""
     largest: dict[tuple[int, int], int] = {}
     total = sum(_finite(node.cost) * node.multiplicity for node in problem.nodes)

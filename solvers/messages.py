@@ -25,68 +25,61 @@ Integers = NDArray[np.int64]
 UNUSED = np.int64(1 << 61)
 
 
-@njit(cache=True, error_model="numpy")
-def _min_plus(share, message, classes_of, by_class, matrix, at, reduced):  # type: ignore[no-untyped-def]
-    """reduced[t] = min over x of share(x) - message(x) + matrix[class of x, t], first by class, then by row."""
+@njit(cache=True, error_model="numpy", inline="always")
+def _send(share, by_class, reduced, own, message, theirs, sent, matrix, at, cap):  # type: ignore[no-untyped-def]
+    """Write the message to the far end: sent[y] = min over x of share(x) - message(x) + matrix[class of x, class of y],
+    less its own minimum, which is returned. By class first, then row by row."""
     by_class[:] = UNUSED
-    for x in range(classes_of.size):
-        by_class[classes_of[x]] = min(by_class[classes_of[x]], share[x] - message[x])
+    for x in range(own.size):
+        by_class[own[x]] = min(by_class[own[x]], share[x] - message[x])
     reduced[:] = UNUSED
     width = reduced.size
     for s in range(by_class.size):
         value = by_class[s]
-        if value != UNUSED:
-            row = matrix[at + s * width : at + (s + 1) * width]
-            for t in range(width):
-                reduced[t] = min(reduced[t], value + row[t])
-
-
-@njit(cache=True, error_model="numpy")
-def _sent(reduced, classes_of, message, cap):  # type: ignore[no-untyped-def]
-    """Write the message to the far end, less its minimum, which is returned."""
+        row = matrix[at + s * width : at + (s + 1) * width]
+        for t in range(width):
+            reduced[t] = min(reduced[t], value + row[t])
     least = UNUSED
-    for y in range(classes_of.size):
-        least = min(least, reduced[classes_of[y]])
-    for y in range(classes_of.size):
-        message[y] = min(reduced[classes_of[y]] - least, cap)
+    for y in range(theirs.size):
+        least = min(least, reduced[theirs[y]])
+    for y in range(theirs.size):
+        sent[y] = min(reduced[theirs[y]] - least, cap)
     return least
 
 
 @njit(cache=True, error_model="numpy")
 def _sweep(  # type: ignore[no-untyped-def]
-    order, node_start, first, incident, near, far, near_start, far_start, classes_of, heights, widths,
-    theta, matrix, matrix_at, messages, slack, cap, split, largest, classes,
+    order, node_start, first, ends, onward_first, onward_edges, far, near_start, far_start, classes_of, heights,
+    widths, theta, matrix, matrix_at, messages, marginal, slack, cap, split, largest, classes,
 ):  # fmt: skip
     """One pass along edges from their near to their far end; returns the constant as (high part, low 40 bits)."""
-    aggregate, share = np.empty(largest, np.int64), np.empty(largest, np.int64)
+    share = np.empty(largest, np.int64)
     by_class, reduced = np.empty(classes, np.int64), np.empty(classes, np.int64)
     carry, constant = np.int64(0), np.int64(0)
     for i in order:
         begin, k = node_start[i], node_start[i + 1] - node_start[i]
-        aggregate[:k] = theta[begin : begin + k]
-        onward = 0
-        for e in incident[first[i] : first[i + 1]]:
-            start = near_start[e] if near[e] == i else far_start[e]
-            onward += near[e] == i
+        aggregate = marginal[begin : begin + k]
+        aggregate[:] = theta[begin : begin + k]
+        for start in ends[first[i] : first[i + 1]]:
+            incoming = messages[start : start + k]
             for x in range(k):
-                aggregate[x] += messages[start + x]
-        least = aggregate[:k].min()
+                aggregate[x] += incoming[x]
+        least = aggregate.min()
         constant += least
+        onward = onward_first[i + 1] - onward_first[i]
         parts = max(max(onward, first[i + 1] - first[i] - onward) * split, 1)
         for x in range(k):
             aggregate[x] -= least
-            share[x] = aggregate[x] // parts
+            share[x] = aggregate[x] // parts if parts > 1 else aggregate[x]
             slack[begin + x] = aggregate[x] - onward * share[x]
-        for e in incident[first[i] : first[i + 1]]:
-            if near[e] == i:
-                mine, theirs = near_start[e], far_start[e]
-                others = node_start[far[e] + 1] - node_start[far[e]]
-                own = classes_of[mine : mine + k]
-                _min_plus(share, messages[mine : mine + k], own, by_class[: heights[e]], matrix, matrix_at[e],
-                          reduced[: widths[e]])  # fmt: skip
-                constant += _sent(
-                    reduced, classes_of[theirs : theirs + others], messages[theirs : theirs + others], cap
-                )
+        for e in onward_edges[onward_first[i] : onward_first[i + 1]]:
+            mine, theirs = near_start[e], far_start[e]
+            others = node_start[far[e] + 1] - node_start[far[e]]
+            constant += _send(
+                share, by_class[: heights[e]], reduced[: widths[e]],
+                classes_of[mine : mine + k], messages[mine : mine + k],
+                classes_of[theirs : theirs + others], messages[theirs : theirs + others], matrix, matrix_at[e], cap,
+            )  # fmt: skip
         carry += constant >> 40
         constant &= (np.int64(1) << 40) - 1
     return carry, constant
@@ -132,21 +125,24 @@ class Messages:
         self.topology = topology
         self.values = np.zeros(topology.classes_of.size, np.int64) if values is None else values.copy()
         self.slack = np.zeros(int(topology.layout.node_start[-1]), np.int64)
+        self.marginal = np.zeros_like(self.slack)
 
     def copy(self) -> Messages:
         """The same messages, free to go their own way."""
         return Messages(self.topology, self.values)
 
     def sweep(self, potentials: Potentials, forward: bool, split: int = 1) -> int:
-        """One pass; a lower bound on every choice's scaled cost. slack[x]: what choosing x adds to it at least."""
+        """One pass; a lower bound on every choice's scaled cost. slack[x]: what choosing x adds to it at least;
+        marginal[x]: what all of x's incoming messages and cost make it dearer than its node's cheapest."""
         t, count = self.topology, self.topology.layout.node_start.size - 1
         order = np.arange(count) if forward else np.arange(count - 1, -1, -1)
         low, high = (t.low, t.low_start, t.rows), (t.high, t.high_start, t.columns)
-        (near, near_start, heights), (far, far_start, widths) = (low, high) if forward else (high, low)
+        (_, near_start, heights), (far, far_start, widths) = (low, high) if forward else (high, low)
+        onward = (t.low_first, t.low_edges) if forward else (t.high_first, t.high_edges)
         matrix = potentials.pair if forward else potentials.pair_transposed
         carry, rest = _sweep(
-            order, t.layout.node_start, t.first, t.incident, near, far, near_start, far_start, t.classes_of,
-            heights, widths, potentials.theta, matrix, potentials.pair_at, self.values, self.slack,
+            order, t.layout.node_start, t.first, t.ends, *onward, far, near_start, far_start, t.classes_of,
+            heights, widths, potentials.theta, matrix, potentials.pair_at, self.values, self.marginal, self.slack,
             potentials.cap, split, t.largest, t.classes,
         )  # fmt: skip
         return (int(carry) << 40) + int(rest)

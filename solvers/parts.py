@@ -38,21 +38,46 @@ def _check_sizes(what: str, where: str, values: NDArray[np.generic], dimensions:
 def _check_multiplicity(where: str, multiplicity: int, cost: Integers) -> None:
     if multiplicity < 1:
         raise InvalidProblem("multiplicity", where, multiplicity, "at least 1")
+    if multiplicity == 1:
+        return
     finite = cost[cost < IMPOSSIBLE]
-    if multiplicity > 1 and finite.size and int(finite.max()) * multiplicity >= IMPOSSIBLE:
+    if finite.size and int(finite.max()) * multiplicity >= IMPOSSIBLE:
         got = int(finite.max()) * multiplicity
         raise InvalidProblem("cost times multiplicity", where, got, f"less than {IMPOSSIBLE}")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Further usages of a node: usage[q, x] bytes of strategy x over the half-open interval [start[q], stop[q]).
+
+    The intervals ascend and do not overlap.
+    """
+
+    start: Integers
+    stop: Integers
+    usage: Integers
+
+    def __post_init__(self) -> None:
+        _check_sizes("usage", "spans", self.usage, 2)
+        for name, moments in (("start", self.start), ("stop", self.stop)):
+            _check_sizes(name, "spans", moments, 1)
+            if moments.size != self.usage.shape[0]:
+                raise InvalidProblem(name, "spans", moments.size, f"one moment for each of {self.usage.shape[0]} spans")
+        moments = np.stack([self.start, self.stop], axis=1).ravel()
+        if (np.diff(moments) < 0).any():
+            raise InvalidProblem("intervals", "spans", moments.tolist()[:20], "ascending ones that do not overlap")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A choice among k strategies; usage in bytes over the half-open interval of moments."""
+    """A choice among k strategies; usage in bytes over the half-open interval of moments, and over further ones."""
 
     name: str
     cost: Integers
     usage: Integers
     interval: tuple[int, int]
     multiplicity: int = 1
+    further: Spans | None = None
 
     def __post_init__(self) -> None:
         where = f"node {self.name!r}"
@@ -61,6 +86,11 @@ class Node:
         if self.usage.shape != self.cost.shape:
             raise InvalidProblem("usage", where, self.usage.shape, f"the shape of cost {self.cost.shape}")
         _check_interval(where, *self.interval)
+        if self.further is not None and self.further.usage.shape[1] != self.cost.size:
+            got = self.further.usage.shape[1]
+            raise InvalidProblem("further usage", where, got, f"one entry for each of {self.cost.size} strategies")
+        if self.further is not None and self.further.start[0] < self.interval[1]:
+            raise InvalidProblem("further usage", where, int(self.further.start[0]), f"from {self.interval[1]} on")
         _check_multiplicity(where, self.multiplicity, self.cost)
 
 
@@ -104,7 +134,7 @@ class Edge:
             if classes.dtype != np.int32 or classes.ndim != 1 or classes.size == 0:
                 got = f"{classes.dtype}{list(classes.shape)}"
                 raise InvalidProblem("classes", where, got, "a non-empty int32 array of 1 dimension")
-            if classes.min() < 0 or classes.max() >= count:
+            if classes.view(np.uint32).max() >= count:  # a negative class is a huge one
                 wanted = f"0 <= class < {count}, the matrix {self.matrix.shape}"
                 raise InvalidProblem("classes", where, (int(classes.min()), int(classes.max())), wanted)
         for usage in self.usages:

@@ -30,7 +30,7 @@ class PeakSearch:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger, layout = ledger, ledger.problem.layout
         topology = Topology.of(layout)
-        largest = int(layout.usage.sum() + layout.pair_usage.sum()) if layout.usage.size < 1000 else 0
+        largest = int(layout.span_usage.sum() + layout.pair_usage.sum()) if layout.usage.size < 1000 else 0
         dear = max(largest, ledger.least_peak or 0, 1)
         self._pricing = Pricing(topology, Scale.of(topology.degree, dear), costs_count=False)
         self._messages = Messages(topology)

@@ -116,21 +116,41 @@ class Pricing:
             cost = np.where(cost >= IMPOSSIBLE, impossible, 0)
             pair = np.where(pair >= IMPOSSIBLE, impossible, 0)
         self._theta, self._pair = _scaled(cost, scale), _scaled(pair, scale)
-        self.largest_usage = int(max(layout.usage.max(initial=0), layout.pair_usage.max(initial=0)))
+        self.largest_usage = int(max(layout.span_usage.max(initial=0), layout.pair_usage.max(initial=0)))
         self._blocks: dict[Key, tuple[Integers, Integers]] = {}
+        sizes = np.diff(layout.node_start)
+        self._span_sizes = sizes[layout.span_node]
+        # The strategy of each usage of a further span.
+        begin = np.repeat(layout.node_start[layout.span_node] - layout.span_at, self._span_sizes)
+        self._strategy = (begin + np.arange(begin.size))[layout.cost.size :]
+        self._unpriced: tuple[Integers, Integers, Integers] | None = None
 
     def at(self, prices: Mapping[int, float], limit: int = 0) -> Potentials:
         """Potentials with usage priced; prices in cost units per byte at moments."""
-        layout, exact = self._layout, Prices.of(prices, self.scale, self.largest_usage)
+        exact = Prices.of(prices, self.scale, self.largest_usage)
         theta = self._theta
         if exact.numerators:
-            node_price = exact.over(layout.live_start, layout.live_stop, layout.moments)
-            spread = np.repeat(node_price, np.diff(layout.node_start))
-            theta = np.minimum(theta + ((spread * layout.usage) >> exact.shift), self.scale.forbidden)
+            theta = np.minimum(theta + self._usage_priced(exact), self.scale.forbidden)
         pair, transposed, pair_at = self._pairs(exact)
         return Potentials(theta, pair, transposed, pair_at, self.scale, exact.limit_term(limit))
 
+    def _usage_priced(self, exact: Prices) -> Integers:
+        """Each strategy's usage at these prices, in scaled units."""
+        layout = self._layout
+        price = exact.over(layout.span_start, layout.span_stop, layout.moments)
+        worth = (np.repeat(price, self._span_sizes) * layout.span_usage) >> exact.shift
+        total = worth[: layout.cost.size]
+        np.add.at(total, self._strategy, worth[layout.cost.size :])
+        return total
+
     def _pairs(self, exact: Prices) -> tuple[Integers, Integers, Integers]:
+        if self._layout.edge_usage_edge.size:
+            return self._joined(exact)
+        if self._unpriced is None:
+            self._unpriced = self._joined(exact)
+        return self._unpriced
+
+    def _joined(self, exact: Prices) -> tuple[Integers, Integers, Integers]:
         keys = self._keys(exact)
         offsets: dict[Key, int] = {}
         parts: list[tuple[Integers, Integers]] = []

@@ -6,7 +6,7 @@
 The form is that of the IOPDDL contest (https://github.com/google/iopddl); an edge is indexed by *classes*: two
 strategies of a node that an edge cannot tell apart share a row of its matrix, so a matrix belongs to a
 kind of value and is shared by many edges. A usage sits on a node or on an edge (a copy that only some pairs
-need), always over a half-open interval of moments. A multiplicity counts a cost several times and leaves
+need), always over half-open intervals of moments. A multiplicity counts a cost several times and leaves
 usage as it is. Costs are integers of any one unit; a cost of IMPOSSIBLE or more forbids the strategy or the pair.
 """
 
@@ -39,6 +39,7 @@ class Problem:
         if self.limit is not None and self.limit < 0:
             raise InvalidProblem("limit", "problem", self.limit, "None or at least 0")
         largest = sum(int(node.usage.max()) for node in self.nodes)
+        largest += sum(int(node.further.usage.max(axis=1).sum()) for node in self.nodes if node.further is not None)
         largest += sum(int(usage.matrix.max()) for edge in self.edges for usage in edge.usages)
         if largest >= IMPOSSIBLE * 100:
             raise InvalidProblem("sum of the largest usages", "problem", largest, f"less than {IMPOSSIBLE * 100}")

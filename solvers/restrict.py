@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.parts import Edge, EdgeUsage, Node
+from solvers.parts import Edge, EdgeUsage, Node, Spans
 from solvers.problem import Problem
 
 Integers = NDArray[np.int64]
@@ -30,10 +30,7 @@ class Restricted:
     def narrowed(self, allowed: Mask) -> Restricted:
         """Only the allowed strategies of this one (a flag per strategy, flat; at least one of every node)."""
         kept = [np.flatnonzero(flags) for flags in self._by_node(allowed)]
-        nodes = [
-            Node(node.name, node.cost[keep], node.usage[keep], node.interval, node.multiplicity)
-            for node, keep in zip(self.problem.nodes, kept, strict=True)
-        ]
+        nodes = [_narrowed(node, keep) for node, keep in zip(self.problem.nodes, kept, strict=True)]
         blocks: dict[tuple[int, bytes, bytes], Integers] = {}
         edges = [_shrunk(edge, kept, blocks) for edge in self.problem.edges]
         problem = Problem(nodes, edges, self.problem.limit)
@@ -60,6 +57,12 @@ class Restricted:
     def _by_node(self, allowed: Mask) -> list[Mask]:
         starts = self.problem.layout.node_start
         return [allowed[a:b] for a, b in pairwise(starts)]
+
+
+def _narrowed(node: Node, keep: Integers) -> Node:
+    spans = node.further
+    further = None if spans is None else Spans(spans.start, spans.stop, spans.usage[:, keep])
+    return Node(node.name, node.cost[keep], node.usage[keep], node.interval, node.multiplicity, further)
 
 
 def _shrunk(edge: Edge, kept: list[Integers], blocks: dict[tuple[int, bytes, bytes], Integers]) -> Edge:

@@ -12,12 +12,20 @@ from solvers.layout import Layout
 Integers = NDArray[np.int64]
 
 
+def _grouped(nodes: Integers, count: int) -> tuple[Integers, Integers]:
+    """Positions grouped by the node that stands there: those of node i at first[i]:first[i + 1] of the second array."""
+    first = np.concatenate([[0], np.cumsum(np.bincount(nodes, minlength=count))]).astype(np.int64)
+    return first, np.argsort(nodes, kind="stable").astype(np.int64)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Topology:
     """Edges turned so that they lead from the lower to the higher node, and each node's incident edges.
 
     `classes_of` holds, for both ends of every edge, the class of each strategy of the node there; an edge's ends
-    begin in it at `low_start` and `high_start`. Messages are laid out alike.
+    begin in it at `low_start` and `high_start`. Messages are laid out alike. Node i's incident edges stand at
+    first[i]:first[i + 1] of `incident`, and where the ends at i begin in `ends`; the edges of which i is the lower
+    node at low_first[i]:low_first[i + 1] of `low_edges`, and likewise for the higher.
     """
 
     layout: Layout
@@ -26,11 +34,16 @@ class Topology:
     high: Integers
     low_start: Integers
     high_start: Integers
-    classes_of: Integers
+    classes_of: NDArray[np.int32]
     rows: Integers
     columns: Integers
     first: Integers
     incident: Integers
+    ends: Integers
+    low_first: Integers
+    low_edges: Integers
+    high_first: Integers
+    high_edges: Integers
     largest: int
     classes: int
 
@@ -38,23 +51,30 @@ class Topology:
     def of(layout: Layout) -> Topology:
         turned = layout.source > layout.target
         shift = layout.source_class.size
-        classes = np.concatenate([layout.source_class, layout.target_class])
+        classes = np.concatenate([layout.source_class, layout.target_class]).astype(np.int32)
         source_start, target_start = layout.source_start[:-1], layout.target_start[:-1] + shift
-        ends = np.concatenate([layout.source, layout.target])
-        edges = np.concatenate([np.arange(layout.source.size), np.arange(layout.target.size)])
-        counts = np.bincount(ends, minlength=layout.node_start.size - 1)
+        nodes = layout.node_start.size - 1
+        first, order = _grouped(np.concatenate([layout.source, layout.target]), nodes)
+        low, high = np.minimum(layout.source, layout.target), np.maximum(layout.source, layout.target)
+        low_first, low_edges = _grouped(low, nodes)
+        high_first, high_edges = _grouped(high, nodes)
         return Topology(
             layout=layout,
             turned=turned,
-            low=np.where(turned, layout.target, layout.source),
-            high=np.where(turned, layout.source, layout.target),
+            low=low,
+            high=high,
             low_start=np.where(turned, target_start, source_start),
             high_start=np.where(turned, source_start, target_start),
             classes_of=classes,
             rows=np.where(turned, layout.width, layout.height),
             columns=np.where(turned, layout.height, layout.width),
-            first=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
-            incident=edges[np.argsort(ends, kind="stable")].astype(np.int64),
+            first=first,
+            incident=order % max(layout.source.size, 1),
+            ends=np.concatenate([source_start, target_start])[order],
+            low_first=low_first,
+            low_edges=low_edges,
+            high_first=high_first,
+            high_edges=high_edges,
             largest=int(np.diff(layout.node_start).max(initial=1)),
             classes=int(max(layout.width.max(initial=1), layout.height.max(initial=1))),
         )

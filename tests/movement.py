@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.oracle import coordinates, part, place
-from planner.model.collectives import Collective
+from planner.model.collectives import Collective, Kind
+from planner.model.exchange import exchange
 from planner.model.mesh import Mesh
-from planner.model.sharding import Sharding
-from planner.run.transfer import transfer
+from planner.model.sharding import Sharding, held_bounds
+from planner.run.exchange import Placed, exchange_tiles
+from planner.run.transfer import Reducer, Wire, transfer
 
 Array = Any
 Shape = tuple[int, ...]
@@ -36,6 +38,8 @@ def moved(
 ) -> tuple[list[Array], NDArray[np.int64]]:
     """What every device holds after a move, and the elements it has received."""
     target = move.target(source)
+    if move.kind is Kind.EXCHANGE:
+        return exchanged(shards, source, target, shape, mesh)
     after: list[Array] = list(shards)
     received = np.zeros(mesh.devices, np.int64)
     for group in groups(mesh, move.axes):
@@ -46,6 +50,18 @@ def moved(
         for device, result, count in zip(group, results, taken, strict=True):
             after[device], received[device] = result, count
     return after, received
+
+
+def exchanged(
+    shards: list[Array], source: Sharding, target: Sharding, shape: Shape, mesh: Mesh
+) -> tuple[list[Array], NDArray[np.int64]]:
+    """What every device holds after an exchange, and the elements it has received."""
+    wire, wanted = Wire(mesh.devices), held_bounds(target, shape, mesh)
+    after = [np.zeros((ends[:, 1] - ends[:, 0]).tolist(), shards[0].dtype) for ends in wanted]
+    held = Placed(shards, held_bounds(source, shape, mesh)[..., 0])
+    reducer = Reducer.of(np, source.reduction)
+    exchange_tiles(np, wire, reducer, exchange(source, target, shape, mesh), held, Placed(after, wanted[..., 0]))
+    return after, np.array(wire.received)
 
 
 def brought(

@@ -56,7 +56,7 @@ class Lines:
 
     def _write(self, done: Instruction, name: str) -> str:
         self.instructions.append(done)
-        self.values |= made(done, self.values)
+        self.values |= made(done, self.values, self.mesh)
         return name
 
 

@@ -4,6 +4,8 @@
                 Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 2009)
     collective  launch + steps * latency + bytes received / bandwidth, rings as in `planner.model.collectives`
     all_slice   a local copy
+    exchange    launch + messages * latency + bytes that the busiest device receives or sends / bandwidth, on the
+                slowest link of its mesh axes (`planner.choose.footprint`)
 
 The largest shard counts (that of the first device). Over several axes a collective runs flat, on the slowest
 link of the group, or axis by axis (hierarchically), whichever is faster. Overlap is not counted.
@@ -12,11 +14,15 @@ link of the group, or axis by axis (hierarchically), whichever is faster. Overla
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import permutations
 
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.choose.footprint import Footprints
 from planner.choose.hardware import Hardware, Link
 from planner.model.collectives import Collective, Kind
 from planner.model.graph import Op, TensorType
@@ -26,6 +32,7 @@ from planner.model.ops import OPS
 from planner.model.sharding import Sharding, block_size, shard_elements
 
 PICO = 1e-12
+Integers = NDArray[np.int64]
 VERSION = 1
 
 
@@ -59,11 +66,37 @@ class CostModel:
 
     def move_ps(self, move: Collective, source: Sharding, kind: TensorType) -> int:
         """Time of a collective on the largest shard of `source`."""
+        if move.to is not None:
+            return self._exchange_ps(source, move.to, kind)
         local = self.shard_bytes(kind, source)
         if move.kind is Kind.ALL_SLICE:
             sliced = self.shard_bytes(kind, move.target(source))
             return _ps(2 * sliced / self.hardware.bytes_rate + self.hardware.launch_s)
         return _ps(self.hardware.collective_launch_s + self._transfer_s(move, float(local)))
+
+    def exchanges_ps(self, sources: Sequence[Sharding], targets: Sequence[Sharding], kind: TensorType) -> Integers:
+        """[sources, targets]: times of exchanges between shardings with the same partial axes, if any."""
+        return self._exchanged_ps(Footprints.of(sources, targets, kind.shape, self.mesh), sources, targets, kind)
+
+    def _exchange_ps(self, source: Sharding, target: Sharding, kind: TensorType) -> int:
+        if (source.partial, source.reduction) == (target.partial, target.reduction):
+            return int(self.exchanges_ps([source], [target], kind)[0, 0])
+        counted = Footprints.counted(source, target, kind.shape, self.mesh)
+        return int(self._exchanged_ps(counted, [source], [target], kind)[0, 0])
+
+    def _exchanged_ps(
+        self, moved: Footprints, sources: Sequence[Sharding], targets: Sequence[Sharding], kind: TensorType
+    ) -> Integers:
+        latency, pace = np.zeros(moved.sent.shape), np.zeros(moved.sent.shape)
+        for axis, link in enumerate(self.links):
+            ids: dict[object, int] = {}
+            roles = [[ids.setdefault(_role(each, axis), len(ids)) for each in side] for side in (sources, targets)]
+            takes_part = np.array(roles[0])[:, None] != np.array(roles[1])[None, :]
+            latency = np.maximum(latency, takes_part * link.latency_s)
+            pace = np.maximum(pace, takes_part / link.bandwidth)
+        busiest = np.maximum(moved.received, moved.sent) * kind.itemsize
+        seconds = self.hardware.collective_launch_s + moved.messages * latency + busiest * pace
+        return np.rint(seconds / PICO).astype(np.int64)
 
     def shard_bytes(self, kind: TensorType, sharding: Sharding) -> int:
         return shard_elements(sharding, kind.shape, self.mesh) * kind.itemsize
@@ -74,6 +107,14 @@ class CostModel:
         flat = [(math.prod(n for n, _ in rings), slowest)]
         orders: Iterable[Iterable[tuple[int, Link]]] = permutations(rings) if len(rings) > 1 else ()
         return min(_phases_s(move.kind, list(order), local) for order in (flat, *orders))
+
+
+def _role(sharding: Sharding, axis: int) -> object:
+    """What a mesh axis does in a sharding; an exchange is over the axes whose roles differ."""
+    for dim, axes in enumerate(sharding.split_axes):
+        if axis in axes:
+            return dim, axes, sharding.cut(dim)
+    return sharding.reduction if axis in sharding.partial else None
 
 
 def _phases_s(kind: Kind, rings: list[tuple[int, Link]], local: float) -> float:

@@ -1,10 +1,10 @@
-"""The cheapest chain of basis moves between any two shardings of one kind of tensor.
+"""The cheapest chain of collectives between any two shardings of one kind of tensor.
 
 The shardings of a tensor are the nodes of a graph and the exact basis moves its edges, each with the time the
-cost model gives it; the distances are those of the shortest paths (Bellman-Ford to all nodes at once, a node at
-a time so that later nodes profit in the same round; a chain is short, so a few rounds are enough). Time
-O(rounds * moves per state * states^2), with states growing as (dims + 2)^axes. Every layout reaches every other
-(gather all, then slice); what is not partial cannot become partial.
+cost model gives it; between any two alike partial there is an exchange as well. The distances are those of the
+shortest paths (Bellman-Ford to all nodes at once, a node at a time so that later nodes profit in the same round; a
+chain is short, so a few rounds are enough). Time O(rounds * hops per state * states^2), with states growing as
+(dims + 2)^axes. What is not partial does not become so here: an op never wants it.
 
 A chain frees each value when the next is made. Its buffer peak, with source s, target t and next state n:
     peak(s, t) = max(bytes(s) + bytes(n), peak(n, t)),   peak(t, t) = bytes(t).
@@ -29,20 +29,22 @@ from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
 
 UNREACHABLE = 1 << 60
+DIRECT = -2
+"""In place of the number of a first move: one exchange leads there."""
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Distances:
-    """All pairs of shardings of one tensor type: time in ps, buffer peak in bytes, and the first move."""
+    """All pairs of shardings of a tensor type: time in ps, buffer peak in bytes, and the state after the first hop."""
 
     states: tuple[Sharding, ...]
     index: dict[Sharding, int]
     bytes: Integers
     time: Integers
     peak: Integers
-    first: NDArray[np.int32]
-    moves: tuple[tuple[tuple[Collective, int], ...], ...]
+    following: NDArray[np.int32]
+    hops: tuple[dict[int, Collective], ...]
 
     @classmethod
     def of(
@@ -54,18 +56,11 @@ class Distances:
         """
         states = tuple(dict.fromkeys((*_states(kind, sorted(set(reductions)), model.mesh), *also)))
         index = {state: i for i, state in enumerate(states)}
-        steps = tuple(
-            tuple((m, index[target]) for m, target in moves(state, kind.shape, model.mesh) if target in index)
-            for state in states
-        )
-        width = max(1, max(map(len, steps)))
-        target = np.array([[n for _, n in out] + [i] * (width - len(out)) for i, out in enumerate(steps)], np.int64)
-        cost = np.full(target.shape, UNREACHABLE, np.int64)
-        for i, (state, out) in enumerate(zip(states, steps, strict=True)):
-            cost[i, : len(out)] = [model.move_ps(move, state, kind) for move, _ in out]
-        time, first = _shortest(target, cost)
+        direct = _direct(states, kind, model)
+        target, cost, hops = _basis(states, index, direct, kind, model)
+        time, following = _shortest(target, cost, direct)
         held = np.array([model.shard_bytes(kind, state) for state in states], np.int64)
-        return cls(states, index, held, time, _peaks(held, first, target), first, steps)
+        return cls(states, index, held, time, _peaks(held, following), following, hops)
 
     def between(self, what: str) -> Integers:
         """[states, states] by source and target: `time` in ps, or bytes in use
@@ -95,12 +90,9 @@ class Distances:
     @cached_property
     def _beside(self) -> Integers:
         """The chain from the first move's target on, which begins with that target held."""
-        place = np.arange(len(self.states))
-        following = np.full(self.time.shape, -1, np.int64)
-        for state, out in enumerate(self.moves):
-            targets = np.array([target for _, target in out] + [-1], np.int64)
-            following[state] = targets[self.first[state]]
-        return np.where(following < 0, 0, self.peak[following, place[None, :]])
+        beside = self.peak[self.following, np.arange(len(self.states))[None, :]]
+        np.fill_diagonal(beside, 0)
+        return beside
 
     def chain(self, source: Sharding, target: Sharding) -> list[Collective]:
         """The moves from source to target. Raises InvalidSharding where there is no way."""
@@ -109,8 +101,9 @@ class Distances:
             raise InvalidSharding("no way to reshard", got=str(source), wanted=str(target))
         found = []
         while at != end:
-            move, at = self.moves[at][self.first[at, end]]
-            found.append(move)
+            hop = int(self.following[at, end])
+            found.append(self.hops[at].get(hop) or Collective.exchange(self.states[at], self.states[hop]))
+            at = hop
         return found
 
 
@@ -127,37 +120,73 @@ def _states(kind: TensorType, reductions: list[Reduction], mesh: Mesh) -> list[S
     ]
 
 
-def _shortest(target: Integers, cost: Integers) -> tuple[Integers, NDArray[np.int32]]:
-    """Distances and the number of the first move, for every pair; `target`, `cost`: [states, moves]."""
+def _basis(
+    states: tuple[Sharding, ...], index: dict[Sharding, int], direct: Integers, kind: TensorType, model: CostModel
+) -> tuple[Integers, Integers, tuple[dict[int, Collective], ...]]:
+    """[states, moves] targets and times of the basis moves, and those by target that no exchange beats."""
+    out = [[(move, index[to]) for move, to in moves(each, kind.shape, model.mesh) if to in index] for each in states]
+    width = max(1, max(map(len, out)))
+    target = np.array([[to for _, to in each] + [i] * (width - len(each)) for i, each in enumerate(out)], np.int64)
+    cost = np.full(target.shape, UNREACHABLE, np.int64)
+    hops: list[dict[int, Collective]] = []
+    for i, (state, each) in enumerate(zip(states, out, strict=True)):
+        cost[i, : len(each)] = [model.move_ps(move, state, kind) for move, _ in each]
+        best: dict[int, tuple[int, Collective]] = {}
+        for (move, to), time in zip(each, cost[i].tolist(), strict=False):
+            if time <= direct[i, to] and (to not in best or time < best[to][0]):
+                best[to] = time, move
+        hops.append({to: move for to, (_, move) in best.items()})
+    return target, cost, tuple(hops)
+
+
+def _direct(states: tuple[Sharding, ...], kind: TensorType, model: CostModel) -> Integers:
+    """[states, states]: time of the exchange from one to another; only between states alike partial."""
+    time = np.full((len(states),) * 2, UNREACHABLE, np.int64)
+    alike: dict[object, list[int]] = {}
+    for i, state in enumerate(states):
+        alike.setdefault((state.partial, state.reduction), []).append(i)
+    for group in alike.values():
+        ends = [states[i] for i in group]
+        time[np.ix_(group, group)] = model.exchanges_ps(ends, ends, kind)
+    return time
+
+
+def _shortest(target: Integers, cost: Integers, direct: Integers) -> tuple[Integers, NDArray[np.int32]]:
+    """Distances and the state after the first hop, for every pair.
+
+    `target`, `cost`: [states, moves], by number of the move; `direct`: [states, states]. An exchange that is no
+    shortest way to where it leads is on no shortest way.
+    """
     count = len(target)
     everywhere = np.arange(count)
-    time = np.full((count, count), UNREACHABLE, np.int64)
+    time = direct.copy()
     np.fill_diagonal(time, 0)
-    first = np.full((count, count), -1, np.int32)
+    following = np.broadcast_to(everywhere, (count, count)).astype(np.int32)
     changed = True
     while changed:
         changed = False
         for state in range(count):
-            through = cost[state, :, None] + time[target[state]]
-            move = through.argmin(axis=0)
-            best = through[move, everywhere]
-            better = best < time[state]
+            exchanged = np.flatnonzero((time[state] == direct[state]) & (direct[state] < UNREACHABLE))
+            hop = np.concatenate([target[state], exchanged])
+            through = np.concatenate([cost[state], direct[state, exchanged]])[:, None] + time[hop]
+            best = through.argmin(axis=0)
+            least = through[best, everywhere]
+            better = least < time[state]
             if better.any():
-                time[state, better] = best[better]
-                first[state, better] = move[better]
+                time[state, better] = least[better]
+                following[state, better] = hop[best[better]]
                 changed = True
-    return time, first
+    return time, following
 
 
-def _peaks(held: Integers, first: NDArray[np.int32], target: Integers) -> Integers:
+def _peaks(held: Integers, following: NDArray[np.int32]) -> Integers:
     count = len(held)
-    following = np.where(first < 0, np.arange(count)[:, None], np.take_along_axis(target, np.maximum(first, 0), 1))
     targets = np.broadcast_to(np.arange(count), (count, count))
     peak = np.broadcast_to(held, (count, count)).copy()
     done = False
     while not done:
         longer = np.maximum(held[:, None] + held[following], peak[following, targets])
-        longer = np.where(first < 0, peak, longer)
+        np.fill_diagonal(longer, held)
         done = bool((longer == peak).all())
         peak = longer
     return peak

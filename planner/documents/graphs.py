@@ -22,6 +22,7 @@ from planner.documents.schemas import (
 )
 from planner.errors import InvalidGraph, InvalidSharding, ShardplanError
 from planner.model.graph import Annotation, Graph, Input, Op, TensorType
+from planner.model.indexing import Option, Rule
 from planner.model.mesh import Mesh, MeshAxis
 from planner.model.ops import bind_op
 from planner.model.sharding import Axes, Reduction, Sharding
@@ -50,7 +51,7 @@ def graph_from(document: GraphDocument, mesh: Mesh, pins: Iterable[AnnotationDoc
     return Graph(
         document.name,
         inputs,
-        tuple(_op(node, types) for node in document.nodes),
+        tuple(_op(node, types, mesh) for node in document.nodes),
         tuple(document.outputs),
         tuple(_annotation(entry, mesh) for entry in (*document.annotations, *pins)),
         MappingProxyType(dict(document.producer)),
@@ -68,7 +69,7 @@ def _type(shape: Iterable[int], dtype: str, where: str) -> TensorType:
         raise error.at(where) from None
 
 
-def _op(node: NodeDocument, types: Mapping[str, TensorType]) -> Op:
+def _op(node: NodeDocument, types: Mapping[str, TensorType], mesh: Mesh) -> Op:
     where = f"node {node.id!r}"
     for value in node.inputs:
         if value not in types:
@@ -77,10 +78,26 @@ def _op(node: NodeDocument, types: Mapping[str, TensorType]) -> Op:
     results = tuple(types[f"{node.id}:{k}" if k else node.id] for k in range(len(node.outputs)))
     try:
         rule = bind_op(node.op, operands, results, node.attrs, node.rule)
+        option = None if node.option is None else option_from(node.option, rule, mesh)
     except ShardplanError as error:
         raise error.at(f"{where} ({node.op})") from None
     attrs = MappingProxyType(dict(node.attrs))
-    return Op(node.id, node.op, tuple(node.inputs), results, rule, attrs, node.scope, node.phase, node.rule)
+    return Op(node.id, node.op, tuple(node.inputs), results, rule, attrs, node.scope, node.phase, node.rule, option)
+
+
+def option_from(document: Mapping[str, Sequence[int | str]], rule: Rule, mesh: Mesh) -> Option:
+    """The option in which named loops are split. Raises InvalidMesh, InvalidSharding for a loop the rule lacks."""
+    names = [loop.name for loop in rule.loops]
+    for name in document:
+        if name not in names:
+            raise InvalidSharding("option of no loop", got=name, wanted=f"one of {', '.join(names)}")
+    return tuple(tuple(mesh.axis(axis) for axis in document.get(name, ())) for name in names)
+
+
+def option_document(option: Option, rule: Rule, mesh: Mesh) -> dict[str, list[str]]:
+    """The loops that an option splits, in the names of the mesh's axes."""
+    split = zip(rule.loops, option, strict=False)
+    return {loop.name: [mesh.names[axis] for axis in axes] for loop, axes in split if axes}
 
 
 def _annotation(entry: AnnotationDocument, mesh: Mesh) -> Annotation:
@@ -88,7 +105,7 @@ def _annotation(entry: AnnotationDocument, mesh: Mesh) -> Annotation:
         sharding = sharding_from(entry.sharding, mesh)
     except ShardplanError as error:
         raise error.at(f"annotation of {entry.value!r}") from None
-    return Annotation(entry.value, sharding, entry.required, entry.user)
+    return Annotation(entry.value, sharding, entry.required, entry.user, entry.operand)
 
 
 def sharding_from(document: ShardingDocument, mesh: Mesh) -> Sharding:
@@ -134,26 +151,24 @@ def graph_document(graph: Graph, mesh: Mesh) -> dict[str, Any]:
         "name": graph.name,
         "producer": dict(graph.producer),
         "inputs": [{"id": i.id, "kind": i.kind, "name": i.name, **_typed(i.type)} for i in graph.inputs],
-        "nodes": [_node(op) for op in graph.ops],
+        "nodes": [_node(op, mesh) for op in graph.ops],
         "outputs": list(graph.outputs),
-        "annotations": [
-            {
-                "value": a.value,
-                "sharding": sharding_document(a.sharding, mesh),
-                "required": a.required,
-                "user": a.user,
-            }
-            for a in graph.annotations
-        ],
+        "annotations": [_asked(annotation, mesh) for annotation in graph.annotations],
     }
+
+
+def _asked(one: Annotation, mesh: Mesh) -> dict[str, Any]:
+    sharding = sharding_document(one.sharding, mesh)
+    asked = {"value": one.value, "sharding": sharding, "required": one.required, "user": one.user}
+    return asked if one.operand is None else {**asked, "operand": one.operand}
 
 
 def _typed(kind: TensorType) -> dict[str, Any]:
     return {"shape": list(kind.shape), "dtype": kind.dtype}
 
 
-def _node(op: Op) -> dict[str, Any]:
-    node = {
+def _node(op: Op, mesh: Mesh) -> dict[str, Any]:
+    node: dict[str, Any] = {
         "id": op.id,
         "op": op.op,
         "inputs": list(op.inputs),
@@ -162,7 +177,11 @@ def _node(op: Op) -> dict[str, Any]:
         "scope": op.scope,
         "phase": op.phase,
     }
-    return node if op.notation is None else {**node, "rule": op.notation}
+    if op.notation is not None:
+        node["rule"] = op.notation
+    if op.option is not None:
+        node["option"] = option_document(op.option, op.rule, mesh)
+    return node
 
 
 def read_mesh(text: str, device: str | None = None) -> Mesh:

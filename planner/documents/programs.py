@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planner.documents.graphs import graph_from, mesh_from, sharding_from
-from planner.documents.schemas import PlanDocument
+from planner.documents.graphs import graph_from, mesh_from, sharding_document, sharding_from
+from planner.documents.schemas import PlanDocument, ShardingDocument
 from planner.errors import InvalidDocument, ShardplanError
 from planner.model.collectives import Collective, Kind, is_exact
+from planner.model.cuts import Cut
 from planner.model.graph import Op
 from planner.model.mesh import Mesh
 from planner.model.program import Instruction, Move, Program, Run
@@ -19,28 +20,38 @@ TAKES = {
     Kind.ALL_TO_ALL: {"dim", "source_dim"},
     Kind.ALL_REDUCE: set[str](),
     Kind.REDUCE_SCATTER: {"dim"},
+    Kind.EXCHANGE: {"sharding"},
 }
 
 
 def program_document(program: Program) -> list[dict[str, Any]]:
     """The instructions as JSON, outputs last."""
-    names = program.mesh.names
-    return [*(_instruction(done, names) for done in program.instructions), {"return": list(program.outputs)}]
+    return [*(_instruction(done, program.mesh) for done in program.instructions), {"return": list(program.outputs)}]
 
 
-def _instruction(done: Instruction, names: tuple[str, ...]) -> dict[str, Any]:
+def _instruction(done: Instruction, mesh: Mesh) -> dict[str, Any]:
     if isinstance(done, Run):
-        option = [[names[axis] for axis in axes] for axes in done.option]
-        return {"op": done.op.id, "inputs": list(done.operands), "outputs": list(done.results), "option": option}
+        option = [[mesh.names[axis] for axis in axes] for axes in done.option]
+        run = {"op": done.op.id, "inputs": list(done.operands), "outputs": list(done.results), "option": option}
+        return run | ({"cuts": {loop: _cut(cut) for loop, cut in done.cuts}} if done.cuts else {})
     move = done.collective
-    dims = {"dim": move.dim, "source_dim": move.source_dim}
+    dims = {"dim": move.dim, "source_dim": move.source_dim, "sharding": move.to and sharding_document(move.to, mesh)}
     return {
         "collective": move.kind.value,
-        "axes": [names[axis] for axis in move.axes],
+        "axes": [mesh.names[axis] for axis in move.axes],
         **{key: dim for key, dim in dims.items() if dim is not None},
         "input": done.operand,
         "output": done.result,
     }
+
+
+def _cut(cut: Cut) -> dict[str, list[int]]:
+    return {"offsets": list(cut.offsets)} if cut.offsets else {"halo": list(cut.halo)}
+
+
+def _read_cut(entry: Mapping[str, list[int]]) -> Cut:
+    before, after = entry.get("halo", (0, 0))
+    return Cut((before, after), tuple(entry.get("offsets", ())))
 
 
 def program_from(document: PlanDocument) -> Program:
@@ -73,10 +84,12 @@ def _read_instruction(entry: Mapping[str, Any], ops: Mapping[str, Op], mesh: Mes
         return _read_run(entry, ops[entry["op"]], mesh)
     axes = tuple(mesh.axis(axis) for axis in entry["axes"])
     kind = Kind(entry["collective"])
-    dims = {key: entry[key] for key in ("dim", "source_dim") if key in entry}
-    if dims.keys() != TAKES[kind] or any(type(dim) is not int or dim < 0 for dim in dims.values()):
+    dims = {key: entry[key] for key in ("dim", "source_dim", "sharding") if key in entry}
+    to = dims.pop("sharding", None)
+    if {*dims, *(["sharding"] if to else [])} != TAKES[kind] or any(type(d) is not int or d < 0 for d in dims.values()):
         raise InvalidDocument("dims of a collective", where=str(kind), got=dims, wanted=sorted(TAKES[kind]))
-    return Move(Collective(kind, axes, **dims), entry["input"], entry["output"])
+    target = sharding_from(ShardingDocument.model_validate(to), mesh) if to else None
+    return Move(Collective(kind, axes, **dims, to=target), entry["input"], entry["output"])
 
 
 def _read_run(entry: Mapping[str, Any], op: Op, mesh: Mesh) -> Run:
@@ -85,6 +98,7 @@ def _read_run(entry: Mapping[str, Any], op: Op, mesh: Mesh) -> Run:
         tuple(tuple(mesh.axis(axis) for axis in axes) for axes in entry["option"]),
         tuple(entry["inputs"]),
         tuple(entry["outputs"]),
+        tuple((loop, _read_cut(cut)) for loop, cut in sorted(entry.get("cuts", {}).items())),
     )
     used = [axis for axes in run.option for axis in axes]
     if len(run.option) != len(op.rule.loops) or len(set(used)) < len(used) or not op.rule.allows(run.option, mesh):
@@ -107,6 +121,8 @@ def _check_values(program: Program) -> None:
             _same_types(program, f"op {done.op.id!r}", done.operands, done.op.inputs)
         else:
             held, after = values[done.operand], values[done.result].sharding
+            if done.collective.to and after != after.checked(held.type.shape, program.mesh, str(done.collective)):
+                raise InvalidDocument("sharding of an exchange", where=done.result, got=str(after), wanted="every dim")
             if not is_exact(done.collective, held.sharding, after, held.type.shape, program.mesh):
                 raise InvalidDocument("blocks do not nest", where=str(done.collective), got=str(held.sharding))
     if len(program.outputs) != len(graph.outputs):

@@ -19,7 +19,7 @@ from planner.documents.results import (
     SolverDocument,
     VerdictDocument,
 )
-from planner.documents.strict import AxisList, AxisLists, Counts, Dtype, Id, Name, Shape, Strict, Version
+from planner.documents.strict import AxisList, AxisLists, Counts, Dtype, Id, Name, Shape, Size, Strict, Version
 from planner.errors import InvalidDocument
 from planner.model.mesh import MAX_DEVICES
 
@@ -66,7 +66,10 @@ class InputDocument(Strict):
 
 
 class NodeDocument(Strict):
-    """An op. Its first result is named by its id, result k > 0 `id:k`."""
+    """An op. Its first result is named by its id, result k > 0 `id:k`.
+
+    `option`: the mesh axes of loops of its rule, by their names there; loops it leaves out are whole.
+    """
 
     id: Id
     op: Id
@@ -76,15 +79,20 @@ class NodeDocument(Strict):
     scope: Name = ""
     phase: Literal["forward", "backward", "update"] = "forward"
     rule: Annotated[str, Field(max_length=4096)] | None = None
+    option: dict[Name, AxisList] | None = None
 
 
 class AnnotationDocument(Strict):
-    """A sharding asked for: of the value's definition, or of its use by the node `user`."""
+    """A sharding asked for: of the value's definition, or of its use by the node `user`.
+
+    `operand`: a position among the inputs of the node, where it reads the value more than once.
+    """
 
     value: Id
     sharding: ShardingDocument
     required: bool = True
     user: Id | None = None
+    operand: Size | None = None
 
 
 class GraphDocument(Strict):

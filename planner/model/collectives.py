@@ -5,6 +5,7 @@
     all_to_all      takes the tail of one dim's list and appends it to another's
     all_reduce      drops partial axes
     reduce_scatter  drops partial axes and appends them to a dim's list
+    exchange        leads to any sharding of the tensor (`planner.model.exchange`); never one of the basis
 
 A move that changes a dim's list between A and A + t is exact only where the blocks nest: a block over A is the
 union of its blocks over A + t. They do when A is empty, or ceil(K/|A|) = |t| ceil(K/(|A||t|)).
@@ -24,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import InvalidSharding
+from planner.model.exchange import exchange, exchange_axes
 from planner.model.mesh import Mesh
 from planner.model.sharding import Axes, Shape, Sharding, block_size, shard_bounds
 
@@ -36,19 +38,34 @@ class Kind(StrEnum):
     ALL_TO_ALL = "all_to_all"
     ALL_REDUCE = "all_reduce"
     REDUCE_SCATTER = "reduce_scatter"
+    EXCHANGE = "exchange"
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """One move over the group of `axes`. `dim` gains or loses the axes; an all_to_all takes them from `source_dim`."""
+    """One move over the group of `axes`. `dim` gains or loses the axes; an all_to_all takes them from `source_dim`.
+
+    An exchange leads `to` a sharding.
+    """
 
     kind: Kind
     axes: Axes
     dim: int | None = None
     source_dim: int | None = None
+    to: Sharding | None = None
+
+    @classmethod
+    def exchange(cls, source: Sharding, target: Sharding) -> Collective:
+        return cls(Kind.EXCHANGE, exchange_axes(source, target), to=target)
 
     def target(self, source: Sharding) -> Sharding:
         """The sharding after the move. Raises InvalidSharding when the source has not what the move takes."""
+        if self.to is not None:
+            return self.to
+        if not self.axes:  # groups of one
+            return source
+        if source.halo_sizes or source.sharded_dims_offsets:
+            raise InvalidSharding("no basis move of halos or offsets", where=str(self), got=str(source))
         split = list(source.split_axes)
         partial = source.partial
         if self.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
@@ -67,6 +84,7 @@ class Collective:
     def __str__(self) -> str:
         dims = "" if self.dim is None else f" dim {self.dim}"
         dims = dims if self.source_dim is None else f" dim {self.source_dim} -> {self.dim}"
+        dims = dims if self.to is None else f" to {self.to}"
         return f"{self.kind} [{','.join(map(str, self.axes))}]{dims}"
 
 
@@ -129,6 +147,8 @@ def _slices(source: Sharding, mesh: Mesh) -> list[Collective]:
 
 def is_exact(move: Collective, source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> bool:
     """Whether the move leads from every block of the source to the blocks of the target, by the block rule."""
+    if move.to is not None:
+        return move.axes == exchange_axes(source, target)
     inner = mesh.group_size(move.axes)
     for dim, (before, after) in enumerate(zip(source.split_axes, target.split_axes, strict=True)):
         if before == after:
@@ -163,6 +183,8 @@ def received_elements(move: Collective, source: Sharding, shape: Shape, mesh: Me
             return want - kept
         case Kind.ALL_REDUCE:
             return have + (n - 2) * _own_block(have, n, mesh.group_index(move.axes))
+        case Kind.EXCHANGE:
+            return exchange(source, move.target(source), shape, mesh).received
 
 
 def _own_block(size: NDArray[np.int64], parts: int, index: NDArray[np.int64]) -> NDArray[np.int64]:

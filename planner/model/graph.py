@@ -16,8 +16,9 @@ import networkx as nx
 
 from planner.errors import InvalidGraph, InvalidSharding
 from planner.model.dtypes import DTYPE_BYTES
-from planner.model.indexing import Rule
+from planner.model.indexing import Option, Rule
 from planner.model.sharding import Shape, Sharding
+from planner.model.unknown import is_known, known
 
 INPUT_KINDS = ("parameter", "buffer", "input", "constant", "optimizer_state")
 PHASES = ("forward", "backward", "update")
@@ -30,7 +31,8 @@ OUTPUTS = "return"
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Shape and element type. Raises InvalidGraph for a dim below 1, a rank above 16, an unknown dtype."""
+    """Shape and element type; a dim may be UNKNOWN. Raises InvalidGraph for a dim below 1, a rank above 16, an
+    unknown dtype."""
 
     shape: Shape
     dtype: str
@@ -40,11 +42,15 @@ class TensorType:
             raise InvalidGraph("unknown dtype", got=self.dtype, wanted=f"one of {', '.join(DTYPE_BYTES)}")
         if len(self.shape) > MAX_RANK:
             raise InvalidGraph("rank too high", got=len(self.shape), wanted=f"at most {MAX_RANK}")
-        for dim in self.shape:
+        for dim in known(self.shape):
             if not 1 <= dim <= MAX_DIM:
                 raise InvalidGraph("dim out of range", got=dim, wanted=f"1 to {MAX_DIM}")
-        if math.prod(self.shape) > MAX_ELEMENTS:
+        if math.prod(known(self.shape)) > MAX_ELEMENTS:
             raise InvalidGraph("tensor too large", got=list(self.shape), wanted=f"at most {MAX_ELEMENTS} elements")
+
+    @property
+    def is_sized(self) -> bool:
+        return all(map(is_known, self.shape))
 
     @property
     def itemsize(self) -> int:
@@ -70,7 +76,11 @@ class Input:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Op:
-    """One operation with its rule bound to its shapes; `notation` is the rule its document gave, if any."""
+    """One operation with its rule bound to its shapes; `notation` is the rule its document gave, if any.
+
+    `option` is the sharding option asked for of the op itself: mesh axes per loop of its rule, as no annotation of a
+    value can say it.
+    """
 
     id: str
     op: str
@@ -81,6 +91,7 @@ class Op:
     scope: str = ""
     phase: str = "forward"
     notation: str | None = None
+    option: Option | None = None
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -89,12 +100,21 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A sharding somebody asked for: of a value's definition, or of its use by `user`."""
+    """A sharding somebody asked for: of a value's definition, or of its use by `user`.
+
+    A user that reads the value several times is given it so each time, or as operand number `operand` alone.
+    """
 
     value: str
     sharding: Sharding
     required: bool = True
     user: str | None = None
+    operand: int | None = None
+
+    @property
+    def where(self) -> str:
+        user = f" for {self.user!r}" if self.user is not None else ""
+        return f"annotation of {self.value!r}{user}" + (f" operand {self.operand}" if self.operand is not None else "")
 
 
 def value_id(op: str, result: int) -> str:
@@ -154,25 +174,56 @@ class Graph:
         return nx.freeze(dag)
 
 
+def check_sizes(graph: Graph) -> None:
+    """Raises InvalidGraph, naming the value, for a dim of unknown size: what follows takes numbers."""
+    for value, kind in graph.types.items():
+        if not kind.is_sized:
+            raise InvalidGraph("dim of unknown size", where=f"value {value!r}", got=str(kind), wanted="numbers")
+
+
 def _check_annotations(graph: Graph) -> None:
-    """Values and users that exist, no more lists than dims, one required sharding for a value and user."""
-    readers = {(value, op.id) for op in graph.ops for value in op.inputs} | {(v, OUTPUTS) for v in graph.outputs}
-    required: dict[tuple[str, str | None], Annotation] = {}
+    """Values, users and operands that exist, no more lists than dims, one required sharding for a definition or use."""
+    reads = _reads(graph)
+    required: dict[tuple[str, str | None, int | None], Annotation] = {}
     for one in graph.annotations:
         _known(one.value, graph.types, "annotations")
-        where = f"annotation of {one.value!r}" + (f" for {one.user!r}" if one.user else "")
-        if one.user is not None and (one.value, one.user) not in readers:
-            raise InvalidGraph(
-                "user does not read the value", where=where, got=one.user, wanted=f"a node that does, or {OUTPUTS}"
-            )
         rank = len(graph.types[one.value].shape)
         if len(one.sharding.split_axes) > rank:
-            got = len(one.sharding.split_axes)
-            raise InvalidSharding("more lists than dims", where=where, got=got, wanted=f"at most {rank} (the rank)")
-        other = required.setdefault((one.value, one.user), one) if one.required else one
-        if other.sharding != one.sharding:
-            shown = str(one.sharding), str(other.sharding)
-            raise InvalidGraph("contradicts another annotation", where=where, got=shown[0], wanted=shown[1])
+            got, wanted = len(one.sharding.split_axes), f"at most {rank} (the rank)"
+            raise InvalidSharding("more lists than dims", where=one.where, got=got, wanted=wanted)
+        for operand in _operands(one, reads):
+            other = required.setdefault((one.value, one.user, operand), one) if one.required else one
+            if other.sharding != one.sharding:
+                shown = str(one.sharding), str(other.sharding)
+                raise InvalidGraph("contradicts another annotation", where=one.where, got=shown[0], wanted=shown[1])
+
+
+def _reads(graph: Graph) -> dict[tuple[str, str], list[int]]:
+    """The operands as which a user reads a value; `return` reads the outputs, unless a node of this id reads it."""
+    reads: dict[tuple[str, str], list[int]] = {}
+    for op in graph.ops:
+        for operand, value in enumerate(op.inputs):
+            reads.setdefault((value, op.id), []).append(operand)
+    returned: dict[tuple[str, str], list[int]] = {}
+    for number, value in enumerate(graph.outputs):
+        returned.setdefault((value, OUTPUTS), []).append(number)
+    return returned | reads
+
+
+def _operands(one: Annotation, reads: Mapping[tuple[str, str], Sequence[int]]) -> Sequence[int | None]:
+    """The operands that an annotation is for; None stands for the definition."""
+    if one.user is None:
+        if one.operand is not None:
+            raise InvalidGraph("operand of no user", where=one.where, got=one.operand, wanted="a user that reads it")
+        return [None]
+    found = reads.get((one.value, one.user), [])
+    if not found:
+        wanted = f"a node that does, or {OUTPUTS}"
+        raise InvalidGraph("user does not read the value", where=one.where, got=one.user, wanted=wanted)
+    if one.operand is not None and one.operand not in found:
+        what = "user does not read the value as this operand"
+        raise InvalidGraph(what, where=one.where, got=one.operand, wanted=f"one of {found}")
+    return found if one.operand is None else [one.operand]
 
 
 def _known(value: str, types: Mapping[str, TensorType], where: str) -> None:

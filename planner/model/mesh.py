@@ -88,7 +88,15 @@ class Mesh:
         return math.prod(self.shape)
 
     def group_size(self, axes: Sequence[int]) -> int:
-        return math.prod(self.shape[axis] for axis in axes)
+        """Devices of a group over `axes`. Raises InvalidMesh for an axis out of range."""
+        return math.prod(self.shape[axis] for axis in self.within(axes))
+
+    def within(self, axes: Sequence[int]) -> Sequence[int]:
+        """The axes. Raises InvalidMesh where one is out of range: a negative one is never wrapped."""
+        for axis in axes:
+            if not 0 <= axis < len(self.axes):
+                raise InvalidMesh("mesh axis out of range", got=axis, wanted=f"0 to {len(self.axes) - 1}")
+        return axes
 
     def axis(self, key: int | str) -> int:
         """Position of an axis given by name or position. Raises InvalidMesh for one the mesh lacks."""
@@ -124,17 +132,18 @@ class Mesh:
         return np.stack(np.unravel_index(np.arange(self.devices), self.shape), axis=1).astype(np.int64)
 
     def group_index(self, axes: Sequence[int]) -> NDArray[np.int64]:
-        """[devices]: position of every device inside its group over `axes`."""
+        """[devices]: position of every device inside its group over `axes`. Raises InvalidMesh for one out of range."""
         index = np.zeros(self.devices, np.int64)
-        for axis in axes:
+        for axis in self.within(axes):
             index = index * self.shape[axis] + self.coordinates[:, axis]
         return index
 
     def groups(self, axes: Sequence[int]) -> NDArray[np.int64]:
-        """[groups, members]: device indices, members in group order."""
+        """[groups, members]: device indices, members in group order. Raises InvalidMesh for an axis out of range."""
+        size = self.group_size(axes)
         rest = [axis for axis in range(len(self.shape)) if axis not in axes]
         grid = np.arange(self.devices).reshape(self.shape)
-        return grid.transpose([*rest, *axes]).reshape(-1, self.group_size(axes))
+        return grid.transpose([*rest, *axes]).reshape(-1, size)
 
 
 def _size(text: str, whole: str) -> int | None:

@@ -4,6 +4,7 @@
     b s (h d) -> b h s d                a compound dim: the product of its loops, major first
     b {p|z|q} -> b z                    a joined dim: the concatenation of its loops
     c (2*y+r), f c r -> f y             a window, of operands only: a sum of loops with coefficients, major first
+    c (2*y+r-3), f c r -> f y           a window that begins 3 before the dim and ends where it will: padding
     1 n, m n -> m n                     1 is a dim of size one that broadcasts
     ... k, k -> ... k                   ... stands for leading dims, right-aligned; a 1 under them broadcasts
     m k -> m; max k; blocked m          modifiers: reduction kind of a loop, loops that may not be split,
@@ -35,17 +36,20 @@ _DIM = re.compile(r"\.\.\.|\([^(){}]*\)|\{[^(){}]*\}|[^\s(){}]+")
 class Dim:
     """One tensor dim: the product of its loops (none: a literal 1), or their concatenation when `joined`.
 
-    With `coefficients` it is a window: element sum(coefficient * loop) of the dim.
+    With `coefficients` it is a window: element sum(coefficient * loop) - padding of the dim, beyond its ends the
+    op's padding (`padding` None: never beyond).
     """
 
     loops: tuple[str, ...]
     joined: bool = False
     coefficients: tuple[int, ...] = ()
+    padding: int | None = None
 
     def __str__(self) -> str:
         if self.coefficients:
             terms = zip(self.coefficients, self.loops, strict=True)
-            return f"({'+'.join(loop if factor == 1 else f'{factor}*{loop}' for factor, loop in terms)})"
+            sums = "+".join(loop if factor == 1 else f"{factor}*{loop}" for factor, loop in terms)
+            return f"({sums})" if self.padding is None else f"({sums}-{self.padding})"
         if self.joined:
             return "{" + "|".join(self.loops) + "}"
         if len(self.loops) == 1:
@@ -166,7 +170,7 @@ def _dim(piece: str) -> Dim:
         return Dim((ELLIPSIS,))
     joined = piece[0] == "{"
     inner = piece[1:-1] if piece[0] in "({" else piece
-    if not joined and set(inner) & set("+*"):
+    if not joined and set(inner) & set("+*-"):
         return _window(inner)
     loops = tuple(inner.split("|" if joined else None))
     loops = tuple(_letter(loop.strip()) for loop in loops)
@@ -180,15 +184,16 @@ def _letter(loop: str) -> str:
 
 
 def _window(text: str) -> Dim:
-    """`2*y+r`: the loops of a window with their coefficients."""
+    """`2*y+r-3`: the loops of a window with their coefficients, and its padding."""
     loops, coefficients = [], []
-    for piece in text.split("+"):
+    padded = re.fullmatch(r"(.*)-\s*(\d{1,9})\s*", text, re.ASCII)
+    for piece in (padded[1] if padded else text).split("+"):
         factor, star, loop = piece.rpartition("*")
         if star and not re.fullmatch(r"\s*[1-9]\d{0,5}\s*", factor, re.ASCII):
             raise InvalidRule("coefficient of a window", got=factor.strip(), wanted="a whole number of 1 or more")
         loops.append(_letter(loop.strip()))
         coefficients.append(int(factor) if star else 1)
-    return Dim(tuple(loops), coefficients=tuple(coefficients))
+    return Dim(tuple(loops), coefficients=tuple(coefficients), padding=int(padded[2]) if padded else None)
 
 
 def _commuting(words: list[str]) -> Reduction:

@@ -12,6 +12,7 @@ from functools import cached_property
 
 from planner.errors import InvalidGraph
 from planner.model.collectives import Collective
+from planner.model.cuts import Cuts, cut_sharding
 from planner.model.graph import Graph, Op, TensorType
 from planner.model.indexing import Option
 from planner.model.mesh import Mesh
@@ -20,12 +21,23 @@ from planner.model.sharding import Sharding, shard_shape
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Every device runs its part of an op: its span of each loop under `option`."""
+    """Every device runs its part of an op: its span of each loop under `option`, cut as `cuts` say."""
 
     op: Op
     option: Option
     operands: tuple[str, ...]
     results: tuple[str, ...]
+    cuts: Cuts = ()
+
+    def reads(self, operand: int, mesh: Mesh) -> Sharding:
+        """The sharding in which it reads an operand."""
+        rule = self.op.rule
+        return cut_sharding(rule.read_sharding(operand, self.option, mesh), rule.operands[operand], self.cuts)
+
+    def leaves(self, result: int) -> Sharding:
+        """The sharding in which it leaves a result."""
+        rule = self.op.rule
+        return cut_sharding(rule.result_sharding(result, self.option), rule.results[result], self.cuts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +85,7 @@ class Program:
         for instruction in self.instructions:
             if unknown := [name for name in instruction.operands if name not in values]:
                 raise InvalidGraph("reads a value that nothing has made", where="program", got=unknown[0])
-            values |= made(instruction, values)
+            values |= made(instruction, values, self.mesh)
         return values
 
     @cached_property
@@ -115,17 +127,17 @@ class Program:
         return f"%{name}: {value.type} {value.sharding.named(self.mesh)} local {list(local)}"
 
 
-def made(instruction: Instruction, values: Mapping[str, Value]) -> dict[str, Value]:
+def made(instruction: Instruction, values: Mapping[str, Value], mesh: Mesh) -> dict[str, Value]:
     """What an instruction makes of the values it reads. Raises InvalidGraph where an operand is not as it reads it."""
     match instruction:
         case Move(collective, operand, result):
             source = values[operand]
             return {result: Value(source.type, collective.target(source.sharding))}
-        case Run(op, option, operands, results):
+        case Run(op, _, operands, results):
             for position, operand in enumerate(operands):
-                _expect(op, position, values[operand].sharding, op.rule.operand_sharding(position, option))
+                _expect(op, position, values[operand].sharding, instruction.reads(position, mesh))
             return {
-                result: Value(op.results[position], op.rule.result_sharding(position, option))
+                result: Value(op.results[position], instruction.leaves(position))
                 for position, result in enumerate(results)
             }
 

@@ -91,6 +91,14 @@ class Sharding:
     def split_dims(self) -> tuple[int, ...]:
         return tuple(dim for dim, axes in enumerate(self.split_axes) if axes)
 
+    def cut(self, dim: int) -> tuple[int, ...]:
+        """Halo (before, after) or offsets of a dim; nothing where blocks are by the rule."""
+        place = self.split_dims.index(dim) if dim in self.split_dims else None
+        if place is None or not (self.halo_sizes or self.sharded_dims_offsets):
+            return ()
+        halo = self.halo_sizes[2 * place : 2 * place + 2]
+        return self.sharded_dims_offsets[place] if self.sharded_dims_offsets else halo if any(halo) else ()
+
     @classmethod
     def replicated(cls, rank: int) -> Sharding:
         return cls(((),) * rank)
@@ -176,12 +184,19 @@ def shard_bounds(sharding: Sharding, shape: Shape, mesh: Mesh) -> NDArray[np.int
     return bounds
 
 
+def held_bounds(sharding: Sharding, shape: Shape, mesh: Mesh) -> NDArray[np.int64]:
+    """[devices, dims, 2]: start and stop of every device's shard with its halos, which may reach beyond the tensor."""
+    bounds = shard_bounds(sharding, shape, mesh)
+    for place, dim in enumerate(sharding.split_dims if sharding.halo_sizes else ()):
+        before, after = sharding.halo_sizes[2 * place : 2 * place + 2]
+        bounds[:, dim] += (-before, after)
+    return bounds
+
+
 def shard_shapes(sharding: Sharding, shape: Shape, mesh: Mesh) -> NDArray[np.int64]:
     """[devices, dims]: the shape of every device's shard, halos included."""
-    bounds = shard_bounds(sharding, shape, mesh)
+    bounds = held_bounds(sharding, shape, mesh)
     shapes: NDArray[np.int64] = bounds[..., 1] - bounds[..., 0]
-    for place, dim in enumerate(sharding.split_dims if sharding.halo_sizes else ()):
-        shapes[:, dim] += sum(sharding.halo_sizes[2 * place : 2 * place + 2])
     return shapes
 
 

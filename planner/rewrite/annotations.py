@@ -1,15 +1,16 @@
 """Who annotated what: the shardings asked for of definitions and of uses.
 
 A value has one definition and many uses (an operand of an op, an output of the graph); each may be annotated
-once. Two annotations of one definition or of one use that differ are undefined in the mesh dialect and refused,
-except that beside a required annotation of a value its hints (required = false) of other shardings are dropped.
+once. An annotation for a user that reads the value several times is of all these uses, unless it names one. Two
+annotations of one definition or of one use that differ are undefined in the mesh dialect and refused, except that
+beside a required annotation of a value its hints (required = false) of other shardings are dropped.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from planner.errors import InvalidSharding
@@ -52,7 +53,7 @@ def notes(graph: Graph, mesh: Mesh) -> Notes:
             _put(definitions, entry.value, note, f"definition of {entry.value!r}")
             continue
         for reader in _read_by(entry, by_reader.get(entry.value, []), places):
-            _put(uses, reader, note, f"use of {entry.value!r} by {entry.user!r}")
+            _put(uses, reader, note, f"use of {entry.value!r} by {entry.user!r} as operand {reader.operand}")
     order = [reader for value in by_reader.values() for reader in value if reader in uses]
     return Notes(definitions, {reader: uses[reader] for reader in order})
 
@@ -61,12 +62,12 @@ def _without_beaten_hints(graph: Graph, mesh: Mesh) -> list[Annotation]:
     completed = []
     required: dict[str, set[Sharding]] = defaultdict(set)
     for entry in graph.annotations:
-        kind, where = graph.types[entry.value], f"annotation of {entry.value!r}"
+        kind, where = graph.types[entry.value], entry.where
         sharding = entry.sharding.completed(len(kind.shape), mesh, where)
         if sharding.partial and (wanted := sharding.reduction.wants(kind.dtype)):
             what = f"reduction {sharding.reduction} over an element type"
             raise InvalidSharding(what, where=where, got=kind.dtype, wanted=wanted)
-        completed.append(Annotation(entry.value, sharding, entry.required, entry.user))
+        completed.append(replace(entry, sharding=sharding))
         if entry.required:
             required[entry.value].add(sharding)
     return [e for e in completed if e.required or required.get(e.value, {e.sharding}) == {e.sharding}]
@@ -75,7 +76,8 @@ def _without_beaten_hints(graph: Graph, mesh: Mesh) -> list[Annotation]:
 def _read_by(entry: Annotation, who: Sequence[Reader], places: Mapping[str, int]) -> list[Reader]:
     """The uses an annotation is for; the graph has checked that there are any."""
     place = places.get(entry.user or "")
-    return [reader for reader in who if reader.op == place] or [reader for reader in who if reader.op is None]
+    found = [reader for reader in who if reader.op == place] or [reader for reader in who if reader.op is None]
+    return [reader for reader in found if entry.operand in (None, reader.operand)]
 
 
 def _put(into: dict[Key, Note], key: Key, note: Note, where: str) -> None:

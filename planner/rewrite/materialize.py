@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from planner.model.cuts import cuts_of
 from planner.model.graph import Graph
 from planner.model.indexing import Option
 from planner.model.mesh import Mesh
@@ -30,7 +31,7 @@ def materialize(
     route: Route,
 ) -> Program:
     """The program of a graph under a layout per input and output, an option per op, a sharding per shared value."""
-    writer = Writer(graph, route, dict(inputs))
+    writer = Writer(graph, mesh, route, dict(inputs))
     names: list[str] = []
     for step in steps(graph):
         match step:
@@ -44,7 +45,7 @@ def materialize(
                     writer.read(op, reader.operand, options[op.id])
             case Execute(position):
                 writer.run(graph.ops[position], options[graph.ops[position].id])
-    return writer.program(mesh, names)
+    return writer.program(names)
 
 
 def materialize_completed(
@@ -57,15 +58,16 @@ def materialize_completed(
     """
     layouts = {entry.id: completed.definition(entry.id) for entry in graph.inputs}
     whole = {name: Sharding.replicated(len(layout.split_axes)) for name, layout in layouts.items()}
-    writer = Writer(graph, route, whole if full_arguments else layouts)
+    writer = Writer(graph, mesh, route, whole if full_arguments else layouts)
     for name, layout in layouts.items():
         writer.settle(name, layout)
     for op in graph.ops:
         option = completed.option(op)
+        cuts = cuts_of(op.rule, [completed.definition(value) for value in op.values])
         for operand in range(len(op.inputs)):
-            writer.read(op, operand, option)
-        writer.run(op, option)
+            writer.read(op, operand, option, cuts)
+        writer.run(op, option, cuts)
         for value in op.values:
             writer.settle(value, completed.definition(value))
     outputs = [writer.moved(v, completed.use(Reader(None, number))) for number, v in enumerate(graph.outputs)]
-    return writer.program(mesh, outputs)
+    return writer.program(outputs)

@@ -35,7 +35,7 @@ def propagate(
     options: Mapping[str, Option] | None = None,
     traversal: Traversal = "backward-forward",
 ) -> Completed:
-    """Every sharding that the graph's annotations and the options given for some ops (by id) lead to.
+    """Every sharding that the graph's annotations and the options of some ops lead to: an op's own, or given by its id.
 
     Raises InvalidSharding for annotations that are undefined or that contradict each other around an op,
     InvalidGraph for an option of no op, InvalidRequest for an unknown traversal.
@@ -43,7 +43,7 @@ def propagate(
     if traversal not in get_args(Traversal):
         raise InvalidRequest("unknown traversal", got=traversal, wanted=f"one of {', '.join(get_args(Traversal))}")
     walk = _Walk(graph, mesh)
-    walk.give(options or {})
+    walk.give({op.id: op.option for op in graph.ops if op.option is not None} | dict(options or {}))
     for direction in traversal.split("-"):
         walk.over(reversed(range(len(graph.ops))) if direction == "backward" else range(len(graph.ops)))
     return walk.completed()

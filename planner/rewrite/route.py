@@ -6,13 +6,14 @@ an all_slice (local_split) of what it gains. Then two steps that are one collect
     all_reduce, all_slice of reduced axes          reduce_scatter
     all_gather of a dim, all_slice of another      all_to_all, where the axes are the same
 
+What no collective of these does is one exchange: other halos or offsets, and axes that become partial.
+
 A dim keeps the common head of its lists only as far as blocks nest (see `planner.model.collectives`); where sizes
 are uneven it is gathered further. A mesh axis of unknown size is trusted to divide.
 """
 
 from __future__ import annotations
 
-from planner.errors import InvalidSharding
 from planner.model.collectives import Collective, Kind, nests
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
@@ -22,12 +23,27 @@ from planner.rewrite.writer import Route
 
 def documented_route(graph: Graph, mesh: Mesh) -> Route:
     """The route of the documents for the values of a graph."""
-    return lambda value, source, target: fused(ordered(source, target, graph.types[value].shape, mesh))
+    return lambda value, source, target: moves_between(source, target, graph.types[value].shape, mesh)
+
+
+def moves_between(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> list[Collective]:
+    """The documents' collectives from one sharding to another, or one exchange where they have none."""
+    if source == target:
+        return []
+    if documented(source, target):
+        return fused(ordered(source, target, shape, mesh))
+    return [Collective.exchange(source, target)]
+
+
+def documented(source: Sharding, target: Sharding) -> bool:
+    """Whether the documents' collectives lead there: from blocks to blocks, and nothing becomes partial."""
+    plain = not any((*each.halo_sizes, *each.sharded_dims_offsets) for each in (source, target))
+    reduces = set(target.partial) <= set(source.partial)
+    return plain and reduces and (not target.partial or source.reduction is target.reduction)
 
 
 def ordered(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> list[Collective]:
-    """all_reduce, all_gather, all_slice. Raises InvalidSharding where a target's partial axes or halo would arise."""
-    _check_arising(source, target)
+    """all_reduce, all_gather, all_slice, where the documents' collectives lead there."""
     gone = tuple(axis for axis in source.partial if axis not in target.partial)
     reduced = [Collective(Kind.ALL_REDUCE, gone)] if gone else []
     gathered, sliced = [], []
@@ -38,14 +54,6 @@ def ordered(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> lis
         if want[kept:]:
             sliced.append(Collective(Kind.ALL_SLICE, want[kept:], dim))
     return [*reduced, *gathered, *sliced]
-
-
-def _check_arising(source: Sharding, target: Sharding) -> None:
-    stays = set(target.partial) <= set(source.partial)
-    if not stays or (target.partial and source.reduction is not target.reduction):
-        raise InvalidSharding("no collective makes a tensor partial", got=str(source), wanted=str(target))
-    if (source.halo_sizes, source.sharded_dims_offsets) != (target.halo_sizes, target.sharded_dims_offsets):
-        raise InvalidSharding("no basis move changes halos or offsets", got=str(source), wanted=str(target))
 
 
 def _kept(have: Axes, want: Axes, size: int, mesh: Mesh) -> int:

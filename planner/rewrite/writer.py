@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from planner.errors import UnsupportedOp
 from planner.model.collectives import Collective
+from planner.model.cuts import Cuts
 from planner.model.graph import Graph, Op
 from planner.model.indexing import Option
 from planner.model.mesh import Mesh
@@ -24,6 +24,7 @@ class Writer:
     """The instructions so far. Moves of a value begin at its latest `settle`, or at what its op made."""
 
     graph: Graph
+    mesh: Mesh
     route: Route
     inputs: Mapping[str, Sharding]
     instructions: list[Instruction] = field(default_factory=list)
@@ -55,23 +56,18 @@ class Writer:
         """Move a value for everyone who reads it from here on."""
         self._start[value] = self.moved(value, target)
 
-    def read(self, op: Op, operand: int, option: Option) -> None:
-        """Move the next operand of an op into the sharding in which it reads it.
+    def read(self, op: Op, operand: int, option: Option, cuts: Cuts = ()) -> None:
+        """Move the next operand of an op into the sharding in which it reads it."""
+        reads = Run(op, option, (), (), cuts).reads(operand, self.mesh)
+        self._operands.append(self.moved(op.inputs[operand], reads))
 
-        Raises UnsupportedOp where a window of it is split: its blocks need a halo, which no route brings.
-        """
-        for loop, axes in zip(op.rule.loops, option, strict=True):
-            if axes and loop.name in op.rule.windows:
-                got, wanted = f"loop {loop.name} over {list(axes)}", "it whole"
-                raise UnsupportedOp("a split window needs a halo", where=f"node {op.id!r}", got=got, wanted=wanted)
-        self._operands.append(self.moved(op.inputs[operand], op.rule.operand_sharding(operand, option)))
-
-    def run(self, op: Op, option: Option) -> None:
-        self.instructions.append(Run(op, option, tuple(self._operands), op.values))
+    def run(self, op: Op, option: Option, cuts: Cuts = ()) -> None:
+        done = Run(op, option, tuple(self._operands), op.values, cuts)
+        self.instructions.append(done)
         self._operands.clear()
         for position, value in enumerate(op.values):
-            self._sharding[value] = op.rule.result_sharding(position, option)
+            self._sharding[value] = done.leaves(position)
 
-    def program(self, mesh: Mesh, outputs: Sequence[str]) -> Program:
+    def program(self, outputs: Sequence[str]) -> Program:
         arguments = tuple((i.id, self.inputs[i.id]) for i in self.graph.inputs)
-        return Program(self.graph, mesh, arguments, tuple(self.instructions), tuple(outputs))
+        return Program(self.graph, self.mesh, arguments, tuple(self.instructions), tuple(outputs))

@@ -196,9 +196,12 @@ def send(task: Task, device: int, memory: Memory, mail: Mail) -> None:
 
 
 def receive(task: Task, device: int, memory: Memory, mail: Mail) -> int | None:
-    """Bytes received, None while there is no message. Raises RunFailed when it is not of the declared type."""
+    """Bytes received, None while there is no message.
+
+    Raises RunFailed when it is not of the declared type, or could be another's.
+    """
     (result,), kind = task.call.results, task.call.types[0]
-    message = mail.take(device, _in_group(task, memory, device, "source"))
+    message = mail.take(device, _in_group(task, memory, device, "source"), task.where)
     if message is None:
         return None
     wanted = memory.read(task.call.operands[0], device).array

@@ -13,15 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import RunFailed
-from planner.model.graph import Graph, Op
-from planner.model.indexing import LoopKind, Option
+from planner.model.collectives import Kind
+from planner.model.exchange import exchange
+from planner.model.graph import Graph
 from planner.model.mesh import Mesh, MeshAxis
-from planner.model.ops import OPS, Local, Span
 from planner.model.program import Move, Program, Run
-from planner.model.sharding import Reduction, block_bounds, shard_bounds
-from planner.run.backend import run_dtype
-from planner.run.transfer import transfer
+from planner.model.sharding import Reduction, Sharding, held_bounds, shard_bounds
+from planner.run.exchange import Placed, exchange_tiles
+from planner.run.local import run_op
+from planner.run.transfer import Reducer, Wire, transfer
+from planner.run.undefined import poison
 
 Array = Any
 Progress = Callable[[int, int], None]
@@ -43,8 +44,8 @@ def run_whole(graph: Graph, arrays: Mapping[str, Array], xp: Any, precision: str
     """Every value of the graph, computed unsharded."""
     values = dict(arrays)
     for op in graph.ops:
-        option: Option = ((),) * len(op.rule.loops)
-        made = run_op(op, option, ALONE, 0, [values[name] for name in op.inputs], xp, precision)
+        done = Run(op, ((),) * len(op.rule.loops), op.inputs, op.values)
+        made = run_op(done, ALONE, 0, [values[name] for name in op.inputs], xp, precision)
         values.update(zip(op.values, made, strict=True))
     return values
 
@@ -82,17 +83,18 @@ class _Machine:
         self.received = np.zeros((len(program.instructions), devices), np.int64)
 
     def load(self, name: str, array: Array) -> None:
-        """Every device its shard; of partial terms the first holds the array, the others what changes nothing."""
-        value, mesh = self.program.values[name], self.program.mesh
-        bounds = shard_bounds(value.sharding, value.type.shape, mesh)
-        neutral = NEUTRAL.get(value.sharding.reduction)
-        for device, (part, term) in enumerate(zip(bounds, mesh.group_index(value.sharding.partial), strict=True)):
-            shard = array[tuple(slice(int(low), int(high)) for low, high in part)]
-            self._keep(name, device, shard if term == 0 or neutral is None else self.xp.full_like(shard, neutral))
+        """Every device its shard: an exchange from an array that all hold, in which nothing is sent."""
+        shards = [array] * self.program.mesh.devices
+        self._exchange(Sharding.replicated(array.ndim), shards, name)
 
     def move(self, done: Move, place: int) -> None:
         source, target = self.program.values[done.operand], self.program.values[done.result]
         mesh, shape = self.program.mesh, source.type.shape
+        if done.collective.kind is Kind.EXCHANGE:
+            shards = [held[done.operand] for held in self.held]
+            received = self._exchange(source.sharding, shards, done.result)
+            self.received[place] = np.array(received) * source.type.itemsize
+            return
         held, wanted = shard_bounds(source.sharding, shape, mesh), shard_bounds(target.sharding, shape, mesh)
         for group in mesh.groups(done.collective.axes):
             shards = [self.held[device][done.operand] for device in group]
@@ -103,10 +105,26 @@ class _Machine:
             for device, result in zip(group, results, strict=True):
                 self._keep(done.result, int(device), result)
 
+    def _exchange(self, source: Sharding, shards: list[Array], name: str) -> list[int]:
+        """Make a value out of shards laid out as `source`; elements that every device receives."""
+        value, mesh, wire = self.program.values[name], self.program.mesh, Wire(len(shards))
+        shape, target = value.type.shape, value.sharding
+        bounds = held_bounds(target, shape, mesh)
+        fills = [poison(self.xp, shards[0].dtype), NEUTRAL.get(target.reduction, 0)]
+        others = (mesh.group_index(target.partial) > 0).tolist()
+        sizes = (bounds[..., 1] - bounds[..., 0]).tolist()
+        blank = [self.xp.full(size, fills[other], shards[0].dtype) for size, other in zip(sizes, others, strict=True)]
+        held, results = Placed(shards, held_bounds(source, shape, mesh)[..., 0]), Placed(blank, bounds[..., 0])
+        reducer = Reducer.of(self.xp, source.reduction)
+        exchange_tiles(self.xp, wire, reducer, exchange(source, target, shape, mesh), held, results)
+        for device, array in enumerate(results.arrays):
+            self._keep(name, device, array)
+        return wire.received
+
     def run(self, done: Run) -> None:
         for device, held in enumerate(self.held):
             operands = [held[name] for name in done.operands]
-            made = run_op(done.op, done.option, self.program.mesh, device, operands, self.xp, self.precision)
+            made = run_op(done, self.program.mesh, device, operands, self.xp, self.precision)
             for name, array in zip(done.results, made, strict=True):
                 self._keep(name, device, array)
 
@@ -125,50 +143,3 @@ class _Machine:
 
     def _bytes(self, name: str, array: Array) -> int:
         return int(array.size) * self.program.values[name].type.itemsize
-
-
-def run_op(
-    op: Op, option: Option, mesh: Mesh, device: int, operands: list[Array], xp: Any, precision: str
-) -> tuple[Array, ...]:
-    """What a device makes of its parts of the operands: its span of each loop. Raises RunFailed."""
-    row = OPS.get(op.op)
-    if row is None:
-        raise RunFailed("op has a rule but no array function", where=f"node {op.id!r}", got=op.op)
-    local = Local(
-        xp,
-        op.attrs,
-        _spans(op, option, mesh, device),
-        tuple(
-            tuple(int(high - low) for low, high in _result_bounds(op, i, option, mesh)[device])
-            for i in range(len(op.results))
-        ),
-        tuple(run_dtype(xp, kind.dtype, precision) for kind in op.results),
-    )
-    try:
-        made = row.compute(local, *operands)
-    except (ArithmeticError, IndexError, TypeError, ValueError) as error:
-        raise RunFailed(f"{op.op} failed on device {device}", where=f"node {op.id!r}", got=str(error)) from error
-    results = made if isinstance(made, tuple) else (made,)
-    arrays = tuple(xp.asarray(array) for array in results)
-    for array, shape in zip(arrays, local.shapes, strict=True):
-        if array.shape != shape:
-            raise RunFailed(
-                f"{op.op} made another shape on device {device}",
-                where=f"node {op.id!r}",
-                got=array.shape,
-                wanted=shape,
-            )
-    return arrays
-
-
-def _spans(op: Op, option: Option, mesh: Mesh, device: int) -> dict[str, Span]:
-    spans = {}
-    for loop, axes in zip(op.rule.loops, option, strict=True):
-        if loop.kind is not LoopKind.LINEAR:
-            start, stop = block_bounds(loop.size, mesh.group_size(axes), mesh.group_index(axes)[device])
-            spans[loop.name] = Span(int(start), int(stop), loop.size)
-    return spans
-
-
-def _result_bounds(op: Op, result: int, option: Option, mesh: Mesh) -> NDArray[np.int64]:
-    return shard_bounds(op.rule.result_sharding(result, option), op.results[result].shape, mesh)

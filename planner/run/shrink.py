@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from planner.model.collectives import is_exact
 from planner.model.graph import Graph, Input, Op, TensorType
-from planner.model.indexing import LoopKind, dim_size
+from planner.model.indexing import LoopKind, measures
 from planner.model.program import Move, Program, Run
 from planner.model.sharding import Shape
 from planner.run.sizes import Classes, Place
@@ -53,7 +53,9 @@ def _resized_op(op: Op, types: Mapping[str, TensorType], sizes: Mapping[Place, i
     loops = tuple(
         loop if loop.kind is LoopKind.LINEAR else replace(loop, size=sizes[op.id, loop.name]) for loop in op.rule.loops
     )
-    return replace(op, rule=replace(op.rule, loops=loops), results=tuple(types[value] for value in op.values))
+    shapes = tuple(types[value].shape for value in op.inputs)
+    rule = replace(op.rule, loops=loops, shapes=shapes)
+    return replace(op, rule=rule, results=tuple(types[value] for value in op.values))
 
 
 def _fits(program: Program) -> bool:
@@ -77,7 +79,7 @@ def _agrees(done: Run, program: Program) -> bool:
     rule = done.op.rule
     names = (*done.operands, *done.results)
     return all(
-        dim_size(dim, rule.sizes) == size
+        measures(dim, size, rule.sizes)
         for term, name in zip((*rule.operands, *rule.results), names, strict=True)
         for dim, size in zip(term, program.values[name].type.shape, strict=True)
     )

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
 
-from planner.model.collectives import nests
+from planner.model.collectives import Kind, nests
 from planner.model.graph import Graph, Op
 from planner.model.indexing import LoopKind, Rule
 from planner.model.ops import OPS
@@ -107,7 +107,14 @@ class Classes:
             terms = zip((*op.rule.operands, *op.rule.results), (*op.inputs, *op.values), strict=True)
             for term, value in terms:
                 for position, dim in enumerate(term):
-                    self._relate((value, position), dim.joined, [(op.id, loop) for loop in dim.loops])
+                    parts: list[Place] = [(op.id, loop) for loop in dim.loops]
+                    if dim.coefficients:
+                        self.kept |= {(value, position), *parts}
+                    else:
+                        self._relate((value, position), dim.joined, parts)
+        origin = _origins(program)
+        for name, held in program.values.items():
+            self.kept |= {(origin[name], dim) for dim in held.sharding.split_dims if held.sharding.cut(dim)}
 
     def _add(self, place: Place, size: int) -> None:
         self.size[place] = size
@@ -169,10 +176,9 @@ class Classes:
 
     def _split(self, program: Program) -> None:
         """Note every group size that splits a class, and pass it on to what defines the class."""
-        origin = {name: name for name in program.graph.types}
+        origin = _origins(program)
         for done in program.instructions:
             if isinstance(done, Move):
-                origin[done.result] = origin[done.operand]
                 self._nest(program, done, origin[done.operand])
             else:
                 self._split_loops(program, done)
@@ -182,6 +188,8 @@ class Classes:
 
     def _nest(self, program: Program, done: Move, value: str) -> None:
         """Note where a move takes a block apart or puts it together: over how many devices, of how many each."""
+        if done.collective.kind is Kind.EXCHANGE:
+            return
         ends = (program.values[name].sharding.split_axes for name in (done.operand, done.result))
         for dim, (before, after) in enumerate(zip(*ends, strict=True)):
             outer = program.mesh.group_size(min(before, after, key=len))
@@ -207,6 +215,15 @@ class Classes:
             share = math.gcd(self.size[factor], parts)
             self._need(factor, share)
             parts = parts if joined else parts // share
+
+
+def _origins(program: Program) -> dict[str, str]:
+    """The value of the graph that every value of the program is a copy of."""
+    origin = {name: name for name in program.graph.types}
+    for done in program.instructions:
+        if isinstance(done, Move):
+            origin[done.result] = origin[done.operand]
+    return origin
 
 
 def _rearranged(rule: Rule) -> set[str]:

@@ -1,7 +1,8 @@
 """SPMD programs run on all logical devices in one process.
 
 Every device goes through the one list by itself; a collective is done when its whole group has arrived, a recv
-when its message is there. When nobody can go on the program is stuck, and the report says who waits for whom.
+when its message is there (`planner.run.mail`). When nobody can go on the program is stuck, and the report says who
+waits for whom.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import RunFailed
-from planner.model.indexing import dim_size
 from planner.model.ops import OPS
-from planner.model.sharding import shard_bounds
+from planner.model.program import Run
+from planner.model.sharding import held_bounds
+from planner.model.program import Run
+from planner.model.sharding import held_bounds
 from planner.model.spmd import Call, Local, SpmdProgram
 from planner.model.spmd.table import QUERIES
 from planner.run.backend import DECLARED
 from planner.run.calls import Reducers, query, receive, run_group, send, waits_for
-from planner.run.devices import run_op
+from planner.run.local import run_op
 from planner.run.mail import Mail
 from planner.run.memory import Memory
 from planner.run.tasks import Task, task
@@ -114,6 +117,7 @@ class _Machine:
             members = now.groups[device]
             if any(self.at[member] != place for member in members):
                 return False
+            self.mail.meet(members)
             self.received[place, list(members)] += run_group(now, members, self.memory, self.reducers)
         for member in members:
             self.at[member] = place + 1
@@ -151,11 +155,11 @@ class _Machine:
         held = [read(n, device) if read else Held(self.memory.defined(n, device, now.where)) for n in done.operands]
         arrays = [each.array for each in held]
         _check_shapes(now, done, place, arrays)
-        made = run_op(done.op, done.option, now.mesh, place, arrays, xp, self.memory.precision)
+        made = run_op(Run(done.op, done.option, (), ()), now.mesh, place, arrays, xp, self.memory.precision)
         masks: Sequence[Array | None] = [None] * len(made)
         if any(each.undefined is not None for each in held):
             marks = [each.mask(xp) for each in held]
-            masks = run_op(done.op, done.option, now.mesh, place, marks, xp, self.memory.precision)
+            masks = run_op(Run(done.op, done.option, (), ()), now.mesh, place, marks, xp, self.memory.precision)
         for name, array, mask in zip(done.results, made, masks, strict=True):
             kind = self.memory.dtype(self.memory.values[name].type)
             self.memory.keep(name, device, Held.of(xp, array.astype(kind, copy=False), mask), now.where)
@@ -181,8 +185,8 @@ def _check_shapes(now: Task, done: Local, place: int, arrays: Sequence[Array]) -
     """What a device gives a local op must be its part of the operands, where their types do not say so."""
     rule = done.op.rule
     for position, array in enumerate(arrays):
-        whole = tuple(dim_size(dim, rule.sizes) for dim in rule.operands[position])
-        low, high = shard_bounds(rule.operand_sharding(position, done.option), whole, now.mesh)[place].T
+        read = rule.read_sharding(position, done.option, now.mesh)
+        low, high = held_bounds(read, rule.shapes[position], now.mesh)[place].T
         if array.shape != tuple((high - low).tolist()):
             wanted = (high - low).tolist()
             raise RunFailed(f"operand {position} of device {place}", where=now.where, got=array.shape, wanted=wanted)

@@ -85,6 +85,8 @@ def transfer(
             return reduce_scattered(xp, wire, reducer, shards, dim, parts), wire.received
         case Kind.ALL_REDUCE:
             return all_reduced(xp, wire, reducer, shards), wire.received
+        case Kind.EXCHANGE:
+            raise AssertionError("an exchange is no chain of groups: planner.run.exchange")
 
 
 def block_parts(size: int, members: int, block: int | None = None) -> Parts:

@@ -29,7 +29,7 @@ class Held:
         """The array poisoned where the mask says."""
         if undefined is None or not bool(undefined.any()):
             return cls(array)
-        return cls(xp.where(undefined, _poison(xp, array.dtype), array), undefined)
+        return cls(xp.where(undefined, poison(xp, array.dtype), array), undefined)
 
     @classmethod
     def nothing(cls, xp: Any, shape: tuple[int, ...], dtype: Any) -> Held:
@@ -40,7 +40,8 @@ class Held:
         return xp.zeros(self.array.shape, bool) if self.undefined is None else self.undefined
 
 
-def _poison(xp: Any, dtype: Any) -> Any:
+def poison(xp: Any, dtype: Any) -> Any:
+    """What an undefined element holds."""
     if dtype.kind == "f":
         return xp.asarray(np.nan, dtype)
     return xp.asarray(False if dtype.kind == "b" else np.iinfo(dtype).min, dtype)

@@ -2,8 +2,9 @@
 
 Inputs come from a seed. Floats are normal; integers are positions, valid in every table they could index. Every
 shard of every output is compared with its part of the whole: the error is the largest difference relative to
-the largest magnitude of the output. Counted are bytes received and peak memory, device by device, against
-`planner.model.accounts`.
+the largest magnitude of the output. Of an output left partial the terms that its devices hold are combined first,
+by its reduction; halo elements beyond the tensor's ends mean nothing and are passed over. Counted are bytes received
+and peak memory, device by device, against `planner.model.accounts`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.errors import InvalidRequest, RunFailed
 from planner.model.accounts import live_bytes, received_bytes
@@ -22,10 +24,11 @@ from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.model.ops import OPS
 from planner.model.program import Program
-from planner.model.sharding import shard_bounds
+from planner.model.sharding import held_bounds
 from planner.run.backend import PRECISIONS, array_module, run_dtype
 from planner.run.devices import Execution, Progress, run_program, run_whole
 from planner.run.shrink import shrink
+from planner.run.transfer import Reducer, Wire, reduced
 
 Array = Any
 TOLERANCE = {"f64": 1e-10, "f32": 1e-5}
@@ -140,7 +143,7 @@ def random_inputs(graph: Graph, xp: Any, precision: str, seed: int) -> dict[str,
 
 
 def _error(program: Program, number: int, whole: Mapping[str, Array], shards: list[Array], xp: Any) -> float:
-    """Largest difference of any shard of an output from its part of the whole.
+    """Largest difference of any shard of an output (its terms combined) from its part of the whole.
 
     Elements that are not finite must be the same on both sides. Raises RunFailed for an output without any other.
     """
@@ -151,13 +154,24 @@ def _error(program: Program, number: int, whole: Mapping[str, Array], shards: li
         where = f"output {program.graph.outputs[number]!r}"
         raise RunFailed("the graph run whole makes no finite element", where=where, wanted="numbers to compare")
     scale = float(finite.max()) or 1.0
+    reducer = Reducer.of(xp, held.sharding.reduction)
+    boxes = held_bounds(held.sharding, want.shape, program.mesh)
     worst = 0.0
-    for part, shard in zip(shard_bounds(held.sharding, held.type.shape, program.mesh), shards, strict=True):
-        wanted = want[tuple(slice(int(low), int(high)) for low, high in part)]
-        if shard.shape != wanted.shape:
+    for group in program.mesh.groups(held.sharding.partial).tolist():
+        terms, box = [shards[device] for device in group], boxes[group[0]]
+        if any(term.shape != tuple((box[:, 1] - box[:, 0]).tolist()) for term in terms):
             return math.inf
-        worst = max(worst, _difference(shard.astype("float64"), wanted, xp) / scale)
+        total = reduced(xp, Wire(len(group)), reducer, terms, 0)
+        worst = max(worst, _difference(*_within(total.astype("float64"), want, box), xp) / scale)
     return worst
+
+
+def _within(shard: Array, whole: Array, box: NDArray[np.int64]) -> tuple[Array, Array]:
+    """What a shard held at a box, and the whole, have inside the tensor."""
+    ends = zip(box.tolist(), whole.shape, strict=True)
+    inside = [(min(max(low, 0), size), min(high, size), low) for (low, high), size in ends]
+    here = tuple(slice(low - start, high - start) for low, high, start in inside)
+    return shard[here], whole[tuple(slice(low, high) for low, high, _ in inside)]
 
 
 def _difference(got: Array, wanted: Array, xp: Any) -> float:

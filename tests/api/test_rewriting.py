@@ -44,7 +44,7 @@ def test_completed_annotations_are_printed(mlp: Path, syntax: str) -> None:
     assert ("mesh.shard" in answer.out) == (syntax == "mesh")
 
 
-def test_a_program_takes_shards_or_cuts_them_from_whole_arguments(mlp: Path) -> None:  # conformance 86, 87
+def test_a_program_takes_shards_or_cuts_them_from_whole_arguments(mlp: Path) -> None:  # conformance 86, conformance 87
     split = shardplan("partition", mlp).out
     assert "argument %w1: f32[16,32] [· 0] local [16, 16]" in split
     assert "all_slice" not in split

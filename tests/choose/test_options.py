@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from planner.choose.options import options
-from planner.model.indexing import LoopKind, bind
+from planner.model.binding import bind
+from planner.model.indexing import LoopKind
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction
 

@@ -96,8 +96,19 @@ def test_there_is_no_way_into_a_partial_sum() -> None:
         table("4", (8, 8), (Reduction.SUM,)).chain(Sharding.replicated(2), Sharding(((), ()), (0,)))
 
 
-def shortest(source: Sharding, states: set[Sharding], kind: TensorType, model: CostModel) -> dict[Sharding, int]:
-    """Dijkstra's algorithm, one move at a time."""
+def steps(found: Distances, kind: TensorType, model: CostModel) -> dict[Sharding, list[tuple[int, Sharding]]]:
+    """What one collective leads to, and its time: the basis moves, and an exchange between any two alike partial."""
+    every: dict[Sharding, list[tuple[int, Sharding]]] = {}
+    for at in found.states:
+        alike = [to for to in found.states if (to.partial, to.reduction) == (at.partial, at.reduction) and to != at]
+        times = model.exchanges_ps([at], alike, kind)[0].tolist() if alike else []
+        basis = [(model.move_ps(move, at, kind), to) for move, to in moves(at, kind.shape, model.mesh)]
+        every[at] = [*((t, to) for t, to in basis if to in found.index), *zip(times, alike, strict=True)]
+    return every
+
+
+def shortest(source: Sharding, every: dict[Sharding, list[tuple[int, Sharding]]]) -> dict[Sharding, int]:
+    """Dijkstra's algorithm, one collective at a time."""
     done: dict[Sharding, int] = {}
     waiting = [(0, source)]
     while waiting:
@@ -105,9 +116,8 @@ def shortest(source: Sharding, states: set[Sharding], kind: TensorType, model: C
         if at in done:
             continue
         done[at] = time
-        for move, target in moves(at, kind.shape, model.mesh):
-            if target in states:
-                heappush(waiting, (time + model.move_ps(move, at, kind), target))
+        for taken, target in every[at]:
+            heappush(waiting, (time + taken, target))
     return done
 
 
@@ -118,8 +128,9 @@ def test_times_are_those_of_the_shortest_ways(
 ) -> None:
     found, kind = table(mesh, shape, kinds, hardware), TensorType(shape, "f32")
     model = CostModel(Mesh.parse(mesh), load(hardware))
+    every = steps(found, kind, model)
     for row, source in enumerate(found.states):
-        wanted = shortest(source, set(found.states), kind, model)
+        wanted = shortest(source, every)
         assert found.time[row].tolist() == [wanted.get(target, UNREACHABLE) for target in found.states]
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import InvalidGraph, InvalidRequest, InvalidRule, InvalidSharding, ShardplanError
+from planner.model.binding import bind
 from planner.model.collectives import Kind
-from planner.model.graph import Annotation, Graph
-from planner.model.indexing import Option, bind
+from planner.model.graph import Annotation, Graph, TensorType
+from planner.model.indexing import LoopKind, Option
 from planner.model.mesh import Mesh
 from planner.model.notation import parse
+from planner.model.ops import bind_op
 from planner.model.sharding import Sharding
 from planner.model.steps import Reader
 from planner.rewrite.annotations import notes
@@ -109,32 +111,44 @@ def test_definition_and_two_uses_differ() -> None:
     assert [found.definition(value) for value in ("n1", "n2")] == [sharding(ONE), sharding(OTHER)]
 
 
-# conformance 58 59: loops of the interface
-LOOPS = [
-    ("..., ... -> ...", [(2, 4, 32)] * 2, [(2, 4, 32)], ["parallel"] * 3),
-    ("b m k, k n -> b m n", [(2, 4, 8), (8, 32)], [(2, 4, 32)], ["parallel", "parallel", "reduction", "parallel"]),
-    ("m k -> m k; blocked k", [(4, 8)], [(4, 8)], ["parallel", "blocked"]),
+# conformance 58, conformance 59: op, shapes of operands and result, attributes; kinds of its loops, its maps
+INTERFACE: list[tuple[str, list[tuple[int, ...]], dict[str, object], list[str], list[str]]] = [
+    ("maximum", [(2, 4, 32)] * 3, {}, ["parallel"] * 3, ["a b c"] * 3),
+    (
+        "matmul",
+        [(2, 4, 8), (8, 32), (2, 4, 32)],
+        {},
+        ["parallel", "parallel", "reduction", "parallel"],
+        ["a b c", "c d", "a b d"],
+    ),
+    ("sum", [(4, 8), (4,)], {"dims": [1]}, ["parallel", "reduction"], ["a b", "a"]),
+    ("softmax", [(4, 8)] * 2, {"dim": 1}, ["parallel", "blocked"], ["a b"] * 2),
 ]
 
 
-@pytest.mark.parametrize(("rule", "operands", "results", "kinds"), LOOPS)
-def test_loops_are_parallel_reducing_or_not_to_be_split(
-    rule: str, operands: list[tuple[int, ...]], results: list[tuple[int, ...]], kinds: list[str]
+@pytest.mark.parametrize(("op", "shapes", "attrs", "kinds", "maps"), INTERFACE)
+def test_an_op_tells_its_loops_and_its_indexing_maps(
+    op: str, shapes: list[tuple[int, ...]], attrs: dict[str, object], kinds: list[str], maps: list[str]
 ) -> None:
-    assert [loop.kind.value for loop in bind(rule, operands, results).loops] == kinds
+    types = [TensorType(shape, "f32") for shape in shapes]
+    rule = bind_op(op, tuple(types[:-1]), (types[-1],), attrs, None)
+    loops = [loop for loop in rule.loops if loop.kind is not LoopKind.LINEAR]
+    assert [loop.kind.value for loop in loops] == kinds
+    letters = {loop.name: letter for loop, letter in zip(loops, "abcd", strict=False)}
+    terms = [" ".join(letters[dim.loops[0]] for dim in term) for term in (*rule.operands, *rule.results)]
+    assert terms == maps
+    assert {letters[name]: size for name, size in rule.sizes.items()} == {
+        letter: size
+        for term, shape in zip(maps, shapes, strict=True)
+        for letter, size in zip(term.split(), shape, strict=True)
+    }
 
 
-# conformance 59: maps of dot_general 2x4x8 . 8x32
-def test_terms_are_the_indexing_maps() -> None:
-    rule = bind("b m k, k n -> b m n", [(2, 4, 8), (8, 32)], [(2, 4, 32)])
-    terms = [" ".join(map(str, term)) for term in (*rule.operands, *rule.results)]
-    assert terms == ["b m k", "k n", "b m n"]
-
-
-# conformance 60
-def test_a_result_indexes_a_loop_once() -> None:
-    with pytest.raises(InvalidRule, match="loop repeated"):
-        parse("a b -> a a")
+# conformance 60: a result's map is a projected permutation
+@pytest.mark.parametrize(("rule", "what"), [("a b -> a a", "loop repeated"), ("a b -> (a+b)", "window in a result")])
+def test_a_result_indexes_a_loop_once_and_alone(rule: str, what: str) -> None:
+    with pytest.raises(InvalidRule, match=what):
+        parse(rule)
 
 
 def softmax(*annotations: Annotation) -> Graph:
@@ -231,7 +245,7 @@ def test_missing_annotations_are_filled_in_and_reduction_loops_are_partial() -> 
     assert bare.definition("n0") == sharding("[[],[],[1,2]] sum[0]")
 
 
-# conformance 66 67: annotations become types and communication; backward reaches the inputs, forward the outputs
+# conformance 66, conformance 67: annotations become types; backward reaches the inputs, forward the outputs
 def test_the_whole_graph_is_completed_from_its_middle() -> None:
     graph = fork(of("n0", ONE))
     found = propagate(graph, MESH)

@@ -141,7 +141,7 @@ def test_two_users_that_want_different_shardings_cost_one_exchange() -> None:
 
 # explicit annotations that contradict each other around one op, part of the message
 CONFLICTS = [
-    # conformance 3.3.13 64
+    # conformance 3.3.13, conformance 64
     (
         addition(used("i0", "[[0],[]]", "n0"), used("i1", "[[1],[]]", "n0")),
         "two lists of axes on loop _1 (got [1] after [0]",
@@ -213,7 +213,7 @@ def reduced(dims: list[int], *annotations: Annotation) -> Graph:
     return sketch.graph(sketch.op("sum", [sketch.input(6, 6)], shape, dims=dims), annotations=annotations)
 
 
-# conformance 3.3.16 3.3.17
+# conformance 3.3.16, conformance 3.3.17
 def test_a_tensor_without_dims_is_whole_and_reduced_where_its_loops_are_split() -> None:
     graph, mesh = reduced([0, 1], of("i0", "[[0],[]]"), used("n0", "[]")), Mesh.parse("2")
     found = propagate(graph, mesh)

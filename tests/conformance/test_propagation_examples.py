@@ -87,7 +87,7 @@ EXAMPLES = [
         PROGRAM_1D,
         {"i0": (2, 4, 4), "i1": (8, 16), "i2": (16, 8), "n3.1": (2, 4, 4)},
     ),
-    # conformance 62 73
+    # conformance 62, conformance 73
     (BY_OPTION_1D, OPTION_1D, "8", COMPLETED_1D, PROGRAM_1D, {"i0": (2, 4, 1), "i1": (8, 4), "i2": (4, 8)}),
     # conformance 74
     (BY_VALUES_2D, {}, "2x2x2", COMPLETED_2D, PROGRAM_2D, {"i0": (2, 4, 1), "i1": (4, 8), "i2": (8, 4)}),

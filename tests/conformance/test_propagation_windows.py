@@ -6,12 +6,14 @@ from types import MappingProxyType
 
 import pytest
 
-from planner.errors import InvalidRule, InvalidSharding, UnsupportedOp
+from planner.errors import InvalidRule, InvalidSharding
+from planner.model.binding import bind
 from planner.model.graph import Annotation, Graph, Input, Op, TensorType
-from planner.model.indexing import LoopKind, Option, bind
+from planner.model.indexing import LoopKind, Option
 from planner.model.mesh import Mesh
 from planner.model.notation import Dim, parse
 from planner.model.ops import bind_op
+from planner.model.program import Move
 from planner.rewrite.propagate import propagate
 from tests.conformance.annotated import materialized, of, sharding, used
 
@@ -37,7 +39,7 @@ REFUSED = [
 ]
 
 
-# conformance 60 61
+# conformance 60, conformance 61
 @pytest.mark.parametrize(("rule", "what"), REFUSED)
 def test_a_wrong_window_is_refused(rule: str, what: str) -> None:
     with pytest.raises(InvalidRule, match=what):
@@ -60,9 +62,17 @@ def test_a_window_is_as_wide_as_its_loops_reach(
     assert {loop: found[loop] for loop in sizes} == sizes
 
 
+def test_less_than_a_step_at_the_end_of_a_dim_may_be_left_unread() -> None:
+    assert bind(CONV, [(8, 10, 10, 3), (3, 3, 3, 16)], [(8, 4, 8, 16)]).sizes["y"] == 4
+
+
+def test_a_window_with_padding_may_reach_beyond_its_dim() -> None:
+    assert bind("(2*y+r-1), r -> y", [(8,), (3,)], [(4,)]).sizes == {"y": 4, "r": 3}
+
+
 def test_a_window_that_does_not_fit_its_dim_is_refused() -> None:
     with pytest.raises(InvalidRule, match="shape contradicts the rule"):
-        bind(CONV, [(8, 10, 10, 3), (3, 3, 3, 16)], [(8, 4, 8, 16)])
+        bind(CONV, [(8, 11, 10, 3), (3, 3, 3, 16)], [(8, 4, 8, 16)])
 
 
 def conv(*annotations: Annotation) -> Graph:
@@ -105,10 +115,16 @@ def test_a_minor_loop_of_a_window_may_not_be_split(option: Option) -> None:
         propagate(conv(), MESH, {"n0": option})
 
 
-def test_a_program_is_refused_the_halo_it_would_need() -> None:
+def test_an_exchange_brings_the_halo_that_a_split_window_reads() -> None:
+    """Over two devices rows 0-4 and 5-8 are held, and rows 0-4 and 4-8 are read."""
     graph = conv(of("n0", "[[],[0],[],[]]"))
-    with pytest.raises(UnsupportedOp, match="a split window needs a halo"):
-        materialized(graph, MESH, propagate(graph, MESH))
-    rule = graph.ops[0].rule
-    assert not rule.allows(((), (0,), (), (), (), (), ()), MESH)
-    assert rule.allows(((0,), (), (), (), (), (), ()), MESH)
+    program = materialized(graph, MESH, propagate(graph, MESH))
+    moves = [done.collective for done in program.instructions if isinstance(done, Move)]
+    assert [str(move) for move in moves] == ["exchange [0] to [[],[0],[],[]] halo_sizes=[1, 0]"]
+    assert graph.ops[0].rule.allows(((), (0,), (), (), (), (), ()), MESH)
+
+
+def test_a_block_that_would_need_more_than_its_neighbour_holds_may_not_be_chosen() -> None:
+    rule = bind("(y+r), r -> y; size r=5", [(12,), (5,)], [(8,)])
+    assert rule.allows(((0,), ()), Mesh.parse("2"))
+    assert not rule.allows(((0,), ()), Mesh.parse("8"))

@@ -43,6 +43,15 @@ FIGURES = [
         [[1, 2], [3, 4]],
         [[1], [4]],
     ),
+    # conformance 44, conformance 3.2: the offset is the index in the group, i3 * size of axis 1 + i1, times the block
+    Figure(
+        "all_slice over axes out of order",
+        "1x2x1x3",
+        "all_slice",
+        {"mesh_axes": [3, 1], "slice_axis": 0},
+        [[10, 11, 12, 13, 14, 15]] * 6,
+        [[10], [12], [14], [11], [13], [15]],
+    ),
     # conformance 46
     Figure(
         "all_to_all",

@@ -141,6 +141,16 @@ def test_an_index_out_of_range_is_never_wrapped(index: tuple[int, ...]) -> None:
         linear_index(Mesh.parse("10x20x30"), index)
 
 
+@pytest.mark.parametrize("axis", [-1, 3])
+def test_an_axis_out_of_range_is_never_wrapped(axis: int) -> None:
+    """conformance 12, conformance 14, erratum 4"""
+    mesh = Mesh.parse("10x20x30")
+    with pytest.raises(InvalidMesh, match=rf"mesh axis out of range \(got {axis}; wanted 0 to 2\)"):
+        mesh_sizes(mesh, [0, axis])
+    with pytest.raises(InvalidMesh, match=rf"mesh axis out of range \(got {axis}; wanted 0 to 2\)"):
+        multi_index(mesh, 663, [axis])
+
+
 def test_a_multi_index_is_along_the_axes_listed() -> None:
     """conformance 14: 2x3: linear 4 is (1, 1)"""
     assert ask("2x3", "process_multi_index")[4] == [1, 1]

@@ -28,6 +28,10 @@ FAULTS: list[tuple[str, Document]] = [
     ("graph", changed(GRAPH, "outputs", [])),
     ("graph", changed(GRAPH, "version", 2)),
     ("graph", changed(GRAPH, "nodes.0.id", "a\0b")),
+    ("graph", changed(GRAPH, "nodes.0.option", [["dp"]])),
+    ("graph", changed(GRAPH, "nodes.0.option", {"k": "dp"})),
+    ("pins", pins(pin("x", [["dp"]], user="a", operand=-1))),
+    ("pins", pins(pin("x", [["dp"]], user="a", operand="0"))),
     ("mesh", changed(MESH, "axes.0.size", 0)),
     ("mesh", changed(MESH, "axes", [])),
     ("mesh", changed(MESH, "format", "shardplan.graph")),
@@ -59,6 +63,8 @@ def test_every_example_meets_the_schema(path: Path) -> None:
 
 def test_small_documents_meet_their_schemas() -> None:
     assert faults("graph", GRAPH) == []
+    assert faults("graph", changed(GRAPH, "nodes.0.option", {"k": ["dp", 1], "m": []})) == []
+    assert faults("pins", pins(pin("x", [["dp"]], user="a", operand=0))) == []
     assert faults("mesh", MESH) == []
     assert faults("mesh", changed(MESH, "axes.0.size", "?")) == []
     assert faults("pins", pins(pin("x", [["dp"], [1]], user="a"), pin("a", [], partial={"axes": ["tp"]}))) == []

@@ -151,7 +151,7 @@ LINE_3 = [
         "linalg.reduce",
         "reduction",
     ),
-    ("%1 = arith.constant dense<0.0> : tensor<?x8xf32>", InvalidGraph, "tensor<", "unknown dim (got ?x8"),
+    ("%1 = arith.constant dense<0.0> : tensor<?x8xf32>", InvalidGraph, "tensor<", "type of a constant (got f32[?,8]"),
     ("%1 = arith.constant dense<0.0> : tensor<4x8xcomplex>", InvalidGraph, "tensor<", "element type (got complex"),
     ("%1 = arith.constant dense<0.0> : tensor<0x8xf32>", InvalidGraph, "tensor<", "dim out of range"),
 ]

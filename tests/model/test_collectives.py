@@ -78,6 +78,17 @@ def test_the_worked_figures_of_the_dialect(figure: tuple[Any, ...]) -> None:
     assert [each.tolist() for each in got] == after
 
 
+@pytest.mark.parametrize("kind", sorted(set(Kind) - {Kind.EXCHANGE}))
+def test_a_collective_over_no_axes_is_the_identity(kind: Kind) -> None:
+    mesh, source = Mesh.parse("2x2"), Sharding(((0,), ()), (1,))  # conformance 9
+    move = Collective(kind, (), None if kind is Kind.ALL_REDUCE else 0, 1 if kind is Kind.ALL_TO_ALL else None)
+    assert move.target(source) == source
+    shards = [np.arange(4.0).reshape(2, 2) + device for device in range(4)]
+    got, received = moved(shards, move, source, (4, 2), mesh)
+    assert [each.tolist() for each in got] == [each.tolist() for each in shards]
+    assert received.tolist() == received_elements(move, source, (4, 2), mesh).tolist() == [0] * 4
+
+
 def whole_shape(shards: list[Any], sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:
     return tuple(size * mesh.group_size(axes) for size, axes in zip(shards[0].shape, sharding.split_axes, strict=True))
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from benchmarks.oracle import assembled, laid_out
 from planner.choose.options import options
 from planner.errors import InvalidRule
+from planner.model.binding import bind
 from planner.model.graph import TensorType
-from planner.model.indexing import LoopKind, Rule, bind
+from planner.model.indexing import LoopKind, Rule
 from planner.model.mesh import Mesh
 from planner.model.ops import bind_op
 from planner.model.sharding import Reduction, Sharding

@@ -111,6 +111,14 @@ def test_a_group_over_no_axes_is_one_device() -> None:
     assert Mesh.parse("2x2").groups([]).tolist() == [[0], [1], [2], [3]]
 
 
+@pytest.mark.parametrize("axes", [[-1], [2], [0, -2], [0, 5]])
+def test_an_axis_of_a_group_is_out_of_range_and_never_wrapped(axes: list[int]) -> None:
+    mesh = Mesh.parse("2x3")
+    for asked in (mesh.group_size, mesh.group_index, mesh.groups):
+        with pytest.raises(InvalidMesh, match=rf"mesh axis out of range \(got {axes[-1]}; wanted 0 to 1\)"):
+            asked(axes)
+
+
 def test_devices_are_numbered_row_major() -> None:
     mesh = Mesh.parse("10x20x30")  # conformance 13
     assert mesh.coordinates[663].tolist() == [1, 2, 3]

@@ -9,15 +9,18 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import product
+from operator import mul
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.oracle import agree, assembled, block, laid_out, place
+from benchmarks.oracle import agree, assembled, block, box, laid_out, place
 from planner.choose.options import options
+from planner.model.binding import bind
 from planner.model.graph import TensorType
-from planner.model.indexing import LoopKind, Option, Rule, bind
+from planner.model.indexing import LoopKind, Option, Rule
 from planner.model.mesh import Mesh
 from planner.model.ops import OPS, Array, Local, Row, Signature, Span
 from planner.model.sharding import Sharding
@@ -25,7 +28,7 @@ from tests.model.op_cases import CASES, Case, of
 
 MESHES = [Mesh.parse("4"), Mesh.parse("2x4"), Mesh.parse("2x2x2")]
 MANY = 60  # options beyond which only one order of the axes of each assignment is run
-POSITIVE = {"sqrt", "rsqrt", "log", "reciprocal", "divide", "pow"}
+POSITIVE = {"sqrt", "rsqrt", "log", "reciprocal", "divide", "pow", "adam"}
 NUMPY = {"f64": np.float64, "i64": np.int64, "bool": np.bool_}
 
 
@@ -65,6 +68,7 @@ class Trial:
             if loop.kind is not LoopKind.LINEAR
             for held in [block(loop.size, mesh.group_size(axes), place(mesh, device, axes))]
         }
+        operands = [self._windows(i, option, mesh, device, spans, array) for i, array in enumerate(operands)]
         shapes = tuple(
             tuple(
                 held.stop - held.start
@@ -79,9 +83,27 @@ class Trial:
         assert tuple(each.shape for each in results) == shapes, f"{option}: local shapes"
         return results
 
+    def _windows(
+        self, operand: int, option: Option, mesh: Mesh, device: int, spans: dict[str, Span], array: Array
+    ) -> Array:
+        """What a device holds of an operand as its array function sees it: of windows, every place they reach."""
+        shape = self.case.operands[operand].shape
+        held = box(self.rule.read_sharding(operand, option, mesh), shape, mesh, device)
+        for place, (dim, size) in enumerate(zip(self.rule.operands[operand], shape, strict=True)):
+            if dim.coefficients:
+                runs = product(*(range(spans[loop].start, spans[loop].stop) for loop in dim.loops))
+                reached = [sum(map(mul, dim.coefficients, at)) - (dim.padding or 0) for at in runs]
+                wanted = range(min(reached), max(reached) + 1) if reached else range(0)
+                inside = [at for at in wanted if 0 <= at < size]
+                beyond = [sum(at < 0 for at in wanted), sum(at >= size for at in wanted)]
+                array = array.take([at - held[place][0] for at in inside], place)
+                pads = [beyond if axis == place else (0, 0) for axis in range(len(shape))]
+                array = np.pad(array, pads, constant_values=self.row.padding) if any(beyond) else array
+        return array
+
     def check(self, option: Option, mesh: Mesh) -> None:
         """The parts put together are the whole."""
-        held = [self._laid_out(i, self.rule.operand_sharding(i, option), mesh) for i in range(len(self.operands))]
+        held = [self._laid_out(i, self.rule.read_sharding(i, option, mesh), mesh) for i in range(len(self.operands))]
         made = [self._run(option, mesh, d, [h[d] for h in held]) for d in range(mesh.devices)]
         for i, whole in enumerate(self.whole):
             sharding = self.rule.result_sharding(i, option)
@@ -152,6 +174,10 @@ def _local_mean(local: Local, x: Array) -> Array:
     return x.mean(axis=tuple(attrs["dims"]), keepdims=bool(attrs.get("keepdim")))
 
 
+def _whole_vocabulary(local: Local, grad: Array, logits: Array, lse: Array, ids: Array) -> Array:
+    return (np.exp(logits - lse) - (np.arange(logits.shape[-1]) == ids)) * grad
+
+
 def _changed(op: str, **fields: Any) -> Row:
     return replace(OPS[op], **fields)
 
@@ -183,6 +209,19 @@ WRONG: dict[str, tuple[Row, str, dict[str, Any]]] = {
         {},
     ),
     "a square of partial maxima": (_changed("square", rule="... -> ...; commutes max 0"), "a b -> a b", {}),
+    "gradients of keys that every device sums over its own": (
+        _changed(
+            "scaled_dot_product_attention_backward",
+            rule="a s e, a t e, a t v, a s v -> a s e, a t e, a t v; blocked e; linear 3",
+        ),
+        "d a 2, d b 2, d b c, d a c -> d a 2, d b 2, d b c",
+        {},
+    ),
+    "a cross entropy of a part of the vocabulary": (
+        _changed("cross_entropy_backward", compute=_whole_vocabulary),
+        "a 1, a b, a 1, i: a 1 -> a b",
+        {},
+    ),
     "a product of two partial sums": (
         _changed("multiply", rule="..., ... -> ...; linear 0+1"),
         "a b, b -> a b",

@@ -120,7 +120,7 @@ class _Printer:
 
 def _body(op: Op) -> list[str]:
     match op.op:
-        case "negate" | "transpose":
+        case "negate" | "transpose" | "tanh" | "abs":  # one operand, whatever it computes
             return ["%r = arith.negf %x0 : f32"]
         case "matmul":
             return ["%p = arith.mulf %x0, %x1 : f32", "%r = arith.addf %z, %p : f32"]

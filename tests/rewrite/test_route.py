@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.oracle import layouts
-from planner.errors import InvalidSharding
 from planner.model.collectives import Kind, is_exact
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
-from planner.rewrite.route import fused, ordered
+from planner.rewrite.route import fused, moves_between, ordered
 from tests.conformance.annotated import sharding
 
 Shape = tuple[int, ...]
@@ -96,19 +95,19 @@ def test_the_route_arrives_by_exact_moves(data: st.DataObject, text: str, shape:
     assert kinds == sorted(kinds, key=order.index)
 
 
-# source, target, part of the message
-NO_ROUTE = [
-    ("[[0],[]]", "[[],[]] sum[0]", "no collective makes a tensor partial"),
-    ("[[],[]] sum[0]", "[[],[]] max[0]", "no collective makes a tensor partial"),
+# source, target: nothing of the documents leads there
+EXCHANGED = [
+    (sharding("[[0],[]]"), sharding("[[],[]] sum[0]")),
+    (sharding("[[],[]] sum[0]"), sharding("[[],[]] max[0]")),
+    (sharding("[[0],[]]"), Sharding(((0,), ()), halo_sizes=(1, 1))),
+    (Sharding(((0,), ()), halo_sizes=(1, 1)), Sharding(((), (0,)))),
+    (Sharding(((0,), ()), sharded_dims_offsets=((0, 3, 8),)), sharding("[[0],[]]")),
 ]
 
 
-@pytest.mark.parametrize(("source", "target", "message"), NO_ROUTE)
-def test_what_no_collective_does_is_refused(source: str, target: str, message: str) -> None:
-    with pytest.raises(InvalidSharding, match=message):
-        ordered(sharding(source), sharding(target), (8, 8), Mesh.parse("2x2"))
-
-
-def test_halos_and_offsets_are_not_for_basis_moves() -> None:
-    with pytest.raises(InvalidSharding, match="halos or offsets"):
-        ordered(Sharding(((0,),)), Sharding(((0,),), halo_sizes=(1, 1)), (8,), Mesh.parse("2"))
+@pytest.mark.parametrize(("source", "target"), EXCHANGED, ids=str)
+def test_what_the_documents_have_no_collective_for_is_one_exchange(source: Sharding, target: Sharding) -> None:
+    (move,) = moves_between(source, target, (8, 8), Mesh.parse("2x2"))
+    assert move.kind is Kind.EXCHANGE
+    assert move.target(source) == target
+    assert move.axes == (0,)

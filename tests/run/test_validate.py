@@ -14,8 +14,13 @@ from planner.documents.schemas import GraphDocument, checked
 from planner.errors import InvalidRequest, RunFailed, ShardplanError
 from planner.model.accounts import live_bytes, received_bytes
 from planner.model.graph import Graph
+from planner.model.indexing import Option
 from planner.model.mesh import Mesh
-from planner.model.program import Move
+from planner.model.program import Move, Program
+from planner.model.sharding import Reduction, Sharding
+from planner.rewrite.materialize import materialize_completed
+from planner.rewrite.propagate import propagate
+from planner.rewrite.route import documented_route
 from planner.run.devices import run_program
 from planner.run.validate import random_inputs, validate
 from tests.graphs import Sketch, random_graph, small_transformer
@@ -128,6 +133,34 @@ def test_an_op_known_by_its_rule_alone_is_checked_structurally() -> None:
     graph = graph_from(checked(GraphDocument, document, "test"), Mesh.parse("2"))
     found = validate(random_program(question_of(graph, "2"), 0))
     assert (found.verdict, found.not_run, found.counted_bytes) == ("structural", ("sort_rows",), None)
+
+
+def left_partial(reduction: Reduction, wrong: bool = False) -> Program:
+    """x, held in terms over an axis of 3 while another axis splits it, and returned so; `wrong` returns y for it."""
+    s = Sketch("f32" if reduction.wants("f32") is None else "i32")
+    x, y = s.input(5, 4), s.input(5, 4)
+    graph = s.graph(x, y)
+    held = Sharding(((1,), ()), (0,), reduction)
+    return Program(graph, Mesh.parse("3x2"), ((x, held), (y, held)), (), (y if wrong else x, y))
+
+
+@pytest.mark.parametrize("reduction", list(Reduction))
+def test_an_output_left_partial_is_what_its_terms_are_together(reduction: Reduction) -> None:
+    assert validate(left_partial(reduction), shrinking="none").verdict == "equal"
+    assert validate(left_partial(reduction, wrong=True), shrinking="none").verdict == "different"
+
+
+def test_a_product_left_partial_is_equal_and_another_product_is_not() -> None:
+    s = Sketch()
+    x, w, v = s.input(6, 8), s.input(8, 6), s.input(8, 6)
+    one, other = (s.op("matmul", [x, each], (6, 6)) for each in (w, v))
+    graph, mesh = s.graph(one), Mesh.parse("2x2")
+    options: dict[str, Option] = dict.fromkeys((one, other), ((), (0,), (1,)))
+    completed = propagate(graph, mesh, options)
+    program = materialize_completed(graph, mesh, completed, documented_route(graph, mesh))
+    assert program.values[one].sharding.partial == (0,)
+    assert validate(program, shrinking="none").verdict == "equal"
+    assert validate(replace(program, outputs=(other,)), shrinking="none").verdict == "different"
 
 
 # options, error, message

@@ -62,3 +62,50 @@ def _limit(rng: np.random.Generator, nodes: list[Node]) -> int | None:
         return None
     most = sum(int(node.usage.max()) for node in nodes)
     return int(rng.integers(0, most + 2))
+
+
+def tiny_public(seed: int) -> Problem:
+    """As the contest has them: one edge matrix over all pairs of strategies, tight limits, few distinct numbers."""
+    rng = np.random.default_rng([seed, 1])
+    moments, ties = int(rng.integers(1, 8)), int(rng.choice([2, 4, 100]))
+    nodes = [_node(rng, i, ties, moments) for i in range(int(rng.integers(2, 8)))]
+    nodes = [Node(n.name, n.cost, n.usage * (rng.random() < 0.6), n.interval) for n in nodes]
+    edges = []
+    for _ in range(int(rng.integers(1, 9))):
+        source, target = rng.choice(len(nodes), 2, replace=False).tolist()
+        shape = (nodes[source].cost.size, nodes[target].cost.size)
+        edges.append(_whole(source, target, _structured(rng, ties, shape)))
+    return Problem(nodes, edges, _limit(rng, nodes))
+
+
+def contracting(seed: int) -> Problem:
+    """A random tree of edges on which one end determines the other, over nodes with usage in several intervals."""
+    rng = np.random.default_rng([seed, 2])
+    moments, k = int(rng.integers(1, 9)), int(rng.integers(1, 4))
+    nodes = [
+        Node(f"n{i}", rng.integers(0, 9, k), rng.integers(0, 4, k), _interval(rng, moments))
+        for i in range(int(rng.integers(2, 7)))
+    ]
+    edges = []
+    for target in range(1, len(nodes)):
+        matrix = np.full((k, k), IMPOSSIBLE)
+        matrix[np.arange(k), rng.permutation(k)] = rng.integers(0, 9, k)
+        edges.append(_whole(int(rng.integers(target)), target, matrix))
+    return Problem(nodes, edges, _limit(rng, nodes))
+
+
+def _whole(source: int, target: int, matrix: np.ndarray) -> Edge:
+    height, width = matrix.shape
+    return Edge(source, target, np.arange(height, dtype=np.int32), np.arange(width, dtype=np.int32), matrix)
+
+
+def _structured(rng: np.random.Generator, high: int, shape: tuple[int, int]) -> np.ndarray:
+    """Any matrix, an additive one, one in which a row allows one column, or equal rows."""
+    kind = int(rng.integers(4))
+    if kind == 1:
+        return rng.integers(0, high, (shape[0], 1)) + rng.integers(0, high, (1, shape[1]))
+    matrix = _matrix(rng, high, shape)
+    if kind == 2:
+        allowed = rng.integers(0, shape[1], shape[0])
+        return np.where(np.arange(shape[1]) == allowed[:, None], matrix, IMPOSSIBLE)
+    return matrix[rng.integers(0, shape[0], shape[0])] if kind == 3 else matrix

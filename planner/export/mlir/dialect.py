@@ -17,12 +17,17 @@ from planner.model.dtypes import is_float
 from planner.model.graph import TensorType
 from planner.model.mesh import Mesh
 from planner.model.sharding import Sharding
+from planner.model.spmd import INDEX, LocalType
 
 MESH_SYMBOL = "@mesh"
 _ELEMENT = {"f8e4m3": "f8E4M3FN", "f8e5m2": "f8E5M2", "u8": "ui8", "bool": "i1"}
 _BITS = {"f64": "<d", "f32": "<f", "f16": "<e", "bf16": "<f"}
 _BARE = re.compile(r"[A-Za-z_][\w$.]*", re.ASCII)
 _VALUE = re.compile(r"[0-9]+|[A-Za-z$._-][\w$.-]*", re.ASCII)
+
+
+class SymbolRef(str):
+    """The text of a symbol, `@name`, as an attribute."""
 
 
 class Dialect(StrEnum):
@@ -44,8 +49,11 @@ def element(dtype: str) -> str:
     return _ELEMENT.get(dtype, dtype)
 
 
-def tensor(kind: TensorType) -> str:
-    return f"tensor<{''.join(f'{dim}x' for dim in kind.shape)}{element(kind.dtype)}>"
+def tensor(kind: TensorType | LocalType) -> str:
+    if kind == INDEX:
+        return INDEX.dtype
+    dims = ("?x" if dim is None else f"{dim}x" for dim in kind.shape)
+    return f"tensor<{''.join(dims)}{element(kind.dtype)}>"
 
 
 def quoted(text: str) -> str:
@@ -70,6 +78,8 @@ def attribute(value: object) -> str:
             return f"{value} : i64"
         case float():
             return f"{number(value, 'f64')} : f64"
+        case SymbolRef():
+            return str(value)
         case str():
             return quoted(value)
         case Mapping():
@@ -101,8 +111,8 @@ def number(value: float, dtype: str) -> str:
     return "0x" + (raw[:2] if dtype == "bf16" else raw).hex().upper()
 
 
-def declaration(mesh: Mesh, dialect: Dialect) -> str:
-    """The mesh as a symbol; names, links and device in attributes of our own, where there are any."""
+def declaration(mesh: Mesh, dialect: Dialect, name: str = MESH_SYMBOL, devices: Sequence[int] = ()) -> str:
+    """The mesh as a symbol; names, links, device and devices' numbers in attributes of our own, where there are any."""
     word = "mesh.mesh" if dialect is Dialect.MESH else "shard.grid"
     shape = "x".join(str(axis.size or "?") for axis in mesh.axes)
     entries: dict[str, object] = {}
@@ -112,7 +122,9 @@ def declaration(mesh: Mesh, dialect: Dialect) -> str:
         entries["shardplan.links"] = links
     if mesh.device:
         entries["shardplan.device"] = mesh.device
-    return f"{word} {MESH_SYMBOL}(shape = {shape}){attributes(entries)}"
+    if devices:
+        entries["shardplan.devices"] = list(devices)
+    return f"{word} {name}(shape = {shape}){attributes(entries)}"
 
 
 def lists(axes: Sequence[Sequence[int]]) -> str:
@@ -130,13 +142,15 @@ def sharding_attribute(sharding: Sharding, where: str) -> str:
     return f"<{MESH_SYMBOL}, {lists(sharding.split_axes)}{partial}>"
 
 
-def sharding_value(sharding: Sharding, where: str) -> str:
+def sharding_value(sharding: Sharding, where: str, dialect: Dialect = Dialect.SHARD, mesh: str = MESH_SYMBOL) -> str:
     """`shard.sharding @mesh split_axes = [[0]] ...`. Raises InvalidSharding where mlir-opt 22 has no words for it."""
-    if sharding.partial:
+    if sharding.partial and dialect is Dialect.SHARD:
         got, wanted = str(sharding), "the mesh dialect (19)"
         raise InvalidSharding("mlir-opt 22 has no partial tensors", where=where, got=got, wanted=wanted)
-    text = f"shard.sharding {MESH_SYMBOL} split_axes = {lists(sharding.split_axes)}"
+    text = f"{dialect}.sharding {mesh} split_axes = {lists(sharding.split_axes)}"
+    if sharding.partial:
+        text += f" partial = {sharding.reduction}[{', '.join(map(str, sharding.partial))}]"
     cuts = [cut for dim in sharding.sharded_dims_offsets for cut in dim]
     for key, sizes in (("halo_sizes", sharding.halo_sizes), ("sharded_dims_offsets", cuts)):
         text += f" {key} = [{', '.join(map(str, sizes))}]" if sizes else ""
-    return f"{text} : !shard.sharding"
+    return f"{text} : !{dialect}.sharding"

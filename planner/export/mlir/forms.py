@@ -10,12 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from planner.export.mlir.dialect import attributes, element, number, tensor
 from planner.export.mlir.page import Page
 from planner.model.dtypes import DTYPE_BYTES, is_float
 from planner.model.graph import Op, TensorType
-from planner.model.indexing import LoopKind, Rule
+from planner.model.indexing import LoopKind, Option, Rule
 from planner.model.notation import Term
 
 _TOSA = {
@@ -79,11 +80,12 @@ class Form:
         return self.head + (f"{self.lead} {{{inner}}}" if inner else "") + self.tail
 
 
-def write(site: Site, more: Mapping[str, object]) -> None:
-    """Write an op; `more` (loops split, in a program) is told of a call."""
+def write(site: Site, more: Mapping[str, object], noted: Mapping[str, object] = MappingProxyType({})) -> None:
+    """Write an op with attributes `noted`; `more` (loops split, in a program) is told of a call."""
     op = site.op
     form = FORMS[op.op](site) if op.op in FORMS and op.notation is None else None
-    result, kept = site.page.result(op)
+    result, kept = site.page.results(op.values)
+    kept |= noted
     kept |= {f"shardplan.{key}": value for key, value in (("scope", op.scope),) if value}
     kept |= {"shardplan.phase": op.phase} if op.phase != "forward" else {}
     if form is None:
@@ -94,6 +96,13 @@ def write(site: Site, more: Mapping[str, object]) -> None:
     if dict(op.attrs) != dict(form.implied):
         kept["shardplan.attrs"] = dict(op.attrs)
     site.page.write(f"{result} = {form.text(kept)}")
+
+
+def part(op: Op, option: Option) -> dict[str, object]:
+    """What a call says of an op of which a device runs a part: mesh axes of its loops, shapes of the whole."""
+    split = {loop.name: list(axes) for loop, axes in zip(op.rule.loops, option, strict=True) if axes}
+    shapes = [*op.rule.shapes, *(kind.shape for kind in op.results)]
+    return {"shardplan.split": split, "shardplan.whole": list(map(list, shapes))} if split else {}
 
 
 def _elementwise(site: Site) -> Form | None:
@@ -196,7 +205,7 @@ def _transpose(site: Site) -> Form | None:
 
 def _full(site: Site) -> Form | None:
     value, kind = site.op.attrs["value"], site.made[0]
-    if not isinstance(value, int | float) or not _has_literal(value, kind.dtype):
+    if not kind.is_sized or not isinstance(value, int | float) or not _has_literal(value, kind.dtype):
         return None
     implied = {"value": bool(value) if kind.dtype == "bool" else value}
     return Form("arith.constant", f" dense<{number(value, kind.dtype)}> : {tensor(kind)}", implied)

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from planner.export.mlir.dialect import Dialect, attributes, is_value_name, number, symbol, tensor
-from planner.model.graph import Op, TensorType
+from planner.model.graph import TensorType, value_id
 from planner.model.mesh import Mesh
+from planner.model.spmd import LocalType
 
 
 @dataclass
@@ -47,17 +48,21 @@ class Page:
         self.names[value] = self.fresh("v")
         return self.names[value], {"shardplan.id": value}
 
-    def result(self, op: Op) -> tuple[str, dict[str, object]]:
-        """`%op` or `%op:2`, with the names of all results noted."""
-        name, kept = self.name(op.id)
-        for k, value in enumerate(op.values[1:], start=1):
-            self.names[value] = f"{name}#{k}"
-        return (f"{name}:{len(op.results)}" if len(op.results) > 1 else name), kept
+    def results(self, values: Sequence[str]) -> tuple[str, dict[str, object]]:
+        """`%op`, `%op:2` for the results of one op, else `%a, %b`; with the names of all noted."""
+        first, *others = values
+        if all(value == value_id(first, k) for k, value in enumerate(others, start=1)):
+            name, kept = self.name(first)
+            self.names |= {value: f"{name}#{k}" for k, value in enumerate(others, start=1)}
+            return (f"{name}:{len(values)}" if others else name), kept
+        names = [self.name(value)[0] for value in values]
+        unlike = names != [f"%{value}" for value in values]
+        return ", ".join(names), {"shardplan.ids": list(values)} if unlike else {}
 
     def start(self, kind: TensorType, value: float | None, hint: str) -> str:
-        """A tensor that linalg writes to (value None) or accumulates into."""
+        """A tensor that linalg writes to (value None) or accumulates into; an argument where its size is unknown."""
         name = self.fresh(f"{hint}.start")
-        if self.argument_starts:
+        if self.argument_starts or not kind.is_sized:
             self.arguments.append(f"{name}: {tensor(kind)} {{shardplan.init = true}}")
         elif value is None:
             self.write(f"{name} = tensor.empty() : {tensor(kind)}")
@@ -72,7 +77,9 @@ class Page:
             self.callees[described] = symbol(f"shardplan.{op}.{len(self.callees)}")
         return self.callees[described]
 
-    def module(self, head: str, function: str, results: Sequence[TensorType], more: Mapping[str, object]) -> str:
+    def module(
+        self, head: str, function: str, results: Sequence[TensorType | LocalType], more: Mapping[str, object]
+    ) -> str:
         """Everything: the mesh, declarations, the function."""
         kinds = ", ".join(map(tensor, results))
         attrs = f" attributes{attributes(more)}" if more else ""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from planner.errors import InvalidSharding
 from planner.export.mlir.dialect import MESH_SYMBOL, Dialect, declaration, tensor
-from planner.export.mlir.forms import Site, write
+from planner.export.mlir.forms import Site, part, write
 from planner.export.mlir.page import Page
 from planner.model.collectives import Kind
 from planner.model.graph import TensorType
@@ -51,14 +51,16 @@ def _local(program: Program, name: str) -> TensorType:
 
 def _run(program: Program, page: Page, run: Run, kinds: dict[str, TensorType]) -> None:
     """An op on shards; where it is a call, the call says over which mesh axes its loops are split."""
-    split = {loop.name: list(axes) for loop, axes in zip(run.op.rule.loops, run.option, strict=True) if axes}
     names = [page.names[name] for name in run.operands]
     read, made = ([kinds[name] for name in side] for side in (run.operands, run.results))
-    write(Site(page, run.op, names, read, made), {"shardplan.split": split} if split else {})
+    write(Site(page, run.op, names, read, made), part(run.op, run.option))
 
 
 def _move(program: Program, page: Page, move: Move, kinds: dict[str, TensorType]) -> None:
     done = move.collective
+    if done.kind is Kind.EXCHANGE:
+        what, where = "no collective of the dialect leads from one sharding to the other", f"value {move.result!r}"
+        raise InvalidSharding(what, where=where, got=str(done), wanted="blocks to blocks, nothing made partial")
     name, _ = page.name(move.result)
     axes = ", ".join(map(str, done.axes))
     reduction = program.values[move.operand].sharding.reduction

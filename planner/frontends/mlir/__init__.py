@@ -1,4 +1,4 @@
-"""MLIR text with mesh annotations as a graph and its mesh.
+"""MLIR text: a function with mesh annotations as a graph and its mesh, one with collectives as an SPMD program.
 
 Read are the mesh dialect as its documents print it (mesh.cluster and mesh.annotate of the RFC; mesh.mesh and
 mesh.shard), as mlir-opt 19 and 20 do (a sharding as attribute or as value), and the shard dialect of mlir-opt 22,
@@ -17,13 +17,17 @@ from pathlib import Path
 
 from planner.errors import InvalidDocument, InvalidGraph, ShardplanError
 from planner.frontends.mlir.attributes import Symbol
+from planner.frontends.mlir.calls import is_collective
+from planner.frontends.mlir.collectives import translate_step
 from planner.frontends.mlir.layouts import Annotations, Layouts
 from planner.frontends.mlir.module import Function, Module, parse_module
+from planner.frontends.mlir.programs import ProgramTranslation
 from planner.frontends.mlir.scanner import Scanner
 from planner.frontends.mlir.statements import translate
 from planner.frontends.mlir.translation import Translation
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
+from planner.model.spmd import SpmdProgram
 
 MAX_BYTES = 16 << 20
 
@@ -31,15 +35,11 @@ MAX_BYTES = 16 << 20
 def read_mlir(source: Path | str, function: str | None = None) -> tuple[Graph, Mesh]:
     """The graph of a function and its mesh, from a file (Path) or a text (str).
 
-    The function may be left out where only one has a body. Raises ShardplanError with line and column.
+    The function may be left out where only one has a body. A dim `?` is UNKNOWN. Raises ShardplanError with line and
+    column.
     """
-    text, name = (source, "text") if isinstance(source, str) else (_file(source), str(source))
-    scan = Scanner(text, name)
-    module = parse_module(scan)
-    chosen = _chosen(module, function, name)
-    default = chosen.attrs.get("mesh_cluster")
-    layouts = Layouts(scan, module.meshes, default.name if isinstance(default, Symbol) else None)
-    translation = Translation(scan, chosen, layouts, Annotations(scan))
+    scan, module, chosen = _parsed(source, function)
+    translation = Translation(scan, chosen, _layouts(scan, module, chosen), Annotations(scan))
     try:
         translation.begin()
         for operation in chosen.body or ():
@@ -47,6 +47,41 @@ def read_mlir(source: Path | str, function: str | None = None) -> tuple[Graph, M
         return translation.finish()
     except ShardplanError as error:
         raise translation.failed(error, chosen.at) from None
+
+
+def read_spmd(source: Path | str, function: str | None = None) -> SpmdProgram:
+    """The program of a function whose body holds collectives and queries on local tensors, verified.
+
+    Raises ShardplanError with line and column; it names the value, the rule, what was got and what was wanted.
+    """
+    scan, module, chosen = _parsed(source, function)
+    layouts = _layouts(scan, module, chosen)
+    translation = ProgramTranslation(scan, chosen, layouts, Annotations(scan), clusters=module.clusters)
+    try:
+        translation.begin()
+        for operation in chosen.body or ():
+            translate_step(translation, operation, module)
+        return translation.program()
+    except ShardplanError as error:
+        raise translation.failed(error, chosen.at) from None
+
+
+def holds_collectives(source: Path | str, function: str | None = None) -> bool:
+    """Whether `read_spmd` is the one that reads it. Raises ShardplanError for a text that does not parse."""
+    _, _, chosen = _parsed(source, function)
+    return any(is_collective(operation.name) for operation in chosen.body or ())
+
+
+def _parsed(source: Path | str, function: str | None) -> tuple[Scanner, Module, Function]:
+    text, name = (source, "text") if isinstance(source, str) else (_file(source), str(source))
+    scan = Scanner(text, name)
+    module = parse_module(scan)
+    return scan, module, _chosen(module, function, name)
+
+
+def _layouts(scan: Scanner, module: Module, chosen: Function) -> Layouts:
+    default = chosen.attrs.get("mesh_cluster")
+    return Layouts(scan, module.meshes, default.name if isinstance(default, Symbol) else None)
 
 
 def _file(path: Path) -> str:

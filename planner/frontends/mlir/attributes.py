@@ -11,6 +11,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+from planner.errors import InvalidGraph
 from planner.frontends.mlir.scanner import STRING, WORD, Scanner, unescaped
 from planner.frontends.mlir.spelled import parse_spelled
 from planner.frontends.mlir.types import Tensor, Type, parse_type, parse_types
@@ -69,7 +70,7 @@ def _by_word(scan: Scanner, depth: int) -> Any:
     if scan.accept(r"array\s*<"):
         scan.expect(r"\w+", "an element type")
         scan.mark(":")
-        return _separated(scan, ">", depth)
+        return scan.listed("", lambda: parse_attribute(scan, depth + 1), ">")
     if scan.accept(r"affine_map\s*<"):
         return _affine_map(scan)
     types = parse_types(scan)
@@ -94,33 +95,22 @@ def _typed(scan: Scanner) -> int | float:
 
 
 def parse_list(scan: Scanner, depth: int = 0) -> list[Any]:
-    scan.need("[")
-    return _separated(scan, "]", depth)
-
-
-def _separated(scan: Scanner, end: str, depth: int) -> list[Any]:
-    found: list[Any] = []
-    while not scan.mark(end):
-        if found and not scan.mark(","):
-            raise scan.wrong("syntax", wanted=f"',' or {end!r}")
-        found.append(parse_attribute(scan, depth + 1))
-    return found
+    return scan.listed("[", lambda: parse_attribute(scan, depth + 1), "]")
 
 
 def parse_dictionary(scan: Scanner, depth: int = 0, end: str = "}") -> dict[str, Any]:
     """`{key = value, unit}`; the end may be another, for what dialects write alike."""
-    if end == "}":
-        scan.need("{")
     found: dict[str, Any] = {}
-    while not scan.mark(end):
-        if found:
-            scan.need(",")
+
+    def entry() -> None:
         at = scan.at
         key = scan.expect(f"{WORD}|{STRING}", "a key")
         key = unescaped(key) if key[0] == '"' else key
         if key in found:
             raise scan.wrong("key repeated", at=at, wanted="every key once")
         found[key] = parse_attribute(scan, depth + 1) if scan.mark("=") else True
+
+    scan.listed("{" if end == "}" else "", entry, end)
     return found
 
 
@@ -138,7 +128,10 @@ def _dense(scan: Scanner, depth: int) -> Dense:
         if isinstance(value, list):
             value = tuple(_flat(value, scan, at))
     scan.need(":")
+    there = scan.at
     kind = parse_type(scan)
+    if isinstance(kind, Tensor) and not kind.type.is_sized:
+        raise scan.wrong("type of a constant", at=there, got=str(kind.type), wanted="sizes", error=InvalidGraph)
     if not isinstance(value, tuple) and value is not None:
         value = _element(scan, at, value, kind, bits)
     return Dense(value, kind)
@@ -168,29 +161,13 @@ def _element(scan: Scanner, at: int, value: object, kind: Type, bits: bool) -> i
 
 def _affine_map(scan: Scanner) -> AffineMap | None:
     """`(d0, d1) -> (d1, 0)>`; None where a result is more than a loop or 0."""
-    loops = {name: place for place, name in enumerate(_names(scan))}
+    names = scan.listed("(", lambda: scan.expect(WORD, "a loop's name"), ")")
+    loops = {name: place for place, name in enumerate(names)}
     scan.need("->")
-    results: list[int | None] = []
-    simple = True
-    scan.need("(")
-    while not scan.mark(")"):
-        if results:
-            scan.need(",")
-        text = scan.expect(r"[^,()<>]+|\([^()]*\)", "an affine expression").strip()
-        simple &= text in loops or text == "0"
-        results.append(loops.get(text))
+    texts = scan.listed("(", lambda: scan.expect(r"[^,()<>]+|\([^()]*\)", "an affine expression").strip(), ")")
     scan.need(">")
-    return AffineMap(tuple(results)) if simple else None
-
-
-def _names(scan: Scanner) -> list[str]:
-    scan.need("(")
-    found: list[str] = []
-    while not scan.mark(")"):
-        if found:
-            scan.need(",")
-        found.append(scan.expect(WORD, "a loop's name"))
-    return found
+    simple = all(text in loops or text == "0" for text in texts)
+    return AffineMap(tuple(map(loops.get, texts))) if simple else None
 
 
 def _of_dialect(scan: Scanner, depth: int) -> Any:

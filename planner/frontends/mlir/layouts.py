@@ -16,6 +16,7 @@ from planner.frontends.mlir.scanner import Scanner
 from planner.frontends.mlir.spelled import Spelled
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Shape, Sharding
+from planner.model.unknown import is_known
 
 Number = Callable[[str, int], int]
 """(name of a value, place) -> the number it holds."""
@@ -44,7 +45,8 @@ class Layouts:
         self.used = name
         try:
             sharding = self._built(spelled, shape, mesh, number)
-            return sharding if any(axis.size is None for axis in mesh.axes) else _fitting(sharding, shape, mesh)
+            sized = all(map(is_known, shape)) and all(axis.size is not None for axis in mesh.axes)
+            return _fitting(sharding, shape, mesh) if sized else sharding
         except ShardplanError as error:
             if error.where.startswith(self.scan.source):
                 raise

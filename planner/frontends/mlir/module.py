@@ -17,6 +17,7 @@ from planner.frontends.mlir.scanner import NAME, Scanner
 from planner.frontends.mlir.spelled import parse_axes
 from planner.frontends.mlir.types import Type, parse_type
 from planner.model.mesh import Mesh, MeshAxis
+from planner.model.spmd import Cluster
 
 MESHES = ("mesh.mesh", "mesh.cluster", "shard.grid")
 
@@ -47,8 +48,12 @@ class Function:
 class Module:
     """What a text declares."""
 
-    meshes: dict[str, Mesh] = field(default_factory=dict)
+    clusters: dict[str, Cluster] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
+
+    @property
+    def meshes(self) -> dict[str, Mesh]:
+        return {name: cluster.mesh for name, cluster in self.clusters.items()}
 
 
 def parse_module(scan: Scanner) -> Module:
@@ -84,8 +89,8 @@ def _declaration(scan: Scanner, module: Module) -> None:
     word = scan.expect(r"[A-Za-z_][\w.]*", "a mesh or a function")
     if word in MESHES:
         name = scan.symbol()
-        taken, made = name in module.meshes, _mesh(scan, at)
-        module.meshes[name] = made
+        taken, made = name in module.clusters, _cluster(scan, at)
+        module.clusters[name] = made
     elif word == "func.func":
         function = _function(scan, at)
         name, taken = function.name, function.name in module.functions
@@ -97,15 +102,9 @@ def _declaration(scan: Scanner, module: Module) -> None:
         raise scan.wrong("symbol declared twice", at=at, got=f"@{name}", wanted="different names")
 
 
-def _mesh(scan: Scanner, at: int) -> Mesh:
-    fields: dict[str, Any] = {}
-    scan.need("(")
-    while not scan.mark(")"):
-        if fields:
-            scan.need(",")
-        key = scan.expect(r"rank|dim_sizes|shape", "rank, dim_sizes or shape")
-        scan.need("=")
-        fields[key] = scan.integer() if key == "rank" else _sizes(scan)
+def _cluster(scan: Scanner, at: int) -> Cluster:
+    """A mesh, and the numbers of its devices where the printer's attribute gives them."""
+    fields: dict[str, Any] = dict(scan.listed("(", lambda: _field(scan), ")"))
     attrs = parse_dictionary(scan) if scan.sees(r"\{") else {}
     sizes = fields.get("shape", fields.get("dim_sizes", ()))
     rank = fields.get("rank", len(sizes))
@@ -115,9 +114,19 @@ def _mesh(scan: Scanner, at: int) -> Mesh:
         raise scan.wrong("number of dim_sizes", at=at, got=len(sizes), wanted=f"at most {rank}", error=InvalidMesh)
     sizes = [*sizes, *[None] * (rank - len(sizes))]
     try:
-        return Mesh(_axes(sizes, attrs), attrs.get("shardplan.device"))
+        mesh = Mesh(_axes(sizes, attrs), attrs.get("shardplan.device"))
+        devices = attrs.get("shardplan.devices", [])
+        if not isinstance(devices, list) or not all(isinstance(each, int) for each in devices):
+            raise InvalidMesh("devices of a mesh", got=devices, wanted="a list of numbers")
+        return Cluster(mesh, tuple(devices))
     except ShardplanError as error:
         raise error.at(scan.place(at)) from None
+
+
+def _field(scan: Scanner) -> tuple[str, Any]:
+    key = scan.expect(r"rank|dim_sizes|shape", "rank, dim_sizes or shape")
+    scan.need("=")
+    return key, scan.integer() if key == "rank" else _sizes(scan)
 
 
 def _axes(sizes: list[int | None], attrs: Mapping[str, Any]) -> tuple[MeshAxis, ...]:
@@ -147,28 +156,22 @@ def _function(scan: Scanner, at: int) -> Function:
 
 
 def _arguments(scan: Scanner) -> tuple[Argument, ...]:
-    scan.need("(")
-    found: list[Argument] = []
-    while not scan.mark(")"):
-        if found:
-            scan.need(",")
+    def argument() -> Argument:
         at, name = scan.at, ""
         if scan.sees(f"%{NAME}"):
             name = scan.value()
             scan.need(":")
         kind = parse_type(scan)
-        found.append(Argument(name, at, kind, parse_dictionary(scan) if scan.sees(r"\{") else {}))
-    return tuple(found)
+        return Argument(name, at, kind, parse_dictionary(scan) if scan.sees(r"\{") else {})
+
+    return tuple(scan.listed("(", argument, ")"))
 
 
 def _result_types(scan: Scanner) -> tuple[Type, ...]:
-    if not scan.mark("("):
-        return (parse_type(scan),)
-    found: list[Type] = []
-    while not scan.mark(")"):
-        if found:
-            scan.need(",")
-        found.append(parse_type(scan))
+    def result() -> Type:
+        kind = parse_type(scan)
         if scan.sees(r"\{"):
             parse_dictionary(scan)
-    return tuple(found)
+        return kind
+
+    return tuple(scan.listed("(", result, ")")) if scan.sees(r"\(") else (parse_type(scan),)

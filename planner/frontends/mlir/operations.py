@@ -16,6 +16,7 @@ from typing import Any
 
 from planner.errors import UnsupportedOp
 from planner.frontends.mlir.attributes import Dense, Symbol, parse_attribute, parse_dictionary, parse_list
+from planner.frontends.mlir.calls import called, parse_call
 from planner.frontends.mlir.scanner import NAME, STRING, WORD, Scanner, unescaped
 from planner.frontends.mlir.spelled import parse_sharding, parse_spelled
 from planner.frontends.mlir.types import Type, parse_type, parse_types
@@ -99,14 +100,13 @@ def parse_operation(scan: Scanner, depth: int = 0) -> Operation:
 
 def _results(scan: Scanner) -> tuple[str, ...]:
     """`%a, %b:2 =`: the names a, b, b#1."""
-    found: list[str] = []
-    while not scan.mark("="):
-        if found:
-            scan.need(",")
+
+    def result() -> list[str]:
         name = scan.expect(f"%{NAME}", "a value")[1:]
         count = int(scan.expect(r"[0-9]{1,4}", "a number of results")) if scan.mark(":") else 1
-        found += [f"{name}#{k}" if k else name for k in range(count)]
-    return tuple(found)
+        return [f"{name}#{k}" if k else name for k in range(count)]
+
+    return tuple(name for names in scan.listed("", result, "=") for name in names)
 
 
 def _custom(scan: Scanner, name: str, at: int, draft: _Draft, depth: int) -> None:
@@ -120,6 +120,10 @@ def _custom(scan: Scanner, name: str, at: int, draft: _Draft, depth: int) -> Non
         draft.attrs["callee"] = Symbol(scan.symbol())
         draft.operands = _parenthesized(scan)
         _tail(scan, draft)
+    elif called(name):
+        call = parse_call(scan)
+        draft.operands, draft.attrs = call.operands, call.attrs
+        draft.operand_types, draft.result_types = call.operand_types, call.result_types
     elif name.endswith(".constant"):
         draft.attrs |= parse_dictionary(scan) if scan.sees(r"\{") else {}
         start = scan.at
@@ -176,10 +180,7 @@ def _values(scan: Scanner) -> list[str]:
 
 
 def _parenthesized(scan: Scanner) -> list[str]:
-    scan.need("(")
-    found = _values(scan)
-    scan.need(")")
-    return found
+    return scan.listed("(", scan.value, ")")
 
 
 def _linalg(scan: Scanner, draft: _Draft, depth: int) -> None:
@@ -238,15 +239,14 @@ def _typed_values(scan: Scanner) -> tuple[list[str], tuple[Type, ...]]:
 
 def _parameters(scan: Scanner) -> list[str]:
     """`(%a: f32, %b: f32)`."""
-    scan.need("(")
-    found: list[str] = []
-    while not scan.mark(")"):
-        if found:
-            scan.need(",")
-        found.append(scan.value())
+
+    def parameter() -> str:
+        name = scan.value()
         scan.need(":")
         parse_type(scan)
-    return found
+        return name
+
+    return scan.listed("(", parameter, ")")
 
 
 def _region(scan: Scanner, draft: _Draft, depth: int) -> None:

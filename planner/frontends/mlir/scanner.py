@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from planner.errors import InvalidDocument, ShardplanError
 
@@ -14,6 +15,7 @@ _NAMED = {"n": "\n", "t": "\t", '"': '"', "\\": "\\"}
 STRING = r'"(?:[^"\\\n]|\\.)*"'
 NAME = r"(?:[0-9]+|[A-Za-z$._-][\w$.-]*)"
 WORD = r"[A-Za-z_][\w$.]*"
+Item = TypeVar("Item")
 
 
 @lru_cache(maxsize=256)
@@ -68,6 +70,17 @@ class Scanner:
         if not self.mark(mark):
             raise self.wrong("syntax", wanted=repr(mark))
 
+    def listed(self, start: str, item: Callable[[], Item], end: str) -> list[Item]:
+        """`start item, item end`; an empty `start` has been read. Raises InvalidDocument."""
+        if start:
+            self.need(start)
+        found: list[Item] = []
+        while not self.mark(end):
+            if found and not self.mark(","):
+                raise self.wrong("syntax", wanted=f"',' or {end!r}")
+            found.append(item())
+        return found
+
     def symbol(self) -> str:
         """`@name` or `@"any name"`. Raises InvalidDocument for a nested one."""
         name = self.expect("@" + f"(?:{NAME}|{STRING})", "a symbol: @name")[1:]
@@ -80,7 +93,7 @@ class Scanner:
         return self.expect(f"%{NAME}(?:#[0-9]+)?", "a value: %name")[1:].removesuffix("#0")
 
     def integer(self) -> int:
-        text = self.expect(r"-?[0-9]{1,18}(?![\w.])", "a whole number")
+        text = self.expect(r"-?[0-9]{1,19}(?![\w.])", "a whole number")
         return int(text)
 
     def place(self, at: int | None = None) -> str:

@@ -40,25 +40,14 @@ def parse_spelled(scan: Scanner) -> Spelled:
 def parse_entries(scan: Scanner) -> tuple[tuple[int, ...], ...]:
     """`[[0, 1], []]`: at least one list."""
     at = scan.at
-    scan.need("[")
-    found: list[tuple[int, ...]] = []
-    while not scan.mark("]"):
-        if found and not scan.mark(","):
-            raise scan.wrong("syntax", wanted="',' or ']'")
-        found.append(parse_axes(scan))
+    found = scan.listed("[", lambda: parse_axes(scan), "]")
     if not found:
         raise scan.wrong("no lists of axes", at=at, wanted="at least one: [[]] is replicated")
     return tuple(found)
 
 
 def parse_axes(scan: Scanner) -> tuple[int, ...]:
-    scan.need("[")
-    found: list[int] = []
-    while not scan.mark("]"):
-        if found and not scan.mark(","):
-            raise scan.wrong("syntax", wanted="',' or ']'")
-        found.append(scan.integer())
-    return tuple(found)
+    return tuple(scan.listed("[", scan.integer, "]"))
 
 
 def parse_partial(scan: Scanner) -> tuple[str, tuple[int, ...]]:
@@ -83,14 +72,13 @@ def parse_sharding(scan: Scanner) -> Spelled:
 
 
 def _sizes(scan: Scanner, key: str) -> tuple[int | str, ...]:
-    """`key = [1, %a]`: numbers, and names of values."""
+    """`key = [1, %a]`, where it stands."""
     if not scan.word(key):
         return ()
     scan.need("=")
-    scan.need("[")
-    found: list[int | str] = []
-    while not scan.mark("]"):
-        if found and not scan.mark(","):
-            raise scan.wrong("syntax", wanted="',' or ']'")
-        found.append(scan.value() if scan.sees("%") else scan.integer())
-    return tuple(found)
+    return parse_numbers(scan)
+
+
+def parse_numbers(scan: Scanner) -> tuple[int | str, ...]:
+    """`[1, %a]`: numbers, and names of values."""
+    return tuple(scan.listed("[", lambda: scan.value() if scan.sees("%") else scan.integer(), "]"))

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from planner.errors import InvalidGraph, InvalidMesh, ShardplanError, UnsupportedOp
 from planner.frontends.mlir.attributes import Dense
+from planner.frontends.mlir.calls import is_collective
 from planner.frontends.mlir.layouts import Held
 from planner.frontends.mlir.module import Argument, Module
 from planner.frontends.mlir.names import ARITY, CONTRACTIONS, ELEMENTWISE, TOSA_REDUCTIONS, common
@@ -30,6 +31,7 @@ from planner.frontends.mlir.types import Tensor
 from planner.model.graph import TensorType
 from planner.model.indexing import LoopKind
 from planner.model.sharding import Sharding
+from planner.model.unknown import is_known
 
 Statement = Callable[[Translation, Operation], None]
 
@@ -49,8 +51,8 @@ def translate(translation: Translation, operation: Operation, module: Module) ->
         elif "." not in name or "shardplan.rule" in operation.attrs:
             _opaque(translation, operation)
         else:
-            scan = translation.scan
-            raise scan.wrong("unknown operation", at=operation.at, got=name, wanted=KNOWN, error=UnsupportedOp)
+            what, wanted = ("collective in a graph", PROGRAM) if is_collective(name) else ("unknown operation", KNOWN)
+            raise translation.scan.wrong(what, at=operation.at, got=name, wanted=wanted, error=UnsupportedOp)
         if isinstance(operation.attrs.get("sharding"), list) and name != "mesh.annotate":
             _option(translation, operation)
     except ShardplanError as error:
@@ -95,13 +97,24 @@ def _constant(t: Translation, operation: Operation) -> None:
 def _fill(t: Translation, operation: Operation) -> None:
     (name,) = operation.operands
     value = t.bound.get(name)
-    if not isinstance(value, Scalar):
+    if not isinstance(value, Scalar) or value.value is None:
         raise t.scan.wrong("fill", at=operation.at, got=f"%{name}", wanted="a constant number", error=UnsupportedOp)
     t.add(operation, "full", (), {"value": value.value}, t.tensors(operation))
 
 
 def _empty(t: Translation, operation: Operation) -> None:
     t.bind(operation.results[0], Start(neutral=False), operation.at)
+
+
+def _dim(t: Translation, operation: Operation) -> None:
+    """tensor.dim: a size, of what is to be made empty."""
+    if len(operation.operands) != 2:
+        raise t.scan.wrong("number of operands", at=operation.at, got=len(operation.operands), wanted="2")
+    shape, dim = t.held(operation.operands[0], operation.at).shape, t.number(operation.operands[1], operation.at)
+    if not 0 <= dim < len(shape):
+        wanted = f"0 to {len(shape) - 1}"
+        raise t.scan.wrong("dim out of range", at=operation.at, got=dim, wanted=wanted, error=InvalidGraph)
+    t.bind(operation.results[0], Scalar(shape[dim] if is_known(shape[dim]) else None), operation.at)
 
 
 def _cast(t: Translation, operation: Operation) -> None:
@@ -235,7 +248,7 @@ def _query(t: Translation, operation: Operation) -> None:
         wanted = f"0 to {len(mesh.axes) - 1}"
         raise t.scan.wrong("mesh axis out of range", at=operation.at, got=axis, wanted=wanted, error=InvalidMesh)
     size = mesh.axes[axis].size if operation.name == "mesh.size" else None
-    t.bind(operation.results[0], Start(neutral=False) if size is None else Scalar(size), operation.at)
+    t.bind(operation.results[0], Scalar(size), operation.at)
 
 
 STATEMENTS: MappingProxyType[str, Statement] = MappingProxyType(
@@ -256,7 +269,9 @@ STATEMENTS: MappingProxyType[str, Statement] = MappingProxyType(
         "linalg.generic": generic,
         "mhlo.dot_general": dot_general,
         "tensor.empty": _empty,
+        "tensor.dim": _dim,
         "tensor.cast": _cast,
     }
 )
+PROGRAM = "annotations only: a function with collectives is partitioned already, and read by read_spmd"
 KNOWN = f"elementwise arith, math, tosa and mhlo, func.call, or one of {', '.join(STATEMENTS)}"

@@ -25,9 +25,10 @@ from planner.model.ops import bind_op
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A constant that is no tensor."""
+    """A number that is no tensor; None: one that is told only when the program runs, under its `name` there."""
 
-    value: int | float
+    value: int | float | None
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +59,14 @@ class Translation:
     def begin(self) -> None:
         """Arguments become inputs."""
         for argument in self.function.arguments:
-            kind = self._tensor_type(argument.type, argument.at)
-            if argument.attrs.get("shardplan.init"):
-                self.bind(argument.name, Start(neutral=True), argument.at)
-                continue
+            self.argument(argument)
+
+    def argument(self, argument: Argument) -> None:
+        """An input, or what is only written to."""
+        kind = self.tensor(argument.type, argument.at)
+        if argument.attrs.get("shardplan.init"):
+            self.bind(argument.name, Start(neutral=True), argument.at)
+        else:
             self.input(argument, kind)
 
     def input(self, argument: Argument, kind: Tensor) -> None:
@@ -160,14 +165,19 @@ class Translation:
             got = len(operation.result_types)
             raise self.scan.wrong("number of result types", at=operation.at, got=got, wanted=str(count))
         for name, kind in zip(operation.operands, operation.operand_types, strict=False):
-            held = self.bound.get(name)
-            if isinstance(kind, Tensor) and isinstance(held, Held) and kind.type != self.types[held.value]:
-                wanted = str(self.types[held.value])
-                what = f"type of %{name}"
-                raise self.scan.wrong(what, at=operation.at, got=str(kind.type), wanted=wanted, error=InvalidGraph)
-        return tuple(self._tensor_type(kind, operation.at) for kind in operation.result_types)
+            self.check_type(name, kind, operation.at)
+        return tuple(self.tensor(kind, operation.at) for kind in operation.result_types)
 
-    def _tensor_type(self, kind: Type, at: int) -> Tensor:
+    def check_type(self, name: str, kind: Type, at: int) -> None:
+        """Raises InvalidGraph where a tensor is said to be of another type than it is."""
+        held = self.bound.get(name)
+        if isinstance(kind, Tensor) and isinstance(held, Held):
+            said, is_of = self.tensor(kind, at).type, self.types[held.value]
+            if said != is_of:
+                what = f"type of %{name}"
+                raise self.scan.wrong(what, at=at, got=str(said), wanted=str(is_of), error=InvalidGraph)
+
+    def tensor(self, kind: Type, at: int) -> Tensor:
         if isinstance(kind, Tensor):
             return kind
         raise self.scan.wrong("type", at=at, got=kind, wanted="a tensor", error=InvalidGraph)

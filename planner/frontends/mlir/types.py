@@ -8,6 +8,7 @@ from planner.errors import InvalidGraph, ShardplanError
 from planner.frontends.mlir.scanner import Scanner
 from planner.frontends.mlir.spelled import Spelled, parse_spelled
 from planner.model.graph import TensorType
+from planner.model.unknown import UNKNOWN
 
 DTYPES = {
     "f64": "f64",
@@ -28,7 +29,7 @@ SCALAR = r"(?:index|none|(?:f|bf|i|si|ui)[0-9]\w*)(?![\w.])"
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A ranked tensor type, with the sharding in its encoding."""
+    """A ranked tensor type, with the sharding in its encoding; a dim `?` is UNKNOWN."""
 
     type: TensorType
     encoding: Spelled | None = None
@@ -49,12 +50,11 @@ def parse_type(scan: Scanner) -> Type:
     element = scan.expect(r"[A-Za-z][\w.]*", "an element type")
     encoding = _encoding(scan) if scan.mark(",") else None
     scan.need(">")
-    if "?" in dims:
-        raise scan.wrong("unknown dim", at=at, got="x".join(dims), wanted="fixed sizes", error=InvalidGraph)
     if element not in DTYPES:
         raise scan.wrong("element type", at=at, got=element, wanted=", ".join(DTYPES), error=InvalidGraph)
     try:
-        return Tensor(TensorType(tuple(map(int, dims)), DTYPES[element]), encoding)
+        shape = tuple(UNKNOWN if dim == "?" else int(dim) for dim in dims)
+        return Tensor(TensorType(shape, DTYPES[element]), encoding)
     except ShardplanError as error:
         raise error.at(scan.place(at)) from None
 
@@ -68,9 +68,4 @@ def parse_types(scan: Scanner) -> tuple[Type, ...]:
     """`T` or `(T, ...)`."""
     if not scan.mark("("):
         return (parse_type(scan),)
-    found: list[Type] = []
-    while not scan.mark(")"):
-        if found:
-            scan.need(",")
-        found.append(parse_type(scan))
-    return tuple(found)
+    return tuple(scan.listed("", lambda: parse_type(scan), ")"))

@@ -6,14 +6,37 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from planner.errors import InvalidGraph, UnsupportedOp
+from planner.model.binding import bind
 from planner.model.graph import TensorType
-from planner.model.indexing import Rule, bind
-from planner.model.ops import attention, contraction, elementwise, reductions, views
+from planner.model.indexing import Rule
+from planner.model.ops import (
+    attention,
+    contraction,
+    convolution,
+    elementwise,
+    gradients,
+    lookup,
+    normalization,
+    reductions,
+    updates,
+    views,
+)
 from planner.model.ops.row import Array, Local, Row, Signature, Span
 
 __all__ = ["OPS", "Array", "Local", "Row", "Signature", "Span", "bind_op"]
 
-FAMILIES = (elementwise, contraction, views, reductions, attention)
+FAMILIES = (
+    elementwise,
+    contraction,
+    convolution,
+    views,
+    reductions,
+    normalization,
+    attention,
+    lookup,
+    gradients,
+    updates,
+)
 OPS: Mapping[str, Row] = MappingProxyType({row.name: row for family in FAMILIES for row in family.ROWS})
 
 

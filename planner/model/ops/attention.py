@@ -1,4 +1,12 @@
-"""Attention and table look-up."""
+"""Attention, forward and backward.
+
+    p = softmax(q k^T scale + mask)    out = p v
+    dv = p^T dout    dp = dout v^T    ds = p (dp - sum_t(dp p))    dq = ds k scale    dk = ds^T q scale
+
+Queries (s) are independent of each other: split, they leave terms of dk and dv. So do the dims of a value (v), of
+which dp is a sum, for dq and dk. Keys (t) meet in the softmax, and so do, in q k^T, the dims of a head (e): both
+stay whole. The backward op makes p anew, block by block, as T. Dao et al., "FlashAttention", 2022, do.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +14,9 @@ import math
 from collections.abc import Mapping
 
 from planner.errors import InvalidGraph
-from planner.model.dtypes import is_float, is_integer
+from planner.model.dtypes import is_float
 from planner.model.ops.row import Array, Local, Row, Signature
+from planner.model.sharding import Shape
 
 
 def _attention_rule(signature: Signature) -> str:
@@ -28,10 +37,17 @@ def _attention_dtypes(signature: Signature) -> str | None:
 
 def _attention(local: Local, query: Array, key: Array, value: Array, mask: Array | None = None) -> Array:
     """softmax(q k^T scale + mask) v; with `causal`, query i (of the whole loop) sees keys 0..i."""
-    xp = local.xp
+    return local.xp.matmul(_probabilities(local, query, key, mask), value)
+
+
+def _scale(local: Local, query: Array) -> Array:
     scale = local.attrs.get("scale")
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
-    scores = xp.matmul(query, key.swapaxes(-1, -2)) * query.dtype.type(scale)
+    return query.dtype.type(1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+
+
+def _probabilities(local: Local, query: Array, key: Array, mask: Array | None) -> Array:
+    xp = local.xp
+    scores = xp.matmul(query, key.swapaxes(-1, -2)) * _scale(local, query)
     if local.attrs.get("causal"):
         rows = local.spans["s"].start + xp.arange(scores.shape[-2])
         visible = xp.arange(scores.shape[-1])[None, :] <= rows[:, None]
@@ -39,7 +55,7 @@ def _attention(local: Local, query: Array, key: Array, value: Array, mask: Array
     if mask is not None:
         scores = xp.where(mask, scores, query.dtype.type(-math.inf)) if mask.dtype == bool else scores + mask
     powers = xp.exp(scores - scores.max(axis=-1, keepdims=True))
-    return xp.matmul(powers / powers.sum(axis=-1, keepdims=True), value)
+    return powers / powers.sum(axis=-1, keepdims=True)
 
 
 def _attention_flops(sizes: Mapping[str, int]) -> float:
@@ -48,28 +64,59 @@ def _attention_flops(sizes: Mapping[str, int]) -> float:
     return batch * sizes["s"] * sizes["t"] * (2 * sizes["e"] + 2 * sizes["v"] + 5)
 
 
-def _embedding_dtypes(signature: Signature) -> str | None:
-    table, ids = signature.operands
-    good = is_integer(ids.dtype) and signature.results[0].dtype == table.dtype
-    return None if good else "a table, integer ids, and a result of the table's dtype"
+def _backward_rule(signature: Signature) -> str:
+    """Written out dim by dim: where queries share a key (1 under a dim of theirs), dk and dv are sums over them."""
+    if not 4 <= len(signature.operands) <= 5:
+        wanted = "query, key, value, gradient of the result, mask?"
+        raise InvalidGraph("number of operands", got=len(signature.operands), wanted=wanted)
+    batch = signature.operands[0].shape[:-2]
+    query = _leading(batch, batch)
+    key, value = (_leading(kind.shape[:-2], batch) for kind in signature.operands[1:3])
+    mask = ""
+    if len(signature.operands) == 5:
+        shape = signature.operands[4].shape
+        rows = "1" if shape[-2] == 1 != signature.operands[0].shape[-2] else "s"
+        mask = f", {_leading(shape[:-2], batch)} {rows} t"
+    read = f"{query} s e, {key} t e, {value} t v, {query} s v{mask}"
+    return f"{read} -> {query} s e, {key} t e, {value} t v; blocked t e; linear 3"
 
 
-def _embedding_rule(signature: Signature) -> str:
-    if len(signature.operands) != 2:
-        raise InvalidGraph("number of operands", got=len(signature.operands), wanted="table, ids")
-    return "v d, ... -> ... d; linear 0"
+def _leading(shape: Shape, batch: Shape) -> str:
+    """Dims that broadcast to the batch's, right-aligned."""
+    names = [f"d{i}" for i in range(len(batch))][len(batch) - len(shape) :]
+    whole = batch[len(batch) - len(shape) :]
+    return " ".join("1" if have == 1 != want else name for have, want, name in zip(shape, whole, names, strict=True))
 
 
-def _embedding(local: Local, table: Array, ids: Array) -> Array:
-    """Rows of the local part of the table, zero for ids of other parts."""
-    span = local.spans["v"]
-    if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < span.size):
-        raise IndexError(f"id out of range: got {int(ids.min())}..{int(ids.max())}, wanted 0..{span.size - 1}")
-    if span.length == 0:
-        return local.xp.zeros(local.shapes[0], local.dtypes[0])
-    inside = (ids >= span.start) & (ids < span.stop)
-    rows = table[local.xp.where(inside, ids - span.start, 0)]
-    return local.xp.where(inside[..., None], rows, table.dtype.type(0))
+def _backward(
+    local: Local, query: Array, key: Array, value: Array, grad: Array, mask: Array | None = None
+) -> tuple[Array, Array, Array]:
+    xp = local.xp
+    weights = _probabilities(local, query, key, mask)
+    change = xp.matmul(grad, value.swapaxes(-1, -2))
+    change = weights * (change - (change * weights).sum(axis=-1, keepdims=True)) * _scale(local, query)
+    in_key = xp.matmul(change.swapaxes(-1, -2), query)
+    in_value = xp.matmul(weights.swapaxes(-1, -2), grad)
+    return xp.matmul(change, key), _shared(in_key, key), _shared(in_value, value)
+
+
+def _shared(gradient: Array, operand: Array) -> Array:
+    """Summed over the queries that share the operand."""
+    axes = tuple(axis for axis in range(operand.ndim) if gradient.shape[axis] != operand.shape[axis])
+    return gradient.sum(axis=axes, keepdims=True) if axes else gradient
+
+
+def _backward_dtypes(signature: Signature) -> str | None:
+    kinds = {kind.dtype for kind in (*signature.operands[:4], *signature.results)}
+    mask = {kind.dtype for kind in signature.operands[4:]}
+    good = len(kinds) == 1 and is_float(min(kinds)) and mask <= kinds | {"bool"}
+    return None if good else "query, key, value, gradients of one float dtype; a bool mask or one of that dtype"
+
+
+def _backward_flops(sizes: Mapping[str, int]) -> float:
+    """Five products (q k^T, dq, dk over e; dout v^T, dv over v) and about ten operations a score."""
+    batch = math.prod(size for loop, size in sizes.items() if loop not in "stev")
+    return batch * sizes["s"] * sizes["t"] * (6 * sizes["e"] + 4 * sizes["v"] + 10)
 
 
 ROWS = (
@@ -81,5 +128,12 @@ ROWS = (
         _attention_dtypes,
         attrs=("causal", "scale"),
     ),
-    Row("embedding", _embedding_rule, _embedding, 0, _embedding_dtypes, indexes={1: "v"}),
+    Row(
+        "scaled_dot_product_attention_backward",
+        _backward_rule,
+        _backward,
+        _backward_flops,
+        _backward_dtypes,
+        attrs=("causal", "scale"),
+    ),
 )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import string
+
 from planner.errors import InvalidGraph
+from planner.model.notation import ELLIPSIS, Term, parse
 from planner.model.ops.row import Array, Local, Row, Signature
 
 
@@ -41,8 +44,37 @@ def _matmul_rule(signature: Signature) -> str:
     return "... m k, ... k n -> ... m n; linear 0, 1"
 
 
+def _einsum_rule(signature: Signature) -> str:
+    """The attribute `equation`, in our notation: one loop a dim. A product is linear in every factor."""
+    equation = signature.attrs.get("equation")
+    if not isinstance(equation, str):
+        raise InvalidGraph("attribute 'equation'", got=equation, wanted="terms of loops, as 'b k, k n -> b n'")
+    pattern = parse(equation)
+    read, made = _loops(pattern.operands), _loops(pattern.results)
+    if ";" in equation or len(pattern.results) != 1 or not pattern.operands or None in read or not made <= read:
+        raise InvalidGraph("attribute 'equation'", got=equation, wanted="a loop a dim, one result of loops read")
+    return f"{equation}; linear {', '.join(map(str, range(len(pattern.operands))))}"
+
+
+def _loops(terms: tuple[Term, ...]) -> set[str | None]:
+    """The loops of the terms; None for a dim that is not a single loop."""
+    dims = [dim for term in terms for dim in term]
+    plain = [len(dim.loops) == 1 and not (dim.joined or dim.coefficients or dim.loops[0] == ELLIPSIS) for dim in dims]
+    return {dim.loops[0] if simple else None for dim, simple in zip(dims, plain, strict=True)}
+
+
+def _einsum(local: Local, *operands: Array) -> Array:
+    """The array modules' einsum knows letters, not words."""
+    pattern = parse(str(local.attrs["equation"]))
+    terms = [[dim.loops[0] for dim in term] for term in (*pattern.operands, *pattern.results)]
+    letter = dict(zip(dict.fromkeys(loop for term in terms for loop in term), string.ascii_letters, strict=False))
+    *read, made = ("".join(letter[loop] for loop in term) for term in terms)
+    return local.xp.einsum(f"{','.join(read)}->{made}", *operands, optimize=True)
+
+
 ROWS = (
     Row("matmul", _matmul_rule, lambda local, a, b: local.xp.matmul(a, b), 2),
     Row("linear", _linear_rule, _linear, 2),
     Row("addmm", _addmm_rule, _addmm, 2),
+    Row("einsum", _einsum_rule, _einsum, 2, attrs=("equation",)),
 )

@@ -69,11 +69,11 @@ def _apply(numpy_name: str) -> Callable[[Local, Array], Array]:
     return lambda local, x: getattr(local.xp, numpy_name)(x)
 
 
-def _sigmoid(local: Local, x: Array) -> Array:
+def sigmoid(local: Local, x: Array) -> Array:
     return 1 / (1 + local.xp.exp(-x))
 
 
-def _erf(local: Local, x: Array) -> Array:
+def erf(local: Local, x: Array) -> Array:
     """Error function: Taylor series below |x| = 3, continued fraction above (DLMF 7.6.2, 7.9.1); 1e-15."""
     xp = local.xp
     wide = x.astype("float64")
@@ -96,7 +96,7 @@ def _gelu(local: Local, x: Array) -> Array:
     if local.attrs.get("approximate", "none") == "tanh":
         inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
         return 0.5 * x * (1 + local.xp.tanh(inner))
-    return 0.5 * x * (1 + _erf(local, x / math.sqrt(2)))
+    return 0.5 * x * (1 + erf(local, x / math.sqrt(2)))
 
 
 def _cast_rule(signature: Signature) -> str:
@@ -131,9 +131,9 @@ ROWS = (
     _smooth("sin", _apply("sin"), 4),
     _smooth("cos", _apply("cos"), 4),
     _smooth("tanh", _apply("tanh"), 6),
-    _smooth("erf", _erf, 8),
-    _smooth("sigmoid", _sigmoid, 6),
-    _smooth("silu", lambda local, x: x * _sigmoid(local, x), 7),
+    _smooth("erf", erf, 8),
+    _smooth("sigmoid", sigmoid, 6),
+    _smooth("silu", lambda local, x: x * sigmoid(local, x), 7),
     _unary("relu", lambda local, x: local.xp.maximum(x, 0), modifiers="; commutes max 0; commutes min 0"),
     _unary("logical_not", _apply("logical_not")),
     Row("gelu", "... -> ...", _gelu, 10, float_dtype, attrs=("approximate",)),

@@ -1,11 +1,15 @@
-"""Reductions, and ops that need a whole dim at once."""
+"""Reductions, and ops that need a whole dim at once.
+
+`sum_exp`, the sum of exp(x - m) over the last dim, is the part of a softmax that can be summed in parts: with m the
+maximum, log(sum_exp) + m is the log-sum-exp, whichever way the dim is split.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
-from planner.errors import InvalidGraph
+from planner.model.dtypes import is_float
 from planner.model.ops.row import Array, Local, Row, Signature, float_dtype
 
 
@@ -52,6 +56,16 @@ _NEUTRAL: dict[str, Callable[[Array], object]] = {
 }
 
 
+def _sum_exp(local: Local, x: Array, shift: Array) -> Array:
+    return local.xp.exp(x - shift).sum(axis=-1, keepdims=True, dtype=local.dtypes[0])
+
+
+def _sum_exp_dtypes(signature: Signature) -> str | None:
+    kinds = {kind.dtype for kind in (*signature.operands[1:], *signature.results)}
+    good = all(is_float(kind.dtype) for kind in signature.operands) and len(kinds) == 1
+    return None if good else "floats; the shift and the result of one dtype"
+
+
 def _mean(local: Local, x: Array) -> Array:
     """A term of the mean: the local sum over the whole loops' size."""
     dims = tuple(dim % x.ndim for dim in local.attrs["dims"])  # type: ignore[attr-defined]
@@ -81,6 +95,16 @@ def _softmax(local: Local, x: Array) -> Array:
     return powers / powers.sum(axis=axis, keepdims=True)
 
 
+def _softmax_backward_rule(signature: Signature) -> str:
+    term, whole = _whole_dim(signature)
+    return f"{term}, {term} -> {term}; blocked {whole}; linear 0"
+
+
+def _softmax_backward(local: Local, grad: Array, y: Array) -> Array:
+    """Of softmax, from what it made: y (grad - sum(grad y))."""
+    return y * (grad - (grad * y).sum(axis=int(local.number("dim")), keepdims=True))
+
+
 def _cumsum_rule(signature: Signature) -> str:
     term, whole = _whole_dim(signature)
     return f"{term} -> {term}; blocked {whole}; linear 0"
@@ -90,32 +114,14 @@ def _cumsum(local: Local, x: Array) -> Array:
     return local.xp.cumsum(x, axis=int(local.number("dim"))).astype(local.dtypes[0], copy=False)
 
 
-def _layer_norm_rule(signature: Signature) -> str:
-    count = signature.integer("normalized_dims", 1)
-    if not 1 <= count <= signature.rank(0):
-        raise InvalidGraph("attribute 'normalized_dims'", got=count, wanted=f"1 to {signature.rank(0)}")
-    names = [f"n{i}" for i in range(count)]
-    term = f"... {' '.join(names)}"
-    scales = [", " + " ".join(names)] * (len(signature.operands) - 1)
-    return f"{term}{''.join(scales)} -> {term}; blocked {' '.join(names)}"
-
-
-def _layer_norm(local: Local, x: Array, weight: Array | None = None, bias: Array | None = None) -> Array:
-    dims = tuple(range(x.ndim - int(local.number("normalized_dims", 1)), x.ndim))
-    centred = x - x.mean(axis=dims, keepdims=True)
-    variance = (centred * centred).mean(axis=dims, keepdims=True)
-    normal = centred / local.xp.sqrt(variance + local.number("eps", 1e-5))
-    scaled = normal if weight is None else normal * weight
-    return scaled if bias is None else scaled + bias
-
-
 ROWS = (
     _reduction("sum", "sum", "sum"),
     _reduction("max", "max", "max"),
     _reduction("min", "min", "min"),
     _reduction("product", "prod", "product"),
     Row("mean", _mean_rule, _mean, dtypes=float_dtype, attrs=("dims", "keepdim")),
+    Row("sum_exp", "... v, ... 1 -> ... 1", _sum_exp, 6, _sum_exp_dtypes),
     Row("softmax", _softmax_rule, _softmax, 8, float_dtype, attrs=("dim",)),
     Row("cumsum", _cumsum_rule, _cumsum, attrs=("dim",)),
-    Row("layer_norm", _layer_norm_rule, _layer_norm, 8, float_dtype, attrs=("normalized_dims", "eps")),
+    Row("softmax_backward", _softmax_backward_rule, _softmax_backward, 4, float_dtype, attrs=("dim",)),
 )

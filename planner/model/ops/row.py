@@ -91,7 +91,7 @@ class Local:
 
 Compute = Callable[..., Any]
 
-_NUMBERS = ("scalar", "value", "start", "stop", "step", "eps", "scale")
+_NUMBERS = ("scalar", "value", "start", "stop", "step", "eps", "scale", "lr", "beta1", "beta2", "weight_decay")
 _FLAGS = ("reversed", "causal", "keepdim")
 
 
@@ -140,6 +140,7 @@ class Row:
     indexes  operand -> loop: the operand's elements are positions in that loop
     free     the op moves no data (a view): it costs nothing
     attrs    names of the attributes the op may have
+    padding  what windows read beyond the ends of an operand
     """
 
     name: str
@@ -150,6 +151,7 @@ class Row:
     indexes: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     free: bool = False
     attrs: tuple[str, ...] = ()
+    padding: float = 0
 
     def notation(self, signature: Signature) -> str:
         """The rule of an op with this signature. Raises InvalidGraph for attributes or dtypes it cannot have."""

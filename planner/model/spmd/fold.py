@@ -28,8 +28,11 @@ def is_identity(call: Call, operand: LocalType) -> bool:
 
 
 def mesh_sizes(mesh: Mesh, axes: Sequence[int]) -> tuple[Dim, ...]:
-    """mesh_shape: the listed axes' sizes, all when none is listed; None is left to be asked at run time."""
-    return tuple(mesh.axes[axis].size for axis in axes or range(len(mesh.axes)))
+    """mesh_shape: the listed axes' sizes, all when none is listed; None is left to be asked at run time.
+
+    Raises InvalidMesh for an axis out of range.
+    """
+    return tuple(mesh.axes[axis].size for axis in mesh.within(axes) or range(len(mesh.axes)))
 
 
 def linear_index(mesh: Mesh, index: Sequence[int]) -> int:
@@ -45,14 +48,17 @@ def linear_index(mesh: Mesh, index: Sequence[int]) -> int:
 
 
 def multi_index(mesh: Mesh, device: int, axes: Sequence[int] = ()) -> tuple[int, ...]:
-    """process_multi_index: the coordinates along the listed axes, all when none is listed."""
+    """process_multi_index: the coordinates along the listed axes, all when none is listed.
+
+    Raises InvalidMesh for a device or an axis out of range.
+    """
     if not 0 <= device < mesh.devices:
         raise InvalidMesh("device out of range", where=mesh.notation, got=device, wanted=f"0 to {mesh.devices - 1}")
     found: list[int] = []
     for size in reversed(mesh.shape):
         device, place = divmod(device, size)
         found.insert(0, place)
-    return tuple(found[axis] for axis in axes or range(len(found)))
+    return tuple(found[axis] for axis in mesh.within(axes) or range(len(found)))
 
 
 def shard_sizes(mesh: Mesh, sharding: Sharding, shape: tuple[int, ...], device: int) -> tuple[int, ...]:

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from planner.errors import InvalidProgram
-from planner.model.indexing import dim_size
 from planner.model.mesh import Mesh
 from planner.model.spmd.cluster import Cluster
 from planner.model.spmd.instruction import Call, Instruction, Local
@@ -133,8 +132,7 @@ def _check_option(done: Local, mesh: Mesh) -> None:
 def _part(done: Local, place: int, mesh: Mesh) -> tuple[Dim, ...]:
     """The shape in which the op reads an operand."""
     rule = done.op.rule
-    whole = tuple(dim_size(dim, rule.sizes) for dim in rule.operands[place])
-    return local_shape(whole, rule.operand_sharding(place, done.option), mesh)
+    return local_shape(rule.shapes[place], rule.read_sharding(place, done.option, mesh), mesh)
 
 
 def local_results(done: Local, mesh: Mesh) -> tuple[LocalType, ...]:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from planner.errors import InvalidProgram
 from planner.model.dtypes import DTYPE_BYTES
-from planner.model.graph import MAX_DIM, MAX_RANK
+from planner.model.graph import MAX_DIM, MAX_RANK, TensorType
 from planner.model.mesh import Mesh
 from planner.model.sharding import Shape, Sharding, block_size, shard_shapes
+from planner.model.unknown import UNKNOWN, is_known
 
 Dim = int | None
 INDEX_DTYPE = "index"
@@ -35,6 +36,15 @@ class LocalType:
         for dim in self.shape:
             if dim is not None and not 0 <= dim <= MAX_DIM:
                 raise InvalidProgram("dim out of range", where=str(self), got=dim, wanted=f"0 to {MAX_DIM}, or ?")
+
+    @classmethod
+    def of(cls, kind: TensorType) -> LocalType:
+        return cls(tuple(size if is_known(size) else None for size in kind.shape), kind.dtype)
+
+    @property
+    def tensor(self) -> TensorType:
+        """The same as the type of a graph's tensor. Raises InvalidGraph for a dim of 0."""
+        return TensorType(tuple(UNKNOWN if size is None else size for size in self.shape), self.dtype)
 
     @property
     def rank(self) -> int:
@@ -86,7 +96,13 @@ def group_size(mesh: Mesh, axes: tuple[int, ...]) -> Dim:
 
 
 def local_shape(whole: Shape, sharding: Sharding, mesh: Mesh) -> tuple[Dim, ...]:
-    """What devices hold of a sharded tensor, halos included; uneven blocks are `?`. Needs known mesh sizes."""
-    sizes = shard_shapes(sharding, whole, mesh)
-    least, most = sizes.min(axis=0), sizes.max(axis=0)
-    return tuple(int(low) if low == high else None for low, high in zip(least, most, strict=True))
+    """What devices hold of a sharded tensor, halos included; uneven blocks and unknown dims are `?`.
+
+    Raises InvalidMesh where a dim is split over a mesh of unknown size.
+    """
+    if not sharding.split_dims:
+        return tuple(size if is_known(size) else None for size in whole)
+    sizes = shard_shapes(sharding, tuple(size if is_known(size) else 1 for size in whole), mesh)
+    alike = sizes.min(axis=0) == sizes.max(axis=0)
+    same = [is_known(size) and even for size, even in zip(whole, alike, strict=True)]
+    return tuple(int(size) if kept else None for size, kept in zip(sizes[0], same, strict=True))

@@ -116,7 +116,7 @@ class Draft:
             known = {name: values.get(name) or self.values[name] for name in done.operands}
             if not self._possible(done, known):
                 return None
-            values |= made(done, known)
+            values |= made(done, known, self.program.mesh)
             total += self.price(done, known)
         return total, values
 
@@ -125,9 +125,9 @@ class Draft:
             value = known[done.operand]
             target = done.collective.target(value.sharding)
             return is_exact(done.collective, value.sharding, target, value.type.shape, self.program.mesh)
-        rule = done.op.rule
-        return rule.allows(done.option, self.program.mesh) and all(
-            known[name].sharding == rule.operand_sharding(i, done.option) for i, name in enumerate(done.operands)
+        mesh = self.program.mesh
+        return done.op.rule.allows(done.option, mesh) and all(
+            known[name].sharding == done.reads(i, mesh) for i, name in enumerate(done.operands)
         )
 
     def replace(self, done: Instruction, added: Sequence[Instruction], names: Mapping[str, str] | None = None) -> bool:

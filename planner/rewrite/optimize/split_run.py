@@ -39,7 +39,7 @@ def split_run(draft: Draft, run: Run, loop: int, axes: Axes) -> Offer | None:
     rule = run.op.rule
     option = widened(run.option, loop, axes)
     dims = [_dim_of(term, rule.loops[loop].name) for term in rule.results]
-    if set(axes) & used_axes(run.option) or not rule.allows(option, draft.program.mesh):
+    if run.cuts or rule.windows or set(axes) & used_axes(run.option) or not rule.allows(option, draft.program.mesh):
         return None
     moves: list[Move] = []
     brought: dict[tuple[str, Sharding], str] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -62,20 +62,27 @@ class Completed:
         return {value: self.uses[r] for value in changing for r in by_value.get(value, []) if r in self.uses}
 
     def annotations(self) -> tuple[Annotation, ...]:
-        """The completed annotations as a graph carries them."""
+        """The completed annotations as a graph carries them; for one operand where a user's reads differ."""
         defined = [Annotation(value, sharding) for value, sharding in self.definitions.items()]
-        used = [Annotation(value, sharding, user=user) for value, user, sharding in self._uses()]
-        return tuple(dict.fromkeys((*defined, *used)))
+        return (*defined, *(one for uses in self._by_user().values() for one in self._used(uses)))
 
-    def _uses(self) -> list[tuple[str, str, Sharding]]:
-        found = []
-        for reader, sharding in self.uses.items():
-            if reader.op is None:
-                found.append((self.graph.outputs[reader.operand], OUTPUTS, sharding))
-            else:
-                op = self.graph.ops[reader.op]
-                found.append((op.inputs[reader.operand], op.id, sharding))
+    def _by_user(self) -> dict[tuple[str, int | None], list[Reader]]:
+        found: dict[tuple[str, int | None], list[Reader]] = {}
+        for value, who in readers(self.graph).items():
+            for reader in who:
+                found.setdefault((value, reader.op), []).append(reader)
         return found
+
+    def _used(self, who: Sequence[Reader]) -> list[Annotation]:
+        """The annotations for all reads of one value by one user."""
+        place, graph = who[0].op, self.graph
+        op = None if place is None else graph.ops[place]
+        value = (op.inputs if op else graph.outputs)[who[0].operand]
+        given = {reader.operand: self.uses[reader] for reader in who if reader in self.uses}
+        user = op.id if op else OUTPUTS
+        if len(given) == len(who) and len(set(given.values())) == 1:
+            return [Annotation(value, next(iter(given.values())), user=user)]
+        return [Annotation(value, sharding, user=user, operand=operand) for operand, sharding in given.items()]
 
     def __str__(self) -> str:
         """A line for every op and for every annotation, in program order."""

@@ -1,0 +1,167 @@
+"""What an exchange moves, for all pairs of many shardings at once, without listing its transfers.
+
+Device d holds the box H_d under a source s and wants W_d under a target t. Boxes are products over the dims, and no
+mesh axis splits two dims, so that all counts are products over the dims too, of numbers that depend only on how s
+and t cut the dim:
+
+    kept(d)      = prod |H_d & W_d|                       received(d) = |W_d| - kept(d)
+    pieces(d)    = prod (source parts that meet W_d), its own left out: the messages it receives
+    demanded(d)  = prod (sum over target parts of |H_d & part|) * (copies of each): what all want of H_d
+    sent(d)      = (demanded(d) - what its holders keep of it) / (holders of H_d), as if they shared it evenly
+
+Where a source has halos, sent(d) also counts what others hold themselves. `planner.model.exchange` receives the same
+elements exactly; its tests hold the two together. Time and memory grow with sources * targets * devices * dims.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.model.exchange import exchange
+from planner.model.mesh import Mesh
+from planner.model.sharding import Axes, Shape, Sharding, held_bounds
+
+Integers = NDArray[np.int64]
+Way = tuple[Axes, tuple[int, ...], tuple[int, ...]]
+"""How a dim is cut: mesh axes, its halo if it has one, its halo or offsets."""
+CHUNK = 1 << 22
+"""Elements of the largest array made on the way."""
+WAYS = 1024
+"""How many ways, and pairs of them, are remembered."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Footprints:
+    """[sources, targets] each: elements that the busiest device receives and sends, and messages it receives."""
+
+    received: Integers
+    sent: Integers
+    messages: Integers
+
+    @classmethod
+    def counted(cls, source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> Footprints:
+        """[1, 1]: of one pair, from its transfers."""
+        done = exchange(source, target, shape, mesh)
+        ends = [np.stack([each.sender, each.receiver]) for each in (done.reduce, done.copy)]
+        pairs = [np.unique(each, axis=1)[1] for each in ends]
+        messages = sum(np.bincount(receivers, minlength=mesh.devices) for receivers in pairs)
+        return cls(*(np.array([[most.max()]], np.int64) for most in (done.received, done.sent, np.asarray(messages))))
+
+    @classmethod
+    def of(cls, sources: Sequence[Sharding], targets: Sequence[Sharding], shape: Shape, mesh: Mesh) -> Footprints:
+        """Of shardings whose partial axes, if any, are the same."""
+        rows = max(1, CHUNK // max(1, 3 * len(targets) * mesh.devices))
+        ends = [_Ends.of(each, len(shape)) for each in (sources, targets)]
+        pairs = [
+            np.array([[_shared_along(*way, size, mesh) for way in product([before], after)] for before in source])
+            for source, after, size in zip(ends[0].ways, ends[1].ways, shape, strict=True)
+        ]
+        wanted = _wanted(ends[1], shape, mesh)
+        starts = range(0, len(sources), rows)
+        parts = [_footprints(ends[0].rows(start, start + rows), ends[1], pairs, wanted, mesh) for start in starts]
+        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ends:
+    """Per dim the different ways it is cut, and the way of every sharding."""
+
+    shardings: Sequence[Sharding]
+    ways: tuple[tuple[Way, ...], ...]
+    way: tuple[Integers, ...]
+
+    @classmethod
+    def of(cls, shardings: Sequence[Sharding], rank: int) -> _Ends:
+        ways, numbers = [], []
+        for dim in range(rank):
+            found: dict[Way, int] = {}
+            numbers.append(np.array([found.setdefault(_way(each, dim), len(found)) for each in shardings], np.int64))
+            ways.append(tuple(found))
+        return cls(shardings, tuple(ways), tuple(numbers))
+
+    def rows(self, start: int, stop: int) -> _Ends:
+        return _Ends(self.shardings[start:stop], self.ways, tuple(way[start:stop] for way in self.way))
+
+
+def _way(sharding: Sharding, dim: int) -> Way:
+    cut = sharding.cut(dim)
+    return sharding.split_axes[dim], () if sharding.sharded_dims_offsets else cut, cut
+
+
+def _footprints(source: _Ends, target: _Ends, pairs: list[Integers], wanted: Integers, mesh: Mesh) -> Footprints:
+    counts = np.ones((len(source.shardings), len(target.shardings), 3, mesh.devices), np.int64)
+    for pair, before, after in zip(pairs, source.way, target.way, strict=True):
+        counts *= pair[before[:, None], after[None, :]]
+    kept, met, demanded = np.moveaxis(counts, 2, 0)
+    copies = np.array([_copies(each, mesh) for each in target.shardings], np.int64)[None, :, None]
+    sent = _sent(demanded * copies, kept, source.shardings, mesh)
+    messages = np.where(wanted > 0, met - (kept > 0), 0)
+    return Footprints((wanted - kept).max(axis=2), sent.max(axis=2), messages.max(axis=2))
+
+
+def _wanted(target: _Ends, shape: Shape, mesh: Mesh) -> Integers:
+    """[targets, devices]: elements."""
+    wanted = np.ones((len(target.shardings), mesh.devices), np.int64)
+    for ways, number, size in zip(target.ways, target.way, shape, strict=True):
+        low, high = np.stack([_bounds(way, size, mesh) for way in ways], axis=1)
+        wanted *= (high - low)[number]
+    return wanted
+
+
+@lru_cache(maxsize=WAYS)
+def _bounds(way: Way, size: int, mesh: Mesh) -> Integers:
+    """[2, devices]: start and stop along a dim, cut off at its ends."""
+    axes, halo, cut = way
+    along = Sharding((axes,), halo_sizes=halo, sharded_dims_offsets=() if halo or not cut else (cut,))
+    return np.ascontiguousarray(held_bounds(along, (size,), mesh)[:, 0].clip(0, size).T)
+
+
+@lru_cache(maxsize=WAYS)
+def _parts(way: Way, size: int, mesh: Mesh) -> Integers:
+    """[2, parts]: the different intervals that devices hold, none empty, rising."""
+    bounds = _bounds(way, size, mesh)
+    low, high = bounds[:, bounds[0] < bounds[1]]
+    if not way[1]:  # no two of them overlap
+        return np.stack([np.unique(low), np.unique(high)])
+    return np.unique(np.stack([low, high]), axis=1)
+
+
+@lru_cache(maxsize=WAYS)
+def _shared_along(source: Way, target: Way, size: int, mesh: Mesh) -> Integers:
+    """[3, devices]: lengths kept, source parts met, and lengths demanded along a dim."""
+    (low, high), (first, last) = _bounds(source, size, mesh), _bounds(target, size, mesh)
+    kept = np.maximum(np.minimum(high, last) - np.maximum(low, first), 0)
+    starts, stops = _parts(source, size, mesh)
+    met = np.searchsorted(starts, last, "left") - np.searchsorted(stops, first, "right")
+    demanded = high - low
+    if target[1]:
+        one, other = (part[:, None] for part in _parts(target, size, mesh))
+        demanded = np.maximum(np.minimum(high, other) - np.maximum(low, one), 0).sum(axis=0)
+    return np.stack([kept, met, demanded])
+
+
+def _unused(sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:
+    used = {axis for axes in (*sharding.split_axes, sharding.partial) for axis in axes}
+    return tuple(axis for axis in range(len(mesh.shape)) if axis not in used)
+
+
+def _copies(sharding: Sharding, mesh: Mesh) -> int:
+    return mesh.group_size(_unused(sharding, mesh))
+
+
+def _sent(demanded: Integers, kept: Integers, sources: Sequence[Sharding], mesh: Mesh) -> Integers:
+    """What is demanded of the holders of every box less what they keep of it, in equal shares, rounded up."""
+    unused = [_unused(each, mesh) for each in sources]
+    for axes in dict.fromkeys(unused):
+        rows = [row for row, own in enumerate(unused) if own == axes]
+        grid = kept[rows].reshape(len(rows), -1, *mesh.shape)
+        held = np.broadcast_to(grid.sum(axis=tuple(axis + 2 for axis in axes), keepdims=True), grid.shape)
+        demanded[rows] -= held.reshape(len(rows), -1, mesh.devices)
+        demanded[rows] = -(-demanded[rows] // mesh.group_size(axes))
+    return demanded

@@ -1,0 +1,147 @@
+"""A collective or query as the two versions write it.
+
+What mlir-opt 19 or 22 knows is written as it reads it. What it does not know (update_halo and shard_shape in 19; in
+22, halos that change their size, and a device by a linear index of run time; in both collective_permute and the RFC's
+idx and size) is written in the documents' words, for our own reader. What none of them has words for (blocks of a
+whole tensor, paths that only some devices take, the function of a generic reduction) stands in attributes shardplan.*.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.export.mlir.dialect import Dialect, attributes, lists, sharding_value, symbol, tensor
+from planner.export.mlir.page import Page
+from planner.model.sharding import Sharding
+from planner.model.spmd import Call, SpmdProgram
+from planner.model.spmd.cluster import is_static
+from planner.model.spmd.fold import multi_index
+from planner.model.spmd.row import DYNAMIC, Row
+from planner.model.spmd.table import MOVES, OF_THE_FUNCTION, QUERIES, TABLE
+from planner.model.spmd.verify import dynamic_numbers
+
+OURS = ("block", "only", "reducer")
+_QUERIES = frozenset(row.name for row in QUERIES)
+_HALO = MOVES[-1].name
+
+
+def write_call(page: Page, program: SpmdProgram, call: Call) -> None:
+    """Write a call. Raises InvalidSharding for a sharding the dialect has no words for."""
+    _Writer(page, program, call).write()
+
+
+@dataclass
+class _Writer:
+    page: Page
+    program: SpmdProgram
+    call: Call
+    tensors: list[str] = field(init=False)
+    numbers: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        names = [self.page.names[name] for name in self.call.operands]
+        attrs = dict.fromkeys(self.row.dynamic) | dict(self.call.attrs)
+        count = len(names) - dynamic_numbers(self.row, attrs)
+        self.tensors, self.numbers = names[:count], names[count:]
+
+    @property
+    def row(self) -> Row:
+        return TABLE[self.call.op]
+
+    @property
+    def mesh(self) -> str:
+        return self.program.mesh_name(self.call)
+
+    def write(self) -> None:
+        call, dialect = self.call, self.page.dialect
+        clauses = " ".join(filter(None, self.clauses()))
+        result, kept = self.page.results(call.results)
+        kept |= {f"shardplan.{key}": _plain(call.attrs[key]) for key in OURS if call.attrs.get(key) is not None}
+        kept |= {"axis": call.attrs["axis"]} if call.op in OF_THE_FUNCTION else {}
+        word = "grid_shape" if call.op == "mesh_shape" and dialect is Dialect.SHARD else call.op
+        self.page.write(f"{result} = {dialect}.{word} {clauses}".rstrip() + f"{attributes(kept)} : {self.types()}")
+
+    def clauses(self) -> Iterator[str]:
+        """Operands, mesh and attributes in the dialect's order: dynamic numbers last."""
+        yield " into ".join(self.tensors)
+        if self.call.op == "shard_shape":
+            yield from self.shard_shape()
+        elif self.call.op not in OF_THE_FUNCTION:
+            yield ("" if self.call.op == "mesh_shape" else "on ") + symbol(self.mesh)
+            numbers = iter(self.numbers)
+            for key, value in self.attrs():
+                yield self.clause(key, value, numbers)
+
+    def attrs(self) -> Iterator[tuple[str, Any]]:
+        keys = sorted(self.row.attrs, key=lambda key: key in self.row.dynamic)
+        given = {key: self.call.attrs[key] for key in keys if key in self.call.attrs and key not in OURS}
+        if self.keeps_halos():
+            self.numbers = [self.as_i64(name) for name in self.numbers[: len(self.numbers) // 2]]
+            given = {"split_axes": given["split_axes"], "halo_sizes": given["source_halo_sizes"]}
+        yield from given.items()
+
+    def clause(self, key: str, value: Any, numbers: Iterator[str]) -> str:
+        dialect = self.page.dialect
+        if value is None or value is False:
+            return ""
+        match key:
+            case "mesh_axes":
+                return f"{dialect.axes} = {_numbers(value, numbers)}"
+            case "reduction":
+                return f"reduction = {dialect.reduction(value)}"
+            case "rotate":
+                return "rotate"
+            case "target":
+                return f"target = {symbol(value)}"
+            case "split_axes" | "pairs":
+                return f"{key} = {lists(value)}"
+            case _:
+                return f"{key} = {_numbers(value, numbers) if isinstance(value, list | tuple) else value}"
+
+    def keeps_halos(self) -> bool:
+        """Whether an update_halo is one of halos as they are, which is all that upstream knows."""
+        if self.call.op != _HALO or len(self.tensors) > 1:
+            return False
+        attrs, half = dict[str, Any](self.call.attrs), len(self.numbers) // 2
+        before, after = (list(attrs[key]) for key in self.row.dynamic)
+        same = before == after and self.numbers[:half] == self.numbers[half:]
+        return same and self.call.types[0] == self.program.values[self.call.operands[0]].type
+
+    def as_i64(self, name: str) -> str:
+        """Halo sizes are i64 where all other numbers are of type index."""
+        cast = self.page.fresh("size")
+        self.page.write(f"{cast} = arith.index_cast {name} : index to i64")
+        return cast
+
+    def shard_shape(self) -> Iterator[str]:
+        attrs, numbers = dict[str, Any](self.call.attrs), iter(self.numbers)
+        sharding, device = attrs["sharding"], attrs["device"]
+        assert isinstance(sharding, Sharding)
+        layout = self.page.fresh("sharding")
+        line = sharding_value(sharding, self.call.where, self.page.dialect, symbol(self.mesh))
+        self.page.write(f"{layout} = {line}")
+        yield f"dims = {_numbers(attrs['shape'], numbers)} sharding = {layout}"
+        mesh = self.program.meshes[self.mesh]
+        if device is DYNAMIC:
+            yield f"device = {next(numbers)}"
+        else:
+            yield f"device = {list(multi_index(mesh, device)) if is_static(mesh) else device}"
+
+    def types(self) -> str:
+        """`T -> U`; `(T, index) -> U` where numbers may be operands; the results' alone where no tensor is read."""
+        call, row = self.call, self.row
+        made = ", ".join(map(tensor, call.types))
+        if call.op in _QUERIES or self.keeps_halos():
+            return made
+        read = [tensor(self.program.values[name].type) for name in call.operands]
+        return f"({', '.join(read)}) -> {made}" if row.dynamic and call.op != _HALO else f"{read[0]} -> {made}"
+
+
+def _numbers(values: Sequence[int | None], names: Iterator[str]) -> str:
+    return f"[{', '.join(next(names) if value is DYNAMIC else str(value) for value in values)}]"
+
+
+def _plain(value: Any) -> Any:
+    return [list(each) for each in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,76 @@
+"""An SPMD program as one function over the local tensors of a device; see `planner.export.mlir.calls`.
+
+The mesh of a value or op, where a reader would take another, and the numbers of a mesh's devices, where they are not
+the first ones, stand in attributes shardplan.*.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from planner.export.mlir.calls import write_call
+from planner.export.mlir.dialect import Dialect, SymbolRef, attributes, declaration, symbol, tensor
+from planner.export.mlir.forms import Site, part, write
+from planner.export.mlir.page import Page
+from planner.model.spmd import Call, Cluster, Local, SpmdProgram
+
+
+def print_spmd(program: SpmdProgram, dialect: Dialect = Dialect.MESH, function: str = "main") -> str:
+    """The module.
+
+    Raises InvalidSharding for a sharding the dialect has no words for, InvalidGraph for a local op on a tensor
+    without elements.
+    """
+    mesh = next(iter(program.meshes.values()))
+    return _Writer(program, Page(mesh, dialect, set(program.values))).text(function)
+
+
+@dataclass
+class _Writer:
+    program: SpmdProgram
+    page: Page
+
+    def text(self, function: str) -> str:
+        program, page = self.program, self.page
+        for value, held in program.arguments:
+            name, kept = page.name(value)
+            page.arguments.append(f"{name}: {tensor(held.type)}{attributes(kept | self.mesh(held.mesh))}")
+        for done in program.instructions:
+            if isinstance(done, Local):
+                self.local(done)
+            elif done.op == "cast":
+                self.cast(done)
+            else:
+                write_call(page, program, done)
+        kinds = [program.values[name].type for name in program.outputs]
+        names = ", ".join(page.names[name] for name in program.outputs)
+        page.write(f"return {names} : {', '.join(map(tensor, kinds))}" if names else "return")
+        head = "\n".join(self.declared(name, cluster) for name, cluster in program.clusters.items())
+        default = {"mesh_cluster": SymbolRef(symbol(program.default_mesh))} if program.default_mesh else {}
+        return page.module(head, function, kinds, default)
+
+    def declared(self, name: str, cluster: Cluster) -> str:
+        plain = cluster.devices == tuple(range(len(cluster.devices)))
+        return declaration(cluster.mesh, self.page.dialect, symbol(name), () if plain else cluster.devices)
+
+    def mesh(self, name: str | None) -> dict[str, object]:
+        """The mesh, where a reader would take another."""
+        clusters = self.program.clusters
+        taken = self.program.default_mesh or (next(iter(clusters)) if len(clusters) == 1 else None)
+        return {} if name in (None, taken) else {"shardplan.mesh": name}
+
+    def local(self, done: Local) -> None:
+        """An op on its local shapes; where it is a call, the call says over which mesh axes its loops are split."""
+        page, values = self.page, self.program.values
+        op = replace(done.op, id=done.results[0])
+        read, made = ([values[name].type.tensor for name in side] for side in (done.operands, done.results))
+        names = [page.names[name] for name in done.operands]
+        write(Site(page, op, names, read, made), part(op, done.option), self.mesh(done.mesh))
+        page.names |= {name: page.names[value] for name, value in zip(done.results, op.values, strict=True)}
+
+    def cast(self, call: Call) -> None:
+        result, kept = self.page.results(call.results)
+        kept |= self.mesh(self.program.mesh_name(call))
+        (operand,) = call.operands
+        kinds = f"{tensor(self.program.values[operand].type)} to {tensor(call.types[0])}"
+        self.page.write(f"{result} = tensor.cast {self.page.names[operand]}{attributes(kept)} : {kinds}")

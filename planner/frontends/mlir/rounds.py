@@ -1,0 +1,89 @@
+"""The RFC's collectives: on sharded types, with mesh axes listed per tensor dim.
+
+mesh.all_gather %a {mesh_axis = [[], [0]]} : T -> U           mesh.local_split %a {sharding = [[], [0]]} : T -> U
+mesh.all_reduce %a {mesh_axis = [0], reduction = "sum"} : T -> U
+mesh.reduce_scatter %a {mesh_axis = [0], reduction = "sum", tensor_axis = 1} : T -> U
+
+Each is a round of the dialect's collectives on what the devices hold (`planner.model.spmd.rfc`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.errors import InvalidSharding
+from planner.frontends.mlir.operations import Operation
+from planner.frontends.mlir.programs import ProgramTranslation
+from planner.frontends.mlir.types import Tensor, Type
+from planner.model.collectives import Collective, Kind
+from planner.model.sharding import Reduction, Sharding
+from planner.model.spmd import LocalType, local_shape, rfc
+
+_DIMS = {Kind.ALL_GATHER: "gather_axis", Kind.ALL_SLICE: "slice_axis", Kind.REDUCE_SCATTER: "scatter_axis"}
+
+
+def is_round(op: str, attrs: Mapping[str, Any]) -> bool:
+    return "mesh_axis" in attrs or (op == "all_slice" and "sharding" in attrs)
+
+
+def translate_round(t: ProgramTranslation, op: str, operation: Operation) -> None:
+    """Carry out one operation. Raises InvalidSharding where the axes or the result's type do not fit the operand."""
+    (name,) = operation.operands
+    t.tensors(operation)  # the operand is of the type that is stated
+    given, kind = (_only(t, side, operation) for side in (operation.operand_types, operation.result_types))
+    source, mesh = t.sharding(given, operation.at)
+    wanted, _ = t.sharding(kind, operation.at)
+    target, moves = _moves(op, source, operation.attrs)
+    if target.completed(len(kind.type.shape), mesh) != wanted.completed(len(kind.type.shape), mesh):
+        raise InvalidSharding("sharding of the result", got=str(wanted), wanted=str(target))
+    shape = local_shape(given.type.shape, source, mesh)
+    if None in (*shape, *local_shape(kind.type.shape, wanted, mesh)):
+        raise InvalidSharding("uneven shards", got=f"{given.type} as {source}", wanted="dims that divide evenly")
+    value, made = t.named(name, operation.at), LocalType(shape, given.type.dtype)
+    reduction = Reduction(operation.attrs.get("reduction", Reduction.SUM))
+    for place, move in enumerate(moves):
+        last = place == len(moves) - 1
+        result = operation.results[0] if last else f"{operation.results[0]}.{place}"
+        (made,) = t.call(move.kind, [value], [result], None, _attrs(move, reduction))
+        value = result
+        t.define(value, value, made, operation.at)
+    if not moves:
+        t.bind(operation.results[0], t.known(name, operation.at), operation.at)
+    t.check_type(operation.results[0], kind, operation.at)
+
+
+def _only(t: ProgramTranslation, kinds: Sequence[Type], operation: Operation) -> Tensor:
+    for kind in kinds[:1]:
+        if isinstance(kind, Tensor):
+            return kind
+    raise t.scan.wrong("types", at=operation.at, got=operation.name, wanted="a tensor type, -> and a tensor type")
+
+
+def _moves(op: str, source: Sharding, attrs: Mapping[str, Any]) -> tuple[Sharding, list[Collective]]:
+    axes = attrs["sharding"] if op == "all_slice" else attrs["mesh_axis"]
+    per_dim = op in (Kind.ALL_GATHER, Kind.ALL_SLICE)
+    if not isinstance(axes, list) or not all(isinstance(each, list if per_dim else int) for each in axes):
+        wanted = "a list of mesh axes" + (" per dim" if per_dim else "")
+        raise InvalidSharding("mesh axes", got=axes, wanted=wanted)
+    match op:
+        case Kind.ALL_GATHER:
+            return rfc.all_gather(source, axes)
+        case Kind.ALL_SLICE:
+            return rfc.local_split(source, axes)
+        case Kind.ALL_REDUCE:
+            return rfc.all_reduce(source, axes)
+        case Kind.REDUCE_SCATTER if isinstance(attrs.get("tensor_axis"), int):
+            return rfc.reduce_scatter(source, axes, attrs["tensor_axis"])
+    raise InvalidSharding(
+        "collective on sharded types",
+        got=op,
+        wanted="all_gather, local_split, all_reduce, or reduce_scatter with a tensor_axis",
+    )
+
+
+def _attrs(move: Collective, reduction: Reduction) -> dict[str, object]:
+    attrs: dict[str, object] = {"mesh_axes": move.axes}
+    if move.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
+        attrs["reduction"] = reduction
+    return attrs | ({_DIMS[move.kind]: move.dim} if move.kind in _DIMS else {})

@@ -1,0 +1,69 @@
+"""The families' forward passes, from token ids to logits. Parameters have the names of the published checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+from planner.frontends.zoo import layers
+from planner.frontends.zoo.models import Model
+from planner.frontends.zoo.writer import Value, Writer
+from planner.model.graph import TensorType
+
+
+def gpt(w: Writer, model: Model, ids: Value, capacity: float) -> Value:
+    """Learned positions, layer norms, one product for query, key and value, gelu; the head is the embedding."""
+    batch, sequence = ids.shape
+    width = model.width
+    words = w.input("transformer.wte.weight", [model.vocabulary, width])
+    places = w.input("transformer.wpe.weight", [max(model.positions, sequence), width])
+    (at,) = w.call("arange", [], TensorType((sequence,), "i64"))
+    tokens = w.node("embedding", [words, ids], [batch, sequence, width])
+    x = w.node("add", [tokens, w.node("embedding", [places, at], [sequence, width])])
+    for layer in range(model.layers):
+        with w.within(f"transformer.h.{layer}"):
+            x = _gpt_block(w, model, x)
+    x = layers.layer_norm(w, "transformer.ln_f", x, model)
+    return w.node("linear", [x, words], [batch, sequence, model.vocabulary])
+
+
+def _gpt_block(w: Writer, model: Model, x: Value) -> Value:
+    joined = layers.affine(w, "attn.c_attn", layers.layer_norm(w, "ln_1", x, model), 3 * model.width)
+    parts = w.call("split", [joined], *[x.type] * 3, dim=2)
+    mixed = layers.attention(w, *(layers.by_head(w, part, [model.heads]) for part in parts))
+    x = w.node("add", [x, layers.affine(w, "attn.c_proj", mixed, model.width)])
+    wide = layers.affine(w, "mlp.c_fc", layers.layer_norm(w, "ln_2", x, model), model.feed_forward)
+    active = w.node("gelu", [wide], approximate="tanh")
+    return w.node("add", [x, layers.affine(w, "mlp.c_proj", active, model.width)])
+
+
+def llama(w: Writer, model: Model, ids: Value, capacity: float) -> Value:
+    """RMS norms, rotary positions, queries that share keys, a gated feed-forward network or experts."""
+    batch, sequence = ids.shape
+    words = w.input("model.embed_tokens.weight", [model.vocabulary, model.width])
+    angles = [w.input(f"model.rotary_emb.{name}", [sequence, model.head // 2], "buffer") for name in ("cos", "sin")]
+    x = w.node("embedding", [words, ids], [batch, sequence, model.width])
+    for layer in range(model.layers):
+        with w.within(f"model.layers.{layer}"):
+            normed = layers.rms_norm(w, "input_layernorm", x, model)
+            x = w.node("add", [x, _llama_attention(w, model, normed, angles)])
+            normed = layers.rms_norm(w, "post_attention_layernorm", x, model)
+            fed = layers.experts(w, normed, model, capacity) if model.experts else layers.gated(w, normed, model)
+            x = w.node("add", [x, fed])
+    return layers.linear(w, "lm_head", layers.rms_norm(w, "model.norm", x, model), model.vocabulary)
+
+
+def _llama_attention(w: Writer, model: Model, x: Value, angles: list[Value]) -> Value:
+    groups, members = model.kv_heads, model.heads // model.kv_heads
+    shared = [groups, 1] if members > 1 else [groups]
+    own = [groups, members] if members > 1 else [groups]
+    query = layers.by_head(w, layers.linear(w, "self_attn.q_proj", x, model.width), own)
+    key = layers.by_head(w, layers.linear(w, "self_attn.k_proj", x, groups * model.head), shared)
+    value = layers.by_head(w, layers.linear(w, "self_attn.v_proj", x, groups * model.head), shared)
+    query, key = (w.node("rope", [each, *angles]) for each in (query, key))
+    return layers.linear(w, "self_attn.o_proj", layers.attention(w, query, key, value), model.width)
+
+
+FAMILIES: Mapping[str, Callable[[Writer, Model, Value, float], Value]] = MappingProxyType(
+    {"gpt": gpt, "llama": llama, "mixtral": llama}
+)

@@ -1,0 +1,120 @@
+"""What the families are built of.
+
+Attention works on values of dims (batch, kv heads, queries that share one, sequence, head): where every query has a
+key of its own, without the third. Queries that share a key read it broadcast, so it is split with the heads, never
+repeated.
+
+A layer of experts dispatches by capacity, as GShard does (D. Lepikhin et al., 2020): every expert takes at most
+c = ceil(capacity * active * sequence / experts) tokens of each sequence, first choices before second ones, and what
+is over is left out. All sizes are then known beforehand, the expert is a dim like any other - split, it is expert
+parallelism, and the all-to-all is the reshard between tokens split by sequence of the batch and tokens split by
+expert - and the experts' products cost what `active` of them cost, not all. The products with the one-hot dispatch
+are counted as they are; they are a few per cent of the experts' own.
+
+    slot[b,k,s,c] is choice k of token s the c-th token of its expert?      chosen[b,k,s,e] is it expert e's?
+    dispatch[b,s,e,c] = sum_k chosen slot      combine[b,s,e,c] = sum_k weight chosen slot
+    weight[b,k,s] = softmax over k of the chosen experts' logits
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from planner.frontends.zoo.models import Model
+from planner.frontends.zoo.writer import Value, Writer
+from planner.model.graph import TensorType
+
+
+def linear(w: Writer, name: str, x: Value, width: int) -> Value:
+    """x times a weight [width, x's last dim], transposed."""
+    weight = w.input(f"{name}.weight", [width, x.shape[-1]])
+    return w.node("linear", [x, weight], [*x.shape[:-1], width])
+
+
+def affine(w: Writer, name: str, x: Value, width: int) -> Value:
+    """x times a weight [x's last dim, width], and a bias."""
+    weight, bias = w.input(f"{name}.weight", [x.shape[-1], width]), w.input(f"{name}.bias", [width])
+    return w.node("addmm", [bias, x, weight], [*x.shape[:-1], width])
+
+
+def layer_norm(w: Writer, name: str, x: Value, model: Model) -> Value:
+    weights = [w.input(f"{name}.{part}", x.shape[-1:]) for part in ("weight", "bias")]
+    return w.node("layer_norm", [x, *weights], eps=model.eps)
+
+
+def rms_norm(w: Writer, name: str, x: Value, model: Model) -> Value:
+    return w.node("rms_norm", [x, w.input(f"{name}.weight", x.shape[-1:])], eps=model.eps)
+
+
+def by_head(w: Writer, x: Value, heads: Sequence[int]) -> Value:
+    """[batch, sequence, width] -> [batch, *heads, sequence, head]."""
+    batch, sequence, width = x.shape
+    head = width // math.prod(heads)
+    apart = w.node("reshape", [x], [batch, sequence, *heads, head])
+    count = len(heads)
+    order = [0, *range(2, 2 + count), 1, 2 + count]
+    return w.node("transpose", [apart], [batch, *heads, sequence, head], permutation=order)
+
+
+def attention(w: Writer, query: Value, key: Value, value: Value) -> Value:
+    """Causal; [batch, *heads, sequence, head] -> [batch, sequence, width]."""
+    mixed = w.node("scaled_dot_product_attention", [query, key, value], causal=True)
+    batch, *heads, sequence, head = mixed.shape
+    count = len(heads)
+    order = [0, 1 + count, *range(1, 1 + count), 2 + count]
+    back = w.node("transpose", [mixed], [batch, sequence, *heads, head], permutation=order)
+    return w.node("reshape", [back], [batch, sequence, math.prod(heads) * head])
+
+
+def gated(w: Writer, x: Value, model: Model) -> Value:
+    """The feed-forward network of Llama: down(silu(gate x) * up x)."""
+    gate = linear(w, "mlp.gate_proj", x, model.feed_forward)
+    up = linear(w, "mlp.up_proj", x, model.feed_forward)
+    hidden = w.node("multiply", [w.node("silu", [gate]), up])
+    return linear(w, "mlp.down_proj", hidden, model.width)
+
+
+def experts(w: Writer, x: Value, model: Model, capacity: float) -> Value:
+    """A feed-forward network like `gated` for every expert, of which each token visits some."""
+    batch, sequence, width = x.shape
+    count, wide = model.experts, model.feed_forward
+    slots = min(sequence, math.ceil(capacity * model.active * sequence / count))
+    dispatch, combine = _routes(w, linear(w, "mlp.gate", x, count), model.active, slots)
+    shape = [batch, count, slots, width]
+    taken = w.node("einsum", [dispatch, x], shape, equation="b s e c, b s d -> b e c d")
+    into = [w.input(f"mlp.experts.{name}", [count, wide, width]) for name in ("gate_proj", "up_proj")]
+    hidden = [batch, count, slots, wide]
+    gate, up = (w.node("einsum", [taken, one], hidden, equation="b e c d, e f d -> b e c f") for one in into)
+    active = w.node("multiply", [w.node("silu", [gate]), up])
+    out = w.input("mlp.experts.down_proj", [count, width, wide])
+    made = w.node("einsum", [active, out], shape, equation="b e c f, e d f -> b e c d")
+    return w.node("einsum", [combine, made], x.shape, equation="b s e c, b e c d -> b s d")
+
+
+def _routes(w: Writer, logits: Value, active: int, slots: int) -> tuple[Value, Value]:
+    """Dispatch and combine [batch, sequence, expert, slot] of the experts' logits [batch, sequence, expert]."""
+    batch, sequence, count = logits.shape
+    best = TensorType((batch, sequence, active), logits.dtype), TensorType((batch, sequence, active), "i64")
+    places = w.call("topk", [logits], *best, dim=2)[1]
+    places = w.node("transpose", [places], [batch, active, sequence], permutation=[0, 2, 1])
+    hit = one_hot(w, places, count)
+    turn = w.node("reshape", [w.cast(hit, "i64")], [batch, active * sequence, count])
+    turns = w.node("multiply", [w.node("cumsum", [turn], dim=1), turn])
+    mine = w.node("sum", [turns], turns.shape[:2], dims=[2])
+    slot = w.cast(one_hot(w, w.node("reshape", [mine], places.shape), slots, start=1), logits.dtype)
+    chosen = w.cast(hit, logits.dtype)
+    score = w.node("einsum", [logits, chosen], places.shape, equation="b s e, b k s e -> b k s")
+    weight = w.node("softmax", [score], dim=1)
+    shape = [batch, sequence, count, slots]
+    return (
+        w.node("einsum", [chosen, slot], shape, equation="b k s e, b k s c -> b s e c"),
+        w.node("einsum", [weight, chosen, slot], shape, equation="b k s, b k s e, b k s c -> b s e c"),
+    )
+
+
+def one_hot(w: Writer, places: Value, count: int, start: int = 0) -> Value:
+    """[..., count] bool: whether a place is start, start + 1, ...; all false for one beyond them."""
+    (every,) = w.call("arange", [], TensorType((count,), places.dtype), start=start)
+    apart = w.node("reshape", [places], [*places.shape, 1])
+    return w.node("equal", [apart, every], [*places.shape, count], "bool")

@@ -1,0 +1,254 @@
+"""The tile exchange: any sharding of a tensor to any other, in one collective.
+
+Device d holds the box H_d of the tensor and wants the box W_d (halos included, cut off at the tensor's ends). The
+starts and stops of all boxes cut every dim into intervals and the tensor into *cells*; a cell lies wholly inside or
+wholly outside of every box.
+
+copy    A device lacks the cells of W_d outside H_d. Each is sent to it once: in all, sum_d |W_d - H_d| elements,
+        fewer no method can move. Devices that hold the same share what others want of it evenly: sorted by receiver
+        it is dealt out to them in order, so that neighbours serve each other.
+reduce  Where the source is partial over axes and the target is not, a cell has n terms. Its *reducers* are the
+        devices that want it and hold a term, or, if none does, that want it. The cell, flattened, is cut into as
+        many parts as it has reducers; each is sent the terms of its part that it lacks, combines all in the order of
+        the terms, and sends the result to the others that want the cell. With m of these an element is received
+        n - 1 + m - 1 times (n + m - 1 where no reducer holds a term), the least possible; a ring's reduce_scatter
+        and all_gather receive as many.
+
+A target that is partial over an axis over which the source is not: the first device along the axis gets the tensor,
+the others what changes nothing; where equal terms change nothing (max, min, and, or, average) all get the tensor.
+Only the mesh axes of the dims that change take part, so that every group of devices exchanges on its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from planner.errors import InvalidSharding
+from planner.model.mesh import Mesh
+from planner.model.sharding import Axes, Reduction, Shape, Sharding, held_bounds
+
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+UNEQUAL = (Reduction.SUM, Reduction.PRODUCT, Reduction.BITWISE_XOR)
+"""Reductions of which equal terms are not the tensor: all but one must be neutral."""
+
+
+def exchange_axes(source: Sharding, target: Sharding) -> Axes:
+    """The mesh axes over which two shardings of one tensor differ."""
+    axes: set[int] = set()
+    for dim, (before, after) in enumerate(zip(source.split_axes, target.split_axes, strict=True)):
+        if before != after or source.cut(dim) != target.cut(dim):
+            axes.update(before, after)
+    same = source.reduction is target.reduction
+    axes.update(set(source.partial) ^ set(target.partial) if same else {*source.partial, *target.partial})
+    return tuple(sorted(axes))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Ends:
+    """[devices, ...]: boxes [dims, 2] that are held and wanted (nothing where `wants` is not set), the group in which
+    a device exchanges, and which of the `terms` it holds."""
+
+    held: Integers
+    wanted: Integers
+    wants: Flags
+    group: Integers
+    term: Integers
+    terms: int = 1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Pieces:
+    """[pieces] each: part `part` of the `parts` of a flattened cell goes from sender to receiver."""
+
+    cell: Integers
+    part: Integers
+    parts: Integers
+    sender: Integers
+    receiver: Integers
+
+    @classmethod
+    def of(cls, rows: list[Integers]) -> Pieces:
+        table = np.concatenate(rows) if rows else np.zeros((0, 5), np.int64)
+        return cls(*np.ascontiguousarray(table.T))
+
+
+@dataclass(frozen=True, eq=False)
+class Transfers:
+    """What is sent in an exchange: first the terms to reduce, then the copies. `cells`: [cells, dims, 2]."""
+
+    ends: Ends
+    cells: Integers
+    reduce: Pieces
+    copy: Pieces
+
+    def elements(self, pieces: Pieces) -> Integers:
+        """[pieces]: their sizes."""
+        start, stop = part_bounds(self.sizes[pieces.cell], pieces.part, pieces.parts)
+        return stop - start
+
+    @cached_property
+    def sizes(self) -> Integers:
+        """[cells]: elements."""
+        return _volumes(self.cells)
+
+    @property
+    def received(self) -> Integers:
+        """[devices]: elements received."""
+        return self._total("receiver")
+
+    @property
+    def sent(self) -> Integers:
+        """[devices]: elements sent."""
+        return self._total("sender")
+
+    def _total(self, end: str) -> Integers:
+        count = np.zeros(len(self.ends.held), np.int64)
+        for pieces in (self.reduce, self.copy):
+            np.add.at(count, getattr(pieces, end), self.elements(pieces))
+        return count
+
+
+def _volumes(boxes: Integers) -> Integers:
+    volumes: Integers = (boxes[..., 1] - boxes[..., 0]).prod(axis=1)
+    return volumes
+
+
+def part_bounds(size: Integers, part: ArrayLike, parts: ArrayLike) -> tuple[Integers, Integers]:
+    """Start and stop of parts of flattened cells: parts as even as whole elements allow."""
+    first, count = np.asarray(part), np.asarray(parts)
+    return size * first // count, size * (first + 1) // count
+
+
+@lru_cache(maxsize=1024)
+def exchange(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> Transfers:
+    """The transfers from one sharding of a tensor to another, both checked against its shape."""
+    axes = exchange_axes(source, target)
+    rest = [axis for axis in range(len(mesh.shape)) if axis not in axes]
+    group = mesh.group_index(rest)
+    gone = tuple(axis for axis in source.partial if axis in axes)
+    new = tuple(axis for axis in target.partial if axis in axes)
+    held, wanted = (_clipped(held_bounds(each, shape, mesh), shape) for each in (source, target))
+    wants = np.ones(mesh.devices, bool)
+    if target.reduction in UNEQUAL:
+        wants = mesh.group_index(new) == 0
+    return transfers(Ends(held, wanted, wants, group, mesh.group_index(gone), mesh.group_size(gone)))
+
+
+def _clipped(bounds: Integers, shape: Shape) -> Integers:
+    clipped: Integers = np.clip(bounds, 0, np.array(shape, np.int64).reshape(-1, 1))
+    return clipped
+
+
+def transfers(ends: Ends) -> Transfers:
+    """The transfers that bring every device the box it wants. Raises InvalidSharding where nobody holds a part of it.
+
+    Time and memory grow with cells * devices; cells with the product over the dims of the different cuts.
+    """
+    cells = _cells(ends.held, ends.wanted)
+    has, wants = _inside(cells, ends.held), _inside(cells, ends.wanted) & ends.wants
+    if ends.terms == 1:
+        return Transfers(ends, cells, Pieces.of([]), _copied(wants & ~has, has, _volumes(cells), ends.group))
+    return Transfers(ends, cells, *_reduced(has, wants, ends))
+
+
+def _cells(held: Integers, wanted: Integers) -> Integers:
+    """[cells, dims, 2], row-major. Only cuts of boxes that hold anything count."""
+    boxes = np.concatenate([held, wanted])
+    boxes = boxes[(boxes[..., 1] > boxes[..., 0]).all(axis=1)]
+    cuts = [np.unique(boxes[:, dim]) for dim in range(boxes.shape[1])]
+    counts = [max(len(cut) - 1, 0) for cut in cuts]
+    place = np.indices(counts).reshape(len(counts), math.prod(counts))
+    pairs = [np.stack([cut[:-1][at], cut[1:][at]], axis=1) for cut, at in zip(cuts, place, strict=True)]
+    return np.stack(pairs, axis=1) if pairs else np.zeros((min(len(boxes), 1), 0, 2), np.int64)
+
+
+def _inside(cells: Integers, boxes: Integers) -> Flags:
+    """[cells, devices]: whether a cell lies in a device's box."""
+    inside = np.broadcast_to((boxes[..., 1] > boxes[..., 0]).all(axis=1), (len(cells), len(boxes))).copy()
+    for dim in range(boxes.shape[1]):
+        starts, at = np.unique(cells[:, dim, 0], return_inverse=True)
+        along = (boxes[None, :, dim, 0] <= starts[:, None]) & (starts[:, None] < boxes[None, :, dim, 1])
+        inside &= along[at]
+    return inside
+
+
+def _copied(lacking: Flags, holding: Flags, sizes: Integers, group: Integers) -> Pieces:
+    """Every lacking device a holder of its group to send it the cell."""
+    groups = int(group.max(initial=0)) + 1
+    key, cell, receiver = _by_group(lacking, group, groups)
+    holder_key, _, holder = _by_group(holding, group, groups)
+    first, last = (np.searchsorted(holder_key, key, side) for side in ("left", "right"))
+    if (first == last).any():
+        raise InvalidSharding("no device holds a part of what another wants", where="exchange")
+    holders = last - first
+    place = _shares(holder[first] if len(key) else key, receiver, sizes[cell], holders)
+    whole = np.zeros_like(cell)
+    return Pieces(cell, whole, whole + 1, holder[first + place], receiver)
+
+
+def _by_group(flags: Flags, group: Integers, groups: int) -> tuple[Integers, Integers, Integers]:
+    """Key, cell and device of every flag, sorted by cell, then group, then device."""
+    cell, device = np.nonzero(flags)
+    key = cell * groups + group[device]
+    order = np.argsort(key, kind="stable")
+    return key[order], cell[order], device[order]
+
+
+def _shares(first: Integers, receiver: Integers, sizes: Integers, holders: Integers) -> Integers:
+    """Which of its holders sends every piece: those of one set of holders (told by the first of them and their
+    number) are dealt out in the order of the receivers, an even share of the elements each."""
+    order = np.lexsort((receiver, holders, first))
+    ends = np.cumsum(sizes[order])
+    starts_set = np.flatnonzero(np.diff(first[order], prepend=-1) | np.diff(holders[order], prepend=-1))
+    counts = np.diff(np.append(starts_set, len(order)))
+    before = np.repeat(np.concatenate([[0], ends])[starts_set], counts)
+    total = np.repeat(np.diff(np.append(np.concatenate([[0], ends])[starts_set], ends[-1:])), counts)
+    place = np.empty_like(order)
+    place[order] = (ends - sizes[order] - before) * holders[order] // np.maximum(total, 1)
+    return place
+
+
+def _places(group: Integers) -> tuple[Integers, Integers]:
+    """[devices] each: place in the group, and its size."""
+    order = np.argsort(group, kind="stable")
+    first = np.searchsorted(group[order], group, "left")
+    place = np.empty_like(group)
+    place[order] = np.arange(len(group)) - first[order]
+    return place, np.searchsorted(group[order], group, "right") - first
+
+
+def _reduced(has: Flags, wants: Flags, ends: Ends) -> tuple[Pieces, Pieces]:
+    place, members = _places(ends.group)
+    reduce, copy = [], []
+    for cell, group in sorted({(int(c), int(ends.group[d])) for c, d in zip(*np.nonzero(wants), strict=True)}):
+        mine = ends.group == group
+        wanters, holders = np.flatnonzero(wants[cell] & mine), np.flatnonzero(has[cell] & mine)
+        own = np.intersect1d(wanters, holders)
+        reducers = own if len(own) else wanters
+        for part, reducer in enumerate(reducers):
+            row = np.array([cell, part, len(reducers), reducer, reducer], np.int64)
+            senders = _terms_from(reducer, holders, ends, int(place[reducer]), int(members[reducer]), len(own) > 0)
+            others = wanters[wanters != reducer]
+            reduce.append(np.tile(row, (len(senders), 1)))
+            reduce[-1][:, 3] = senders
+            copy.append(np.tile(row, (len(others), 1)))
+            copy[-1][:, 4] = others
+    return Pieces.of(reduce), Pieces.of(copy)
+
+
+def _terms_from(reducer: int, holders: Integers, ends: Ends, place: int, members: int, own: bool) -> list[int]:
+    """A holder of every term that a reducer lacks, at the reducer's relative place among the holders of the term."""
+    found = []
+    for term in range(ends.terms):
+        with_term = holders[ends.term[holders] == term]
+        if not len(with_term):
+            raise InvalidSharding("no device holds a term of what another wants", where="exchange")
+        if not (own and ends.term[reducer] == term):
+            found.append(int(with_term[place * len(with_term) // members]))
+    return found

@@ -1,0 +1,83 @@
+"""Layer and RMS normalisation over the last dims, forward and backward.
+
+    y = h w (+ b)    h = c r    r = 1 / sqrt(mean(c^2) + eps)    c = x - mean(x) (layer norm) or x (RMS norm)
+    g = dy w         dx = r (g - mean(g) - h mean(g h)) (RMS norm: without mean(g))
+    dw = sum dy h    db = sum dy    over all other dims, in terms where these are split
+
+J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer normalization", 2016; B. Zhang, R. Sennrich, "Root mean square layer
+normalization", 2019. The backward ops make r anew: they read x anyhow, and nothing else has to be kept for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from planner.errors import InvalidGraph
+from planner.model.ops.row import Array, Local, Row, Signature, float_dtype
+
+
+def _names(signature: Signature) -> str:
+    count = signature.integer("normalized_dims", 1)
+    rank = signature.rank(0)
+    if not 1 <= count <= rank:
+        raise InvalidGraph("attribute 'normalized_dims'", got=count, wanted=f"1 to {rank}")
+    return " ".join(f"n{i}" for i in range(count))
+
+
+def _rule(signature: Signature) -> str:
+    """x, weight and bias where they are given."""
+    names = _names(signature)
+    scales = f", {names}" * (len(signature.operands) - 1)
+    return f"... {names}{scales} -> ... {names}; blocked {names}"
+
+
+def _backward_rule(signature: Signature) -> str:
+    """dy, x, weight -> dx, dw (, db); linear in dy."""
+    names = _names(signature)
+    scales = f", {names}" * (len(signature.results) - 1)
+    return f"... {names}, ... {names}, {names} -> ... {names}{scales}; blocked {names}; linear 0"
+
+
+def _dims(local: Local, x: Array) -> tuple[int, ...]:
+    return tuple(range(x.ndim - int(local.number("normalized_dims", 1)), x.ndim))
+
+
+def _normal(local: Local, x: Array, centred: bool) -> tuple[Array, Array]:
+    """h and r."""
+    dims = _dims(local, x)
+    x = x - x.mean(axis=dims, keepdims=True) if centred else x
+    scale = 1 / local.xp.sqrt((x * x).mean(axis=dims, keepdims=True) + local.number("eps", 1e-5))
+    return x * scale, scale
+
+
+def _forward(centred: bool) -> Callable[..., Array]:
+    def compute(local: Local, x: Array, weight: Array | None = None, bias: Array | None = None) -> Array:
+        normal, _ = _normal(local, x, centred)
+        scaled = normal if weight is None else normal * weight
+        return scaled if bias is None else scaled + bias
+
+    return compute
+
+
+def _backward(centred: bool) -> Callable[..., tuple[Array, ...]]:
+    def compute(local: Local, grad: Array, x: Array, weight: Array) -> tuple[Array, ...]:
+        dims = _dims(local, x)
+        others = tuple(range(x.ndim - len(dims)))
+        normal, scale = _normal(local, x, centred)
+        inner = grad * weight
+        change = inner - normal * (inner * normal).mean(axis=dims, keepdims=True)
+        change = change - inner.mean(axis=dims, keepdims=True) if centred else change
+        sums = ((grad * normal).sum(axis=others), grad.sum(axis=others))
+        return (scale * change, *sums[: len(local.shapes) - 1])
+
+    return compute
+
+
+ATTRS = ("normalized_dims", "eps")
+
+ROWS = (
+    Row("layer_norm", _rule, _forward(centred=True), 8, float_dtype, attrs=ATTRS),
+    Row("layer_norm_backward", _backward_rule, _backward(centred=True), 18, float_dtype, attrs=ATTRS),
+    Row("rms_norm", _rule, _forward(centred=False), 6, float_dtype, attrs=ATTRS),
+    Row("rms_norm_backward", _backward_rule, _backward(centred=False), 14, float_dtype, attrs=ATTRS),
+)

@@ -1,0 +1,49 @@
+"""From a problem to the state that presolve works on."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.parts import IMPOSSIBLE, Edge
+from solvers.presolve.state import Link, State
+from solvers.presolve.tables import FORBIDDEN, Table
+from solvers.problem import Problem
+
+Integers = NDArray[np.int64]
+
+
+def load(problem: Problem, reductions: int) -> State:
+    """All nodes and edges of the problem, costs multiplied out, shared usage in the base."""
+    layout = problem.layout
+    state = State(problem.limit, layout.moments, reductions)
+    costs = np.where(layout.cost < IMPOSSIBLE, layout.cost, FORBIDDEN)
+    state.cost.extend(np.split(costs, layout.node_start[1:-1])[: len(problem.nodes)])
+    state.strategies = [np.arange(node.cost.size) for node in problem.nodes]
+    state.profile = [None] * len(problem.nodes)
+    state.at = [{} for _ in problem.nodes]
+    _load_usage(problem, state)
+    tables: dict[tuple[int, int], Table] = {}
+    for edge in problem.edges:
+        key = (id(edge.matrix), edge.multiplicity)
+        if key not in tables:
+            tables[key] = state.pool.table(_multiplied(edge))
+        usages = tuple(usage for usage in edge.usages if usage.start < usage.stop and usage.matrix.any())
+        state.link(Link(edge.source, edge.target, edge.source_class, edge.target_class, tables[key], usages))
+    return state
+
+
+def _multiplied(edge: Edge) -> Integers:
+    cells = np.where(edge.matrix < IMPOSSIBLE, edge.matrix, 0) * edge.multiplicity
+    return np.where(edge.matrix < IMPOSSIBLE, cells, FORBIDDEN)
+
+
+def _load_usage(problem: Problem, state: State) -> None:
+    for i, node in enumerate(problem.nodes):
+        start, stop = node.interval
+        parts = []
+        if start < stop and node.usage.any():
+            parts.append((np.array([start]), np.array([stop]), node.usage[None, :]))
+        if node.further is not None:
+            parts.append((node.further.start, node.further.stop, node.further.usage))
+        state.set_usage(i, parts)

@@ -1,0 +1,78 @@
+"""A node's usage over time: intervals that ascend and do not overlap, a row of bytes per strategy in each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+
+
+class Jumps(NamedTuple):
+    """At each moment, the most by which any strategy's usage rises there, and the most by which any's falls."""
+
+    moment: Integers
+    rise: Integers
+    fall: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """usage[q, x] bytes of strategy x over [start[q], stop[q])."""
+
+    start: Integers
+    stop: Integers
+    usage: Integers
+
+    @cached_property
+    def jumps(self) -> Jumps:
+        """Where and how far usage changes."""
+        joined = self.stop[:-1] == self.start[1:]
+        before = np.zeros_like(self.usage)
+        before[1:][joined] = self.usage[:-1][joined]
+        last = np.append(~joined, True)
+        change = np.concatenate([self.usage - before, -self.usage[last]])
+        moment = np.concatenate([self.start, self.stop[last]])
+        return Jumps(moment, change.max(axis=1), (-change).max(axis=1))
+
+    @cached_property
+    def most(self) -> Integers:
+        """The largest usage in each interval."""
+        most: Integers = self.usage.max(axis=1)
+        return most
+
+    def of(self, strategies: Integers) -> Profile:
+        """With these strategies in the place of its own."""
+        return Profile(self.start, self.stop, self.usage[:, strategies])
+
+    def at_moments(self, new: Integers) -> Profile | None:
+        """With moment t renumbered new[t]; intervals without a moment left vanish."""
+        start, stop = new[self.start], new[self.stop]
+        left = start < stop
+        return Profile(start[left], stop[left], self.usage[left]) if left.any() else None
+
+
+def summed(parts: list[tuple[Integers, Integers, Integers]]) -> Profile:
+    """Of usages (starts, stops, a row of bytes for each) that may overlap."""
+    start, stop, usage = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    moments = np.unique(np.concatenate([start, stop]))
+    change = np.zeros((moments.size, usage.shape[1]), np.int64)
+    np.add.at(change, np.searchsorted(moments, start), usage)
+    np.subtract.at(change, np.searchsorted(moments, stop), usage)
+    return joined(moments[:-1], moments[1:], np.cumsum(change, axis=0)[:-1])
+
+
+def joined(start: Integers, stop: Integers, usage: Integers) -> Profile:
+    """Of ascending intervals; neighbours with equal usage become one, those without any vanish."""
+    if start.size == 0:
+        return Profile(start, stop, usage)
+    new = np.ones(start.size, bool)
+    new[1:] = (usage[1:] != usage[:-1]).any(axis=1) | (start[1:] != stop[:-1])
+    first = np.flatnonzero(new)
+    last = np.append(first[1:], start.size) - 1
+    used = usage[first].any(axis=1)
+    return Profile(start[first][used], stop[last][used], usage[first][used])

@@ -1,0 +1,189 @@
+"""A problem while it shrinks: nodes and links that may leave, the records of how, and which nodes changed.
+
+Costs are multiplied out, non-negative, and forbidden at FORBIDDEN; all arrays and tables are never written to.
+What all choices share leaves the nodes: in cost as `constant`, in usage as `base` (bytes at each moment).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.parts import EdgeUsage
+from solvers.presolve.profile import Profile, joined, summed
+from solvers.presolve.records import End, Record
+from solvers.presolve.tables import Classes, Pool, Table, capped
+
+Integers = NDArray[np.int64]
+
+
+class Impossible(Exception):
+    """There is no choice without anything forbidden."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Link:
+    """An edge: the classes of either end's strategies, each class in use, and the table of their costs."""
+
+    source: int
+    target: int
+    source_class: Classes
+    target_class: Classes
+    table: Table
+    usages: tuple[EdgeUsage, ...] = ()
+
+
+class View(NamedTuple):
+    """A link seen from one of its ends: its number, the other end, classes here and there, the table from here."""
+
+    number: int
+    other: int
+    here: Classes
+    there: Classes
+    table: Table
+    usages: tuple[EdgeUsage, ...]
+
+
+def turned(usage: EdgeUsage) -> EdgeUsage:
+    """The same seen from the other end."""
+    return EdgeUsage(usage.start, usage.stop, np.ascontiguousarray(usage.matrix.T))
+
+
+class State:
+    """Nodes are numbers; cost[i] is None once node i has left."""
+
+    def __init__(self, limit: int | None, moments: int, reductions: int) -> None:
+        self.limit, self.pool = limit, Pool()
+        self.cost: list[Integers | None] = []
+        self.strategies: list[Integers] = []
+        self.profile: list[Profile | None] = []
+        self.links: dict[int, Link] = {}
+        self.at: list[dict[int, None]] = []
+        self.records: list[Record] = []
+        self.constant = 0
+        self.base = np.zeros(moments, np.int64)
+        self.changed: list[dict[int, None]] = [{} for _ in range(reductions)]
+        self._next = 0
+
+    def touch(self, node: int) -> None:
+        """Every reduction has to look at the node again."""
+        for nodes in self.changed:
+            nodes[node] = None
+
+    def drain(self, reduction: int) -> Iterator[tuple[int, Integers]]:
+        """The nodes (with their costs) that the reduction has to look at, until there is none."""
+        nodes = self.changed[reduction]
+        while nodes:
+            node = next(iter(nodes))
+            del nodes[node]
+            cost = self.cost[node]
+            if cost is not None:
+                yield node, cost
+
+    def views(self, node: int) -> list[View]:
+        """The node's links, seen from it."""
+        found = []
+        for number in self.at[node]:
+            link = self.links[number]
+            if link.source == node:
+                here, there, table, other = link.source_class, link.target_class, link.table, link.target
+            else:
+                here, there, table, other = link.target_class, link.source_class, link.table.turned, link.source
+            usages = link.usages if link.source == node else tuple(turned(usage) for usage in link.usages)
+            found.append(View(number, other, here, there, table, usages))
+        return found
+
+    def end(self, node: int, classes: Classes) -> End:
+        """The node as a record remembers it."""
+        return End(node, self.strategies[node], classes)
+
+    def link(self, link: Link) -> None:
+        """Add a link; classes that nothing uses vanish."""
+        number = self._next
+        self._next += 1
+        self.links[number] = self._tight(link)
+        for node in (link.source, link.target):
+            self.at[node][number] = None
+            self.touch(node)
+
+    def unlink(self, number: int) -> Link:
+        """Take a link away."""
+        link = self.links.pop(number)
+        for node in (link.source, link.target):
+            del self.at[node][number]
+            self.touch(node)
+        return link
+
+    def _tight(self, link: Link) -> Link:
+        source, rows = self._used(link.source_class, link.table.cells.shape[0])
+        target, columns = self._used(link.target_class, link.table.cells.shape[1])
+        if rows is None and columns is None:
+            return Link(link.source, link.target, source, target, link.table, link.usages)
+
+        def part(cells: Integers) -> Integers:
+            cells = cells if rows is None else cells[rows]
+            return np.ascontiguousarray(cells if columns is None else cells[:, columns])
+
+        usages = tuple(EdgeUsage(usage.start, usage.stop, part(usage.matrix)) for usage in link.usages)
+        return Link(link.source, link.target, source, target, self.pool.table(part(link.table.cells)), usages)
+
+    def _used(self, classes: Classes, count: int) -> tuple[Classes, Integers | None]:
+        """The classes numbered anew, and which those are; None if all are used."""
+        classes = self.pool.classes(classes)
+
+        def make() -> tuple[Classes, Integers | None]:
+            used, anew = np.unique(classes, return_inverse=True)
+            return (classes, None) if used.size == count else (self.pool.classes(anew), used.astype(np.int64))
+
+        found: tuple[Classes, Integers | None] = self.pool.once(("used", id(classes), count), make)
+        return found
+
+    def add_cost(self, node: int, cost: Integers) -> None:
+        """Add to what each strategy costs; the node must be there."""
+        own = self.cost[node]
+        assert own is not None
+        self.cost[node] = capped(own + cost)
+        self.touch(node)
+
+    def set_usage(self, node: int, parts: Sequence[tuple[Integers, Integers, Integers]]) -> None:
+        """Give the node the sum of these usages, less what all its strategies share, which goes to the base."""
+        profile = summed(list(parts)) if parts else None
+        self.profile[node] = None if profile is None else self._above_base(profile)
+        self.touch(node)
+
+    def _above_base(self, profile: Profile) -> Profile | None:
+        shared: Integers = profile.usage.min(axis=1)
+        if shared.any():
+            for start, stop, used in zip(profile.start.tolist(), profile.stop.tolist(), shared.tolist(), strict=True):
+                self.base[start:stop] += used
+            profile = joined(profile.start, profile.stop, profile.usage - shared[:, None])
+        return profile if profile.start.size else None
+
+    def keep(self, node: int, strategies: Integers) -> None:
+        """Leave the node only these strategies (positions, ascending)."""
+        cost, profile = self.cost[node], self.profile[node]
+        assert cost is not None
+        if strategies.size == 0:
+            raise Impossible
+        self.cost[node] = cost[strategies]
+        self.strategies[node] = self.strategies[node][strategies]
+        if profile is not None:
+            left = profile.of(strategies)
+            self.set_usage(node, [(left.start, left.stop, left.usage)])
+        for number in self.at[node]:
+            link = self.links[number]
+            source = link.source_class[strategies] if link.source == node else link.source_class
+            target = link.target_class[strategies] if link.target == node else link.target_class
+            self.links[number] = self._tight(Link(link.source, link.target, source, target, link.table, link.usages))
+            self.touch(link.source)
+            self.touch(link.target)
+        self.touch(node)
+
+    def leave(self, node: int, record: Record) -> None:
+        """The node, whose links are gone, leaves; the record tells how it comes back."""
+        self.records.append(record)
+        self.cost[node] = self.profile[node] = None

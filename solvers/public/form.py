@@ -1,0 +1,175 @@
+"""From the contest's document to a problem, and every way in which a document can be wrong.
+
+    {"problem": {"nodes": {"intervals": [[0, 4], ...], "costs": [[7, 0], ...], "usages": [[1, 2], ...]},
+                 "edges": {"nodes": [[0, 1], ...], "costs": [[0, 1, 1, 0], ...]},
+                 "usage_limit": 12}}
+
+(https://github.com/google/iopddl; a document without usage_limit has none, other keys are left alone.) Intervals
+are half open; an edge's costs run over its first node's strategies, within each over its second's. A cost of
+10**18 or more is the contest's infinity: it becomes IMPOSSIBLE. Nothing between the two is allowed.
+Equal matrices become one shared object, which is what keeps everything after this small.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.parts import IMPOSSIBLE, Edge, InvalidProblem, Node
+from solvers.problem import Problem
+
+Integers = NDArray[np.int64]
+
+INFINITE = 10**18
+MAX_NODES, MAX_MOMENTS, MAX_USAGE = 1 << 20, 1 << 24, 10**16
+COSTS = f"a whole number from 0 to {IMPOSSIBLE - 1}, or from {INFINITE} to {(1 << 63) - 1} for infinity"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """Rows of whole numbers laid end to end: row i is flat[start[i]:start[i + 1]]."""
+
+    path: str
+    flat: Integers
+    start: Integers
+
+    @staticmethod
+    def of(rows: list[Any], path: str, wanted: str) -> Table:
+        """Of a list of lists; raises InvalidProblem at the first thing that is neither."""
+        if any(type(row) is not list for row in rows):
+            i = next(i for i, row in enumerate(rows) if type(row) is not list)
+            raise InvalidProblem("row", f"{path}[{i}]", reprlib.repr(rows[i]), "a list")
+        start = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=start[1:])
+        if set(map(type, chain.from_iterable(rows))) <= {int}:
+            try:
+                return Table(path, np.fromiter(chain.from_iterable(rows), np.int64, int(start[-1])), start)
+            except OverflowError:
+                pass
+        at, value = next(
+            (at, value)
+            for at, value in enumerate(chain.from_iterable(rows))
+            if type(value) is not int or abs(value) >= 1 << 63
+        )
+        raise InvalidProblem("number", _place(path, start, at), reprlib.repr(value), wanted)
+
+    @property
+    def sizes(self) -> Integers:
+        """The length of each row."""
+        return np.diff(self.start)
+
+    def rows(self) -> list[Integers]:
+        """Each row as a view."""
+        return np.split(self.flat, self.start[1:-1]) if self.start.size > 1 else []
+
+    def require(self, good: NDArray[np.bool_], wanted: str) -> None:
+        """Every number good, or an error at the first that is not."""
+        if not good.all():
+            at = int(np.argmin(good))
+            raise InvalidProblem("number", _place(self.path, self.start, at), int(self.flat[at]), wanted)
+
+    def require_sizes(self, wanted: Integers, meaning: str) -> None:
+        """Every row of the size wanted, or an error at the first that is not."""
+        wrong = np.flatnonzero(self.sizes != wanted)
+        if wrong.size:
+            i = int(wrong[0])
+            raise InvalidProblem("length", f"{self.path}[{i}]", int(self.sizes[i]), f"{int(wanted[i])}, {meaning}")
+
+
+def _place(path: str, start: Integers, at: int) -> str:
+    i = int(np.searchsorted(start, at, side="right")) - 1
+    return f"{path}[{i}][{at - int(start[i])}]"
+
+
+def _member(owner: Any, path: str, key: str, kind: type) -> Any:
+    if type(owner) is not dict:
+        raise InvalidProblem("value", path or "document", reprlib.repr(owner), "an object")
+    where = f"{path}.{key}" if path else key
+    if key not in owner:
+        raise InvalidProblem("key", where, "nothing", f"{'an object' if kind is dict else 'a list'}")
+    if type(owner[key]) is not kind:
+        raise InvalidProblem("value", where, reprlib.repr(owner[key]), "an object" if kind is dict else "a list")
+    return owner[key]
+
+
+def problem_from(document: Any) -> Problem:
+    """The problem a parsed document states. Raises InvalidProblem with the path, as in nodes.costs[12][3]."""
+    stated = _member(document, "", "problem", dict)
+    nodes, edges = _member(stated, "", "nodes", dict), _member(stated, "", "edges", dict)
+    made = _nodes(nodes)
+    return Problem(made, _edges(edges, np.array([node.cost.size for node in made], np.int64)), _limit(stated))
+
+
+def _limit(stated: dict[str, Any]) -> int | None:
+    limit = stated.get("usage_limit")
+    if limit is not None and (type(limit) is not int or not 0 <= limit < 1 << 63):
+        raise InvalidProblem("value", "usage_limit", reprlib.repr(limit), f"a whole number from 0 to {(1 << 63) - 1}")
+    return limit
+
+
+def _costs(table: Table) -> Integers:
+    flat = table.flat
+    table.require((flat >= 0) & ((flat < IMPOSSIBLE) | (flat >= INFINITE)), COSTS)
+    return np.minimum(flat, IMPOSSIBLE)
+
+
+def _nodes(stated: dict[str, Any]) -> list[Node]:
+    rows = {key: _member(stated, "nodes", key, list) for key in ("intervals", "costs", "usages")}
+    count = len(rows["intervals"])
+    if count > MAX_NODES:
+        raise InvalidProblem("length", "nodes.intervals", count, f"at most {MAX_NODES} nodes")
+    for key, value in rows.items():
+        if len(value) != count:
+            raise InvalidProblem("length", f"nodes.{key}", len(value), f"{count}, one for each of nodes.intervals")
+    moments, sizes = f"a moment from 0 to {MAX_MOMENTS}", f"a whole number from 0 to {MAX_USAGE}"
+    intervals = Table.of(rows["intervals"], "nodes.intervals", moments)
+    costs = Table.of(rows["costs"], "nodes.costs", COSTS)
+    usages = Table.of(rows["usages"], "nodes.usages", sizes)
+    intervals.require_sizes(np.full(count, 2), "first moment and the one after the last")
+    intervals.require((intervals.flat >= 0) & (intervals.flat <= MAX_MOMENTS), moments)
+    start, stop = intervals.flat.reshape(-1, 2).T
+    ordered = np.repeat(start <= stop, 2)
+    intervals.require(ordered | (np.arange(ordered.size) % 2 == 0), "at least the first moment")
+    costs.require_sizes(np.maximum(costs.sizes, 1), "at least one strategy")
+    usages.require_sizes(costs.sizes, "one for each strategy in nodes.costs")
+    usages.require((usages.flat >= 0) & (usages.flat <= MAX_USAGE), sizes)
+    cost_rows = np.split(_costs(costs), costs.start[1:-1])
+    return [
+        Node(str(i), cost, usage, (first, last))
+        for i, (cost, usage, first, last) in enumerate(
+            zip(cost_rows, usages.rows(), start.tolist(), stop.tolist(), strict=False)
+        )
+    ]
+
+
+def _edges(stated: dict[str, Any], strategies: Integers) -> list[Edge]:
+    ends, rows = _member(stated, "edges", "nodes", list), _member(stated, "edges", "costs", list)
+    if len(rows) != len(ends):
+        raise InvalidProblem("length", "edges.costs", len(rows), f"{len(ends)}, one for each of edges.nodes")
+    node = f"a node from 0 to {strategies.size - 1}"
+    pairs, costs = Table.of(ends, "edges.nodes", node), Table.of(rows, "edges.costs", COSTS)
+    pairs.require_sizes(np.full(len(ends), 2), "the two nodes of the edge")
+    pairs.require((pairs.flat >= 0) & (pairs.flat < strategies.size), node)
+    source, target = pairs.flat.reshape(-1, 2).T
+    other = np.repeat(source != target, 2)
+    pairs.require(other | (np.arange(other.size) % 2 == 0), "a node other than the first")
+    height, width = strategies[source], strategies[target]
+    costs.require_sizes(height * width, "one for each pair of strategies of the two nodes")
+    classes = {int(k): np.arange(k, dtype=np.int32) for k in np.unique(strategies)}
+    shared: dict[tuple[int, bytes], Integers] = {}
+    flat, at = _costs(costs), costs.start.tolist()
+    made = []
+    for e, (i, j, k, m) in enumerate(
+        zip(source.tolist(), target.tolist(), height.tolist(), width.tolist(), strict=True)
+    ):
+        cells = flat[at[e] : at[e + 1]]
+        key = (k, cells.tobytes())
+        if key not in shared:
+            shared[key] = cells.reshape(k, m).copy()
+        made.append(Edge(i, j, classes[k], classes[m], shared[key]))
+    return made

@@ -1,0 +1,56 @@
+"""The random graphs with halos and offsets, and the oracle of what a device then holds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from benchmarks.oracle import assembled, box, laid_out
+from benchmarks.random_graphs import random_graph
+from planner.model.mesh import Mesh
+from planner.model.sharding import Reduction, Sharding
+
+SEEDS = range(60)
+# conformance 27, conformance 29: mesh, shape, sharding
+HELD = [
+    ("4", (8, 16), Sharding(((0,),), halo_sizes=(1, 2))),
+    ("4", (4, 14), Sharding(((), (0,)), sharded_dims_offsets=((0, 2, 5, 9, 14),))),
+    ("2x2", (5, 7), Sharding(((1,), (0,)), halo_sizes=(1, 0, 2, 3))),
+    ("3x2", (7,), Sharding(((1,),), (0,), Reduction.SUM, halo_sizes=(3, 3))),
+    ("3x2", (7,), Sharding(((1,),), (0,), Reduction.MAX, sharded_dims_offsets=((0, 0, 7),))),
+]
+
+
+def test_a_graph_with_halos_is_the_same_graph_with_other_cuts() -> None:
+    cut = 0
+    for seed in SEEDS:
+        (plain, mesh), (graph, _) = random_graph(seed), random_graph(seed, halos=True)
+        for before, after in zip(plain.annotations, graph.annotations, strict=True):
+            uncut = replace(after.sharding, halo_sizes=(), sharded_dims_offsets=())
+            assert replace(after, sharding=uncut) == before
+            after.sharding.checked(graph.types[after.value].shape, mesh)
+            cut += after.sharding != uncut
+    assert cut > len(SEEDS)
+
+
+@pytest.mark.parametrize(("notation", "shape", "sharding"), HELD)
+def test_what_is_laid_out_with_cuts_comes_together(notation: str, shape: tuple[int, ...], sharding: Sharding) -> None:
+    mesh, whole = Mesh.parse(notation), np.arange(float(np.prod(shape))).reshape(shape)
+    layout = sharding.completed(len(shape), mesh)
+    shards = laid_out(whole, layout, mesh, np.random.default_rng(0))
+    assert [list(shard.shape) for shard in shards] == [
+        [stop - start for start, stop in box(layout, shape, mesh, device)] for device in range(mesh.devices)
+    ]
+    assert np.allclose(assembled(shards, layout, shape, mesh), whole)
+
+
+def test_a_halo_that_is_not_its_neighbours_is_noticed() -> None:
+    mesh, layout = Mesh.parse("4"), HELD[0][2].completed(2, Mesh.parse("4"))
+    shards = laid_out(np.arange(128).reshape(8, 16), layout, mesh, np.random.default_rng(0))
+    shards[0][0, 0] += 1  # beyond the tensor: means nothing
+    assembled(shards, layout, (8, 16), mesh)
+    shards[1][0, 0] += 1
+    with pytest.raises(AssertionError, match="another replica"):
+        assembled(shards, layout, (8, 16), mesh)

@@ -1,0 +1,132 @@
+"""The tile exchange brings any layout to any other: elements, bytes and undefined margins, against a slow oracle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.oracle import COMBINE, agree, place, terms
+from planner.errors import InvalidSharding
+from planner.model.exchange import exchange
+from planner.model.mesh import Mesh
+from planner.model.sharding import Reduction, Sharding, held_bounds
+from planner.run.exchange import Placed, exchange_tiles
+from planner.run.transfer import Reducer, Wire
+
+Array = Any
+Box = list[tuple[int, int]]
+SEEDS = range(400)
+MESHES = [(2,), (3,), (4,), (2, 2), (2, 3), (3, 2), (2, 2, 2), (1, 4), (2, 1, 3), (2, 2, 2, 2)]
+FLOATS = (Reduction.SUM, Reduction.MAX, Reduction.MIN, Reduction.PRODUCT, Reduction.AVERAGE)
+BITS = (Reduction.BITWISE_AND, Reduction.BITWISE_OR, Reduction.BITWISE_XOR, Reduction.SUM, Reduction.MAX)
+
+
+def cuts(sharding: Sharding, shape: tuple[int, ...], mesh: Mesh, device: int) -> tuple[Box, Box]:
+    """What a device holds by the sharding, without its halos and with them."""
+    core, wide, split = [], [], 0
+    for size, axes in zip(shape, sharding.split_axes, strict=True):
+        parts, at = math.prod(mesh.shape[axis] for axis in axes), place(mesh, device, axes)
+        width = math.ceil(size / parts)
+        start, stop = min(at * width, size), min((at + 1) * width, size)
+        before = after = 0
+        if axes and sharding.sharded_dims_offsets:
+            start, stop = sharding.sharded_dims_offsets[split][at : at + 2]
+        if axes and sharding.halo_sizes:
+            before, after = sharding.halo_sizes[2 * split : 2 * split + 2]
+        split += bool(axes)
+        core.append((start, stop))
+        wide.append((start - before, stop + after))
+    return core, wide
+
+
+def inside(box: Box, shape: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(max(low, 0), min(high, size)) for (low, high), size in zip(box, shape, strict=True))
+
+
+def local(box: Box, wide: Box, shape: Sequence[int]) -> tuple[slice, ...]:
+    """The part of a shard with halos that is a box of the tensor."""
+    ends = zip(inside(box, shape), wide, strict=True)
+    return tuple(slice(part.start - low, part.stop - low) for part, (low, _) in ends)
+
+
+def laid_out(array: Array, sharding: Sharding, mesh: Mesh, random: np.random.Generator) -> list[Array]:
+    count = math.prod(mesh.shape[axis] for axis in sharding.partial)
+    whole = terms(array, count, sharding.reduction, random) if sharding.partial else [array]
+    shards = []
+    for device in range(mesh.devices):
+        _, wide = cuts(sharding, array.shape, mesh, device)
+        shard = np.full([high - low for low, high in wide], 99, array.dtype)
+        term = whole[place(mesh, device, sharding.partial)]
+        shard[local(wide, wide, array.shape)] = term[inside(wide, array.shape)]
+        shards.append(shard)
+    return shards
+
+
+def check(shards: Sequence[Array], whole: Array, sharding: Sharding, mesh: Mesh) -> None:
+    """Cores join to terms that combine to the array; halos hold what their neighbours' cores do."""
+    count = math.prod(mesh.shape[axis] for axis in sharding.partial)
+    found = [np.zeros_like(whole) for _ in range(count)]
+    for device, shard in enumerate(shards):
+        core, wide = cuts(sharding, whole.shape, mesh, device)
+        assert shard.shape == tuple(high - low for low, high in wide)
+        found[place(mesh, device, sharding.partial)][inside(core, whole.shape)] = shard[local(core, wide, whole.shape)]
+    for device, shard in enumerate(shards):
+        _, wide = cuts(sharding, whole.shape, mesh, device)
+        term = found[place(mesh, device, sharding.partial)]
+        assert agree(shard[local(wide, wide, whole.shape)], term[inside(wide, whole.shape)])
+    if sharding.reduction is Reduction.AVERAGE:
+        total = sum(found) / count
+    else:
+        total = reduce(COMBINE[sharding.reduction], found)
+    assert agree(np.asarray(total, whole.dtype), whole, 1e-9)
+
+
+def random_sharding(
+    shape: tuple[int, ...], mesh: Mesh, kinds: Sequence[Reduction], random: np.random.Generator
+) -> Sharding:
+    lists: list[list[int]] = [[] for _ in (*shape, "partial", "idle")]
+    for axis in random.permutation(len(mesh.shape)).tolist():
+        lists[random.integers(0, len(lists))].append(axis)
+    split, partial = tuple(map(tuple, lists[:-2])), tuple(lists[-2])
+    plain = Sharding(split, partial, kinds[random.integers(0, len(kinds))])
+    parts = [math.prod(mesh.shape[a] for a in plain.split_axes[dim]) for dim in plain.split_dims]
+    sizes = [shape[dim] for dim in plain.split_dims]
+    pairs = list(zip(sizes, parts, strict=True))
+    match random.integers(0, 3):
+        case 0:
+            cut = [(0, *sorted(random.integers(0, k + 1, n - 1).tolist()), k) for k, n in pairs]
+            return Sharding(split, partial, plain.reduction, sharded_dims_offsets=tuple(cut))
+        case 1:
+            halos = [random.integers(0, 3, 2).tolist() for _ in pairs]
+            made = Sharding(split, partial, plain.reduction, halo_sizes=tuple(size for pair in halos for size in pair))
+            try:
+                return made.checked(shape, mesh)
+            except InvalidSharding:
+                return plain
+        case _:
+            return plain
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_layout_is_brought_to_every_other(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    mesh = Mesh.parse("x".join(map(str, MESHES[random.integers(0, len(MESHES))])))
+    shape = tuple(random.integers(1, 9, random.integers(0, 4)).tolist())
+    kinds = (FLOATS, BITS)[seed % 2]
+    array = random.standard_normal(shape) if seed % 2 == 0 else random.integers(0, 50, shape)
+    source, target = (random_sharding(shape, mesh, kinds, random) for _ in range(2))
+    shards = laid_out(np.asarray(array), source, mesh, random)
+    done, wire = exchange(source, target, shape, mesh), Wire(mesh.devices)
+    bounds = held_bounds(target, shape, mesh)
+    neutral = 1 if target.reduction is Reduction.PRODUCT else 0
+    blank = [np.full((ends[:, 1] - ends[:, 0]).tolist(), neutral, shards[0].dtype) for ends in bounds]
+    held = Placed(shards, held_bounds(source, shape, mesh)[..., 0])
+    exchange_tiles(np, wire, Reducer.of(np, source.reduction), done, held, Placed(blank, bounds[..., 0]))
+    check(blank, np.asarray(array), target, mesh)
+    assert wire.received == done.received.tolist()
+    assert done.sent.sum() == done.received.sum()
