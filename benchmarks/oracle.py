@@ -149,8 +149,9 @@ def assembled(shards: Sequence[Array], sharding: Sharding, shape: Shape, mesh: M
         assert agree(shard[here][known], wholes[term][there][known]), f"device {device} holds another replica"
         wholes[term][there], seen[term][there] = shard[here], True
     assert all(each.all() for each in seen), "elements that no device holds"
-    if sharding.reduction is Reduction.AVERAGE:
-        return sum(wholes) / count
+    if sharding.reduction is Reduction.AVERAGE:  # of integers rounded towards zero
+        mean = sum(wholes) / count
+        return mean if wholes[0].dtype.kind == "f" else np.trunc(mean).astype(wholes[0].dtype)
     return reduce(COMBINE[sharding.reduction], wholes)
 
 

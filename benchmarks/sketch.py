@@ -20,10 +20,10 @@ class Sketch:
         self.ops: list[Op] = []
         self.types: dict[str, TensorType] = {}
 
-    def input(self, *shape: int, dtype: str | None = None) -> str:
+    def input(self, *shape: int, dtype: str | None = None, kind: str = "input") -> str:
         name = f"i{len(self.inputs)}"
         self.types[name] = TensorType(shape, dtype or self.dtype)
-        self.inputs.append(Input(name, "input", name, self.types[name]))
+        self.inputs.append(Input(name, kind, name, self.types[name]))
         return name
 
     def op(self, op: str, operands: list[str], *shapes: Shape, **attrs: Any) -> str:

@@ -11,7 +11,7 @@ from planner.choose.formulate import Choice, Formulation, formulate
 from planner.choose.hardware import Hardware
 from planner.judge.analysis import Analysis
 from planner.judge.baselines import baselines, strategies
-from planner.model.graph import Graph
+from planner.model.graph import Graph, check_sizes
 from planner.model.mesh import Mesh
 from planner.model.program import Program
 from planner.plan import Certificate, Figures, Plan, Request
@@ -32,6 +32,7 @@ def plan(
 ) -> Plan:
     """The best sharding of a graph on a mesh, with what is proven about it; an infeasible plan has no program."""
     request = request or Request()
+    check_sizes(graph)
     model = CostModel(mesh, hardware)
     question = formulate(graph, model, request.memory_limit_bytes or hardware.memory_bytes)
     known = {named.name: strategies(question, named) for named in baselines(graph, mesh)}

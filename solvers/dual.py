@@ -18,10 +18,10 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from solvers.evaluation import evaluate
 from solvers.ledger import largest_cost, pass_work
 from solvers.messages import Messages
 from solvers.parts import IMPOSSIBLE
-from solvers.evaluation import evaluate
 from solvers.potentials import Pricing, Scale
 from solvers.problem import Problem
 from solvers.topology import Topology
@@ -37,7 +37,9 @@ MEMORY, SPREAD = 0.9, 0.98
 
 
 @njit(cache=True, error_model="numpy")
-def _expected_change(node_start, span_first, span_order, span_start, span_stop, span_at, usage, marginal, heat, moments):  # type: ignore[no-untyped-def]
+def _expected_change(
+    node_start, span_first, span_order, span_start, span_stop, span_at, usage, marginal, heat, moments
+):  # type: ignore[no-untyped-def]
     """The change at each moment of the usage to be expected at this temperature (in the marginals' unit)."""
     change = np.zeros(moments + 1)
     weight = np.empty((node_start[1:] - node_start[:-1]).max())
@@ -89,43 +91,86 @@ class Ascent:
 
 
 class Dual:
-    """The best bound so far and the prices that gave it."""
+    """The best bound so far, the prices that gave it, and the messages as they stand.
 
-    def __init__(self, problem: Problem, prices: Mapping[int, float] | None = None) -> None:
-        self.problem, self.limit = problem, problem.limit
+    advance(progress) makes one step of a cycle, progress running from 0 to 1 as its caller counts it.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.limit = problem, problem.limit or 0
         topology = Topology.of(problem.layout)
-        dear = largest_cost(problem)
         self.messages = Messages(topology)
-        rough = Pricing(topology, Scale.of(topology.degree, dear)).at({})
-        for forward in (True, False):
-            self.messages.sweep(rough, forward)
-        choice = self.messages.descend(rough, self.messages.decode(rough))
-        found = evaluate(problem, choice)
-        if found.cost < IMPOSSIBLE:
-            dear = min(dear, 4 * max(found.cost, 1))
-        self.messages = Messages(topology)
-        self.pricing = Pricing(topology, Scale.of(topology.degree, dear))
-        self.bound = 0
-        self.ascent = Ascent()
-        self.prices: dict[int, float] = {}
-        layout = problem.layout
-        order = np.argsort(layout.span_node, kind="stable")
-        busy = layout.span_start < layout.span_stop
-        order = order[busy[order]]
-        counts = np.bincount(layout.span_node[order], minlength=len(problem.nodes))
-        self._spans = (np.concatenate([[0], np.cumsum(counts)]), order)
+        self._pricing = Pricing(topology, _scale(problem, topology))
+        self._spans = _spans_of_nodes(problem)
+        self._ascent = Ascent()
+        self.bound, self.prices = 0, dict[int, float]()
+        self.work = 2 * pass_work(problem.layout)
+        self._step = self._heat = 0.0
 
-    def evaluate(self, prices):
-        potentials = self.pricing.at(prices, self.limit or 0)
+    def begin(self) -> None:
+        """The first messages, and the scales: marginals give the temperature, the worst moment gives the step."""
+        for _ in range(WARM):
+            self._evaluate()
+        marginal = self.messages.marginal
+        positive = marginal[(marginal > 0) & (marginal < self._pricing.scale.forbidden // 2)]
+        self._heat = float(np.median(positive)) if positive.size else 1.0
+        if not self.problem.limit:
+            return
+        overload = self._overload(self._heat)
+        worst = overload.argmax(keepdims=True)
+        self._ascent.watch(worst)
+        low = max(self.bound, 1) / self.limit * 1e-6
+        for turn in range(DOUBLINGS):
+            if overload[worst[0]] <= 0: break
+            self._step = self._ascent.price[0] = low * 2.0**turn
+            self._evaluate()
+            overload = self._overload(self._heat)
+
+    def advance(self, progress, first=1.0):
+        heat = self._heat * COOLING**progress
+        overload = self._overload(heat)
+        if self._ascent.count % 8 == 0:
+            self._ascent.watch(_peaks(overload, self._ascent.moments))
+        self._ascent.move(overload[self._ascent.moments], first * FIRST_STEP * self._step * SLOWING**progress)
+        return self._evaluate()
+
+    def _evaluate(self):
+        prices = {int(t): float(p) for t, p in zip(self._ascent.moments, self._ascent.price) if p > 0}
+        self.potentials = potentials = self._pricing.at(prices, self.limit)
         f = potentials.bound(self.messages.sweep(potentials, True))
         b = potentials.bound(self.messages.sweep(potentials, False))
         bound = max(f, b)
         if bound > self.bound:
-            self.bound, self.prices = bound, dict(prices)
-        return potentials, bound
+            self.bound, self.prices = bound, prices
+        return bound
 
-    def overload(self, heat):
+    def _overload(self, heat):
         layout = self.problem.layout
         change = _expected_change(layout.node_start, *self._spans, layout.span_start, layout.span_stop, layout.span_at, layout.span_usage, self.messages.marginal, heat, layout.moments)
         return np.cumsum(change)[:-1] - self.limit
 
+
+def _peaks(overload, known, most=8):
+    at = np.flatnonzero(overload > 0)
+    if not at.size: return at
+    runs = np.split(at, np.flatnonzero(np.diff(at) > 1) + 1)
+    peaks = np.array([run[np.argmax(overload[run])] for run in runs])
+    peaks = peaks[~np.isin(peaks, known)]
+    peaks = peaks[np.argsort(-overload[peaks], kind="stable")][:most]
+    return peaks
+
+def _scale(problem, topology):
+    dear = largest_cost(problem)
+    rough = Pricing(topology, Scale.of(topology.degree, dear)).at({})
+    messages = Messages(topology)
+    for forward in (True, False):
+        messages.sweep(rough, forward)
+    found = evaluate(problem, messages.descend(rough, messages.decode(rough)))
+    return Scale.of(topology.degree, min(dear, 4 * max(found.cost, 1)))
+
+def _spans_of_nodes(problem):
+    layout = problem.layout
+    order = np.argsort(layout.span_node, kind="stable")
+    order = order[(layout.span_start < layout.span_stop)[order]]
+    counts = np.bincount(layout.span_node[order], minlength=len(problem.nodes))
+    return np.concatenate([[0], np.cumsum(counts)]), order

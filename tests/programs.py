@@ -45,10 +45,13 @@ class Lines:
         return self._write(Run(made_by, option, tuple(operands), made_by.values), name)
 
     def move(self, kind: str, operand: str, axes: Axes, dim: int | None = None, source_dim: int | None = None) -> str:
+        return self.moved(operand, Collective(Kind(kind), axes, dim, source_dim))
+
+    def moved(self, operand: str, collective: Collective) -> str:
         root = self.origin.get(operand, operand)
         name = f"{root}.{sum(other == root for other in self.origin.values()) + 1}"
         self.origin[name] = root
-        return self._write(Move(Collective(Kind(kind), axes, dim, source_dim), operand, name), name)
+        return self._write(Move(collective, operand, name), name)
 
     def program(self, *outputs: str) -> Program:
         graph = self.sketch.graph(*(self.origin.get(name, name) for name in outputs))

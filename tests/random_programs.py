@@ -76,12 +76,14 @@ class _Random(Lines):
         """A version of the value in the sharding wanted, made from a random one that can become it."""
         name = str(self.random.choice([v for v in self.versions[value] if becomes(self.values[v].sharding, wanted)]))
         for move in self._chain(self.values[name], wanted):
-            name = self.move(move.kind, name, move.axes, move.dim, move.source_dim)
+            name = self.moved(name, move)
             self.versions[value].append(name)
         return name
 
     def _chain(self, source: Value, wanted: Sharding) -> list[Collective]:
-        """The documents' moves, sometimes fused, sometimes an axis at a time where that is exact too."""
+        """One exchange, or the documents' moves, sometimes fused, sometimes an axis at a time where that is exact."""
+        if source.sharding != wanted and not self.random.integers(0, 12):
+            return [Collective.exchange(source.sharding, wanted)]
         chain = ordered(source.sharding, wanted, source.type.shape, self.mesh)
         if self.random.integers(0, 2):
             chain = fused(chain)

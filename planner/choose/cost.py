@@ -3,7 +3,7 @@
     op          max(flops / flop rate, bytes read and written / memory rate) + launch        (roofline;
                 Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 2009)
     collective  launch + steps * latency + bytes received / bandwidth, rings as in `planner.model.collectives`
-    all_slice   a local copy
+    all_slice   a local copy, as is an exchange in which nothing is sent
     exchange    launch + messages * latency + bytes that the busiest device receives or sends / bandwidth, on the
                 slowest link of its mesh axes (`planner.choose.footprint`)
 
@@ -58,7 +58,7 @@ class CostModel:
             if loop.kind is not LoopKind.LINEAR
         }
         moved = sum(
-            self.shard_bytes(kind, op.rule.operand_sharding(i, option)) for i, kind in enumerate(operands)
+            self.shard_bytes(kind, op.rule.read_sharding(i, option, self.mesh)) for i, kind in enumerate(operands)
         ) + sum(self.shard_bytes(kind, op.rule.result_sharding(i, option)) for i, kind in enumerate(op.results))
         flops = row.count_flops(sizes) if row else 0
         rate = self.hardware.flops_rate(op.results[0].dtype)
@@ -70,8 +70,7 @@ class CostModel:
             return self._exchange_ps(source, move.to, kind)
         local = self.shard_bytes(kind, source)
         if move.kind is Kind.ALL_SLICE:
-            sliced = self.shard_bytes(kind, move.target(source))
-            return _ps(2 * sliced / self.hardware.bytes_rate + self.hardware.launch_s)
+            return _ps(self._copy_s(kind, move.target(source)))
         return _ps(self.hardware.collective_launch_s + self._transfer_s(move, float(local)))
 
     def exchanges_ps(self, sources: Sequence[Sharding], targets: Sequence[Sharding], kind: TensorType) -> Integers:
@@ -95,8 +94,14 @@ class CostModel:
             latency = np.maximum(latency, takes_part * link.latency_s)
             pace = np.maximum(pace, takes_part / link.bandwidth)
         busiest = np.maximum(moved.received, moved.sent) * kind.itemsize
-        seconds = self.hardware.collective_launch_s + moved.messages * latency + busiest * pace
+        sent = self.hardware.collective_launch_s + moved.messages * latency + busiest * pace
+        kept = np.array([self._copy_s(kind, target) for target in targets])
+        seconds = np.where(busiest > 0, sent, kept)
         return np.rint(seconds / PICO).astype(np.int64)
+
+    def _copy_s(self, kind: TensorType, sharding: Sharding) -> float:
+        """Time in which a device copies its shard from what it holds."""
+        return 2 * self.shard_bytes(kind, sharding) / self.hardware.bytes_rate + self.hardware.launch_s
 
     def shard_bytes(self, kind: TensorType, sharding: Sharding) -> int:
         return shard_elements(sharding, kind.shape, self.mesh) * kind.itemsize

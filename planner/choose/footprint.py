@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,9 +47,7 @@ class Footprints:
     def counted(cls, source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> Footprints:
         """[1, 1]: of one pair, from its transfers."""
         done = exchange(source, target, shape, mesh)
-        ends = [np.stack([each.sender, each.receiver]) for each in (done.reduce, done.copy)]
-        pairs = [np.unique(each, axis=1)[1] for each in ends]
-        messages = sum(np.bincount(receivers, minlength=mesh.devices) for receivers in pairs)
+        messages = sum(np.bincount(each.receiver, minlength=mesh.devices) for each in done.messages)
         return cls(*(np.array([[most.max()]], np.int64) for most in (done.received, done.sent, np.asarray(messages))))
 
     @classmethod
@@ -59,8 +56,8 @@ class Footprints:
         rows = max(1, CHUNK // max(1, 3 * len(targets) * mesh.devices))
         ends = [_Ends.of(each, len(shape)) for each in (sources, targets)]
         pairs = [
-            np.array([[_shared_along(*way, size, mesh) for way in product([before], after)] for before in source])
-            for source, after, size in zip(ends[0].ways, ends[1].ways, shape, strict=True)
+            np.array([[_shared_along(before, after, size, mesh) for after in target] for before in source])
+            for source, target, size in zip(ends[0].ways, ends[1].ways, shape, strict=True)
         ]
         wanted = _wanted(ends[1], shape, mesh)
         starts = range(0, len(sources), rows)

@@ -15,6 +15,7 @@ graph input is shared, the hub counts until that op has run.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -145,6 +146,10 @@ class _Builder:
             self.maker |= {value: (self.at[Role.OP, op.id], k) for k, value in enumerate(op.values)}
         self.inputs = {i.id for i in self.graph.inputs}
         self.single = {op.id: op.values[0] for op in self.graph.ops if len(op.values) == 1}
+        self.windows: dict[str, set[Sharding]] = defaultdict(set)
+        for op in self.graph.ops:
+            for operand in op.rule.windows:
+                self.windows[op.inputs[operand]].update(self.listed[self.at[Role.OP, op.id]].operands[operand].states)
         for value in self.graph.types:
             self.tables[value] = self._distances(value)
 
@@ -240,9 +245,10 @@ class _Builder:
         maker, result = self.maker[value]
         states = self.listed[maker].results[result].states
         reductions = frozenset({Reduction.SUM, *(state.reduction for state in states)})
-        key = (self.graph.types[value], reductions)
+        read = tuple(sorted(self.windows[value]))
+        key = (self.graph.types[value], reductions, read)
         if key not in self.cache:
-            self.cache[key] = Distances.of(self.graph.types[value], reductions, self.model)
+            self.cache[key] = Distances.of(self.graph.types[value], reductions, self.model, read)
         found = self.cache[key]
         assert isinstance(found, Distances)
         return found

@@ -1,82 +1,97 @@
-"""What devices still lack on the way to a sharding: bytes that no method can avoid.
+"""What devices still lack on the way to a sharding: elements that no method can spare them.
 
-A device lacks the elements of the box it wants that it does not hold; where the terms of some partial axes must
-still be combined, all of them, for it holds one term of each at most. The sum over the devices is the least they
-receive in all. It falls by no more than what is received, whatever the collective: a consistent bound.
+Devices joined by some mesh axes count as one that holds what any of them holds, and wants what any of them wants.
+
+    held whole    a device lacks the box it wants without the box it holds
+    in n terms    it holds one term of each element at most, and lacks all it wants. Of an element that m devices want,
+                  n - 1 terms must move to be combined and m - 1 copies of the result: together what the devices want
+                  and n - 2 times the tensor
+
+In all this falls by no more than what is received, whatever the collective: a consistent bound. Boxes are products
+over the dims, and so are the unions of the boxes of joined devices, because no mesh axis splits two dims.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.model.exchange import UNEQUAL
 from planner.model.mesh import Mesh
-from planner.model.sharding import Shape, Sharding, block_bounds, held_bounds
+from planner.model.sharding import Axes, Shape, Sharding, held_bounds
 
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Lacking:
-    """Elements lacked before a target is reached; `target` is checked against the shape."""
+    """Elements that joined devices lack of a target; it is checked against the shape."""
 
     target: Sharding
     shape: Shape
     mesh: Mesh
-    _common: dict[object, Integers] = field(default_factory=dict)
-    _wanted: list[Integers] = field(default_factory=list)
+    joined: Axes = ()
+    _kept: dict[object, Integers] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        wants = np.ones(self.mesh.devices, np.int64)
-        if self.target.reduction in UNEQUAL:
-            wants = (self.mesh.group_index(self.target.partial) == 0).astype(np.int64)
-        bounds = [self._bounds(self.target, dim) for dim in range(len(self.shape))]
-        self._wanted.extend([*bounds, _product([wants, *(ends[1] - ends[0] for ends in bounds)])])
-        self._common[None] = wants
-
-    def devices(self, held: Sharding) -> Integers:
-        """[devices]: elements that every device lacks. Where terms change nothing, the target's first devices alone
-        count."""
-        wanted = self._wanted[-1]
-        if self.combines(held):
-            return wanted
-        kept = [self._kept(held, dim) for dim in range(len(self.shape))]
-        lacking: Integers = wanted - _product([self._common[None], *kept])
-        return lacking
+    def of(self, held: Sharding) -> Integers:
+        """[groups of joined devices]: what each lacks. Where terms may be neutral, only the first counts as wanting."""
+        if self.terms(held) > 1:
+            return self.wanted
+        kept = self._wants.copy()
+        for dim in range(len(self.shape)):
+            kept *= self._along(held, dim)
+        lacked: Integers = self.wanted - kept
+        return lacked
 
     def total(self, held: Sharding) -> int:
-        """Elements that all devices together lack."""
-        return int(self.devices(held).sum())
+        """What all must receive together."""
+        return int(self.of(held).sum()) + max(self.terms(held) - 2, 0) * math.prod(self.shape)
 
-    def combines(self, held: Sharding) -> bool:
-        """Whether terms must be combined before the target is reached."""
-        if not held.partial:
-            return False
-        alike = held.reduction is self.target.reduction
-        return not (alike and set(held.partial) <= set(self.target.partial))
+    @cached_property
+    def wanted(self) -> Integers:
+        """[groups]: elements that each wants."""
+        wanted = self._wants.copy()
+        for dim in range(len(self.shape)):
+            wanted *= self._along(self.target, dim)
+        return wanted
 
-    def _kept(self, held: Sharding, dim: int) -> Integers:
+    @cached_property
+    def _wants(self) -> Integers:
+        flags = np.ones(self.mesh.devices, bool)
+        if self.target.reduction in UNEQUAL:
+            flags = self.mesh.group_index(self.target.partial) == 0
+        return self._any(flags[None])[0].astype(np.int64)
+
+    def terms(self, held: Sharding) -> int:
+        """How many terms of an element must be combined that are not joined."""
+        kept = self.target.partial if held.reduction is self.target.reduction else ()
+        return self.mesh.group_size([axis for axis in held.partial if axis not in kept and axis not in self.joined])
+
+    def _along(self, held: Sharding, dim: int) -> Integers:
+        """[groups]: length along a dim of what each holds of what it wants."""
         key = dim, held.split_axes[dim], held.cut(dim)
-        if key not in self._common:
-            low, high = self._bounds(held, dim)
-            first, last = self._wanted[dim]
-            self._common[key] = np.maximum(np.minimum(high, last) - np.maximum(low, first), 0)
-        return self._common[key]
+        if key not in self._kept:
+            bounds = [_along(each, dim, self.shape, self.mesh) for each in (held, self.target)]
+            cuts = np.unique(np.stack(bounds))
+            inside = [self._any((each[0] <= cuts[:-1, None]) & (cuts[:-1, None] < each[1])) for each in bounds]
+            self._kept[key] = np.diff(cuts) @ (inside[0] & inside[1])
+        return self._kept[key]
 
-    def _bounds(self, sharding: Sharding, dim: int) -> Integers:
-        """[2, devices]: start and stop along one dim, cut off at the tensor's ends."""
-        if sharding.cut(dim):
-            held = held_bounds(sharding, self.shape, self.mesh)[:, dim]
-            return np.ascontiguousarray(held.clip(0, self.shape[dim]).T)
-        axes = sharding.split_axes[dim]
-        return np.stack(block_bounds(self.shape[dim], self.mesh.group_size(axes), self.mesh.group_index(axes)))
+    def _any(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """[rows, groups] from [rows, devices]."""
+        if not self.joined:
+            return flags
+        grid = flags.reshape(len(flags), *self.mesh.shape).any(axis=tuple(axis + 1 for axis in self.joined))
+        return grid.reshape(len(flags), -1)
 
 
-def _product(factors: list[Integers]) -> Integers:
-    product = factors[0]
-    for factor in factors[1:]:
-        product = product * factor
-    return product
+def _along(sharding: Sharding, dim: int, shape: Shape, mesh: Mesh) -> Integers:
+    """[2, devices]: start and stop along one dim, cut off at its ends."""
+    halo = sharding.cut(dim) if sharding.halo_sizes else ()
+    offsets = (sharding.cut(dim),) if sharding.sharded_dims_offsets and sharding.split_axes[dim] else ()
+    alone = Sharding((sharding.split_axes[dim],), halo_sizes=halo, sharded_dims_offsets=offsets)
+    return held_bounds(alone, shape[dim : dim + 1], mesh)[:, 0].clip(0, shape[dim]).T

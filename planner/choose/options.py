@@ -1,9 +1,10 @@
 """The options of one op: mesh axes for every loop, each axis on at most one loop, in every order.
 
 Loops that cannot be split that far are left out (`Rule.allows`), and of several options with the same operand and
-result shardings only the cheapest is kept, because nothing else of an option is seen by its neighbours. Partial
-sums pass through the ops that are linear in them; partial maxima and their like are reduced where they arise
-(`planner.rewrite.optimize` moves those reductions past the ops that commute with them).
+result shardings only the cheapest is kept, because nothing else of an option is seen by its neighbours. Operands
+come with the halos that windows need. Partial sums pass through the ops that are linear in them; partial maxima and
+their like are reduced where they arise (`planner.rewrite.optimize` moves those reductions past the ops that commute
+with them).
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def candidate(op: Op, operands: tuple[TensorType, ...], option: Option, model: C
     """One option with its shardings and cost."""
     return Candidate(
         option,
-        tuple(op.rule.operand_sharding(i, option) for i in range(len(operands))),
+        tuple(op.rule.read_sharding(i, option, model.mesh) for i in range(len(operands))),
         tuple(op.rule.result_sharding(i, option) for i in range(len(op.results))),
         model.op_ps(op, operands, option),
     )

@@ -16,7 +16,8 @@ is least (the same search, with the larger of two steps in place of their sum).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -27,11 +28,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.cost import PICO, CostModel
+from planner.choose.hardware import Link
 from planner.choose.lacking import Lacking
 from planner.errors import InvalidRequest
 from planner.model.collectives import Collective, Kind, moves, received_elements
 from planner.model.graph import TensorType
-from planner.model.sharding import Sharding, shard_shapes
+from planner.model.sharding import Axes, Sharding, shard_shapes
 
 Integers = NDArray[np.int64]
 BYTE = 1 << 64
@@ -136,9 +138,11 @@ class _Search:
             done.add(at)
             for move, to in self._edges(at):
                 dearest = cost.get(self.target, FAR)
-                if to in done or not self._fits(at, to) or self._join(cost[at], self._launch) >= dearest:
+                if to in done or not self._fits(at, to) or self._join(cost[at], self._floor(move, at)) >= dearest:
                     continue
                 taken = self._join(cost[at], self._price(move, at, to))
+                if to != self.target and self._join(taken, self._launch) >= dearest:
+                    continue
                 bound = self._join(taken, self._bound(to))
                 if taken < cost.get(to, FAR) and bound < dearest:
                     cost[to], came[to] = taken, (at, move)
@@ -168,16 +172,30 @@ class _Search:
             return 0
         if self.objective is None:
             return self._room(at, None)
-        lacking = self._lacking.total(at) * self.kind.itemsize
-        if not lacking:
+        lacked = [lacking.total(at) * self.kind.itemsize for lacking, _ in self._tiers]
+        if not lacked[0]:
             return self._launch
-        time = self._collective + int(lacking * self._pace)
-        return time if self.objective is Objective.TIME else time + BYTE * lacking
+        time = self._collective + int(sum(size * pace for size, (_, pace) in zip(lacked, self._tiers, strict=True)))
+        return time if self.objective is Objective.TIME else time + BYTE * lacked[0]
+
+    def _floor(self, move: Collective, at: Sharding) -> int:
+        """What a move takes at least: of an exchange to the target its bytes and messages, were they even."""
+        if self.objective is None or move.to != self.target or not move.axes:
+            return self._launch
+        lacking, mesh, links = self._tiers[0][0], self.model.mesh, [self.model.links[axis] for axis in move.axes]
+        split = {axis for axes in self.target.split_axes for axis in axes}
+        apart = mesh.group_size([axis for axis in range(len(mesh.shape)) if axis not in split.union(move.axes)])
+        lacked = lacking.total(at) + max(lacking.terms(at) - 2, 0) * math.prod(self.kind.shape) * (apart - 1)
+        size = lacked * self.kind.itemsize
+        seconds = max(lacking.terms(at) - 1, size > 0) * max(link.latency_s for link in links)
+        seconds += size / mesh.devices / min(link.bandwidth for link in links)
+        time = self._collective + int(seconds / PICO)
+        return time if self.objective is Objective.TIME else time + BYTE * size
 
     def _received(self, move: Collective, at: Sharding, to: Sharding) -> int:
         """Bytes that all devices receive."""
         if move.kind is Kind.EXCHANGE and to == self.target and not (at.partial or to.partial):
-            return self._lacking.total(at) * self.kind.itemsize
+            return self._tiers[0][0].total(at) * self.kind.itemsize
         return int(received_elements(move, at, self.kind.shape, self.model.mesh).sum()) * self.kind.itemsize
 
     def _fits(self, at: Sharding, to: Sharding | None) -> bool:
@@ -191,8 +209,16 @@ class _Search:
         return int((self._held[at] + (0 if to is None else self._held[to])).max())
 
     @cached_property
-    def _lacking(self) -> Lacking:
-        return Lacking(self.target, self.kind.shape, self.model.mesh)
+    def _tiers(self) -> list[tuple[Lacking, float]]:
+        """For each speed of links, fastest first: what devices joined by faster ones lack, and how much longer (in ps
+        a byte that all lack) a byte takes here than there."""
+        mesh, links = self.model.mesh, self.model.links
+        rates = sorted({link.bandwidth for link in links}, reverse=True)
+        paces = [0.0, *(1 / rate / PICO / mesh.devices for rate in rates)]
+        return [
+            (Lacking(self.target, self.kind.shape, mesh, _faster(links, rate)), pace - before)
+            for rate, (before, pace) in zip(rates, pairwise(paces), strict=True)
+        ]
 
     @cached_property
     def _collective(self) -> int:
@@ -203,10 +229,9 @@ class _Search:
         """What any step takes at least."""
         return 0 if self.objective is None else min(self._collective, int(self.model.hardware.launch_s / PICO))
 
-    @cached_property
-    def _pace(self) -> float:
-        """Least time in ps of a byte that all devices lack."""
-        return 1 / max(link.bandwidth for link in self.model.links) / PICO / self.model.mesh.devices
+
+def _faster(links: Sequence[Link], bandwidth: float) -> Axes:
+    return tuple(axis for axis, link in enumerate(links) if link.bandwidth > bandwidth)
 
 
 def _walked(came: Mapping[Sharding, tuple[Sharding, Collective]], at: Sharding) -> list[Collective]:

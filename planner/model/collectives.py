@@ -98,7 +98,10 @@ def moves(source: Sharding, shape: Shape, mesh: Mesh) -> list[tuple[Collective, 
 
     Several axes move at once where that is one collective (a tail gathered, a partial reduced) and, for the
     moves that append axes to a dim, also where one axis after another would leave blocks that do not nest.
+    From halos or offsets there is none.
     """
+    if source.halo_sizes or source.sharded_dims_offsets:
+        return []
     found = [*_gathers(source), *_exchanges(source), *_reductions(source), *_slices(source, mesh)]
     return [
         (move, target)

@@ -10,9 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from planner.model.indexing import LoopKind, Rule
+from planner.model.mesh import Mesh
 from planner.model.notation import Dim, Term
-from planner.model.sharding import Sharding
+from planner.model.sharding import Shape, Sharding, block_bounds
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,25 +29,35 @@ class Cut:
 Cuts = tuple[tuple[str, Cut], ...]
 
 
-def cut_sharding(sharding: Sharding, term: Term, cuts: Cuts) -> Sharding:
-    """The sharding of an operand or result, its split dims cut as their loops are."""
-    found = [dict(cuts).get(_loop(term[dim]), Cut()) for dim in sharding.split_dims] if cuts else []
-    if not any(cut != Cut() for cut in found):
+def cut_sharding(sharding: Sharding, term: Term, cuts: Cuts, shape: Shape, mesh: Mesh) -> Sharding:
+    """The sharding of an operand or result, its split dims cut as their loops are; the others in even blocks."""
+    found = {dim: dict(cuts).get(_loop(term[dim]), Cut()) for dim in sharding.split_dims} if cuts else {}
+    if not any(cut != Cut() for cut in found.values()):
         return sharding
-    if any(cut.offsets for cut in found):
-        return replace(sharding, sharded_dims_offsets=tuple(cut.offsets for cut in found))
-    return replace(sharding, halo_sizes=tuple(size for cut in found for size in cut.halo))
+    if any(cut.offsets for cut in found.values()):
+        blocks = {dim: _block_offsets(shape[dim], mesh.group_size(sharding.split_axes[dim])) for dim in found}
+        return replace(sharding, sharded_dims_offsets=tuple(cut.offsets or blocks[d] for d, cut in found.items()))
+    return replace(sharding, halo_sizes=tuple(size for cut in found.values() for size in cut.halo))
+
+
+def _block_offsets(size: int, parts: int) -> tuple[int, ...]:
+    start, _ = block_bounds(size, parts, np.arange(parts + 1))
+    return tuple(start.tolist())
 
 
 def cuts_of(rule: Rule, results: Sequence[Sharding]) -> Cuts:
-    """How the loops are cut under which an op leaves its results as they are to be, as far as it can."""
+    """How the loops are cut under which an op leaves its results as they are to be, as far as it can.
+
+    No sharding has both offsets and halos: an op with results of both kinds keeps the offsets.
+    """
     found: dict[str, Cut] = {}
     for term, sharding in zip(rule.results, results, strict=True):
         for dim in sharding.split_dims:
             ends, name = sharding.cut(dim), _loop(term[dim])
             if ends and name in _plain(rule):
                 found[name] = Cut(offsets=ends) if sharding.sharded_dims_offsets else Cut(halo=(ends[0], ends[1]))
-    return tuple(sorted(found.items()))
+    offset = {name: cut for name, cut in found.items() if cut.offsets}
+    return tuple(sorted((offset or found).items()))
 
 
 def _plain(rule: Rule) -> set[str]:

@@ -73,9 +73,17 @@ class Pieces:
     receiver: Integers
 
     @classmethod
-    def of(cls, rows: list[Integers]) -> Pieces:
-        table = np.concatenate(rows) if rows else np.zeros((0, 5), np.int64)
-        return cls(*np.ascontiguousarray(table.T))
+    def none(cls) -> Pieces:
+        return cls(*np.zeros((5, 0), np.int64))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Messages:
+    """[messages] each: all that a device sends to another at once, by sender and receiver."""
+
+    sender: Integers
+    receiver: Integers
+    elements: Integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,31 +95,48 @@ class Transfers:
     reduce: Pieces
     copy: Pieces
 
-    def elements(self, pieces: Pieces) -> Integers:
-        """[pieces]: their sizes."""
-        start, stop = part_bounds(self.sizes[pieces.cell], pieces.part, pieces.parts)
-        return stop - start
-
     @cached_property
     def sizes(self) -> Integers:
         """[cells]: elements."""
         return _volumes(self.cells)
 
+    @cached_property
+    def messages(self) -> tuple[Messages, Messages]:
+        """What is sent from device to device: terms, and then copies."""
+        return self._messages(self.reduce), self._messages(self.copy)
+
     @property
     def received(self) -> Integers:
         """[devices]: elements received."""
-        return self._total("receiver")
+        return sum((_summed(each.receiver, each.elements, self.devices) for each in self.messages), self._nothing)
 
     @property
     def sent(self) -> Integers:
         """[devices]: elements sent."""
-        return self._total("sender")
+        return sum((_summed(each.sender, each.elements, self.devices) for each in self.messages), self._nothing)
 
-    def _total(self, end: str) -> Integers:
-        count = np.zeros(len(self.ends.held), np.int64)
-        for pieces in (self.reduce, self.copy):
-            np.add.at(count, getattr(pieces, end), self.elements(pieces))
-        return count
+    @property
+    def devices(self) -> int:
+        return len(self.ends.held)
+
+    @property
+    def _nothing(self) -> Integers:
+        return np.zeros(self.devices, np.int64)
+
+    def _messages(self, pieces: Pieces) -> Messages:
+        start, stop = part_bounds(self.sizes[pieces.cell], pieces.part, pieces.parts)
+        pair = pieces.sender * self.devices + pieces.receiver
+        order = np.argsort(pair, kind="stable")
+        first = np.flatnonzero(np.diff(pair[order], prepend=-1))
+        elements = np.add.reduceat((stop - start)[order], first) if len(first) else first
+        sender, receiver = np.divmod(pair[order][first], self.devices)
+        return Messages(sender, receiver, elements)
+
+
+def _summed(device: Integers, elements: Integers, devices: int) -> Integers:
+    count = np.zeros(devices, np.int64)
+    np.add.at(count, device, elements)
+    return count
 
 
 def _volumes(boxes: Integers) -> Integers:
@@ -125,7 +150,7 @@ def part_bounds(size: Integers, part: ArrayLike, parts: ArrayLike) -> tuple[Inte
     return size * first // count, size * (first + 1) // count
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=32)
 def exchange(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> Transfers:
     """The transfers from one sharding of a tensor to another, both checked against its shape."""
     axes = exchange_axes(source, target)
@@ -153,7 +178,7 @@ def transfers(ends: Ends) -> Transfers:
     cells = _cells(ends.held, ends.wanted)
     has, wants = _inside(cells, ends.held), _inside(cells, ends.wanted) & ends.wants
     if ends.terms == 1:
-        return Transfers(ends, cells, Pieces.of([]), _copied(wants & ~has, has, _volumes(cells), ends.group))
+        return Transfers(ends, cells, Pieces.none(), _copied(wants & ~has, has, _volumes(cells), ends.group))
     return Transfers(ends, cells, *_reduced(has, wants, ends))
 
 
@@ -224,31 +249,37 @@ def _places(group: Integers) -> tuple[Integers, Integers]:
 
 
 def _reduced(has: Flags, wants: Flags, ends: Ends) -> tuple[Pieces, Pieces]:
+    """The terms that every reducer lacks, then what it sends to the others that want the cell."""
+    groups = int(ends.group.max(initial=0)) + 1
+    wanted, own = (_by_group(flags, ends.group, groups) for flags in (wants, wants & has))
+    lone = ~np.isin(wanted[0], own[0])  # no device that wants the cell holds a term of it
+    key, cell, reducer = (np.concatenate([one, each[lone]]) for one, each in zip(own, wanted, strict=True))
+    order = np.argsort(key, kind="stable")
+    key, cell, reducer, holds = key[order], cell[order], reducer[order], order < len(own[0])
+    first, last = (np.searchsorted(key, key, side) for side in ("left", "right"))
+    part, parts = np.arange(len(key)) - first, last - first
+    row, sender = _terms_lacked(key, reducer, holds, _by_group(has, ends.group, groups), ends)
+    reduce = Pieces(cell[row], part[row], parts[row], sender, reducer[row])
+    first, last = (np.searchsorted(wanted[0], key, side) for side in ("left", "right"))
+    row = np.repeat(np.arange(len(key)), last - first)
+    receiver = wanted[2][first[row] + np.arange(len(row)) - np.searchsorted(row, row)]
+    other = receiver != reducer[row]
+    row = row[other]
+    return reduce, Pieces(cell[row], part[row], parts[row], reducer[row], receiver[other])
+
+
+def _terms_lacked(
+    key: Integers, reducer: Integers, holds: Flags, holding: tuple[Integers, Integers, Integers], ends: Ends
+) -> tuple[Integers, Integers]:
+    """Row of the reducer, and sender, of every term that a reducer lacks: at the reducer's relative place in its
+    group among the holders of the term."""
+    with_term, holder = holding[0] * ends.terms + ends.term[holding[2]], holding[2]
+    order = np.argsort(with_term, kind="stable")
+    row, term = (each.reshape(-1) for each in np.indices((len(key), ends.terms)))
+    first, last = (np.searchsorted(with_term[order], key[row] * ends.terms + term, side) for side in ("left", "right"))
+    if (first == last).any():
+        raise InvalidSharding("no device holds a term of what another wants", where="exchange")
     place, members = _places(ends.group)
-    reduce, copy = [], []
-    for cell, group in sorted({(int(c), int(ends.group[d])) for c, d in zip(*np.nonzero(wants), strict=True)}):
-        mine = ends.group == group
-        wanters, holders = np.flatnonzero(wants[cell] & mine), np.flatnonzero(has[cell] & mine)
-        own = np.intersect1d(wanters, holders)
-        reducers = own if len(own) else wanters
-        for part, reducer in enumerate(reducers):
-            row = np.array([cell, part, len(reducers), reducer, reducer], np.int64)
-            senders = _terms_from(reducer, holders, ends, int(place[reducer]), int(members[reducer]), len(own) > 0)
-            others = wanters[wanters != reducer]
-            reduce.append(np.tile(row, (len(senders), 1)))
-            reduce[-1][:, 3] = senders
-            copy.append(np.tile(row, (len(others), 1)))
-            copy[-1][:, 4] = others
-    return Pieces.of(reduce), Pieces.of(copy)
-
-
-def _terms_from(reducer: int, holders: Integers, ends: Ends, place: int, members: int, own: bool) -> list[int]:
-    """A holder of every term that a reducer lacks, at the reducer's relative place among the holders of the term."""
-    found = []
-    for term in range(ends.terms):
-        with_term = holders[ends.term[holders] == term]
-        if not len(with_term):
-            raise InvalidSharding("no device holds a term of what another wants", where="exchange")
-        if not (own and ends.term[reducer] == term):
-            found.append(int(with_term[place * len(with_term) // members]))
-    return found
+    sender = holder[order][first + place[reducer[row]] * (last - first) // members[reducer[row]]]
+    lacked = ~(holds[row] & (ends.term[reducer[row]] == term))
+    return row[lacked], sender[lacked]

@@ -82,6 +82,8 @@ class Rule:
     def read_sharding(self, operand: int, option: Option, mesh: Mesh) -> Sharding:
         """The sharding in which the op, run under `option`, reads an operand: with the halos that windows need."""
         taken = self.operand_sharding(operand, option)
+        if operand not in self.windows:
+            return taken
         halos = [
             halo(dim, size, self.sizes, mesh.group_size(axes)) if dim.coefficients else (0, 0)
             for dim, size, axes in zip(self.operands[operand], self.shapes[operand], taken.split_axes, strict=True)

@@ -32,12 +32,14 @@ class Run:
     def reads(self, operand: int, mesh: Mesh) -> Sharding:
         """The sharding in which it reads an operand."""
         rule = self.op.rule
-        return cut_sharding(rule.read_sharding(operand, self.option, mesh), rule.operands[operand], self.cuts)
+        read = rule.read_sharding(operand, self.option, mesh)
+        return cut_sharding(read, rule.operands[operand], self.cuts, rule.shapes[operand], mesh)
 
-    def leaves(self, result: int) -> Sharding:
+    def leaves(self, result: int, mesh: Mesh) -> Sharding:
         """The sharding in which it leaves a result."""
         rule = self.op.rule
-        return cut_sharding(rule.result_sharding(result, self.option), rule.results[result], self.cuts)
+        left = rule.result_sharding(result, self.option)
+        return cut_sharding(left, rule.results[result], self.cuts, self.op.results[result].shape, mesh)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +139,7 @@ def made(instruction: Instruction, values: Mapping[str, Value], mesh: Mesh) -> d
             for position, operand in enumerate(operands):
                 _expect(op, position, values[operand].sharding, instruction.reads(position, mesh))
             return {
-                result: Value(op.results[position], instruction.leaves(position))
+                result: Value(op.results[position], instruction.leaves(position, mesh))
                 for position, result in enumerate(results)
             }
 

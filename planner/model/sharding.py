@@ -128,10 +128,13 @@ class Sharding:
         """The completed sharding of a tensor of known shape.
 
         Raises InvalidSharding also where offsets are not n + 1 that end at the dim, or a halo is wider than a
-        neighbour's block; InvalidMesh where offsets or halos meet a mesh axis of unknown size.
+        neighbour's block; InvalidMesh where offsets meet a mesh axis of unknown size. Of halos over such an axis
+        nothing is known yet.
         """
         full = self.completed(len(shape), mesh, where)
         for place, dim in enumerate(full.split_dims if full.halo_sizes or full.sharded_dims_offsets else ()):
+            if full.halo_sizes and any(mesh.axes[axis].size is None for axis in full.split_axes[dim]):
+                continue
             parts = mesh.group_size(full.split_axes[dim])
             if full.sharded_dims_offsets:
                 cuts = full.sharded_dims_offsets[place]

@@ -63,7 +63,7 @@ def _without_beaten_hints(graph: Graph, mesh: Mesh) -> list[Annotation]:
     required: dict[str, set[Sharding]] = defaultdict(set)
     for entry in graph.annotations:
         kind, where = graph.types[entry.value], entry.where
-        sharding = entry.sharding.completed(len(kind.shape), mesh, where)
+        sharding = entry.sharding.checked(kind.shape, mesh, where)
         if sharding.partial and (wanted := sharding.reduction.wants(kind.dtype)):
             what = f"reduction {sharding.reduction} over an element type"
             raise InvalidSharding(what, where=where, got=kind.dtype, wanted=wanted)

@@ -66,7 +66,7 @@ class Writer:
         self.instructions.append(done)
         self._operands.clear()
         for position, value in enumerate(op.values):
-            self._sharding[value] = done.leaves(position)
+            self._sharding[value] = done.leaves(position, self.mesh)
 
     def program(self, outputs: Sequence[str]) -> Program:
         arguments = tuple((i.id, self.inputs[i.id]) for i in self.graph.inputs)

@@ -23,7 +23,7 @@ def run_op(done: Run, mesh: Mesh, device: int, operands: list[Array], xp: Any, p
     if row is None:
         raise RunFailed("op has a rule but no array function", where=f"node {op.id!r}", got=op.op)
     spans = _spans(done, mesh, device)
-    shapes = [held_bounds(done.leaves(i), kind.shape, mesh)[device] for i, kind in enumerate(op.results)]
+    shapes = [held_bounds(done.leaves(i, mesh), kind.shape, mesh)[device] for i, kind in enumerate(op.results)]
     local = Local(
         xp,
         op.attrs,

@@ -19,8 +19,6 @@ from planner.errors import RunFailed
 from planner.model.ops import OPS
 from planner.model.program import Run
 from planner.model.sharding import held_bounds
-from planner.model.program import Run
-from planner.model.sharding import held_bounds
 from planner.model.spmd import Call, Local, SpmdProgram
 from planner.model.spmd.table import QUERIES
 from planner.run.backend import DECLARED

@@ -11,6 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from solvers.parts import EdgeUsage
+from solvers.presolve.profile import Profile
 from solvers.presolve.records import Followed
 from solvers.presolve.state import Link, State
 
@@ -20,21 +22,14 @@ Integers = NDArray[np.int64]
 def reduce(state: State, turn: int) -> None:
     """Until no node determines another."""
     for node, _ in state.drain(turn):
-        found = _follower(state, node)
-        if found is not None:
-            _contract(state, *found)
-
-
-def _follower(state: State, node: int) -> tuple[int, int, Integers] | None:
-    """A node here or next to it that follows the other one: (leader, follower, the follower's strategies)."""
-    for view in state.views(node):
-        ahead = _followed(view.here, view.there, view.table.picks)
-        back = _followed(view.there, view.here, view.table.turned.picks)
-        if ahead is not None and (back is None or len(state.at[view.other]) <= len(state.at[node])):
-            return node, view.other, ahead
-        if back is not None:
-            return view.other, node, back
-    return None
+        for view in state.views(node):
+            ahead = _followed(view.here, view.there, view.table.picks)
+            back = _followed(view.there, view.here, view.table.turned.picks)
+            if ahead is not None and (back is None or len(state.at[view.other]) <= len(state.at[node])):
+                _contract(state, node, view.other, ahead)
+            elif back is not None:
+                _contract(state, view.other, node, back)
+                break
 
 
 def _followed(leader: NDArray[np.int32], follower: NDArray[np.int32], picks: Integers | None) -> Integers | None:
@@ -49,25 +44,22 @@ def _followed(leader: NDArray[np.int32], follower: NDArray[np.int32], picks: Int
 def _contract(state: State, leader: int, follower: int, strategies: Integers) -> None:
     cost = state.cost[follower]
     assert cost is not None
-    profiles = [state.profile[leader], state.profile[follower]]
-    parts = [] if profiles[0] is None else [(profiles[0].start, profiles[0].stop, profiles[0].usage)]
-    if profiles[1] is not None:
-        parts.append((profiles[1].start, profiles[1].stop, profiles[1].usage[:, strategies]))
-    extra = len(parts) - (profiles[0] is not None)
     state.add_cost(leader, cost[strategies])
+    profile = state.usage(follower)
+    if profile is not None:
+        state.add_usage(leader, [profile.of(strategies)])
     for view in state.views(follower):
         state.unlink(view.number)
         own = view.here[strategies]
-        if view.other != leader:
+        if view.other == leader:
+            state.add_cost(leader, view.table.cells[own, view.there])
+            state.add_usage(leader, [_on_edge(usage, usage.matrix[own, view.there]) for usage in view.usages])
+        else:
             state.link(Link(leader, view.other, own, view.there, view.table, view.usages))
-            continue
-        state.add_cost(leader, view.table.cells[own, view.there])
-        for usage in view.usages:
-            at = (np.array([usage.start]), np.array([usage.stop]))
-            parts.append((*at, usage.matrix[own, view.there][None, :]))
-            extra += 1
-    if extra:
-        state.set_usage(leader, parts)
     every = np.arange(strategies.size, dtype=np.int32)
     record = Followed(follower, (state.end(leader, every),), state.strategies[follower][strategies])
     state.leave(follower, record)
+
+
+def _on_edge(usage: EdgeUsage, used: Integers) -> Profile:
+    return Profile(np.array([usage.start]), np.array([usage.stop]), used[None, :])

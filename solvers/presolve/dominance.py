@@ -36,7 +36,7 @@ def _better(state: State, node: int, cost: Integers) -> Flags | None:
             return None
         above = capped(above + view.table.margin[np.ix_(view.here, view.here)])
     better: Flags = above <= 0
-    profile = state.profile[node]
+    profile = state.usage(node)
     if profile is not None:
         for y, x in np.argwhere(better & ~np.eye(cost.size, dtype=bool)).tolist():
             better[y, x] = (profile.usage[:, y] <= profile.usage[:, x]).all()

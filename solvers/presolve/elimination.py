@@ -33,8 +33,10 @@ class Best(NamedTuple):
 def reduce(state: State, turn: int) -> None:
     """Until every node that is left uses memory, or has three edges, or would leave a larger table."""
     for node, cost in state.drain(turn):
-        views = state.views(node)
-        if state.profile[node] is not None or len(views) > 2 or any(view.usages for view in views):
+        if len(state.at[node]) > 2 or state.usage(node) is not None:
+            continue
+        views = list(state.views(node))
+        if any(view.usages for view in views):
             continue
         if len(views) < 2 or _worthwhile(cost, *views):
             _eliminate(state, node, cost, views)

@@ -19,8 +19,8 @@ def emit(state: State, names: list[str]) -> tuple[Problem, Integers]:
 
     What all choices share becomes one more node at the end, without a choice (its original is -1).
     """
-    left = [i for i, cost in enumerate(state.cost) if cost is not None]
-    nodes = [_node(names[i], state.cost[i], state.profile[i]) for i in left]
+    left = list(state.alive)
+    nodes = [_node(names[i], state.cost[i], state.usage(i)) for i in left]
     number = {i: n for n, i in enumerate(left)}
     matrices: dict[int, Integers] = {}
     edges = []

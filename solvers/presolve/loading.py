@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.parts import IMPOSSIBLE, Edge
+from solvers.parts import IMPOSSIBLE, Edge, Node
+from solvers.presolve.profile import Profile
 from solvers.presolve.state import Link, State
 from solvers.presolve.tables import FORBIDDEN, Table
 from solvers.problem import Problem
@@ -18,11 +19,8 @@ def load(problem: Problem, reductions: int) -> State:
     layout = problem.layout
     state = State(problem.limit, layout.moments, reductions)
     costs = np.where(layout.cost < IMPOSSIBLE, layout.cost, FORBIDDEN)
-    state.cost.extend(np.split(costs, layout.node_start[1:-1])[: len(problem.nodes)])
-    state.strategies = [np.arange(node.cost.size) for node in problem.nodes]
-    state.profile = [None] * len(problem.nodes)
-    state.at = [{} for _ in problem.nodes]
-    _load_usage(problem, state)
+    for node, cost in zip(problem.nodes, np.split(costs, layout.node_start[1:-1]), strict=False):
+        state.add_node(cost, _usage(node))
     tables: dict[tuple[int, int], Table] = {}
     for edge in problem.edges:
         key = (id(edge.matrix), edge.multiplicity)
@@ -38,12 +36,10 @@ def _multiplied(edge: Edge) -> Integers:
     return np.where(edge.matrix < IMPOSSIBLE, cells, FORBIDDEN)
 
 
-def _load_usage(problem: Problem, state: State) -> None:
-    for i, node in enumerate(problem.nodes):
-        start, stop = node.interval
-        parts = []
-        if start < stop and node.usage.any():
-            parts.append((np.array([start]), np.array([stop]), node.usage[None, :]))
-        if node.further is not None:
-            parts.append((node.further.start, node.further.stop, node.further.usage))
-        state.set_usage(i, parts)
+def _usage(node: Node) -> list[Profile]:
+    start, stop = node.interval
+    further = node.further
+    parts = [] if further is None else [Profile(further.start, further.stop, further.usage)]
+    if start < stop and node.usage.any():
+        parts.append(Profile(np.array([start]), np.array([stop]), node.usage[None, :]))
+    return parts

@@ -28,11 +28,7 @@ def reduce(state: State, turn: int) -> None:
         return
     new = np.concatenate([[0], np.cumsum(stays)])
     state.base = state.base[stays]
-    for node, profile in enumerate(state.profile):
-        if profile is not None:
-            left = state.profile[node] = profile.at_moments(new)
-            if left is None or left.start.size < profile.start.size:
-                state.touch(node)
+    state.renumber_moments(new)
     for number, link in state.links.items():
         if link.usages:
             state.links[number] = _at_moments(link, new)
@@ -50,7 +46,7 @@ def _stay(state: State) -> Flags:
     base, limit = state.base, state.limit
     if limit is None:
         return np.zeros(base.size, bool)
-    profiles = [profile for profile in state.profile if profile is not None]
+    profiles = [profile for node in state.alive if (profile := state.usage(node)) is not None]
     uses = [usage for link in state.links.values() for usage in link.usages]
     change = np.zeros((2, base.size + 1), np.int64)
     for moment, rise, fall in [*(profile.jumps for profile in profiles), *(_jumps(usage) for usage in uses)]:

@@ -23,8 +23,7 @@ def reduce(state: State, turn: int) -> None:
                 continue
             other = first.setdefault(view.other, view)
             if other is not view and _merge(state, node, other, view):
-                state.touch(node)
-                break
+                del first[view.other]
 
 
 def _merge(state: State, node: int, one: View, two: View) -> bool:

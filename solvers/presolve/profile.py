@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -22,11 +23,12 @@ class Jumps(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """usage[q, x] bytes of strategy x over [start[q], stop[q])."""
+    """usage[q, x] bytes of strategy x over [start[q], stop[q]); bare: its strategies share nothing."""
 
     start: Integers
     stop: Integers
     usage: Integers
+    bare: bool = False
 
     @cached_property
     def jumps(self) -> Jumps:
@@ -53,26 +55,27 @@ class Profile:
         """With moment t renumbered new[t]; intervals without a moment left vanish."""
         start, stop = new[self.start], new[self.stop]
         left = start < stop
-        return Profile(start[left], stop[left], self.usage[left]) if left.any() else None
+        return Profile(start[left], stop[left], self.usage[left], self.bare) if left.any() else None
 
 
-def summed(parts: list[tuple[Integers, Integers, Integers]]) -> Profile:
-    """Of usages (starts, stops, a row of bytes for each) that may overlap."""
-    start, stop, usage = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+def summed(parts: Sequence[Profile]) -> Profile:
+    """Of usages of one node that may overlap."""
+    start, stop = np.concatenate([part.start for part in parts]), np.concatenate([part.stop for part in parts])
+    usage = np.concatenate([part.usage for part in parts])
     moments = np.unique(np.concatenate([start, stop]))
     change = np.zeros((moments.size, usage.shape[1]), np.int64)
     np.add.at(change, np.searchsorted(moments, start), usage)
     np.subtract.at(change, np.searchsorted(moments, stop), usage)
-    return joined(moments[:-1], moments[1:], np.cumsum(change, axis=0)[:-1])
+    return Profile(moments[:-1], moments[1:], np.cumsum(change, axis=0)[:-1])
 
 
 def joined(start: Integers, stop: Integers, usage: Integers) -> Profile:
-    """Of ascending intervals; neighbours with equal usage become one, those without any vanish."""
+    """Of ascending intervals, of strategies that share nothing; equal neighbours become one, empty ones vanish."""
     if start.size == 0:
-        return Profile(start, stop, usage)
+        return Profile(start, stop, usage, True)
     new = np.ones(start.size, bool)
     new[1:] = (usage[1:] != usage[:-1]).any(axis=1) | (start[1:] != stop[:-1])
     first = np.flatnonzero(new)
     last = np.append(first[1:], start.size) - 1
     used = usage[first].any(axis=1)
-    return Profile(start[first][used], stop[last][used], usage[first][used])
+    return Profile(start[first][used], stop[last][used], usage[first][used], True)

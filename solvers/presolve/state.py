@@ -58,44 +58,57 @@ class State:
 
     def __init__(self, limit: int | None, moments: int, reductions: int) -> None:
         self.limit, self.pool = limit, Pool()
+        self.alive: dict[int, None] = {}
         self.cost: list[Integers | None] = []
         self.strategies: list[Integers] = []
-        self.profile: list[Profile | None] = []
+        self._usage: list[list[Profile]] = []
         self.links: dict[int, Link] = {}
         self.at: list[dict[int, None]] = []
         self.records: list[Record] = []
         self.constant = 0
         self.base = np.zeros(moments, np.int64)
-        self.changed: list[dict[int, None]] = [{} for _ in range(reductions)]
+        # What changed, in order; each reduction has read it up to a place, none beyond the front.
+        self._log: list[int] = []
+        self._last: dict[int, int] = {}
+        self._front = 0
+        self._read = [0] * reductions
+        self._seen: list[dict[int, int]] = [{} for _ in range(reductions)]
         self._next = 0
 
     def touch(self, node: int) -> None:
         """Every reduction has to look at the node again."""
-        for nodes in self.changed:
-            nodes[node] = None
+        if self._last.get(node, -1) < self._front:
+            self._last[node] = len(self._log)
+            self._log.append(node)
 
     def drain(self, reduction: int) -> Iterator[tuple[int, Integers]]:
         """The nodes (with their costs) that the reduction has to look at, until there is none."""
-        nodes = self.changed[reduction]
-        while nodes:
-            node = next(iter(nodes))
-            del nodes[node]
+        log, seen = self._log, self._seen[reduction]
+        while (place := self._read[reduction]) < len(log):
+            self._read[reduction] = place + 1
+            self._front = max(self._front, place + 1)
+            node = log[place]
             cost = self.cost[node]
-            if cost is not None:
+            if cost is not None and seen.get(node, -1) <= place:
+                seen[node] = len(log)
                 yield node, cost
 
-    def views(self, node: int) -> list[View]:
-        """The node's links, seen from it."""
-        found = []
-        for number in self.at[node]:
-            link = self.links[number]
+    def waits(self, reduction: int) -> bool:
+        """Has anything changed since the reduction looked?"""
+        return self._read[reduction] < len(self._log)
+
+    def views(self, node: int) -> Iterator[View]:
+        """The node's links, seen from it; those that vanish meanwhile are passed over, new ones not seen."""
+        for number in list(self.at[node]):
+            link = self.links.get(number)
+            if link is None:
+                continue
             if link.source == node:
                 here, there, table, other = link.source_class, link.target_class, link.table, link.target
             else:
                 here, there, table, other = link.target_class, link.source_class, link.table.turned, link.source
             usages = link.usages if link.source == node else tuple(turned(usage) for usage in link.usages)
-            found.append(View(number, other, here, there, table, usages))
-        return found
+            yield View(number, other, here, there, table, usages)
 
     def end(self, node: int, classes: Classes) -> End:
         """The node as a record remembers it."""
@@ -149,31 +162,56 @@ class State:
         self.cost[node] = capped(own + cost)
         self.touch(node)
 
-    def set_usage(self, node: int, parts: Sequence[tuple[Integers, Integers, Integers]]) -> None:
-        """Give the node the sum of these usages, less what all its strategies share, which goes to the base."""
-        profile = summed(list(parts)) if parts else None
-        self.profile[node] = None if profile is None else self._above_base(profile)
-        self.touch(node)
+    def add_node(self, cost: Integers, usage: list[Profile]) -> None:
+        """The next node: what each strategy costs and uses."""
+        self.touch(len(self.cost))
+        self.alive[len(self.cost)] = None
+        self.cost.append(cost)
+        self.strategies.append(np.arange(cost.size))
+        self._usage.append(usage)
+        self.at.append({})
+
+    def add_usage(self, node: int, usage: Sequence[Profile]) -> None:
+        """Add to what each strategy uses."""
+        if usage:
+            self._usage[node].extend(usage)
+            self.touch(node)
+
+    def usage(self, node: int) -> Profile | None:
+        """The node's usage, less what all its strategies share, which goes to the base; None if that is all."""
+        parts = self._usage[node]
+        if len(parts) > 1 or (parts and not parts[0].bare):
+            profile = self._above_base(summed(parts) if len(parts) > 1 else parts[0])
+            parts[:] = [] if profile is None else [profile]
+        return parts[0] if parts else None
+
+    def renumber_moments(self, new: Integers) -> None:
+        """Moment t becomes new[t]; usage that lives at no moment left is gone."""
+        for node in self.alive:
+            parts = self._usage[node]
+            left = [profile for part in parts if (profile := part.at_moments(new)) is not None]
+            if sum(part.start.size for part in left) < sum(part.start.size for part in parts):
+                self.touch(node)
+            self._usage[node] = left
 
     def _above_base(self, profile: Profile) -> Profile | None:
         shared: Integers = profile.usage.min(axis=1)
         if shared.any():
             for start, stop, used in zip(profile.start.tolist(), profile.stop.tolist(), shared.tolist(), strict=True):
                 self.base[start:stop] += used
-            profile = joined(profile.start, profile.stop, profile.usage - shared[:, None])
+        profile = joined(profile.start, profile.stop, profile.usage - shared[:, None])
         return profile if profile.start.size else None
 
     def keep(self, node: int, strategies: Integers) -> None:
         """Leave the node only these strategies (positions, ascending)."""
-        cost, profile = self.cost[node], self.profile[node]
+        cost, profile = self.cost[node], self.usage(node)
         assert cost is not None
         if strategies.size == 0:
             raise Impossible
         self.cost[node] = cost[strategies]
         self.strategies[node] = self.strategies[node][strategies]
         if profile is not None:
-            left = profile.of(strategies)
-            self.set_usage(node, [(left.start, left.stop, left.usage)])
+            self._usage[node] = [profile.of(strategies)]
         for number in self.at[node]:
             link = self.links[number]
             source = link.source_class[strategies] if link.source == node else link.source_class
@@ -186,4 +224,6 @@ class State:
     def leave(self, node: int, record: Record) -> None:
         """The node, whose links are gone, leaves; the record tells how it comes back."""
         self.records.append(record)
-        self.cost[node] = self.profile[node] = None
+        self.cost[node] = None
+        self._usage[node] = []
+        del self.alive[node]

@@ -66,3 +66,9 @@ def read_and_returned() -> Graph:
     s = Sketch()
     made = s.op("sum", [s.input(64, 4096)], (4096,), dims=[0])
     return s.graph(s.op("exp", [made], (4096,)), made)
+
+
+def convolved() -> Graph:
+    s = Sketch()
+    made = s.op("convolution", [s.input(1, 1, 6000), s.input(1, 1, 5)], (1, 1, 6000), padding=[2])
+    return s.graph(s.op("max_pool", [made], (1, 1, 3000), size=[3], stride=[2], padding=[1]))

@@ -25,6 +25,7 @@ from planner.pipeline import written
 from solvers import exhaustive
 from tests.choices import random_strategies
 from tests.choose.small_graphs import (
+    convolved,
     one_unread_result,
     output_twice,
     partial_sums,
@@ -50,6 +51,7 @@ EVERYTHING: list[tuple[Callable[[], Graph], str]] = [
     (partial_sums, "2x2"),
     (output_twice, "2x2"),
     (read_and_returned, "2"),
+    (convolved, "2"),
 ]
 IDS = [f"{graph.__name__} {mesh}" for graph, mesh in EVERYTHING]
 
@@ -76,7 +78,12 @@ def every_program(graph: Graph, question: Formulation) -> Iterator[tuple[int, in
     hubs: dict[str, list[Sharding]] = {}
     for value, reading in who.items():
         if len(reading) > 1:
-            read = [whole[value] if r.op is None else _read(graph, r.op, r.operand, by_op[r.op]) for r in reading]
+            read = [
+                whole[value]
+                if r.op is None
+                else [graph.ops[r.op].rule.read_sharding(r.operand, option, mesh) for option in by_op[r.op]]
+                for r in reading
+            ]
             hubs[value] = list(dict.fromkeys(state for states in (made[value], *read) for state in states))
     inputs, shared = [entry.id for entry in graph.inputs], list(hubs)
     for starts in product(*(whole[name] for name in inputs)):
@@ -94,10 +101,6 @@ def every_program(graph: Graph, question: Formulation) -> Iterator[tuple[int, in
                     except InvalidSharding:
                         continue  # what is not partial cannot become so
                     yield found.step_ps, found.peak_bytes
-
-
-def _read(graph: Graph, op: int, operand: int, chosen: list[tuple[tuple[int, ...], ...]]) -> list[Sharding]:
-    return [graph.ops[op].rule.operand_sharding(operand, option) for option in chosen]
 
 
 @pytest.mark.parametrize(("make", "mesh"), EVERYTHING, ids=IDS)
@@ -153,7 +156,7 @@ def test_random_graphs_meet_both_exact_and_cautious_counts() -> None:
     assert {rounds(random_graph(seed, 6, (6, 8, 7, 1))) for seed in RANDOM} == {True, False}
 
 
-@pytest.mark.parametrize("make", [product_and_relu, shared_result, square, two_results, vectors])
+@pytest.mark.parametrize("make", [convolved, product_and_relu, shared_result, square, two_results, vectors])
 @pytest.mark.parametrize("mesh", ["2x2", "2x2x2"])
 def test_options_that_look_alike_are_told_by_the_cheapest(make: Callable[[], Graph], mesh: str) -> None:
     graph, model = make(), model_of(mesh)
@@ -162,7 +165,7 @@ def test_options_that_look_alike_are_told_by_the_cheapest(make: Callable[[], Gra
         best: dict[object, int] = {}
         for option in options(op.rule, model.mesh):
             seen = (
-                tuple(op.rule.operand_sharding(i, option) for i in range(len(kinds))),
+                tuple(op.rule.read_sharding(i, option, model.mesh) for i in range(len(kinds))),
                 tuple(op.rule.result_sharding(i, option) for i in range(len(op.results))),
             )
             best[seen] = min(best.get(seen, 1 << 60), model.op_ps(op, kinds, option))

@@ -51,6 +51,14 @@ def test_a_shard_is_its_core_and_the_halo_around_it(
     assert {device: box(sharding, shape, devices, device) for device in held} == held
 
 
+# conformance 2, conformance 27: nothing is known of blocks over an axis of unknown size, so nothing is refused
+def test_a_halo_over_an_axis_of_unknown_size_is_taken_as_it_is() -> None:
+    wide = Sharding(((0,), ()), halo_sizes=(1, 9))
+    assert wide.checked((8, 16), Mesh.parse("?")) == wide
+    with pytest.raises(InvalidMesh, match="mesh axis size is unknown"):
+        held_bounds(wide, (8, 16), Mesh.parse("?"))
+
+
 # conformance 29
 def test_offsets_cut_a_dim_where_they_say() -> None:
     mesh = Mesh.parse("4")
@@ -68,7 +76,7 @@ REFUSED = [
     ("4", (8, 16), (1, -2), (), InvalidSharding, "halo size is negative"),
     ("4", (8, 16), (3, 0), (), InvalidSharding, "halo of dim 0 (got 3; wanted at most 2"),
     ("4", (7, 16), (0, 2), (), InvalidSharding, "halo of dim 0 (got 2; wanted at most 1"),
-    ("?", (8, 16), (1, 2), (), InvalidMesh, "mesh axis size is unknown"),
+    ("4", (5, 16), (2, 0), (), InvalidSharding, "halo of dim 0 (got 2; wanted at most 1"),
     # conformance 31
     ("4", (8, 16), (1, 2), ((0, 2, 4, 6, 8),), InvalidSharding, "halo sizes and offsets exclude each other"),
     # conformance 32

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,18 @@ def test_a_reduction_loop_is_reduced_as_its_op_reduces(kind: str) -> None:
     assert moves(program) == [Kind.ALL_REDUCE]
     assert program.values[made].sharding.reduction is Reduction(kind)
     assert validate(program, shrinking="none").verdict == "equal"
+
+
+# conformance 70: a constant that comes from outside is whole as well, until it is annotated; another input is not
+@pytest.mark.parametrize(("kind", "layout"), [("constant", "[[],[]]"), ("parameter", "[[0],[]]")])
+def test_a_bare_input_is_as_its_user_wants_it_and_a_constant_is_whole(kind: str, layout: str) -> None:
+    sketch = Sketch()
+    x, c = sketch.input(8, 16), sketch.input(8, 16)
+    sketch.inputs[1] = replace(sketch.inputs[1], kind=kind)
+    graph = sketch.graph(sketch.op("add", [x, c], (8, 16)), annotations=(of(x, "[[0],[]]"),))
+    program = partitioned(graph, TWO)
+    assert program.values[c].sharding == sharding(layout)
+    assert moves(program) == [Kind.ALL_SLICE] * (kind == "constant")
 
 
 # conformance 3.1: upstream refuses to partition what is not annotated throughout; here it is whole

@@ -163,6 +163,34 @@ def test_a_conflict_is_an_error_that_names_the_op(graph: Graph, message: str) ->
     assert message in str(caught.value)
 
 
+# conformance 65: what is annotated stays, also where the op, by an option of its own, does not follow it
+def test_a_required_use_stays_where_its_op_reads_otherwise() -> None:
+    graph, mesh = elementwise(used("i0", "[[0],[]]", "n0")), Mesh.parse("2x4")
+    found = propagate(graph, mesh, {"n0": ((), (0,))})
+    assert lines(found) == ["%i0 to [[0],[]] for users", TANH, "%n0 to [[],[0]]"]
+    assert moves(materialized(graph, mesh, found)) == [Kind.ALL_TO_ALL]
+
+
+# conformance 37: a use that follows from a requirement decides before a hint that was annotated later
+def test_what_a_requirement_leads_to_comes_before_a_hint() -> None:
+    hints = used("n0", "[[0],[]]", "n1", required=False), used("n0", "[[1],[]]", required=False)
+    sketch = Sketch()
+    made = sketch.op("tanh", [sketch.input(8, 16)], (8, 16))
+    last = sketch.op("abs", [made], (8, 16))
+    graph = sketch.graph(last, made, annotations=(*hints, of(last, "[[0],[]]")))
+    assert propagate(graph, Mesh.parse("2x4")).definition("n0") == sharding("[[0],[]]")
+
+
+# conformance 63: an empty list claims nothing but contradicts; lists after the last split dim are not there at all
+def test_a_dim_after_the_last_split_one_is_not_mentioned() -> None:
+    mesh = Mesh.parse("2x4")
+    after = addition(used("i0", "[[],[1]]", "n0"), used("i1", "[[0],[]]", "n0"))
+    assert propagate(after, mesh).options["n0"][:2] == ((0,), (1,))
+    before = addition(used("i0", "[[0],[]]", "n0"), used("i1", "[[],[1]]", "n0"))
+    with pytest.raises(InvalidSharding, match="two lists of axes on loop"):
+        propagate(before, mesh)
+
+
 # conformance 3.3.12: explicit on both sides, but not on one loop at once: the op follows the operand (class c)
 def test_explicit_annotations_that_disagree_are_both_kept_and_resharded_between() -> None:
     graph = elementwise(used("i0", "[[0],[]]", "n0"), of("n0", "[[],[]]"))

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.oracle import assembled, box, laid_out
+from benchmarks.oracle import agree, assembled, box, laid_out
 from benchmarks.random_graphs import random_graph
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
@@ -44,6 +44,14 @@ def test_what_is_laid_out_with_cuts_comes_together(notation: str, shape: tuple[i
         [stop - start for start, stop in box(layout, shape, mesh, device)] for device in range(mesh.devices)
     ]
     assert np.allclose(assembled(shards, layout, shape, mesh), whole)
+
+
+@pytest.mark.parametrize("reduction", [each for each in Reduction if each.wants("i64") is None])
+def test_terms_of_integers_come_together_as_integers(reduction: Reduction) -> None:
+    mesh, whole = Mesh.parse("3x2"), np.arange(-7, 8)
+    layout = Sharding(((1,),), (0,), reduction, halo_sizes=(1, 2))
+    shards = laid_out(whole, layout, mesh, np.random.default_rng(0))
+    assert agree(assembled(shards, layout, (15,), mesh), whole)
 
 
 def test_a_halo_that_is_not_its_neighbours_is_noticed() -> None:

@@ -47,6 +47,15 @@ def test_without_mesh_axes_a_collective_is_its_operand(op: str, attrs: dict[str,
         assert not is_identity(Call(op, ("x",), ("y",), (LocalType((4,), "f64"),), attrs), kind)
 
 
+@pytest.mark.parametrize("op", ["send", "recv"])
+def test_a_message_on_the_path_of_some_devices_is_not_its_operand(op: str) -> None:
+    """conformance 9: on the other devices its result is undefined"""
+    kind, end = LocalType((4,), "f32"), {"send": "destination", "recv": "source"}[op]
+    everywhere = Call(op, ("x",), ("y",), (kind,), {"mesh_axes": [], end: []})
+    assert is_identity(everywhere, kind)
+    assert not is_identity(Call(op, ("x",), ("y",), (kind,), {**everywhere.attrs, "only": [[]]}), kind)
+
+
 def test_a_shift_does_not_fold() -> None:
     """conformance 9"""
     call = Call("shift", ("x",), ("y",), (LocalType((4,), "f32"),), {"mesh_axes": [0], "shift_axis": 0, "offset": 0})

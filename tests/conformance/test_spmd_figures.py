@@ -149,6 +149,8 @@ def test_the_rfc_gathers_only_the_tail_of_a_list() -> None:
     assert rfc.all_gather(source, [[], [], [1, 2]])[0] == Sharding(((), (), (0,)))
     with pytest.raises(InvalidSharding, match="axes are not the tail of the dim"):
         rfc.all_gather(Sharding(((), (1, 0))), [[], [1]])  # erratum 10
+    with pytest.raises(InvalidSharding, match=r"more lists than dims \(got 3; wanted at most 2\)"):
+        rfc.all_gather(Sharding(((), (1, 0))), [[], [], []])
 
 
 def test_all_reduce_converts_to_the_accumulation_type_first() -> None:

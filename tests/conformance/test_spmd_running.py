@@ -140,6 +140,35 @@ def test_dynamic_halo_sizes_are_operands() -> None:
             run_spmd(program, {"x": given, "after": [np.int64(size) for size in sizes]})
 
 
+# shards on the devices of a 2x2 mesh, sizes of the source halo, words
+ODD_SHARDS = [
+    ([(2, 2), (2, 3), (2, 2), (2, 3)], [0, 0, 0, 0], None),
+    ([(2, 2), (3, 2), (2, 2), (2, 2)], [0, 0, 0, 0], r"members 0 and 1: cores differ in dim 0 \(got 3; wanted 2\)"),
+    ([(2, 2), (2, 2), (1, 2), (1, 2)], [1, 1, 0, 0], r"dim 0 is larger than the shard on device 2 \(got \[1, 1\]"),
+]
+
+
+@pytest.mark.parametrize(("shapes", "old", "words"), ODD_SHARDS)
+def test_shards_beside_each_other_are_alike_and_hold_their_halos(
+    shapes: list[tuple[int, int]], old: list[int], words: str | None
+) -> None:
+    """conformance 55: sizes that are known when the program runs; shards that differ along their own dim are right"""
+    build = Builder({"m": Cluster.parse("2x2")}, "m")
+    x = build.argument("x", LocalType((None, None), "i32"))
+    attrs: dict[str, Any] = {
+        "split_axes": [[0], [1]],
+        "source_halo_sizes": old,
+        "destination_halo_sizes": [0, 0, 1, 0],
+    }
+    program = build.program(build.call("update_halo", x, **attrs))
+    given = {"x": [np.full(shape, device, np.int32) for device, shape in enumerate(shapes)]}
+    if words is None:
+        assert [held.array.shape for held in run_spmd(program, given).outputs[0]] == [(2, 3), (2, 4)] * 2
+    else:
+        with pytest.raises(RunFailed, match=words):
+            run_spmd(program, given)
+
+
 def test_a_block_of_the_whole_differs_from_one_of_a_short_shard() -> None:
     """conformance 44: 16 over 3x2 leaves the last shard 4 elements, cut 3, 1"""
     given = [list(range(6)), list(range(6)), list(range(6, 12)), list(range(6, 12)), [12, 13, 14, 15], [12, 13, 14, 15]]

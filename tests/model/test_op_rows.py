@@ -18,11 +18,12 @@ import pytest
 
 from benchmarks.oracle import agree, assembled, block, box, laid_out, place
 from planner.choose.options import options
+from planner.errors import ShardplanError
 from planner.model.binding import bind
 from planner.model.graph import TensorType
 from planner.model.indexing import LoopKind, Option, Rule
 from planner.model.mesh import Mesh
-from planner.model.ops import OPS, Array, Local, Row, Signature, Span
+from planner.model.ops import OPS, Array, Local, Row, Signature, Span, bind_op
 from planner.model.sharding import Sharding
 from tests.model.op_cases import CASES, Case, of
 
@@ -89,15 +90,15 @@ class Trial:
         """What a device holds of an operand as its array function sees it: of windows, every place they reach."""
         shape = self.case.operands[operand].shape
         held = box(self.rule.read_sharding(operand, option, mesh), shape, mesh, device)
-        for place, (dim, size) in enumerate(zip(self.rule.operands[operand], shape, strict=True)):
+        for axis, (dim, size) in enumerate(zip(self.rule.operands[operand], shape, strict=True)):
             if dim.coefficients:
                 runs = product(*(range(spans[loop].start, spans[loop].stop) for loop in dim.loops))
                 reached = [sum(map(mul, dim.coefficients, at)) - (dim.padding or 0) for at in runs]
                 wanted = range(min(reached), max(reached) + 1) if reached else range(0)
                 inside = [at for at in wanted if 0 <= at < size]
                 beyond = [sum(at < 0 for at in wanted), sum(at >= size for at in wanted)]
-                array = array.take([at - held[place][0] for at in inside], place)
-                pads = [beyond if axis == place else (0, 0) for axis in range(len(shape))]
+                array = array.take([at - held[axis][0] for at in inside], axis)
+                pads = [beyond if each == axis else (0, 0) for each in range(len(shape))]
                 array = np.pad(array, pads, constant_values=self.row.padding) if any(beyond) else array
         return array
 
@@ -235,3 +236,33 @@ def test_a_wrong_row_is_caught(what: str) -> None:
     row, signature, attrs = WRONG[what]
     with pytest.raises(AssertionError):
         [check_row(row, case) for case in of(row.name, signature, **attrs)]
+
+
+# op, types, attributes, what the message names
+REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
+    ("einsum", "a b, b c -> a c", {}, "equation"),
+    ("einsum", "a b, b c -> a c", {"equation": 5}, "equation"),
+    ("einsum", "a b, b c -> a c", {"equation": "m k, k n -> m n; blocked k"}, "equation"),
+    ("einsum", "a b, b c -> a c", {"equation": "m k, k n -> m p"}, "equation"),
+    ("einsum", "a b, b c -> a c", {"equation": "... k, k n -> ... n"}, "equation"),
+    ("einsum", "a b, b c -> a c", {"equation": "m k, n k -> m n"}, "shape contradicts"),
+    ("einsum", "a b, b c -> a c", {"equation": "m k -> m k"}, "number of operands"),
+    ("topk", "a b -> a 99, i: a 99", {"dim": 1}, "more of the largest"),
+    ("topk", "a b -> a 2, a 2", {"dim": 1}, "dtype"),
+    ("gather", "a b, i: a c -> a c", {}, "'dim'"),
+    ("gather", "a b, a c -> a c", {"dim": 1}, "dtype"),
+    ("rms_norm", "a b, b -> a b", {"normalized_dims": 3}, "normalized_dims"),
+    ("rms_norm_backward", "a b, a b -> a b, b", {}, "number of operands"),
+    ("adam", "a, a, a, a -> a, a, a", {}, "operands"),
+    ("adam", "a, a, a, a, [] -> a, a, a", {"lr": "fast"}, "'lr'"),
+    ("rope", "a 8, a 3, a 3 -> a 8", {"reversed": 1}, "'reversed'"),
+    ("scaled_dot_product_attention_backward", "a 2, a 2, a 3 -> a 2, a 2, a 3", {}, "number of operands"),
+    ("cross_entropy_backward", "a 1, a b, a 1, a 1 -> a b", {}, "dtype"),
+]
+
+
+@pytest.mark.parametrize(("op", "signature", "attrs", "words"), REFUSED)
+def test_an_op_that_its_row_cannot_be_is_refused(op: str, signature: str, attrs: dict[str, Any], words: str) -> None:
+    case = of(op, signature, **attrs)[0]
+    with pytest.raises(ShardplanError, match=words):
+        bind_op(op, case.operands, case.results, attrs, None)

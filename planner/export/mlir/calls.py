@@ -95,7 +95,7 @@ class _Writer:
                 return "rotate"
             case "target":
                 return f"target = {symbol(value)}"
-            case "split_axes" | "pairs":
+            case "split_axes" | "pairs" if value:
                 return f"{key} = {lists(value)}"
             case _:
                 return f"{key} = {_numbers(value, numbers) if isinstance(value, list | tuple) else value}"

@@ -182,6 +182,8 @@ def _reduction(site: Site) -> Form | None:
             return None
         head, implied = f"tosa.reduce_{site.op.op} {site.operands[0]}", {"dims": sorted_dims, "keepdim": True}
         return Form(head, f" : {site.signature}", implied, f"axis = {sorted_dims[0]} : i32")
+    if site.made[0].shape != tuple(size for dim, size in enumerate(site.read[0].shape) if dim not in sorted_dims):
+        return None  # a `?` beside a number: linalg wants them alike
     start = site.page.start(site.made[0], _neutral(site.op.op, dtype), site.op.id)
     head = f"linalg.reduce {{ {combiner} }} ins({site.listed()}) outs({start} : {tensor(site.made[0])})"
     return Form(f"{head} dimensions = {sorted_dims}", "", {"dims": sorted_dims})
@@ -198,6 +200,8 @@ def _transpose(site: Site) -> Form | None:
     if not isinstance(order, Sequence) or not order:  # mlir-opt 22 crashes on a transpose without dims
         return None
     whole = [dim % len(order) for dim in order]
+    if site.made[0].shape != tuple(site.read[0].shape[dim] for dim in whole):
+        return None
     start = site.page.start(site.made[0], None, site.op.id)
     head = f"linalg.transpose ins({site.listed()}) outs({start} : {tensor(site.made[0])}) permutation = {whole}"
     return Form(head, "", {"permutation": whole})

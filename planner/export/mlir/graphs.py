@@ -1,7 +1,6 @@
 """A graph with its annotations, as upstream reads it before sharding propagation.
 
-A definition's shardings follow it, a use's stand before its user; a hint bears `shardplan.required = false`. An
-identity that only brings an output into a sharding is written as the annotation of what is returned.
+A definition's shardings follow it, a use's stand before its user; a hint bears `shardplan.required = false`.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ from planner.export.mlir.dialect import (
     Dialect,
     attributes,
     declaration,
-    is_value_name,
     sharding_attribute,
     sharding_value,
     tensor,
 )
 from planner.export.mlir.forms import Site, write
 from planner.export.mlir.page import Page
-from planner.model.graph import Annotation, Graph, Input, Op
+from planner.model.graph import OUTPUTS, Annotation, Graph, Input
 from planner.model.mesh import Mesh
 
 
@@ -50,15 +48,13 @@ class _Writer:
             self.asked[annotation.value, annotation.user].append(annotation)
         for entry in graph.inputs:
             self._input(entry)
-        returned = self._returned()
         for op in graph.ops:
-            if op.id not in returned:
-                operands = [self._read(value, op) for value in op.inputs]
-                read = [graph.types[value] for value in op.inputs]
-                write(Site(page, op, operands, read, op.results), {})
-                for value in op.values:
-                    self._define(value)
-        names = [self._brought(returned[v]) if v in returned else page.names[v] for v in graph.outputs]
+            operands = [self._read(value, op.id, operand) for operand, value in enumerate(op.inputs)]
+            read = [graph.types[value] for value in op.inputs]
+            write(Site(page, op, operands, read, op.results), {})
+            for value in op.values:
+                self._define(value)
+        names = [self._read(value, OUTPUTS, number) for number, value in enumerate(graph.outputs)]
         kinds = [graph.types[value] for value in graph.outputs]
         page.write(f"return {', '.join(names)} : {', '.join(map(tensor, kinds))}")
         more = {"shardplan.producer": dict(graph.producer)} if graph.producer else {}
@@ -74,45 +70,22 @@ class _Writer:
     def _define(self, value: str) -> None:
         self.page.names[value] = self._annotated(self.asked[value, None], self.page.names[value])
 
-    def _read(self, value: str, op: Op) -> str:
-        return self._annotated(self.asked[value, op.id], self.page.names[value])
+    def _read(self, value: str, user: str, operand: int) -> str:
+        asked = [one for one in self.asked[value, user] if one.operand in (None, operand)]
+        return self._annotated(asked, self.page.names[value])
 
-    def _annotated(self, asked: Sequence[Annotation], name: str, last: str | None = None) -> str:
-        """The name under which a value has these shardings; `last` is the name it shall have."""
-        for place, one in enumerate(asked):
-            shown = f"annotation of {one.value!r}" + (f" for {one.user!r}" if one.user else "")
-            result = last if last and place == len(asked) - 1 else self.page.fresh(f"{one.value}.sharded")
+    def _annotated(self, asked: Sequence[Annotation], name: str) -> str:
+        """The name under which a value has these shardings."""
+        for one in asked:
+            result = self.page.fresh(f"{one.value}.sharded")
             if self.page.dialect is Dialect.MESH:
-                layout = sharding_attribute(one.sharding, shown)
+                layout = sharding_attribute(one.sharding, one.where)
             else:
                 layout = self.page.fresh("sharding")
-                self.page.write(f"{layout} = {sharding_value(one.sharding, shown)}")
+                self.page.write(f"{layout} = {sharding_value(one.sharding, one.where)}")
             users = " annotate_for_users" if one.user is not None else ""
             hint = "" if one.required else attributes({"shardplan.required": False})
             kind = tensor(self.graph.types[one.value])
             self.page.write(f"{result} = {self.page.dialect}.shard {name} to {layout}{users}{hint} : {kind}")
             name = result
         return name
-
-    def _returned(self) -> dict[str, Op]:
-        """Identities that only bring an output into a sharding."""
-        read = {value for op in self.graph.ops for value in op.inputs}
-        return {
-            op.id: op
-            for op in self.graph.ops
-            if op.op == "identity"
-            and op.id in self.graph.outputs
-            and op.id not in read
-            and self.asked[op.inputs[0], op.id]
-            and not self.asked[op.id, None]
-            and not (op.scope or op.notation or op.attrs)
-            and op.phase == "forward"
-            and is_value_name(op.id)
-        }
-
-    def _brought(self, op: Op) -> str:
-        """What an output is called after its annotations, which are written once."""
-        if op.id not in self.page.names:
-            (value,) = op.inputs
-            self.page.names[op.id] = self._annotated(self.asked[value, op.id], self.page.names[value], f"%{op.id}")
-        return self.page.names[op.id]

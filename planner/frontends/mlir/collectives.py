@@ -92,7 +92,9 @@ def _call(t: ProgramTranslation, op: str, operation: Operation) -> None:
     read = [t.named(name, operation.at) for name in (*operands, *numbers)]
     names = list(operation.results) or [f" {op}.{len(t.steps)}"] * min(len(types), 1)
     made = _ids(operation, names)
-    t.call(op, read, made, types, attrs)
+    order = {key: place for place, key in enumerate(TABLE[op].attrs)}
+    ordered = {key: attrs[key] for key in sorted(attrs, key=lambda key: order.get(key, len(order)))}
+    t.call(op, read, made, types, ordered)
     for text, value, kind in zip(names, made, types, strict=True):
         t.define(text, value, kind, operation.at)
 

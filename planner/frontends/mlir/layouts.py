@@ -123,16 +123,16 @@ class Held:
 
 @dataclass
 class Annotations:
-    """What was asked of definitions (user None) and of uses."""
+    """What was asked of definitions (user None) and of uses: by value, user, and operand where it matters which."""
 
     scan: Scanner
-    found: dict[tuple[str, str | None], list[Asked]] = field(default_factory=dict)
+    found: dict[tuple[str, str | None, int | None], list[Asked]] = field(default_factory=dict)
 
     def define(self, held: Held, asked: Asked, at: int) -> None:
         """Ask a sharding of a value's definition."""
         if held.asked:
             raise self._undefined("definition annotated behind a use", at, asked, held.asked[-1])
-        self._add((held.value, None), asked, at, "definition annotated twice")
+        self._add((held.value, None, None), asked, at, "definition annotated twice")
 
     def chain(self, held: Held, asked: Asked, at: int) -> Held:
         """The value with a sharding for those who read it under the new name."""
@@ -142,12 +142,14 @@ class Annotations:
         kept = held.asked if asked in held.asked else (*held.asked, asked)
         return Held(held.value, held.shape, kept)
 
-    def read(self, held: Held, user: str, at: int) -> None:
-        """An op reads the value."""
-        for asked in held.asked:
-            self._add((held.value, user), asked, at, "use annotated twice")
+    def read(self, operands: Sequence[Held], user: str, at: int) -> None:
+        """An op, or the return, reads its operands; those of one value may be asked for in different shardings."""
+        for operand, held in enumerate(operands):
+            alike = all(other.asked == held.asked for other in operands if other.value == held.value)
+            for asked in held.asked:
+                self._add((held.value, user, None if alike else operand), asked, at, "use annotated twice")
 
-    def _add(self, key: tuple[str, str | None], asked: Asked, at: int, what: str) -> None:
+    def _add(self, key: tuple[str, str | None, int | None], asked: Asked, at: int, what: str) -> None:
         known = self.found.setdefault(key, [])
         for other in known:
             if other[1] == asked[1] and other != asked:

@@ -28,7 +28,7 @@ from planner.frontends.mlir.structured import (
 )
 from planner.frontends.mlir.translation import Scalar, Start, Translation
 from planner.frontends.mlir.types import Tensor
-from planner.model.graph import TensorType
+from planner.model.graph import OUTPUTS, TensorType
 from planner.model.indexing import LoopKind
 from planner.model.sharding import Sharding
 from planner.model.unknown import is_known
@@ -162,12 +162,16 @@ def _option(t: Translation, operation: Operation) -> None:
         raise t.scan.wrong("sharding option", at=operation.at, got=len(entries), wanted=f"at most {len(names)} lists")
     given = {name: tuple(axes) for name, axes in zip(names, entries, strict=False)}
     option = tuple(given.get(loop.name, ()) for loop in op.rule.loops)
-    wanted: list[tuple[Held, Sharding, str | None]] = [(t.result(op), op.rule.result_sharding(0, option), None)]
-    wanted += [(Held(v, t.types[v].shape), op.rule.operand_sharding(k, option), op.id) for k, v in enumerate(op.inputs)]
-    for held, sharding, user in wanted:
+    wanted: list[tuple[Held, Sharding, str | None, int | None]] = [
+        (t.result(op), op.rule.result_sharding(0, option), None, None)
+    ]
+    for k, value in enumerate(op.inputs):
+        operand = k if op.inputs.count(value) > 1 else None
+        wanted.append((Held(value, t.types[value].shape), op.rule.operand_sharding(k, option), op.id, operand))
+    for held, sharding, user, operand in wanted:
         spelled = Spelled(sharding.split_axes or ((),), operation.at, None, sharding.partial, sharding.reduction)
         checked = t.layouts.checked(spelled, held.shape, t.number)
-        t.annotations.found.setdefault((held.value, user), [(checked, True)])
+        t.annotations.found.setdefault((held.value, user, operand), [(checked, True)])
 
 
 def _sharding(t: Translation, operation: Operation) -> None:
@@ -217,26 +221,10 @@ def _return(t: Translation, operation: Operation) -> None:
     if got != count:
         raise t.scan.wrong("number of results", at=operation.at, got=got, wanted=str(count), error=InvalidGraph)
     for name, kind in zip(operation.operands, t.function.result_types, strict=True):
-        held = t.held(name, operation.at)
-        if isinstance(kind, Tensor) and kind.type != t.types[held.value]:
-            what, wanted = f"type of %{name}", str(kind.type)
-            raise t.scan.wrong(what, at=operation.at, got=str(t.types[held.value]), wanted=wanted, error=InvalidGraph)
-        t.outputs.append(_returned(t, name, held, operation))
-
-
-def _returned(t: Translation, name: str, held: Held, operation: Operation) -> str:
-    """The value, or an identity that reads it in the sharding the returned name was given."""
-    if not held.asked or name in t.types:
-        return name if held.asked else held.value
-    kind = Tensor(t.types[held.value])
-    t.add(
-        Operation("identity", operation.at, (f" {name}",), attrs={"shardplan.id": name}),
-        "identity",
-        (held,),
-        {},
-        (kind,),
-    )
-    return name
+        t.check_type(name, kind, operation.at)
+    returned = [t.held(name, operation.at) for name in operation.operands]
+    t.annotations.read(returned, OUTPUTS, operation.at)
+    t.outputs += [held.value for held in returned]
 
 
 def _query(t: Translation, operation: Operation) -> None:

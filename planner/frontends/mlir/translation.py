@@ -1,7 +1,7 @@
 """A function of the text on its way to a graph: what its names stand for, and the ops so far.
 
-An op is called by the name of its first result, or by `shardplan.id`. An annotation for the user `return` makes an
-identity of its own name, which the graph returns. Constants that only start an accumulation leave no trace.
+An op is called by the name of its first result, or by `shardplan.id`. Constants that only start an accumulation leave
+no trace.
 """
 
 from __future__ import annotations
@@ -130,8 +130,7 @@ class Translation:
             str(written.get("shardplan.phase", "forward")),
             notation,
         )
-        for held in inputs:
-            self.annotations.read(held, name, operation.at)
+        self.annotations.read(inputs, name, operation.at)
         self.ops.append(made)
         for k, kind in enumerate(results):
             text = operation.results[k] if k < len(operation.results) and not suffix else f" {value_id(name, k)}"
@@ -193,8 +192,8 @@ class Translation:
         ops = tuple(op for op in self.ops if op.id in needed or op.id not in self.starts)
         left = {value for op in ops for value in op.values} | {entry.id for entry in self.inputs}
         annotations = tuple(
-            Annotation(value, sharding, required, user)
-            for (value, user), asked in self.annotations.found.items()
+            Annotation(value, sharding, required, user, operand)
+            for (value, user, operand), asked in self.annotations.found.items()
             if value in left
             for sharding, required in asked
         )

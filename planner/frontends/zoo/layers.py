@@ -80,7 +80,7 @@ def experts(w: Writer, x: Value, model: Model, capacity: float) -> Value:
     batch, sequence, width = x.shape
     count, wide = model.experts, model.feed_forward
     slots = min(sequence, math.ceil(capacity * model.active * sequence / count))
-    dispatch, combine = _routes(w, linear(w, "mlp.gate", x, count), model.active, slots)
+    dispatch, combine = routes(w, linear(w, "mlp.gate", x, count), model.active, slots)
     shape = [batch, count, slots, width]
     taken = w.node("einsum", [dispatch, x], shape, equation="b s e c, b s d -> b e c d")
     into = [w.input(f"mlp.experts.{name}", [count, wide, width]) for name in ("gate_proj", "up_proj")]
@@ -92,7 +92,7 @@ def experts(w: Writer, x: Value, model: Model, capacity: float) -> Value:
     return w.node("einsum", [combine, made], x.shape, equation="b s e c, b e c d -> b s d")
 
 
-def _routes(w: Writer, logits: Value, active: int, slots: int) -> tuple[Value, Value]:
+def routes(w: Writer, logits: Value, active: int, slots: int) -> tuple[Value, Value]:
     """Dispatch and combine [batch, sequence, expert, slot] of the experts' logits [batch, sequence, expert]."""
     batch, sequence, count = logits.shape
     best = TensorType((batch, sequence, active), logits.dtype), TensorType((batch, sequence, active), "i64")

@@ -51,7 +51,8 @@ def _einsum_rule(signature: Signature) -> str:
         raise InvalidGraph("attribute 'equation'", got=equation, wanted="terms of loops, as 'b k, k n -> b n'")
     pattern = parse(equation)
     read, made = _loops(pattern.operands), _loops(pattern.results)
-    if ";" in equation or len(pattern.results) != 1 or not pattern.operands or None in read or not made <= read:
+    single = len(pattern.results) == 1 and pattern.operands and ";" not in equation
+    if not single or None in read or not made <= read or len(read) > len(string.ascii_letters):
         raise InvalidGraph("attribute 'equation'", got=equation, wanted="a loop a dim, one result of loops read")
     return f"{equation}; linear {', '.join(map(str, range(len(pattern.operands))))}"
 

@@ -25,7 +25,6 @@ from planner.errors import InvalidGraph
 from planner.model.ops.row import Array, Local, Row, Signature, float_dtype
 
 ATTRS = ("stride", "padding", "dilation")
-MAX_TAPS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +59,18 @@ def _geometry(attrs: Mapping[str, Any], rank: int) -> list[Geometry]:
     columns = []
     for key, default, least in zip(ATTRS, (1, 0, 1), (1, 0, 1), strict=True):
         listed = attrs.get(key, (default,) * rank)
-        numbers = listed if isinstance(listed, Sequence) and not isinstance(listed, str) else ()
-        whole = [n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and n >= least]
-        if not len(whole) == len(numbers) == rank:
+        whole = _whole_numbers(listed, least)
+        if len(whole) != rank:
             raise InvalidGraph(f"attribute {key!r}", got=listed, wanted=f"{rank} whole numbers of {least} or more")
         columns.append(whole)
     return [Geometry(*each) for each in zip(*columns, strict=True)]
+
+
+def _whole_numbers(listed: object, least: int) -> tuple[int, ...]:
+    """A list of whole numbers, none of them too small; nothing where it is none."""
+    numbers = tuple(listed) if isinstance(listed, Sequence) and not isinstance(listed, str) else ()
+    fits = all(isinstance(n, int) and not isinstance(n, bool) and n >= least for n in numbers)
+    return numbers if fits else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +124,7 @@ def _each(loop: str, rank: int) -> str:
     return " ".join(f"{loop}{i}" for i in range(rank))
 
 
-def _check_positions(
-    geometry: list[Geometry], sizes: Sequence[int], taps: Sequence[int], made: Sequence[int]
-) -> None:
+def _check_positions(geometry: list[Geometry], sizes: Sequence[int], taps: Sequence[int], made: Sequence[int]) -> None:
     wanted = [each.positions(size, r) for each, size, r in zip(geometry, sizes, taps, strict=True)]
     if list(made) != wanted or min(wanted) < 1:
         raise InvalidGraph("spatial dims of a convolution", got=list(made), wanted=f"{wanted}, and 1 or more")
@@ -166,10 +169,11 @@ def _pool_rule(modifier: str) -> Callable[[Signature], str]:
     """Windows of `size` over the last dims."""
 
     def rule(signature: Signature) -> str:
-        size, shape = signature.attrs.get("size"), signature.operands[0].shape
-        rank = len(size) if isinstance(size, Sequence) and not isinstance(size, str) else 0
-        if not 1 <= rank <= len(shape) or not all(isinstance(n, int) and 1 <= n <= MAX_TAPS for n in size):
-            raise InvalidGraph("attribute 'size'", got=size, wanted=f"1 to {MAX_TAPS} for each of the last dims")
+        listed, shape = signature.attrs.get("size"), signature.operands[0].shape
+        size = _whole_numbers(listed, 1)
+        rank = len(size)
+        if not 1 <= rank <= len(shape):
+            raise InvalidGraph("attribute 'size'", got=listed, wanted="1 or more for each of the last dims")
         geometry = _geometry(signature.attrs, rank)
         _check_positions(geometry, shape[-rank:], size, signature.results[0].shape[-rank:])
         if wide := [each.padding for each, taps in zip(geometry, size, strict=True) if 2 * each.padding > taps]:

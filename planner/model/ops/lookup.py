@@ -77,6 +77,9 @@ def _gather(local: Local, x: Array, ids: Array) -> Array:
 def _topk_rule(signature: Signature) -> str:
     rank = signature.rank(0)
     dim = signature.dim("dim", rank)
+    size, count = signature.operands[0].shape[dim], signature.results[0].shape[dim]
+    if count > size:
+        raise InvalidGraph("more of the largest than there are", got=count, wanted=f"at most {size}")
     data, chosen = (" ".join(loop if i == dim else f"d{i}" for i in range(rank)) for loop in "nk")
     return f"{data} -> {chosen}, {chosen}; blocked n k"
 
@@ -84,8 +87,6 @@ def _topk_rule(signature: Signature) -> str:
 def _topk(local: Local, x: Array) -> tuple[Array, Array]:
     """The largest, in falling order, and where they are; equal ones in the order in which they stand."""
     axis, count = int(local.number("dim")) % x.ndim, local.spans["k"].size
-    if count > x.shape[axis]:
-        raise ValueError(f"the {count} largest of {x.shape[axis]}")
     places = local.xp.argsort(-x, axis=axis, kind="stable")[(slice(None),) * axis + (slice(count),)]
     return local.xp.take_along_axis(x, places, axis=axis), places.astype(local.dtypes[1])
 

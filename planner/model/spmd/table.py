@@ -4,7 +4,8 @@ n is the size of the device group over `mesh_axes`. `block` widens a cut beyond 
 itself short, the blocks of the whole tensor differ from those of the shard (16 over 3x2: the last shard has 4
 elements, cut 3,1 in the whole and 2,2 by itself). `only` lists the in-group devices on whose path the call stands;
 pure collectives have none, since every device of a group must reach them. `cast` states a shape the inference cannot
-know (upstream's tensor.cast); it is checked when run.
+know (upstream's tensor.cast); it is checked when run. So are the sizes that an update_halo declares where its halos
+are of sizes told at run time: refreshed as they are, they leave the operand's.
 """
 
 from __future__ import annotations
@@ -117,6 +118,7 @@ MOVES = (
         },
         ("source_halo_sizes", "destination_halo_sizes"),
         tensors=(1, 2),
+        shapes=_ALIKE,
         identity=False,
     ),
 )

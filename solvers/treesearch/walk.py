@@ -1,0 +1,190 @@
+"""The walk: blocks accepted by Metropolis on exact cost and penalty, sweeps over nodes without edges.
+
+The penalty of a watched moment is piecewise linear in its load: below[m] a byte under the limit, above[m] a byte over it.
+A block is priced by the slope it stands on, and judged by the exact change.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from solvers.treesearch.block import grow, optimise
+from solvers.treesearch.chance import below as draw
+from solvers.treesearch.chance import uniform
+from solvers.treesearch.graph import FORBIDDEN
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+class Position(NamedTuple):
+    """Where the walk stands. cost: of the choice, and the best cost seen with no watched moment over the limit."""
+
+    choice: Integers
+    load: Integers
+    change: Integers
+    prefix: Floats
+    cost: Floats
+    best: Integers
+    block: Integers
+    random: NDArray[np.uint64]
+
+
+class Slopes(NamedTuple):
+    """Cost units per byte at each watched moment: under the limit, over it, and what a block is asked to pay over it."""
+
+    below: Floats
+    above: Floats
+    asked: Floats
+
+
+@njit(cache=True, error_model="numpy")
+def _price(position, slopes, limit):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for m in range(position.load.size):
+        position.prefix[m] = total
+        total += slopes.below[m] if position.load[m] <= limit else slopes.asked[m]
+    position.prefix[position.load.size] = total
+
+
+@njit(cache=True, error_model="numpy")
+def _penalty(load, more, below, above, limit):  # type: ignore[no-untyped-def]
+    """What `more` bytes on top of a load change in a moment's penalty."""
+    before, after = load - limit, load + more - limit
+    return after * (below if after <= 0 else above) - before * (below if before <= 0 else above)
+
+
+@njit(cache=True, error_model="numpy")
+def _arcs_change(graph, scratch, choice, node, new, block):  # type: ignore[no-untyped-def]
+    """The exact change of the cost of a node's arcs; an arc between two changing nodes counts at the later one."""
+    total = 0.0
+    for a in range(graph.first[node], graph.first[node + 1]):
+        far = graph.head[a]
+        inside = scratch.stamp[far] == block
+        if inside and scratch.rank[far] > scratch.rank[node] and scratch.new[scratch.rank[far]] != choice[far]:
+            continue
+        old_row = graph.matrix_at[a] + graph.classes[graph.near_at[a] + choice[node]] * graph.columns[a]
+        new_row = graph.matrix_at[a] + graph.classes[graph.near_at[a] + new] * graph.columns[a]
+        old_far = choice[far]
+        new_far = scratch.new[scratch.rank[far]] if inside else old_far
+        total += graph.matrix[new_row + graph.classes[graph.far_at[a] + new_far]]
+        total -= graph.matrix[old_row + graph.classes[graph.far_at[a] + old_far]]
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def _change(graph, spans, scratch, position, size, block):  # type: ignore[no-untyped-def]
+    """The exact change of cost of taking the new strategies; of load into position.change; how many nodes change."""
+    position.change[:] = 0
+    total, changed = 0.0, 0
+    for place in range(size):
+        node, new = scratch.tree[place], scratch.new[place]
+        old = position.choice[node]
+        if new != old:
+            changed += 1
+            total += graph.cost[graph.node_start[node] + new] - graph.cost[graph.node_start[node] + old]
+            total += _arcs_change(graph, scratch, position.choice, node, new, block)
+            for q in range(spans.first[node], spans.first[node + 1]):
+                more = spans.usage[spans.at[q] + new] - spans.usage[spans.at[q] + old]
+                position.change[spans.low[q]] += more
+                position.change[spans.high[q]] -= more
+    return total, changed
+
+
+@njit(cache=True, error_model="numpy")
+def _weigh(position, slopes, limit):  # type: ignore[no-untyped-def]
+    """Sum up position.change; the change of the penalty, and how many moments would be over the limit."""
+    more, total, over = 0, 0.0, 0
+    for m in range(position.load.size):
+        more += position.change[m]
+        position.change[m] = more
+        load = position.load[m]
+        over += load + more > limit
+        if more != 0:
+            total += _penalty(load, more, slopes.below[m], slopes.above[m], limit)
+    return total, over
+
+
+@njit(cache=True, error_model="numpy")
+def _keep(position, over):  # type: ignore[no-untyped-def]
+    if over == 0 and position.cost[0] < position.cost[1]:
+        position.cost[1] = position.cost[0]
+        position.best[:] = position.choice
+
+
+@njit(cache=True, error_model="numpy")
+def walk(graph, spans, scratch, position, slopes, limit, blocks, most, force, heat):  # type: ignore[no-untyped-def]
+    """So many blocks at one temperature; how many were taken."""
+    random, taken = position.random, 0
+    _price(position, slopes, limit)
+    for _ in range(blocks):
+        position.block[0] += 1
+        block = position.block[0]
+        root = graph.joined[draw(random, graph.joined.size)]
+        size = grow(graph, scratch, root, 1 + draw(random, most), block, random)
+        optimise(graph, spans, scratch, size, position.choice, position.prefix, block, force, random)
+        cost, changed = _change(graph, spans, scratch, position, size, block)
+        if changed == 0 or cost > FORBIDDEN / 2:
+            continue
+        penalty, over = _weigh(position, slopes, limit)
+        worse = cost + penalty
+        if worse <= 0.0 or uniform(random) < np.exp(-worse / heat):
+            taken += 1
+            for place in range(size):
+                position.choice[scratch.tree[place]] = scratch.new[place]
+            for m in range(position.load.size):
+                position.load[m] += position.change[m]
+            position.cost[0] += cost
+            _price(position, slopes, limit)
+            _keep(position, over)
+    return taken
+
+
+@njit(cache=True, error_model="numpy")
+def _spans_change(spans, position, slopes, limit, node, new):  # type: ignore[no-untyped-def]
+    """The change of the penalty if one node takes another strategy."""
+    total, old = 0.0, position.choice[node]
+    for q in range(spans.first[node], spans.first[node + 1]):
+        more = spans.usage[spans.at[q] + new] - spans.usage[spans.at[q] + old]
+        if more != 0:
+            for m in range(spans.low[q], spans.high[q]):
+                total += _penalty(position.load[m], more, slopes.below[m], slopes.above[m], limit)
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def _move_alone(graph, spans, position, node, new):  # type: ignore[no-untyped-def]
+    begin, old = graph.node_start[node], position.choice[node]
+    for q in range(spans.first[node], spans.first[node + 1]):
+        more = spans.usage[spans.at[q] + new] - spans.usage[spans.at[q] + old]
+        position.load[spans.low[q] : spans.high[q]] += more
+    position.cost[0] += graph.cost[begin + new] - graph.cost[begin + old]
+    position.choice[node] = new
+
+
+@njit(cache=True, error_model="numpy")
+def sweep(graph, spans, position, slopes, limit):  # type: ignore[no-untyped-def]
+    """Each node without edges, in random order, takes the strategy that is best by exact cost and penalty."""
+    order = graph.alone.copy()
+    for place in range(order.size - 1, 0, -1):
+        other = draw(position.random, place + 1)
+        order[place], order[other] = order[other], order[place]
+    for node in order:
+        begin, old = graph.node_start[node], position.choice[node]
+        best, least = old, 0.0
+        for x in range(graph.node_start[node + 1] - begin):
+            if x != old:
+                worse = graph.cost[begin + x] - graph.cost[begin + old]
+                worse += _spans_change(spans, position, slopes, limit, node, x)
+                if worse < least:
+                    best, least = x, worse
+        if best != old:
+            _move_alone(graph, spans, position, node, best)
+    over = 0
+    for m in range(position.load.size):
+        over += position.load[m] > limit
+    _keep(position, over)
