@@ -7,9 +7,10 @@ reshard they share is paid once. It may be any sharding in which the value is ma
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from planner.choose.cost import CostModel
 from planner.choose.options import candidates, layouts
 from planner.errors import InvalidSharding
-from planner.model.graph import Annotation, Graph, Op
+from planner.model.graph import OUTPUTS, Annotation, Graph, Op
 from planner.model.indexing import Option
 from planner.model.sharding import Sharding
 from planner.model.steps import Execute, Read, Reader, Share, readers, steps
@@ -30,6 +31,14 @@ class Role(StrEnum):
     OP = "op"
     HUB = "hub"
     OUTPUT = "output"
+
+
+class Use(NamedTuple):
+    """A value as it is defined (no user), or read by a user as one of its operands."""
+
+    value: str
+    user: str | None = None
+    operand: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +138,9 @@ class _Listing:
                 tuple(c.option for c in found),
             )
         like = self.by_signature[key]
-        return self._pinned(Variable(Role.OP, op.id, like.costs, like.results, like.operands, like.options), op)
+        variable = Variable(Role.OP, op.id, like.costs, like.results, like.operands, like.options)
+        uses = [*map(Use, op.values), *(Use(value, op.id, k) for k, value in enumerate(op.inputs))]
+        return self._pinned(self._chosen(variable, op), uses)
 
     def _layout(self, role: Role, name: str, value: str) -> Variable:
         kind = self.graph.types[value]
@@ -140,25 +151,32 @@ class _Listing:
             self.by_signature[role, kind] = Variable(role, "", costs, made, read)
         like = self.by_signature[role, kind]
         variable = Variable(role, name, like.costs, like.results, like.operands)
-        return self._pinned(variable, None) if role is Role.INPUT else variable
+        if role is Role.INPUT:
+            return self._pinned(variable, [Use(value)])
+        return self._pinned(variable, [Use(value, OUTPUTS, int(name))])
 
-    def _pinned(self, variable: Variable, op: Op | None) -> Variable:
-        """Only the strategies that meet the required annotations of what the variable makes and reads."""
-        made = op.values if op else (variable.name,)
-        read = op.inputs if op else ()
+    def _chosen(self, variable: Variable, op: Op) -> Variable:
+        """Only the strategy of the option that is asked of the op itself, if one is."""
+        if op.option is None:
+            return variable
+        wanted = Sharding(op.option).completed(len(op.rule.loops), self.model.mesh, f"option of node {op.id!r}")
+        chosen = [s for s, option in enumerate(variable.options) if option == wanted.split_axes]
+        if not chosen:
+            wanted_text = "one of " + ", ".join(str(Sharding(option)) for option in variable.options[:6])
+            raise InvalidSharding("no such option", where=f"node {op.id!r}", got=str(wanted), wanted=wanted_text)
+        return variable.keep(np.array(chosen))
+
+    def _pinned(self, variable: Variable, uses: Sequence[Use]) -> Variable:
+        """Only the strategies that meet the required annotations of what the variable makes and reads, in order."""
         fits = np.ones(len(variable.costs), bool)
-        for annotation in (a for value in dict.fromkeys((*made, *read)) for a in self.pins.get(value, ())):
-            wanted = annotation.sharding.completed(len(self.graph.types[annotation.value].shape), self.model.mesh)
-            user = annotation.user
-            if user is not None and (op is None or user != op.id):
-                continue
-            ports = (
-                zip(made, variable.results, strict=True) if user is None else zip(read, variable.operands, strict=True)
-            )
-            for port in (port for value, port in ports if value == annotation.value):
-                fits &= np.array([state == wanted for state in port.states])[port.classes]
-                if not fits.any():
-                    raise _unmet(variable, port, wanted, annotation.value)
+        for use, port in zip(uses, (*variable.results, *variable.operands), strict=True):
+            for pin in self.pins.get(use.value, ()):
+                if pin.user == use.user and pin.operand in (None, use.operand):
+                    rank = len(self.graph.types[use.value].shape)
+                    wanted = pin.sharding.completed(rank, self.model.mesh)
+                    fits &= np.array([state == wanted for state in port.states])[port.classes]
+                    if not fits.any():
+                        raise _unmet(variable, port, wanted, use.value)
         return variable if fits.all() else variable.keep(np.flatnonzero(fits))
 
     def _hubs(self, ops: list[Variable], makers: dict[str, Port]) -> dict[str, Variable]:

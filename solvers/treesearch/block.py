@@ -154,7 +154,8 @@ def optimise(graph, spans, scratch, size, choice, prefix, block, force, state): 
         used += _local(graph, spans, scratch, tree[place], used, choice, prefix, block)
     for place in range(size - 1, 0, -1):
         above = scratch.rank[graph.head[up[place]]]
-        k, others = (graph.node_start[tree[p] + 1] - graph.node_start[tree[p]] for p in (place, above))
+        k = graph.node_start[tree[place] + 1] - graph.node_start[tree[place]]
+        others = graph.node_start[tree[above] + 1] - graph.node_start[tree[above]]
         _send_up(graph, scratch, up[place], at[place], k, at[above], others)
     k = graph.node_start[tree[0] + 1] - graph.node_start[tree[0]]
     new[0] = np.argmin(scratch.value[:k])

@@ -96,13 +96,17 @@ def group_size(mesh: Mesh, axes: tuple[int, ...]) -> Dim:
 
 
 def local_shape(whole: Shape, sharding: Sharding, mesh: Mesh) -> tuple[Dim, ...]:
-    """What devices hold of a sharded tensor, halos included; uneven blocks and unknown dims are `?`.
+    """What devices hold of a sharded tensor, halos included; uneven blocks, and blocks of unknown size, are `?`.
 
-    Raises InvalidMesh where a dim is split over a mesh of unknown size.
+    Raises InvalidMesh where halos or offsets meet a mesh of unknown size.
     """
-    if not sharding.split_dims:
-        return tuple(size if is_known(size) else None for size in whole)
-    sizes = shard_shapes(sharding, tuple(size if is_known(size) else 1 for size in whole), mesh)
-    alike = sizes.min(axis=0) == sizes.max(axis=0)
-    same = [is_known(size) and even for size, even in zip(whole, alike, strict=True)]
-    return tuple(int(size) if kept else None for size, kept in zip(sizes[0], same, strict=True))
+    known = tuple(size if is_known(size) else None for size in whole)
+    if not (sharding.halo_sizes or sharding.sharded_dims_offsets):
+        split = zip(known, sharding.split_axes, strict=True)
+        return tuple(divided(size, group_size(mesh, axes)) for size, axes in split)
+    sizes = shard_shapes(sharding, tuple(size or 1 for size in known), mesh)
+    alike = (sizes == sizes[0]).all(axis=0)
+    return tuple(
+        int(size) if even and whole is not None else None
+        for size, even, whole in zip(sizes[0], alike, known, strict=True)
+    )

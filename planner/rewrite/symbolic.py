@@ -1,0 +1,47 @@
+"""A resharding as collectives on local tensors whose sizes need not be known.
+
+The documents' route is the same whatever the sizes, where no split is nested in another; the collectives' shapes are
+then inferred, `?` where a mesh axis or a dim is unknown. A size that only the whole tensor tells, as after a gather
+over a mesh of unknown size, is stated by a cast.
+"""
+
+from __future__ import annotations
+
+from planner.errors import InvalidSharding
+from planner.model.collectives import Collective, Kind
+from planner.model.graph import TensorType
+from planner.model.sharding import Sharding
+from planner.model.spmd import Builder, LocalType, local_shape
+from planner.rewrite.route import moves_between
+
+_DIMS = {Kind.ALL_GATHER: "gather_axis", Kind.ALL_SLICE: "slice_axis", Kind.REDUCE_SCATTER: "scatter_axis"}
+
+
+def write_moves(
+    build: Builder, value: str, whole: TensorType, source: Sharding, target: Sharding, mesh: str | None = None
+) -> str:
+    """Append the calls that bring a value, what devices hold of `whole`, into another sharding; its new name.
+
+    Raises InvalidSharding where the documents' collectives do not lead there, InvalidGraph or InvalidMesh where the
+    route depends on a size that is unknown.
+    """
+    over = build.clusters[mesh or build.default_mesh or next(iter(build.clusters))].mesh
+    stated = {} if mesh is None else {"mesh": mesh}
+    for move in moves_between(source, target, whole.shape, over):
+        (value,) = build.call(move.kind, value, **_attrs(move, source), **stated)
+    wanted = LocalType(local_shape(whole.shape, target, over), whole.dtype)
+    if build.types[value] != wanted:
+        (value,) = build.call("cast", value, types=[wanted], **stated)
+    return value
+
+
+def _attrs(move: Collective, source: Sharding) -> dict[str, object]:
+    if move.kind is Kind.EXCHANGE:
+        what, wanted = "no collectives of the documents lead there", "blocks to blocks, nothing made partial"
+        raise InvalidSharding(what, got=str(move), wanted=wanted)
+    attrs: dict[str, object] = {"mesh_axes": move.axes}
+    if move.kind is Kind.ALL_TO_ALL:
+        return attrs | {"split_axis": move.dim, "concat_axis": move.source_dim}
+    if move.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
+        attrs["reduction"] = source.reduction
+    return attrs | ({_DIMS[move.kind]: move.dim} if move.kind in _DIMS else {})
