@@ -11,10 +11,11 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from api import rewriting
+from api import resharding, rewriting
 from api.errors import one_message
 from api.pages import show_plan, verdict_lines
 from api.progress import running, solving
+from api.solving import solve
 from api.units import parse_bytes
 from planner import Mesh, Plan, Request, pipeline
 from planner.choose import hardware
@@ -44,6 +45,9 @@ app.add_typer(imports, name="import")
 app.command("propagate")(rewriting.complete)
 app.command("partition")(rewriting.partition)
 app.command("export")(rewriting.export)
+app.command("reshard")(resharding.reshard)
+app.command("migrate")(resharding.migrate)
+app.command("solve")(solve)
 app.add_typer(profiles, name="hardware")
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

@@ -121,7 +121,8 @@ class Dual:
         self._ascent.watch(worst)
         low = max(self.bound, 1) / self.limit * 1e-6
         for turn in range(DOUBLINGS):
-            if overload[worst[0]] <= 0: break
+            if overload[worst[0]] <= 0:
+                break
             self._step = self._ascent.price[0] = low * 2.0**turn
             self._evaluate()
             overload = self._overload(self._heat)
@@ -146,18 +147,30 @@ class Dual:
 
     def _overload(self, heat):
         layout = self.problem.layout
-        change = _expected_change(layout.node_start, *self._spans, layout.span_start, layout.span_stop, layout.span_at, layout.span_usage, self.messages.marginal, heat, layout.moments)
+        change = _expected_change(
+            layout.node_start,
+            *self._spans,
+            layout.span_start,
+            layout.span_stop,
+            layout.span_at,
+            layout.span_usage,
+            self.messages.marginal,
+            heat,
+            layout.moments,
+        )
         return np.cumsum(change)[:-1] - self.limit
 
 
 def _peaks(overload, known, most=8):
     at = np.flatnonzero(overload > 0)
-    if not at.size: return at
+    if not at.size:
+        return at
     runs = np.split(at, np.flatnonzero(np.diff(at) > 1) + 1)
     peaks = np.array([run[np.argmax(overload[run])] for run in runs])
     peaks = peaks[~np.isin(peaks, known)]
     peaks = peaks[np.argsort(-overload[peaks], kind="stable")][:most]
     return peaks
+
 
 def _scale(problem, topology):
     dear = largest_cost(problem)
@@ -167,6 +180,7 @@ def _scale(problem, topology):
         messages.sweep(rough, forward)
     found = evaluate(problem, messages.descend(rough, messages.decode(rough)))
     return Scale.of(topology.degree, min(dear, 4 * max(found.cost, 1)))
+
 
 def _spans_of_nodes(problem):
     layout = problem.layout

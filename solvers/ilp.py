@@ -81,6 +81,11 @@ class LocalPolytope:
             used = layout.pair_usage[layout.edge_usage_pair_start[u] + positions]
             program.add_entries(np.repeat(row, pairs.size), pairs, used / size)
 
+    @property
+    def moments(self) -> list[int]:
+        """The moments that have got rows."""
+        return list(self._row_of)
+
     def _hint(self, choice: Integers) -> Floats:
         layout = self._layout
         values = np.zeros(self._program.columns)

@@ -56,6 +56,10 @@ class Ledger:
         self.stop_reason = ""
         self.reproducible = True
 
+    def turn_to(self, problem: Problem) -> None:
+        """Go on with a problem of the same costs; nothing must have been offered yet."""
+        self.problem, self.largest_cost = problem, largest_cost(problem)
+
     @property
     def elapsed_s(self) -> float:
         """Seconds since the start."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from solvers.bound import PriceSearch, overfills
+from solvers.certificate import proven_bound
 from solvers.ilp import LocalPolytope
 from solvers.ledger import Ledger
 from solvers.peak import PeakSearch
 from solvers.potentials import Scale
+from solvers.presolve import Reduced, presolve
 from solvers.problem import Problem
 from solvers.relaxation import Relaxation
 from solvers.search import branch, dive
@@ -17,6 +19,7 @@ from solvers.topology import Topology
 
 ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
 SMALL_STALL = 1e-7
+WHOLE_PAIRS, WHOLE_NODES, CERTIFY_ROUNDS = 100_000, 1000, 200
 PROGRAM_PAIRS, PROGRAM_NODES = 1000, 20
 # A rough guess for one program, in units of work, so that deterministic runs count it too.
 WORK_PER_PAIR = 5e5
@@ -41,18 +44,25 @@ def solve(
     starts: known choices (the answer is never worse than a feasible one of them).
     """
     ledger = Ledger(problem, gap, time_limit, deterministic, on_progress, cancelled)
+    reduced = presolve(problem, stopped=lambda: ledger.exhausted)
+    if reduced is None:
+        ledger.prove(ledger.largest_cost + 1)
+        return _solution(ledger, None, {})
+    ledger.turn_to(reduced.problem)
     for start in starts:
-        ledger.offer(start)
+        lowered = reduced.lower(start)
+        if lowered is not None:
+            ledger.offer(lowered)
     relaxation = _root(ledger)
     choice = relaxation.tighten(ROOT_ROUNDS, ROOT_STALL)
     limit = problem.limit
-    if limit is not None and choice is not None and overfills(problem, choice, limit):
+    if limit is not None and choice is not None and overfills(reduced.problem, choice, limit):
         PriceSearch(ledger, relaxation, limit).run(choice, 40, 16)
     if limit is not None and ledger.cost is None and not ledger.stop_reason:
         PeakSearch(ledger).run(60)
     if not ledger.exhausted:
         relaxation = _close(ledger, relaxation, seed)
-    return _solution(ledger, relaxation)
+    return _solution(ledger, reduced, relaxation.prices)
 
 
 def _root(ledger: Ledger) -> Relaxation:
@@ -89,6 +99,8 @@ def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:
             _program(ledger, relaxation, PROGRAM_PAIRS * (1 + turn), seed)
         if ledger.exhausted or (turn > bool(relaxation.prices) and (ledger.gap or 1.0) > 0.8 * before):
             break
+    if not ledger.exhausted and relaxation.prices:
+        _whole(ledger, relaxation, seed)
     if not ledger.exhausted:
         branch(ledger, relaxation, BRANCH_WORK)
     return relaxation
@@ -108,7 +120,40 @@ def _program(ledger: Ledger, relaxation: Relaxation, pairs: int, seed: int) -> N
         ledger.offer(narrow.lift(choice))
 
 
-def _solution(ledger: Ledger, relaxation: Relaxation) -> Solution:
+def _pairs(problem: Problem) -> int:
+    return int((problem.layout.height * problem.layout.width).sum())
+
+
+def _whole(ledger: Ledger, relaxation: Relaxation, seed: int) -> None:
+    """The mixed-integer program of all that is not excluded, where that is little, and a proof of its answer."""
+    narrow = relaxation.shrunk().field.restricted
+    pairs = _pairs(narrow.problem)
+    if pairs > WHOLE_PAIRS:
+        return
+    polytope = LocalPolytope(narrow.problem, max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6))
+    hint = None if ledger.choice is None else narrow.lower(ledger.choice)
+    nodes = WHOLE_NODES if ledger.seconds_left is None else None
+    choice, answer = polytope.solve(hint, list(relaxation.prices), lambda: ledger.seconds_left, nodes, 1e-9, seed)
+    ledger.spend(WORK_PER_PAIR * pairs)
+    if ledger.seconds_left is not None and not answer.finished:
+        ledger.stopped_by_clock()
+    if choice is not None:
+        ledger.offer(narrow.lift(choice))
+    if not ledger.exhausted:
+        _certify(ledger, relaxation, polytope.moments, seed)
+
+
+def _certify(ledger: Ledger, relaxation: Relaxation, moments: list[int], seed: int) -> None:
+    """What message passing cannot exclude below the best cost known is left to exact integer programming."""
+    relaxation.tighten(CERTIFY_ROUNDS, SMALL_STALL)
+    if ledger.exhausted or relaxation.done or ledger.choice is None:
+        return
+    narrow = relaxation.shrunk().field.restricted
+    bound = proven_bound(narrow.problem, moments, narrow.lower(ledger.choice), ledger.seconds_left, seed)
+    ledger.prove(ledger.ceiling if bound is None else min(bound, ledger.ceiling))
+
+
+def _solution(ledger: Ledger, reduced: Reduced | None, prices: Mapping[int, float]) -> Solution:
     status: Status = "unknown"
     if ledger.choice is not None:
         status = "optimal" if ledger.closed else "feasible"
@@ -116,13 +161,13 @@ def _solution(ledger: Ledger, relaxation: Relaxation) -> Solution:
         status = "infeasible"
     return Solution(
         status=status,
-        choice=None if ledger.choice is None else tuple(ledger.choice.tolist()),
+        choice=None if ledger.choice is None or reduced is None else tuple(reduced.lift(ledger.choice).tolist()),
         cost=ledger.cost,
         bound=ledger.bound,
         gap=ledger.gap,
         wall_s=ledger.elapsed_s,
         reason=ledger.stop_reason or ("gap proven" if ledger.closed else "methods exhausted"),
-        memory_price=float(sum(relaxation.prices.values())),
+        memory_price=float(sum(prices.values())),
         least_limit=ledger.least_peak if status == "infeasible" else None,
         least_limit_bound=ledger.least_limit_bound if status == "infeasible" else None,
         reproducible=ledger.reproducible,

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from heapq import heappop, heappush
-from itertools import accumulate, count, pairwise
+from itertools import accumulate, count, pairwise, starmap
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,8 @@ from planner.choose.hardware import Link
 from planner.choose.lacking import Lacking
 from planner.errors import InvalidRequest
 from planner.model.collectives import Collective, Kind, moves, received_elements
-from planner.model.graph import TensorType
+from planner.model.graph import Graph, Input, TensorType
+from planner.model.program import Move, Program
 from planner.model.sharding import Axes, Sharding, shard_shapes
 
 Integers = NDArray[np.int64]
@@ -80,6 +81,33 @@ class Route:
     def buffers(self) -> Integers:
         """[moves + 1, devices]: bytes of what is held before, between and after the moves."""
         return np.stack([held_bytes(state, self.kind, self.model) for state in self.states])
+
+    @cached_property
+    def bound_ps(self) -> int:
+        """No program is faster."""
+        return _Search(self.states[-1], self.kind, self.model, Objective.TIME, None).bound(self.source)
+
+    @cached_property
+    def _lacking(self) -> Lacking:
+        return Lacking(self.states[-1], self.kind.shape, self.model.mesh)
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes that devices want and do not hold; all that they want of what is partial."""
+        return int(self._lacking.of(self.source).sum()) * self.kind.itemsize
+
+    @property
+    def bound_bytes(self) -> int:
+        """No program has devices receive less in all."""
+        return self._lacking.total(self.source) * self.kind.itemsize
+
+    @property
+    def program(self) -> Program:
+        """The moves as a program that takes and returns the tensor."""
+        names = ["x", *(f"x.{step}" for step in range(1, len(self.states)))]
+        graph = Graph("reshard", (Input("x", "input", "x", self.kind),), (), ("x",))
+        steps = zip(self.moves, names, names[1:], strict=False)
+        return Program(graph, self.model.mesh, (("x", self.source),), tuple(starmap(Move, steps)), (names[-1],))
 
     @property
     def peak_bytes(self) -> int:
@@ -143,7 +171,7 @@ class _Search:
                 taken = self._join(cost[at], self._price(move, at, to))
                 if to != self.target and self._join(taken, self._launch) >= dearest:
                     continue
-                bound = self._join(taken, self._bound(to))
+                bound = self._join(taken, self.bound(to))
                 if taken < cost.get(to, FAR) and bound < dearest:
                     cost[to], came[to] = taken, (at, move)
                     heappush(waiting, (bound, next(number), to))
@@ -166,7 +194,7 @@ class _Search:
         time = self.model.move_ps(move, at, self.kind)
         return time if self.objective is Objective.TIME else time + BYTE * self._received(move, at, to)
 
-    def _bound(self, at: Sharding) -> int:
+    def bound(self, at: Sharding) -> int:
         """What it takes at least from a sharding to the target."""
         if at == self.target:
             return 0

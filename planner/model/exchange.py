@@ -51,10 +51,11 @@ def exchange_axes(source: Sharding, target: Sharding) -> Axes:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Ends:
-    """[devices, ...]: boxes [dims, 2] that are held and wanted (nothing where `wants` is not set), the group in which
-    a device exchanges, and which of the `terms` it holds."""
+    """[devices, ...]: boxes [dims, 2] that are held and wanted (nothing where `holds` or `wants` is not set), the group
+    in which a device exchanges, and which of the `terms` it holds."""
 
     held: Integers
+    holds: Flags
     wanted: Integers
     wants: Flags
     group: Integers
@@ -162,7 +163,8 @@ def exchange(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> Tr
     wants = np.ones(mesh.devices, bool)
     if target.reduction in UNEQUAL:
         wants = mesh.group_index(new) == 0
-    return transfers(Ends(held, wanted, wants, group, mesh.group_index(gone), mesh.group_size(gone)))
+    holds = np.ones(mesh.devices, bool)
+    return transfers(Ends(held, holds, wanted, wants, group, mesh.group_index(gone), mesh.group_size(gone)))
 
 
 def _clipped(bounds: Integers, shape: Shape) -> Integers:
@@ -176,7 +178,7 @@ def transfers(ends: Ends) -> Transfers:
     Time and memory grow with cells * devices; cells with the product over the dims of the different cuts.
     """
     cells = _cells(ends.held, ends.wanted)
-    has, wants = _inside(cells, ends.held), _inside(cells, ends.wanted) & ends.wants
+    has, wants = _inside(cells, ends.held) & ends.holds, _inside(cells, ends.wanted) & ends.wants
     if ends.terms == 1:
         return Transfers(ends, cells, Pieces.none(), _copied(wants & ~has, has, _volumes(cells), ends.group))
     return Transfers(ends, cells, *_reduced(has, wants, ends))

@@ -7,6 +7,8 @@ over a mesh of unknown size, is stated by a cast.
 
 from __future__ import annotations
 
+from typing import Any
+
 from planner.errors import InvalidSharding
 from planner.model.collectives import Collective, Kind
 from planner.model.graph import TensorType
@@ -26,7 +28,7 @@ def write_moves(
     route depends on a size that is unknown.
     """
     over = build.clusters[mesh or build.default_mesh or next(iter(build.clusters))].mesh
-    stated = {} if mesh is None else {"mesh": mesh}
+    stated: dict[str, Any] = {} if mesh is None else {"mesh": mesh}
     for move in moves_between(source, target, whole.shape, over):
         (value,) = build.call(move.kind, value, **_attrs(move, source), **stated)
     wanted = LocalType(local_shape(whole.shape, target, over), whole.dtype)
@@ -35,11 +37,11 @@ def write_moves(
     return value
 
 
-def _attrs(move: Collective, source: Sharding) -> dict[str, object]:
+def _attrs(move: Collective, source: Sharding) -> dict[str, Any]:
     if move.kind is Kind.EXCHANGE:
         what, wanted = "no collectives of the documents lead there", "blocks to blocks, nothing made partial"
         raise InvalidSharding(what, got=str(move), wanted=wanted)
-    attrs: dict[str, object] = {"mesh_axes": move.axes}
+    attrs: dict[str, Any] = {"mesh_axes": move.axes}
     if move.kind is Kind.ALL_TO_ALL:
         return attrs | {"split_axis": move.dim, "concat_axis": move.source_dim}
     if move.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):

@@ -49,7 +49,7 @@ def _kept(done: Transfers) -> list[tuple[int, Integers]]:
     held, wanted = done.ends.held, done.ends.wanted
     low, high = np.maximum(held[..., 0], wanted[..., 0]), np.minimum(held[..., 1], wanted[..., 1])
     boxes = np.stack([low, high], axis=-1)
-    kept = (low < high).all(axis=1) & done.ends.wants
+    kept = (low < high).all(axis=1) & done.ends.holds & done.ends.wants
     return [(int(device), boxes[device]) for device in np.flatnonzero(kept)]
 
 
@@ -75,7 +75,7 @@ def _reduced(wire: Wire, reducer: Reducer, done: Transfers, held: Placed) -> dic
 
 def _holds(done: Transfers, cell: int, device: int) -> bool:
     box, held = done.cells[cell], done.ends.held[device]
-    return bool((held[:, 0] <= box[:, 0]).all() and (box[:, 1] <= held[:, 1]).all())
+    return bool(done.ends.holds[device] and (held[:, 0] <= box[:, 0]).all() and (box[:, 1] <= held[:, 1]).all())
 
 
 def _combined(reducer: Reducer, terms: list[Array]) -> Array:

@@ -1,10 +1,11 @@
 """The verdict on a program: run on every logical device, it equals the graph run whole, and counts agree.
 
-Inputs come from a seed. Floats are normal; integers are positions, valid in every table they could index. Every
-shard of every output is compared with its part of the whole: the error is the largest difference relative to
-the largest magnitude of the output. Of an output left partial the terms that its devices hold are combined first,
-by its reduction; halo elements beyond the tensor's ends mean nothing and are passed over. Counted are bytes received
-and peak memory, device by device, against `planner.model.accounts`.
+Inputs come from a seed. Floats are normal, those of buffers and of optimizer state positive, as variances and second
+moments are; integers are positions, valid in every table they could index. Every shard of every output is compared
+with its part of the whole: the error is the largest difference relative to the largest magnitude of the output. Of an
+output left partial the terms that its devices hold are combined first, by its reduction; halo elements beyond the
+tensor's ends mean nothing and are passed over. Counted are bytes received and peak memory, device by device, against
+`planner.model.accounts`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ Array = Any
 TOLERANCE = {"f64": 1e-10, "f32": 1e-5}
 SHRINK = ("auto", "none")
 MAX_DEVICES = 1024
+POSITIVE = ("buffer", "optimizer_state")
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ def random_inputs(graph: Graph, xp: Any, precision: str, seed: int) -> dict[str,
         shape, dtype = entry.type.shape, entry.type.dtype
         integers = random.integers(0, highest if is_integer(dtype) else 2, shape)
         drawn = random.standard_normal(shape) / 2 if is_float(dtype) else integers
+        drawn = abs(drawn) if entry.kind in POSITIVE else drawn
         arrays[entry.id] = xp.asarray(drawn).astype(run_dtype(xp, dtype, precision))
     return arrays
 

@@ -73,16 +73,22 @@ class Reduced:
         return list(zip(self.nodes.tolist(), self.strategies, strict=True))
 
 
-def presolve(problem: Problem, reductions: Sequence[Reduction] = REDUCTIONS) -> Reduced | None:
+def _never() -> bool:
+    return False
+
+
+def presolve(
+    problem: Problem, reductions: Sequence[Reduction] = REDUCTIONS, stopped: Callable[[], bool] = _never
+) -> Reduced | None:
     """The problem reduced until nothing changes; None if no choice is without anything forbidden.
 
-    A problem whose costs could add up to IMPOSSIBLE stays as it is.
+    A problem whose costs could add up to IMPOSSIBLE stays as it is. Once stopped() is true, what has been done stands.
     """
     if _most(problem) >= IMPOSSIBLE:
         return _untouched(problem)
     try:
-        state = load(problem, len(reductions))
-        while (turn := next((t for t in range(len(reductions)) if state.waits(t)), None)) is not None:
+        state = load(problem, len(reductions), stopped)
+        while (turn := next(filter(state.waits, range(len(reductions))), None)) is not None and not stopped():
             reductions[turn](state, turn)
     except Impossible:
         return None

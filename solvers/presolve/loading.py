@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,10 +16,10 @@ from solvers.problem import Problem
 Integers = NDArray[np.int64]
 
 
-def load(problem: Problem, reductions: int) -> State:
+def load(problem: Problem, reductions: int, stopped: Callable[[], bool]) -> State:
     """All nodes and edges of the problem, costs multiplied out, shared usage in the base."""
     layout = problem.layout
-    state = State(problem.limit, layout.moments, reductions)
+    state = State(problem.limit, layout.moments, reductions, stopped)
     costs = np.where(layout.cost < IMPOSSIBLE, layout.cost, FORBIDDEN)
     for node, cost in zip(problem.nodes, np.split(costs, layout.node_start[1:-1]), strict=False):
         state.add_node(cost, _usage(node))

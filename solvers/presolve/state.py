@@ -6,7 +6,7 @@ What all choices share leaves the nodes: in cost as `constant`, in usage as `bas
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -56,8 +56,9 @@ def turned(usage: EdgeUsage) -> EdgeUsage:
 class State:
     """Nodes are numbers; cost[i] is None once node i has left."""
 
-    def __init__(self, limit: int | None, moments: int, reductions: int) -> None:
-        self.limit, self.pool = limit, Pool()
+    def __init__(self, limit: int | None, moments: int, reductions: int, stopped: Callable[[], bool]) -> None:
+        """stopped: is time up? Whatever has been done by then stands."""
+        self.limit, self.pool, self.stopped = limit, Pool(), stopped
         self.alive: dict[int, None] = {}
         self.cost: list[Integers | None] = []
         self.strategies: list[Integers] = []
@@ -82,9 +83,9 @@ class State:
             self._log.append(node)
 
     def drain(self, reduction: int) -> Iterator[tuple[int, Integers]]:
-        """The nodes (with their costs) that the reduction has to look at, until there is none."""
+        """The nodes (with their costs) that the reduction has to look at, until there is none or time is up."""
         log, seen = self._log, self._seen[reduction]
-        while (place := self._read[reduction]) < len(log):
+        while (place := self._read[reduction]) < len(log) and not self.stopped():
             self._read[reduction] = place + 1
             self._front = max(self._front, place + 1)
             node = log[place]

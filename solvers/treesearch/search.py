@@ -36,7 +36,9 @@ PATIENCE, PROGRESS = 2, 1e-7
 class TreeSearch:
     """The best choice found so far, and where the walk stands."""
 
-    def __init__(self, problem: Problem, choice: Sequence[int] | Integers, seed: int, exhausted: Callable[[], bool]) -> None:
+    def __init__(
+        self, problem: Problem, choice: Sequence[int] | Integers, seed: int, exhausted: Callable[[], bool]
+    ) -> None:
         self.problem, self.limit = problem, problem.limit if problem.limit is not None else 1 << 60
         self._graph, self._exhausted = graph_of(problem.layout), exhausted
         self._scratch = scratch_of(self._graph, MOST)
@@ -63,7 +65,16 @@ class TreeSearch:
         best = float(self.cost) if self.cost is not None else FORBIDDEN / 4
         cost = float(found.cost) if found.cost < IMPOSSIBLE else FORBIDDEN / 2
         width = moments.size + 1
-        self._at = Position(choice.copy(), load, np.zeros(width, np.int64), np.zeros(width), np.array([cost, best]), choice.copy(), self._blocks, self._random)
+        self._at = Position(
+            choice.copy(),
+            load,
+            np.zeros(width, np.int64),
+            np.zeros(width),
+            np.array([cost, best]),
+            choice.copy(),
+            self._blocks,
+            self._random,
+        )
 
     def _watch(self, moments: Integers) -> bool:
         more = np.setdiff1d(moments, self._moments)
@@ -108,7 +119,9 @@ class TreeSearch:
     def _batch(self, slopes: Slopes, heat: float) -> None:
         graph, at = self._graph, self._at
         if graph.joined.size:
-            self.taken = walk(graph, self._spans, self._scratch, at, slopes, self.limit, BATCH, MOST, FORCE, max(heat, 1e-300))
+            self.taken = walk(
+                graph, self._spans, self._scratch, at, slopes, self.limit, BATCH, MOST, FORCE, max(heat, 1e-300)
+            )
             self.blocks += BATCH
         sweep(graph, self._spans, at, slopes, self.limit)
         if self.cost is None or at.cost[1] < self.cost:

@@ -80,6 +80,15 @@ def test_a_parallel_loop_is_completed_by_a_gather_and_a_reduction_loop_by_a_redu
     assert validate(program, shrinking="none").verdict == "equal"
 
 
+# conformance 43, conformance 69: of partial [0,1] a user that takes terms over 1 drops 0 alone
+def test_partial_axes_that_the_user_keeps_are_not_reduced() -> None:
+    graph, mesh = product(of("n0", "[[],[],[]] sum[0,1]"), used("n0", "[[],[],[]] sum[1]")), Mesh.parse("2x2")
+    program = materialized(graph, mesh, propagate(graph, mesh))
+    assert written(program) == ["matmul", "all_reduce [0] of n0"]
+    assert program.values[program.outputs[0]].sharding.partial == (1,)
+    assert validate(program, shrinking="none").verdict == "equal"
+
+
 # conformance 58: reductions other than sums
 @pytest.mark.parametrize("kind", ["sum", "max", "min", "product"])
 def test_a_reduction_loop_is_reduced_as_its_op_reduces(kind: str) -> None:

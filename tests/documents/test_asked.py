@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,16 @@ def test_the_commands_follow_the_option_of_a_node(tmp_path: Path) -> None:
     kinds = [line.split(" = ")[1].split(" ")[0] for line in program.splitlines() if " groups " in line]
     assert kinds == ["all_gather", "all_slice", "reduce_scatter"]
     assert "%i2: f32[32,8] [0 ·] local [4, 8]" in program
+
+
+# conformance 62: in a plan the option of a node is a pin of its op
+def test_a_plan_has_the_option_of_a_node(tmp_path: Path) -> None:
+    graph, plan = written(tmp_path / "mlp.json", changed(MLP, "annotations", [])), tmp_path / "plan.json"
+    assert shardplan("plan", graph, "--mesh", "8", "-o", plan, "--validate").code == 0
+    document = json.loads(plan.read_text())
+    assert document["options"]["n3"][:4] == [[], [], ["0"], []]
+    assert document["verdict"]["verdict"] == "equal"
+    assert document["graph"]["document"]["nodes"][3]["option"] == {"k": ["0"]}
 
 
 # document, error, message

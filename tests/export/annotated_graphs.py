@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from types import MappingProxyType
 from typing import Any
 
-from planner.model.graph import Annotation, Graph, Input, Op, TensorType, value_id
+from planner.model.graph import OUTPUTS, Annotation, Graph, Input, Op, TensorType, value_id
 from planner.model.mesh import Mesh
 from planner.model.ops import bind_op
 from planner.model.sharding import Reduction, Sharding
@@ -164,6 +164,25 @@ def random_sharding(random: Random, shape: tuple[int, ...], mesh: Mesh, dialect:
     return Sharding(split_axes, tuple(partial), random.choice(list(Reduction)), halo, offsets)
 
 
+def by_operand(
+    random: Random, g: Growing, mesh: Mesh, dialect: str, taken: set[tuple[str, str | None]]
+) -> list[Annotation]:
+    """A sharding for one of the several operands as which an op reads a value."""
+    return [
+        Annotation(value, random_sharding(random, g.types[value].shape, mesh, dialect), True, op.id, operand)
+        for op in g.ops
+        for operand, value in enumerate(op.inputs)
+        if op.inputs.count(value) > 1 and op.inputs.index(value) == operand and (value, op.id) not in taken
+    ]
+
+
+def with_option(random: Random, op: Op, mesh: Mesh) -> Op:
+    """The op, sometimes with an option asked for."""
+    axes = random.sample(range(len(mesh.axes)), len(mesh.axes))
+    option = tuple((axes.pop(),) if axes and random.random() < 0.5 else () for _ in op.rule.loops)
+    return replace(op, option=option) if random.random() < 0.2 else op
+
+
 def random_graph(seed: int, dialect: str = "mesh", steps: list[Any] | None = None) -> tuple[Graph, Mesh]:
     """A graph of about eight ops with annotations of every kind the dialect has words for."""
     random = Random(seed)
@@ -177,21 +196,22 @@ def random_graph(seed: int, dialect: str = "mesh", steps: list[Any] | None = Non
     read = {value for op in g.ops for value in op.inputs}
     outputs = [value for op in g.ops for value in op.values if value not in read] or [g.inputs[0].id]
     annotations = []
-    for user, value in [(None, value) for value in g.types] + [
-        (op.id, v) for op in g.ops for v in dict.fromkeys(op.inputs)
-    ]:
+    uses = [(op.id, value) for op in g.ops for value in dict.fromkeys(op.inputs)]
+    for user, value in [(None, value) for value in g.types] + uses + [(OUTPUTS, value) for value in outputs]:
         for required in (True, False):
             if random.random() < (0.3 if required else 0.05):
                 sharding = random_sharding(random, g.types[value].shape, mesh, dialect)
                 annotations.append(Annotation(value, sharding, required, user))
+    annotations += by_operand(random, g, mesh, dialect, {(a.value, a.user) for a in annotations})
     producer = MappingProxyType({"name": "tests", "version": '1 "x"'})
-    return Graph("main", tuple(g.inputs), tuple(g.ops), tuple(outputs), tuple(annotations), producer), mesh
+    ops = tuple(with_option(random, op, mesh) for op in g.ops)
+    return Graph("main", tuple(g.inputs), ops, tuple(outputs), tuple(annotations), producer), mesh
 
 
 def described(graph: Graph) -> dict[str, Any]:
     """A graph as plain values, for comparison."""
     ops = [
-        (op.id, op.op, op.inputs, op.results, dict(op.attrs), op.scope, op.phase, op.notation, op.rule)
+        (op.id, op.op, op.inputs, op.results, dict(op.attrs), op.scope, op.phase, op.notation, op.rule, op.option)
         for op in graph.ops
     ]
     producer = dict(graph.producer)

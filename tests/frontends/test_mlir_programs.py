@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,12 +15,14 @@ from planner.export.mlir import Dialect, print_spmd
 from planner.frontends.mlir import holds_collectives, read_mlir, read_spmd
 from planner.model.spmd import Call, SpmdProgram
 from planner.run.spmd import run_spmd
+from tests.api.command import refused, shardplan
 from tests.conformance.spmd_malformed import ACCEPTED, FAULTS, WIDER, Fault
 from tests.conformance.spmd_upstream import Case, module
 from tests.export.upstream import upstream
 from tests.frontends.program_texts import (
     ENCODED,
     GENERIC,
+    ODD,
     PARTIAL,
     REFUSED,
     RFC,
@@ -156,11 +159,11 @@ def test_what_mlir_opt_prints_in_its_generic_form_is_the_same_program(dialect: D
 
 def test_which_texts_are_programs_is_told() -> None:
     program = written(f"%0 = mesh.all_reduce %a on @m : {T} -> {T}")
-    annotated = written(f"%0 = mesh.shard %a to <@m, [[0]]> : {T}").replace("%i: index, %n: i64", "%d: tensor<2xf32>")
+    annotated = written(f"%0 = mesh.shard %a to <@m, [[0]]> : {T}").replace(", %i: index, %n: i64", "")
     assert (holds_collectives(program), holds_collectives(annotated)) == (True, False)
     read_mlir(annotated)
     with pytest.raises(UnsupportedOp, match=r"line 5 column 8: collective in a graph \(got mesh.all_reduce"):
-        read_mlir(program.replace("%i: index, %n: i64", "%d: tensor<2xf32>"))
+        read_mlir(program)
 
 
 def test_meshes_share_no_devices_where_the_text_says_so() -> None:
@@ -179,6 +182,15 @@ def test_meshes_share_no_devices_where_the_text_says_so() -> None:
     assert str(read_spmd(print_spmd(program))) == str(program)
 
 
+@pytest.mark.parametrize("line", ODD)
+def test_odd_lines_end_in_nothing_but_a_designed_error(line: str) -> None:
+    for read in (read_mlir, read_spmd):
+        with suppress(ShardplanError):
+            read(written(line))
+        with suppress(ShardplanError):
+            read(written(line).replace(", %i: index, %n: i64", ""))
+
+
 DAMAGE = ["", "<", "]", "%0", "9", "x", "[[", "\\", "{", "(", "mesh.", "= ", "@m", " on ", "?"]
 
 
@@ -192,3 +204,18 @@ def test_no_damage_to_a_program_ends_in_anything_but_a_designed_error() -> None:
             letters[place : place + dice.randint(0, 6)] = dice.choice(DAMAGE)
         with suppress(ShardplanError):
             read_spmd("".join(letters))
+
+
+def test_partition_verifies_a_program_and_prints_it_in_either_spelling(tmp_path: Path) -> None:
+    path = tmp_path / "program.mlir"
+    path.write_text(written(f"%0 = mesh.all_reduce %a on @m mesh_axes = [1] reduction = <max> : {T} -> {T}"))
+    assert "%0 = all_reduce(%a) mesh_axes=[1] reduction=max : f32[4,8]" in shardplan("partition", path).out
+    for syntax, wanted in (("mesh", "mesh_axes = [1] reduction = <max>"), ("shard", "grid_axes = [1] reduction = max")):
+        assert f"%0 = {syntax}.all_reduce %a on @m {wanted}" in shardplan("partition", path, "--format", syntax).out
+    refused(shardplan("partition", path, "--json"), "a program of collectives as it is (got --json; wanted --format)")
+    refused(shardplan("partition", path, "--mesh", "2"), "got --mesh")
+    refused(shardplan("propagate", path), "collective in a graph (got mesh.all_reduce")
+    path.write_text(written(f"%0 = mesh.all_reduce %a on @m mesh_axes = [2] : {T} -> {T}"))
+    refused(
+        shardplan("partition", path), "line 5 column 8: %0 = all_reduce(%a): mesh axis of mesh_axes is out of bounds"
+    )

@@ -12,7 +12,9 @@ import pytest
 
 from planner.frontends.torch import graph_document
 from planner.model.graph import TensorType, value_id
-from planner.model.ops import OPS, Local, Span, bind_op
+from planner.model.indexing import Rule
+from planner.model.ops import OPS, Local, Row, Span, bind_op
+from planner.model.windows import interval
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 aten = pytest.importorskip("planner.frontends.torch.aten")
@@ -29,6 +31,9 @@ T = X > 0.3
 Q = torch.sin(torch.arange(160.0)).reshape(1, 4, 5, 8)
 K = torch.cos(torch.arange(80.0)).reshape(1, 2, 5, 8)
 CAUSAL = torch.ones(5, 5, dtype=torch.bool).tril()
+I1, I2, I3 = (torch.sin(torch.arange(8 * 6**n).double()).reshape(2, 4, *[6] * n) for n in (1, 2, 3))
+W1, W2, W3 = (torch.cos(torch.arange(8 * 3**n).double()).reshape(4, 2, *[3] * n) for n in (1, 2, 3))
+V = torch.linspace(0.5, 2, 4).double()
 
 CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     *((getattr(A, name).default, (X,)) for name in ("abs", "cos", "erf", "exp", "gelu", "neg", "relu", "sigmoid")),
@@ -151,6 +156,35 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (lambda x: x + torch.ones_like(x) + torch.zeros_like(x) + torch.full_like(x, 3), (X,)),
     (lambda x: x + x.new_ones(4) + x.new_zeros(4) + x.new_full((4,), 3), (X,)),
     (lambda x: x + torch.scalar_tensor(3), (X,)),
+    (lambda x, w, b: F.conv1d(x, w, b, 2, 1, groups=2), (I1, W1, V)),
+    (lambda x, w: F.conv1d(x, w, padding="same", groups=2), (I1, W1)),
+    (lambda x, w, b: F.conv2d(x, w, b, (1, 2), (0, 1), groups=2), (I2, W2, V)),
+    (lambda x, w: F.conv2d(x, w, dilation=2, padding="same", groups=2), (I2, W2)),
+    (lambda x, w: F.conv3d(x, w, padding=1, groups=2), (I3, W3)),
+    (lambda x, w: F.conv3d(x, w, padding="valid", groups=2), (I3, W3)),
+    (lambda x, w: F.conv_transpose1d(x, w, stride=2, padding=1, output_padding=1), (I1, W1)),
+    (lambda x, w, b: F.conv_transpose2d(x, w, b, stride=2, groups=2), (I2, W2, V)),
+    (lambda x, w: F.conv_transpose3d(x, w, padding=1), (I3, W3)),
+    (lambda x, w: A.convolution.default(x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 2), (I2, W2)),
+    (lambda x, w: A.convolution.default(x, w, None, [2, 1], [0, 1], [1, 1], True, [0, 0], 1), (I2, W2)),
+    (lambda x: F.adaptive_avg_pool1d(x, 3), (I1,)),
+    (lambda x: F.adaptive_avg_pool2d(x, 3), (I2,)),
+    (lambda x: F.adaptive_avg_pool2d(x, 1), (I2,)),
+    (lambda x: F.adaptive_avg_pool3d(x, (2, 3, 6)), (I3,)),
+    (lambda x: F.avg_pool1d(x, 3, 2, 1), (I1,)),
+    (lambda x: F.avg_pool2d(x, (2, 3)), (I2,)),
+    (lambda x: F.avg_pool3d(x, 2, ceil_mode=True), (I3,)),
+    (lambda x: F.max_pool1d(x, 3, 1, 1), (I1,)),
+    (lambda x: F.max_pool2d(x, 3, 2, 1), (I2,)),
+    (lambda x: F.max_pool2d(x, 2, dilation=2), (I2[0],)),
+    (lambda x: F.max_pool3d(x, (1, 2, 2)), (I3,)),
+    (lambda x, v: F.batch_norm(x, v, v * v, v - 1, v, eps=1e-3), (I2, V)),
+    (lambda x, v: F.batch_norm(x, v, v * v), (I1, V)),
+    (lambda x, v: F.group_norm(x, 2, v, v - 1), (I2, V)),
+    (lambda x: F.group_norm(x, 4), (I1,)),
+    (lambda x: F.interpolate(x, scale_factor=2), (I1,)),
+    (lambda x: F.interpolate(x, size=(6, 18)), (I2,)),
+    (lambda x: F.interpolate(x, scale_factor=2), (I3,)),
     (lambda x: x.tril(), (P,)),
     (lambda x: x.tril(-1), (X,)),
     (lambda x: x.triu(1), (P,)),
@@ -173,6 +207,16 @@ def exported(case: int) -> Any:
     return torch.export.export(Calls(function), fresh, strict=False)
 
 
+def whole(array: Any, operand: int, rule: Rule, row: Row) -> Any:
+    """An operand as its windows read it: padded, and cut where they end before the dim does."""
+    for axis, dim in enumerate(rule.operands[operand]):
+        if dim.coefficients:
+            low, high = interval(dim, {loop: (0, rule.sizes[loop]) for loop in dim.loops})
+            ends = [(-low, max(high - array.shape[axis], 0)) if each == axis else (0, 0) for each in range(array.ndim)]
+            array = np.pad(array, ends, constant_values=row.padding).take(range(high - low), axis)
+    return array
+
+
 def run(document: dict[str, Any], arrays: list[Any]) -> list[Any]:
     """The document's outputs, op by op in numpy."""
     types = {entry["id"]: TensorType(tuple(entry["shape"]), entry["dtype"]) for entry in document["inputs"]}
@@ -183,7 +227,8 @@ def run(document: dict[str, Any], arrays: list[Any]) -> list[Any]:
         spans = {loop: Span(0, size, size) for loop, size in rule.sizes.items()}
         dtypes = tuple(np.dtype(NUMPY[kind.dtype]) for kind in results)
         local = Local(np, node["attrs"], spans, tuple(kind.shape for kind in results), dtypes)
-        made = OPS[node["op"]].compute(local, *(values[v] for v in node["inputs"]))
+        row = OPS[node["op"]]
+        made = row.compute(local, *(whole(values[v], i, rule, row) for i, v in enumerate(node["inputs"])))
         for k, array in enumerate(made if isinstance(made, tuple) else (made,)):
             values[value_id(node["id"], k)], types[value_id(node["id"], k)] = array, results[k]
             assert (array.shape, array.dtype) == (results[k].shape, dtypes[k]), node

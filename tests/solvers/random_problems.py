@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from solvers import IMPOSSIBLE, Edge, EdgeUsage, Node, Problem
@@ -109,3 +111,25 @@ def _structured(rng: np.random.Generator, high: int, shape: tuple[int, int]) -> 
         allowed = rng.integers(0, shape[1], shape[0])
         return np.where(np.arange(shape[1]) == allowed[:, None], matrix, IMPOSSIBLE)
     return matrix[rng.integers(0, shape[0], shape[0])] if kind == 3 else matrix
+
+
+def public_document(seed: int) -> dict[str, Any]:
+    """A document in the contest's form, with infinities, empty intervals, parallel edges."""
+    rng = np.random.default_rng([seed, 3])
+    sizes = rng.integers(1, 5, int(rng.integers(2, 8))).tolist()
+    ends = [rng.choice(len(sizes), 2, replace=False).tolist() for _ in range(int(rng.integers(0, 9)))]
+    return {
+        "problem": {
+            "nodes": {
+                "intervals": [list(_interval(rng, 6)) for _ in sizes],
+                "costs": [_infinite_at_times(rng, k) for k in sizes],
+                "usages": [rng.integers(0, 10, k).tolist() for k in sizes],
+            },
+            "edges": {"nodes": ends, "costs": [_infinite_at_times(rng, sizes[i] * sizes[j]) for i, j in ends]},
+            "usage_limit": int(rng.integers(0, 30)),
+        }
+    }
+
+
+def _infinite_at_times(rng: np.random.Generator, count: int) -> list[int]:
+    return [10**18 if rng.random() < 0.1 else int(rng.integers(0, 10**6)) for _ in range(count)]

@@ -86,6 +86,8 @@ def write(site: Site, more: Mapping[str, object], noted: Mapping[str, object] = 
     form = FORMS[op.op](site) if op.op in FORMS and op.notation is None else None
     result, kept = site.page.results(op.values)
     kept |= noted
+    if op.option is not None:
+        kept["shardplan.option"] = _split(op, op.option)
     kept |= {f"shardplan.{key}": value for key, value in (("scope", op.scope),) if value}
     kept |= {"shardplan.phase": op.phase} if op.phase != "forward" else {}
     if form is None:
@@ -100,9 +102,13 @@ def write(site: Site, more: Mapping[str, object], noted: Mapping[str, object] = 
 
 def part(op: Op, option: Option) -> dict[str, object]:
     """What a call says of an op of which a device runs a part: mesh axes of its loops, shapes of the whole."""
-    split = {loop.name: list(axes) for loop, axes in zip(op.rule.loops, option, strict=True) if axes}
+    split = _split(op, option)
     shapes = [*op.rule.shapes, *(kind.shape for kind in op.results)]
     return {"shardplan.split": split, "shardplan.whole": list(map(list, shapes))} if split else {}
+
+
+def _split(op: Op, option: Option) -> dict[str, object]:
+    return {loop.name: list(axes) for loop, axes in zip(op.rule.loops, option, strict=True) if axes}
 
 
 def _elementwise(site: Site) -> Form | None:

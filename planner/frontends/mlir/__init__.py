@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from planner.errors import InvalidDocument, InvalidGraph, ShardplanError
+from planner.errors import InvalidDocument, InvalidGraph, ShardplanError, UnsupportedOp
 from planner.frontends.mlir.attributes import Symbol
 from planner.frontends.mlir.calls import is_collective
 from planner.frontends.mlir.collectives import translate_step
 from planner.frontends.mlir.layouts import Annotations, Layouts
 from planner.frontends.mlir.module import Function, Module, parse_module
+from planner.frontends.mlir.operations import Operation
 from planner.frontends.mlir.programs import ProgramTranslation
 from planner.frontends.mlir.scanner import Scanner
 from planner.frontends.mlir.statements import translate
@@ -39,6 +40,9 @@ def read_mlir(source: Path | str, function: str | None = None) -> tuple[Graph, M
     column.
     """
     scan, module, chosen = _parsed(source, function)
+    for each in _collectives(chosen):
+        what, wanted = "collective in a graph", "annotations only: what has collectives is read by read_spmd"
+        raise scan.wrong(what, at=each.at, got=each.name, wanted=wanted, error=UnsupportedOp)
     translation = Translation(scan, chosen, _layouts(scan, module, chosen), Annotations(scan))
     try:
         translation.begin()
@@ -69,7 +73,11 @@ def read_spmd(source: Path | str, function: str | None = None) -> SpmdProgram:
 def holds_collectives(source: Path | str, function: str | None = None) -> bool:
     """Whether `read_spmd` is the one that reads it. Raises ShardplanError for a text that does not parse."""
     _, _, chosen = _parsed(source, function)
-    return any(is_collective(operation.name) for operation in chosen.body or ())
+    return bool(_collectives(chosen))
+
+
+def _collectives(chosen: Function) -> list[Operation]:
+    return [operation for operation in chosen.body or () if is_collective(operation.name)]
 
 
 def _parsed(source: Path | str, function: str | None) -> tuple[Scanner, Module, Function]:

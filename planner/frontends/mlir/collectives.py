@@ -65,7 +65,7 @@ def _part(t: ProgramTranslation, operation: Operation, attrs: Mapping[str, Any])
     given = operation.attrs.get("shardplan.attrs", attrs.get("shardplan.attrs", {}))
     rule = bind_op(op, tuple(types[:count]), tuple(types[count:]), given, notation)
     inputs = tuple(t.named(name, operation.at) for name in operation.operands)
-    name = str(operation.attrs.get("shardplan.id", operation.results[0]))
+    name = str(operation.attrs.get("shardplan.id", operation.results[0] if operation.results else op))
     made = Op(name, op, inputs, tuple(types[count:]), rule, MappingProxyType(dict(given)), notation=notation)
     t.under_option(operation, made, split)
     for name, kind in zip(operation.results, operation.result_types, strict=True):
@@ -90,11 +90,23 @@ def _call(t: ProgramTranslation, op: str, operation: Operation) -> None:
         t.check_type(name, given, operation.at)
     types = [_type(t, kind, operation) for kind in operation.result_types]
     read = [t.named(name, operation.at) for name in (*operands, *numbers)]
-    names = list(operation.results) or [f" {op}.{len(t.steps)}"] * min(len(types), 1)
-    made = _ids(operation, names)
     order = {key: place for place, key in enumerate(TABLE[op].attrs)}
     ordered = {key: attrs[key] for key in sorted(attrs, key=lambda key: order.get(key, len(order)))}
-    t.call(op, read, made, types, ordered)
+    _made(t, op, operation, read, types, ordered)
+
+
+def _made(
+    t: ProgramTranslation,
+    op: str,
+    operation: Operation,
+    read: Sequence[str],
+    types: Sequence[LocalType],
+    attrs: Mapping[str, object],
+) -> None:
+    """The call, and its results under the names they have; those without get one that is free."""
+    names = operation.results or tuple(f"{op}.{len(t.steps)}.{place}" for place in range(len(types)))
+    made = _ids(operation, names)
+    t.call(op, read, made, types, attrs)
     for text, value, kind in zip(names, made, types, strict=True):
         t.define(text, value, kind, operation.at)
 
@@ -104,7 +116,7 @@ def _ids(operation: Operation, names: Sequence[str]) -> list[str]:
     given = operation.attrs.get("shardplan.ids", [operation.attrs.get("shardplan.id")])
     if isinstance(given, list) and len(given) == len(names) and all(isinstance(each, str) for each in given):
         return list(given)
-    return [value_name(name.strip()) for name in names]
+    return [value_name(name) for name in names]
 
 
 def _type(t: ProgramTranslation, kind: Type, operation: Operation) -> LocalType:
@@ -119,9 +131,6 @@ def _attributes(written: Mapping[str, Any]) -> dict[str, Any]:
         key = ours if ours in OURS else KEYS.get(key, key)
         if "." not in key and key != "operandSegmentSizes":
             found[key] = _plain(value)
-    if "halo_sizes" in found:
-        sizes = found.pop("halo_sizes")
-        found = {"source_halo_sizes": sizes, "destination_halo_sizes": sizes} | found
     return found
 
 
@@ -132,15 +141,16 @@ def _plain(value: Any) -> Any:
 
 
 def _with_operands(attrs: dict[str, Any], op: str, operands: Sequence[str]) -> list[str]:
-    """The tensors; the generic form's other operands are named where its attributes have the sentinel."""
-    keys = [key for key in TABLE[op].dynamic if isinstance(attrs.get(key), tuple)]
+    """The tensors; the generic form's other operands are named where its attributes have the sentinel. One list of
+    halo sizes is that before and after."""
+    keys = [key for key in (*TABLE[op].dynamic, "halo_sizes") if isinstance(attrs.get(key), tuple)]
     count = len(operands) - sum(each == SENTINEL for key in keys for each in attrs[key])
-    if op == "update_halo" and attrs.get("source_halo_sizes") is attrs.get("destination_halo_sizes"):
-        count = len(operands) - sum(each == SENTINEL for each in attrs.get("source_halo_sizes", ()))
-        keys = keys[:1]
     names = iter(operands[count:])
     for key in keys:
         attrs[key] = tuple(next(names, each) if each == SENTINEL else each for each in attrs[key])
+    if "halo_sizes" in attrs:
+        sizes = attrs.pop("halo_sizes")
+        attrs |= {"source_halo_sizes": sizes, "destination_halo_sizes": attrs.get("destination_halo_sizes", sizes)}
     return list(operands[:count])
 
 
@@ -180,20 +190,17 @@ def _shard_shape(t: ProgramTranslation, attrs: dict[str, Any], operation: Operat
 
 def _cast(t: ProgramTranslation, operation: Operation) -> None:
     """tensor.cast: a shape that the inference cannot know."""
-    (name,) = operation.operands
+    name = t.only(operation)
     for kind in operation.operand_types:
         t.check_type(name, kind, operation.at)
     types = [_type(t, kind, operation) for kind in operation.result_types]
-    made = _ids(operation, operation.results)
     mesh = t.mesh_name(operation.attrs.get("shardplan.mesh"), operation.at)
-    t.call("cast", [t.named(name, operation.at)], made, types, t.stated(mesh))
-    t.define(operation.results[0], made[0], types[0], operation.at)
+    _made(t, "cast", operation, [t.named(name, operation.at)], types, t.stated(mesh))
 
 
 def _alias(t: ProgramTranslation, operation: Operation) -> None:
     """arith.index_cast: the same number."""
-    (name,) = operation.operands
-    t.bind(operation.results[0], t.known(name, operation.at), operation.at)
+    t.give(operation, t.known(t.only(operation), operation.at))
 
 
 def _return(t: ProgramTranslation, operation: Operation) -> None:

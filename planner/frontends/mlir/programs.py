@@ -18,7 +18,7 @@ from planner.frontends.mlir.module import Argument
 from planner.frontends.mlir.operations import Operation
 from planner.frontends.mlir.translation import Scalar, Translation
 from planner.frontends.mlir.types import Tensor, Type
-from planner.model.graph import Op, TensorType, value_id
+from planner.model.graph import Op, value_id
 from planner.model.mesh import Mesh
 from planner.model.sharding import Sharding
 from planner.model.spmd import INDEX, Call, Cluster, Instruction, Local, LocalType, SpmdProgram, Value, local_shape
@@ -30,13 +30,12 @@ NUMBERS = ("index", "i64", "i32")
 
 @dataclass
 class ProgramTranslation(Translation):
-    """The program of one function while it grows; `whole` are the types of encoded values by their names."""
+    """The program of one function while it grows; `local` are the types of its values."""
 
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
     arguments: list[tuple[str, Value]] = field(default_factory=list)
     steps: list[Instruction] = field(default_factory=list)
     local: dict[str, LocalType] = field(default_factory=dict)
-    whole: dict[str, tuple[TensorType, Sharding]] = field(default_factory=dict)
 
     @property
     def meshes(self) -> dict[str, Mesh]:
@@ -46,11 +45,11 @@ class ProgramTranslation(Translation):
         """The mesh that is named, else the function's, else the only one. Raises InvalidMesh."""
         only = next(iter(self.clusters)) if len(self.clusters) == 1 else None
         name = given or self.layouts.default or only
-        if name not in self.clusters:
+        if not isinstance(name, str) or name not in self.clusters:
             known = ", ".join(f"@{mesh}" for mesh in self.clusters) or "a declared mesh"
             got = None if name is None else f"@{name}"
             raise self.scan.wrong("undefined mesh", at=at, got=got, wanted=known, error=InvalidMesh)
-        return str(name)
+        return name
 
     def stated(self, mesh: str) -> dict[str, object]:
         """The mesh as an attribute, where it is not the function's."""
@@ -136,7 +135,8 @@ class ProgramTranslation(Translation):
         option = tuple(tuple(split.get(loop.name, ())) for loop in op.rule.loops)
         done = Local(op, option, op.inputs, op.values, None if mesh == self.layouts.default else mesh)
         self.steps.append(done)
-        for text, value, kind in zip(operation.results, op.values, local_results(done, self.meshes[mesh]), strict=True):
+        types = local_results(done, self.meshes[mesh])
+        for text, value, kind in zip(operation.results, op.values, types, strict=False):
             self.define(text, value, kind, operation.at)
 
     def call(

@@ -29,7 +29,8 @@ def is_round(op: str, attrs: Mapping[str, Any]) -> bool:
 
 def translate_round(t: ProgramTranslation, op: str, operation: Operation) -> None:
     """Carry out one operation. Raises InvalidSharding where the axes or the result's type do not fit the operand."""
-    (name,) = operation.operands
+    name = t.only(operation)
+    made_name = operation.results[0] if operation.results else f"{op}.{len(t.steps)}"
     t.tensors(operation)  # the operand is of the type that is stated
     given, kind = (_only(t, side, operation) for side in (operation.operand_types, operation.result_types))
     source, mesh = t.sharding(given, operation.at)
@@ -44,13 +45,13 @@ def translate_round(t: ProgramTranslation, op: str, operation: Operation) -> Non
     reduction = Reduction(operation.attrs.get("reduction", Reduction.SUM))
     for place, move in enumerate(moves):
         last = place == len(moves) - 1
-        result = operation.results[0] if last else f"{operation.results[0]}.{place}"
+        result = made_name if last else f"{made_name}.{place}"
         (made,) = t.call(move.kind, [value], [result], None, _attrs(move, reduction))
         value = result
         t.define(value, value, made, operation.at)
     if not moves:
-        t.bind(operation.results[0], t.known(name, operation.at), operation.at)
-    t.check_type(operation.results[0], kind, operation.at)
+        t.give(operation, t.known(name, operation.at))
+    t.check_type(made_name, kind, operation.at)
 
 
 def _only(t: ProgramTranslation, kinds: Sequence[Type], operation: Operation) -> Tensor:

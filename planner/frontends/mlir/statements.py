@@ -7,11 +7,11 @@ rule is the one given, else every dim is whole on every device; where it has no 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import MappingProxyType
 
 from planner.errors import InvalidGraph, InvalidMesh, ShardplanError, UnsupportedOp
 from planner.frontends.mlir.attributes import Dense
-from planner.frontends.mlir.calls import is_collective
 from planner.frontends.mlir.layouts import Held
 from planner.frontends.mlir.module import Argument, Module
 from planner.frontends.mlir.names import ARITY, CONTRACTIONS, ELEMENTWISE, TOSA_REDUCTIONS, common
@@ -29,7 +29,6 @@ from planner.frontends.mlir.structured import (
 from planner.frontends.mlir.translation import Scalar, Start, Translation
 from planner.frontends.mlir.types import Tensor
 from planner.model.graph import OUTPUTS, TensorType
-from planner.model.indexing import LoopKind
 from planner.model.sharding import Sharding
 from planner.model.unknown import is_known
 
@@ -51,9 +50,10 @@ def translate(translation: Translation, operation: Operation, module: Module) ->
         elif "." not in name or "shardplan.rule" in operation.attrs:
             _opaque(translation, operation)
         else:
-            what, wanted = ("collective in a graph", PROGRAM) if is_collective(name) else ("unknown operation", KNOWN)
-            raise translation.scan.wrong(what, at=operation.at, got=name, wanted=wanted, error=UnsupportedOp)
-        if isinstance(operation.attrs.get("sharding"), list) and name != "mesh.annotate":
+            scan = translation.scan
+            raise scan.wrong("unknown operation", at=operation.at, got=name, wanted=KNOWN, error=UnsupportedOp)
+        listed = isinstance(operation.attrs.get("sharding"), list) and name != "mesh.annotate"
+        if listed or "shardplan.option" in operation.attrs:
             _option(translation, operation)
     except ShardplanError as error:
         raise translation.failed(error, operation.at) from None
@@ -86,16 +86,17 @@ def _constant(t: Translation, operation: Operation) -> None:
     if not isinstance(value.type, Tensor):
         if value.value is None or isinstance(value.value, tuple):
             raise t.scan.wrong("constant", at=operation.at, got=value.type, wanted="a tensor or a number")
-        t.bind(operation.results[0], Scalar(value.value), operation.at)
+        t.give(operation, Scalar(value.value))
     elif value.value is None or isinstance(value.value, tuple):
         attrs = {"shardplan.kind": "constant", **operation.attrs}
-        t.input(Argument(operation.results[0], operation.at, value.type, attrs), value.type)
+        for name in operation.results:
+            t.input(Argument(name, operation.at, value.type, attrs), value.type)
     else:
         t.add(operation, "full", (), {"value": value.value}, (value.type,))
 
 
 def _fill(t: Translation, operation: Operation) -> None:
-    (name,) = operation.operands
+    name = t.only(operation)
     value = t.bound.get(name)
     if not isinstance(value, Scalar) or value.value is None:
         raise t.scan.wrong("fill", at=operation.at, got=f"%{name}", wanted="a constant number", error=UnsupportedOp)
@@ -103,7 +104,7 @@ def _fill(t: Translation, operation: Operation) -> None:
 
 
 def _empty(t: Translation, operation: Operation) -> None:
-    t.bind(operation.results[0], Start(neutral=False), operation.at)
+    t.give(operation, Start(neutral=False))
 
 
 def _dim(t: Translation, operation: Operation) -> None:
@@ -114,17 +115,17 @@ def _dim(t: Translation, operation: Operation) -> None:
     if not 0 <= dim < len(shape):
         wanted = f"0 to {len(shape) - 1}"
         raise t.scan.wrong("dim out of range", at=operation.at, got=dim, wanted=wanted, error=InvalidGraph)
-    t.bind(operation.results[0], Scalar(shape[dim] if is_known(shape[dim]) else None), operation.at)
+    t.give(operation, Scalar(shape[dim] if is_known(shape[dim]) else None))
 
 
 def _cast(t: Translation, operation: Operation) -> None:
     """tensor.cast between equal types: another name."""
     (kind,) = t.tensors(operation)
-    held = t.held(operation.operands[0], operation.at)
+    held = t.held(t.only(operation), operation.at)
     if t.types[held.value] != kind.type:
         wanted = str(t.types[held.value])
         raise t.scan.wrong("cast", at=operation.at, got=str(kind.type), wanted=wanted, error=UnsupportedOp)
-    t.bind(operation.results[0], held, operation.at)
+    t.give(operation, held)
 
 
 def _call(t: Translation, operation: Operation, module: Module) -> None:
@@ -153,29 +154,30 @@ def _opaque(t: Translation, operation: Operation) -> None:
 
 
 def _option(t: Translation, operation: Operation) -> None:
-    """The RFC's option of an op: axes per loop, the result's loops first, as annotations of what it makes and reads."""
-    op = t.ops[-1]
-    entries = operation.attrs["sharding"]
-    first = {dim.loops[0]: None for dim in op.rule.results[0] if dim.loops}
-    names = [*first, *(loop.name for loop in op.rule.loops if loop.name not in first and loop.kind != LoopKind.LINEAR)]
-    if len(entries) > len(names):
-        raise t.scan.wrong("sharding option", at=operation.at, got=len(entries), wanted=f"at most {len(names)} lists")
-    given = {name: tuple(axes) for name, axes in zip(names, entries, strict=False)}
-    option = tuple(given.get(loop.name, ()) for loop in op.rule.loops)
-    wanted: list[tuple[Held, Sharding, str | None, int | None]] = [
-        (t.result(op), op.rule.result_sharding(0, option), None, None)
-    ]
-    for k, value in enumerate(op.inputs):
-        operand = k if op.inputs.count(value) > 1 else None
-        wanted.append((Held(value, t.types[value].shape), op.rule.operand_sharding(k, option), op.id, operand))
-    for held, sharding, user, operand in wanted:
-        spelled = Spelled(sharding.split_axes or ((),), operation.at, None, sharding.partial, sharding.reduction)
-        checked = t.layouts.checked(spelled, held.shape, t.number)
-        t.annotations.found.setdefault((held.value, user, operand), [(checked, True)])
+    """The option of an op: mesh axes by loop, as the printer writes it, or the RFC's list, the result's loops first."""
+    op, given = t.ops[-1], operation.attrs.get("shardplan.option", operation.attrs.get("sharding"))
+    loops = [loop.name for loop in op.rule.loops]
+    if isinstance(given, list):
+        first = list(dict.fromkeys(dim.loops[0] for dim in op.rule.results[0] if dim.loops))
+        order = [*first, *(loop.name for loop in op.rule.loops if loop.name not in first and loop.kind != "linear")]
+        if len(given) > len(order):
+            wanted = f"at most {len(order)} lists"
+            raise t.scan.wrong("sharding option", at=operation.at, got=len(given), wanted=wanted)
+        given = dict(zip(order, given, strict=False))
+    lists = isinstance(given, dict) and all(isinstance(axes, list) for axes in given.values())
+    if (
+        not lists
+        or not set(given) <= set(loops)
+        or not all(isinstance(a, int) for axes in given.values() for a in axes)
+    ):
+        raise t.scan.wrong("sharding option", at=operation.at, got=given, wanted=f"mesh axes for {', '.join(loops)}")
+    option = tuple(tuple(given.get(loop, ())) for loop in loops)
+    Sharding(option).completed(len(option), t.layouts.mesh(operation.at))
+    t.ops[-1] = replace(op, option=option)
 
 
 def _sharding(t: Translation, operation: Operation) -> None:
-    t.bind(operation.results[0], operation.attrs["sharding"], operation.at)
+    t.give(operation, operation.attrs["sharding"])
 
 
 def _shard(t: Translation, operation: Operation) -> None:
@@ -202,18 +204,18 @@ def _annotate(t: Translation, operation: Operation) -> None:
 def _annotated(t: Translation, operation: Operation, spelled: Spelled, for_users: bool, required: bool) -> None:
     if operation.result_types:
         t.tensors(operation)
-    (name,) = operation.operands
+    name = t.only(operation)
     bound = t.bound.get(name)
     if isinstance(bound, Start):  # upstream's propagation annotates what is only written to
-        t.bind(operation.results[0], bound, operation.at)
+        t.give(operation, bound)
         return
     held = t.held(name, operation.at)
     asked = (t.layouts.checked(spelled, held.shape, t.number), required)
     if for_users:
-        t.bind(operation.results[0], t.annotations.chain(held, asked, operation.at), operation.at)
+        t.give(operation, t.annotations.chain(held, asked, operation.at))
     else:
         t.annotations.define(held, asked, operation.at)
-        t.bind(operation.results[0], held, operation.at)
+        t.give(operation, held)
 
 
 def _return(t: Translation, operation: Operation) -> None:
@@ -236,7 +238,7 @@ def _query(t: Translation, operation: Operation) -> None:
         wanted = f"0 to {len(mesh.axes) - 1}"
         raise t.scan.wrong("mesh axis out of range", at=operation.at, got=axis, wanted=wanted, error=InvalidMesh)
     size = mesh.axes[axis].size if operation.name == "mesh.size" else None
-    t.bind(operation.results[0], Scalar(size), operation.at)
+    t.give(operation, Scalar(size))
 
 
 STATEMENTS: MappingProxyType[str, Statement] = MappingProxyType(
@@ -261,5 +263,4 @@ STATEMENTS: MappingProxyType[str, Statement] = MappingProxyType(
         "tensor.cast": _cast,
     }
 )
-PROGRAM = "annotations only: a function with collectives is partitioned already, and read by read_spmd"
 KNOWN = f"elementwise arith, math, tosa and mhlo, func.call, or one of {', '.join(STATEMENTS)}"

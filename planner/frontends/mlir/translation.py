@@ -82,6 +82,17 @@ class Translation:
             raise self.scan.wrong("value defined twice", at=at, got=f"%{name}", wanted="one definition")
         self.bound[name] = bound
 
+    def give(self, operation: Operation, bound: Bound) -> None:
+        """Bind what an operation makes; what the text gives no name nobody reads."""
+        for name in operation.results[:1]:
+            self.bind(name, bound, operation.at)
+
+    def only(self, operation: Operation) -> str:
+        """The one operand. Raises InvalidDocument where there are none or more."""
+        if len(operation.operands) != 1:
+            raise self.scan.wrong("number of operands", at=operation.at, got=len(operation.operands), wanted="1")
+        return operation.operands[0]
+
     def held(self, name: str, at: int) -> Held:
         """The tensor under a name. Raises InvalidGraph where there is none."""
         found = self.known(name, at)

@@ -4,7 +4,7 @@ models       a model's name -> an exported program, on the meta device
 document     an exported program -> a graph document
 translation  node by node: inputs, calls, and what could not be translated
 reshapes     which reshapes go, so that the dims they hide can be split
-aten         the table: ATen overload -> row; rows stand in pointwise, products and views
+aten         the table: ATen overload -> row; rows stand in images, pointwise, products and views
 call         one ATen call, as a row sees it
 """
 

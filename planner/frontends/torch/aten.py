@@ -6,7 +6,7 @@ functional before it comes here.
 
 from __future__ import annotations
 
-from planner.frontends.torch import pointwise, products, views
+from planner.frontends.torch import images, pointwise, products, views
 from planner.frontends.torch.call import Row
 
 ATEN: dict[str, Row] = {
@@ -96,6 +96,32 @@ ATEN: dict[str, Row] = {
     "aten.rms_norm.default": products.rms_norm,
     "aten.scaled_dot_product_attention.default": products.attention,
     "aten.softmax.int": products.softmax,
+    # convolutions, pools, and what stands between them
+    "aten.conv1d.default": images.convolution,
+    "aten.conv1d.padding": images.convolution,
+    "aten.conv2d.default": images.convolution,
+    "aten.conv2d.padding": images.convolution,
+    "aten.conv3d.default": images.convolution,
+    "aten.conv3d.padding": images.convolution,
+    "aten.conv_transpose1d.default": images.convolution_transpose,
+    "aten.conv_transpose2d.input": images.convolution_transpose,
+    "aten.conv_transpose3d.input": images.convolution_transpose,
+    "aten.convolution.default": images.either_convolution,
+    "aten.adaptive_avg_pool1d.default": images.adaptive_average_pool(1),
+    "aten.adaptive_avg_pool2d.default": images.adaptive_average_pool(2),
+    "aten.adaptive_avg_pool3d.default": images.adaptive_average_pool(3),
+    "aten.avg_pool1d.default": images.average_pool(1),
+    "aten.avg_pool2d.default": images.average_pool(2),
+    "aten.avg_pool3d.default": images.average_pool(3),
+    "aten.max_pool1d.default": images.max_pool(1),
+    "aten.max_pool2d.default": images.max_pool(2),
+    "aten.max_pool3d.default": images.max_pool(3),
+    "aten._native_batch_norm_legit_no_training.default": images.batch_norm_alone,
+    "aten.batch_norm.default": images.batch_norm,
+    "aten.group_norm.default": images.group_norm,
+    "aten.upsample_nearest1d.vec": images.upsample,
+    "aten.upsample_nearest2d.vec": images.upsample,
+    "aten.upsample_nearest3d.vec": images.upsample,
     # reductions
     "aten.amax.default": products.reduction("max"),
     "aten.amin.default": products.reduction("min"),

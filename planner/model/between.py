@@ -1,0 +1,69 @@
+"""An exchange between two meshes: from the devices of one stage of a pipeline to those of the next, from one plan to
+another. Devices have numbers that both meshes share; their axes have nothing to do with each other, so that all terms
+of a partial source are combined and all devices are one group (the mesh dialect's collective_permute between meshes).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import InvalidMesh
+from planner.model.exchange import UNEQUAL, Ends, Transfers, transfers
+from planner.model.mesh import Mesh
+from planner.model.sharding import Shape, Sharding, held_bounds
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A sharding on a mesh whose device i is number `devices[i]`. Raises InvalidMesh where the numbers do not fit."""
+
+    sharding: Sharding
+    mesh: Mesh
+    devices: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.devices) != self.mesh.devices:
+            wanted = f"{self.mesh.devices}, one for each of {self.mesh.notation}"
+            raise InvalidMesh("number of devices", got=len(self.devices), wanted=wanted)
+        twice = [number for number, count in Counter(self.devices).items() if count > 1 or number < 0]
+        if twice:
+            raise InvalidMesh("device number", got=twice[0], wanted="0 or more, each once")
+
+    def spread(self, values: Integers, devices: int) -> Integers:
+        """[devices, ...]: values of the mesh's devices by number, 0 for all others."""
+        found = np.zeros((devices, *values.shape[1:]), values.dtype)
+        found[list(self.devices)] = values
+        return found
+
+    def boxes(self, shape: Shape, devices: int) -> Integers:
+        """[devices, dims, 2]: what each holds with its halos, which may reach beyond the tensor; others nothing."""
+        return self.spread(held_bounds(self.sharding, shape, self.mesh), devices)
+
+
+def between(source: Place, target: Place, shape: Shape) -> Transfers:
+    """The transfers from one place to another, on as many devices as the highest number asks for."""
+    count = max(*source.devices, *target.devices) + 1
+    ends = np.array(shape, np.int64).reshape(-1, 1)
+    held, wanted = (np.clip(place.boxes(shape, count), 0, ends) for place in (source, target))
+    wants = np.ones(target.mesh.devices, bool)
+    if target.sharding.reduction in UNEQUAL:
+        wants = target.mesh.group_index(target.sharding.partial) == 0
+    whole = np.ones(source.mesh.devices, bool)
+    term = source.mesh.group_index(source.sharding.partial)
+    return transfers(
+        Ends(
+            held,
+            source.spread(whole, count),
+            wanted,
+            target.spread(wants, count),
+            np.zeros(count, np.int64),
+            source.spread(term, count),
+            source.mesh.group_size(source.sharding.partial),
+        )
+    )

@@ -1,0 +1,56 @@
+"""Rounds of messages: nobody sends twice or receives twice in one, and there is none too many."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from planner.model.exchange import Messages, exchange
+from planner.model.mesh import Mesh
+from planner.model.rounds import least_rounds, packed, rounds_of
+from planner.model.sharding import Sharding
+
+SEEDS = range(60)
+EXCHANGES = [
+    ("4", (8, 8), Sharding(((0,), ())), Sharding(((), (0,)))),
+    ("2x3", (6, 6), Sharding(((0,), (1,))), Sharding(((1,), (0,)))),
+    ("3x4", (16, 23), Sharding(((0,), (1,))), Sharding(((1,), (0,)))),
+    ("2x4", (5, 7), Sharding(((1, 0), ())), Sharding(((), ()))),
+    ("2x2", (4, 4), Sharding(((), ()), (0, 1)), Sharding(((0,), ()))),
+    ("4", (8, 8), Sharding(((0,), ())), Sharding(((0,), ()))),
+]
+
+
+def proper(messages: Messages, devices: int) -> None:
+    found = packed(messages, devices).tolist()
+    for ends in (messages.sender.tolist(), messages.receiver.tolist()):
+        assert max(Counter(zip(ends, found, strict=True)).values(), default=1) == 1
+        assert max(Counter(ends).values(), default=0) <= least_rounds(messages, devices)
+    assert set(found) == set(range(least_rounds(messages, devices)))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_any_messages_take_as_many_rounds_as_the_busiest_device_has(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    devices = int(random.integers(2, 20))
+    sender, receiver = np.nonzero(random.random((devices, devices)) < random.random())
+    proper(Messages(sender, receiver, np.ones_like(sender)), devices)
+
+
+def test_an_exchange_of_all_with_all_takes_one_round_a_partner() -> None:
+    sender, receiver = np.nonzero(~np.eye(64, dtype=bool))
+    messages = Messages(sender, receiver, np.ones_like(sender))
+    proper(messages, 64)
+    assert least_rounds(messages, 64) == 63
+
+
+@pytest.mark.parametrize(("mesh", "shape", "source", "target"), EXCHANGES)
+def test_the_messages_of_an_exchange_are_packed(
+    mesh: str, shape: tuple[int, ...], source: Sharding, target: Sharding
+) -> None:
+    done = exchange(source, target, shape, Mesh.parse(mesh))
+    for messages, count in zip(done.messages, rounds_of(done), strict=True):
+        proper(messages, done.devices)
+        assert least_rounds(messages, done.devices) == count
