@@ -55,14 +55,14 @@ def reshard(
     profile = hardware.load(hardware_name)
     if cases:
         listed = read_cases(cases)
+    elif mesh is None or shape is None or source is None or target is None:
+        raise InvalidRequest("nothing to reshard", wanted="--mesh, --shape, --source and --target, or --cases")
     else:
-        if mesh is None or shape is None or source is None or target is None:
-            raise InvalidRequest("nothing to reshard", wanted="--mesh, --shape, --source and --target, or --cases")
         here = read_mesh(mesh)
-        places = (_place(source, here, devices, "--source"),)
         there = read_mesh(target_mesh) if target_mesh else here
-        places += (_place(target, there, target_devices or (None if target_mesh else devices), "--target"),)
-        listed = [("reshard", *places, TensorType(_shape(shape), dtype))]
+        before = _place(source, here, devices, "--source")
+        after = _place(target, there, target_devices or (None if target_mesh else devices), "--target")
+        listed = [("reshard", before, after, TensorType(_shape(shape), dtype))]
     wrong = False
     for name, before, after, kind in listed:
         way = way_between(before, after, kind, profile, objective, limit)
@@ -121,11 +121,11 @@ def _lines(document: dict[str, Any]) -> list[str]:
     steps = [f"{number}. {_step(step)}" for number, step in enumerate(document["steps"], 1)]
     bound = document["bound_s"]
     proven = "" if bound is None else f", not below {show_time(bound)}"
-    size, least = document["total_bytes"], document["min_total_bytes"]
+    size, least = document["total_bytes"], document["bound_bytes"]
     return [
         *(steps or ["nothing to do"]),
         f"time {show_time(document['time_s'])}{proven}; rounds {document['rounds']}",
-        f"received {size} bytes in all ({least} by any method), {document['max_device_bytes']} by one device at most",
+        f"received {size} bytes in all ({least} at least), {document['max_device_bytes']} by one device at most",
         f"largest buffer {show_bytes(document['peak_buffer_bytes'])}, at a time {show_bytes(document['peak_bytes'])}",
         f"  by device: {' '.join(map(str, document['device_bytes'][:16]))}{' …' if document['device_bytes'][16:] else ''}",
         _verdict(document["verified"]),

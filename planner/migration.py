@@ -18,7 +18,7 @@ from planner.choose.cost import CostModel
 from planner.choose.handover import Handover
 from planner.choose.hardware import Hardware
 from planner.choose.route import Objective, Route, route
-from planner.errors import InvalidGraph
+from planner.errors import InvalidGraph, InvalidSharding
 from planner.model.between import Place
 from planner.model.graph import Input, TensorType
 from planner.model.program import Program
@@ -57,7 +57,7 @@ def _elements(way: Way) -> int:
 
 
 def _small(way: Handover) -> Shape:
-    """A shape on which both meshes cut as they do on the tensor's, as uneven as it is; cuts by offsets and halos stay."""
+    """A shape on which both meshes cut as they do on the tensor's, as uneven as it is; offsets and halos stay."""
     return tuple(_small_dim(way, dim, size) for dim, size in enumerate(way.kind.shape))
 
 
@@ -147,4 +147,7 @@ def way_between(
 
 
 def _checked(place: Place, kind: TensorType, what: str) -> Sharding:
-    return place.sharding.checked(kind.shape, place.mesh, what)
+    sharding = place.sharding.checked(kind.shape, place.mesh, what)
+    if sharding.partial and (wanted := sharding.reduction.wants(kind.dtype)):
+        raise InvalidSharding(f"partial {sharding.reduction}", where=what, got=kind.dtype, wanted=wanted)
+    return sharding

@@ -57,7 +57,9 @@ class Ledger:
         self.reproducible = True
 
     def turn_to(self, problem: Problem) -> None:
-        """Go on with a problem of the same costs; nothing must have been offered yet."""
+        """Go on with a problem of the same costs: bounds stay, choices have to be offered anew."""
+        self.choice, self.cost = None, None
+        self.pool.clear()
         self.problem, self.largest_cost = problem, largest_cost(problem)
 
     @property

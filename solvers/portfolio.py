@@ -17,7 +17,7 @@ from solvers.search import branch, dive
 from solvers.solution import Progress, Solution, Status
 from solvers.topology import Topology
 
-ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
+QUICK_ROUNDS, ROOT_ROUNDS, ROOT_STALL = 40, 300, 1e-5
 SMALL_STALL = 1e-7
 WHOLE_PAIRS, WHOLE_NODES, CERTIFY_ROUNDS = 100_000, 1000, 200
 PROGRAM_PAIRS, PROGRAM_NODES = 1000, 20
@@ -44,13 +44,20 @@ def solve(
     starts: known choices (the answer is never worse than a feasible one of them).
     """
     ledger = Ledger(problem, gap, time_limit, deterministic, on_progress, cancelled)
+    for start in starts:
+        ledger.offer(start)
+    relaxation = _root(ledger)
+    relaxation.tighten(QUICK_ROUNDS, ROOT_STALL)
+    if ledger.exhausted:
+        return _solution(ledger, None, {})
+    known: list[Sequence[int]] = [*starts, *([] if ledger.choice is None else [ledger.choice.tolist()])]
     reduced = presolve(problem, stopped=lambda: ledger.exhausted)
     if reduced is None:
         ledger.prove(ledger.largest_cost + 1)
         return _solution(ledger, None, {})
     ledger.turn_to(reduced.problem)
-    for start in starts:
-        lowered = reduced.lower(start)
+    for earlier in known:
+        lowered = reduced.lower(earlier)
         if lowered is not None:
             ledger.offer(lowered)
     relaxation = _root(ledger)
@@ -155,13 +162,14 @@ def _certify(ledger: Ledger, relaxation: Relaxation, moments: list[int], seed: i
 
 def _solution(ledger: Ledger, reduced: Reduced | None, prices: Mapping[int, float]) -> Solution:
     status: Status = "unknown"
+    choice = ledger.choice if ledger.choice is None or reduced is None else reduced.lift(ledger.choice)
     if ledger.choice is not None:
         status = "optimal" if ledger.closed else "feasible"
     elif ledger.impossible:
         status = "infeasible"
     return Solution(
         status=status,
-        choice=None if ledger.choice is None or reduced is None else tuple(reduced.lift(ledger.choice).tolist()),
+        choice=None if choice is None else tuple(choice.tolist()),
         cost=ledger.cost,
         bound=ledger.bound,
         gap=ledger.gap,

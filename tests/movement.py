@@ -12,7 +12,7 @@ from benchmarks.oracle import coordinates, part, place
 from planner.model.collectives import Collective, Kind
 from planner.model.exchange import exchange
 from planner.model.mesh import Mesh
-from planner.model.sharding import Sharding, held_bounds
+from planner.model.sharding import Reduction, Sharding, held_bounds
 from planner.run.exchange import Placed, exchange_tiles
 from planner.run.transfer import Reducer, Wire, transfer
 
@@ -57,7 +57,8 @@ def exchanged(
 ) -> tuple[list[Array], NDArray[np.int64]]:
     """What every device holds after an exchange, and the elements it has received."""
     wire, wanted = Wire(mesh.devices), held_bounds(target, shape, mesh)
-    after = [np.zeros((ends[:, 1] - ends[:, 0]).tolist(), shards[0].dtype) for ends in wanted]
+    neutral = 1 if target.reduction is Reduction.PRODUCT else 0
+    after = [np.full((ends[:, 1] - ends[:, 0]).tolist(), neutral, shards[0].dtype) for ends in wanted]
     held = Placed(shards, held_bounds(source, shape, mesh)[..., 0])
     reducer = Reducer.of(np, source.reduction)
     exchange_tiles(np, wire, reducer, exchange(source, target, shape, mesh), held, Placed(after, wanted[..., 0]))

@@ -7,11 +7,10 @@ import os
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
-
-from benchmarks import main_job
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -23,9 +22,10 @@ COMMANDS = [
 ]
 
 
-def test_the_table_is_the_committed_result() -> None:
-    result = json.loads((ROOT / "benchmarks" / "results" / "main_job.json").read_text())
-    assert main_job.table(result) in README
+@pytest.mark.parametrize("name", re.findall(r"<!-- (\w+) -->", README))
+def test_every_table_is_the_committed_result(name: str) -> None:
+    result = json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+    assert f"<!-- {name} -->\n{import_module(f'benchmarks.{name}').table(result)}" in README
 
 
 def test_every_command_runs_in_the_order_of_the_page(tmp_path: Path) -> None:

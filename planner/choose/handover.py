@@ -2,7 +2,7 @@
 
 Devices i and j are on the innermost tier of the hardware's network that joins i // n == j // n, n the devices of the
 tier. The exchange takes launch + messages * latency + bytes that the busiest device receives or sends / bandwidth, on
-the slowest tier that a message crosses (as on one mesh: `planner.choose.cost`). Links that a mesh names for its axes
+the slowest tier that a message crosses; where nothing is sent, a local copy (as on one mesh: `planner.choose.cost`). Links that a mesh names for its axes
 do not count: they say nothing of the way to another mesh.
 """
 
@@ -69,12 +69,12 @@ class Handover:
         done = self.transfers
         if self.source == self.target:
             return 0
-        seconds = self.hardware.collective_launch_s
-        if any(len(each.sender) for each in done.messages):
-            link = self._slowest()
-            count = sum(np.bincount(each.receiver, minlength=done.devices) for each in done.messages)
-            busiest = max(done.received.max(), done.sent.max()) * self.kind.itemsize
-            seconds += int(np.max(count)) * link.latency_s + busiest / link.bandwidth
+        busiest = int(max(done.received.max(), done.sent.max())) * self.kind.itemsize
+        if not busiest:
+            return round((2 * int(self.buffers[1].max()) / self.hardware.bytes_rate + self.hardware.launch_s) / PICO)
+        link = self._slowest()
+        count = int(np.max(sum(np.bincount(each.receiver, minlength=done.devices) for each in done.messages)))
+        seconds = self.hardware.collective_launch_s + count * link.latency_s + busiest / link.bandwidth
         return round(seconds / PICO)
 
     def _slowest(self) -> Link:

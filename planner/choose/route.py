@@ -37,8 +37,10 @@ from planner.model.program import Move, Program
 from planner.model.sharding import Axes, Sharding, shard_shapes
 
 Integers = NDArray[np.int64]
-BYTE = 1 << 64
-"""A byte in an objective of bytes first: dearer than any time in ps."""
+PS = 1 << 8
+"""A picosecond in what a way costs. What is less counts its exchanges: of equally fast ways one of few is taken."""
+BYTE = PS << 64
+"""A byte where bytes come first: dearer than any time."""
 FAR = 1 << 200
 
 
@@ -85,7 +87,7 @@ class Route:
     @cached_property
     def bound_ps(self) -> int:
         """No program is faster."""
-        return _Search(self.states[-1], self.kind, self.model, Objective.TIME, None).bound(self.source)
+        return _Search(self.states[-1], self.kind, self.model, Objective.TIME, None).bound(self.source) // PS
 
     @cached_property
     def _lacking(self) -> Lacking:
@@ -191,7 +193,7 @@ class _Search:
     def _price(self, move: Collective, at: Sharding, to: Sharding) -> int:
         if self.objective is None:
             return self._room(at, to)
-        time = self.model.move_ps(move, at, self.kind)
+        time = self.model.move_ps(move, at, self.kind) * PS + (move.kind is Kind.EXCHANGE)
         return time if self.objective is Objective.TIME else time + BYTE * self._received(move, at, to)
 
     def bound(self, at: Sharding) -> int:
@@ -203,7 +205,9 @@ class _Search:
         lacked = [lacking.total(at) * self.kind.itemsize for lacking, _ in self._tiers]
         if not lacked[0]:
             return self._launch
-        time = self._collective + int(sum(size * pace for size, (_, pace) in zip(lacked, self._tiers, strict=True)))
+        time = (
+            self._collective + int(sum(size * pace for size, (_, pace) in zip(lacked, self._tiers, strict=True))) * PS
+        )
         return time if self.objective is Objective.TIME else time + BYTE * lacked[0]
 
     def _floor(self, move: Collective, at: Sharding) -> int:
@@ -213,11 +217,14 @@ class _Search:
         lacking, mesh, links = self._tiers[0][0], self.model.mesh, [self.model.links[axis] for axis in move.axes]
         split = {axis for axes in self.target.split_axes for axis in axes}
         apart = mesh.group_size([axis for axis in range(len(mesh.shape)) if axis not in split.union(move.axes)])
-        lacked = lacking.total(at) + max(lacking.terms(at) - 2, 0) * math.prod(self.kind.shape) * (apart - 1)
+        terms = lacking.terms(at)
+        lacked = lacking.total(at) + max(terms - 2, 0) * math.prod(self.kind.shape) * (apart - 1)
+        if not lacked:
+            return self._launch
         size = lacked * self.kind.itemsize
-        seconds = max(lacking.terms(at) - 1, size > 0) * max(link.latency_s for link in links)
+        seconds = max(terms - 1, 1) * max(link.latency_s for link in links)
         seconds += size / mesh.devices / min(link.bandwidth for link in links)
-        time = self._collective + int(seconds / PICO)
+        time = self._collective + int(seconds / PICO) * PS
         return time if self.objective is Objective.TIME else time + BYTE * size
 
     def _received(self, move: Collective, at: Sharding, to: Sharding) -> int:
@@ -250,12 +257,12 @@ class _Search:
 
     @cached_property
     def _collective(self) -> int:
-        return int(self.model.hardware.collective_launch_s / PICO)
+        return int(self.model.hardware.collective_launch_s / PICO) * PS
 
     @cached_property
     def _launch(self) -> int:
         """What any step takes at least."""
-        return 0 if self.objective is None else min(self._collective, int(self.model.hardware.launch_s / PICO))
+        return 0 if self.objective is None else min(self._collective, int(self.model.hardware.launch_s / PICO) * PS)
 
 
 def _faster(links: Sequence[Link], bandwidth: float) -> Axes:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from planner.errors import InvalidMesh
 from planner.model.exchange import UNEQUAL, Ends, Transfers, transfers
-from planner.model.mesh import Mesh
+from planner.model.mesh import MAX_DEVICES, Mesh
 from planner.model.sharding import Shape, Sharding, held_bounds
 
 Integers = NDArray[np.int64]
@@ -31,9 +31,9 @@ class Place:
         if len(self.devices) != self.mesh.devices:
             wanted = f"{self.mesh.devices}, one for each of {self.mesh.notation}"
             raise InvalidMesh("number of devices", got=len(self.devices), wanted=wanted)
-        twice = [number for number, count in Counter(self.devices).items() if count > 1 or number < 0]
-        if twice:
-            raise InvalidMesh("device number", got=twice[0], wanted="0 or more, each once")
+        numbers = Counter(self.devices)
+        if wrong := [number for number, count in numbers.items() if count > 1 or not 0 <= number < MAX_DEVICES]:
+            raise InvalidMesh("device number", got=wrong[0], wanted=f"0 to {MAX_DEVICES - 1}, each once")
 
     def spread(self, values: Integers, devices: int) -> Integers:
         """[devices, ...]: values of the mesh's devices by number, 0 for all others."""

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.errors import InvalidSharding
-from planner.model.collectives import Collective, Kind
 from planner.model.graph import TensorType
 from planner.model.sharding import Sharding
 from planner.model.spmd import Builder, LocalType, local_shape
+from planner.model.spmd.rfc import call_attributes
 from planner.rewrite.route import moves_between
-
-_DIMS = {Kind.ALL_GATHER: "gather_axis", Kind.ALL_SLICE: "slice_axis", Kind.REDUCE_SCATTER: "scatter_axis"}
 
 
 def write_moves(
@@ -30,20 +27,8 @@ def write_moves(
     over = build.clusters[mesh or build.default_mesh or next(iter(build.clusters))].mesh
     stated: dict[str, Any] = {} if mesh is None else {"mesh": mesh}
     for move in moves_between(source, target, whole.shape, over):
-        (value,) = build.call(move.kind, value, **_attrs(move, source), **stated)
+        (value,) = build.call(move.kind, value, **call_attributes(move, source.reduction), **stated)
     wanted = LocalType(local_shape(whole.shape, target, over), whole.dtype)
     if build.types[value] != wanted:
         (value,) = build.call("cast", value, types=[wanted], **stated)
     return value
-
-
-def _attrs(move: Collective, source: Sharding) -> dict[str, Any]:
-    if move.kind is Kind.EXCHANGE:
-        what, wanted = "no collectives of the documents lead there", "blocks to blocks, nothing made partial"
-        raise InvalidSharding(what, got=str(move), wanted=wanted)
-    attrs: dict[str, Any] = {"mesh_axes": move.axes}
-    if move.kind is Kind.ALL_TO_ALL:
-        return attrs | {"split_axis": move.dim, "concat_axis": move.source_dim}
-    if move.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
-        attrs["reduction"] = source.reduction
-    return attrs | ({_DIMS[move.kind]: move.dim} if move.kind in _DIMS else {})

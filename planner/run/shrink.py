@@ -4,7 +4,7 @@ Dims and loops that must stay equal form classes (a loop indexes a dim; a compou
 the product or sum of its loops' classes). Every undefined class gets a small multiple of what the mesh axes
 that ever split it need, uneven where it was uneven; defined classes follow. Where two definitions of one class
 disagree, the classes concerned keep their size; where an instruction does not fit the sizes chosen, larger ones
-are tried, and at last the program as it is.
+are tried, then the same with the sizes of all that windows read kept, and at last the program as it is.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
+from planner.errors import InvalidGraph
 from planner.model.collectives import is_exact
 from planner.model.graph import Graph, Input, Op, TensorType
 from planner.model.indexing import LoopKind, measures
@@ -25,11 +26,13 @@ ATTEMPTS = 6
 
 def shrink(program: Program) -> Program:
     """The same instructions on the smallest sizes found to fit, or the program itself where none do."""
-    classes = Classes.of(program)
-    for attempt in range(1, ATTEMPTS + 1):
-        small = _resized(program, classes.chosen(attempt))
-        if _fits(small):
-            return small
+    reads_windows = any(op.rule.windows for op in program.graph.ops)
+    for windows in (True, False) if reads_windows else (False,):
+        classes = Classes.of(program, windows)
+        for attempt in range(1, ATTEMPTS + 1):
+            small = _resized(program, classes.chosen(attempt))
+            if _fits(small):
+                return small
     return program
 
 
@@ -59,8 +62,11 @@ def _resized_op(op: Op, types: Mapping[str, TensorType], sizes: Mapping[Place, i
 
 
 def _fits(program: Program) -> bool:
-    """Whether shapes agree with rules, options with loops, and every move is exact."""
-    mesh, values = program.mesh, program.values
+    """Whether shapes agree with rules, options with loops, halos with what windows read, and every move is exact."""
+    try:
+        mesh, values = program.mesh, program.values
+    except InvalidGraph:
+        return False
     for done in program.instructions:
         if isinstance(done, Move):
             held = values[done.operand]

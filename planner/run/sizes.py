@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from planner.model.collectives import Kind, nests
 from planner.model.graph import Graph, Op
 from planner.model.indexing import LoopKind, Rule
+from planner.model.notation import Dim
 from planner.model.ops import OPS
 from planner.model.program import Move, Program, Run
 
@@ -23,8 +24,12 @@ Definition = tuple[bool, tuple[Place, ...]]
 
 @dataclass
 class Classes:
-    """Union-find over places, with definitions, the group sizes that split each class, and blocks that must nest."""
+    """Union-find over places, with definitions, the group sizes that split each class, and blocks that must nest.
 
+    Where `windows` is not set, what windows read and what is held with halos keeps its size.
+    """
+
+    windows: bool
     size: dict[Place, int] = field(default_factory=dict)
     parent: dict[Place, Place] = field(default_factory=dict)
     definitions: dict[Place, set[Definition]] = field(default_factory=lambda: defaultdict(set))
@@ -33,8 +38,8 @@ class Classes:
     kept: set[Place] = field(default_factory=set)
 
     @classmethod
-    def of(cls, program: Program) -> Classes:
-        classes = cls()
+    def of(cls, program: Program, windows: bool) -> Classes:
+        classes = cls(windows)
         classes._enter(program)
         classes._close()
         classes._split(program)
@@ -107,14 +112,27 @@ class Classes:
             terms = zip((*op.rule.operands, *op.rule.results), (*op.inputs, *op.values), strict=True)
             for term, value in terms:
                 for position, dim in enumerate(term):
-                    parts: list[Place] = [(op.id, loop) for loop in dim.loops]
                     if dim.coefficients:
-                        self.kept |= {(value, position), *parts}
+                        self._read((value, position), dim, op.id)
                     else:
-                        self._relate((value, position), dim.joined, parts)
+                        self._relate((value, position), dim.joined, [(op.id, loop) for loop in dim.loops])
         origin = _origins(program)
         for name, held in program.values.items():
-            self.kept |= {(origin[name], dim) for dim in held.sharding.split_dims if held.sharding.cut(dim)}
+            if held.sharding.sharded_dims_offsets or not self.windows:
+                self.kept |= {(origin[name], dim) for dim in held.sharding.split_dims if held.sharding.cut(dim)}
+
+    def _read(self, place: Place, dim: Dim, op: str) -> None:
+        """A window: its dim is stride * first loop + what that leaves, and so it stays; the other loops keep theirs."""
+        first, *taps = ((op, loop) for loop in dim.loops)
+        stride = dim.coefficients[0]
+        rest = self.size[place] - stride * self.size[first]
+        self.kept |= {*taps} if self.windows and rest >= 0 else {place, first, *taps}
+        reached, steps, left = ((op, (word, *place)) for word in ("reached", "steps", "left"))
+        for name, size in ((reached, stride * self.size[first]), (steps, stride), (left, max(rest, 0))):
+            self._add(name, size)
+        self.kept |= {steps, left}
+        self._relate(reached, False, [first, steps])
+        self._relate(place, True, [reached, left])
 
     def _add(self, place: Place, size: int) -> None:
         self.size[place] = size

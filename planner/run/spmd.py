@@ -20,6 +20,7 @@ from planner.model.ops import OPS
 from planner.model.program import Run
 from planner.model.sharding import held_bounds
 from planner.model.spmd import Call, Local, SpmdProgram
+from planner.model.spmd.sized import sized
 from planner.model.spmd.table import QUERIES
 from planner.run.backend import DECLARED
 from planner.run.calls import Reducers, query, receive, run_group, send, waits_for
@@ -152,6 +153,7 @@ class _Machine:
         read = self.memory.read if moves else None
         held = [read(n, device) if read else Held(self.memory.defined(n, device, now.where)) for n in done.operands]
         arrays = [each.array for each in held]
+        done = sized(done, [array.shape for array in arrays])
         _check_shapes(now, done, place, arrays)
         made = run_op(Run(done.op, done.option, (), ()), now.mesh, place, arrays, xp, self.memory.precision)
         masks: Sequence[Array | None] = [None] * len(made)

@@ -140,8 +140,8 @@ def random_inputs(graph: Graph, xp: Any, precision: str, seed: int) -> dict[str,
         shape, dtype = entry.type.shape, entry.type.dtype
         integers = random.integers(0, highest if is_integer(dtype) else 2, shape)
         drawn = random.standard_normal(shape) / 2 if is_float(dtype) else integers
-        drawn = abs(drawn) if entry.kind in POSITIVE else drawn
-        arrays[entry.id] = xp.asarray(drawn).astype(run_dtype(xp, dtype, precision))
+        fitting = abs(drawn) if entry.kind in POSITIVE else drawn
+        arrays[entry.id] = xp.asarray(fitting).astype(run_dtype(xp, dtype, precision))
     return arrays
 
 

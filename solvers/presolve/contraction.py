@@ -45,9 +45,7 @@ def _contract(state: State, leader: int, follower: int, strategies: Integers) ->
     cost = state.cost[follower]
     assert cost is not None
     state.add_cost(leader, cost[strategies])
-    profile = state.usage(follower)
-    if profile is not None:
-        state.add_usage(leader, [profile.of(strategies)])
+    state.add_usage(leader, [part.of(strategies) for part in state.parts(follower)])
     for view in state.views(follower):
         state.unlink(view.number)
         own = view.here[strategies]

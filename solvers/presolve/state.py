@@ -20,6 +20,8 @@ from solvers.presolve.tables import Classes, Pool, Table, capped
 
 Integers = NDArray[np.int64]
 
+FEW = 8
+
 
 class Impossible(Exception):
     """There is no choice without anything forbidden."""
@@ -185,6 +187,12 @@ class State:
             profile = self._above_base(summed(parts) if len(parts) > 1 else parts[0])
             parts[:] = [] if profile is None else [profile]
         return parts[0] if parts else None
+
+    def parts(self, node: int) -> list[Profile]:
+        """Few profiles whose sum is the node's usage, perhaps with what its strategies share."""
+        if len(self._usage[node]) > FEW:
+            self.usage(node)
+        return self._usage[node]
 
     def renumber_moments(self, new: Integers) -> None:
         """Moment t becomes new[t]; usage that lives at no moment left is gone."""

@@ -118,7 +118,7 @@ class Pool:
 
     def classes(self, classes: NDArray[np.integer]) -> Classes:
         """The one array with these classes."""
-        narrow = classes.astype(np.int32)
+        narrow = classes.astype(np.int32, copy=False)
         return self._classes.setdefault(narrow.tobytes(), narrow)
 
     def once(self, key: Hashable, make: Callable[[], Any]) -> Any:

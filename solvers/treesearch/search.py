@@ -17,7 +17,7 @@ from solvers.evaluation import evaluate, usage_profile
 from solvers.parts import IMPOSSIBLE
 from solvers.problem import Problem
 from solvers.treesearch.block import scratch_of
-from solvers.treesearch.graph import FORBIDDEN, graph_of, spans_over
+from solvers.treesearch.graph import graph_of, spans_over
 from solvers.treesearch.walk import Position, Slopes, sweep, walk
 
 Floats = NDArray[np.float64]
@@ -61,20 +61,17 @@ class TreeSearch:
 
     def _stand_at(self, choice: Integers, moments: Integers) -> None:
         self._moments, self._spans = moments, spans_over(self.problem.layout, moments)
-        found, load = evaluate(self.problem, choice), usage_profile(self.problem, choice)[moments]
-        best = float(self.cost) if self.cost is not None else FORBIDDEN / 4
-        cost = float(found.cost) if found.cost < IMPOSSIBLE else FORBIDDEN / 2
-        width = moments.size + 1
-        self._at = Position(
-            choice.copy(),
-            load,
-            np.zeros(width, np.int64),
-            np.zeros(width),
-            np.array([cost, best]),
-            choice.copy(),
-            self._blocks,
-            self._random,
-        )
+        load, width = usage_profile(self.problem, choice)[moments], moments.size + 1
+        change, prefix, cost = np.zeros(width, np.int64), np.zeros(width), np.zeros(2)
+        self._at = Position(choice.copy(), load, change, prefix, cost, choice.copy(), self._blocks, self._random)
+        self._count()
+
+    def _count(self) -> None:
+        """The exact cost of where it stands: infinite while anything forbidden is in it (floats would not add up)."""
+        found = evaluate(self.problem, self._at.choice)
+        self._typical = max(found.cost % IMPOSSIBLE, 1)
+        self._at.cost[0] = found.cost if found.cost < IMPOSSIBLE else np.inf
+        self._at.cost[1] = np.inf if self.cost is None else self.cost
 
     def _watch(self, moments: Integers) -> bool:
         more = np.setdiff1d(moments, self._moments)
@@ -90,13 +87,12 @@ class TreeSearch:
 
     @property
     def _natural(self) -> float:
-        cost = self.cost if self.cost is not None else self._at.cost[0]
-        return min(cost, float(IMPOSSIBLE)) / max(self.limit, 1)
+        return self._typical / max(self.limit, 1)
 
     def run(self, rung: int, batches: int) -> None:
         """A walk of so many batches from where it stands, and a polish."""
         graph = self._graph
-        heat = LADDER[rung % len(LADDER)] * self._at.cost[0] / max(graph.joined.size + graph.alone.size, 1)
+        heat = LADDER[rung % len(LADDER)] * self._typical / max(graph.joined.size + graph.alone.size, 1)
         for turn in range(batches):
             swing = abs((turn % PERIOD) / (PERIOD / 2) - 1)
             self._batch(self._slopes(MILD * (HARSH / MILD) ** swing, UNDER), heat)
@@ -107,13 +103,14 @@ class TreeSearch:
         self._stand_at(before, self._moments)
 
     def polish(self) -> None:
+        """Downhill from where it stands, within the limit, until batches gain nothing."""
         for under in POLISH:
-            idle = 0
+            idle, least = 0, np.inf
             while idle < PATIENCE and not self._exhausted():
-                was = self._at.cost[0]
                 self._batch(self._slopes(HARD, under), 0.0)
-                gained = was - self._at.cost[0]
-                idle = idle + 1 if gained <= PROGRESS * was else 0
+                cost = float(self._at.cost[0])
+                idle = 0 if cost < least * (1 - PROGRESS) else idle + 1
+                least = min(least, cost)
         self.pool = [*self.pool[-POOL:], self._at.choice.copy()]
 
     def _batch(self, slopes: Slopes, heat: float) -> None:
@@ -124,12 +121,13 @@ class TreeSearch:
             )
             self.blocks += BATCH
         sweep(graph, self._spans, at, slopes, self.limit)
-        if self.cost is None or at.cost[1] < self.cost:
+        if at.cost[1] < (np.inf if self.cost is None else self.cost):
             self._offer(at.best)
         over = usage_profile(self.problem, at.choice) - self.limit
         over[self._moments] = 0
         if (over > 0).any():
             self._watch(over.argmax(keepdims=True))
+        self._count()
 
     def _offer(self, choice: Integers) -> None:
         """Keep a choice that is better, by exact cost and full profile; else watch what it overfills."""
@@ -138,4 +136,4 @@ class TreeSearch:
             self.cost, self.choice = found.cost, choice.copy()
         elif found.cost < IMPOSSIBLE and not found.feasible:
             self._watch(np.array([found.peak_moment]))
-        self._at.cost[1] = float(self.cost) if self.cost is not None else FORBIDDEN / 4
+        self._count()

@@ -141,6 +141,12 @@ RFC_REFUSED = [
     (f"mesh.all_reduce %x {{mesh_axis = [0]}} : {WHOLE} -> {WHOLE}", WHOLE, InvalidSharding, "partial"),
     (f"mesh.all_gather %x {{mesh_axis = 0}} : {ENCODED} -> {WHOLE}", ENCODED, InvalidSharding, "mesh axes (got 0"),
     (
+        f'mesh.all_reduce %x {{mesh_axis = [0], reduction = "median"}} : {PARTIAL} -> {WHOLE}',
+        PARTIAL,
+        InvalidSharding,
+        "reduction kind (got median",
+    ),
+    (
         "mesh.local_split %x {sharding = [[0]]} : tensor<3xf32> -> tensor<3xf32, #mesh.shard<[[0]]>>",
         "tensor<3xf32>",
         InvalidSharding,

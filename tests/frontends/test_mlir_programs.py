@@ -10,14 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from planner.errors import InvalidProgram, ShardplanError, UnsupportedOp
-from planner.export.mlir import Dialect, print_spmd
+from planner.errors import InvalidProgram, InvalidRule, ShardplanError, UnsupportedOp
+from planner.export.mlir import Dialect, print_program, print_spmd
 from planner.frontends.mlir import holds_collectives, read_mlir, read_spmd
 from planner.model.spmd import Call, SpmdProgram
 from planner.run.spmd import run_spmd
 from tests.api.command import refused, shardplan
 from tests.conformance.spmd_malformed import ACCEPTED, FAULTS, WIDER, Fault
 from tests.conformance.spmd_upstream import Case, module
+from tests.export.test_mlir_programs import random_program
 from tests.export.upstream import upstream
 from tests.frontends.program_texts import (
     ENCODED,
@@ -147,6 +148,30 @@ def test_a_device_asks_where_it_is_and_takes_its_root_from_there() -> None:
     assert [int(held.array) for held in run.outputs[1]] == [0, 1, 0, 1]
 
 
+def test_a_local_op_runs_on_the_sizes_that_a_device_has() -> None:
+    """7 over 2 is 4 and 3: `?` in the text"""
+    text = """mesh.mesh @m(shape = 2)
+    func.func @f(%a: tensor<7x4xf32>, %w: tensor<?x4xf32>) -> (tensor<?x4xf32>, tensor<?xf32>) {
+      %0 = mesh.all_slice %a on @m mesh_axes = [0] slice_axis = 0 : tensor<7x4xf32> -> tensor<?x4xf32>
+      %1 = arith.addf %0, %w : tensor<?x4xf32>
+      %z = arith.constant dense<0.0> : tensor<4xf32>
+      %n = arith.negf %1 : tensor<?x4xf32>
+      %c = arith.constant 0 : index
+      %d = tensor.dim %n, %c : tensor<?x4xf32>
+      %zero = arith.constant 0.0 : f32
+      %e = tensor.empty(%d) : tensor<?xf32>
+      %s = linalg.fill ins(%zero : f32) outs(%e : tensor<?xf32>) -> tensor<?xf32>
+      %2 = linalg.reduce { arith.addf } ins(%n : tensor<?x4xf32>) outs(%s : tensor<?xf32>) dimensions = [1]
+      return %1, %2 : tensor<?x4xf32>, tensor<?xf32>
+    }"""
+    a = np.arange(28, dtype="f4").reshape(7, 4)
+    run = run_spmd(read_spmd(text), {"a": [a, a], "w": [np.ones((4, 4), "f4"), np.ones((3, 4), "f4")]})
+    assert np.array_equal(np.concatenate([held.array for held in run.outputs[0]]), a + 1)
+    assert np.array_equal(np.concatenate([held.array for held in run.outputs[1]]), -(a + 1).sum(1))
+    with pytest.raises(InvalidRule, match=r"%1 = add\(%0, %w\): rule .* contradicts the rule"):
+        run_spmd(read_spmd(text), {"a": [a, a], "w": [np.ones((4, 4), "f4")] * 2})
+
+
 @pytest.mark.parametrize("dialect", Dialect)
 def test_what_mlir_opt_prints_in_its_generic_form_is_the_same_program(dialect: Dialect) -> None:
     for line in GENERIC:
@@ -191,11 +216,12 @@ def test_odd_lines_end_in_nothing_but_a_designed_error(line: str) -> None:
             read(written(line).replace(", %i: index, %n: i64", ""))
 
 
-DAMAGE = ["", "<", "]", "%0", "9", "x", "[[", "\\", "{", "(", "mesh.", "= ", "@m", " on ", "?"]
+DAMAGE = ["", "<", "]", "%0", "9", "x", "[[", "\\", "{", "(", "mesh.", "= ", "@m", " on ", "?", "-1", "[]", '"']
 
 
 def test_no_damage_to_a_program_ends_in_anything_but_a_designed_error() -> None:
     whole = [written(f"%0 = {line}") for line, _ in SPELLINGS] + [rfc(line, kind) for line, kind, _ in RFC]
+    whole += [print_program(random_program(seed)) for seed in range(20)]
     dice = random.Random(0)
     for _ in range(3000):
         letters = list(dice.choice(whole))

@@ -163,6 +163,8 @@ CASES: list[Case] = [
     *of("einsum", "a b -> b", equation="row column -> column"),
     *of("layer_norm_backward", "d a b, d a b, b -> d a b, b, b"),
     *of("layer_norm_backward", "d a b, d a b, a b -> d a b, a b", normalized_dims=2, eps=1e-3),
+    *of("batch_norm", "d a b, a, a, a, a -> d a b", eps=1e-3),
+    *of("batch_norm", "d a, a, a -> d a"),
     *of("rms_norm", "d a b, b -> d a b", eps=1e-3),
     *of("rms_norm", "a b -> a b"),
     *of("rms_norm_backward", "d a b, d a b, b -> d a b, b", eps=1e-3),

@@ -29,7 +29,7 @@ from tests.model.op_cases import CASES, Case, of
 
 MESHES = [Mesh.parse("4"), Mesh.parse("2x4"), Mesh.parse("2x2x2")]
 MANY = 60  # options beyond which only one order of the axes of each assignment is run
-POSITIVE = {"sqrt", "rsqrt", "log", "reciprocal", "divide", "pow", "adam"}
+POSITIVE = {"sqrt", "rsqrt", "log", "reciprocal", "divide", "pow", "adam", "batch_norm"}
 NUMPY = {"f64": np.float64, "i64": np.int64, "bool": np.bool_}
 
 

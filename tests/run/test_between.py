@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,8 @@ def test_a_tensor_goes_from_any_devices_to_any_others(seed: int) -> None:  # con
     source, target = (random_place(shape, random, 12) for _ in range(2))
     done = between(source, target, shape)
     wire, shards = Wire(done.devices), laid_out(np.asarray(whole), source.sharding, source.mesh, random)
-    held, made = [None] * done.devices, [None] * done.devices
+    held: list[Any] = [None] * done.devices
+    made: list[Any] = [None] * done.devices
     for number, shard in zip(source.devices, shards, strict=True):
         held[number] = shard
     bounds = held_bounds(target.sharding, shape, target.mesh)

@@ -52,27 +52,27 @@ def translate_step(t: ProgramTranslation, operation: Operation, module: Module) 
 
 def _part(t: ProgramTranslation, operation: Operation, attrs: Mapping[str, Any]) -> None:
     """A call of what every device runs a part of: its option and the shapes of the whole are the printer's."""
-    split, whole = attrs["shardplan.split"], attrs.get("shardplan.whole")
-    count = len(operation.operands)
     kinds = [_type(t, kind, operation) for kind in (*operation.operand_types, *operation.result_types)]
-    lists = isinstance(split, dict) and all(isinstance(axes, list) for axes in split.values())
-    if not lists or not isinstance(whole, list) or len(whole) != len(kinds) or not all(map(_is_shape, whole)):
-        raise InvalidGraph("attributes shardplan.split and shardplan.whole", got=[split, whole], wanted="axes, shapes")
-    types = [TensorType(tuple(shape), kind.dtype) for shape, kind in zip(whole, kinds, strict=True)]
-    for name, given in zip(operation.operands, operation.operand_types, strict=False):
-        t.check_type(name, given, operation.at)
-    op, notation = str(attrs.get("shardplan.op")), attrs.get("shardplan.rule")
-    given = operation.attrs.get("shardplan.attrs", attrs.get("shardplan.attrs", {}))
-    rule = bind_op(op, tuple(types[:count]), tuple(types[count:]), given, notation)
+    split, whole = attrs["shardplan.split"], attrs.get("shardplan.whole")
+    given, notation = attrs.get("shardplan.attrs", {}), attrs.get("shardplan.rule")
+    good = isinstance(split, dict) and all(map(_is_list, split.values())) and isinstance(given, dict)
+    if not good or not isinstance(whole, list) or len(whole) != len(kinds) or not all(map(_is_list, whole)):
+        what, wanted = "attributes shardplan.split and shardplan.whole", "mesh axes a loop, and shapes"
+        raise InvalidGraph(what, got=[split, whole, given], wanted=wanted)
+    for operand, kind in zip(operation.operands, operation.operand_types, strict=False):
+        t.check_type(operand, kind, operation.at)
+    types = tuple(TensorType(tuple(shape), kind.dtype) for shape, kind in zip(whole, kinds, strict=True))
+    count, op = len(operation.operands), str(attrs.get("shardplan.op"))
+    rule = bind_op(op, types[:count], types[count:], given, None if notation is None else str(notation))
     inputs = tuple(t.named(name, operation.at) for name in operation.operands)
     name = str(operation.attrs.get("shardplan.id", operation.results[0] if operation.results else op))
-    made = Op(name, op, inputs, tuple(types[count:]), rule, MappingProxyType(dict(given)), notation=notation)
+    made = Op(name, op, inputs, types[count:], rule, MappingProxyType(dict(given)), notation=notation)
     t.under_option(operation, made, split)
-    for name, kind in zip(operation.results, operation.result_types, strict=True):
-        t.check_type(name, kind, operation.at)
+    for result, kind in zip(operation.results, operation.result_types, strict=False):
+        t.check_type(result, kind, operation.at)
 
 
-def _is_shape(value: object) -> bool:
+def _is_list(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(size, int) for size in value)
 
 
@@ -84,8 +84,8 @@ def _call(t: ProgramTranslation, op: str, operation: Operation) -> None:
         mesh = _shard_shape(t, attrs, operation)
     numbers = _numbers(t, attrs, op, operation.at)
     if op not in OF_THE_FUNCTION:
-        known = mesh is None or mesh in t.clusters
-        attrs |= t.stated(t.mesh_name(mesh, operation.at)) if known else {"mesh": mesh}
+        known = mesh is None or (isinstance(mesh, str) and mesh in t.clusters)
+        attrs |= t.stated(t.mesh_name(mesh, operation.at)) if known else {"mesh": str(mesh)}
     for name, given in zip(operands, operation.operand_types, strict=False):
         t.check_type(name, given, operation.at)
     types = [_type(t, kind, operation) for kind in operation.result_types]

@@ -133,6 +133,7 @@ class ProgramTranslation(Translation):
         """An op of the whole computation, of whose loops every device runs its part."""
         mesh = self.mesh_name(operation.attrs.get("shardplan.mesh"), operation.at)
         option = tuple(tuple(split.get(loop.name, ())) for loop in op.rule.loops)
+        Sharding(option).completed(len(option), self.meshes[mesh])
         done = Local(op, option, op.inputs, op.values, None if mesh == self.layouts.default else mesh)
         self.steps.append(done)
         types = local_results(done, self.meshes[mesh])

@@ -20,8 +20,6 @@ from planner.model.collectives import Collective, Kind
 from planner.model.sharding import Reduction, Sharding
 from planner.model.spmd import LocalType, local_shape, rfc
 
-_DIMS = {Kind.ALL_GATHER: "gather_axis", Kind.ALL_SLICE: "slice_axis", Kind.REDUCE_SCATTER: "scatter_axis"}
-
 
 def is_round(op: str, attrs: Mapping[str, Any]) -> bool:
     return "mesh_axis" in attrs or (op == "all_slice" and "sharding" in attrs)
@@ -42,16 +40,22 @@ def translate_round(t: ProgramTranslation, op: str, operation: Operation) -> Non
     if None in (*shape, *local_shape(kind.type.shape, wanted, mesh)):
         raise InvalidSharding("uneven shards", got=f"{given.type} as {source}", wanted="dims that divide evenly")
     value, made = t.named(name, operation.at), LocalType(shape, given.type.dtype)
-    reduction = Reduction(operation.attrs.get("reduction", Reduction.SUM))
+    reduction = _reduction(operation.attrs.get("reduction", "sum"))
     for place, move in enumerate(moves):
         last = place == len(moves) - 1
         result = made_name if last else f"{made_name}.{place}"
-        (made,) = t.call(move.kind, [value], [result], None, _attrs(move, reduction))
+        (made,) = t.call(move.kind, [value], [result], None, rfc.call_attributes(move, reduction))
         value = result
         t.define(value, value, made, operation.at)
     if not moves:
         t.give(operation, t.known(name, operation.at))
     t.check_type(made_name, kind, operation.at)
+
+
+def _reduction(given: object) -> Reduction:
+    if given not in tuple(Reduction):
+        raise InvalidSharding("reduction kind", got=given, wanted=f"one of {', '.join(Reduction)}")
+    return Reduction(str(given))
 
 
 def _only(t: ProgramTranslation, kinds: Sequence[Type], operation: Operation) -> Tensor:
@@ -81,10 +85,3 @@ def _moves(op: str, source: Sharding, attrs: Mapping[str, Any]) -> tuple[Shardin
         got=op,
         wanted="all_gather, local_split, all_reduce, or reduce_scatter with a tensor_axis",
     )
-
-
-def _attrs(move: Collective, reduction: Reduction) -> dict[str, object]:
-    attrs: dict[str, object] = {"mesh_axes": move.axes}
-    if move.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
-        attrs["reduction"] = reduction
-    return attrs | ({_DIMS[move.kind]: move.dim} if move.kind in _DIMS else {})

@@ -103,19 +103,12 @@ def upsample(call: Call) -> Value:
 
 
 def batch_norm(call: Call) -> Value:
-    """By the running statistics: (x - mean) / sqrt(variance + eps) * weight + bias, as one factor and one term."""
+    """By the running statistics."""
     call.demand("batch_norm in training", not call.arguments.get("training") and call["running_mean"] is not None)
-    x, mean = call["input"], call["running_mean"]
-    centre = _negated(call, mean)
-    scale = _inverse_root(call, call["running_var"])
-    if call["weight"] is not None:
-        scale = _binary(call, "multiply", scale, call["weight"])
-    shift = _binary(call, "multiply", centre, scale)
-    if call["bias"] is not None:
-        shift = _binary(call, "add", shift, call["bias"])
-    return call.emit(
-        "add", _binary(call, "multiply", x, _over_channels(call, scale, x)), _over_channels(call, shift, x)
-    )
+    weight, bias = call["weight"], call["bias"]
+    call.demand("a bias without a weight", weight is not None or bias is None)
+    scales = [each for each in (weight, bias) if each is not None]
+    return call.emit("batch_norm", call["input"], call["running_mean"], call["running_var"], *scales, eps=call["eps"])
 
 
 def batch_norm_alone(call: Call) -> Sequence[Value]:
@@ -127,9 +120,11 @@ def group_norm(call: Call) -> Value:
     """Mean and variance of the channels of a group together with the spatial dims."""
     x, groups = call["input"], call["num_groups"]
     parts = call.reshaped(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
-    centred = _binary(call, "add", parts, _negated(call, _mean_of_groups(call, parts)))
+    centred = _binary(call, "subtract", parts, _mean_of_groups(call, parts))
     square = call.step("square", [centred], centred.shape, centred.dtype)
-    root = _inverse_root(call, _mean_of_groups(call, square))
+    variance = _mean_of_groups(call, square)
+    above = call.step("add", [variance], variance.shape, x.dtype, scalar=call["eps"])
+    root = call.step("rsqrt", [above], variance.shape, x.dtype)
     made = call.reshaped(_binary(call, "multiply", centred, root), x.shape)
     if call["weight"] is not None:
         made = _binary(call, "multiply", made, _over_channels(call, call["weight"], x))
@@ -142,15 +137,6 @@ def _mean_of_groups(call: Call, parts: Value) -> Value:
     rank = len(parts.shape)
     thin = (*parts.shape[:2], *[1] * (rank - 2))
     return call.step("mean", [parts], thin, parts.dtype, dims=list(range(2, rank)), keepdim=True)
-
-
-def _inverse_root(call: Call, variance: Value) -> Value:
-    above = call.step("add", [variance], variance.shape, variance.dtype, scalar=call["eps"])
-    return call.step("rsqrt", [above], variance.shape, variance.dtype)
-
-
-def _negated(call: Call, value: Value) -> Value:
-    return call.step("negate", [value], value.shape, value.dtype)
 
 
 def _binary(call: Call, op: str, left: Value, right: Value) -> Value:

@@ -86,7 +86,9 @@ class Translation:
         if node.target is operator.getitem:
             return self._values[node.args[0]][node.args[1]]
         made = node.meta["val"]
-        results = tuple(map(tensor_type, made if isinstance(made, (list, tuple)) else [made]))
+        first, *others = made if isinstance(made, (list, tuple)) else [made]
+        # what a call would save for its gradient is empty where there is none
+        results = tuple(map(tensor_type, (first, *(other for other in others if other.numel()))))
         arguments = _arguments(node, self._values)
         call = Call(node.name, _scope(node), arguments, results, self.nodes, len(self.nodes))
         return ATEN[str(node.target)](call)

@@ -1,8 +1,10 @@
-"""Layer and RMS normalisation over the last dims, forward and backward.
+"""Layer and RMS normalisation over the last dims, forward and backward; batch normalisation by given statistics.
 
     y = h w (+ b)    h = c r    r = 1 / sqrt(mean(c^2) + eps)    c = x - mean(x) (layer norm) or x (RMS norm)
     g = dy w         dx = r (g - mean(g) - h mean(g h)) (RMS norm: without mean(g))
     dw = sum dy h    db = sum dy    over all other dims, in terms where these are split
+    y = (x - m) / sqrt(v + eps) w (+ b) for every channel, m and v its mean and variance (batch norm, S. Ioffe and
+    C. Szegedy, 2015, when it does not train)
 
 J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer normalization", 2016; B. Zhang, R. Sennrich, "Root mean square layer
 normalization", 2019. The backward ops make r anew: they read x anyhow, and nothing else has to be kept for them.
@@ -73,9 +75,24 @@ def _backward(centred: bool) -> Callable[..., tuple[Array, ...]]:
     return compute
 
 
+def _by_statistics_rule(signature: Signature) -> str:
+    """x, mean, variance, and weight and bias where they are given: one number a channel, the second dim of x."""
+    return f"n c ...{', c' * (len(signature.operands) - 1)} -> n c ..."
+
+
+def _by_statistics(local: Local, x: Array, mean: Array, variance: Array, *scales: Array) -> Array:
+    def over_channels(numbers: Array) -> Array:
+        return numbers.reshape(-1, *(1,) * (x.ndim - 2))
+
+    made = (x - over_channels(mean)) / over_channels(local.xp.sqrt(variance + local.number("eps", 1e-5)))
+    made = made * over_channels(scales[0]) if scales else made
+    return made + over_channels(scales[1]) if len(scales) > 1 else made
+
+
 ATTRS = ("normalized_dims", "eps")
 
 ROWS = (
+    Row("batch_norm", _by_statistics_rule, _by_statistics, 4, float_dtype, attrs=("eps",)),
     Row("layer_norm", _rule, _forward(centred=True), 8, float_dtype, attrs=ATTRS),
     Row("layer_norm_backward", _backward_rule, _backward(centred=True), 18, float_dtype, attrs=ATTRS),
     Row("rms_norm", _rule, _forward(centred=False), 6, float_dtype, attrs=ATTRS),

@@ -136,7 +136,9 @@ def _part(done: Local, place: int, mesh: Mesh) -> tuple[Dim, ...]:
 
 
 def local_results(done: Local, mesh: Mesh) -> tuple[LocalType, ...]:
-    """What a local op leaves on the devices of a mesh."""
+    """What a local op leaves on the devices of a mesh. Raises InvalidMesh where it is split over an unknown size."""
+    for axes in filter(None, done.option):
+        mesh.group_size(axes)
     return tuple(
         LocalType(local_shape(kind.shape, done.op.rule.result_sharding(place, done.option), mesh), kind.dtype)
         for place, kind in enumerate(done.op.results)

@@ -7,10 +7,11 @@ all_slice) and reduce_scatter append them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from planner.errors import InvalidSharding
 from planner.model.collectives import Collective, Kind
-from planner.model.sharding import Sharding
+from planner.model.sharding import Reduction, Sharding
 
 Lists = Sequence[Sequence[int]]
 
@@ -51,3 +52,19 @@ def _applied(source: Sharding, moves: list[Collective]) -> tuple[Sharding, list[
     for move in moves:
         source = move.target(source)
     return source, moves
+
+
+_DIMS = {Kind.ALL_GATHER: "gather_axis", Kind.ALL_SLICE: "slice_axis", Kind.REDUCE_SCATTER: "scatter_axis"}
+
+
+def call_attributes(move: Collective, reduction: Reduction) -> dict[str, Any]:
+    """What the call of a collective on local tensors says. Raises InvalidSharding for an exchange, which is none."""
+    if move.kind is Kind.EXCHANGE:
+        what, wanted = "no collectives of the documents lead there", "blocks to blocks, nothing made partial"
+        raise InvalidSharding(what, got=str(move), wanted=wanted)
+    attrs: dict[str, Any] = {"mesh_axes": move.axes}
+    if move.kind is Kind.ALL_TO_ALL:
+        return attrs | {"split_axis": move.dim, "concat_axis": move.source_dim}
+    if move.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
+        attrs["reduction"] = reduction
+    return attrs | ({_DIMS[move.kind]: move.dim} if move.kind in _DIMS else {})

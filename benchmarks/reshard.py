@@ -1,0 +1,300 @@
+"""Resharding, measured: the published cases and random ones, run on every logical device; bytes, times, buffers.
+
+    python -m benchmarks.reshard [random cases]
+
+Every program is run on shards laid out by the oracle (terms of partial tensors random) and its result assembled by it.
+Chains are the programs of basis moves alone. Times of planning are processor seconds with no cache of former cases.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.oracle import agree, assembled, laid_out
+from benchmarks.record import write
+from planner.choose import footprint
+from planner.choose.cost import CostModel
+from planner.choose.hardware import load
+from planner.choose.route import Objective, Route, route
+from planner.documents.reshards import read_cases
+from planner.errors import InvalidSharding
+from planner.model import exchange
+from planner.model.collectives import Collective, moves, received_elements
+from planner.model.graph import TensorType
+from planner.model.mesh import Mesh
+from planner.model.sharding import Reduction, Sharding
+from tests.movement import brought
+
+CASES = Path(__file__).parents[1] / "tests/conformance/reshard_cases.json"
+RANDOM = 5000
+MESHES = [
+    "2",
+    "3",
+    "4",
+    "8",
+    "2x2",
+    "2x3",
+    "3x4",
+    "2x8",
+    "4x4",
+    "2x2x2",
+    "2x3x2",
+    "4x2x4",
+    "2x1x4",
+    "4x4x4",
+    "2x2x2x2",
+    "2x2x4x4",
+]
+GROWTH = ["8", "64", "512", "8x8", "16x32", "4x4x4", "8x8x8", "2x2x2x2", "2x2x4x4", "4x4x4x4", "4x4x4x8"]
+HARDWARE = ("h100-sxm", "a100-sxm-cluster")
+FLOATS = (Reduction.SUM, Reduction.MAX, Reduction.MIN, Reduction.PRODUCT, Reduction.AVERAGE)
+BITS = (Reduction.BITWISE_AND, Reduction.BITWISE_OR, Reduction.BITWISE_XOR, Reduction.SUM, Reduction.MAX)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One resharding."""
+
+    name: str
+    source: Sharding
+    target: Sharding
+    kind: TensorType
+    mesh: Mesh
+
+    @property
+    def partial(self) -> bool:
+        return bool(self.source.partial or self.target.partial)
+
+
+def published() -> list[Case]:
+    return [
+        Case(name, *(end.sharding.checked(kind.shape, end.mesh) for end in (source, target)), kind, source.mesh)
+        for name, source, target, kind in read_cases(CASES)
+    ]
+
+
+def random_cases(count: int, seed: int = 0) -> Iterator[Case]:
+    """Meshes of 1 to 4 axes and up to 64 devices, ranks 1 to 4, any sizes; a third with offsets, a third with halos."""
+    for number in range(count):
+        random = np.random.default_rng([seed, number])
+        mesh = Mesh.parse(MESHES[random.integers(0, len(MESHES))])
+        shape = tuple(random.integers(1, 13, random.integers(1, 5)).tolist())
+        kinds = BITS if number % 2 else FLOATS
+        ends = [random_sharding(shape, mesh, kinds, random) for _ in range(2)]
+        yield Case(f"random {number}", *ends, TensorType(shape, "i32" if number % 2 else "f32"), mesh)
+
+
+def random_sharding(
+    shape: tuple[int, ...], mesh: Mesh, kinds: tuple[Reduction, ...], random: np.random.Generator
+) -> Sharding:
+    lists: list[list[int]] = [[] for _ in (*shape, "partial", "idle")]
+    for axis in random.permutation(len(mesh.shape)).tolist():
+        lists[random.integers(0, len(lists))].append(axis)
+    *split, partial, _ = map(tuple, lists)
+    kind = kinds[random.integers(0, len(kinds))]
+    parts = [(shape[dim], mesh.group_size(axes)) for dim, axes in enumerate(split) if axes]
+    plain = Sharding(tuple(split), partial, kind).checked(shape, mesh)
+    form = random.integers(0, 3)
+    if form == 0:
+        cuts = tuple((0, *sorted(random.integers(0, size + 1, n - 1).tolist()), size) for size, n in parts)
+        return Sharding(tuple(split), partial, kind, sharded_dims_offsets=cuts).checked(shape, mesh)
+    if form == 1:
+        halos = tuple(random.integers(0, 3, 2 * len(parts)).tolist())
+        try:
+            return Sharding(tuple(split), partial, kind, halo_sizes=halos).checked(shape, mesh)
+        except InvalidSharding:
+            return plain
+    return plain
+
+
+def ran_right(found: Route, case: Case) -> bool:
+    """Whether the program brings data that the oracle lays out to what the target says, and receives what it says."""
+    random = np.random.default_rng(0)
+    shape = case.kind.shape
+    whole = np.asarray(random.standard_normal(shape) if case.kind.dtype == "f32" else random.integers(0, 50, shape))
+    held = laid_out(whole, case.source, case.mesh, random)
+    got, at, received = brought(held, found.moves, case.source, shape, case.mesh)
+    right = at == case.target and agree(np.asarray(assembled(got, case.target, shape, case.mesh)), whole, 1e-9)
+    return right and (received * case.kind.itemsize).tolist() == found.received.sum(axis=0).tolist()
+
+
+def planned(case: Case, objective: Objective, hardware: str) -> tuple[Route, float]:
+    """A program and the processor seconds of planning it, nothing remembered of others."""
+    for remembered in (exchange.exchange, footprint._bounds, footprint._parts, footprint._shared_along):
+        remembered.cache_clear()
+    mesh = Mesh(case.mesh.axes)
+    start = time.process_time()
+    found = route(case.source, case.target, case.kind, CostModel(mesh, load(hardware)), objective)
+    return found, time.process_time() - start
+
+
+def run(cases: list[Case]) -> dict[str, Any]:
+    """Verdicts, bytes against the bound, buffers and planning times."""
+    verdicts: Counter[str] = Counter()
+    seconds: dict[str, list[float]] = {objective: [] for objective in Objective}
+    peaks: dict[str, list[float]] = {objective: [] for objective in Objective}
+    ratios: list[float] = []
+    above, dearer = [], []
+    for case in cases:
+        for objective in Objective:
+            found, taken = planned(case, objective, HARDWARE[0])
+            seconds[objective].append(taken)
+            largest = max(found.buffers[0].max(), found.buffers[-1].max())
+            peaks[objective].append(float(found.buffers.max() / largest))
+            verdicts["right" if ran_right(found, case) else f"wrong: {case.name} {objective}"] += 1
+        total = int(found.received.sum())
+        if not case.partial and total != found.least_bytes:
+            above.append(case.name)
+        if case.partial and found.bound_bytes:
+            ratios.append(total / found.bound_bytes)
+        if case.partial and (chain := chained(case, HARDWARE[0], Objective.BYTES)) and total > chain[0]:
+            dearer.append(case.name)
+    return {
+        "cases": len(cases),
+        "verdicts": dict(verdicts),
+        "bytes_above_least_without_partial": above,
+        "partial": {
+            "cases": sum(case.partial for case in cases),
+            "more_bytes_than_the_best_chain": dearer,
+            "bytes_over_bound": spread(ratios),
+            "at_the_bound": sum(ratio == 1 for ratio in ratios),
+        },
+        "buffer_over_larger_shard": {objective: spread(each) for objective, each in peaks.items()},
+        "planning_ms": {objective: spread([1e3 * one for one in each]) for objective, each in seconds.items()},
+    }
+
+
+def spread(values: list[float]) -> dict[str, float]:
+    if not values:
+        return {}
+    ordered = sorted(values)
+    named = {
+        "mean": mean(values),
+        "median": median(values),
+        "p90": ordered[int(0.9 * len(values))],
+        "most": ordered[-1],
+    }
+    return {key: round(value, 4) for key, value in named.items()}
+
+
+def chained(case: Case, hardware: str, objective: Objective) -> tuple[int, int] | None:
+    """The best chain of basis moves alone (Dijkstra's algorithm): bytes and ps, or ps alone, with 0 before."""
+    model = CostModel(case.mesh, load(hardware))
+    if any(each.halo_sizes or each.sharded_dims_offsets for each in (case.source, case.target)):
+        return None
+    done, waiting, number = set[Sharding](), [((0, 0), 0, case.source)], 0
+    while waiting:
+        cost, _, at = heappop(waiting)
+        if at == case.target:
+            return cost
+        if at in done:
+            continue
+        done.add(at)
+        for move, to in moves(at, case.kind.shape, case.mesh):
+            if to in done:
+                continue
+            size = 0
+            if objective is Objective.BYTES:
+                size = int(received_elements(move, at, case.kind.shape, case.mesh).sum()) * case.kind.itemsize
+            number += 1
+            heappush(waiting, ((cost[0] + size, cost[1] + model.move_ps(move, at, case.kind)), number, to))
+    return None
+
+
+def compared(cases: list[Case], hardware: str, scale: int) -> dict[str, Any]:
+    """Time of the programs against the best chain of basis moves and the direct exchange, on tensors scaled up."""
+    over_chain, over_exchange, over_best, slower, kinds = [], [], [], [], Counter[str]()
+    for case in cases:
+        kind = TensorType(tuple(size * scale for size in case.kind.shape), "bf16")
+        if case.source == case.target or case.source.halo_sizes or case.target.halo_sizes:
+            continue
+        big = Case(case.name, case.source, case.target, kind, case.mesh)
+        model = CostModel(case.mesh, load(hardware))
+        found = route(big.source, big.target, kind, model)
+        mine = sum(found.times_ps)
+        direct = model.move_ps(Collective.exchange(big.source, big.target), big.source, kind)
+        chain = chained(big, hardware, Objective.TIME)
+        best = min(direct, chain[1] if chain else direct)
+        kinds[_form(found)] += 1
+        over_exchange.append(direct / mine)
+        over_best.append(best / mine)
+        if chain:
+            over_chain.append(chain[1] / mine)
+        if mine > best:
+            slower.append(case.name)
+    return {
+        "hardware": hardware,
+        "scale": scale,
+        "slower_than_the_better": slower,
+        "chosen": dict(kinds),
+        "chain_over_ours": spread(over_chain),
+        "exchange_over_ours": spread(over_exchange),
+        "better_over_ours": spread(over_best),
+    }
+
+
+def _form(found: Route) -> str:
+    exchanges = sum(move.to is not None for move in found.moves)
+    if not exchanges:
+        return "chain"
+    return "exchange" if len(found.moves) == 1 else "chain and exchange"
+
+
+def growth() -> list[dict[str, Any]]:
+    """Planning times by mesh, of random pairs of shardings of tensors of 2^20 to 2^24 elements."""
+    rows = []
+    for notation in GROWTH:
+        mesh = Mesh.parse(notation)
+        row: dict[str, Any] = {"mesh": notation, "devices": mesh.devices, "axes": len(mesh.axes)}
+        for name, partial in (("plain", False), ("partial", True)):
+            for objective in Objective:
+                cases = (pair(mesh, partial, seed) for seed in range(20))
+                taken = [1e3 * planned(case, objective, HARDWARE[0])[1] for case in cases]
+                row[f"{name}_{objective}_ms"] = spread(taken)
+        rows.append(row)
+        print(row, file=sys.stderr)
+    return rows
+
+
+def pair(mesh: Mesh, partial: bool, seed: int) -> Case:
+    random = np.random.default_rng([mesh.devices, len(mesh.axes), seed])
+    shape = (int(2 ** random.integers(10, 13)), int(2 ** random.integers(10, 13)))
+    ends: list[Sharding] = []
+    while len(ends) < 2:
+        lists: list[list[int]] = [[], [], [], []]
+        for axis in random.permutation(len(mesh.shape)).tolist():
+            lists[random.integers(0, 4)].append(axis)
+        if partial and not ends and not lists[2]:
+            continue
+        sums = tuple(lists[2]) if partial and not ends else ()
+        ends.append(Sharding((tuple(lists[0]), tuple(lists[1])), sums))
+    return Case("pair", ends[0], ends[1], TensorType(shape, "bf16"), mesh)
+
+
+def main() -> None:
+    """Measure and write benchmarks/results/reshard.json."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else RANDOM
+    fixed = published()
+    result: dict[str, Any] = {"published": run(fixed)}
+    print(json.dumps(result), file=sys.stderr)
+    result["random"] = run(list(random_cases(count)))
+    print(json.dumps(result["random"]), file=sys.stderr)
+    result["time"] = [compared(fixed, hardware, scale) for hardware in HARDWARE for scale in (1, 64)]
+    print(json.dumps(result["time"]), file=sys.stderr)
+    result["growth"] = growth()
+    write("reshard", result)
+
+
+if __name__ == "__main__":
+    main()
