@@ -1,9 +1,4 @@
-"""Training steps of the zoo: written, bound, formulated and solved, each in a process of its own.
-
-`unpaid_s` is what the plan would still have to move before the next step: from the layouts in which updated
-parameters and optimizer states leave to those in which they are read. The objective counts one step, from any layout
-to any other.
-"""
+"""Training steps of the zoo: written, bound, formulated and solved, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,7 +10,7 @@ from typing import Any
 import solvers
 from benchmarks.record import timed, write
 from planner.choose.cost import PICO, CostModel
-from planner.choose.formulate import Formulation, formulate
+from planner.choose.formulate import formulate
 from planner.choose.hardware import load
 from planner.documents.graphs import graph_from
 from planner.documents.schemas import GraphDocument
@@ -55,7 +50,6 @@ def case(name: str, layers: int, mesh_text: str) -> dict[str, Any]:
         question = formulate(graph, CostModel(mesh, hardware), hardware.memory_bytes)
     with timed(result, "solve_s"):
         solution = solvers.solve(question.problem, gap=GAP, time_limit=SECONDS)
-    choice = solution.choice
     return result | {
         "ops": len(graph.ops),
         "variables": len(question.variables),
@@ -66,20 +60,8 @@ def case(name: str, layers: int, mesh_text: str) -> dict[str, Any]:
         "objective_s": None if solution.cost is None else solution.cost * PICO,
         "bound_s": solution.bound * PICO,
         "gap": solution.gap,
-        "unpaid_s": None if choice is None else unpaid_ps(question, list(choice)) * PICO,
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
-
-
-def unpaid_ps(question: Formulation, strategies: list[int]) -> int:
-    """Time of bringing every updated value into the layout in which the next step reads it."""
-    choice = question.decode(strategies)
-    kept = [entry.id for entry in question.graph.inputs if entry.kind in ("parameter", "optimizer_state")]
-    total = 0
-    for name, layout in zip(kept, choice.outputs[1:], strict=True):
-        table = question.distances[name]
-        total += int(table.between("time")[table.index[layout], table.index[choice.inputs[name]]])
-    return total
 
 
 def main() -> None:

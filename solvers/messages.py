@@ -25,7 +25,7 @@ Integers = NDArray[np.int64]
 UNUSED = np.int64(1 << 61)
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, nogil=True, error_model="numpy", inline="always")
 def _send(share, by_class, reduced, own, message, theirs, sent, matrix, at, cap):  # type: ignore[no-untyped-def]
     """Write the message to the far end: sent[y] = min over x of share(x) - message(x) + matrix[class of x, class of y],
     less its own minimum, which is returned. By class first, then row by row."""
@@ -47,7 +47,7 @@ def _send(share, by_class, reduced, own, message, theirs, sent, matrix, at, cap)
     return least
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _sweep(  # type: ignore[no-untyped-def]
     order, node_start, first, ends, onward_first, onward_edges, far, near_start, far_start, classes_of, heights,
     widths, theta, matrix, matrix_at, messages, marginal, slack, cap, split, largest, classes,
@@ -85,7 +85,7 @@ def _sweep(  # type: ignore[no-untyped-def]
     return carry, constant
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _decode(  # type: ignore[no-untyped-def]
     conditional, node_start, first, incident, low, high, low_start, high_start, classes_of, columns,
     theta, pair, pair_at, messages, choice, largest,

@@ -22,7 +22,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.model.exchange import exchange
+from planner.model.exchange import exchange_ends, tiles, transfers, volumes
 from planner.model.mesh import Mesh
 from planner.model.sharding import Axes, Shape, Sharding, held_bounds
 
@@ -45,10 +45,31 @@ class Footprints:
 
     @classmethod
     def counted(cls, source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> Footprints:
-        """[1, 1]: of one pair, from its transfers."""
-        done = exchange(source, target, shape, mesh)
-        messages = sum(np.bincount(each.receiver, minlength=mesh.devices) for each in done.messages)
+        """[1, 1]: of one pair, from its transfers; of plain blocks those of the first devices, whose are largest."""
+        ends = exchange_ends(source, target, shape, mesh)
+        plain = not any((*each.halo_sizes, *each.sharded_dims_offsets) for each in (source, target))
+        done = transfers(ends.first_group() if plain else ends)
+        messages = sum(np.bincount(each.receiver, minlength=done.devices) for each in done.messages)
         return cls(*(np.array([[most.max()]], np.int64) for most in (done.received, done.sent, np.asarray(messages))))
+
+    @classmethod
+    def at_least(cls, source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> tuple[int, int]:
+        """Elements and messages that the busiest device receives at least, between plain blocks with terms to reduce:
+        parts of cells rounded down, a message for each other term of every box it reduces a part of, and one from
+        each reducer of a cell it wants."""
+        ends = exchange_ends(source, target, shape, mesh).first_group()
+        cells, has, wants = tiles(ends)
+        own, sizes = has & wants, volumes(cells)[:, None]
+        alone = ~own.any(axis=1, keepdims=True)
+        reduces = np.where(alone, wants, own)
+        parts = np.maximum(reduces.sum(axis=1, keepdims=True), 1)
+        terms = ends.terms - 1 + alone
+        received = (reduces * (sizes // parts * terms - -(-sizes // parts)) + wants * sizes).sum(axis=0)
+        busy = (reduces & (sizes >= parts)).astype(np.float32)
+        reducers = ((wants.T.astype(np.float32) @ busy) > 0).sum(axis=1) - busy.any(axis=0)
+        boxes, box = np.unique(has.argmax(axis=1), return_inverse=True)
+        lacked = np.array([busy[box == number].any(axis=0) for number in range(len(boxes))]).sum(axis=0) * ends.terms
+        return int(received.max()), int((reducers + np.maximum(lacked - 1, 0)).max())
 
     @classmethod
     def of(cls, sources: Sequence[Sharding], targets: Sequence[Sharding], shape: Shape, mesh: Mesh) -> Footprints:
@@ -78,7 +99,9 @@ class _Ends:
         ways, numbers = [], []
         for dim in range(rank):
             found: dict[Way, int] = {}
-            numbers.append(np.array([found.setdefault(_way(each, dim), len(found)) for each in shardings], np.int64))
+            numbers.append(
+                np.array([found.setdefault(way_along(each, dim), len(found)) for each in shardings], np.int64)
+            )
             ways.append(tuple(found))
         return cls(shardings, tuple(ways), tuple(numbers))
 
@@ -86,7 +109,7 @@ class _Ends:
         return _Ends(self.shardings[start:stop], self.ways, tuple(way[start:stop] for way in self.way))
 
 
-def _way(sharding: Sharding, dim: int) -> Way:
+def way_along(sharding: Sharding, dim: int) -> Way:
     cut = sharding.cut(dim)
     return sharding.split_axes[dim], () if sharding.sharded_dims_offsets else cut, cut
 
@@ -106,13 +129,13 @@ def _wanted(target: _Ends, shape: Shape, mesh: Mesh) -> Integers:
     """[targets, devices]: elements."""
     wanted = np.ones((len(target.shardings), mesh.devices), np.int64)
     for ways, number, size in zip(target.ways, target.way, shape, strict=True):
-        low, high = np.stack([_bounds(way, size, mesh) for way in ways], axis=1)
+        low, high = np.stack([way_bounds(way, size, mesh) for way in ways], axis=1)
         wanted *= (high - low)[number]
     return wanted
 
 
 @lru_cache(maxsize=WAYS)
-def _bounds(way: Way, size: int, mesh: Mesh) -> Integers:
+def way_bounds(way: Way, size: int, mesh: Mesh) -> Integers:
     """[2, devices]: start and stop along a dim, cut off at its ends."""
     axes, halo, cut = way
     along = Sharding((axes,), halo_sizes=halo, sharded_dims_offsets=() if halo or not cut else (cut,))
@@ -122,7 +145,7 @@ def _bounds(way: Way, size: int, mesh: Mesh) -> Integers:
 @lru_cache(maxsize=WAYS)
 def _parts(way: Way, size: int, mesh: Mesh) -> Integers:
     """[2, parts]: the different intervals that devices hold, none empty, rising."""
-    bounds = _bounds(way, size, mesh)
+    bounds = way_bounds(way, size, mesh)
     low, high = bounds[:, bounds[0] < bounds[1]]
     if not way[1]:  # no two of them overlap
         return np.stack([np.unique(low), np.unique(high)])
@@ -132,7 +155,7 @@ def _parts(way: Way, size: int, mesh: Mesh) -> Integers:
 @lru_cache(maxsize=WAYS)
 def _shared_along(source: Way, target: Way, size: int, mesh: Mesh) -> Integers:
     """[3, devices]: lengths kept, source parts met, and lengths demanded along a dim."""
-    (low, high), (first, last) = _bounds(source, size, mesh), _bounds(target, size, mesh)
+    (low, high), (first, last) = way_bounds(source, size, mesh), way_bounds(target, size, mesh)
     kept = np.maximum(np.minimum(high, last) - np.maximum(low, first), 0)
     starts, stops = _parts(source, size, mesh)
     met = np.searchsorted(starts, last, "left") - np.searchsorted(stops, first, "right")

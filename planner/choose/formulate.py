@@ -67,12 +67,13 @@ class Formulation:
             ports = [(v, (*v.results, *v.operands)[0], s) for v, s in picked if v.role is role]
             return {v.name: port.states[port.classes[s]] for v, port, s in ports}
 
-        outputs = made(Role.OUTPUT)
+        inputs, own = made(Role.INPUT), made(Role.OUTPUT)
+        replaced = self.graph.replaced
         return Choice(
-            made(Role.INPUT),
+            inputs,
             {v.name: v.options[s] for v, s in picked if v.role is Role.OP},
             made(Role.HUB),
-            tuple(outputs[str(number)] for number in range(len(self.graph.outputs))),
+            tuple(inputs[replaced[n]] if n in replaced else own[str(n)] for n in range(len(self.graph.outputs))),
         )
 
 
@@ -202,13 +203,24 @@ class _Builder:
         shared = value in self.time.shared
         maker, result = (self.at[Role.HUB, value], 0) if shared else self.maker[value]
         op = None if reader.op is None else self.graph.ops[reader.op].id
-        user = self.at[Role.OUTPUT, str(reader.operand)] if op is None else self.at[Role.OP, op]
-        operand = 0 if op is None else reader.operand
-        ports = self.listed[maker].results[result], self.listed[user].operands[operand]
+        user, taken = self._output(reader.operand) if op is None else self._operand(op, reader.operand)
+        ports = self.listed[maker].results[result], taken
         last = value not in self.inputs and (not shared or self.time.ends(value, moment))
         during, after = ("through", "copy") if last else ("beside", "changed")
         usages = [(moment, moment + 1, during), (moment + 1, self.time.done(reader), after)]
         return self._edge(maker, user, value, ports, usages + ([] if shared else self._source(value, moment)))
+
+    def _operand(self, op: str, operand: int) -> tuple[int, Port]:
+        user = self.at[Role.OP, op]
+        return user, self.listed[user].operands[operand]
+
+    def _output(self, number: int) -> tuple[int, Port]:
+        """What decides an output's layout: the input whose place it takes in the next run, or its own variable."""
+        if number in self.graph.replaced:
+            user = self.at[Role.INPUT, self.graph.replaced[number]]
+            return user, self.listed[user].results[0]
+        user = self.at[Role.OUTPUT, str(number)]
+        return user, self.listed[user].operands[0]
 
     def _source(self, value: str, moment: int) -> list[tuple[int, int, str]]:
         """What an op with several results holds of each until it is first read."""

@@ -20,9 +20,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.choose.footprint import way_along, way_bounds
 from planner.model.exchange import UNEQUAL
 from planner.model.mesh import Mesh
-from planner.model.sharding import Axes, Shape, Sharding, held_bounds
+from planner.model.sharding import Axes, Shape, Sharding
 
 Integers = NDArray[np.int64]
 
@@ -73,13 +74,21 @@ class Lacking:
 
     def _along(self, held: Sharding, dim: int) -> Integers:
         """[groups]: length along a dim of what each holds of what it wants."""
-        key = dim, held.split_axes[dim], held.cut(dim)
+        way, target = (way_along(each, dim) for each in (held, self.target))
+        key = dim, way
         if key not in self._kept:
-            bounds = [_along(each, dim, self.shape, self.mesh) for each in (held, self.target)]
-            cuts = np.unique(np.stack(bounds))
-            inside = [self._any((each[0] <= cuts[:-1, None]) & (cuts[:-1, None] < each[1])) for each in bounds]
-            self._kept[key] = np.diff(cuts) @ (inside[0] & inside[1])
+            bounds = [way_bounds(each, self.shape[dim], self.mesh) for each in (way, target)]
+            self._kept[key] = self._common(*bounds)
         return self._kept[key]
+
+    def _common(self, one: Integers, other: Integers) -> Integers:
+        """[groups]: length of what both [2, devices] intervals of any joined devices have in common."""
+        if not self.joined:
+            return np.maximum(np.minimum(one[1], other[1]) - np.maximum(one[0], other[0]), 0)
+        cuts = np.unique(np.stack([one, other]))
+        inside = [self._any((each[0] <= cuts[:-1, None]) & (cuts[:-1, None] < each[1])) for each in (one, other)]
+        common: Integers = np.diff(cuts) @ (inside[0] & inside[1])
+        return common
 
     def _any(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """[rows, groups] from [rows, devices]."""
@@ -87,11 +96,3 @@ class Lacking:
             return flags
         grid = flags.reshape(len(flags), *self.mesh.shape).any(axis=tuple(axis + 1 for axis in self.joined))
         return grid.reshape(len(flags), -1)
-
-
-def _along(sharding: Sharding, dim: int, shape: Shape, mesh: Mesh) -> Integers:
-    """[2, devices]: start and stop along one dim, cut off at its ends."""
-    halo = sharding.cut(dim) if sharding.halo_sizes else ()
-    offsets = (sharding.cut(dim),) if sharding.sharded_dims_offsets and sharding.split_axes[dim] else ()
-    alone = Sharding((sharding.split_axes[dim],), halo_sizes=halo, sharded_dims_offsets=offsets)
-    return held_bounds(alone, shape[dim : dim + 1], mesh)[:, 0].clip(0, shape[dim]).T

@@ -16,7 +16,6 @@ is least (the same search, with the larger of two steps in place of their sum).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -28,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.cost import PICO, CostModel
+from planner.choose.footprint import Footprints
 from planner.choose.hardware import Link
 from planner.choose.lacking import Lacking
 from planner.errors import InvalidRequest
@@ -212,25 +212,25 @@ class _Search:
 
     def _floor(self, move: Collective, at: Sharding) -> int:
         """What a move takes at least: of an exchange to the target its bytes and messages, were they even."""
-        if self.objective is None or move.to != self.target or not move.axes:
+        if self.objective is None or move.to != self.target or not (lacked := self._lacking.total(at)):
             return self._launch
-        lacking, mesh, links = self._tiers[0][0], self.model.mesh, [self.model.links[axis] for axis in move.axes]
-        split = {axis for axes in self.target.split_axes for axis in axes}
-        apart = mesh.group_size([axis for axis in range(len(mesh.shape)) if axis not in split.union(move.axes)])
-        terms = lacking.terms(at)
-        lacked = lacking.total(at) + max(terms - 2, 0) * math.prod(self.kind.shape) * (apart - 1)
-        if not lacked:
-            return self._launch
-        size = lacked * self.kind.itemsize
-        seconds = max(terms - 1, 1) * max(link.latency_s for link in links)
-        seconds += size / mesh.devices / min(link.bandwidth for link in links)
+        received, messages = lacked / self.model.mesh.devices, 1
+        if self._lacking.terms(at) > 1 and not (at.halo_sizes or self.target.halo_sizes):
+            received, messages = Footprints.at_least(at, self.target, self.kind.shape, self.model.mesh)
+        links = [self.model.links[axis] for axis in move.axes]
+        seconds = messages * max(link.latency_s for link in links)
+        seconds += received * self.kind.itemsize / min(link.bandwidth for link in links)
         time = self._collective + int(seconds / PICO) * PS
-        return time if self.objective is Objective.TIME else time + BYTE * size
+        return time if self.objective is Objective.TIME else time + BYTE * lacked * self.kind.itemsize
+
+    @property
+    def _lacking(self) -> Lacking:
+        return self._tiers[0][0]
 
     def _received(self, move: Collective, at: Sharding, to: Sharding) -> int:
         """Bytes that all devices receive."""
         if move.kind is Kind.EXCHANGE and to == self.target and not (at.partial or to.partial):
-            return self._tiers[0][0].total(at) * self.kind.itemsize
+            return self._lacking.total(at) * self.kind.itemsize
         return int(received_elements(move, at, self.kind.shape, self.model.mesh).sum()) * self.kind.itemsize
 
     def _fits(self, at: Sharding, to: Sharding | None) -> bool:

@@ -114,7 +114,7 @@ class _Listing:
                 case Execute(position):
                     self._add(ops[position])
                 case Read(value, reader):
-                    if reader.op is None:
+                    if reader.op is None and reader.operand not in self.graph.replaced:
                         self._add(self._layout(Role.OUTPUT, str(reader.operand), value))
         for unread in waiting:
             self._add(self._layout(Role.INPUT, unread, unread))

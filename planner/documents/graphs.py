@@ -21,7 +21,7 @@ from planner.documents.schemas import (
     checked,
 )
 from planner.errors import InvalidGraph, InvalidSharding, ShardplanError
-from planner.model.graph import Annotation, Graph, Input, Op, TensorType
+from planner.model.graph import Annotation, Graph, Input, Op, TensorType, check_sizes
 from planner.model.indexing import Option, Rule
 from planner.model.mesh import Mesh, MeshAxis
 from planner.model.ops import bind_op
@@ -59,7 +59,7 @@ def graph_from(document: GraphDocument, mesh: Mesh, pins: Iterable[AnnotationDoc
 
 
 def _input(entry: InputDocument) -> Input:
-    return Input(entry.id, entry.kind, entry.name, _type(entry.shape, entry.dtype, f"input {entry.id!r}"))
+    return Input(entry.id, entry.kind, entry.name, _type(entry.shape, entry.dtype, f"input {entry.id!r}"), entry.next)
 
 
 def _type(shape: Iterable[int], dtype: str, where: str) -> TensorType:
@@ -144,13 +144,14 @@ def sharding_document(sharding: Sharding, mesh: Mesh) -> dict[str, Any]:
 
 
 def graph_document(graph: Graph, mesh: Mesh) -> dict[str, Any]:
-    """The document of a graph, annotations in the names of the mesh's axes."""
+    """The document of a graph, annotations in the names of the mesh's axes. Raises InvalidGraph for unknown sizes."""
+    check_sizes(graph)
     return {
         "format": "shardplan.graph",
         "version": 1,
         "name": graph.name,
         "producer": dict(graph.producer),
-        "inputs": [{"id": i.id, "kind": i.kind, "name": i.name, **_typed(i.type)} for i in graph.inputs],
+        "inputs": [_entry(i) for i in graph.inputs],
         "nodes": [_node(op, mesh) for op in graph.ops],
         "outputs": list(graph.outputs),
         "annotations": [_asked(annotation, mesh) for annotation in graph.annotations],
@@ -161,6 +162,11 @@ def _asked(one: Annotation, mesh: Mesh) -> dict[str, Any]:
     sharding = sharding_document(one.sharding, mesh)
     asked = {"value": one.value, "sharding": sharding, "required": one.required, "user": one.user}
     return asked if one.operand is None else {**asked, "operand": one.operand}
+
+
+def _entry(entry: Input) -> dict[str, Any]:
+    known = {"id": entry.id, "kind": entry.kind, "name": entry.name, **_typed(entry.type)}
+    return known if entry.next is None else {**known, "next": entry.next}
 
 
 def _typed(kind: TensorType) -> dict[str, Any]:

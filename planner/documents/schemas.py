@@ -56,13 +56,14 @@ class TypeDocument(Strict):
 
 
 class InputDocument(Strict):
-    """A value that comes from outside."""
+    """A value that comes from outside; `next` is the output that takes its place in the next run."""
 
     id: Id
     kind: Literal["parameter", "buffer", "input", "constant", "optimizer_state"]
     name: Name
     shape: Shape
     dtype: Dtype
+    next: Id | None = None
 
 
 class NodeDocument(Strict):

@@ -62,6 +62,12 @@ class Ends:
     term: Integers
     terms: int = 1
 
+    def first_group(self) -> Ends:
+        """Those of the devices that exchange with the first."""
+        mine = self.group == self.group[0]
+        table = (self.held, self.holds, self.wanted, self.wants, self.group, self.term)
+        return Ends(*(each[mine] for each in table), self.terms)  # type: ignore[arg-type]
+
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Pieces:
@@ -99,7 +105,7 @@ class Transfers:
     @cached_property
     def sizes(self) -> Integers:
         """[cells]: elements."""
-        return _volumes(self.cells)
+        return volumes(self.cells)
 
     @cached_property
     def messages(self) -> tuple[Messages, Messages]:
@@ -126,10 +132,11 @@ class Transfers:
 
     def _messages(self, pieces: Pieces) -> Messages:
         start, stop = part_bounds(self.sizes[pieces.cell], pieces.part, pieces.parts)
-        pair = pieces.sender * self.devices + pieces.receiver
+        sent = stop > start
+        pair = (pieces.sender * self.devices + pieces.receiver)[sent]
         order = np.argsort(pair, kind="stable")
         first = np.flatnonzero(np.diff(pair[order], prepend=-1))
-        elements = np.add.reduceat((stop - start)[order], first) if len(first) else first
+        elements = np.add.reduceat((stop - start)[sent][order], first) if len(first) else first
         sender, receiver = np.divmod(pair[order][first], self.devices)
         return Messages(sender, receiver, elements)
 
@@ -140,7 +147,7 @@ def _summed(device: Integers, elements: Integers, devices: int) -> Integers:
     return count
 
 
-def _volumes(boxes: Integers) -> Integers:
+def volumes(boxes: Integers) -> Integers:
     volumes: Integers = (boxes[..., 1] - boxes[..., 0]).prod(axis=1)
     return volumes
 
@@ -154,6 +161,11 @@ def part_bounds(size: Integers, part: ArrayLike, parts: ArrayLike) -> tuple[Inte
 @lru_cache(maxsize=32)
 def exchange(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> Transfers:
     """The transfers from one sharding of a tensor to another, both checked against its shape."""
+    return transfers(exchange_ends(source, target, shape, mesh))
+
+
+def exchange_ends(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> Ends:
+    """What devices hold and want, and the groups in which they exchange."""
     axes = exchange_axes(source, target)
     rest = [axis for axis in range(len(mesh.shape)) if axis not in axes]
     group = mesh.group_index(rest)
@@ -164,7 +176,7 @@ def exchange(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> Tr
     if target.reduction in UNEQUAL:
         wants = mesh.group_index(new) == 0
     holds = np.ones(mesh.devices, bool)
-    return transfers(Ends(held, holds, wanted, wants, group, mesh.group_index(gone), mesh.group_size(gone)))
+    return Ends(held, holds, wanted, wants, group, mesh.group_index(gone), mesh.group_size(gone))
 
 
 def _clipped(bounds: Integers, shape: Shape) -> Integers:
@@ -177,11 +189,16 @@ def transfers(ends: Ends) -> Transfers:
 
     Time and memory grow with cells * devices; cells with the product over the dims of the different cuts.
     """
-    cells = _cells(ends.held, ends.wanted)
-    has, wants = _inside(cells, ends.held) & ends.holds, _inside(cells, ends.wanted) & ends.wants
+    cells, has, wants = tiles(ends)
     if ends.terms == 1:
-        return Transfers(ends, cells, Pieces.none(), _copied(wants & ~has, has, _volumes(cells), ends.group))
+        return Transfers(ends, cells, Pieces.none(), _copied(wants & ~has, has, volumes(cells), ends.group))
     return Transfers(ends, cells, *_reduced(has, wants, ends))
+
+
+def tiles(ends: Ends) -> tuple[Integers, Flags, Flags]:
+    """The cells, and [cells, devices] which hold and which want them."""
+    cells = _cells(ends.held, ends.wanted)
+    return cells, _inside(cells, ends.held) & ends.holds, _inside(cells, ends.wanted) & ends.wants
 
 
 def _cells(held: Integers, wanted: Integers) -> Integers:

@@ -7,6 +7,7 @@ as a frozen networkx MultiDiGraph, because an op may read one value twice; an ed
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -66,12 +67,17 @@ class TensorType:
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A value that comes from outside; `name` is what the framework calls it."""
+    """A value that comes from outside; `name` is what the framework calls it.
+
+    `next` is the output that takes its place in the next run of the graph: a parameter as updated. It leaves in the
+    sharding in which the input is expected.
+    """
 
     id: str
     kind: str
     name: str
     type: TensorType
+    next: str | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,10 +150,17 @@ class Graph:
                 _known(value, types, f"node {op.id!r}")
         for value in self.outputs:
             _known(value, types, "outputs")
+        _check_next(self)
         _check_annotations(self)
         if not self.outputs:
             raise InvalidGraph("no outputs", where=self.name, wanted="at least one output")
         object.__setattr__(self, "ops", tuple(_in_order(self.dag, self.ops)))
+
+    @cached_property
+    def replaced(self) -> dict[int, str]:
+        """Output number -> the input whose place it takes in the next run."""
+        followed = {entry.next: entry.id for entry in self.inputs if entry.next is not None}
+        return {number: followed[value] for number, value in enumerate(self.outputs) if value in followed}
 
     @cached_property
     def types(self) -> dict[str, TensorType]:
@@ -179,6 +192,21 @@ def check_sizes(graph: Graph) -> None:
     for value, kind in graph.types.items():
         if not kind.is_sized:
             raise InvalidGraph("dim of unknown size", where=f"value {value!r}", got=str(kind), wanted="numbers")
+
+
+def _check_next(graph: Graph) -> None:
+    """Inputs are replaced by outputs of their type, each by one of its own."""
+    followed, made = Counter(entry.next for entry in graph.inputs), Counter(graph.outputs)
+    for entry in graph.inputs:
+        if entry.next is None:
+            continue
+        where = f"input {entry.id!r}"
+        if entry.next not in made:
+            raise InvalidGraph("next value is no output", where=where, got=entry.next, wanted="an output of the graph")
+        if graph.types[entry.next] != entry.type:
+            raise InvalidGraph("next value", where=where, got=str(graph.types[entry.next]), wanted=str(entry.type))
+        if followed[entry.next] > 1 or made[entry.next] > 1:
+            raise InvalidGraph("next value of several inputs", where=where, got=entry.next, wanted="one of its own")
 
 
 def _check_annotations(graph: Graph) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from planner.model.cuts import cuts_of
-from planner.model.graph import Graph
+from planner.model.graph import Graph, check_sizes
 from planner.model.indexing import Option
 from planner.model.mesh import Mesh
 from planner.model.program import Program
@@ -58,6 +58,7 @@ def materialize_completed(
     """
     layouts = {entry.id: completed.definition(entry.id) for entry in graph.inputs}
     whole = {name: Sharding.replicated(len(layout.split_axes)) for name, layout in layouts.items()}
+    check_sizes(graph)
     writer = Writer(graph, mesh, route, whole if full_arguments else layouts)
     for name, layout in layouts.items():
         writer.settle(name, layout)

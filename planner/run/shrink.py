@@ -4,7 +4,8 @@ Dims and loops that must stay equal form classes (a loop indexes a dim; a compou
 the product or sum of its loops' classes). Every undefined class gets a small multiple of what the mesh axes
 that ever split it need, uneven where it was uneven; defined classes follow. Where two definitions of one class
 disagree, the classes concerned keep their size; where an instruction does not fit the sizes chosen, larger ones
-are tried, then the same with the sizes of all that windows read kept, and at last the program as it is.
+are tried, and at last the program as it is. What windows read shrinks with them, or keeps its size where its halos
+would not stay as they are.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ ATTEMPTS = 6
 def shrink(program: Program) -> Program:
     """The same instructions on the smallest sizes found to fit, or the program itself where none do."""
     reads_windows = any(op.rule.windows for op in program.graph.ops)
-    for windows in (True, False) if reads_windows else (False,):
-        classes = Classes.of(program, windows)
-        for attempt in range(1, ATTEMPTS + 1):
+    ways = [Classes.of(program, windows) for windows in ([True, False] if reads_windows else [False])]
+    for attempt in range(1, ATTEMPTS + 1):
+        for classes in ways:
             small = _resized(program, classes.chosen(attempt))
             if _fits(small):
                 return small

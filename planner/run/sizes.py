@@ -105,32 +105,37 @@ class Classes:
             for position, size in enumerate(kind.shape):
                 self._add((value, position), size)
         for op in graph.ops:
-            for loop in op.rule.loops:
-                if loop.kind is not LoopKind.LINEAR:
-                    self._add((op.id, loop.name), loop.size)
+            self._enter_op(op)
             self.kept |= {(op.id, loop) for loop in (*_rearranged(op.rule), *_looked_up(op, graph))}
-            terms = zip((*op.rule.operands, *op.rule.results), (*op.inputs, *op.values), strict=True)
-            for term, value in terms:
-                for position, dim in enumerate(term):
-                    if dim.coefficients:
-                        self._read((value, position), dim, op.id)
-                    else:
-                        self._relate((value, position), dim.joined, [(op.id, loop) for loop in dim.loops])
         origin = _origins(program)
         for name, held in program.values.items():
             if held.sharding.sharded_dims_offsets or not self.windows:
                 self.kept |= {(origin[name], dim) for dim in held.sharding.split_dims if held.sharding.cut(dim)}
 
-    def _read(self, place: Place, dim: Dim, op: str) -> None:
+    def _enter_op(self, op: Op) -> None:
+        for loop in op.rule.loops:
+            if loop.kind is not LoopKind.LINEAR:
+                self._add((op.id, loop.name), loop.size)
+        terms = zip((*op.rule.operands, *op.rule.results), (*op.inputs, *op.values), strict=True)
+        for number, (term, value) in enumerate(terms):
+            for position, dim in enumerate(term):
+                if dim.coefficients:
+                    self._read((value, position), dim, op.id, number)
+                else:
+                    self._relate((value, position), dim.joined, [(op.id, loop) for loop in dim.loops])
+
+    def _read(self, place: Place, dim: Dim, op: str, operand: int) -> None:
         """A window: its dim is stride * first loop + what that leaves, and so it stays; the other loops keep theirs."""
         first, *taps = ((op, loop) for loop in dim.loops)
         stride = dim.coefficients[0]
         rest = self.size[place] - stride * self.size[first]
-        self.kept |= {*taps} if self.windows and rest >= 0 else {place, first, *taps}
-        reached, steps, left = ((op, (word, *place)) for word in ("reached", "steps", "left"))
-        for name, size in ((reached, stride * self.size[first]), (steps, stride), (left, max(rest, 0))):
+        if rest < 0 or not self.windows:
+            self.kept |= {place, first, *taps}
+            return
+        reached, steps, left = ((op, (word, operand, place[1])) for word in ("reached", "steps", "left"))
+        for name, size in ((reached, stride * self.size[first]), (steps, stride), (left, rest)):
             self._add(name, size)
-        self.kept |= {steps, left}
+        self.kept |= {*taps, steps, left}
         self._relate(reached, False, [first, steps])
         self._relate(place, True, [reached, left])
 

@@ -49,7 +49,7 @@ def scratch_of(graph: Graph, most: int) -> Scratch:
     )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def grow(graph, scratch, root, most, block, state):  # type: ignore[no-untyped-def]
     """A random induced tree from the root: a node joins while exactly one of its neighbours is inside; its size."""
     tree, up, stamp, seen, count, rank, fringe = (
@@ -81,7 +81,7 @@ def grow(graph, scratch, root, most, block, state):  # type: ignore[no-untyped-d
             return size
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _local(graph, spans, scratch, node, at, choice, prefix, block):  # type: ignore[no-untyped-def]
     """Cost, priced usage, and the arcs to fixed neighbours of a node's strategies, into value[at:]."""
     begin, k = graph.node_start[node], graph.node_start[node + 1] - graph.node_start[node]
@@ -106,7 +106,7 @@ def _local(graph, spans, scratch, node, at, choice, prefix, block):  # type: ign
     return k
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _send_up(graph, scratch, arc, at, k, up_at, others):  # type: ignore[no-untyped-def]
     """Add to the parent's values the least of a child's value plus the arc between them."""
     by_class, reduced = scratch.by_class[: graph.rows[arc]], scratch.reduced[: graph.columns[arc]]
@@ -127,7 +127,7 @@ def _send_up(graph, scratch, arc, at, k, up_at, others):  # type: ignore[no-unty
         parent[y] += reduced[theirs[y]]
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _take(graph, scratch, place, size):  # type: ignore[no-untyped-def]
     """The best strategy of the node at a place, its parent's being taken."""
     node, arc, at = scratch.tree[place], scratch.up[place], scratch.at[place]
@@ -143,7 +143,7 @@ def _take(graph, scratch, place, size):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def optimise(graph, spans, scratch, size, choice, prefix, block, force, state):  # type: ignore[no-untyped-def]
     """The cheapest strategies of the tree's nodes into `new`, priced by the prefix sums of the watched moments' prices;
     with a chance of `force` the root takes another strategy than its present one."""

@@ -13,7 +13,7 @@ from benchmarks.convnets import stack, unet
 from planner import Request, pipeline
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import formulate
-from planner.choose.hardware import Hardware, load
+from planner.choose.hardware import load
 from planner.choose.options import candidates
 from planner.judge.analysis import Analysis
 from planner.model.graph import Graph
@@ -22,12 +22,11 @@ from planner.model.program import Run
 from planner.pipeline import written
 from planner.run.validate import validate
 from tests.choices import random_strategies
+from tests.eager import EAGER
 from tests.graphs import Sketch
 
 Net = tuple[Callable[..., Graph], tuple[int, ...], str]
 H100 = load("h100-sxm")
-EAGER: Hardware = replace(H100, compute_efficiency=1e-4, launch_s=1e-8, collective_launch_s=1e-8)
-"""Slow at products and quick to start, so that small images are worth splitting."""
 
 
 def shown(net: Net) -> str:

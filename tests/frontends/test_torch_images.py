@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 from planner import Request, pipeline
-from planner.choose import hardware
 from planner.documents.graphs import graph_from
 from planner.documents.schemas import GraphDocument, checked
 from planner.frontends.torch import graph_document
@@ -21,13 +19,11 @@ from planner.model.mesh import Mesh
 from planner.model.program import Program
 from planner.run.devices import ALONE, run_program, run_whole
 from planner.run.validate import validate
+from tests.eager import EAGER
 from tests.frontends.test_numeric import reassembled
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 nn, F = torch.nn, torch.nn.functional
-H100 = hardware.load("h100-sxm")
-EAGER = replace(H100, compute_efficiency=1e-4, launch_s=1e-8, collective_launch_s=1e-8)
-"""Slow at products and quick to start, so that small images are worth splitting."""
 
 
 class Calls(nn.Module):  # type: ignore[misc, name-defined]

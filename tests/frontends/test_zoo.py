@@ -99,6 +99,7 @@ def test_a_training_step_updates_every_parameter_and_state_in_order(name: str, t
     types = graph_of(document).types
     loss, *updated = document["outputs"]
     assert types[loss].shape == ()
+    assert updated == [entry["next"] for entry in kept]
     assert [types[value] for value in updated] == [types[entry["id"]] for entry in kept]
     makers = {node["id"]: node["phase"] for node in document["nodes"]}
     assert {makers[value.partition(":")[0]] for value in updated} == {"update"}

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 
+from benchmarks.convnets import stack, unet
+from planner import Request, pipeline
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.model.program import Move, Run
 from planner.run.shrink import shrink
 from planner.run.validate import validate
+from tests.eager import EAGER
 from tests.graphs import Sketch, small_transformer
 from tests.run.sample_programs import question_of, random_program
 
@@ -133,3 +137,29 @@ def test_a_table_of_computed_positions_keeps_its_rows_and_a_vocabulary_does_not(
     small = shrink(program).graph.types
     assert small["i1"].shape[0] == 66
     assert small["i2"].shape[0] < 100
+
+
+# the plan on so many devices, how many times fewer elements: a U-Net, and images whose sizes do not halve evenly
+IMAGES = [
+    (unet, 256, "4", 50),
+    (unet, 256, "2x2", 50),
+    (stack, 128, "4", 20),
+    (stack, 75, "2", 1),
+    (stack, 61, "2x2", 1),
+]
+
+
+@pytest.mark.parametrize(("make", "size", "mesh", "fewer"), IMAGES)
+def test_images_shrink_with_the_windows_that_read_them(
+    make: Callable[[int, int], Graph], size: int, mesh: str, fewer: int
+) -> None:
+    plan = pipeline.plan(make(size, 3), Mesh.parse(mesh), EAGER, Request())
+    assert plan.analysis is not None
+    program = plan.analysis.program
+    assert any(any(value.sharding.halo_sizes) for value in program.values.values())
+    small = shrink(program)
+    assert [told(done) for done in small.instructions] == [told(done) for done in program.instructions]
+    assert {n: v.sharding for n, v in small.values.items()} == {n: v.sharding for n, v in program.values.items()}
+    elements = [sum(math.prod(kind.shape) for kind in each.graph.types.values()) for each in (program, small)]
+    assert elements[1] * fewer < elements[0]
+    assert validate(program).verdict == "equal"

@@ -92,12 +92,11 @@ def training_step(w: Writer, logits: Value, labels: Value, optimizer: str) -> li
     forward = list(w.calls)
     loss, seed = cross_entropy(w, logits, labels)
     grads = gradients(w, forward, (logits, seed))
-    updated: dict[str, Value] = {}
     parameters = [entry.value for entry in w.inputs if entry.kind == "parameter"]
     with w.within("", "update"):
         if optimizer == "adam":
             step = w.input(STEP, [], "optimizer_state", w.wide)
-            updated[step.id] = w.node("add", [step], scalar=1)
+            w.next[step.id] = w.node("add", [step], scalar=1)
         for weight in parameters:
-            updated |= OPTIMIZERS[optimizer](w, weight, grads[weight.id])
-    return [loss, *(updated[entry.value.id] for entry in w.inputs if entry.value.id in updated)]
+            w.next |= OPTIMIZERS[optimizer](w, weight, grads[weight.id])
+    return [loss, *(w.next[entry.value.id] for entry in w.inputs if entry.value.id in w.next)]

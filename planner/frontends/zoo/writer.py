@@ -52,12 +52,16 @@ class Call:
 
 
 class Writer:
-    """What has been written so far; `dtype` is that of parameters and activations."""
+    """What has been written so far; `dtype` is that of parameters and activations.
+
+    `next` says, by the input's id, which output takes an input's place in the next run.
+    """
 
     def __init__(self, dtype: str) -> None:
         self.dtype = dtype
         self.inputs: list[Input] = []
         self.calls: list[Call] = []
+        self.next: dict[str, Value] = {}
         self._scope, self._phase = "", "forward"
         self._count = Counter[str]()
 
@@ -107,14 +111,16 @@ class Writer:
             "version": 1,
             "name": name,
             "producer": {"name": "shardplan.zoo", "version": VERSION},
-            "inputs": [
-                {"id": entry.value.id, "kind": entry.kind, "name": entry.value.id, **_typed(entry.value)}
-                for entry in self.inputs
-            ],
+            "inputs": [self._entry(entry) for entry in self.inputs],
             "nodes": [_node(call) for call in self.calls],
             "outputs": [value.id for value in outputs],
             "annotations": [],
         }
+
+    def _entry(self, entry: Input) -> dict[str, Any]:
+        name = entry.value.id
+        known = {"id": name, "kind": entry.kind, "name": name, **_typed(entry.value)}
+        return {**known, "next": self.next[name].id} if name in self.next else known
 
 
 def _typed(value: Value) -> dict[str, Any]:
