@@ -25,6 +25,7 @@ from planner.model.between import Place
 from planner.model.graph import TensorType
 from planner.model.mesh import Mesh
 
+DEVICES = 16
 HardwareName = Annotated[str, typer.Option("--hardware", help="What it is priced on; see `hardware list`.")]
 Least = Annotated[Objective, typer.Option(help="What to have least of: time, or bytes received in all.")]
 Validate = Annotated[bool, typer.Option("--validate/--no-validate", help="Run it on every logical device.")]
@@ -127,9 +128,13 @@ def _lines(document: dict[str, Any]) -> list[str]:
         f"time {show_time(document['time_s'])}{proven}; rounds {document['rounds']}",
         f"received {size} bytes in all ({least} at least), {document['max_device_bytes']} by one device at most",
         f"largest buffer {show_bytes(document['peak_buffer_bytes'])}, at a time {show_bytes(document['peak_bytes'])}",
-        f"  by device: {' '.join(map(str, document['device_bytes'][:16]))}{' …' if document['device_bytes'][16:] else ''}",
+        f"  by device: {_clipped(document['device_bytes'])}",
         _verdict(document["verified"]),
     ]
+
+
+def _clipped(sizes: list[int]) -> str:
+    return " ".join(map(str, sizes[:DEVICES])) + (" …" if sizes[DEVICES:] else "")
 
 
 def _step(step: dict[str, Any]) -> str:

@@ -1,12 +1,13 @@
 """The Lagrangian dual of the usage limit by ascent: many prices at once, each step one forward and one backward pass.
 
-For prices p >= 0 the least of cost(x) + sum_t p_t (usage_t(x) - limit) bounds every feasible choice's cost, and a pass of
-message passing bounds that least from below, wholly in integers: whatever the prices and however far the
-messages are from converged, each step's bound is a proof. The direction is the overload to be expected if every node took
-strategy x with a probability proportional to exp(-m(x) / T), m being the marginals that the pass leaves (a softmin: the
-plain subgradient jumps from vertex to vertex). Steps are those of Adam (Kingma and Ba, "Adam: a method for
-stochastic optimization", 2015), per price; temperature and step fall geometrically within a cycle. Scales come
-from the instance: T from the marginals, the step from the price at which the first overload vanishes.
+For prices p >= 0 the least of cost(x) + sum_t p_t (usage_t(x) - limit) bounds every feasible choice's cost, and a
+pass of messages bounds that least from below, wholly in integers: whatever the prices and however far the
+messages are from converged, each step's bound is a proof. The direction is the overload to be expected if every
+node took strategy x with a probability proportional to exp(-m(x) / T), m being the marginals that the pass
+leaves (a softmin: the plain subgradient jumps from vertex to vertex). Steps are those of Adam (Kingma and Ba,
+"Adam: a method for stochastic optimization", 2015), per price; temperature and step fall geometrically within a
+cycle. Scales come from the instance: T from the marginals, the step from the price at which the first overload
+vanishes.
 """
 
 from __future__ import annotations
@@ -156,6 +157,8 @@ class Dual:
 
     def restart(self) -> None:
         """Back to the best prices."""
+        if not self._step and self.problem.limit is not None:
+            self._find_step(max(self.bound, 1) / max(self.limit, 1) * 1e-6)
         self._ascent.stand_at(self.prices)
 
     def decode(self) -> Integers:

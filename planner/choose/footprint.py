@@ -59,16 +59,16 @@ class Footprints:
         each reducer of a cell it wants."""
         ends = exchange_ends(source, target, shape, mesh).first_group()
         cells, has, wants = tiles(ends)
-        own, sizes = has & wants, volumes(cells)[:, None]
-        alone = ~own.any(axis=1, keepdims=True)
-        reduces = np.where(alone, wants, own)
-        parts = np.maximum(reduces.sum(axis=1, keepdims=True), 1)
-        terms = ends.terms - 1 + alone
-        received = (reduces * (sizes // parts * terms - -(-sizes // parts)) + wants * sizes).sum(axis=0)
-        busy = (reduces & (sizes >= parts)).astype(np.float32)
-        reducers = ((wants.T.astype(np.float32) @ busy) > 0).sum(axis=1) - busy.any(axis=0)
+        own, sizes = has & wants, volumes(cells)
+        alone = ~own.any(axis=1)
+        reduces = np.where(alone[:, None], wants, own)
+        parts = np.maximum(reduces.sum(axis=1), 1)
+        reduced = sizes // parts * (ends.terms - 1 + alone) - -(-sizes // parts)
+        received = reduced @ reduces.astype(np.float64) + sizes @ wants.astype(np.float64)
+        busy = (reduces & (sizes >= parts)[:, None]).astype(np.float32)
+        reducers = (wants.T.astype(np.float32) @ busy > 0).sum(axis=1) - busy.any(axis=0)
         boxes, box = np.unique(has.argmax(axis=1), return_inverse=True)
-        lacked = np.array([busy[box == number].any(axis=0) for number in range(len(boxes))]).sum(axis=0) * ends.terms
+        lacked = ((box == np.arange(len(boxes))[:, None]).astype(np.float32) @ busy > 0).sum(axis=0) * ends.terms
         return int(received.max()), int((reducers + np.maximum(lacked - 1, 0)).max())
 
     @classmethod

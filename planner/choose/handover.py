@@ -2,8 +2,8 @@
 
 Devices i and j are on the innermost tier of the hardware's network that joins i // n == j // n, n the devices of the
 tier. The exchange takes launch + messages * latency + bytes that the busiest device receives or sends / bandwidth, on
-the slowest tier that a message crosses; where nothing is sent, a local copy (as on one mesh: `planner.choose.cost`). Links that a mesh names for its axes
-do not count: they say nothing of the way to another mesh.
+the slowest tier that a message crosses; where nothing is sent, a local copy (as on one mesh: `planner.choose.cost`).
+Links that a mesh names for its axes do not count: they say nothing of the way to another mesh.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class _Search:
             done.add(at)
             for move, to in self._edges(at):
                 dearest = cost.get(self.target, FAR)
-                if to in done or not self._fits(at, to) or self._join(cost[at], self._floor(move, at)) >= dearest:
+                if to in done or not self._fits(at, to) or self._hopeless(move, at, dearest - cost[at]):
                     continue
                 taken = self._join(cost[at], self._price(move, at, to))
                 if to != self.target and self._join(taken, self._launch) >= dearest:
@@ -210,13 +210,20 @@ class _Search:
         )
         return time if self.objective is Objective.TIME else time + BYTE * lacked[0]
 
-    def _floor(self, move: Collective, at: Sharding) -> int:
-        """What a move takes at least: of an exchange to the target its bytes and messages, were they even."""
+    def _hopeless(self, move: Collective, at: Sharding, left: int) -> bool:
+        """Whether a move takes `left` or more, as far as can be told without its price."""
         if self.objective is None or move.to != self.target or not (lacked := self._lacking.total(at)):
-            return self._launch
-        received, messages = lacked / self.model.mesh.devices, 1
-        if self._lacking.terms(at) > 1 and not (at.halo_sizes or self.target.halo_sizes):
-            received, messages = Footprints.at_least(at, self.target, self.kind.shape, self.model.mesh)
+            return self._launch >= left
+        terms, bare = self._lacking.terms(at), not (at.halo_sizes or self.target.halo_sizes)
+        if self._at_least(move, lacked, lacked / self.model.mesh.devices, max(terms - 1, 1)) >= left:
+            return True
+        if terms == 1 or not bare:
+            return False
+        busiest = Footprints.at_least(at, self.target, self.kind.shape, self.model.mesh)
+        return self._at_least(move, lacked, *busiest) >= left
+
+    def _at_least(self, move: Collective, lacked: int, received: float, messages: int) -> int:
+        """What an exchange takes in which all lack and one device receives so much."""
         links = [self.model.links[axis] for axis in move.axes]
         seconds = messages * max(link.latency_s for link in links)
         seconds += received * self.kind.itemsize / min(link.bandwidth for link in links)

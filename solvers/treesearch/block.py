@@ -14,20 +14,19 @@ from solvers.treesearch.graph import Graph
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-SPARE = 1 << 16
 UNREACHED = 1e300
 
 
 class Scratch(NamedTuple):
     """Room to work in. tree: nodes in order of joining; up: each one's arc to its parent; at: where its costs begin in
-    `value`; stamp, seen: the last block that a node was in, or next to; count: its neighbours inside; rank: place."""
+    `value`; stamp, seen: the last block that a node was in, or next to; neighbours: how many inside; rank: place."""
 
     tree: Integers
     up: Integers
     at: Integers
     stamp: Integers
     seen: Integers
-    count: Integers
+    neighbours: Integers
     rank: Integers
     fringe: Integers
     value: Floats
@@ -38,22 +37,30 @@ class Scratch(NamedTuple):
 
 def scratch_of(graph: Graph, most: int) -> Scratch:
     """For blocks of at most `most` nodes."""
-    nodes = graph.node_start.size - 1
+    nodes, arcs = graph.node_start.size - 1, graph.head.size
     largest = int(np.diff(graph.node_start).max(initial=1))
     classes = int(max(graph.rows.max(initial=1), largest))
-    room, total = [np.zeros(most, np.int64) for _ in range(4)], min(most * largest, graph.cost.size)
-    marks = [np.full(nodes, -1, np.int64) for _ in range(2)] + [np.zeros(nodes, np.int64) for _ in range(2)]
     return Scratch(
-        *room[:3], *marks, np.zeros(graph.head.size + 1, np.int64),
-        np.zeros(total), np.zeros(classes), np.zeros(classes), room[3],
-    )  # fmt: skip
+        tree=np.zeros(most, np.int64),
+        up=np.zeros(most, np.int64),
+        at=np.zeros(most, np.int64),
+        stamp=np.full(nodes, -1, np.int64),
+        seen=np.full(nodes, -1, np.int64),
+        neighbours=np.zeros(nodes, np.int64),
+        rank=np.zeros(nodes, np.int64),
+        fringe=np.zeros(arcs + 1, np.int64),
+        value=np.zeros(min(most * largest, graph.cost.size)),
+        by_class=np.zeros(classes),
+        reduced=np.zeros(classes),
+        new=np.zeros(most, np.int64),
+    )
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def grow(graph, scratch, root, most, block, state):  # type: ignore[no-untyped-def]
     """A random induced tree from the root: a node joins while exactly one of its neighbours is inside; its size."""
     tree, up, stamp, seen, count, rank, fringe = (
-        scratch.tree, scratch.up, scratch.stamp, scratch.seen, scratch.count, scratch.rank, scratch.fringe
+        scratch.tree, scratch.up, scratch.stamp, scratch.seen, scratch.neighbours, scratch.rank, scratch.fringe
     )  # fmt: skip
     size, waiting, node, arc = 0, 0, root, -1
     while True:
@@ -164,3 +171,11 @@ def optimise(graph, spans, scratch, size, choice, prefix, block, force, state): 
         new[0] = other + (other >= choice[tree[0]])
     for place in range(1, size):
         new[place] = _take(graph, scratch, place, size)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def conditional(graph, spans, scratch, choice, prefix, worth):  # type: ignore[no-untyped-def]
+    """Each strategy's worth (flat), all other nodes fixed, priced by the prefix sums of the watched moments' prices."""
+    for node in range(choice.size):
+        k = _local(graph, spans, scratch, node, 0, choice, prefix, -2)
+        worth[graph.node_start[node] : graph.node_start[node] + k] = scratch.value[:k]

@@ -1,7 +1,7 @@
 """The walk: blocks accepted by Metropolis on exact cost and penalty, sweeps over nodes without edges.
 
-The penalty of a watched moment is piecewise linear in its load: below[m] a byte under the limit, above[m] a byte over it.
-A block is priced by the slope it stands on, and judged by the exact change.
+The penalty of a watched moment is piecewise linear in its load: below[m] a byte under the limit, above[m] a byte over
+it. A block is priced by the slope it stands on, and judged by the exact change.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Position(NamedTuple):
 
 
 class Slopes(NamedTuple):
-    """Cost units per byte at each watched moment: under the limit, over it, and what a block is asked to pay over it."""
+    """Cost units per byte at each watched moment: under the limit, over it, and what a block's prices are over it."""
 
     below: Floats
     above: Floats

@@ -104,7 +104,7 @@ def test_within_a_limit_the_cheapest_that_fits_is_found(seed: int) -> None:
         if source == target and limit < max(peaks):
             wanted = None
         if wanted is None:
-            with pytest.raises(InvalidRequest, match="no program fits the memory limit .*wanted at least") as refused:
+            with pytest.raises(InvalidRequest, match=r"no program fits the memory limit .*wanted at least") as refused:
                 route(source, target, kind, model, limit_bytes=limit)
             enough = int(str(refused.value.wanted).split()[2])
             assert enough > limit

@@ -1,0 +1,46 @@
+"""What it costs to hand a tensor to another mesh: the slowest tier that a message crosses, and none without a link."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from planner.choose.handover import Handover
+from planner.choose.hardware import Tier, load
+from planner.errors import InvalidHardware
+from planner.model.between import Place
+from planner.model.graph import TensorType
+from planner.model.mesh import Mesh
+from planner.model.sharding import Sharding
+
+KIND = TensorType((1 << 20,), "f32")
+HALVES = Sharding(((0,),))
+ISLANDS = replace(load("h100-sxm"), tiers=(Tier("nvlink", 8),))
+
+
+def handed(*devices: tuple[int, int]) -> Handover:
+    places = [Place(HALVES, Mesh.parse("2"), each) for each in devices]
+    return Handover(places[0], places[1], KIND, load("h100-sxm"))
+
+
+def test_the_next_node_is_further_than_the_next_device() -> None:
+    near, far = handed((0, 1), (2, 3)), handed((0, 1), (8, 9))
+    hardware = load("h100-sxm")
+    for way, link in ((near, hardware.links["nvlink"]), (far, hardware.links["infiniband"])):
+        seconds = hardware.collective_launch_s + link.latency_s + (2 << 20) / link.bandwidth
+        assert way.time_ps == round(seconds * 1e12)
+        assert way.least_bytes == way.received.sum() == 4 << 20
+
+
+def test_the_same_place_takes_nothing_and_what_is_held_only_a_copy() -> None:
+    assert handed((0, 1), (0, 1)).time_ps == 0
+    one, whole = Place(HALVES, Mesh.parse("2"), (0, 1)), Place(Sharding(((),)), Mesh.parse("2"), (0, 1))
+    assert 0 < Handover(whole, one, KIND, load("h100-sxm")).time_ps < 6_600_000
+
+
+def test_devices_without_a_link_are_named() -> None:
+    way = replace(handed((6, 7), (8, 9)), hardware=ISLANDS)
+    with pytest.raises(InvalidHardware, match=r"no link between devices \(got devices 6 and 8; wanted meshes within"):
+        _ = way.time_ps
+    assert replace(handed((6, 7), (4, 5)), hardware=ISLANDS).time_ps > 0
