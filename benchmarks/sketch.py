@@ -26,10 +26,10 @@ class Sketch:
         self.inputs.append(Input(name, kind, name, self.types[name]))
         return name
 
-    def op(self, op: str, operands: list[str], *shapes: Shape, **attrs: Any) -> str:
-        """The id of the op, which is that of its first result."""
+    def op(self, op: str, operands: list[str], *results: Shape | TensorType, **attrs: Any) -> str:
+        """The id of the op, which is that of its first result; results of the sketch's dtype where none is said."""
         name = f"n{len(self.ops)}"
-        made = tuple(TensorType(shape, self.dtype) for shape in shapes)
+        made = tuple(each if isinstance(each, TensorType) else TensorType(each, self.dtype) for each in results)
         rule = bind_op(op, tuple(self.types[value] for value in operands), made, attrs, None)
         self.ops.append(Op(name, op, tuple(operands), made, rule, MappingProxyType(attrs)))
         self.types |= {value_id(name, k): kind for k, kind in enumerate(made)}

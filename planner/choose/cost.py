@@ -1,7 +1,8 @@
 """What an instruction costs, in whole picoseconds, so that costs add up exactly.
 
     op          max(flops / flop rate, bytes read and written / memory rate) + launch        (roofline;
-                Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 2009)
+                Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 2009);
+                of a table in which positions are looked up no more is read than is made
     collective  launch + steps * latency + bytes received / bandwidth, rings as in `planner.model.collectives`
     all_slice   a local copy, as is an exchange in which nothing is sent
     exchange    launch + messages * latency + bytes that the busiest device receives or sends / bandwidth, on the
@@ -57,9 +58,9 @@ class CostModel:
             for loop, axes in zip(op.rule.loops, option, strict=True)
             if loop.kind is not LoopKind.LINEAR
         }
-        moved = sum(
-            self.shard_bytes(kind, op.rule.read_sharding(i, option, self.mesh)) for i, kind in enumerate(operands)
-        ) + sum(self.shard_bytes(kind, op.rule.result_sharding(i, option)) for i, kind in enumerate(op.results))
+        made = sum(self.shard_bytes(kind, op.rule.result_sharding(i, option)) for i, kind in enumerate(op.results))
+        read = [self.shard_bytes(kind, op.rule.read_sharding(i, option, self.mesh)) for i, kind in enumerate(operands)]
+        moved = made + sum(min(size, made) if i in looked_up(op) else size for i, size in enumerate(read))
         flops = row.count_flops(sizes) if row else 0
         rate = self.hardware.flops_rate(op.results[0].dtype)
         return _ps(max(flops / rate, moved / self.hardware.bytes_rate) + self.hardware.launch_s)
@@ -112,6 +113,13 @@ class CostModel:
         flat = [(math.prod(n for n, _ in rings), slowest)]
         orders: Iterable[Iterable[tuple[int, Link]]] = permutations(rings) if len(rings) > 1 else ()
         return min(_phases_s(move.kind, list(order), local) for order in (flat, *orders))
+
+
+def looked_up(op: Op) -> set[int]:
+    """Operands of which an op reads only what positions in them ask for: no more than it makes."""
+    indexes = OPS[op.op].indexes if op.op in OPS else {}
+    tables = {i for i, term in enumerate(op.rule.operands) for dim in term if set(dim.loops) & set(indexes.values())}
+    return tables - set(indexes)
 
 
 def _role(sharding: Sharding, axis: int) -> object:

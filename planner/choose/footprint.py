@@ -60,7 +60,7 @@ class Footprints:
         ends = exchange_ends(source, target, shape, mesh).first_group()
         cells, has, wants = tiles(ends)
         own, sizes = has & wants, volumes(cells)
-        alone = ~own.any(axis=1)
+        alone = own.sum(axis=1) == 0
         reduces = np.where(alone[:, None], wants, own)
         parts = np.maximum(reduces.sum(axis=1), 1)
         reduced = sizes // parts * (ends.terms - 1 + alone) - -(-sizes // parts)

@@ -79,6 +79,7 @@ class Handover:
 
     def _slowest(self) -> Link:
         pairs = np.concatenate([np.stack([each.sender, each.receiver]) for each in self.transfers.messages], axis=1)
+        apart = np.zeros(0, bool)
         for tier in self.hardware.tiers:
             apart = pairs[0] // tier.devices != pairs[1] // tier.devices if tier.devices else np.zeros(0, bool)
             if not apart.any():

@@ -65,7 +65,8 @@ class Lacking:
         flags = np.ones(self.mesh.devices, bool)
         if self.target.reduction in UNEQUAL:
             flags = self.mesh.group_index(self.target.partial) == 0
-        return self._any(flags[None])[0].astype(np.int64)
+        wants: Integers = self._any(flags[None])[0].astype(np.int64)
+        return wants
 
     def terms(self, held: Sharding) -> int:
         """How many terms of an element must be combined that are not joined."""
@@ -84,7 +85,8 @@ class Lacking:
     def _common(self, one: Integers, other: Integers) -> Integers:
         """[groups]: length of what both [2, devices] intervals of any joined devices have in common."""
         if not self.joined:
-            return np.maximum(np.minimum(one[1], other[1]) - np.maximum(one[0], other[0]), 0)
+            kept: Integers = np.maximum(np.minimum(one[1], other[1]) - np.maximum(one[0], other[0]), 0)
+            return kept
         cuts = np.unique(np.stack([one, other]))
         inside = [self._any((each[0] <= cuts[:-1, None]) & (cuts[:-1, None] < each[1])) for each in (one, other)]
         common: Integers = np.diff(cuts) @ (inside[0] & inside[1])

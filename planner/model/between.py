@@ -54,14 +54,14 @@ def between(source: Place, target: Place, shape: Shape) -> Transfers:
     wants = np.ones(target.mesh.devices, bool)
     if target.sharding.reduction in UNEQUAL:
         wants = target.mesh.group_index(target.sharding.partial) == 0
-    whole = np.ones(source.mesh.devices, bool)
+    whole = np.ones(source.mesh.devices, np.int64)
     term = source.mesh.group_index(source.sharding.partial)
     return transfers(
         Ends(
             held,
-            source.spread(whole, count),
+            source.spread(whole, count).astype(bool),
             wanted,
-            target.spread(wants, count),
+            target.spread(wants.astype(np.int64), count).astype(bool),
             np.zeros(count, np.int64),
             source.spread(term, count),
             source.mesh.group_size(source.sharding.partial),

@@ -64,9 +64,9 @@ class Ends:
 
     def first_group(self) -> Ends:
         """Those of the devices that exchange with the first."""
-        mine = self.group == self.group[0]
-        table = (self.held, self.holds, self.wanted, self.wants, self.group, self.term)
-        return Ends(*(each[mine] for each in table), self.terms)  # type: ignore[arg-type]
+        of = self.group == self.group[0]
+        flags = self.holds[of], self.wants[of]
+        return Ends(self.held[of], flags[0], self.wanted[of], flags[1], self.group[of], self.term[of], self.terms)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -115,20 +115,22 @@ class Transfers:
     @property
     def received(self) -> Integers:
         """[devices]: elements received."""
-        return sum((_summed(each.receiver, each.elements, self.devices) for each in self.messages), self._nothing)
+        return self._total("receiver")
 
     @property
     def sent(self) -> Integers:
         """[devices]: elements sent."""
-        return sum((_summed(each.sender, each.elements, self.devices) for each in self.messages), self._nothing)
+        return self._total("sender")
 
     @property
     def devices(self) -> int:
         return len(self.ends.held)
 
-    @property
-    def _nothing(self) -> Integers:
-        return np.zeros(self.devices, np.int64)
+    def _total(self, end: str) -> Integers:
+        count = np.zeros(self.devices, np.int64)
+        for messages in self.messages:
+            np.add.at(count, getattr(messages, end), messages.elements)
+        return count
 
     def _messages(self, pieces: Pieces) -> Messages:
         start, stop = part_bounds(self.sizes[pieces.cell], pieces.part, pieces.parts)
@@ -139,12 +141,6 @@ class Transfers:
         elements = np.add.reduceat((stop - start)[sent][order], first) if len(first) else first
         sender, receiver = np.divmod(pair[order][first], self.devices)
         return Messages(sender, receiver, elements)
-
-
-def _summed(device: Integers, elements: Integers, devices: int) -> Integers:
-    count = np.zeros(devices, np.int64)
-    np.add.at(count, device, elements)
-    return count
 
 
 def volumes(boxes: Integers) -> Integers:

@@ -42,6 +42,23 @@ class Followed:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Determined:
+    """Nodes that left together: node[i] takes strategy[at[i] + x] where leader[i] takes x (all of the original)."""
+
+    node: Integers
+    leader: Integers
+    at: Integers
+    strategy: Integers
+
+    def lift(self, choice: Integers) -> None:
+        """Fill in their strategies."""
+        choice[self.node] = self.strategy[self.at + choice[self.leader]]
+
+    def lower(self, choice: Integers) -> None:
+        """Nothing: the nodes are chosen anew when they come back."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Replaced:
     """Strategies that left a node because others are no worse."""
 
@@ -56,4 +73,4 @@ class Replaced:
         choice[self.node] = self.by.get(int(choice[self.node]), choice[self.node])
 
 
-Record = Followed | Replaced
+Record = Followed | Determined | Replaced

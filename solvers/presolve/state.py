@@ -21,6 +21,7 @@ from solvers.presolve.tables import Classes, Pool, Table, capped
 Integers = NDArray[np.int64]
 
 FEW = 8
+NOTHING = np.zeros(0, np.int64)
 
 
 class Impossible(Exception):
@@ -165,12 +166,19 @@ class State:
         self.cost[node] = capped(own + cost)
         self.touch(node)
 
-    def add_node(self, cost: Integers, usage: list[Profile]) -> None:
-        """The next node: what each strategy costs and uses."""
+    def add_absent(self) -> None:
+        """The next node has left already."""
+        self.cost.append(None)
+        self.strategies.append(NOTHING)
+        self._usage.append([])
+        self.at.append({})
+
+    def add_node(self, cost: Integers, strategies: Integers, usage: list[Profile]) -> None:
+        """The next node: the strategies it has left (ascending), and what each costs and uses."""
         self.touch(len(self.cost))
         self.alive[len(self.cost)] = None
         self.cost.append(cost)
-        self.strategies.append(np.arange(cost.size))
+        self.strategies.append(strategies)
         self._usage.append(usage)
         self.at.append({})
 

@@ -120,7 +120,9 @@ class TreeSearch:
         price = np.array([self._prices.get(int(t), 0.0) for t in self._moments])
         natural = self._typical / max(self.limit, 1)
         strong = np.maximum(price, LEAST * price[price > 0].mean() if (price > 0).any() else natural)
-        return Slopes(under * price, multiple * strong, min(multiple, ASKED) * strong)
+        # Until a choice is known that keeps the limit, nothing else counts as much.
+        asked = multiple if self.cost is None else min(multiple, ASKED)
+        return Slopes(under * price, multiple * strong, asked * strong)
 
     def _polish(self) -> None:
         """Downhill from where it stands, within the limit, until batches gain nothing."""

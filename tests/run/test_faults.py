@@ -64,17 +64,17 @@ def test_a_move_left_out_is_noticed(mesh: str) -> None:
 
 @pytest.mark.parametrize("mesh", ["2x2", "3x2"])
 def test_a_move_over_other_dims_is_noticed(mesh: str) -> None:
-    program = random_program(question_of(small_transformer(Mesh.parse(mesh)), mesh), 2)
-    tried = 0
-    for place in between(program):
-        move = program.instructions[place]
-        assert isinstance(move, Move)
-        dims = len(program.values[move.result].type.shape)
-        dim = move.collective.dim
-        if dim is not None and dims > 1:
-            other = replace(move.collective, dim=(dim + 1) % dims)
-            assert verdict_of(changed(program, place, replace(move, collective=other))) != "equal"
-            tried += 1
+    question, tried = question_of(small_transformer(Mesh.parse(mesh)), mesh), 0
+    for program in (random_program(question, seed) for seed in range(4)):
+        for place in between(program):
+            move = program.instructions[place]
+            assert isinstance(move, Move)
+            dims = len(program.values[move.result].type.shape)
+            dim = move.collective.dim
+            if dim is not None and dims > 1:
+                other = replace(move.collective, dim=(dim + 1) % dims)
+                assert verdict_of(changed(program, place, replace(move, collective=other))) != "equal"
+                tried += 1
     assert tried > 10
 
 

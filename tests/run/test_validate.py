@@ -58,7 +58,7 @@ def alone(case: Case) -> Graph:
     """A graph of one op."""
     s = Sketch(case.results[0].dtype)
     operands = [s.input(*kind.shape, dtype=kind.dtype) for kind in case.operands]
-    s.op(case.op, operands, *(kind.shape for kind in case.results), **case.attrs)
+    s.op(case.op, operands, *case.results, **case.attrs)
     return s.graph(*s.ops[0].values)
 
 

@@ -1,0 +1,74 @@
+"""The dual's bound is a proof at every step, whatever the prices; on an easy instance it meets the optimum."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solvers import Node, Problem
+from solvers.dual import Ascent, Dual
+from solvers.exhaustive import cheapest
+from tests.solvers.random_problems import contracting, tiny, tiny_public
+
+SEEDS = range(120)
+
+
+def test_no_step_of_the_dual_claims_more_than_the_optimum() -> None:
+    for make in (tiny, tiny_public, contracting):
+        for seed in SEEDS:
+            problem = make(seed)
+            wanted = cheapest(problem)
+            if wanted is not None:
+                dual = Dual(problem)
+                dual.begin()
+                steps = [dual.advance(step / 20) for step in range(20)]
+                assert max(steps) <= dual.bound <= wanted[1].cost, (make.__name__, seed)
+
+
+def test_a_later_cycle_keeps_the_bound_and_claims_no_more_than_the_optimum() -> None:
+    for seed in SEEDS:
+        problem = tiny_public(seed)
+        wanted = cheapest(problem)
+        if wanted is not None:
+            dual = Dual(problem)
+            dual.begin()
+            dual.advance(0.0)
+            before = dual.bound
+            dual.restart()
+            for step in range(10):
+                dual.advance(1.0 + step / 10)
+            assert before <= dual.bound <= wanted[1].cost, seed
+
+
+def _knapsack(count: int) -> Problem:
+    """Each node either costs nothing and uses two bytes, or costs its number and uses one; not all may use two."""
+    nodes = [Node(f"n{i}", np.array([0, 1000 + i]), np.array([2, 1]), (0, 1)) for i in range(count)]
+    return Problem(nodes, [], limit=count + count // 2)
+
+
+def test_prices_rise_until_the_limit_holds_and_the_bound_is_tight() -> None:
+    count = 60
+    wanted = sum(1000 + i for i in range(count // 2))
+    dual = Dual(_knapsack(count))
+    dual.begin()
+    for step in range(400):
+        dual.advance(step / 400)
+    assert 0.99 * wanted <= dual.bound <= wanted
+    assert 1000 <= dual.prices[0] <= 1000 + count
+
+
+def test_an_ascent_moves_each_price_by_a_step_towards_its_overload() -> None:
+    ascent = Ascent()
+    ascent.watch(np.array([3, 8]))
+    ascent.move(np.array([5.0, -5.0]), 0.25)
+    assert ascent.prices() == {3: 0.25}
+    ascent.move(np.array([1e9, -1.0]), 0.25)
+    assert ascent.prices()[3] > 0.25
+
+
+def test_a_problem_without_a_limit_has_no_prices() -> None:
+    problem = tiny_public(0)
+    dual = Dual(Problem(problem.nodes, problem.edges))
+    dual.begin()
+    dual.advance(0.0)
+    dual.restart()
+    assert dual.prices == {}
