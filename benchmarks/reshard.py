@@ -2,8 +2,8 @@
 
     python -m benchmarks.reshard [random cases]
 
-Every program is run on shards laid out by the oracle (terms of partial tensors random) and its result assembled by it.
-Chains are the programs of basis moves alone. Times of planning are processor seconds with no cache of former cases.
+Programs run on shards laid out by the oracle (random terms of partial tensors), which assembles the result. Chains are
+programs of basis moves alone. Times of planning are processor seconds with no cache of former cases.
 """
 
 from __future__ import annotations
@@ -142,8 +142,7 @@ def planned(case: Case, objective: Objective, hardware: str) -> tuple[Route, flo
 def run(cases: list[Case], chains: int) -> dict[str, Any]:
     """Verdicts, bytes against the bound, buffers and planning times; the first `chains` against the best chain too."""
     verdicts: Counter[str] = Counter()
-    seconds: dict[str, list[float]] = {objective: [] for objective in Objective}
-    peaks: dict[str, list[float]] = {objective: [] for objective in Objective}
+    seconds, peaks = ({objective: list[float]() for objective in Objective} for _ in range(2))
     ratios: list[float] = []
     above, dearer = [], []
     for number, case in enumerate(cases):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from solvers.bound import PriceSearch, overfills
 from solvers.certificate import proven_bound
 from solvers.ilp import LocalPolytope
+from solvers.large import improve
 from solvers.ledger import Ledger
 from solvers.peak import PeakSearch
 from solvers.potentials import Scale
@@ -19,6 +20,7 @@ from solvers.topology import Topology
 
 QUICK_ROUNDS, ROOT_ROUNDS, ROOT_STALL = 40, 300, 1e-5
 SMALL_STALL = 1e-7
+LARGE = 1000
 WHOLE_PAIRS, WHOLE_NODES, CERTIFY_ROUNDS = 100_000, 1000, 200
 PROGRAM_PAIRS, PROGRAM_NODES = 1000, 20
 # A rough guess for one program, in units of work, so that deterministic runs count it too.
@@ -32,6 +34,7 @@ def solve(
     time_limit: float | None = None,
     gap: float = 1e-6,
     deterministic: bool = False,
+    processes: int = 2,
     seed: int = 0,
     starts: Sequence[Sequence[int]] = (),
     on_progress: Callable[[Progress], None] | None = None,
@@ -40,7 +43,8 @@ def solve(
     """The least-cost choice under the limit, with a proven bound.
 
     time_limit in seconds of wall clock; a deterministic run turns it into units of work and never looks at the
-    clock (without a limit, no run does: all have 60 seconds' worth of work). seed: the mixed-integer solver's.
+    clock (without a limit, no run does: all have 60 seconds' worth of work). processes: for the dual of a large problem
+    beside its search (2 or more; one in a deterministic run). seed: the mixed-integer solver's and the search's.
     starts: known choices (the answer is never worse than a feasible one of them).
     """
     ledger = Ledger(problem, gap, time_limit, deterministic, on_progress, cancelled)
@@ -60,6 +64,9 @@ def solve(
         lowered = reduced.lower(earlier)
         if lowered is not None:
             ledger.offer(lowered)
+    if _large(reduced.problem):
+        prices = improve(ledger, seed, processes if ledger.seconds_left is not None else 1)
+        return _solution(ledger, reduced, prices)
     relaxation = _root(ledger)
     choice = relaxation.tighten(ROOT_ROUNDS, ROOT_STALL)
     limit = problem.limit
@@ -70,6 +77,11 @@ def solve(
     if not ledger.exhausted:
         relaxation = _close(ledger, relaxation, seed)
     return _solution(ledger, reduced, relaxation.prices)
+
+
+def _large(problem: Problem) -> bool:
+    """Is this one for search at the dual's prices (which keep no books of usage on edges)?"""
+    return problem.limit is not None and len(problem.nodes) >= LARGE and not problem.layout.edge_usage_edge.size
 
 
 def _root(ledger: Ledger) -> Relaxation:

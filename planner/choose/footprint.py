@@ -86,6 +86,18 @@ class Footprints:
         return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
 
 
+def received_with_terms(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> int:
+    """Elements that all devices receive in an exchange that combines n terms: of a cell that m devices of a group want,
+    n - 1 + m - 1 times its own, once more where none of them holds a term of it."""
+    ends = exchange_ends(source, target, shape, mesh)
+    cells, has, wants = tiles(ends)
+    order = np.argsort(ends.group, kind="stable")
+    starts = np.flatnonzero(np.diff(ends.group[order], prepend=-1))
+    wanters, own = (np.add.reduceat(flags[:, order].astype(np.int64), starts, axis=1) for flags in (wants, wants & has))
+    times = np.where(wanters > 0, wanters + ends.terms - 2 + (own == 0), 0)
+    return int(volumes(cells) @ times.sum(axis=1))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ends:
     """Per dim the different ways it is cut, and the way of every sharding."""

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.cost import PICO, CostModel
-from planner.choose.footprint import Footprints
+from planner.choose.footprint import Footprints, received_with_terms
 from planner.choose.hardware import Link
 from planner.choose.lacking import Lacking
 from planner.errors import InvalidRequest
@@ -238,6 +238,8 @@ class _Search:
         """Bytes that all devices receive."""
         if move.kind is Kind.EXCHANGE and to == self.target and not (at.partial or to.partial):
             return self._lacking.total(at) * self.kind.itemsize
+        if move.kind is Kind.EXCHANGE and to == self.target and self._lacking.terms(at) > 1:
+            return received_with_terms(at, to, self.kind.shape, self.model.mesh) * self.kind.itemsize
         return int(received_elements(move, at, self.kind.shape, self.model.mesh).sum()) * self.kind.itemsize
 
     def _fits(self, at: Sharding, to: Sharding | None) -> bool:

@@ -93,7 +93,7 @@ def _single(cost, mine, own_at, own_step, theirs, their_at, their_step, classes,
                 if found != -1 or alone[t] == -2:
                     return False
                 found = alone[t]
-        follow[x] = found
+        follow[x] = max(found, 0)
     return True
 
 

@@ -68,7 +68,9 @@ def test_conditional_worths_are_differences_of_exact_costs() -> None:
         graph, worth = graph_of(layout), np.zeros(layout.cost.size)
         conditional(graph, spans_over(layout, moments), scratch_of(graph, 1), choice, np.zeros(1), worth)
         for i, node in enumerate(problem.nodes):
-            costs = [evaluate(problem, np.where(np.arange(choice.size) == i, x, choice)).cost for x in range(node.cost.size)]
+            costs = [
+                evaluate(problem, np.where(np.arange(choice.size) == i, x, choice)).cost for x in range(node.cost.size)
+            ]
             if max(costs) < IMPOSSIBLE:
                 own = worth[layout.node_start[i] : layout.node_start[i + 1]]
                 assert np.array_equal(own - own[0], np.array(costs) - costs[0]), (seed, i)
@@ -136,7 +138,10 @@ def test_nodes_without_edges_are_swept() -> None:
 def test_parallel_edges_are_never_both_in_a_tree() -> None:
     classes = np.arange(2, dtype=np.int32)
     nodes = [Node(name, np.array([0, 1]), np.array([0, 0]), (0, 1)) for name in "ab"]
-    edges = [Edge(0, 1, classes, classes, np.array([[0, 3], [2, 0]])), Edge(0, 1, classes, classes, np.array([[4, 0], [0, 0]]))]
+    edges = [
+        Edge(0, 1, classes, classes, np.array([[0, 3], [2, 0]])),
+        Edge(0, 1, classes, classes, np.array([[4, 0], [0, 0]])),
+    ]
     problem = Problem(nodes, edges)
     search = _searched(problem, 1)
     assert search.cost == 1 + 1

@@ -1,0 +1,136 @@
+"""Look-alikes of the public instances, of every class, each with its optimum known by construction.
+
+A choice is planted: reduced costs >= 0 are drawn, 0 at the planted strategies and pairs, so that it is the cheapest. Then the
+costs are disguised without changing any comparison: each edge hands a random vector to either end (a message), and
+every strategy is charged for the bytes it does *not* use at prices hidden at a few moments. At those the planted choice fills
+the limit to the last byte (a node without a choice pads it), so by Lagrangian duality it stays optimal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers import IMPOSSIBLE, Edge, Node, Problem, evaluate, usage_profile
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """layers of width nodes; skips: edges across layers, hubs: nodes joined to many; alone: nodes without edges;
+    most: strategies of a node; forbidden: share of impossible pairs; priced: moments at which the limit binds."""
+
+    layers: int
+    width: int
+    skips: int = 0
+    hubs: int = 0
+    alone: int = 0
+    most: int = 12
+    forbidden: float = 0.0
+    priced: int = 3
+
+
+CLASSES: dict[str, Shape] = {
+    "graph network": Shape(60, 40, skips=200, hubs=8, alone=500, most=10, forbidden=0.1),
+    "U-Net": Shape(300, 12, skips=900, hubs=2, alone=2000, most=30, priced=8),
+    "diffusion": Shape(200, 16, skips=1500, hubs=6, alone=1500, most=20, forbidden=0.02, priced=5),
+    "Gemma 1": Shape(400, 8, skips=1200, hubs=3, alone=8000, most=24, priced=4),
+    "Gemma 2": Shape(700, 8, skips=2500, hubs=4, alone=17000, most=16, forbidden=0.05, priced=6),
+    "transformer inference": Shape(80, 10, skips=150, hubs=2, alone=20, most=39, priced=2),
+}
+
+
+def layered(seed: int, layers: int, width: int) -> Problem:
+    """A small one, for tests."""
+    return planted(seed, Shape(layers, width, skips=layers, hubs=1, alone=width))[0]
+
+
+def planted(seed: int, shape: Shape) -> tuple[Problem, int]:
+    """A problem of this shape, and its least cost."""
+    rng = np.random.default_rng(seed)
+    joined = shape.layers * shape.width
+    count, moments = joined + shape.alone, 2 * shape.layers
+    sizes = rng.integers(1, shape.most + 1, count)
+    answer = np.array([int(rng.integers(k)) for k in sizes])
+    usages = [_usage(rng, int(k)) for k in sizes]
+    spans = [_interval(rng, i, shape, moments) for i in range(count)]
+    costs = [_reduced(rng, int(k), int(x)) for k, x in zip(sizes, answer, strict=True)]
+    edges = [_edge(rng, i, j, sizes, answer, shape.forbidden) for i, j in _ends(rng, shape, joined)]
+    costs, edges = _disguised(rng, costs, edges)
+    plain = Problem([Node(f"n{i}", np.maximum(c - c.min(), 0), u, s) for i, (c, u, s) in
+                     enumerate(zip(costs, usages, spans, strict=True))], [])  # fmt: skip
+    load = usage_profile(plain, answer)
+    limit = int(load.max())
+    prices = np.zeros(moments)
+    prices[rng.choice(moments, shape.priced, replace=False)] = rng.integers(1, 60, shape.priced)
+    nodes = [_charged(node, prices) for node in plain.nodes]
+    nodes += [
+        Node(f"pad{t}", np.zeros(1, np.int64), np.array([limit - int(load[t])]), (int(t), int(t) + 1))
+        for t in np.flatnonzero(prices)
+    ]
+    problem = Problem(nodes, edges, limit)
+    return problem, evaluate(problem, np.append(answer, np.zeros(shape.priced, np.int64))).cost
+
+
+def _usage(rng: np.random.Generator, k: int) -> Integers:
+    whole = int(rng.choice([64, 512, 4096, 32768]) * rng.integers(1, 9))
+    return np.array([whole // int(rng.choice([1, 2, 4, 8, 16, 32])) for _ in range(k)], np.int64)
+
+
+def _interval(rng: np.random.Generator, i: int, shape: Shape, moments: int) -> tuple[int, int]:
+    layer = i // shape.width if i < shape.layers * shape.width else int(rng.integers(shape.layers))
+    long = rng.random() < 0.3
+    return layer, int(moments - layer if long else min(layer + rng.integers(1, 6), moments))
+
+
+def _reduced(rng: np.random.Generator, k: int, x: int) -> Integers:
+    """>= 0, often 0 (a tie), and 0 at the planted strategy."""
+    costs = np.where(rng.random(k) < 0.3, 0, rng.integers(0, 10 ** int(rng.integers(2, 6)), k))
+    costs[x] = 0
+    return costs.astype(np.int64)
+
+
+def _ends(rng: np.random.Generator, shape: Shape, joined: int) -> list[tuple[int, int]]:
+    pairs = {
+        (i - shape.width + int(rng.integers(-1, 2)) * (i % shape.width > 0), i) for i in range(shape.width, joined)
+    }
+    pairs |= {(i - 1, i) for i in range(1, joined) if rng.random() < 0.3}
+    for _ in range(shape.skips):
+        i, j = np.sort(rng.choice(joined, 2, replace=False)).tolist()
+        pairs.add((i, j))
+    for hub in rng.choice(joined, shape.hubs, replace=False).tolist():
+        pairs |= {
+            (min(hub, i), max(hub, i)) for i in rng.choice(joined, joined // 20, replace=False).tolist() if i != hub
+        }
+    return sorted((i, j) for i, j in pairs if 0 <= i < j)
+
+
+def _edge(rng: np.random.Generator, i: int, j: int, sizes: Integers, answer: Integers, forbidden: float) -> Edge:
+    shape = (int(sizes[i]), int(sizes[j]))
+    costs = rng.integers(0, 10 ** int(rng.integers(2, 7)), shape)
+    costs[rng.random(shape) < 0.3] = 0
+    costs[rng.random(shape) < forbidden] = IMPOSSIBLE
+    costs[answer[i], answer[j]] = 0
+    return Edge(i, j, np.arange(shape[0], dtype=np.int32), np.arange(shape[1], dtype=np.int32), costs)
+
+
+def _disguised(rng: np.random.Generator, costs: list[Integers], edges: list[Edge]) -> tuple[list[Integers], list[Edge]]:
+    """Vectors moved from nodes to edges: every choice's cost changes by the same constant."""
+    costs, turned = [cost.copy() for cost in costs], []
+    for edge in edges:
+        reach = 10 ** int(rng.integers(2, 6))
+        rows, columns = rng.integers(0, reach, edge.matrix.shape[0]), rng.integers(0, reach, edge.matrix.shape[1])
+        costs[edge.source] -= rows
+        costs[edge.target] -= columns
+        finite = edge.matrix < IMPOSSIBLE
+        moved = np.where(finite, edge.matrix + rows[:, None] + columns, IMPOSSIBLE)
+        turned.append(Edge(edge.source, edge.target, edge.source_class, edge.target_class, moved))
+    return costs, turned
+
+
+def _charged(node: Node, prices: NDArray[np.float64]) -> Node:
+    price = int(prices[node.interval[0] : node.interval[1]].sum())
+    return Node(node.name, node.cost + price * (node.usage.max() - node.usage), node.usage, node.interval)
