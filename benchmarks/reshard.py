@@ -12,10 +12,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
 from heapq import heappop, heappush
-from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
@@ -23,99 +20,22 @@ import numpy as np
 
 from benchmarks.oracle import agree, assembled, laid_out
 from benchmarks.record import write
+from benchmarks.reshard_cases import Case, pair, published, random_cases
 from planner.choose import footprint
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load
 from planner.choose.route import Objective, Route, route
-from planner.documents.reshards import read_cases
-from planner.errors import InvalidSharding
 from planner.model import exchange
 from planner.model.collectives import Collective, moves, received_elements
 from planner.model.graph import TensorType
 from planner.model.mesh import Mesh
-from planner.model.sharding import Reduction, Sharding
+from planner.model.sharding import Sharding
 from tests.movement import brought
 
-CASES = Path(__file__).parents[1] / "tests/conformance/reshard_cases.json"
 RANDOM = 5000
 CHAINS = 300
-MESHES = [
-    "2",
-    "3",
-    "4",
-    "8",
-    "2x2",
-    "2x3",
-    "3x4",
-    "2x8",
-    "4x4",
-    "2x2x2",
-    "2x3x2",
-    "4x2x4",
-    "2x1x4",
-    "4x4x4",
-    "2x2x2x2",
-    "2x2x4x4",
-]
 GROWTH = ["8", "64", "512", "8x8", "16x32", "4x4x4", "8x8x8", "2x2x2x2", "2x2x4x4", "4x4x4x4", "4x4x4x8"]
 HARDWARE = ("h100-sxm", "a100-sxm-cluster")
-FLOATS = (Reduction.SUM, Reduction.MAX, Reduction.MIN, Reduction.PRODUCT, Reduction.AVERAGE)
-BITS = (Reduction.BITWISE_AND, Reduction.BITWISE_OR, Reduction.BITWISE_XOR, Reduction.SUM, Reduction.MAX)
-
-
-@dataclass(frozen=True)
-class Case:
-    """One resharding."""
-
-    name: str
-    source: Sharding
-    target: Sharding
-    kind: TensorType
-    mesh: Mesh
-
-    @property
-    def partial(self) -> bool:
-        return bool(self.source.partial or self.target.partial)
-
-
-def published() -> list[Case]:
-    return [
-        Case(name, before.sharding.checked(kind.shape, mesh), after.sharding.checked(kind.shape, mesh), kind, mesh)
-        for name, before, after, kind in read_cases(CASES)
-        for mesh in [before.mesh]
-    ]
-
-
-def random_cases(count: int, seed: int = 0) -> Iterator[Case]:
-    """Meshes of 1 to 4 axes and up to 64 devices, ranks 1 to 4, any sizes; a third with offsets, a third with halos."""
-    for number in range(count):
-        random = np.random.default_rng([seed, number])
-        mesh = Mesh.parse(MESHES[random.integers(0, len(MESHES))])
-        shape = tuple(random.integers(1, 13, random.integers(1, 5)).tolist())
-        kinds = BITS if number % 2 else FLOATS
-        source, target = (random_sharding(shape, mesh, kinds, random) for _ in range(2))
-        yield Case(f"random {number}", source, target, TensorType(shape, "i32" if number % 2 else "f32"), mesh)
-
-
-def random_sharding(
-    shape: tuple[int, ...], mesh: Mesh, kinds: tuple[Reduction, ...], random: np.random.Generator
-) -> Sharding:
-    lists: list[list[int]] = [[] for _ in (*shape, "partial", "idle")]
-    for axis in random.permutation(len(mesh.shape)).tolist():
-        lists[random.integers(0, len(lists))].append(axis)
-    *split, partial, _ = map(tuple, lists)
-    kind = kinds[random.integers(0, len(kinds))]
-    parts = [(shape[dim], mesh.group_size(axes)) for dim, axes in enumerate(split) if axes]
-    plain = Sharding(tuple(split), partial, kind).checked(shape, mesh)
-    form = random.integers(0, 3)
-    if form == 0:
-        cuts = tuple((0, *sorted(random.integers(0, size + 1, n - 1).tolist()), size) for size, n in parts)
-        return Sharding(tuple(split), partial, kind, sharded_dims_offsets=cuts).checked(shape, mesh)
-    halos = tuple(random.integers(0, 3, 2 * len(parts)).tolist()) if form == 1 else ()
-    try:
-        return Sharding(tuple(split), partial, kind, halo_sizes=halos).checked(shape, mesh)
-    except InvalidSharding:
-        return plain
 
 
 def ran_right(found: Route, case: Case) -> bool:
@@ -267,19 +187,19 @@ def growth() -> list[dict[str, Any]]:
     return rows
 
 
-def pair(mesh: Mesh, partial: bool, seed: int) -> Case:
-    random = np.random.default_rng([mesh.devices, len(mesh.axes), seed])
-    shape = (int(2 ** random.integers(10, 13)), int(2 ** random.integers(10, 13)))
-    ends: list[Sharding] = []
-    while len(ends) < 2:
-        lists: list[list[int]] = [[], [], [], []]
-        for axis in random.permutation(len(mesh.shape)).tolist():
-            lists[random.integers(0, 4)].append(axis)
-        if partial and not ends and not lists[2]:
-            continue
-        sums = tuple(lists[2]) if partial and not ends else ()
-        ends.append(Sharding((tuple(lists[0]), tuple(lists[1])), sums))
-    return Case("pair", ends[0], ends[1], TensorType(shape, "bf16"), mesh)
+def table(result: dict[str, Any]) -> str:
+    """The result as the README shows it."""
+    rows = [_row(name, result[name]) for name in ("published", "random")]
+    head = "| cases | run right | bytes above the least, without partial sums | planning, median | largest buffer |"
+    return "\n".join([head, "|---|---|---|---|---|", *rows])
+
+
+def _row(name: str, found: dict[str, Any]) -> str:
+    right, above = sum(found["verdicts"].values()), len(found["bytes_above_least_without_partial"])
+    times = "by time {time[median]:.1f} ms, by bytes {bytes[median]:.1f} ms".format(**found["planning_ms"])
+    buffers = "{time[mean]:.2f}x, {bytes[mean]:.2f}x".format(**found["buffer_over_larger_shard"])
+    wrong = right - found["verdicts"].get("right", 0)
+    return f"| {found['cases']:,} {name} | {right - wrong:,} of {right:,} programs | in {above} | {times} | {buffers} |"
 
 
 def main() -> None:

@@ -34,12 +34,12 @@ def _better(state: State, node: int, cost: Integers) -> Flags | None:
     for view in state.views(node):
         if view.usages or view.table.margin is None:
             return None
-        above = capped(above + view.table.margin[np.ix_(view.here, view.here)])
+        above = capped(above + view.table.margin[view.here[:, None], view.here])
     better: Flags = above <= 0
     profile = state.usage(node)
     if profile is not None:
-        for y, x in np.argwhere(better & ~np.eye(cost.size, dtype=bool)).tolist():
-            better[y, x] = (profile.usage[:, y] <= profile.usage[:, x]).all()
+        y, x = np.nonzero(better)
+        better[y, x] = (profile.usage[:, y] <= profile.usage[:, x]).all(axis=0)
     return better
 
 

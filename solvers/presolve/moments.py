@@ -9,65 +9,68 @@ stays). Each chain of such steps ends at a moment that stays or never binds. Wit
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from solvers.parts import EdgeUsage
-from solvers.presolve.profile import Jumps
-from solvers.presolve.state import Link, State
+from solvers.presolve.state import State
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
+# All moments are looked at again once one node in so many has changed.
+CHANGED = 10
+
 
 def reduce(state: State, turn: int) -> None:
-    """Look at all moments, if any node changed since."""
-    if not any(True for _ in state.drain(turn)) or not state.base.size:
+    """Look at all moments, if enough nodes changed since."""
+    changed = sum(1 for _ in state.drain(turn))
+    if changed * CHANGED < len(state.alive) or not state.base.size:
         return
     stays = _stay(state)
-    if stays.all():
-        return
-    new = np.concatenate([[0], np.cumsum(stays)])
-    state.base = state.base[stays]
-    state.renumber_moments(new)
-    for number, link in state.links.items():
-        if link.usages:
-            state.links[number] = _at_moments(link, new)
-            state.touch(link.source)
-            state.touch(link.target)
-
-
-def _at_moments(link: Link, new: Integers) -> Link:
-    usages = (EdgeUsage(int(new[usage.start]), int(new[usage.stop]), usage.matrix) for usage in link.usages)
-    left = tuple(usage for usage in usages if usage.start < usage.stop)
-    return Link(link.source, link.target, link.source_class, link.target_class, link.table, left)
+    if not stays.all():
+        state.keep_moments(stays)
 
 
 def _stay(state: State) -> Flags:
-    base, limit = state.base, state.limit
+    limit = state.limit
     if limit is None:
-        return np.zeros(base.size, bool)
-    profiles = [profile for node in state.alive if (profile := state.usage(node)) is not None]
+        return np.zeros(state.base.size, bool)
+    profiles = [(node, profile) for node in state.alive if (profile := state.usage(node)) is not None]
     uses = [usage for link in state.links.values() for usage in link.usages]
-    change = np.zeros((2, base.size + 1), np.int64)
-    for moment, rise, fall in [*(profile.jumps for profile in profiles), *(_jumps(usage) for usage in uses)]:
-        np.add.at(change[0], moment, rise)
-        np.add.at(change[1], moment, fall)
-    most = np.zeros(base.size + 1, np.int64)
-    for start, stop, used in [*((p.start, p.stop, p.most) for p in profiles), *(_most(usage) for usage in uses)]:
-        np.add.at(most, start, used)
-        np.subtract.at(most, stop, used)
-    cannot_rise = change[0, 1:-1] + np.diff(base) <= 0
-    cannot_fall = change[1, 1:-1] - np.diff(base) <= 0
+    base = state.base  # complete, now that each profile was asked for
+    rise, fall, most = np.zeros((3, base.size + 1), np.int64)
+    if profiles:
+        node = np.concatenate([np.full(profile.start.size, i) for i, profile in profiles])
+        start, stop = (np.concatenate([getattr(p, name) for _, p in profiles]) for name in ("start", "stop"))
+        at = np.cumsum(np.concatenate([[0], *(np.full(p.start.size, p.usage.shape[1]) for _, p in profiles)]))
+        _change(node, start, stop, at, np.concatenate([p.usage.ravel() for _, p in profiles]), rise, fall, most)
+    for q, usage in enumerate(uses):
+        one = (np.array([q]), np.array([usage.start]), np.array([usage.stop]), np.array([0, usage.matrix.size]))
+        _change(*one, usage.matrix.ravel(), rise, fall, most)
+    cannot_rise = rise[1:-1] + np.diff(base) <= 0
+    cannot_fall = fall[1:-1] - np.diff(base) <= 0
     goes = base + np.cumsum(most)[:-1] <= limit
     goes[1:] |= cannot_rise
     goes[:-1] |= cannot_fall & ~cannot_rise
     return ~goes
 
 
-def _most(usage: EdgeUsage) -> tuple[Integers, Integers, Integers]:
-    return np.array([usage.start]), np.array([usage.stop]), np.array([usage.matrix.max()])
+@njit(cache=True)
+def _change(owner, start, stop, at, usage, rise, fall, most):  # type: ignore[no-untyped-def]
+    """Add to each moment the most by which each owner's usage rises and falls there, and the change of its largest.
 
-
-def _jumps(usage: EdgeUsage) -> Jumps:
-    least, most = usage.matrix.min(), usage.matrix.max()
-    return Jumps(np.array([usage.start, usage.stop]), np.array([most, -least]), np.array([-least, most]))
+    Intervals q of one owner stand together, ascending; its usages there are usage[at[q]:at[q + 1]].
+    """
+    for q in range(owner.size):
+        own = usage[at[q] : at[q + 1]]
+        if q > 0 and owner[q - 1] == owner[q] and stop[q - 1] == start[q]:
+            change = own - usage[at[q - 1] : at[q]]
+        else:
+            change = own
+        rise[start[q]] += change.max()
+        fall[start[q]] -= change.min()
+        most[start[q]] += own.max()
+        most[stop[q]] -= own.max()
+        if q + 1 == owner.size or owner[q + 1] != owner[q] or start[q + 1] != stop[q]:
+            rise[stop[q]] -= own.min()
+            fall[stop[q]] += own.max()

@@ -4,21 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
-
-
-class Jumps(NamedTuple):
-    """At each moment, the most by which any strategy's usage rises there, and the most by which any's falls."""
-
-    moment: Integers
-    rise: Integers
-    fall: Integers
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,23 +19,6 @@ class Profile:
     stop: Integers
     usage: Integers
     bare: bool = False
-
-    @cached_property
-    def jumps(self) -> Jumps:
-        """Where and how far usage changes."""
-        joined = self.stop[:-1] == self.start[1:]
-        before = np.zeros_like(self.usage)
-        before[1:][joined] = self.usage[:-1][joined]
-        last = np.append(~joined, True)
-        change = np.concatenate([self.usage - before, -self.usage[last]])
-        moment = np.concatenate([self.start, self.stop[last]])
-        return Jumps(moment, change.max(axis=1), (-change).max(axis=1))
-
-    @cached_property
-    def most(self) -> Integers:
-        """The largest usage in each interval."""
-        most: Integers = self.usage.max(axis=1)
-        return most
 
     def of(self, strategies: Integers) -> Profile:
         """With these strategies in the place of its own."""

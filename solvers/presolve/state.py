@@ -56,6 +56,12 @@ def turned(usage: EdgeUsage) -> EdgeUsage:
     return EdgeUsage(usage.start, usage.stop, np.ascontiguousarray(usage.matrix.T))
 
 
+def _at_moments(link: Link, new: Integers) -> Link:
+    usages = (EdgeUsage(int(new[usage.start]), int(new[usage.stop]), usage.matrix) for usage in link.usages)
+    left = tuple(usage for usage in usages if usage.start < usage.stop)
+    return Link(link.source, link.target, link.source_class, link.target_class, link.table, left)
+
+
 class State:
     """Nodes are numbers; cost[i] is None once node i has left."""
 
@@ -70,7 +76,8 @@ class State:
         self.at: list[dict[int, None]] = []
         self.records: list[Record] = []
         self.constant = 0
-        self.base = np.zeros(moments, np.int64)
+        # What all choices use, as the change at each moment.
+        self._shared = np.zeros(moments + 1, np.int64)
         # What changed, in order; each reduction has read it up to a place, none beyond the front.
         self._log: list[int] = []
         self._last: dict[int, int] = {}
@@ -202,20 +209,32 @@ class State:
             self.usage(node)
         return self._usage[node]
 
-    def renumber_moments(self, new: Integers) -> None:
-        """Moment t becomes new[t]; usage that lives at no moment left is gone."""
+    @property
+    def base(self) -> Integers:
+        """Bytes in use at each moment, whatever is chosen (less what is still to be found shared)."""
+        return np.cumsum(self._shared)[:-1]
+
+    def keep_moments(self, stays: NDArray[np.bool_]) -> None:
+        """Moments that go are gone, those after them move up; usage that lives at no moment left is gone."""
+        new = np.concatenate([[0], np.cumsum(stays)])
+        self._shared = np.diff(self.base[stays], prepend=0, append=0)
         for node in self.alive:
             parts = self._usage[node]
             left = [profile for part in parts if (profile := part.at_moments(new)) is not None]
             if sum(part.start.size for part in left) < sum(part.start.size for part in parts):
                 self.touch(node)
             self._usage[node] = left
+        for number, link in self.links.items():
+            if link.usages:
+                self.links[number] = _at_moments(link, new)
+                self.touch(link.source)
+                self.touch(link.target)
 
     def _above_base(self, profile: Profile) -> Profile | None:
         shared: Integers = profile.usage.min(axis=1)
         if shared.any():
-            for start, stop, used in zip(profile.start.tolist(), profile.stop.tolist(), shared.tolist(), strict=True):
-                self.base[start:stop] += used
+            np.add.at(self._shared, profile.start, shared)
+            np.subtract.at(self._shared, profile.stop, shared)
         profile = joined(profile.start, profile.stop, profile.usage - shared[:, None])
         return profile if profile.start.size else None
 

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
@@ -36,12 +37,35 @@ def capped(cost: Integers) -> Integers:
     return np.minimum(cost, FORBIDDEN)
 
 
-def _first_of_each(cells: Integers) -> tuple[Integers, Classes]:
+@njit(cache=True)
+def _grouped(cells):  # type: ignore[no-untyped-def]
     """The first of each group of equal rows, and each row's group."""
-    groups: dict[bytes, int] = {}
-    group_of = [groups.setdefault(row.tobytes(), len(groups)) for row in cells]
-    classes = np.array(group_of, np.int32)
-    return np.unique(classes, return_index=True)[1], classes
+    first, group_of, count = np.empty(cells.shape[0], np.int64), np.empty(cells.shape[0], np.int32), 0
+    for s in range(cells.shape[0]):
+        group = 0
+        while group < count and not (cells[first[group]] == cells[s]).all():
+            group += 1
+        if group == count:
+            first[count] = s
+            count += 1
+        group_of[s] = group
+    return first[:count], group_of
+
+
+@njit(cache=True)
+def _margin(cells, forbidden):  # type: ignore[no-untyped-def]
+    """margin[s, r]: the most that row s costs above row r in any column that r allows; at least -forbidden."""
+    margin = np.empty((cells.shape[0], cells.shape[0]), np.int64)
+    for r in range(cells.shape[0]):
+        for s in range(cells.shape[0]):
+            most = -forbidden
+            for t in range(cells.shape[1]):
+                if cells[r, t] < forbidden:
+                    most = max(most, forbidden if cells[s, t] >= forbidden else cells[s, t] - cells[r, t])
+                    if most == forbidden:
+                        break
+            margin[s, r] = most if most > -forbidden else 0
+    return margin
 
 
 class Table:
@@ -79,8 +103,8 @@ class Table:
         rest = np.where(finite, self.cells - rows[:, None], FORBIDDEN)
         columns: Integers = rest.min(axis=0)
         rest = np.where(finite, rest - columns, FORBIDDEN)
-        first, row_class = _first_of_each(rest)
-        other, column_class = _first_of_each(np.ascontiguousarray(rest.T))
+        first, row_class = _grouped(rest)
+        other, column_class = _grouped(np.ascontiguousarray(rest.T))
         small = rest[np.ix_(first, other)]
         if small.shape == self.cells.shape and not rows.any() and not columns.any():
             return None
@@ -92,11 +116,7 @@ class Table:
         height, width = self.cells.shape
         if height * height * width > WIDEST_MARGIN:
             return None
-        margin = np.empty((height, height), np.int64)
-        for r, row in enumerate(self.cells):
-            allowed = row < FORBIDDEN
-            above = np.where(self.cells[:, allowed] < FORBIDDEN, self.cells[:, allowed] - row[allowed], FORBIDDEN)
-            margin[:, r] = above.max(axis=1) if allowed.any() else 0
+        margin: Integers = _margin(self.cells, FORBIDDEN)
         return margin
 
 
