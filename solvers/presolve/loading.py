@@ -43,7 +43,11 @@ def _by_node(flat: Flat) -> list[list[Profile]]:
     uses, sizes = flat.uses, flat.sizes
     found: list[list[Profile]] = [[] for _ in range(sizes.size)]
     size = sizes[uses.node]
-    some = np.flatnonzero((uses.stop > uses.start) & np.logical_or.reduceat(uses.usage != 0, uses.at)) if uses.at.size else []
+    some = (
+        np.flatnonzero((uses.stop > uses.start) & np.logical_or.reduceat(uses.usage != 0, uses.at))
+        if uses.at.size
+        else []
+    )
     for q, node, at, k in zip(some, uses.node[some].tolist(), uses.at[some].tolist(), size[some].tolist(), strict=True):
         found[node].append(Profile(uses.start[q : q + 1], uses.stop[q : q + 1], uses.usage[None, at : at + k]))
     return found

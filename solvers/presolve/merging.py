@@ -43,7 +43,10 @@ def _merge(  # type: ignore[no-untyped-def]
     at, end = 0, 0
     for g in range(group.size - 1):
         e = order[group[g]]
-        first, second = cost[node_start[low[e]] : node_start[low[e] + 1]], cost[node_start[high[e]] : node_start[high[e] + 1]]
+        first, second = (
+            cost[node_start[low[e]] : node_start[low[e] + 1]],
+            cost[node_start[high[e]] : node_start[high[e] + 1]],
+        )
         a, b = first.size, second.size
         rows, columns = classes[low_at[e] : low_at[e] + a].copy(), classes[high_at[e] : high_at[e] + b].copy()
         height, width = low_classes[e], high_classes[e]

@@ -17,14 +17,14 @@ from solvers.presolve.state import State
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# All moments are looked at again once one node in so many has changed.
-CHANGED = 10
+# All moments are looked at again once one node in so many has changed; where nodes are few, always.
+CHANGED, FEW_NODES = 10, 1000
 
 
 def reduce(state: State, turn: int) -> None:
     """Look at all moments, if enough nodes changed since."""
     changed = sum(1 for _ in state.drain(turn))
-    if changed * CHANGED < len(state.alive) or not state.base.size:
+    if changed * CHANGED < len(state.alive) - FEW_NODES or not state.base.size:
         return
     stays = _stay(state)
     if not stays.all():
