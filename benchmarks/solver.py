@@ -2,9 +2,9 @@
 
     python -m benchmarks.solver FOLDER [--instances A M ...] [--seeds 0 1 ...] [--kinds U-Net ...] [--deterministic]
 
-FOLDER holds NAME.json.gz in the contest's form and reference.json (known results and time limits). Each run has a process
-of its own. Seconds are wall clock from opening the file, reading and presolve included; every cost is judged again on
-the document itself. Look-alikes (benchmarks/solver_instances.py) have known optima.
+FOLDER holds NAME.json.gz in the contest's form and reference.json (known results and time limits). Each run has a
+process of its own. Seconds are wall clock from opening the file, reading and presolve included; every cost is judged
+again on the document itself. Look-alikes (benchmarks/solver_instances.py) have known optima.
 """
 
 from __future__ import annotations

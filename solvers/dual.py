@@ -207,5 +207,5 @@ def _by_node(problem: Problem) -> tuple[Integers, Integers]:
     layout = problem.layout
     order = np.argsort(layout.span_node, kind="stable")
     order = order[(layout.span_start < layout.span_stop)[order]]
-    counts = np.bincount(layout.span_node[order], minlength=len(problem.nodes))
+    counts = np.bincount(layout.span_node[order], minlength=layout.node_start.size - 1)
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), order

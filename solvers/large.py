@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, wait
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from solvers.dual import Dual
 from solvers.ilp import LocalPolytope
 from solvers.ledger import Ledger, pass_work
+from solvers.problem import Problem
 from solvers.restrict import Restricted
 from solvers.treesearch import TreeSearch
 
@@ -33,8 +35,10 @@ LADDER = (0.001, 0.01, 0.03, 0.1, 0.3)
 BATCHES, ROUNDS = 4, 6
 # A program's cheapest strategies per node, most columns, seconds and nodes; work of a column (deterministic runs).
 NEAR, COLUMNS, SECONDS, NODES, COLUMN_WORK = (1, 2, 4, 8), 250_000, 20.0, 50, 2e5
-# Cost units of a block per unit of a pass's work.
-BLOCKS_OF_PASS = 60
+# Most columns where no clock ends a program.
+UNTIMED_COLUMNS = 40_000
+# Decoded choices whose strategies a program gets; work of a batch, in passes; seconds between looks at a program.
+DECODED, BATCH_PASSES, WAIT = 12, 60, 0.1
 
 
 class DualWorker:
@@ -110,12 +114,13 @@ class Large:
     def __init__(self, ledger: Ledger, seed: int) -> None:
         self._ledger, self._seed = ledger, seed
         self._worker = DualWorker(ledger)
-        start = np.zeros(len(ledger.problem.nodes), np.int64) if ledger.choice is None else ledger.choice
+        nodes = ledger.problem.layout.node_start.size - 1
+        start = np.zeros(nodes, np.int64) if ledger.choice is None else ledger.choice
         self._search = TreeSearch(ledger.problem, start, seed, self._pause)
-        self._decoded: list[Integers] = []
+        self._decoded, self._fresh = list[Integers](), False
         self._start = start
         self._round = self._near = 0
-        self._batch_work = BLOCKS_OF_PASS * pass_work(ledger.problem.layout)
+        self._batch_work = BATCH_PASSES * pass_work(ledger.problem.layout)
 
     def run(self, processes: int) -> dict[int, float]:
         """Until the ledger is exhausted; the best prices."""
@@ -154,47 +159,84 @@ class Large:
         """Take over what the dual has found."""
         for choice in self._worker.take():
             self._search.offer(choice)
-            self._decoded.append(choice)
+            self._fresh, self._decoded = True, [*self._decoded[1 - DECODED :], choice]
         self._tell()
 
     def _walk(self) -> None:
         """From the latest decoded choice if there is a new one, else from the best or one of the pool."""
         self._learn()
-        search = self._search
+        search, turn = self._search, self._round
         search.price(self._worker.prices)
-        if self._decoded:
-            start, self._decoded = self._decoded[-1], []
-        elif self._round % 2 or not search.pool:
+        if self._fresh:
+            start, self._fresh = self._decoded[-1], False
+        elif turn % 2 or not search.pool:
             start = self._start if search.choice is None else search.choice
         else:
-            start = search.pool[self._round // 2 % len(search.pool)]
-        search.run(start, LADDER[self._round % len(LADDER)], BATCHES)
+            start = search.pool[turn // 2 % len(search.pool)]
+        search.run(start, LADDER[turn % len(LADDER)], BATCHES)
         self._round += 1
 
     def _program(self) -> None:
         """The best choice among the strategies near to what is known; more of them each time this finds nothing."""
-        ledger, search = self._ledger, self._search
+        ledger, search, before = self._ledger, self._search, self._search.cost
         if search.choice is None:
             return
-        narrow = Restricted.nothing(ledger.problem).narrowed(search.near(NEAR[self._near]))
-        layout = narrow.problem.layout
-        columns = int((layout.height * layout.width).sum() + layout.cost.size)
-        if columns > COLUMNS:
+        flags, best, moments, left = (
+            search.near(NEAR[self._near], self._decoded),
+            search.choice,
+            search.moments,
+            self._seconds(),
+        )
+        columns = _columns(ledger.problem, flags)
+        if columns > (COLUMNS if left is not None else UNTIMED_COLUMNS):
             self._near = 0
             return
-        polytope = LocalPolytope(narrow.problem, max((search.cost or 1) / 1e6, 1e-6))
-        hint, before = narrow.lower(search.choice), search.cost
-        gap, left = ledger.gap_asked / 2, self._seconds()
-        choice, _ = polytope.solve(hint, search.moments, lambda: left, NODES, gap, self._seed)
+
+        def program() -> Integers | None:
+            narrow = Restricted.nothing(ledger.problem).narrowed(flags)
+            polytope = LocalPolytope(narrow.problem, max((before or 1) / 1e6, 1e-6))
+            hint, gap = narrow.lower(best), ledger.gap_asked / 2
+            choice, _ = polytope.solve(hint, moments, lambda: left, NODES, gap, self._seed)
+            return None if choice is None else narrow.lift(choice)
+
+        found = _awaited(program, self._idle)
         ledger.spend(COLUMN_WORK * columns)
-        if choice is not None:
-            search.offer(narrow.lift(choice))
+        if found is not None:
+            search.offer(found)
         self._near = 0 if search.cost != before else (self._near + 1) % len(NEAR)
         self._tell()
+
+    def _idle(self) -> bool:
+        self._ledger.prove(self._worker.bound)
+        return self._ledger.exhausted
 
     def _seconds(self) -> float | None:
         left = self._ledger.seconds_left
         return None if left is None else min(left, SECONDS)
+
+
+def _awaited(work: Callable[[], Integers | None], exhausted: Callable[[], bool]) -> Integers | None:
+    """The result of work done in a thread, None if exhausted() comes first: a program does not listen, and must not
+    hold up a cancelled search."""
+    future: Future[Integers | None] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except BaseException as failure:  # noqa: BLE001  (raised again where it is awaited)
+            future.set_exception(failure)
+
+    threading.Thread(target=run, daemon=True).start()
+    while not wait([future], WAIT).done and not exhausted():
+        pass
+    return future.result() if future.done() else None
+
+
+def _columns(problem: Problem, flags: NDArray[np.bool_]) -> int:
+    """Of the program of these strategies, at most."""
+    layout = problem.layout
+    kept = np.add.reduceat(flags, layout.node_start[:-1], dtype=np.int64)
+    return int(kept.sum() + (kept[layout.source] * kept[layout.target]).sum())
 
 
 def improve(ledger: Ledger, seed: int = 0, processes: int = 2) -> dict[int, float]:

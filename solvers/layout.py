@@ -130,3 +130,24 @@ class Layout:
         target = self.target_class[self.target_start[:-1] + choice[self.target]]
         pair: Integers = source * self.width + target
         return pair
+
+    def parts(self) -> tuple[tuple[Node, ...], tuple[Edge, ...]]:
+        """Nodes (named by their number) and edges of a layout with one span a node and no usage on edges."""
+        bounds = self.node_start[1:-1]
+        rows = zip(np.split(self.cost, bounds), np.split(self.usage, bounds), strict=True)
+        intervals = zip(self.live_start.tolist(), self.live_stop.tolist(), strict=True)
+        nodes = tuple(
+            Node(str(i), cost, usage, interval)
+            for i, ((cost, usage), interval) in enumerate(zip(rows, intervals, strict=False))
+        )
+        sources = np.split(self.source_class.astype(np.int32), self.source_start[1:-1])
+        targets = np.split(self.target_class.astype(np.int32), self.target_start[1:-1])
+        matrices: dict[tuple[int, ...], Integers] = {}
+        edges = []
+        keys = np.stack([self.pair_start, self.height, self.width], axis=1).tolist()
+        for e, (i, j, key) in enumerate(zip(self.source.tolist(), self.target.tolist(), map(tuple, keys), strict=True)):
+            at, height, width = key
+            if key not in matrices:
+                matrices[key] = self.pair_cost[at : at + height * width].reshape(height, width)
+            edges.append(Edge(i, j, sources[e], targets[e], matrices[key]))
+        return nodes, tuple(edges)

@@ -148,15 +148,9 @@ class Ledger:
 
 def largest_cost(problem: Problem) -> int:
     """No choice without anything forbidden costs more."""
-    largest: dict[tuple[int, int], int] = {}
-    total = sum(_finite(node.cost) * node.multiplicity for node in problem.nodes)
-    for edge in problem.edges:
-        key = (id(edge.matrix), edge.multiplicity)
-        if key not in largest:
-            largest[key] = _finite(edge.matrix) * edge.multiplicity
-        total += largest[key]
-    return total
-
-
-def _finite(values: Integers) -> int:
-    return int(values[values < IMPOSSIBLE].max(initial=0))
+    layout = problem.layout
+    finite = np.where(layout.cost < IMPOSSIBLE, layout.cost, 0)
+    total = int(np.maximum.reduceat(finite, layout.node_start[:-1]).sum(dtype=object)) if finite.size else 0
+    pairs = np.where(layout.pair_cost < IMPOSSIBLE, layout.pair_cost, 0)
+    at, first = np.unique(layout.pair_start, return_inverse=True)
+    return total + int(np.maximum.reduceat(pairs, at)[first].sum(dtype=object)) if at.size else total

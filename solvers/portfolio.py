@@ -11,7 +11,7 @@ from solvers.large import improve
 from solvers.ledger import Ledger
 from solvers.peak import PeakSearch
 from solvers.potentials import Scale
-from solvers.presolve import Reduced, presolve
+from solvers.presolve import Reduced, presolve, untouched
 from solvers.problem import Problem
 from solvers.relaxation import Relaxation
 from solvers.search import branch, dive
@@ -53,9 +53,10 @@ def solve(
     relaxation = _root(ledger)
     relaxation.tighten(QUICK_ROUNDS, ROOT_STALL)
     if ledger.exhausted:
+        _seek_least_limit(ledger)
         return _solution(ledger, None, {})
     known: list[Sequence[int]] = [*starts, *([] if ledger.choice is None else [ledger.choice.tolist()])]
-    reduced = presolve(problem, stopped=lambda: ledger.exhausted)
+    reduced = _reduced(ledger)
     if reduced is None:
         ledger.prove(ledger.largest_cost + 1)
         return _solution(ledger, None, {})
@@ -64,24 +65,47 @@ def solve(
         lowered = reduced.lower(earlier)
         if lowered is not None:
             ledger.offer(lowered)
-    if _large(reduced.problem):
-        prices = improve(ledger, seed, processes if ledger.seconds_left is not None else 1)
-        return _solution(ledger, reduced, prices)
+    prices = _improved(ledger, seed, processes if ledger.seconds_left is not None else 1)
+    return _solution(ledger, reduced, prices)
+
+
+def _improved(ledger: Ledger, seed: int, processes: int) -> Mapping[int, float]:
+    """Narrow the gap of the ledger's problem by all means; the prices found."""
+    if _large(ledger.problem):
+        return improve(ledger, seed, processes)
     relaxation = _root(ledger)
-    choice = relaxation.tighten(ROOT_ROUNDS, ROOT_STALL)
-    limit = problem.limit
-    if limit is not None and choice is not None and overfills(reduced.problem, choice, limit):
+    choice, limit = relaxation.tighten(ROOT_ROUNDS, ROOT_STALL), ledger.problem.limit
+    if limit is not None and choice is not None and overfills(ledger.problem, choice, limit):
         PriceSearch(ledger, relaxation, limit).run(choice, 40, 16)
-    if limit is not None and ledger.cost is None and not ledger.stop_reason:
-        PeakSearch(ledger).run(60)
+    _seek_least_limit(ledger)
     if not ledger.exhausted:
         relaxation = _close(ledger, relaxation, seed)
-    return _solution(ledger, reduced, relaxation.prices)
+    return relaxation.prices
+
+
+def _seek_least_limit(ledger: Ledger) -> None:
+    if ledger.problem.limit is not None and ledger.cost is None and not ledger.stop_reason:
+        PeakSearch(ledger).run(60)
+
+
+def _reduced(ledger: Ledger) -> Reduced | None:
+    """Usage on edges leaves presolve next to nothing to do, and its time is better spent."""
+    if ledger.problem.layout.edge_usage_edge.size:
+        return untouched(ledger.problem)
+    return presolve(ledger.problem, stopped=lambda: ledger.exhausted)
+
+
+def _offer_lowered(ledger: Ledger, reduced: Reduced, known: Sequence[Sequence[int]]) -> None:
+    for earlier in known:
+        lowered = reduced.lower(earlier)
+        if lowered is not None:
+            ledger.offer(lowered)
 
 
 def _large(problem: Problem) -> bool:
     """Is this one for search at the dual's prices (which keep no books of usage on edges)?"""
-    return problem.limit is not None and len(problem.nodes) >= LARGE and not problem.layout.edge_usage_edge.size
+    layout = problem.layout
+    return problem.limit is not None and layout.node_start.size > LARGE and not layout.edge_usage_edge.size
 
 
 def _root(ledger: Ledger) -> Relaxation:

@@ -15,25 +15,51 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from solvers.layout import Layout
 from solvers.parts import IMPOSSIBLE, Edge, InvalidProblem, Node
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, init=False)
 class Problem:
     """Nodes in the order in which they first live, edges between them, one usage limit (None: no limit)."""
 
-    nodes: tuple[Node, ...]
-    edges: tuple[Edge, ...]
-    limit: int | None = None
-    layout: Layout = field(init=False, repr=False)
+    limit: int | None
+    layout: Layout = field(repr=False)
+    _parts: list[tuple[tuple[Node, ...], tuple[Edge, ...]]] = field(repr=False)
 
     def __init__(self, nodes: Sequence[Node], edges: Sequence[Edge], limit: int | None = None) -> None:
-        object.__setattr__(self, "nodes", tuple(nodes))
-        object.__setattr__(self, "edges", tuple(edges))
         object.__setattr__(self, "limit", limit)
+        object.__setattr__(self, "_parts", [(tuple(nodes), tuple(edges))])
         self._check()
         object.__setattr__(self, "layout", Layout.of(self.nodes, self.edges))
+
+    @staticmethod
+    def flat(layout: Layout, limit: int | None) -> Problem:
+        """Of flat arrays that hold a sound problem: its parts are made (and checked) once they are asked for."""
+        if layout.usage.size:
+            most = np.maximum.reduceat(layout.usage, layout.node_start[:-1])
+            _check_largest(int(most.sum(dtype=object)))
+        problem = object.__new__(Problem)
+        object.__setattr__(problem, "limit", limit)
+        object.__setattr__(problem, "layout", layout)
+        object.__setattr__(problem, "_parts", [])
+        return problem
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """The choices."""
+        if not self._parts:
+            self._parts.append(self.layout.parts())
+        return self._parts[0][0]
+
+    @property
+    def edges(self) -> tuple[Edge, ...]:
+        """What pairs of choices cost."""
+        if not self._parts:
+            self._parts.append(self.layout.parts())
+        return self._parts[0][1]
 
     def _check(self) -> None:
         if self.limit is not None and self.limit < 0:
@@ -41,8 +67,7 @@ class Problem:
         largest = sum(int(node.usage.max()) for node in self.nodes)
         largest += sum(int(node.further.usage.max(axis=1).sum()) for node in self.nodes if node.further is not None)
         largest += sum(int(usage.matrix.max()) for edge in self.edges for usage in edge.usages)
-        if largest >= IMPOSSIBLE * 100:
-            raise InvalidProblem("sum of the largest usages", "problem", largest, f"less than {IMPOSSIBLE * 100}")
+        _check_largest(largest)
         count = len(self.nodes)
         for edge in self.edges:
             where = f"edge {edge.source} -> {edge.target}"
@@ -53,3 +78,8 @@ class Problem:
                 if classes.size != strategies:
                     wanted = f"one for each of the {strategies} strategies of node {self.nodes[end].name!r}"
                     raise InvalidProblem("number of classes", where, classes.size, wanted)
+
+
+def _check_largest(usage: int) -> None:
+    if usage >= IMPOSSIBLE * 100:
+        raise InvalidProblem("sum of the largest usages", "problem", usage, f"less than {IMPOSSIBLE * 100}")

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from solvers.ledger import largest_cost
 from solvers.parts import IMPOSSIBLE
 from solvers.presolve import absorption, arcs, contraction, dominance, elimination, moments, parallel
 from solvers.presolve.emission import emit
@@ -24,7 +25,7 @@ from solvers.problem import Problem
 Integers = NDArray[np.int64]
 Reduction = Callable[[State, int], None]
 
-__all__ = ["REDUCTIONS", "Reduced", "presolve"]
+__all__ = ["REDUCTIONS", "Reduced", "presolve", "untouched"]
 
 # The cheapest first: each runs when none before it has anything to look at.
 REDUCTIONS: tuple[Reduction, ...] = (
@@ -84,8 +85,8 @@ def presolve(
 
     A problem whose costs could add up to IMPOSSIBLE stays as it is. Once stopped() is true, what has been done stands.
     """
-    if _most(problem) >= IMPOSSIBLE:
-        return _untouched(problem)
+    if largest_cost(problem) >= IMPOSSIBLE:
+        return untouched(problem)
     try:
         state = load(problem, len(reductions), stopped)
         while (turn := next(filter(state.waits, range(len(reductions))), None)) is not None and not stopped():
@@ -97,16 +98,7 @@ def presolve(
     return Reduced(reduced, nodes, strategies, tuple(state.records), len(problem.nodes))
 
 
-def _untouched(problem: Problem) -> Reduced:
+def untouched(problem: Problem) -> Reduced:
+    """The problem as its own reduction."""
     strategies = tuple(np.arange(node.cost.size) for node in problem.nodes)
     return Reduced(problem, np.arange(len(problem.nodes)), strategies, (), len(problem.nodes))
-
-
-def _most(problem: Problem) -> int:
-    """No possible choice costs more."""
-    layout = problem.layout
-    finite = np.where(layout.cost < IMPOSSIBLE, layout.cost, 0)
-    total = int(np.maximum.reduceat(finite, layout.node_start[:-1]).sum(dtype=object)) if finite.size else 0
-    pairs = np.where(layout.pair_cost < IMPOSSIBLE, layout.pair_cost, 0)
-    at, first = np.unique(layout.pair_start, return_inverse=True)
-    return total + int(np.maximum.reduceat(pairs, at)[first].sum(dtype=object)) if at.size else total

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from solvers.presolve.records import Replaced
 from solvers.presolve.state import State
-from solvers.presolve.tables import capped
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -23,36 +22,44 @@ Flags = NDArray[np.bool_]
 def reduce(state: State, turn: int) -> None:
     """Until no strategy stands in for another."""
     for node, cost in state.drain(turn):
-        better = _better(state, node, cost) if cost.size > 1 else None
-        if better is not None:
+        y, x = _better(state, node, cost)
+        if y.size:
+            better = np.zeros((cost.size, cost.size), bool)
+            better[y, x] = True
             _drop(state, node, better)
 
 
-def _better(state: State, node: int, cost: Integers) -> Flags | None:
-    """better[y, x]: may y stand in for x?"""
-    above = cost[:, None] - cost[None, :]
-    for view in state.views(node):
-        if view.usages or view.table.margin is None:
-            return None
-        above = capped(above + view.table.margin[view.here[:, None], view.here])
-    better: Flags = above <= 0
-    profile = state.usage(node)
+def _better(state: State, node: int, cost: Integers) -> tuple[Integers, Integers]:
+    """Pairs (y, x): y may stand in for x; fewer with each thing looked at.
+
+    A pair whose sum is positive half way is given up: that relation is transitive too, and margins of absorbed edges
+    are not negative.
+    """
+    y, x = np.nonzero((cost[:, None] <= cost) & ~np.eye(cost.size, dtype=bool))
+    profile = state.usage(node) if y.size else None
     if profile is not None:
-        y, x = np.nonzero(better)
-        better[y, x] = (profile.usage[:, y] <= profile.usage[:, x]).all(axis=0)
-    return better
+        less = (profile.usage[:, y] <= profile.usage[:, x]).all(axis=0)
+        y, x = y[less], x[less]
+    above = cost[y] - cost[x]
+    for view in state.views(node) if y.size else ():
+        if view.usages or view.table.margin is None:
+            return y[:0], x[:0]
+        above += view.table.margin[view.here[y], view.here[x]]
+        still = above <= 0
+        y, x, above = y[still], x[still], above[still]
+        if not y.size:
+            break
+    return y, x
 
 
 def _drop(state: State, node: int, better: Flags) -> None:
     count = better.shape[0]
     first = np.arange(count)[:, None] < np.arange(count)[None, :]
     beats = better & ~(better.T & ~first)
-    np.fill_diagonal(beats, False)
     gone = beats.any(axis=0)
-    if gone.any():
-        left = np.flatnonzero(~gone)
-        heirs = left[better[left].argmax(axis=0)]
-        names = state.strategies[node]
-        by = {int(names[x]): int(names[heirs[x]]) for x in np.flatnonzero(gone)}
-        state.records.append(Replaced(node, by))
-        state.keep(node, left)
+    left = np.flatnonzero(~gone)
+    heirs = left[better[left].argmax(axis=0)]
+    names = state.strategies[node]
+    by = {int(names[x]): int(names[heirs[x]]) for x in np.flatnonzero(gone)}
+    state.records.append(Replaced(node, by))
+    state.keep(node, left)

@@ -39,8 +39,8 @@ class Edges:
 
     def taken(self, which: NDArray[np.bool_] | Integers) -> Edges:
         """Only these edges."""
-        per_edge = (getattr(self, name)[which] for name in Edges.__slots__[:10])
-        return Edges(*per_edge, self.classes, self.cells)
+        per_edge = [getattr(self, name)[which] for name in Edges.__slots__[:10]]
+        return Edges(*[*per_edge, self.classes, self.cells])
 
     def joined(self, other: Edges) -> Edges:
         """These edges and, after them, those."""

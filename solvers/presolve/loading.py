@@ -42,13 +42,12 @@ def _by_node(flat: Flat) -> list[list[Profile]]:
     """Each node's usage: one profile for each of its spans in which anything is used."""
     uses, sizes = flat.uses, flat.sizes
     found: list[list[Profile]] = [[] for _ in range(sizes.size)]
-    size = sizes[uses.node]
-    some = (
-        np.flatnonzero((uses.stop > uses.start) & np.logical_or.reduceat(uses.usage != 0, uses.at))
-        if uses.at.size
-        else []
-    )
-    for q, node, at, k in zip(some, uses.node[some].tolist(), uses.at[some].tolist(), size[some].tolist(), strict=True):
+    if not uses.at.size:
+        return found
+    some = np.flatnonzero((uses.stop > uses.start) & np.logical_or.reduceat(uses.usage != 0, uses.at))
+    owner = uses.node[some]
+    entries = zip(some.tolist(), owner.tolist(), uses.at[some].tolist(), sizes[owner].tolist(), strict=True)
+    for q, node, at, k in entries:
         found[node].append(Profile(uses.start[q : q + 1], uses.stop[q : q + 1], uses.usage[None, at : at + k]))
     return found
 

@@ -63,10 +63,8 @@ def _change(owner, start, stop, at, usage, rise, fall, most):  # type: ignore[no
     """
     for q in range(owner.size):
         own = usage[at[q] : at[q + 1]]
-        if q > 0 and owner[q - 1] == owner[q] and stop[q - 1] == start[q]:
-            change = own - usage[at[q - 1] : at[q]]
-        else:
-            change = own
+        joined = q > 0 and owner[q - 1] == owner[q] and stop[q - 1] == start[q]
+        change = own - usage[at[q - 1] : at[q]] if joined else own
         rise[start[q]] += change.max()
         fall[start[q]] -= change.min()
         most[start[q]] += own.max()

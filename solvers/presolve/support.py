@@ -98,54 +98,54 @@ def _single(cost, mine, own_at, own_step, theirs, their_at, their_step, classes,
 
 
 @njit(cache=True, error_model="numpy")
-def _forest(  # type: ignore[no-untyped-def]
-    order, fixed, node_start, cost, low, high, low_at, high_at, low_classes, high_classes, pair_at, low_step, high_step,
-    classes, cells, first, incident,
-):  # fmt: skip
+def _follows(e, i, j, arrays, follow, alone):  # type: ignore[no-untyped-def]
+    """Does edge e leave node j a single strategy for each of node i? Which, goes to follow."""
+    (
+        node_start, cost, low, _, low_at, high_at, low_classes, high_classes, pair_at, low_step, high_step, classes,
+        cells,
+    ) = arrays  # fmt: skip
+    mine, theirs = node_start[i : i + 2], node_start[j : j + 2]
+    if low[e] == i:
+        return _single(
+            cost, mine, low_at[e], low_step[e], theirs, high_at[e], high_step[e], classes, cells, pair_at[e], follow,
+            alone[: high_classes[e]],
+        )  # fmt: skip
+    return _single(
+        cost, mine, high_at[e], high_step[e], theirs, low_at[e], low_step[e], classes, cells, pair_at[e], follow,
+        alone[: low_classes[e]],
+    )  # fmt: skip
+
+
+@njit(cache=True, error_model="numpy")
+def _forest(order, fixed, arrays, first, incident):  # type: ignore[no-untyped-def]
     """Trees of nodes that their root determines: root[i], and map[at[i] + x], what i takes where its root takes x."""
-    count, largest = node_start.size - 1, max(low_classes.max(), high_classes.max())
-    root, at = np.full(count, -1), np.zeros(count, np.int64)
-    maps, end = np.empty(max(2 * node_start[-1], 1024), np.int64), 0
-    follow, alone = np.empty(np.diff(node_start).max(), np.int64), np.empty(largest, np.int64)
-    queue = np.empty(count, np.int64)
+    node_start, (low, high), (low_classes, high_classes) = arrays[0], arrays[2:4], arrays[6:8]
+    count, follow = node_start.size - 1, np.empty(np.diff(node_start).max(), np.int64)
+    alone = np.empty(max(low_classes.max(), high_classes.max()), np.int64)
+    root, at, queue = np.full(count, -1), np.zeros(count, np.int64), np.empty(count, np.int64)
+    maps, end = np.empty(max(2 * node_start[-1], 4 * follow.size), np.int64), 0
     for top in order:
         if root[top] != -1:
             continue
         k = node_start[top + 1] - node_start[top]
-        head, tail = 0, 1
         queue[0], root[top], at[top] = top, top, end
-        if end + k > maps.size:
+        if end + 2 * follow.size > maps.size:
             maps = np.concatenate((maps, np.empty_like(maps)))
         maps[end : end + k] = np.arange(k)
-        end += k
+        head, tail, end = 0, 1, end + k
         while head < tail:
             i = queue[head]
             head += 1
             for e in incident[first[i] : first[i + 1]]:
                 j = high[e] if low[e] == i else low[e]
-                if root[j] != -1 or fixed[j]:
+                if root[j] != -1 or fixed[j] or not _follows(e, i, j, arrays, follow, alone):
                     continue
-                mine, theirs = node_start[i : i + 2], node_start[j : j + 2]
-                if low[e] == i:
-                    single = _single(
-                        cost, mine, low_at[e], low_step[e], theirs, high_at[e], high_step[e], classes, cells,
-                        pair_at[e], follow, alone[: high_classes[e]],
-                    )  # fmt: skip
-                else:
-                    single = _single(
-                        cost, mine, high_at[e], high_step[e], theirs, low_at[e], low_step[e], classes, cells,
-                        pair_at[e], follow, alone[: low_classes[e]],
-                    )  # fmt: skip
-                if not single:
-                    continue
-                if end + k > maps.size:
-                    maps = np.concatenate((maps, np.empty_like(maps)))
                 root[j], at[j] = top, end
-                for x in range(k):
-                    maps[end + x] = follow[maps[at[i] + x]]
-                end += k
+                maps[end : end + k] = follow[maps[at[i] : at[i] + k]]
                 queue[tail] = j
-                tail += 1
+                tail, end = tail + 1, end + k
+                if end + follow.size > maps.size:
+                    maps = np.concatenate((maps, np.empty_like(maps)))
     return root, at, maps[:end]
 
 
@@ -170,7 +170,7 @@ def _arrays(flat: Flat) -> tuple[Integers, ...]:
 def forbid_unsupported(flat: Flat) -> None:
     """Until every possible strategy has a possible partner across every edge."""
     if flat.edges.low.size:
-        _consistent(*_arrays(flat), *_incidence(flat, np.ones(flat.edges.low.size, bool)))
+        _consistent(*[*_arrays(flat), *_incidence(flat, np.ones(flat.edges.low.size, bool))])
 
 
 class Forest(NamedTuple):
@@ -198,4 +198,4 @@ def determined(flat: Flat, here: NDArray[np.bool_]) -> Forest:
     fixed = fixed | ~here
     if flat.edges.low.size == 0:
         return Forest(np.where(here, np.arange(here.size), -1), flat.node_start[:-1], np.zeros(0, np.int64))
-    return Forest(*_forest(order[here[order]], fixed, *_arrays(flat), *_incidence(flat, ~bound)))
+    return Forest(*_forest(order[here[order]], fixed, _arrays(flat), *_incidence(flat, ~bound)))

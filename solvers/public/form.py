@@ -7,7 +7,7 @@
 (https://github.com/google/iopddl; a document without usage_limit has none, other keys are left alone.) Intervals
 are half open; an edge's costs run over its first node's strategies, within each over its second's. A cost of
 10**18 or more is the contest's infinity: it becomes IMPOSSIBLE. Nothing between the two is allowed.
-Equal matrices become one shared object, which is what keeps everything after this small.
+Equal matrices are kept once, which is what keeps everything after this small.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.parts import IMPOSSIBLE, Edge, InvalidProblem, Node
+from solvers.layout import Layout
+from solvers.parts import IMPOSSIBLE, InvalidProblem
 from solvers.problem import Problem
 
 Integers = NDArray[np.int64]
@@ -63,10 +64,6 @@ class Table:
         """The length of each row."""
         return np.diff(self.start)
 
-    def rows(self) -> list[Integers]:
-        """Each row as a view."""
-        return np.split(self.flat, self.start[1:-1]) if self.start.size > 1 else []
-
     def require(self, good: NDArray[np.bool_], wanted: str) -> None:
         """Every number good, or an error at the first that is not."""
         if not good.all():
@@ -101,8 +98,8 @@ def problem_from(document: Any) -> Problem:
     """The problem a parsed document states. Raises InvalidProblem with the path, as in nodes.costs[12][3]."""
     stated = _member(document, "", "problem", dict)
     nodes, edges = _member(stated, "", "nodes", dict), _member(stated, "", "edges", dict)
-    made = _nodes(nodes)
-    return Problem(made, _edges(edges, np.array([node.cost.size for node in made], np.int64)), _limit(stated))
+    stated_nodes = _nodes(nodes)
+    return Problem.flat(_layout(stated_nodes, _edges(edges, stated_nodes[1].sizes)), _limit(stated))
 
 
 def _limit(stated: dict[str, Any]) -> int | None:
@@ -112,13 +109,8 @@ def _limit(stated: dict[str, Any]) -> int | None:
     return limit
 
 
-def _costs(table: Table) -> Integers:
-    flat = table.flat
-    table.require((flat >= 0) & ((flat < IMPOSSIBLE) | (flat >= INFINITE)), COSTS)
-    return np.minimum(flat, IMPOSSIBLE)
-
-
-def _nodes(stated: dict[str, Any]) -> list[Node]:
+def _nodes(stated: dict[str, Any]) -> tuple[Table, Table, Table]:
+    """Intervals, costs, usages."""
     rows = {key: _member(stated, "nodes", key, list) for key in ("intervals", "costs", "usages")}
     count = len(rows["intervals"])
     if count > MAX_NODES:
@@ -138,16 +130,12 @@ def _nodes(stated: dict[str, Any]) -> list[Node]:
     costs.require_sizes(np.maximum(costs.sizes, 1), "at least one strategy")
     usages.require_sizes(costs.sizes, "one for each strategy in nodes.costs")
     usages.require((usages.flat >= 0) & (usages.flat <= MAX_USAGE), sizes)
-    cost_rows = np.split(_costs(costs), costs.start[1:-1])
-    return [
-        Node(str(i), cost, usage, (first, last))
-        for i, (cost, usage, first, last) in enumerate(
-            zip(cost_rows, usages.rows(), start.tolist(), stop.tolist(), strict=False)
-        )
-    ]
+    costs.require((costs.flat >= 0) & ((costs.flat < IMPOSSIBLE) | (costs.flat >= INFINITE)), COSTS)
+    return intervals, costs, usages
 
 
-def _edges(stated: dict[str, Any], strategies: Integers) -> list[Edge]:
+def _edges(stated: dict[str, Any], strategies: Integers) -> tuple[Table, Table]:
+    """Ends, costs."""
     ends, rows = _member(stated, "edges", "nodes", list), _member(stated, "edges", "costs", list)
     if len(rows) != len(ends):
         raise InvalidProblem("length", "edges.costs", len(rows), f"{len(ends)}, one for each of edges.nodes")
@@ -160,16 +148,47 @@ def _edges(stated: dict[str, Any], strategies: Integers) -> list[Edge]:
     pairs.require(other | (np.arange(other.size) % 2 == 0), "a node other than the first")
     height, width = strategies[source], strategies[target]
     costs.require_sizes(height * width, "one for each pair of strategies of the two nodes")
-    classes = {int(k): np.arange(k, dtype=np.int32) for k in np.unique(strategies)}
-    shared: dict[tuple[int, bytes], Integers] = {}
-    flat, at = _costs(costs), costs.start.tolist()
-    made = []
-    for e, (i, j, k, m) in enumerate(
-        zip(source.tolist(), target.tolist(), height.tolist(), width.tolist(), strict=True)
-    ):
-        cells = flat[at[e] : at[e + 1]]
-        key = (k, cells.tobytes())
-        if key not in shared:
-            shared[key] = cells.reshape(k, m).copy()
-        made.append(Edge(i, j, classes[k], classes[m], shared[key]))
-    return made
+    costs.require((costs.flat >= 0) & ((costs.flat < IMPOSSIBLE) | (costs.flat >= INFINITE)), COSTS)
+    return pairs, costs
+
+
+def _shared(costs: Table, height: Integers) -> tuple[Integers, Integers]:
+    """Each different matrix once, laid end to end, and where each edge's begins."""
+    found: dict[tuple[int, bytes], int] = {}
+    parts, end, start = [], 0, np.zeros(height.size, np.int64)
+    bounds, cells = costs.start.tolist(), np.minimum(costs.flat, IMPOSSIBLE)
+    raw = cells.tobytes()
+    for e, k in enumerate(height.tolist()):
+        at = found.setdefault((k, raw[8 * bounds[e] : 8 * bounds[e + 1]]), end)
+        if at == end:
+            parts.append(cells[bounds[e] : bounds[e + 1]])
+            end += bounds[e + 1] - bounds[e]
+        start[e] = at
+    return start, np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _counted(sizes: Integers) -> tuple[Integers, Integers]:
+    """Where rows of these sizes begin (and the last ends), and 0, 1, ... in each."""
+    start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    return start, np.arange(start[-1]) - np.repeat(start[:-1], sizes)
+
+
+def _layout(nodes: tuple[Table, Table, Table], edges: tuple[Table, Table]) -> Layout:
+    """Every strategy a class of its own, one span a node."""
+    (intervals, costs, usages), (ends, matrices) = nodes, edges
+    live_start, live_stop = intervals.flat.reshape(-1, 2).T.copy()
+    source, target = ends.flat.reshape(-1, 2).T.copy()
+    height, width = costs.sizes[source], costs.sizes[target]
+    (source_start, source_class), (target_start, target_class) = _counted(height), _counted(width)
+    pair_start, pair_cost = _shared(matrices, height)
+    nothing = np.zeros(0, np.int64)
+    return Layout(
+        node_start=costs.start, cost=np.minimum(costs.flat, IMPOSSIBLE), usage=usages.flat,
+        live_start=live_start, live_stop=live_stop, span_node=np.arange(live_start.size), span_start=live_start,
+        span_stop=live_stop, span_at=costs.start[:-1], span_usage=usages.flat,
+        source=source, target=target, source_start=source_start, target_start=target_start,
+        source_class=source_class, target_class=target_class, height=height, width=width,
+        pair_start=pair_start, pair_cost=pair_cost, edge_usage_edge=nothing, edge_usage_start=nothing,
+        edge_usage_stop=nothing, edge_usage_pair_start=nothing, pair_usage=nothing,
+        moments=int(live_stop.max(initial=0)),
+    )  # fmt: skip

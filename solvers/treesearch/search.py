@@ -8,7 +8,7 @@ price of what lies under it, then at a third, then at none: most records come fr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,9 +76,9 @@ class TreeSearch:
         self._polish()
         self.pool = [*self.pool[1 - POOL :], self._at.choice.copy()]
 
-    def near(self, cheapest: int) -> NDArray[np.bool_]:
-        """Flags (flat) of the strategies of the pool, of the best choice, and of each node's so many cheapest with
-        all others as in the best choice."""
+    def near(self, cheapest: int, also: Sequence[Integers] = ()) -> NDArray[np.bool_]:
+        """Flags (flat) of the strategies of the pool, of the best choice, of those given, and of each node's so many
+        cheapest with all others as in the best choice."""
         starts = self.problem.layout.node_start
         best = self._at.choice if self.choice is None else self.choice
         worth = np.zeros(int(starts[-1]))
@@ -88,7 +88,7 @@ class TreeSearch:
         rank = np.empty(worth.size, np.int64)
         rank[np.lexsort((worth, node))] = np.arange(worth.size) - np.repeat(starts[:-1], np.diff(starts))
         flags: NDArray[np.bool_] = rank < cheapest
-        for choice in (best, *self.pool):
+        for choice in (best, *self.pool, *also):
             flags[starts[:-1] + choice] = True
         return flags
 

@@ -78,7 +78,7 @@ def test_conditional_worths_are_differences_of_exact_costs() -> None:
 
 def _searched(problem: Problem, seed: int, rounds: int = 3) -> TreeSearch:
     search = TreeSearch(problem, _random_choice(problem, seed), seed, lambda: False)
-    search.price({moment: 1.0 for moment in range(problem.layout.moments)} if seed % 2 else {})
+    search.price(dict.fromkeys(range(problem.layout.moments), 1.0) if seed % 2 else {})
     for turn in range(rounds):
         search.run(search._at.choice, 0.1 + turn, 2)
     return search

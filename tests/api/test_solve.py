@@ -1,0 +1,96 @@
+"""`shardplan solve` as a user meets it: its figures, the choice it writes, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.api.command import refused, shardplan
+
+# Cheapest without the limit: (0, 0) at 1; it uses 4 at moment 1, so within 3 the best is (1, 0) at 7.
+PROBLEM: dict[str, Any] = {
+    "problem": {
+        "nodes": {"intervals": [[0, 2], [1, 3]], "costs": [[1, 2], [0, 9]], "usages": [[3, 1], [1, 1]]},
+        "edges": {"nodes": [[0, 1]], "costs": [[0, 0, 5, 10**18]]},
+        "usage_limit": 3,
+    }
+}
+
+OPTIONS: list[tuple[list[str], str]] = [
+    (["--time-limit", "-1"], "time limit (got -1.0"),
+    (["--time-limit", "nan"], "time limit (got nan"),
+    (["--gap", "1"], "gap (got 1.0"),
+    (["--gap", "nan"], "gap (got nan"),
+    (["--seed", "-1"], "--seed"),
+    (["--output", "no/such/folder/choice.json"], "no/such/folder"),
+]
+
+FILES: list[tuple[bytes, str]] = [
+    (b"", "JSON"),
+    (b"[]", "document"),
+    (b"\x1f\x8bno gzip", "damaged gzip"),
+    (b'{"problem": {"nodes": {}}}', "edges"),
+    (json.dumps(PROBLEM).replace("[1, 2]", "[1, -2]").encode(), "nodes.costs[0][1]"),
+]
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Path:
+    path = tmp_path / "problem.json"
+    path.write_text(json.dumps(PROBLEM))
+    return path
+
+
+def test_the_figures_are_those_of_the_proven_optimum(problem: Path) -> None:
+    figures = shardplan("solve", problem, "--json").json
+    wanted = {"status": "optimal", "cost": 7, "bound": 7, "gap": 0.0, "reason": "gap proven"}
+    assert wanted.items() <= figures.items()
+    assert "choice" not in figures
+
+
+def test_the_choice_is_written_where_it_is_asked_for(problem: Path, tmp_path: Path) -> None:
+    output = tmp_path / "choice.json"
+    answer = shardplan("solve", problem, "-o", output)
+    assert answer.code == 0, answer.err
+    written = json.loads(output.read_text())
+    assert (written["choice"], written["cost"]) == ([1, 0], 7)
+    assert "cost" in answer.out
+
+
+def test_a_packed_file_gives_the_same_answer(problem: Path, tmp_path: Path) -> None:
+    packed = tmp_path / "problem.json.gz"
+    packed.write_bytes(gzip.compress(problem.read_bytes()))
+    plain, other = (shardplan("solve", path, "--json").json for path in (problem, packed))
+    assert {**plain, "wall_s": 0} == {**other, "wall_s": 0}
+
+
+def test_an_infeasible_problem_brackets_the_least_limit(tmp_path: Path) -> None:
+    document = copy.deepcopy(PROBLEM)
+    document["problem"]["usage_limit"] = 1
+    path, output = tmp_path / "tight.json", tmp_path / "choice.json"
+    path.write_text(json.dumps(document))
+    figures = shardplan("solve", path, "--json", "-o", output).json
+    assert (figures["status"], figures["cost"]) == ("infeasible", None)
+    assert figures["least_limit_bound"] <= 2 <= figures["least_limit"]
+    assert json.loads(output.read_text())["choice"] is None
+
+
+@pytest.mark.parametrize(("options", "words"), OPTIONS, ids=[" ".join(options) for options, _ in OPTIONS])
+def test_a_senseless_option_is_refused(options: list[str], words: str, problem: Path) -> None:
+    refused(shardplan("solve", problem, *options), words)
+
+
+@pytest.mark.parametrize(("raw", "words"), FILES, ids=[words for _, words in FILES])
+def test_a_file_that_is_no_problem_is_refused_by_its_path(raw: bytes, words: str, tmp_path: Path) -> None:
+    path = tmp_path / "wrong.json"
+    path.write_bytes(raw)
+    refused(shardplan("solve", path), words)
+
+
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
+    refused(shardplan("solve", tmp_path / "none.json"), "none.json")
