@@ -140,7 +140,13 @@ ATTRIBUTES: list[tuple[str, list[Document], Document, Document, str]] = [
 
 
 # Ops whose last operands are optional.
-ARITIES = {"linear": {2, 3}, "layer_norm": {1, 2, 3}, "scaled_dot_product_attention": {3, 4}}
+ARITIES = {
+    "linear": {2, 3},
+    "layer_norm": {1, 2, 3},
+    "batch_norm": {3, 4, 5},
+    "scaled_dot_product_attention": {3, 4},
+    "scaled_dot_product_attention_backward": {4, 5},
+}
 
 
 def plan(folder: Path, document: object) -> Answer:

@@ -77,6 +77,9 @@ def _backward(centred: bool) -> Callable[..., tuple[Array, ...]]:
 
 def _by_statistics_rule(signature: Signature) -> str:
     """x, mean, variance, and weight and bias where they are given: one number a channel, the second dim of x."""
+    if not 3 <= len(signature.operands) <= 5:
+        got, wanted = len(signature.operands), "x, mean, variance, weight?, bias?"
+        raise InvalidGraph("number of operands", got=got, wanted=wanted)
     return f"n c ...{', c' * (len(signature.operands) - 1)} -> n c ..."
 
 
