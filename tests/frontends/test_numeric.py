@@ -27,6 +27,7 @@ from planner.model.program import Move, Program
 from planner.model.sharding import shard_bounds
 from planner.run.devices import ALONE, run_program, run_whole
 from tests.choices import random_strategies
+from tests.shards import reassembled
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")
@@ -95,17 +96,6 @@ def random_program(asked: Formulation, seed: int) -> Program:
     """Any option of any op, any layout of any input, output and shared value."""
     strategies = random_strategies(asked, np.random.default_rng(seed))
     return pipeline.written(asked, asked.decode(strategies))
-
-
-def reassembled(program: Program, shards: list[Any], dtype: Any) -> Any:
-    """The one output, of which every device holds a shard; replicas are the same to the last bit."""
-    held = program.values[program.outputs[0]]
-    whole = np.full(held.type.shape, np.nan, dtype)
-    for part, shard in zip(shard_bounds(held.sharding, held.type.shape, program.mesh), shards, strict=True):
-        place = tuple(slice(int(low), int(high)) for low, high in part)
-        assert ((whole[place] == shard) | np.isnan(whole[place])).all()
-        whole[place] = shard
-    return whole
 
 
 def assert_torch_s_logits(of: Model, got: Any) -> None:

@@ -20,7 +20,7 @@ from planner.model.program import Program
 from planner.run.devices import ALONE, run_program, run_whole
 from planner.run.validate import validate
 from tests.eager import EAGER
-from tests.frontends.test_numeric import reassembled
+from tests.shards import reassembled
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 nn, F = torch.nn, torch.nn.functional

@@ -11,7 +11,7 @@ from planner.model.ops import OPS, bind_op
 from tests.model.op_cases import CASES, Case, of
 from tests.model.test_op_rows import Trial
 
-torch: Any = pytest.importorskip("torch")
+torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 FORWARD = [case for case in CASES if case.op == "convolution"]
 WEIGHT = [case for case in CASES if case.op == "convolution_weight_backward"]
 TRANSPOSE = [case for case in CASES if case.op == "convolution_transpose"]
