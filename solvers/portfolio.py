@@ -95,13 +95,6 @@ def _reduced(ledger: Ledger) -> Reduced | None:
     return presolve(ledger.problem, stopped=lambda: ledger.exhausted)
 
 
-def _offer_lowered(ledger: Ledger, reduced: Reduced, known: Sequence[Sequence[int]]) -> None:
-    for earlier in known:
-        lowered = reduced.lower(earlier)
-        if lowered is not None:
-            ledger.offer(lowered)
-
-
 def _large(problem: Problem) -> bool:
     """Is this one for search at the dual's prices (which keep no books of usage on edges)?"""
     layout = problem.layout

@@ -118,6 +118,8 @@ class CostModel:
 def looked_up(op: Op) -> set[int]:
     """Operands of which an op reads only what positions in them ask for: no more than it makes."""
     indexes = OPS[op.op].indexes if op.op in OPS else {}
+    if not indexes:
+        return set()
     tables = {i for i, term in enumerate(op.rule.operands) for dim in term if set(dim.loops) & set(indexes.values())}
     return tables - set(indexes)
 

@@ -31,10 +31,11 @@ from planner.choose.footprint import Footprints, received_with_terms
 from planner.choose.hardware import Link
 from planner.choose.lacking import Lacking
 from planner.errors import InvalidRequest
+from planner.model.accounts import held_bytes
 from planner.model.collectives import Collective, Kind, moves, received_elements
 from planner.model.graph import Graph, Input, TensorType
 from planner.model.program import Move, Program
-from planner.model.sharding import Axes, Sharding, shard_shapes
+from planner.model.sharding import Axes, Sharding
 
 Integers = NDArray[np.int64]
 PS = 1 << 8
@@ -82,7 +83,7 @@ class Route:
     @cached_property
     def buffers(self) -> Integers:
         """[moves + 1, devices]: bytes of what is held before, between and after the moves."""
-        return np.stack([held_bytes(state, self.kind, self.model) for state in self.states])
+        return np.stack([held_bytes(state, self.kind, self.model.mesh) for state in self.states])
 
     @cached_property
     def bound_ps(self) -> int:
@@ -115,12 +116,6 @@ class Route:
     def peak_bytes(self) -> int:
         """Most bytes that a device holds at a time: what a step reads and what it makes."""
         return int(max((before + after).max() for before, after in pairwise([0 * self.buffers[0], *self.buffers])))
-
-
-def held_bytes(sharding: Sharding, kind: TensorType, model: CostModel) -> Integers:
-    """[devices]: bytes of every device's shard, halos included."""
-    held: Integers = shard_shapes(sharding, kind.shape, model.mesh).prod(axis=1) * kind.itemsize
-    return held
 
 
 def route(
@@ -249,7 +244,7 @@ class _Search:
         """Bytes of a device that holds both."""
         for each in (at, to or at):
             if each not in self._held:
-                self._held[each] = held_bytes(each, self.kind, self.model)
+                self._held[each] = held_bytes(each, self.kind, self.model.mesh)
         return int((self._held[at] + (0 if to is None else self._held[to])).max())
 
     @cached_property

@@ -11,8 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.model.collectives import received_elements
+from planner.model.graph import TensorType
+from planner.model.mesh import Mesh
 from planner.model.program import Move, Program
-from planner.model.sharding import shard_shapes
+from planner.model.sharding import Sharding, shard_shapes
 
 Integers = NDArray[np.int64]
 
@@ -44,5 +46,10 @@ def live_bytes(program: Program) -> Integers:
 def value_bytes(program: Program, name: str) -> Integers:
     """[devices]: bytes of every device's shard of a value."""
     held = program.values[name]
-    size: Integers = shard_shapes(held.sharding, held.type.shape, program.mesh).prod(axis=1) * held.type.itemsize
+    return held_bytes(held.sharding, held.type, program.mesh)
+
+
+def held_bytes(sharding: Sharding, kind: TensorType, mesh: Mesh) -> Integers:
+    """[devices]: bytes of every device's shard of a tensor, halos included."""
+    size: Integers = shard_shapes(sharding, kind.shape, mesh).prod(axis=1) * kind.itemsize
     return size

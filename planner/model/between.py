@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import InvalidMesh
-from planner.model.exchange import UNEQUAL, Ends, Transfers, transfers
+from planner.model.exchange import UNEQUAL, Ends, Transfers, clipped, transfers
 from planner.model.mesh import MAX_DEVICES, Mesh
 from planner.model.sharding import Shape, Sharding, held_bounds
 
@@ -49,8 +49,7 @@ class Place:
 def between(source: Place, target: Place, shape: Shape) -> Transfers:
     """The transfers from one place to another, on as many devices as the highest number asks for."""
     count = max(*source.devices, *target.devices) + 1
-    ends = np.array(shape, np.int64).reshape(-1, 1)
-    held, wanted = (np.clip(place.boxes(shape, count), 0, ends) for place in (source, target))
+    held, wanted = (clipped(place.boxes(shape, count), shape) for place in (source, target))
     wants = np.ones(target.mesh.devices, bool)
     if target.sharding.reduction in UNEQUAL:
         wants = target.mesh.group_index(target.sharding.partial) == 0

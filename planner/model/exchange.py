@@ -167,7 +167,7 @@ def exchange_ends(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) 
     group = mesh.group_index(rest)
     gone = tuple(axis for axis in source.partial if axis in axes)
     new = tuple(axis for axis in target.partial if axis in axes)
-    held, wanted = (_clipped(held_bounds(each, shape, mesh), shape) for each in (source, target))
+    held, wanted = (clipped(held_bounds(each, shape, mesh), shape) for each in (source, target))
     wants = np.ones(mesh.devices, bool)
     if target.reduction in UNEQUAL:
         wants = mesh.group_index(new) == 0
@@ -175,9 +175,10 @@ def exchange_ends(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) 
     return Ends(held, holds, wanted, wants, group, mesh.group_index(gone), mesh.group_size(gone))
 
 
-def _clipped(bounds: Integers, shape: Shape) -> Integers:
-    clipped: Integers = np.clip(bounds, 0, np.array(shape, np.int64).reshape(-1, 1))
-    return clipped
+def clipped(bounds: Integers, shape: Shape) -> Integers:
+    """[..., dims, 2]: bounds cut off at the tensor's ends."""
+    inside: Integers = np.clip(bounds, 0, np.array(shape, np.int64).reshape(-1, 1))
+    return inside
 
 
 def transfers(ends: Ends) -> Transfers:

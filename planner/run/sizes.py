@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from planner.model.collectives import Kind, nests
@@ -40,9 +40,10 @@ class Classes:
     @classmethod
     def of(cls, program: Program, windows: bool) -> Classes:
         classes = cls(windows)
-        classes._enter(program)
+        origin = _origins(program)
+        classes._enter(program, origin)
         classes._close()
-        classes._split(program)
+        classes._split(program, origin)
         return classes
 
     def find(self, place: Place) -> Place:
@@ -99,7 +100,7 @@ class Classes:
         even = all((size % n == 0) == (whole % n == 0) and size >= min(n, whole) for n in self.needs[root])
         return even and all(nests(size, *counts) for counts in self.nested[root])
 
-    def _enter(self, program: Program) -> None:
+    def _enter(self, program: Program, origin: Mapping[str, str]) -> None:
         graph = program.graph
         for value, kind in graph.types.items():
             for position, size in enumerate(kind.shape):
@@ -107,7 +108,6 @@ class Classes:
         for op in graph.ops:
             self._enter_op(op)
             self.kept |= {(op.id, loop) for loop in (*_rearranged(op.rule), *_looked_up(op, graph))}
-        origin = _origins(program)
         for name, held in program.values.items():
             if held.sharding.sharded_dims_offsets or not self.windows:
                 self.kept |= {(origin[name], dim) for dim in held.sharding.split_dims if held.sharding.cut(dim)}
@@ -197,9 +197,8 @@ class Classes:
                 for part in parts:
                     self._keep(part)
 
-    def _split(self, program: Program) -> None:
+    def _split(self, program: Program, origin: Mapping[str, str]) -> None:
         """Note every group size that splits a class, and pass it on to what defines the class."""
-        origin = _origins(program)
         for done in program.instructions:
             if isinstance(done, Move):
                 self._nest(program, done, origin[done.operand])

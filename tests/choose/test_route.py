@@ -14,8 +14,9 @@ from benchmarks.oracle import agree, assembled, laid_out
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load
 from planner.choose.lacking import Lacking
-from planner.choose.route import Objective, Route, held_bytes, route
+from planner.choose.route import Objective, Route, route
 from planner.errors import InvalidRequest
+from planner.model.accounts import held_bytes
 from planner.model.collectives import Collective, moves, received_elements
 from planner.model.graph import TensorType
 from planner.model.mesh import Mesh
@@ -60,7 +61,7 @@ def least(
         done.add(at)
         for move in steps(at, target, kind, model.mesh):
             to = move.target(at)
-            room = held_bytes(at, kind, model) + held_bytes(to, kind, model)
+            room = held_bytes(at, kind, model.mesh) + held_bytes(to, kind, model.mesh)
             if to not in done and (limit is None or room.max() <= limit):
                 heappush(waiting, (tuple(np.add(cost, price(move, at)).tolist()), number, to))
                 number += 1

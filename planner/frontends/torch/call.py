@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from planner.frontends.value import Value as DocumentValue
 from planner.model.graph import TensorType, value_id
-from planner.model.sharding import Shape
 
 DTYPES = {
     "f64": torch.float64,
@@ -34,20 +34,10 @@ class NotCovered(Exception):
     """A call with arguments that the table has no words for; the text says which."""
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(DocumentValue):
     """A tensor of the document."""
 
-    id: str
-    type: TensorType
-
-    @property
-    def shape(self) -> Shape:
-        return self.type.shape
-
-    @property
-    def dtype(self) -> str:
-        return self.type.dtype
+    __slots__ = ()
 
     def like(self) -> torch.Tensor:
         """A tensor of this type without storage."""

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from planner.frontends.zoo.writer import Call, Value, Writer
+from planner.frontends.value import Value
+from planner.frontends.zoo.writer import Call, Writer
 from planner.model.sharding import Shape
 
 Gradients = Iterator[tuple[int, Value]]

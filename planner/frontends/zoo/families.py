@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from planner.frontends.value import Value
 from planner.frontends.zoo import layers
 from planner.frontends.zoo.models import Model
-from planner.frontends.zoo.writer import Value, Writer
+from planner.frontends.zoo.writer import Writer
 from planner.model.graph import TensorType
 
 

@@ -21,8 +21,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from planner.frontends.value import Value
 from planner.frontends.zoo.models import Model
-from planner.frontends.zoo.writer import Value, Writer
+from planner.frontends.zoo.writer import Writer
 from planner.model.graph import TensorType
 
 

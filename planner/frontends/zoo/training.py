@@ -14,8 +14,9 @@ import math
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+from planner.frontends.value import Value
 from planner.frontends.zoo.derivatives import DERIVATIVES, Backward
-from planner.frontends.zoo.writer import Call, Value, Writer
+from planner.frontends.zoo.writer import Call, Writer
 from planner.model.dtypes import is_float
 from planner.model.graph import TensorType
 

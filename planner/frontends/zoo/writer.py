@@ -8,26 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from planner.frontends.value import Value
 from planner.model.graph import TensorType, value_id
-from planner.model.sharding import Shape
 
 VERSION = "1"
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A value of the document."""
-
-    id: str
-    type: TensorType
-
-    @property
-    def shape(self) -> Shape:
-        return self.type.shape
-
-    @property
-    def dtype(self) -> str:
-        return self.type.dtype
 
 
 @dataclass(frozen=True, slots=True)
