@@ -171,8 +171,7 @@ def exchange_ends(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) 
     wants = np.ones(mesh.devices, bool)
     if target.reduction in UNEQUAL:
         wants = mesh.group_index(new) == 0
-    holds = np.ones(mesh.devices, bool)
-    return Ends(held, holds, wanted, wants, group, mesh.group_index(gone), mesh.group_size(gone))
+    return Ends(held, np.ones(mesh.devices, bool), wanted, wants, group, mesh.group_index(gone), mesh.group_size(gone))
 
 
 def clipped(bounds: Integers, shape: Shape) -> Integers:
