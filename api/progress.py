@@ -14,16 +14,27 @@ from planner.choose.cost import PICO
 
 @contextmanager
 def solving() -> Iterator[Callable[[solvers.Progress], None]]:
-    """Incumbent, bound, gap and elapsed seconds of a solve."""
+    """Incumbent, bound, gap and elapsed seconds of a plan's solve."""
+    with _incumbents(lambda cost: show_time(cost * PICO)) as show:
+        yield show
+
+
+@contextmanager
+def choosing() -> Iterator[Callable[[solvers.Progress], None]]:
+    """The same of a bare choice problem, whose costs have no unit."""
+    with _incumbents(lambda cost: f"{cost:,}") as show:
+        yield show
+
+
+@contextmanager
+def _incumbents(shown: Callable[[int], str]) -> Iterator[Callable[[solvers.Progress], None]]:
     console = Console(stderr=True, highlight=False)
     with console.status("reading") as status:
 
         def show(now: solvers.Progress) -> None:
-            best = "none yet" if now.incumbent is None else show_time(now.incumbent * PICO)
-            status.update(
-                f"solving: best {best}, bound {show_time(now.bound * PICO)}, "
-                f"gap {show_share(now.gap)}, {now.elapsed_s:.1f} s"
-            )
+            best = "none yet" if now.incumbent is None else shown(now.incumbent)
+            gap, seconds = show_share(now.gap), now.elapsed_s
+            status.update(f"solving: best {best}, bound {shown(now.bound)}, gap {gap}, {seconds:.1f} s")
 
         yield show
 

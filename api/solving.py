@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 import solvers
-from api.progress import running
+from api.console import MAX_SEED, Json, Output, print_json
+from api.progress import choosing
 from planner.documents.writing import check_writable, write_json
 from planner.errors import InvalidDocument, InvalidRequest
 from solvers.public import read_problem
-
-MAX_SEED = (1 << 31) - 1
 
 
 def solve(
     file: Annotated[Path, typer.Argument(help="A problem in the IOPDDL contest's form (.json or .json.gz).")],
     time_limit: Annotated[float | None, typer.Option(help="Seconds of solving.")] = None,
     gap: Annotated[float, typer.Option(help="Stop when the proven gap is this small.")] = 0.0,
+    processes: Annotated[
+        int, typer.Option(min=1, help="For a large problem: 2 tighten the bound beside the search.")
+    ] = 2,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Same input, same bytes.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the solver.")] = 0,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write the choice.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    output: Output = None,
+    as_json: Json = False,
 ) -> None:
     """Solve a choice problem in the public form: the best choice found, and what is proven about it."""
     if time_limit is not None and not time_limit >= 0:
@@ -33,12 +35,24 @@ def solve(
     if output:
         check_writable(output)
     problem = _read(file)
-    with running("solving"):
-        found = solvers.solve(problem, time_limit=time_limit, gap=gap, seed=seed)
-    figures = _figures(found)
+    with choosing() as progress:
+        found = solvers.solve(
+            problem,
+            time_limit=time_limit,
+            gap=gap,
+            seed=seed,
+            processes=processes,
+            deterministic=deterministic,
+            on_progress=progress,
+        )
+    figures = _figures(found, deterministic)
+    document = {**figures, "choice": None if found.choice is None else list(found.choice)}
     if output:
-        write_json(output, {**figures, "choice": None if found.choice is None else list(found.choice)})
-    typer.echo(json.dumps(figures, allow_nan=False) if as_json else _lines(figures))
+        write_json(output, document)
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(_lines(figures))
 
 
 def _read(file: Path) -> solvers.Problem:
@@ -49,7 +63,7 @@ def _read(file: Path) -> solvers.Problem:
         raise InvalidDocument(error.what, where=where, got=str(error.got), wanted=error.wanted) from None
 
 
-def _figures(found: solvers.Solution) -> dict[str, Any]:
+def _figures(found: solvers.Solution, deterministic: bool) -> dict[str, Any]:
     return {
         "status": found.status,
         "cost": found.cost,
@@ -58,7 +72,8 @@ def _figures(found: solvers.Solution) -> dict[str, Any]:
         "reason": found.reason,
         "least_limit": found.least_limit,
         "least_limit_bound": found.least_limit_bound,
-        "wall_s": round(found.wall_s, 3),
+        "wall_s": None if deterministic else round(found.wall_s, 3),
+        "reproducible": found.reproducible,
     }
 
 

@@ -14,7 +14,7 @@ from planner.judge.baselines import baselines, strategies
 from planner.model.graph import Graph, check_sizes
 from planner.model.mesh import Mesh
 from planner.model.program import Program
-from planner.plan import Certificate, Figures, Plan, Request
+from planner.plans import Certificate, Figures, Plan, Request
 from planner.rewrite.materialize import materialize
 from planner.run.devices import Progress
 from planner.run.validate import validate

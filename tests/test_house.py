@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -262,23 +261,3 @@ def test_no_file_mentions_one_machine_or_a_registry() -> None:
             if (found := trace.search(line))
         ]
     )
-
-
-HELP = """
-import sys
-from api.cli import main
-sys.argv = ["shardplan", "--help"]
-try:
-    main()
-except SystemExit as end:
-    assert not end.code, end.code
-print(*sys.modules, file=sys.stderr)
-"""
-
-
-def test_help_imports_nothing_heavy() -> None:
-    """How long it takes is measured by benchmarks/main_job.py."""
-    run = subprocess.run([sys.executable, "-c", HELP], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    imported = set(HEAVY) & set(run.stderr.splitlines()[-1].split())
-    assert not imported, f"shardplan --help imports {sorted(imported)}"

@@ -139,6 +139,8 @@ class _Builder:
     time: _Timeline
     tables: dict[str, Distances] = field(default_factory=dict)
     cache: dict[object, object] = field(default_factory=dict)
+    numbers: dict[int, int] = field(default_factory=dict)
+    by_states: dict[tuple[Sharding, ...], int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.at = {(v.role, v.name): i for i, v in enumerate(self.listed)}
@@ -240,17 +242,31 @@ class _Builder:
 
     def _matrix(self, value: str, ports: tuple[Port, Port], what: str) -> Integers:
         table = self.tables[value]
-        key = (id(table), id(ports[0]), id(ports[1]), what)
+        key = (id(table), *map(self._number, ports), what)
         if key not in self.cache:
-            rows, columns = (np.array([table.index[state] for state in port.states]) for port in ports)
+            rows, columns = (self._rows(table, port) for port in ports)
             self.cache[key] = np.ascontiguousarray(table.between(what)[np.ix_(rows, columns)])
+        found = self.cache[key]
+        assert isinstance(found, np.ndarray)
+        return found
+
+    def _number(self, port: Port) -> int:
+        """Equal for ports of equal states, whose matrices are then the same."""
+        if id(port) not in self.numbers:
+            self.numbers[id(port)] = self.by_states.setdefault(port.states, len(self.by_states))
+        return self.numbers[id(port)]
+
+    def _rows(self, table: Distances, port: Port) -> Integers:
+        key = (id(table), self._number(port))
+        if key not in self.cache:
+            self.cache[key] = np.array([table.index[state] for state in port.states])
         found = self.cache[key]
         assert isinstance(found, np.ndarray)
         return found
 
     def _held(self, value: str, port: Port) -> Integers:
         table = self.tables[value]
-        held: Integers = table.bytes[[table.index[state] for state in port.states]][port.classes]
+        held: Integers = table.bytes[self._rows(table, port)][port.classes]
         return held
 
     def _distances(self, value: str) -> Distances:

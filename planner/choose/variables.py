@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from planner.choose.cost import CostModel
 from planner.choose.options import candidates, layouts
 from planner.errors import InvalidSharding
-from planner.model.graph import OUTPUTS, Annotation, Graph, Op
+from planner.model.graph import OUTPUTS, Annotation, Graph, Op, TensorType
 from planner.model.indexing import Option
 from planner.model.sharding import Sharding
-from planner.model.steps import Execute, Read, Reader, Share, readers, steps
+from planner.model.steps import Execute, Read, Share, readers, steps
 
 
 class Role(StrEnum):
@@ -92,6 +92,7 @@ class _Listing:
     model: CostModel
     listed: dict[tuple[Role, str], Variable] = field(default_factory=dict)
     by_signature: dict[object, Variable] = field(default_factory=dict)
+    layouts: dict[TensorType, Port] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.pins: dict[str, list[Annotation]] = defaultdict(list)
@@ -145,7 +146,7 @@ class _Listing:
     def _layout(self, role: Role, name: str, value: str) -> Variable:
         kind = self.graph.types[value]
         if (role, kind) not in self.by_signature:
-            port = Port.of(layouts(kind, self.model.mesh))
+            port = self._whole(kind)
             made, read = ((port,), ()) if role is Role.INPUT else ((), (port,))
             costs = np.zeros(len(port.states), np.int64)
             self.by_signature[role, kind] = Variable(role, "", costs, made, read)
@@ -182,20 +183,26 @@ class _Listing:
     def _hubs(self, ops: list[Variable], makers: dict[str, Port]) -> dict[str, Variable]:
         hubs = {}
         for value, who in readers(self.graph).items():
-            if len(who) < 2:
-                continue
-            made = makers[value].states if value in makers else ()
-            read = [state for reader in who for state in self._read_states(ops, reader, value)]
-            if value not in makers:
-                made = tuple(layouts(self.graph.types[value], self.model.mesh))
-            port = Port.of(dict.fromkeys((*made, *read)))
-            hubs[value] = Variable(Role.HUB, value, np.zeros(len(port.states), np.int64), (port,), (port,))
+            if len(who) > 1:
+                whole = self._whole(self.graph.types[value])
+                read = [whole if r.op is None else ops[r.op].operands[r.operand] for r in who]
+                hubs[value] = self._hub(value, [makers.get(value, whole), *read])
         return hubs
 
-    def _read_states(self, ops: list[Variable], reader: Reader, value: str) -> Iterable[Sharding]:
-        if reader.op is None:
-            return layouts(self.graph.types[value], self.model.mesh)
-        return ops[reader.op].operands[reader.operand].states
+    def _hub(self, value: str, ends: list[Port]) -> Variable:
+        """A hub of any state of its ends; values made and read alike share the port."""
+        key = (Role.HUB, *map(id, ends))
+        if key not in self.by_signature:
+            port = Port.of(dict.fromkeys(state for end in dict.fromkeys(ends) for state in end.states))
+            self.by_signature[key] = Variable(Role.HUB, "", np.zeros(len(port.states), np.int64), (port,), (port,))
+        like = self.by_signature[key]
+        return Variable(Role.HUB, value, like.costs, like.results, like.operands)
+
+    def _whole(self, kind: TensorType) -> Port:
+        """The shardings that an input or output may have."""
+        if kind not in self.layouts:
+            self.layouts[kind] = Port.of(layouts(kind, self.model.mesh))
+        return self.layouts[kind]
 
 
 def _made(op: Op, variable: Variable) -> Iterable[tuple[str, Port]]:

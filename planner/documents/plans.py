@@ -23,7 +23,7 @@ from planner.documents.schemas import PlanDocument, checked
 from planner.errors import InvalidDocument
 from planner.judge.analysis import Analysis
 from planner.model.program import Move
-from planner.plan import Plan
+from planner.plans import Plan
 from planner.run.validate import Verdict
 
 SOLVER_VERSION = 1

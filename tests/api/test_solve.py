@@ -49,8 +49,13 @@ def problem(tmp_path: Path) -> Path:
 def test_the_figures_are_those_of_the_proven_optimum(problem: Path) -> None:
     figures = shardplan("solve", problem, "--json").json
     wanted = {"status": "optimal", "cost": 7, "bound": 7, "gap": 0.0, "reason": "gap proven"}
-    assert wanted.items() <= figures.items()
-    assert "choice" not in figures
+    assert {**wanted, "choice": [1, 0], "reproducible": True}.items() <= figures.items()
+
+
+def test_two_deterministic_runs_give_the_same_answer_on_one_process_or_two(problem: Path) -> None:
+    one, two = (shardplan("solve", problem, "--deterministic", "--processes", n, "--json").json for n in (1, 2))
+    assert one == two
+    assert one["reproducible"]
 
 
 def test_the_choice_is_written_where_it_is_asked_for(problem: Path, tmp_path: Path) -> None:

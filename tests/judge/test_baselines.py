@@ -22,7 +22,7 @@ from planner.model.collectives import Kind
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.model.program import Move
-from planner.plan import Request
+from planner.plans import Request
 
 MESH = Mesh.parse("dp=2,tp=4")
 BLOCKS = 2

@@ -1,0 +1,97 @@
+"""`plan` and `demo`: choose how every op of a graph is sharded, run the plan, show it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.console import MAX_SEED, Backend, Json, Output, Shrink, console, print_json
+from api.pages import show_plan
+from api.progress import running, solving
+from api.units import parse_bytes
+from planner import Mesh, Plan, Request, pipeline
+from planner.choose import hardware
+from planner.documents.graphs import read_graph, read_mesh
+from planner.documents.plans import plan_document
+from planner.documents.writing import check_writable, write_json
+from planner.errors import InvalidDocument
+from planner.run.validate import checked_module
+
+DEMO = "gpt2.json.gz"
+
+
+def plan(
+    graph: Annotated[Path, typer.Argument(help="A graph document (.json or .json.gz).")],
+    mesh: Annotated[str, typer.Option(help="dp=2,tp=4, or 2x4, or a mesh document.")],
+    hardware_name: Annotated[str | None, typer.Option("--hardware", help="A profile; see `hardware list`.")] = None,
+    memory_limit: Annotated[str | None, typer.Option(help="Per device, e.g. 80GiB; else the hardware's.")] = None,
+    pin: Annotated[Path | None, typer.Option(help="Annotations (a pins document) the plan must meet.")] = None,
+    gap: Annotated[float, typer.Option(help="Stop when the proven gap is this small.")] = 1e-6,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds of solving.")] = None,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Same input, same bytes.")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the solver.")] = 0,
+    validate: Annotated[bool, typer.Option("--validate", help="Run the plan and give the verdict.")] = False,
+    backend: Backend = "numpy",
+    shrink: Shrink = "auto",
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Choose how every op of a graph is sharded."""
+    limit = None if memory_limit is None else parse_bytes(memory_limit)
+    if output:
+        check_writable(output)
+    request = Request(limit, gap, time_limit, deterministic, seed)
+    devices = read_mesh(mesh)
+    if validate:
+        checked_module(backend, shrink, "f64", devices)
+    found = _planned(graph, devices, hardware_name, request, pin)
+    if validate:
+        with running("validating") as progress:
+            found = pipeline.validated(found, backend, shrink, progress)
+    document = plan_document(found)
+    if output:
+        write_json(output, document)
+    _print_plan(document, as_json)
+
+
+def _planned(graph: Path, mesh: Mesh, name: str | None, request: Request, pin: Path | None = None) -> Plan:
+    profile = hardware.load(name or mesh.device or hardware.DEFAULT)
+    mesh = replace(mesh, device=profile.name)
+    with solving() as progress:
+        return pipeline.plan(read_graph(graph, mesh, pin), mesh, profile, request, progress)
+
+
+def _print_plan(document: dict[str, Any], as_json: bool) -> None:
+    if not as_json:
+        show_plan(console(), document)
+        return
+    solver, verdict = document["solver"], document["verdict"]
+    print_json(
+        {
+            "id": document["id"],
+            **{key: solver[key] for key in ("status", "objective_s", "bound_s", "gap")},
+            "collective_bytes": document["cost"].get("collective_bytes"),
+            "peak_memory_bytes": document["memory"].get("peak_bytes"),
+            "verdict": verdict and verdict["verdict"],
+            **{key: solver[key] for key in ("least_limit_bytes", "least_limit_bound_bytes", "reason", "wall_s")},
+        }
+    )
+
+
+def demo() -> None:
+    """Plan GPT-2 small, as PyTorch exports it, on dp=2,tp=4; run the plan; show it."""
+    found = _planned(_example(DEMO), Mesh.parse("dp=2,tp=4"), None, Request())
+    with running("validating") as progress:
+        show_plan(console(), plan_document(pipeline.validated(found, on_progress=progress)))
+
+
+def _example(name: str) -> Path:
+    """An example beside the package (installed), or in the repository."""
+    here = Path(__file__).resolve().parent
+    for place in (here / "examples" / name, here.parent / "examples" / name):
+        if place.is_file():
+            return place
+    raise InvalidDocument("example is missing", where=name, wanted="a complete installation")
