@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from planner.errors import InvalidRequest
 
@@ -16,6 +17,17 @@ def parse_bytes(text: str) -> int:
     if not found or found[2] not in _BYTES:
         raise InvalidRequest("memory size", got=text, wanted="a number with B, KB, KiB, MB, MiB, GB, GiB, TB or TiB")
     return int(float(found[1]) * _BYTES[found[2]])
+
+
+def parse_sizes(given: Iterable[str]) -> dict[str, int]:
+    """`batch=8` as a name and a size; a name may hold anything. Raises InvalidRequest."""
+    sizes = {}
+    for text in given:
+        found = re.fullmatch(r"(.+)=(\d{1,12})", text, re.ASCII | re.DOTALL)
+        if not found:
+            raise InvalidRequest("--dim", got=text, wanted="a name and a size, such as batch=8")
+        sizes[found[1]] = int(found[2])
+    return sizes
 
 
 def show_bytes(size: float) -> str:

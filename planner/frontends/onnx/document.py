@@ -1,0 +1,97 @@
+"""A model as a graph document.
+
+Ids are the names of the model's values. What no output depends on, inputs included, is left out, and so are reshapes
+that stand in the way. Weights of floats are parameters, others and tables of numbers constants; a weight of a single
+number is that number. An operator without a row is planned replicated, and a warning names it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import ModelProto
+
+from planner.errors import ShardplanError, UnsupportedOp
+from planner.frontends.onnx import sizes
+from planner.frontends.onnx.call import NotCovered
+from planner.frontends.onnx.operands import Reads
+from planner.frontends.onnx.operators import OPERATORS
+from planner.frontends.onnx.reading import plain
+from planner.frontends.onnx.translation import Translation
+from planner.frontends.torch.reshapes import without_reshapes
+from planner.frontends.unknown import UnknownOpWarning
+
+SHOWN_NODES = 3
+
+
+def graph_document(model: ModelProto, name: str, dims: Mapping[str, int], folder: Path | None) -> dict[str, Any]:
+    """The graph document of `model`, as plain JSON values.
+
+    Raises UnsupportedOp naming every operator that cannot be said with its nodes (all of them in its notes),
+    InvalidGraph for a shape that is not fixed or control flow, InvalidRequest for `dims` that do not fit. Warns of
+    operators that are planned replicated.
+    """
+    try:
+        model = plain(model)
+        translation = _translated(model, dims, folder)
+        live = [output.name for output in model.graph.output if not translation.is_lost(output.name)]
+        outputs = [translation.value(name).id for name in live]
+    except NotCovered as reason:
+        raise UnsupportedOp("output", where=name, got=str(reason), wanted="a tensor of numbers") from None
+    except ShardplanError as error:
+        raise error.at(name) from error
+    if translation.refused:
+        raise _unsupported(translation.refused, name)
+    if translation.unknown:
+        told = "; ".join(_listed(translation.unknown))
+        warnings.warn(f"{name}: planned replicated, as no row says them: {told}", UnknownOpWarning, stacklevel=3)
+    shapes = {entry["id"]: tuple(entry["shape"]) for entry in translation.inputs}
+    nodes, outputs = without_reshapes(translation.nodes, outputs, shapes)
+    return {
+        "format": "shardplan.graph",
+        "version": 1,
+        "name": name,
+        "producer": {"name": "onnx", "version": onnx.__version__},
+        "inputs": translation.inputs,
+        "nodes": nodes,
+        "outputs": outputs,
+        "annotations": [],
+    }
+
+
+def _translated(model: ModelProto, dims: Mapping[str, int], folder: Path | None) -> Translation:
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = sizes.bound((entry for entry in model.graph.input if entry.name not in weights), dims)
+    translation = Translation(model, inputs, Reads.of(model.graph), folder)
+    for node in model.graph.node:
+        translation.add(node)
+    return translation
+
+
+def _unsupported(refused: Mapping[str, Sequence[str]], name: str) -> UnsupportedOp:
+    """An error with the most frequent operators in its message, and everything in its notes."""
+    error = UnsupportedOp(
+        "ONNX operators that cannot be said",
+        where=name,
+        got="; ".join(_listed(refused)),
+        wanted="operators of the standard, with operands that the rows of planner.frontends.onnx.operators take",
+    )
+    error.add_note(
+        "refused:\n  " + "\n  ".join(f"{operator}: {', '.join(nodes)}" for operator, nodes in refused.items())
+    )
+    error.add_note("known: " + ", ".join(OPERATORS))
+    return error
+
+
+def _listed(operators: Mapping[str, Sequence[str]]) -> list[str]:
+    """The most frequent first."""
+    order = sorted(operators.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [f"{operator}, {len(nodes)}x: {_places(nodes)}" for operator, nodes in order]
+
+
+def _places(nodes: Sequence[str]) -> str:
+    return ", ".join(nodes[:SHOWN_NODES]) + (", …" if len(nodes) > SHOWN_NODES else "")

@@ -1,0 +1,186 @@
+"""A document while it grows: node by node, inputs, weights and operators of a model become ours."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
+
+from planner.errors import InvalidGraph, ShardplanError
+from planner.frontends.onnx.call import DTYPES, Call, Known, Node, NotCovered, Operand, finite
+from planner.frontends.onnx.inference import Inference, fixed_shape
+from planner.frontends.onnx.operands import Reads
+from planner.frontends.onnx.operators import OPERATORS
+from planner.frontends.onnx.reading import STANDARD
+from planner.frontends.unknown import rule
+from planner.frontends.value import Value
+from planner.model.dtypes import is_float
+from planner.model.graph import TensorType
+
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""Under this key PyTorch writes the modules around a node, outermost first, and the node itself."""
+
+
+class Translation:
+    """What each node of a model has become.
+
+    `nodes` and `inputs` are entries of the document. By operator, the names of nodes: `unknown` of those without a
+    row, which are planned replicated, `refused` of those that cannot be said; what depends on these is left out.
+    """
+
+    def __init__(self, model: ModelProto, inputs: dict[str, TypeProto], reads: Reads, folder: Path | None) -> None:
+        self.nodes: list[Node] = []
+        self.unknown: dict[str, list[str]] = defaultdict(list)
+        self.refused: dict[str, list[str]] = defaultdict(list)
+        self._inference = Inference(model, inputs, reads, folder)
+        self._reads = reads
+        self._version = max((entry.version for entry in model.opset_import if entry.domain in STANDARD), default=1)
+        self._kinds = dict.fromkeys(inputs, "input") | {tensor.name: "parameter" for tensor in model.graph.initializer}
+        self._values: dict[str, Value] = {}
+        self._inputs: dict[str, dict[str, Any]] = {}
+        self._lost: set[str] = set()
+
+    @property
+    def inputs(self) -> list[dict[str, Any]]:
+        """Inputs in the model's order, then weights in the model's order, then tables of constants."""
+        order = [*self._kinds, *(name for name in self._inputs if name not in self._kinds)]
+        return [self._inputs[name] for name in order if name in self._inputs]
+
+    def add(self, node: NodeProto) -> None:
+        """Translates `node`, unless its results are known or no output depends on their elements.
+
+        Raises InvalidGraph for a shape that is not fixed.
+        """
+        try:
+            if not self._lost.isdisjoint(node.input):
+                self._lost.update(node.output)
+                return
+            self._inference.visit(node)
+            if not self._reads.elements.isdisjoint(set(node.output) - self._inference.known.keys()):
+                self._translate(node)
+        except NotCovered as reason:
+            self._lose(node, f"{node.op_type} ({reason})")
+        except ShardplanError as error:
+            raise error.at(f"node {_name(node)!r} ({node.op_type})") from error
+
+    def value(self, name: str) -> Value:
+        """A value of the model as one of the document: made by a node, an input, or a constant."""
+        if name not in self._values:
+            known = self._inference.known.get(name)
+            self._values[name] = self._input(name) if known is None else self._constant(name, known)
+        return self._values[name]
+
+    def is_lost(self, name: str) -> bool:
+        """Whether it depends on an operator that cannot be said."""
+        return name in self._lost
+
+    def _lose(self, node: NodeProto, operator: str) -> None:
+        self.refused[operator].append(_name(node))
+        self._lost.update(node.output)
+
+    def _translate(self, node: NodeProto) -> None:
+        if node.domain not in STANDARD:
+            raise NotCovered(f"of {node.domain}, which the standard does not know")
+        call = self._call(node)
+        row = OPERATORS.get(node.op_type)
+        if row is None:
+            self.unknown[node.op_type].append(_name(node))
+        made = _replicated(call, node.op_type) if row is None else row(call)
+        self._values |= zip(node.output, [made] if isinstance(made, Value) else made, strict=False)
+
+    def _call(self, node: NodeProto) -> Call:
+        """Raises InvalidGraph for an operand that no node before makes."""
+        for name in filter(None, node.input):
+            if name not in self._inference.types:
+                wanted = "an input, an initializer, or what a node before makes"
+                raise InvalidGraph("reference to a value that nothing makes", got=name, wanted=wanted)
+        results = tuple(self._type(name) if name else None for name in node.output)
+        operands = tuple(self._operand(name) if name else None for name in node.input)
+        read = tuple(name in self._reads.elements for name in node.output)
+        attributes = {entry.name: _plain(helper.get_attribute_value(entry)) for entry in node.attribute}
+        name, start = next(filter(None, node.output)), len(self.nodes)
+        return Call(name, _scope(node), self._version, operands, attributes, results, read, self.nodes, start)
+
+    def _operand(self, name: str) -> Operand:
+        return Operand(self._inference.known.get(name), partial(self._type, name), partial(self.value, name))
+
+    def _type(self, name: str) -> TensorType:
+        """Raises InvalidGraph for a dim that is not fixed, NotCovered for a value that is no tensor."""
+        kind = self._inference.types.get(name)
+        if kind is None or not kind.HasField("tensor_type"):
+            raise NotCovered(f"{name} is no tensor")
+        return tensor_type(kind, name)
+
+    def _input(self, name: str) -> Value:
+        if name not in self._kinds:
+            raise InvalidGraph("reference to a value that nothing makes", got=name, wanted="a known name")
+        return self._listed(Value(name, self._type(name)), self._kinds[name])
+
+    def _constant(self, name: str, known: Known) -> Value:
+        """Known elements: all the same, rising evenly along a dim, or a table, whose elements the document has not."""
+        call = Call(name, "", self._version, (), {}, (self._type(name),), (True,), self.nodes, len(self.nodes))
+        first = known.reshape(-1)[:1]
+        if (known == first).all():
+            return call.emit("full", value=finite(first.item(), call.result.dtype))
+        if known.dtype.kind in "iu" and known.size in known.shape:
+            steps = np.diff(known.reshape(-1))
+            if (steps == steps[0]).all():
+                dim = known.shape.index(known.size)
+                return call.emit("arange", start=first.item(), step=steps[0].item(), dim=dim)
+        return self._listed(Value(name, call.result), self._kinds.get(name, "constant"))
+
+    def _listed(self, value: Value, kind: str) -> Value:
+        kind = "constant" if kind == "parameter" and not is_float(value.dtype) else kind
+        entry = {"id": value.id, "kind": kind, "name": value.id}
+        self._inputs[value.id] = entry | {"shape": list(value.shape), "dtype": value.dtype}
+        return value
+
+
+def tensor_type(kind: TypeProto, name: str) -> TensorType:
+    """Raises InvalidGraph for a dim that is not a fixed number, NotCovered for a dtype without a name."""
+    shape, dtype = fixed_shape(kind), DTYPES.get(kind.tensor_type.elem_type)
+    if shape is None:
+        dims = [dim.dim_value or dim.dim_param or "?" for dim in kind.tensor_type.shape.dim]
+        raise InvalidGraph("shape depends on data", where=name, got=dims, wanted="sizes that the inputs' sizes tell")
+    if dtype is None:
+        raise NotCovered(f"dtype {TensorProto.DataType.Name(kind.tensor_type.elem_type)}")
+    return TensorType(shape, dtype)
+
+
+def _replicated(call: Call, operator: str) -> Sequence[Value]:
+    """A node with one blocked loop for every dim, under the operator's own name."""
+    operands = [operand.value() for operand in call.operands if operand is not None]
+    results = [kind for kind in call.results if kind is not None]
+    call.demand("a first result left out", call.results[0] is not None)
+    notation = rule([value.shape for value in operands], [kind.shape for kind in results])
+    return call.emit_by_rule(f"onnx.{operator}", operands, notation)
+
+
+def _plain(attribute: Any) -> Any:
+    """Text as text, tensors as arrays, lists as lists."""
+    if isinstance(attribute, bytes):
+        return attribute.decode(errors="replace")
+    if isinstance(attribute, TensorProto):
+        return numpy_helper.to_array(attribute)
+    return list(attribute) if isinstance(attribute, Sequence) else attribute
+
+
+def _name(node: NodeProto) -> str:
+    return node.name or next(filter(None, node.output), "")
+
+
+def _scope(node: NodeProto) -> str:
+    """The path of the module that the node stands in: as PyTorch notes it, or the folders of the node's name."""
+    noted = {entry.key: entry.value for entry in node.metadata_props}.get(SCOPES)
+    if noted is None:
+        return ".".join(node.name.strip("/").split("/")[:-1])
+    try:
+        return str(ast.literal_eval(noted)[-2])
+    except (ValueError, SyntaxError, IndexError, TypeError, MemoryError, RecursionError):
+        return ""
