@@ -10,9 +10,9 @@ from planner.model.program import Program
 from planner.model.sharding import shard_bounds
 
 
-def reassembled(program: Program, shards: list[Any], dtype: Any) -> Any:
-    """The one output, of which every device holds a shard; replicas are the same to the last bit."""
-    held = program.values[program.outputs[0]]
+def reassembled(program: Program, shards: list[Any], dtype: Any, number: int = 0) -> Any:
+    """Output `number`, of which every device holds a shard; replicas are the same to the last bit."""
+    held = program.values[program.outputs[number]]
     whole = np.full(held.type.shape, np.nan, dtype)
     for part, shard in zip(shard_bounds(held.sharding, held.type.shape, program.mesh), shards, strict=True):
         place = tuple(slice(int(low), int(high)) for low, high in part)

@@ -29,7 +29,7 @@ from planner.model.collectives import Collective, Kind
 from planner.model.graph import Op, TensorType
 from planner.model.indexing import LoopKind, Option
 from planner.model.mesh import Mesh
-from planner.model.ops import OPS
+from planner.model.ops import OPS, positions
 from planner.model.sharding import Sharding, block_size, shard_elements
 
 PICO = 1e-12
@@ -50,6 +50,19 @@ class CostModel:
 
     def op_ps(self, op: Op, operands: tuple[TensorType, ...], option: Option) -> int:
         """Time of an op's largest local part. An op without a row costs its memory traffic."""
+        read = tuple(op.rule.read_sharding(i, option, self.mesh) for i in range(len(operands)))
+        made = tuple(op.rule.result_sharding(i, option) for i in range(len(op.results)))
+        return self.op_between_ps(op, operands, option, read, made)
+
+    def op_between_ps(
+        self,
+        op: Op,
+        operands: tuple[TensorType, ...],
+        option: Option,
+        read: tuple[Sharding, ...],
+        made: tuple[Sharding, ...],
+    ) -> int:
+        """The same, where the shardings in which the option reads operands and makes results are known."""
         row = OPS.get(op.op)
         if row and row.free:
             return 0
@@ -58,9 +71,9 @@ class CostModel:
             for loop, axes in zip(op.rule.loops, option, strict=True)
             if loop.kind is not LoopKind.LINEAR
         }
-        made = sum(self.shard_bytes(kind, op.rule.result_sharding(i, option)) for i, kind in enumerate(op.results))
-        read = [self.shard_bytes(kind, op.rule.read_sharding(i, option, self.mesh)) for i, kind in enumerate(operands)]
-        moved = made + sum(min(size, made) if i in looked_up(op) else size for i, size in enumerate(read))
+        written, few = sum(map(self.shard_bytes, op.results, made)), looked_up(op)
+        sources = enumerate(map(self.shard_bytes, operands, read))
+        moved = written + sum(min(size, written) if i in few else size for i, size in sources)
         flops = row.count_flops(sizes) if row else 0
         rate = self.hardware.flops_rate(op.results[0].dtype)
         return _ps(max(flops / rate, moved / self.hardware.bytes_rate) + self.hardware.launch_s)
@@ -105,7 +118,14 @@ class CostModel:
         return 2 * self.shard_bytes(kind, sharding) / self.hardware.bytes_rate + self.hardware.launch_s
 
     def shard_bytes(self, kind: TensorType, sharding: Sharding) -> int:
-        return shard_elements(sharding, kind.shape, self.mesh) * kind.itemsize
+        known = self._shard_bytes.setdefault(kind, {})
+        if sharding not in known:
+            known[sharding] = shard_elements(sharding, kind.shape, self.mesh) * kind.itemsize
+        return known[sharding]
+
+    @cached_property
+    def _shard_bytes(self) -> dict[TensorType, dict[Sharding, int]]:
+        return {}
 
     def _transfer_s(self, move: Collective, local: float) -> float:
         rings = [(self.mesh.shape[axis], self.links[axis]) for axis in move.axes]
@@ -117,7 +137,7 @@ class CostModel:
 
 def looked_up(op: Op) -> set[int]:
     """Operands of which an op reads only what positions in them ask for: no more than it makes."""
-    indexes = OPS[op.op].indexes if op.op in OPS else {}
+    indexes = positions(op)
     if not indexes:
         return set()
     tables = {i for i, term in enumerate(op.rule.operands) for dim in term if set(dim.loops) & set(indexes.values())}

@@ -11,7 +11,7 @@ from planner.model.collectives import Kind, nests
 from planner.model.graph import Graph, Op
 from planner.model.indexing import LoopKind, Rule
 from planner.model.notation import Dim
-from planner.model.ops import OPS
+from planner.model.ops import OPS, positions
 from planner.model.program import Move, Program, Run
 
 WHOLE = 4
@@ -259,8 +259,7 @@ def _rearranged(rule: Rule) -> set[str]:
 def _looked_up(op: Op, graph: Graph) -> list[str]:
     """Loops that an operand's elements are positions in, where these are computed and not drawn to fit."""
     inputs = {entry.id for entry in graph.inputs}
-    indexes = OPS[op.op].indexes if op.op in OPS else {}
-    return [loop for operand, loop in indexes.items() if _origin(graph, op.inputs[operand]) not in inputs]
+    return [loop for operand, loop in positions(op).items() if _origin(graph, op.inputs[operand]) not in inputs]
 
 
 def _origin(graph: Graph, value: str) -> str:

@@ -23,7 +23,7 @@ from planner.model.accounts import live_bytes, received_bytes
 from planner.model.dtypes import is_float, is_integer
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
-from planner.model.ops import OPS
+from planner.model.ops import OPS, positions
 from planner.model.program import Program
 from planner.model.sharding import held_bounds
 from planner.run.backend import PRECISIONS, array_module, run_dtype
@@ -133,7 +133,7 @@ def _largest_error(program: Program, whole: Mapping[str, Array], done: Execution
 def random_inputs(graph: Graph, xp: Any, precision: str, seed: int) -> dict[str, Array]:
     """Whole arrays for every graph input, the same for every backend."""
     random = np.random.default_rng(seed)
-    tables = [op.rule.sizes[loop] for op in graph.ops if op.op in OPS for loop in OPS[op.op].indexes.values()]
+    tables = [op.rule.sizes[loop] for op in graph.ops for loop in positions(op).values()]
     highest = min(tables, default=8)
     arrays = {}
     for entry in graph.inputs:

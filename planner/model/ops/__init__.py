@@ -7,37 +7,54 @@ from types import MappingProxyType
 
 from planner.errors import InvalidGraph, UnsupportedOp
 from planner.model.binding import bind
-from planner.model.graph import TensorType
+from planner.model.graph import Op, TensorType
 from planner.model.indexing import Rule
 from planner.model.ops import (
     attention,
     contraction,
     convolution,
     elementwise,
+    experts,
     gradients,
     lookup,
     normalization,
+    ordering,
+    pools,
+    rearrangement,
     reductions,
+    scatter,
     updates,
     views,
 )
 from planner.model.ops.row import Array, Local, Row, Signature, Span
 
-__all__ = ["OPS", "Array", "Local", "Row", "Signature", "Span", "bind_op"]
+__all__ = ["OPS", "Array", "Local", "Row", "Signature", "Span", "bind_op", "positions"]
 
 FAMILIES = (
     elementwise,
     contraction,
     convolution,
+    pools,
+    experts,
     views,
+    rearrangement,
     reductions,
+    ordering,
     normalization,
     attention,
     lookup,
+    scatter,
     gradients,
     updates,
 )
 OPS: Mapping[str, Row] = MappingProxyType({row.name: row for family in FAMILIES for row in family.ROWS})
+
+
+def positions(op: Op) -> Mapping[int, str]:
+    """Operand -> loop: the operand's elements are positions in that loop of an op."""
+    indexes = OPS[op.op].indexes if op.op in OPS else {}
+    sizes = op.rule.sizes
+    return {operand: loop for operand, loop in indexes.items() if loop in sizes}
 
 
 def bind_op(

@@ -1,10 +1,10 @@
 """Attention, forward and backward.
 
     p = softmax(q k^T scale + mask)    out = p v
-    dv = p^T dout    dp = dout v^T    ds = p (dp - sum_t(dp p))    dq = ds k scale    dk = ds^T q scale
+    dv = p^T dout    dp = dout v^T    ds = p (dp - sum_t(dp p))    dq = ds k scale    dk = ds^T q scale    dmask = ds
 
 Queries (s) are independent of each other: split, they leave terms of dk and dv. So do the dims of a value (v), of
-which dp is a sum, for dq and dk. Keys (t) meet in the softmax, and so do, in q k^T, the dims of a head (e): both
+which dp is a sum, for dq, dk and dmask. Keys (t) meet in the softmax, and so do, in q k^T, the dims of a head (e): both
 stay whole. The backward op makes p anew, block by block, as T. Dao et al., "FlashAttention", 2022, do.
 """
 
@@ -65,7 +65,10 @@ def _attention_flops(sizes: Mapping[str, int]) -> float:
 
 
 def _backward_rule(signature: Signature) -> str:
-    """Written out dim by dim: where queries share a key (1 under a dim of theirs), dk and dv are sums over them."""
+    """Written out dim by dim: where queries share a key (1 under a dim of theirs), dk and dv are sums over them.
+
+    With a fourth result it is the gradient of the mask.
+    """
     if not 4 <= len(signature.operands) <= 5:
         wanted = "query, key, value, gradient of the result, mask?"
         raise InvalidGraph("number of operands", got=len(signature.operands), wanted=wanted)
@@ -77,8 +80,12 @@ def _backward_rule(signature: Signature) -> str:
         shape = signature.operands[4].shape
         rows = "1" if shape[-2] == 1 != signature.operands[0].shape[-2] else "s"
         mask = f", {_leading(shape[:-2], batch)} {rows} t"
+    if not 3 <= len(signature.results) <= (4 if mask else 3):
+        got, wanted = len(signature.results), "gradients of query, key, value, mask?"
+        raise InvalidGraph("number of results", got=got, wanted=wanted)
+    made = mask if len(signature.results) == 4 else ""
     read = f"{query} s e, {key} t e, {value} t v, {query} s v{mask}"
-    return f"{read} -> {query} s e, {key} t e, {value} t v; blocked t e; linear 3"
+    return f"{read} -> {query} s e, {key} t e, {value} t v{made}; blocked t e; linear 3"
 
 
 def _leading(shape: Shape, batch: Shape) -> str:
@@ -90,18 +97,20 @@ def _leading(shape: Shape, batch: Shape) -> str:
 
 def _backward(
     local: Local, query: Array, key: Array, value: Array, grad: Array, mask: Array | None = None
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, ...]:
     xp = local.xp
     weights = _probabilities(local, query, key, mask)
     change = xp.matmul(grad, value.swapaxes(-1, -2))
-    change = weights * (change - (change * weights).sum(axis=-1, keepdims=True)) * _scale(local, query)
-    in_key = xp.matmul(change.swapaxes(-1, -2), query)
+    change = weights * (change - (change * weights).sum(axis=-1, keepdims=True))
+    scale, in_mask = _scale(local, query), (_shared(change, mask),) if len(local.shapes) == 4 else ()
+    in_key = xp.matmul(change.swapaxes(-1, -2), query) * scale
     in_value = xp.matmul(weights.swapaxes(-1, -2), grad)
-    return xp.matmul(change, key), _shared(in_key, key), _shared(in_value, value)
+    return xp.matmul(change, key) * scale, _shared(in_key, key), _shared(in_value, value), *in_mask
 
 
 def _shared(gradient: Array, operand: Array) -> Array:
-    """Summed over the queries that share the operand."""
+    """Summed over the queries that share the operand, which may lack leading dims."""
+    gradient = gradient.sum(axis=tuple(range(gradient.ndim - operand.ndim)))
     axes = tuple(axis for axis in range(operand.ndim) if gradient.shape[axis] != operand.shape[axis])
     return gradient.sum(axis=axes, keepdims=True) if axes else gradient
 
@@ -109,7 +118,8 @@ def _shared(gradient: Array, operand: Array) -> Array:
 def _backward_dtypes(signature: Signature) -> str | None:
     kinds = {kind.dtype for kind in (*signature.operands[:4], *signature.results)}
     mask = {kind.dtype for kind in signature.operands[4:]}
-    good = len(kinds) == 1 and is_float(min(kinds)) and mask <= kinds | {"bool"}
+    fits = mask <= (kinds if len(signature.results) == 4 else kinds | {"bool"})
+    good = len(kinds) == 1 and is_float(min(kinds)) and fits
     return None if good else "query, key, value, gradients of one float dtype; a bool mask or one of that dtype"
 
 

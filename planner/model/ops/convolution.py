@@ -1,4 +1,4 @@
-"""Convolutions and pooling over any number of spatial dims, channels before them as in PyTorch.
+"""Convolutions over any number of spatial dims, channels before them as in PyTorch.
 
     y[n, g f, i]  = sum_{c, r} x[n, g c, s i + d r - p] w[g f, c, r]  (+ bias[g f])     s stride, d dilation, p padding
     dw[g f, c, r] = sum_{n, i} x[n, g c, s i + d r - p] dy[n, g f, i]
@@ -15,9 +15,8 @@ V. Dumoulin, F. Visin, "A guide to convolution arithmetic for deep learning", 20
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import chain, product
 from typing import Any
 
@@ -54,19 +53,19 @@ class Geometry:
         return min((0, *found)), max((0, *found))
 
 
-def _geometry(attrs: Mapping[str, Any], rank: int) -> list[Geometry]:
+def geometry_of(attrs: Mapping[str, Any], rank: int) -> list[Geometry]:
     """Of every spatial dim. Raises InvalidGraph for an attribute that is not a list of as many whole numbers."""
     columns = []
     for key, default, least in zip(ATTRS, (1, 0, 1), (1, 0, 1), strict=True):
         listed = attrs.get(key, (default,) * rank)
-        whole = _whole_numbers(listed, least)
+        whole = whole_numbers(listed, least)
         if len(whole) != rank:
             raise InvalidGraph(f"attribute {key!r}", got=listed, wanted=f"{rank} whole numbers of {least} or more")
         columns.append(whole)
     return [Geometry(*each) for each in zip(*columns, strict=True)]
 
 
-def _whole_numbers(listed: object, least: int) -> tuple[int, ...]:
+def whole_numbers(listed: object, least: int) -> tuple[int, ...]:
     """A list of whole numbers, none of them too small; nothing where it is none."""
     numbers = tuple(listed) if isinstance(listed, Sequence) and not isinstance(listed, str) else ()
     fits = all(isinstance(n, int) and not isinstance(n, bool) and n >= least for n in numbers)
@@ -89,11 +88,11 @@ class _Rule:
         rank, groups = len(x) - 2, signature.integer("groups", 1)
         if rank < 1 or not len(x) == len(weight) == len(made):
             raise InvalidGraph("rank", got=[len(x), len(weight), len(made)], wanted="one rank, 3 or more")
-        geometry = _geometry(signature.attrs, rank)
+        geometry = geometry_of(signature.attrs, rank)
         if groups < 1 or x[1] != groups * weight[1] or weight[0] % groups:
             wanted = "as many times the weight's channels as x has, dividing its filters"
             raise InvalidGraph("attribute 'groups'", got=groups, wanted=wanted)
-        _check_positions(geometry, x[2:], weight[2:], made[2:])
+        check_positions(geometry, x[2:], weight[2:], made[2:])
         return cls(x, weight, made, geometry, groups)
 
     @property
@@ -110,21 +109,21 @@ class _Rule:
         return f"({self.group}c)"
 
     def taps(self) -> str:
-        return f"{self.filters} c {_each('r', len(self.geometry))}"
+        return f"{self.filters} c {each_of('r', len(self.geometry))}"
 
     def windows(self) -> str:
         spatial = [each.window(f"y{i}", f"r{i}") for i, each in enumerate(self.geometry)]
         return f"n {self.channels} {' '.join(spatial)}"
 
     def outputs(self) -> str:
-        return f"n {self.filters} {_each('y', len(self.geometry))}"
+        return f"n {self.filters} {each_of('y', len(self.geometry))}"
 
 
-def _each(loop: str, rank: int) -> str:
+def each_of(loop: str, rank: int) -> str:
     return " ".join(f"{loop}{i}" for i in range(rank))
 
 
-def _check_positions(geometry: list[Geometry], sizes: Sequence[int], taps: Sequence[int], made: Sequence[int]) -> None:
+def check_positions(geometry: list[Geometry], sizes: Sequence[int], taps: Sequence[int], made: Sequence[int]) -> None:
     wanted = [each.positions(size, r) for each, size, r in zip(geometry, sizes, taps, strict=True)]
     if list(made) != wanted or min(wanted) < 1:
         raise InvalidGraph("spatial dims of a convolution", got=list(made), wanted=f"{wanted}, and 1 or more")
@@ -150,7 +149,7 @@ def _transpose_rule(signature: Signature) -> str:
     made, weight = (kind.shape for kind in signature.operands)
     x = signature.results[0].shape
     rule = _Rule.of(signature, x, weight, made)
-    read, left, sizes, whole = [], [], [], [_each("r", len(rule.geometry))]
+    read, left, sizes, whole = [], [], [], [each_of("r", len(rule.geometry))]
     for i, (each, size, taps) in enumerate(zip(rule.geometry, x[2:], weight[2:], strict=True)):
         first, last = each.interval(taps)
         read.append(f"(y{i}+e{i}-{-first})")
@@ -165,55 +164,35 @@ def _transpose_rule(signature: Signature) -> str:
     return f"{terms}; size {' '.join(sizes)}; blocked {' '.join(whole)}; linear 0, 1"
 
 
-def _pool_rule(modifier: str) -> Callable[[Signature], str]:
-    """Windows of `size` over the last dims."""
-
-    def rule(signature: Signature) -> str:
-        listed, shape = signature.attrs.get("size"), signature.operands[0].shape
-        size = _whole_numbers(listed, 1)
-        rank = len(size)
-        if not 1 <= rank <= len(shape):
-            raise InvalidGraph("attribute 'size'", got=listed, wanted="1 or more for each of the last dims")
-        geometry = _geometry(signature.attrs, rank)
-        _check_positions(geometry, shape[-rank:], size, signature.results[0].shape[-rank:])
-        if wide := [each.padding for each, taps in zip(geometry, size, strict=True) if 2 * each.padding > taps]:
-            raise InvalidGraph("attribute 'padding'", got=wide[0], wanted="at most half of the size")
-        windows = " ".join(each.window(f"y{i}", f"r{i}") for i, each in enumerate(geometry))
-        taps = " ".join(f"r{i}={n}" for i, n in enumerate(size))
-        return f"... {windows} -> ... {_each('y', rank)}; size {taps}; {modifier}"
-
-    return rule
-
-
-def _taps(local: Local, x: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
+def taps_of(local: Local, x: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
     """Every tap of the kernel, with what it reads of the windows: an element for every position."""
     rank = sum(loop[0] == "r" for loop in local.spans)
-    geometry = _geometry(local.attrs, rank)
-    counts = [_length(local, f"y{i}") for i in range(rank)]
-    for taps in product(*(range(_length(local, f"r{i}")) for i in range(rank))):
+    geometry = geometry_of(local.attrs, rank)
+    counts = [length_of(local, f"y{i}") for i in range(rank)]
+    for taps in product(*(range(length_of(local, f"r{i}")) for i in range(rank))):
         starts = [each.dilation * tap for each, tap in zip(geometry, taps, strict=True)]
         ends = zip(starts, counts, geometry, strict=True)
         yield taps, x[(..., *(slice(at, at + each.stride * count, each.stride) for at, count, each in ends))]
 
 
-def _length(local: Local, loop: str) -> int:
+def length_of(local: Local, loop: str) -> int:
     return local.spans[loop].length if loop in local.spans else 1
 
 
 def _grouped(local: Local, array: Array, loop: str) -> Array:
     """[n, groups, channels or filters, positions]."""
     positions = math.prod(array.shape[2:])
-    return array.reshape(array.shape[0], _length(local, "g"), _length(local, loop), positions)
+    return array.reshape(array.shape[0], length_of(local, "g"), length_of(local, loop), positions)
 
 
 def _kernel(local: Local, weight: Array) -> Array:
     """[groups, filters, channels, taps ...]."""
-    return weight.reshape(_length(local, "g"), _length(local, "f"), *weight.shape[1:])
+    return weight.reshape(length_of(local, "g"), length_of(local, "f"), *weight.shape[1:])
 
 
 def _forward(local: Local, x: Array, weight: Array, bias: Array | None = None) -> Array:
     kernel, made = _kernel(local, weight), local.xp.zeros((), x.dtype)
-    for taps, read in _taps(local, x):
+    for taps, read in taps_of(local, x):
         made = made + kernel[(..., *taps)] @ _grouped(local, read, "c")
     made = made.reshape(local.shapes[0])
     first = _starts(local, "c")
@@ -228,15 +207,15 @@ def _starts(local: Local, loop: str) -> bool:
 def _weight_backward(local: Local, x: Array, dy: Array) -> Array:
     filters = _grouped(local, dy, "f")
     made = local.xp.empty(_kernel(local, local.xp.empty(local.shapes[0])).shape, x.dtype)
-    for taps, read in _taps(local, x):
+    for taps, read in taps_of(local, x):
         made[(..., *taps)] = (filters @ _grouped(local, read, "c").swapaxes(-1, -2)).sum(axis=0)
     return made.reshape(local.shapes[0])
 
 
 def _transpose(local: Local, dy: Array, weight: Array) -> Array:
-    geometry = _geometry(local.attrs, dy.ndim - 2)
+    geometry = geometry_of(local.attrs, dy.ndim - 2)
     kernel = _kernel(local, weight).swapaxes(1, 2)
-    counts = [_length(local, f"y{i}") for i in range(len(geometry))]
+    counts = [length_of(local, f"y{i}") for i in range(len(geometry))]
     made = local.xp.zeros((dy.shape[0], *kernel.shape[:2], *_pairs(counts, [g.stride for g in geometry])), dy.dtype)
     sources = [each.sources(taps).items() for each, taps in zip(geometry, weight.shape[2:], strict=True)]
     firsts = [each.interval(taps)[0] for each, taps in zip(geometry, weight.shape[2:], strict=True)]
@@ -255,15 +234,6 @@ def _pairs(one: Sequence[Any], other: Sequence[Any]) -> Iterator[Any]:
     return chain.from_iterable(zip(one, other, strict=True))
 
 
-def _max_pool(local: Local, x: Array) -> Array:
-    return reduce(local.xp.maximum, (read for _, read in _taps(local, x)))
-
-
-def _average_pool(local: Local, x: Array) -> Array:
-    reads = [read for _, read in _taps(local, x)]
-    return sum(reads) / len(reads)
-
-
 def _flops(sizes: Mapping[str, int]) -> float:
     """Two for every product; places beside the ends and between the strides of a transpose have none."""
     return 2 * math.prod(size for loop, size in sizes.items() if loop[0] not in "etx")
@@ -273,6 +243,4 @@ ROWS = (
     Row("convolution", _forward_rule, _forward, _flops, float_dtype, attrs=(*ATTRS, "groups")),
     Row("convolution_transpose", _transpose_rule, _transpose, _flops, float_dtype, attrs=(*ATTRS, "groups")),
     Row("convolution_weight_backward", _weight_rule, _weight_backward, _flops, float_dtype, attrs=(*ATTRS, "groups")),
-    Row("max_pool", _pool_rule("commutes max 0"), _max_pool, 1, float_dtype, attrs=("size", *ATTRS), padding=-math.inf),
-    Row("average_pool", _pool_rule("linear 0"), _average_pool, 1, float_dtype, attrs=("size", *ATTRS)),
 )

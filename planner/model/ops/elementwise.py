@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from planner.errors import InvalidGraph
-from planner.model.dtypes import is_float
+from planner.model.dtypes import is_float, is_integer
 from planner.model.ops.row import Array, Local, Row, Signature, any_dtype, float_dtype, predicate, same_dtype
 
 _ARITY = (1, 2)
@@ -24,7 +24,10 @@ def _smooth(name: str, compute: Callable[[Local, Array], Array], flops: float = 
 
 
 def _binary(
-    name: str, numpy_name: str, modifiers: Callable[[Signature], str] | None = None, compares: bool = False
+    name: str,
+    numpy_name: str,
+    modifiers: Callable[[Signature], str] | None = None,
+    dtypes: Callable[[Signature], str | None] = same_dtype,
 ) -> Row:
     def rule(signature: Signature) -> str:
         scalar = "scalar" in signature.attrs
@@ -44,7 +47,7 @@ def _binary(
         result = function(scalar, left) if local.attrs.get("reversed") else function(left, scalar)
         return result.astype(local.dtypes[0], copy=False)
 
-    return Row(name, rule, compute, dtypes=predicate if compares else same_dtype, attrs=("scalar", "reversed"))
+    return Row(name, rule, compute, dtypes=dtypes, attrs=("scalar", "reversed"))
 
 
 def _jointly(signature: Signature) -> str:
@@ -108,6 +111,11 @@ def _cast(local: Local, x: Array) -> Array:
     return x.astype(local.dtypes[0], copy=False)
 
 
+def _integers(signature: Signature) -> str | None:
+    numbers = all(is_integer(kind.dtype) for kind in (*signature.operands, *signature.results))
+    return None if numbers and same_dtype(signature) is None else "operand and result of one integer dtype"
+
+
 def _select_dtypes(signature: Signature) -> str | None:
     kinds = {kind.dtype for kind in (*signature.operands[1:], *signature.results)}
     good = signature.operands[:1] and signature.operands[0].dtype == "bool" and len(kinds) == 1
@@ -128,14 +136,25 @@ ROWS = (
     _smooth("reciprocal", lambda local, x: 1 / x),
     _smooth("exp", _apply("exp"), 4),
     _smooth("log", _apply("log"), 4),
+    _smooth("log1p", _apply("log1p"), 5),
+    _smooth("expm1", _apply("expm1"), 5),
+    _smooth("floor", _apply("floor")),
+    _smooth("ceil", _apply("ceil")),
+    _smooth("round", _apply("rint")),
+    _smooth("truncate", _apply("trunc")),
+    _unary("sign", _apply("sign")),
     _smooth("sin", _apply("sin"), 4),
     _smooth("cos", _apply("cos"), 4),
     _smooth("tanh", _apply("tanh"), 6),
     _smooth("erf", erf, 8),
     _smooth("sigmoid", sigmoid, 6),
+    _smooth("softplus", lambda local, x: local.xp.logaddexp(x, x.dtype.type(0)), 8),
     _smooth("silu", lambda local, x: x * sigmoid(local, x), 7),
     _unary("relu", lambda local, x: local.xp.maximum(x, 0), modifiers="; commutes max 0; commutes min 0"),
     _unary("logical_not", _apply("logical_not")),
+    Row("is_finite", "... -> ...", _apply("isfinite"), dtypes=predicate),
+    Row("is_nan", "... -> ...", _apply("isnan"), dtypes=predicate),
+    Row("bitwise_not", "... -> ...", _apply("bitwise_not"), dtypes=_integers),
     Row("gelu", "... -> ...", _gelu, 10, float_dtype, attrs=("approximate",)),
     Row("cast", _cast_rule, _cast, dtypes=any_dtype),
     Row("where", "..., ..., ... -> ...; linear 1+2", _where, dtypes=_select_dtypes),
@@ -146,12 +165,20 @@ ROWS = (
     _binary("pow", "power"),
     _binary("maximum", "maximum", _extreme("max")),
     _binary("minimum", "minimum", _extreme("min")),
+    _binary("floor_divide", "floor_divide"),
+    _binary("remainder", "remainder"),
+    _binary("fmod", "fmod"),
+    _binary("atan2", "arctan2", dtypes=float_dtype),
     _binary("logical_and", "logical_and"),
     _binary("logical_or", "logical_or"),
-    _binary("equal", "equal", compares=True),
-    _binary("not_equal", "not_equal", compares=True),
-    _binary("less", "less", compares=True),
-    _binary("less_equal", "less_equal", compares=True),
-    _binary("greater", "greater", compares=True),
-    _binary("greater_equal", "greater_equal", compares=True),
+    _binary("logical_xor", "logical_xor"),
+    _binary("bitwise_and", "bitwise_and", dtypes=_integers),
+    _binary("bitwise_or", "bitwise_or", dtypes=_integers),
+    _binary("bitwise_xor", "bitwise_xor", dtypes=_integers),
+    _binary("equal", "equal", dtypes=predicate),
+    _binary("not_equal", "not_equal", dtypes=predicate),
+    _binary("less", "less", dtypes=predicate),
+    _binary("less_equal", "less_equal", dtypes=predicate),
+    _binary("greater", "greater", dtypes=predicate),
+    _binary("greater_equal", "greater_equal", dtypes=predicate),
 )

@@ -2,6 +2,7 @@
 
 silu  d/dx x s(x) = s + x s (1 - s),  s the sigmoid
 gelu  d/dx x P(x) = P + x p,  P the normal distribution, p its density; or of the tanh approximation
+relu, tanh, sigmoid: from what they made, y: dy where y > 0, dy (1 - y^2), dy y (1 - y)
 rope  (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) for the halves x1, x2 of the last dim: rotations; `reversed`
       by the negative angles, their transpose (J. Su et al., "RoFormer", 2021; halves as in GPT-NeoX)
 """
@@ -30,6 +31,10 @@ def _gelu_backward(local: Local, grad: Array, x: Array) -> Array:
     return grad * (below + x * local.xp.exp(-0.5 * x * x) / math.sqrt(2 * math.pi))
 
 
+def _relu_backward(local: Local, grad: Array, y: Array) -> Array:
+    return local.xp.where(y > 0, grad, grad.dtype.type(0))
+
+
 def _rope(local: Local, x: Array, cos: Array, sin: Array) -> Array:
     half = x.shape[-1] // 2
     first, second = x[..., :half], x[..., half:]
@@ -45,5 +50,8 @@ def _rope_flops(sizes: Mapping[str, int]) -> float:
 ROWS = (
     Row("silu_backward", "..., ... -> ...; linear 0", _silu_backward, 11, float_dtype),
     Row("gelu_backward", "..., ... -> ...; linear 0", _gelu_backward, 18, float_dtype, attrs=("approximate",)),
+    Row("relu_backward", "..., ... -> ...; linear 0", _relu_backward, 1, float_dtype),
+    Row("tanh_backward", "..., ... -> ...; linear 0", lambda local, grad, y: grad * (1 - y * y), 3, float_dtype),
+    Row("sigmoid_backward", "..., ... -> ...; linear 0", lambda local, grad, y: grad * y * (1 - y), 3, float_dtype),
     Row("rope", "... s {p|q}, s p, s p -> ... s {p|q}; linear 0", _rope, _rope_flops, float_dtype, attrs=("reversed",)),
 )

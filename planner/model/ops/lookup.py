@@ -1,19 +1,31 @@
-"""Ops that read or write at positions given by numbers.
+"""Ops that read at positions given by numbers, and what such reads are made of.
 
 A loop that positions run over (`v`) may be split: every device serves the positions in its part and gives zeros for
-the others, so that what is read is a sum over the devices, and what is written is each one's own part.
+the others, so that what is read is a sum over the devices.
+
+    embedding      y[.., d] = table[ids[..], d]
+    index          y[b, k, a] = x[b, ids0[k], ids1[k], .., a]   (k: all dims of the ids, broadcast to each other; in the
+                   place of the dims read, which stand side by side; b, a: dims before and after them)
+    gather         y[.., k, ..] = x[.., ids[.., k, ..], ..]     along one dim; the other dims are the same dims
+    dynamic_slice  y[.., k, ..] = x[.., start + k, ..]          the start moved so that the slice is inside
+    one_hot        y[.., v] = (ids[..] = v)
 """
 
 from __future__ import annotations
 
+from functools import reduce
+
+import numpy as np
+
 from planner.errors import InvalidGraph
 from planner.model.dtypes import is_float, is_integer
+from planner.model.ops.positions import broadcast_term, indexed_dims, loop_names, numbered, served
 from planner.model.ops.row import Array, Local, Row, Signature
 
 
 def _lookup_dtypes(signature: Signature) -> str | None:
-    data, ids = signature.operands
-    good = is_integer(ids.dtype) and signature.results[0].dtype == data.dtype
+    data, *ids = signature.operands
+    good = ids and all(is_integer(kind.dtype) for kind in ids) and signature.results[0].dtype == data.dtype
     return None if good else "data, integer ids, and a result of the data's dtype"
 
 
@@ -27,18 +39,9 @@ def _embedding_rule(signature: Signature) -> str:
     return "v d, ... -> ... d; linear 0"
 
 
-def _inside(local: Local, ids: Array) -> tuple[Array, Array]:
-    """Which ids are in the local part of v, and their places there (0 for the others). Raises IndexError."""
-    span = local.spans["v"]
-    if ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < span.size):
-        raise IndexError(f"id out of range: got {int(ids.min())}..{int(ids.max())}, wanted 0..{span.size - 1}")
-    inside = (ids >= span.start) & (ids < span.stop)
-    return inside, local.xp.where(inside, ids - span.start, 0)
-
-
 def _embedding(local: Local, table: Array, ids: Array) -> Array:
     """Rows of the local part of the table, zero for ids of other parts."""
-    inside, places = _inside(local, ids)
+    inside, places = served(local, ids, "v")
     if local.spans["v"].length == 0:
         return local.xp.zeros(local.shapes[0], local.dtypes[0])
     return local.xp.where(inside[..., None], table[places], table.dtype.type(0))
@@ -51,50 +54,120 @@ def _embedding_backward_rule(signature: Signature) -> str:
 
 def _embedding_backward(local: Local, grad: Array, ids: Array) -> Array:
     """Every row of the local part of the table: the sum of the gradients of where it was read."""
-    inside, places = _inside(local, ids)
+    inside, places = served(local, ids, "v")
     rows = local.xp.zeros(local.shapes[0], local.dtypes[0])
     local.xp.add.at(rows, places[inside], grad[inside])
     return rows
 
 
-def _gather_rule(signature: Signature) -> str:
-    """result[.., k, ..] = x[.., ids[.., k, ..], ..] along `dim`; the other dims are the same dims."""
-    _two(signature, "data, ids")
+def index_terms(signature: Signature, ids: list[int]) -> tuple[str, list[str], str, list[str]]:
+    """Of the data, of the ids, of what is read, and the loops over the ids. Raises InvalidGraph for dims apart."""
+    rank, shapes = signature.rank(0), [signature.operands[i].shape for i in ids]
+    dims = indexed_dims(signature, len(ids))
+    first = dims[0] if dims else 0
+    if dims != tuple(range(first, first + len(dims))) or not dims:
+        raise InvalidGraph("attribute 'dims'", got=list(dims), wanted="dims side by side, in order")
+    places = np.broadcast_shapes(*shapes)
+    names, k = loop_names(rank), loop_names(len(places), "k")
+    data = [f"v{i - first}" if i in dims else name for i, name in enumerate(names)]
+    read = [*names[:first], *k, *names[first + len(dims) :]]
+    return " ".join(data), [broadcast_term(shape, places, k) for shape in shapes], " ".join(read) or "[]", k
+
+
+def _index_rule(signature: Signature) -> str:
+    data, ids, read, _ = index_terms(signature, list(range(1, len(signature.operands))))
+    return f"{data}, {', '.join(ids)} -> {read}; linear 0"
+
+
+def served_everywhere(local: Local, ids: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
+    """Of positions in several loops at once, broadcast to each other: those in the local part of each, their places."""
+    each = [served(local, array, f"v{k}") for k, array in enumerate(ids)]
+    inside, *places = local.xp.broadcast_arrays(
+        reduce(local.xp.logical_and, (one for one, _ in each)), *(place for _, place in each)
+    )
+    return inside, tuple(places)
+
+
+def to_front(local: Local, array: Array, first: int, count: int) -> Array:
+    return local.xp.moveaxis(array, range(first, first + count), range(count))
+
+
+def _index(local: Local, x: Array, *ids: Array) -> Array:
+    first = local.dims("dims", x.ndim)[0]
+    inside, places = served_everywhere(local, ids)
+    if x.size == 0:
+        return local.xp.zeros(local.shapes[0], local.dtypes[0])
+    read = to_front(local, x, first, len(ids))[places]
+    read = local.xp.where(inside.reshape(inside.shape + (1,) * (read.ndim - inside.ndim)), read, x.dtype.type(0))
+    return local.xp.moveaxis(read, range(inside.ndim), range(first, first + inside.ndim))
+
+
+def along(signature: Signature, *loops: str) -> list[str]:
+    """Terms of the first operand's rank that have each of the loops in dim `dim` and agree in the others."""
     rank = signature.rank(0)
     dim = signature.dim("dim", rank)
-    data, ids = (" ".join(loop if i == dim else f"d{i}" for i in range(rank)) for loop in "vk")
+    return [" ".join([*loop_names(rank)[:dim], loop, *loop_names(rank)[dim + 1 :]]) for loop in loops]
+
+
+def _gather_rule(signature: Signature) -> str:
+    _two(signature, "data, ids")
+    data, ids = along(signature, "v", "k")
     return f"{data}, {ids} -> {ids}; linear 0"
 
 
 def _gather(local: Local, x: Array, ids: Array) -> Array:
-    inside, places = _inside(local, ids)
+    inside, places = served(local, ids, "v")
     if local.spans["v"].length == 0:
         return local.xp.zeros(local.shapes[0], local.dtypes[0])
     taken = local.xp.take_along_axis(x, places, axis=int(local.number("dim")))
     return local.xp.where(inside, taken, x.dtype.type(0))
 
 
-def _topk_rule(signature: Signature) -> str:
-    rank = signature.rank(0)
-    dim = signature.dim("dim", rank)
-    size, count = signature.operands[0].shape[dim], signature.results[0].shape[dim]
-    if count > size:
-        raise InvalidGraph("more of the largest than there are", got=count, wanted=f"at most {size}")
-    data, chosen = (" ".join(loop if i == dim else f"d{i}" for i in range(rank)) for loop in "nk")
-    return f"{data} -> {chosen}, {chosen}; blocked n k"
+def slice_terms(signature: Signature, starts: int) -> tuple[str, str, list[str]]:
+    """Of the whole (v) and of a slice (k) of it at as many starts; the loops of the slice that are not the whole's."""
+    names, dims = loop_names(signature.rank(0)), indexed_dims(signature, starts)
+    whole = [f"v{dims.index(i)}" if i in dims else name for i, name in enumerate(names)]
+    part = [f"k{dims.index(i)}" if i in dims else name for i, name in enumerate(names)]
+    return " ".join(whole), " ".join(part), [f"k{j}" for j in range(len(dims))]
 
 
-def _topk(local: Local, x: Array) -> tuple[Array, Array]:
-    """The largest, in falling order, and where they are; equal ones in the order in which they stand."""
-    axis, count = int(local.number("dim")) % x.ndim, local.spans["k"].size
-    places = local.xp.argsort(-x, axis=axis, kind="stable")[(slice(None),) * axis + (slice(count),)]
-    return local.xp.take_along_axis(x, places, axis=axis), places.astype(local.dtypes[1])
+def _dynamic_slice_rule(signature: Signature) -> str:
+    starts = len(signature.operands) - 1
+    whole, part, _ = slice_terms(signature, starts)
+    return f"{whole}{', []' * starts} -> {part}; linear 0"
 
 
-def _topk_dtypes(signature: Signature) -> str | None:
-    values, ids = signature.results
-    good = values.dtype == signature.operands[0].dtype != "bool" and is_integer(ids.dtype)
-    return None if good else "numbers in, numbers of the same dtype and integer positions out"
+def start_inside(local: Local, start: Array, k: int) -> int:
+    """The start moved so that the slice is inside of the whole."""
+    return max(0, min(int(start), local.spans[f"v{k}"].size - local.spans[f"k{k}"].size))
+
+
+def _dynamic_slice(local: Local, x: Array, *starts: Array) -> Array:
+    if x.size == 0:
+        return local.xp.zeros(local.shapes[0], local.dtypes[0])
+    for k, (dim, start) in enumerate(zip(local.dims("dims", x.ndim), starts, strict=True)):
+        span = local.spans[f"k{k}"]
+        wanted = start_inside(local, start, k) + local.xp.arange(span.start, span.stop)
+        inside, places = served(local, wanted.clip(0, local.spans[f"v{k}"].size - 1), f"v{k}")
+        x = local.xp.where(inside.reshape(-1, *(1,) * (x.ndim - dim - 1)), x.take(places, axis=dim), x.dtype.type(0))
+    return x
+
+
+def _starts_dtypes(signature: Signature) -> str | None:
+    data, *starts = signature.operands
+    good = all(is_integer(kind.dtype) for kind in starts) and signature.results[0].dtype == data.dtype
+    return None if good else "data, integer starts, and a result of the data's dtype"
+
+
+def _one_hot(local: Local, ids: Array) -> Array:
+    """A one where the id is, in the local part of the classes."""
+    inside, places = served(local, ids, "v")
+    hits = local.xp.arange(local.spans["v"].length) == places[..., None]
+    return (hits & inside[..., None]).astype(local.dtypes[0])
+
+
+def _one_hot_dtypes(signature: Signature) -> str | None:
+    return None if is_integer(signature.operands[0].dtype) else "integer ids"
 
 
 def _cross_entropy_backward(local: Local, grad: Array, logits: Array, lse: Array, ids: Array) -> Array:
@@ -111,13 +184,23 @@ def _cross_entropy_dtypes(signature: Signature) -> str | None:
     return None if good else "gradient and log-sum-exp of one float dtype, float logits, integer ids; as the logits out"
 
 
-LOOKED_UP = {1: "v"}
+BEYOND = ("beyond",)
 
 ROWS = (
-    Row("embedding", _embedding_rule, _embedding, 0, _lookup_dtypes, indexes=LOOKED_UP),
-    Row("embedding_backward", _embedding_backward_rule, _embedding_backward, 0, _lookup_dtypes, indexes=LOOKED_UP),
-    Row("gather", _gather_rule, _gather, 0, _lookup_dtypes, indexes=LOOKED_UP, attrs=("dim",)),
-    Row("topk", _topk_rule, _topk, 8, _topk_dtypes, attrs=("dim",)),
+    Row("embedding", _embedding_rule, _embedding, 0, _lookup_dtypes, indexes={1: "v"}, attrs=BEYOND),
+    Row(
+        "embedding_backward",
+        _embedding_backward_rule,
+        _embedding_backward,
+        0,
+        _lookup_dtypes,
+        indexes={1: "v"},
+        attrs=BEYOND,
+    ),
+    Row("index", _index_rule, _index, 0, _lookup_dtypes, indexes=numbered(1), attrs=("dims", *BEYOND)),
+    Row("gather", _gather_rule, _gather, 0, _lookup_dtypes, indexes={1: "v"}, attrs=("dim", *BEYOND)),
+    Row("dynamic_slice", _dynamic_slice_rule, _dynamic_slice, 0, _starts_dtypes, indexes=numbered(1), attrs=("dims",)),
+    Row("one_hot", "... -> ... v", _one_hot, 1, _one_hot_dtypes, indexes={0: "v"}, attrs=BEYOND),
     Row(
         "cross_entropy_backward",
         "... 1, ... v, ... 1, ... 1 -> ... v; linear 0",

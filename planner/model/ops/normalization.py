@@ -34,10 +34,15 @@ def _rule(signature: Signature) -> str:
 
 
 def _backward_rule(signature: Signature) -> str:
-    """dy, x, weight -> dx, dw (, db); linear in dy."""
+    """dy, x, weight -> dx, dw (, db); dy, x -> dx; linear in dy."""
     names = _names(signature)
-    scales = f", {names}" * (len(signature.results) - 1)
-    return f"... {names}, ... {names}, {names} -> ... {names}{scales}; blocked {names}; linear 0"
+    weight, scales = (
+        f", {names}" * (len(side) - rest) for side, rest in ((signature.operands, 2), (signature.results, 1))
+    )
+    if (len(signature.operands), bool(scales)) not in ((2, False), (3, True)):
+        got, wanted = len(signature.operands), "dy, x, weight, or dy, x for dx alone"
+        raise InvalidGraph("number of operands", got=got, wanted=wanted)
+    return f"... {names}, ... {names}{weight} -> ... {names}{scales}; blocked {names}; linear 0"
 
 
 def _dims(local: Local, x: Array) -> tuple[int, ...]:
@@ -62,11 +67,11 @@ def _forward(centred: bool) -> Callable[..., Array]:
 
 
 def _backward(centred: bool) -> Callable[..., tuple[Array, ...]]:
-    def compute(local: Local, grad: Array, x: Array, weight: Array) -> tuple[Array, ...]:
+    def compute(local: Local, grad: Array, x: Array, weight: Array | None = None) -> tuple[Array, ...]:
         dims = _dims(local, x)
         others = tuple(range(x.ndim - len(dims)))
         normal, scale = _normal(local, x, centred)
-        inner = grad * weight
+        inner = grad if weight is None else grad * weight
         change = inner - normal * (inner * normal).mean(axis=dims, keepdims=True)
         change = change - inner.mean(axis=dims, keepdims=True) if centred else change
         sums = ((grad * normal).sum(axis=others), grad.sum(axis=others))

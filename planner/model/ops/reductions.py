@@ -1,5 +1,8 @@
 """Reductions, and ops that need a whole dim at once.
 
+    variance     sum((x - mean(x))^2) / (n - correction)
+    log_sum_exp  log(sum(exp(x)))    log_softmax = x - log_sum_exp(x), backward dy - exp(y) sum(dy)
+
 `sum_exp`, the sum of exp(x - m) over the last dim, is the part of a softmax that can be summed in parts: with m the
 maximum, log(sum_exp) + m is the log-sum-exp, whichever way the dim is split.
 """
@@ -33,7 +36,7 @@ def _reduction(name: str, numpy_name: str, kind: str, flops: float = 1) -> Row:
         return f"{operand} -> {result}{modifiers}; {commutes}"
 
     def compute(local: Local, x: Array) -> Array:
-        dims = tuple(dim % x.ndim for dim in local.attrs["dims"])  # type: ignore[attr-defined]
+        dims = local.dims("dims", x.ndim)
         if any(x.shape[dim] == 0 for dim in dims):
             return local.xp.full(local.shapes[0], _NEUTRAL[kind](x.dtype), x.dtype)
         return getattr(local.xp, numpy_name)(x, axis=dims, keepdims=bool(local.attrs.get("keepdim")))
@@ -68,7 +71,7 @@ def _sum_exp_dtypes(signature: Signature) -> str | None:
 
 def _mean(local: Local, x: Array) -> Array:
     """A term of the mean: the local sum over the whole loops' size."""
-    dims = tuple(dim % x.ndim for dim in local.attrs["dims"])  # type: ignore[attr-defined]
+    dims = local.dims("dims", x.ndim)
     whole = math.prod(local.spans[f"d{dim}"].size for dim in dims)
     return local.xp.sum(x, axis=dims, keepdims=bool(local.attrs.get("keepdim"))) / x.dtype.type(whole)
 
@@ -76,6 +79,23 @@ def _mean(local: Local, x: Array) -> Array:
 def _mean_rule(signature: Signature) -> str:
     operand, result, _ = _reduced(signature)
     return f"{operand} -> {result}; linear 0"
+
+
+def _whole_dims_rule(signature: Signature) -> str:
+    operand, result, loops = _reduced(signature)
+    return f"{operand} -> {result}" + (f"; blocked {' '.join(loops)}" if loops else "")
+
+
+def _variance(local: Local, x: Array) -> Array:
+    dims, keepdim = local.dims("dims", x.ndim), bool(local.attrs.get("keepdim"))
+    return x.var(axis=dims, keepdims=keepdim, ddof=int(local.number("correction", 1)))
+
+
+def _log_sum_exp(local: Local, x: Array) -> Array:
+    xp, dims = local.xp, local.dims("dims", x.ndim)
+    high = x.max(axis=dims, keepdims=True)
+    made = xp.log(xp.exp(x - high).sum(axis=dims, keepdims=True)) + high
+    return made if local.attrs.get("keepdim") else made.squeeze(axis=dims)
 
 
 def _whole_dim(signature: Signature) -> tuple[str, str]:
@@ -105,13 +125,26 @@ def _softmax_backward(local: Local, grad: Array, y: Array) -> Array:
     return y * (grad - (grad * y).sum(axis=int(local.number("dim")), keepdims=True))
 
 
+def _log_softmax(local: Local, x: Array) -> Array:
+    axis = int(local.number("dim"))
+    shifted = x - x.max(axis=axis, keepdims=True)
+    return shifted - local.xp.log(local.xp.exp(shifted).sum(axis=axis, keepdims=True))
+
+
+def _log_softmax_backward(local: Local, grad: Array, y: Array) -> Array:
+    return grad - local.xp.exp(y) * grad.sum(axis=int(local.number("dim")), keepdims=True)
+
+
 def _cumsum_rule(signature: Signature) -> str:
     term, whole = _whole_dim(signature)
     return f"{term} -> {term}; blocked {whole}; linear 0"
 
 
-def _cumsum(local: Local, x: Array) -> Array:
-    return local.xp.cumsum(x, axis=int(local.number("dim"))).astype(local.dtypes[0], copy=False)
+def _cumulative(numpy_name: str) -> Callable[[Local, Array], Array]:
+    def compute(local: Local, x: Array) -> Array:
+        return getattr(local.xp, numpy_name)(x, axis=int(local.number("dim"))).astype(local.dtypes[0], copy=False)
+
+    return compute
 
 
 ROWS = (
@@ -122,6 +155,11 @@ ROWS = (
     Row("mean", _mean_rule, _mean, dtypes=float_dtype, attrs=("dims", "keepdim")),
     Row("sum_exp", "... v, ... 1 -> ... 1", _sum_exp, 6, _sum_exp_dtypes),
     Row("softmax", _softmax_rule, _softmax, 8, float_dtype, attrs=("dim",)),
-    Row("cumsum", _cumsum_rule, _cumsum, attrs=("dim",)),
     Row("softmax_backward", _softmax_backward_rule, _softmax_backward, 4, float_dtype, attrs=("dim",)),
+    Row("log_softmax", _softmax_rule, _log_softmax, 8, float_dtype, attrs=("dim",)),
+    Row("log_softmax_backward", _softmax_backward_rule, _log_softmax_backward, 7, float_dtype, attrs=("dim",)),
+    Row("log_sum_exp", _whole_dims_rule, _log_sum_exp, 7, float_dtype, attrs=("dims", "keepdim")),
+    Row("variance", _whole_dims_rule, _variance, 4, float_dtype, attrs=("dims", "keepdim", "correction")),
+    Row("cumsum", _cumsum_rule, _cumulative("cumsum"), attrs=("dim",)),
+    Row("cumprod", _softmax_rule, _cumulative("cumprod"), attrs=("dim",)),
 )

@@ -49,6 +49,16 @@ class Signature:
             raise InvalidGraph(f"attribute {key!r}", got=value, wanted="a whole number")
         return value
 
+    def integers(self, key: str, count: int, least: int | None = None) -> tuple[int, ...]:
+        """Attribute `key` as `count` whole numbers, none below `least`. Raises InvalidGraph when it is not."""
+        listed = self.attrs.get(key)
+        numbers = tuple(listed) if isinstance(listed, Sequence) and not isinstance(listed, str) else ()
+        whole = all(isinstance(n, int) and not isinstance(n, bool) and (least is None or n >= least) for n in numbers)
+        if len(numbers) != count or not whole:
+            bound = "" if least is None else f" of {least} or more"
+            raise InvalidGraph(f"attribute {key!r}", got=listed, wanted=f"{count} whole numbers{bound}")
+        return numbers
+
 
 def _dim(value: object, key: str, rank: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not -rank <= value < rank:
@@ -88,11 +98,30 @@ class Local:
         assert isinstance(value, (int, float)), f"attribute {key!r} passed the reader as {value!r}"
         return value
 
+    def dims(self, key: str, rank: int) -> tuple[int, ...]:
+        """Attribute `key`, a list of dims of a tensor of `rank`."""
+        listed: Any = self.attrs[key]
+        return tuple(dim % rank for dim in listed)
+
 
 Compute = Callable[..., Any]
 
-_NUMBERS = ("scalar", "value", "start", "stop", "step", "eps", "scale", "lr", "beta1", "beta2", "weight_decay")
-_FLAGS = ("reversed", "causal", "keepdim")
+_NUMBERS = (
+    "scalar",
+    "value",
+    "start",
+    "stop",
+    "step",
+    "eps",
+    "scale",
+    "lr",
+    "beta1",
+    "beta2",
+    "weight_decay",
+    "correction",
+)
+_FLAGS = ("reversed", "causal", "keepdim", "accumulate", "descending")
+_WORDS = MappingProxyType({"approximate": ("none", "tanh"), "beyond": ("refuse", "clamp", "wrap", "drop")})
 
 
 def _misfit(key: str, value: object) -> str | None:
@@ -101,8 +130,8 @@ def _misfit(key: str, value: object) -> str | None:
         return "a number"
     if key in _FLAGS and not isinstance(value, bool):
         return "true or false"
-    if key == "approximate" and value not in ("none", "tanh"):
-        return "none or tanh"
+    if value not in _WORDS.get(key, (value,)):
+        return f"one of {', '.join(_WORDS[key])}"
     return None
 
 

@@ -177,15 +177,20 @@ def _concat(local: Local, *pieces: Array) -> Array:
 
 
 def _arange_rule(signature: Signature) -> str:
-    if len(signature.results[0].shape) != 1:
-        raise InvalidGraph("arange makes one dim", got=list(signature.results[0].shape), wanted="[length]")
-    return "-> n"
+    """Counts along `dim`, alike in the others."""
+    shape = signature.results[0].shape
+    if "dim" not in signature.attrs and len(shape) != 1:
+        raise InvalidGraph("arange makes one dim", got=list(shape), wanted="[length], or attribute 'dim'")
+    dim = signature.dim("dim", len(shape)) if "dim" in signature.attrs else 0
+    return f"-> {_along(signature, dim, ['n'], len(shape))[0]}"
 
 
 def _arange(local: Local) -> Array:
-    span = local.spans["n"]
+    span, shape = local.spans["n"], local.shapes[0]
     index = local.xp.arange(span.start, span.stop)
-    return (local.number("start", 0) + local.number("step", 1) * index).astype(local.dtypes[0])
+    counted = (local.number("start", 0) + local.number("step", 1) * index).astype(local.dtypes[0])
+    behind = (1,) * (len(shape) - 1 - int(local.number("dim", 0)) % len(shape))
+    return local.xp.broadcast_to(counted.reshape(-1, *behind), shape)
 
 
 def _full_rule(signature: Signature) -> str:
@@ -205,6 +210,6 @@ ROWS = (
     Row("slice", _slice_rule, _slice, 0, free=True, attrs=("dim", "start", "stop")),
     Row("split", _split_rule, _split, 0, free=True, attrs=("dim",)),
     Row("concat", _concat_rule, _concat, 0, attrs=("dim",)),
-    Row("arange", _arange_rule, _arange, 0, any_dtype, attrs=("start", "step")),
+    Row("arange", _arange_rule, _arange, 0, any_dtype, attrs=("start", "step", "dim")),
     Row("full", _full_rule, _full, 0, any_dtype, attrs=("value",)),
 )

@@ -1,0 +1,127 @@
+"""Pooling, windows over the last dims, and its backward.
+
+A maximum's gradient goes to the first place of a window that has it, a mean's to all places alike. A place takes from
+every window that reaches it: there the pooled dims are whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from functools import reduce
+from itertools import product
+
+from planner.errors import InvalidGraph
+from planner.model.ops.convolution import (
+    ATTRS,
+    Geometry,
+    check_positions,
+    each_of,
+    geometry_of,
+    taps_of,
+    whole_numbers,
+)
+from planner.model.ops.row import Array, Local, Row, Signature, float_dtype
+from planner.model.sharding import Shape
+
+
+def _checked(signature: Signature, shape: Shape, made: Shape) -> tuple[list[Geometry], tuple[int, ...]]:
+    """Geometry and size of the windows. Raises InvalidGraph where they do not fit."""
+    listed = signature.attrs.get("size")
+    size = whole_numbers(listed, 1)
+    rank = len(size)
+    if not 1 <= rank <= len(shape):
+        raise InvalidGraph("attribute 'size'", got=listed, wanted="1 or more for each of the last dims")
+    geometry = geometry_of(signature.attrs, rank)
+    check_positions(geometry, shape[-rank:], size, made[-rank:])
+    if wide := [each.padding for each, taps in zip(geometry, size, strict=True) if 2 * each.padding > taps]:
+        raise InvalidGraph("attribute 'padding'", got=wide[0], wanted="at most half of the size")
+    return geometry, size
+
+
+def _rule(modifier: str) -> Callable[[Signature], str]:
+    def rule(signature: Signature) -> str:
+        geometry, size = _checked(signature, signature.operands[0].shape, signature.results[0].shape)
+        windows = " ".join(each.window(f"y{i}", f"r{i}") for i, each in enumerate(geometry))
+        taps = " ".join(f"r{i}={n}" for i, n in enumerate(size))
+        return f"... {windows} -> ... {each_of('y', len(size))}; size {taps}; {modifier}"
+
+    return rule
+
+
+def _max_pool(local: Local, x: Array) -> Array:
+    return reduce(local.xp.maximum, (read for _, read in taps_of(local, x)))
+
+
+def _average_pool(local: Local, x: Array) -> Array:
+    reads = [read for _, read in taps_of(local, x)]
+    return sum(reads) / len(reads)
+
+
+def _backward_rule(reads_x: bool) -> Callable[[Signature], str]:
+    """dy (, x) -> dx; x and dx have loops of their own, as the shapes of windows do not follow from one another."""
+
+    def rule(signature: Signature) -> str:
+        made = signature.results[0].shape
+        if reads_x and signature.operands[1].shape != made:
+            raise InvalidGraph("gradient of an operand", got=list(made), wanted=list(signature.operands[1].shape))
+        _, size = _checked(signature, made, signature.operands[0].shape)
+        y, x, dx = (each_of(loop, len(size)) for loop in "yxz")
+        x_term, x_loops = (f", ... {x}", f"{x} ") if reads_x else ("", "")
+        return f"... {y}{x_term} -> ... {dx}; blocked {y} {x_loops}{dx}; linear 0"
+
+    return rule
+
+
+def _padded(local: Local, x: Array, value: float) -> Array:
+    rank = len(_size(local))
+    ends = [(each.padding, each.padding) for each in geometry_of(local.attrs, rank)]
+    return local.xp.pad(x, [(0, 0)] * (x.ndim - rank) + ends, constant_values=value)
+
+
+def _size(local: Local) -> tuple[int, ...]:
+    return whole_numbers(local.attrs["size"], 1)
+
+
+def _reads(local: Local, padded: Array, positions: Shape) -> Iterator[Array]:
+    """Every tap's view of what is padded: an element for every window."""
+    size = _size(local)
+    geometry = geometry_of(local.attrs, len(size))
+    for tap in product(*map(range, size)):
+        starts = [each.dilation * at for each, at in zip(geometry, tap, strict=True)]
+        ends = zip(starts, positions[-len(size) :], geometry, strict=True)
+        yield padded[(..., *(slice(at, at + each.stride * count, each.stride) for at, count, each in ends))]
+
+
+def _inner(local: Local, padded: Array, x: Shape) -> Array:
+    rank = len(_size(local))
+    geometry = geometry_of(local.attrs, rank)
+    return padded[(..., *(slice(each.padding, each.padding + n) for each, n in zip(geometry, x[-rank:], strict=True)))]
+
+
+def _max_pool_backward(local: Local, grad: Array, x: Array) -> Array:
+    padded = _padded(local, x, -math.inf)
+    made, free = local.xp.zeros_like(padded), local.xp.ones(grad.shape, bool)
+    highest = reduce(local.xp.maximum, _reads(local, padded, grad.shape))
+    for read, place in zip(_reads(local, padded, grad.shape), _reads(local, made, grad.shape), strict=True):
+        first = free & (read == highest)
+        place += grad * first
+        free &= ~first
+    return _inner(local, made, x.shape)
+
+
+def _average_pool_backward(local: Local, grad: Array) -> Array:
+    made = _padded(local, local.xp.zeros(local.shapes[0], grad.dtype), 0)
+    for place in _reads(local, made, grad.shape):
+        place += grad / math.prod(_size(local))
+    return _inner(local, made, local.shapes[0])
+
+
+POOL = ("size", *ATTRS)
+
+ROWS = (
+    Row("max_pool", _rule("commutes max 0"), _max_pool, 1, float_dtype, attrs=POOL, padding=-math.inf),
+    Row("max_pool_backward", _backward_rule(reads_x=True), _max_pool_backward, 2, float_dtype, attrs=POOL),
+    Row("average_pool", _rule("linear 0"), _average_pool, 1, float_dtype, attrs=POOL),
+    Row("average_pool_backward", _backward_rule(reads_x=False), _average_pool_backward, 1, float_dtype, attrs=POOL),
+)

@@ -1,0 +1,124 @@
+"""Ops that write at positions given by numbers.
+
+    scatter               x with x[.., ids[.., k, ..], ..] = u[.., k, ..]       along one dim
+    index_put             x with x[b, ids0[k], ids1[k], .., a] = u[b, k, a]
+    dynamic_update_slice  x with x[.., start + k, ..] = u[.., k, ..]            the start moved so that u is inside
+
+A loop that is written to (`v`) may be split: every device writes what falls into its part. What is written (`k`) meets
+in one place of x, where the last wins: it is whole. With `accumulate` it is added to what is there (+= above): then it
+may be split, and every device makes a term of the result, the first of them with x. All are linear in x and u jointly.
+"""
+
+from __future__ import annotations
+
+from planner.errors import InvalidGraph
+from planner.model.dtypes import is_integer
+from planner.model.ops.lookup import along, index_terms, served_everywhere, slice_terms, start_inside, to_front
+from planner.model.ops.positions import numbered, served
+from planner.model.ops.row import Array, Local, Row, Signature
+
+
+def _put_dtypes(signature: Signature) -> str | None:
+    x, *ids, updates = signature.operands
+    one = {x.dtype, updates.dtype, signature.results[0].dtype}
+    good = ids and len(one) == 1 and all(is_integer(kind.dtype) for kind in ids)
+    return None if good else "data, integer ids, updates and a result of the data's dtype"
+
+
+def _written(signature: Signature, loops: list[str]) -> str:
+    """What is written over is whole; what is added may be split."""
+    return f"; blocked {' '.join(loops)}" if loops and not signature.attrs.get("accumulate") else ""
+
+
+def _scatter_rule(signature: Signature) -> str:
+    if len(signature.operands) != 3:
+        raise InvalidGraph("number of operands", got=len(signature.operands), wanted="data, ids, updates")
+    data, ids = along(signature, "v", "k")
+    return f"{data}, {ids}, {ids} -> {data}; linear 0+2{_written(signature, ['k'])}"
+
+
+def _index_put_rule(signature: Signature) -> str:
+    updates = len(signature.operands) - 1
+    data, ids, read, loops = index_terms(signature, list(range(1, updates)))
+    return f"{data}, {', '.join(ids)}, {read} -> {data}; linear 0+{updates}{_written(signature, loops)}"
+
+
+def _ground(local: Local, x: Array) -> Array:
+    """What is written to: of those who add terms, the first has x and the others zeros."""
+    adds = [span.start for loop, span in local.spans.items() if loop[0] == "k"]
+    return x.copy() if not (local.attrs.get("accumulate") and any(adds)) else local.xp.zeros_like(x)
+
+
+def _write(local: Local, ground: Array, places: tuple[Array, ...], updates: Array) -> None:
+    if local.attrs.get("accumulate"):
+        local.xp.add.at(ground, places, updates)
+    else:
+        ground[places] = updates
+
+
+def _scatter(local: Local, x: Array, ids: Array, updates: Array) -> Array:
+    inside, places = served(local, ids, "v")
+    ground, everywhere = _ground(local, x), list(local.xp.indices(ids.shape))
+    everywhere[int(local.number("dim"))] = places
+    _write(local, ground, tuple(each[inside] for each in everywhere), updates[inside])
+    return ground
+
+
+def _index_put(local: Local, x: Array, *others: Array) -> Array:
+    *ids, updates = others
+    first = local.dims("dims", x.ndim)[0]
+    inside, places = served_everywhere(local, tuple(ids))
+    ground = _ground(local, x)
+    written = to_front(local, ground, first, len(ids))
+    _write(local, written, tuple(each[inside] for each in places), to_front(local, updates, first, inside.ndim)[inside])
+    return ground
+
+
+def _update_slice_rule(signature: Signature) -> str:
+    starts = len(signature.operands) - 2
+    whole, part, loops = slice_terms(signature, starts)
+    return f"{whole}, {part}{', []' * starts} -> {whole}; linear 0+1{_written(signature, loops)}"
+
+
+def _update_slice(local: Local, x: Array, updates: Array, *starts: Array) -> Array:
+    """The places that updates have in the local part are side by side."""
+    here, there = [slice(None)] * x.ndim, [slice(None)] * x.ndim
+    for k, (dim, start) in enumerate(zip(local.dims("dims", x.ndim), starts, strict=True)):
+        span, first = local.spans[f"v{k}"], start_inside(local, start, k)
+        low = min(max(first, span.start), span.stop)
+        high = max(min(first + updates.shape[dim], span.stop), low)
+        here[dim], there[dim] = slice(low - span.start, high - span.start), slice(low - first, high - first)
+    made = x.copy()
+    if all(each.start is None or each.start < each.stop for each in here):
+        made[tuple(here)] = updates[tuple(there)]
+    return made
+
+
+def _update_slice_dtypes(signature: Signature) -> str | None:
+    x, updates, *starts = signature.operands
+    one = {x.dtype, updates.dtype, signature.results[0].dtype}
+    good = len(one) == 1 and all(is_integer(kind.dtype) for kind in starts)
+    return None if good else "data and updates of one dtype, integer starts, a result of the data's dtype"
+
+
+ROWS = (
+    Row("scatter", _scatter_rule, _scatter, 0, _put_dtypes, indexes={1: "v"}, attrs=("dim", "accumulate", "beyond")),
+    Row(
+        "index_put",
+        _index_put_rule,
+        _index_put,
+        0,
+        _put_dtypes,
+        indexes=numbered(1),
+        attrs=("dims", "accumulate", "beyond"),
+    ),
+    Row(
+        "dynamic_update_slice",
+        _update_slice_rule,
+        _update_slice,
+        0,
+        _update_slice_dtypes,
+        indexes=numbered(2),
+        attrs=("dims",),
+    ),
+)
