@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import solvers
+from planner import folding
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Choice, Formulation, formulate
 from planner.choose.hardware import Hardware
+from planner.folding import OnProgress
 from planner.judge.analysis import Analysis
 from planner.judge.baselines import baselines, strategies
 from planner.model.graph import Graph, check_sizes
 from planner.model.mesh import Mesh
 from planner.model.program import Program
-from planner.plans import Certificate, Figures, Plan, Request
+from planner.plans import Certificate, Figures, Folding, Plan, Request
 from planner.rewrite.materialize import materialize
 from planner.run.devices import Progress
 from planner.run.validate import validate
 
-OnProgress = Callable[[solvers.Progress], None]
 GIB = 1 << 30
 
 
@@ -36,18 +37,11 @@ def plan(
     model = CostModel(mesh, hardware)
     question = formulate(graph, model, request.memory_limit_bytes or hardware.memory_bytes)
     known = {named.name: strategies(question, named) for named in baselines(graph, mesh)}
-    solution = solvers.solve(
-        question.problem,
-        time_limit=request.time_limit_s,
-        gap=request.gap,
-        deterministic=request.deterministic,
-        seed=request.seed,
-        starts=[start for start in known.values() if start is not None],
-        on_progress=on_progress,
-    )
+    starts = [start for start in known.values() if start is not None]
+    solution, folded = folding.solve(question.problem, request, starts, on_progress)
     choice = None if solution.choice is None else question.decode(solution.choice)
     analysis = None if choice is None else Analysis(written(question, choice), model)
-    return Plan(graph, model, request, _certificate(solution), choice, analysis, _figures(question, known))
+    return Plan(graph, model, request, _certificate(solution, folded), choice, analysis, _figures(question, known))
 
 
 def written(question: Formulation, choice: Choice) -> Program:
@@ -70,7 +64,7 @@ def validated(plan: Plan, backend: str = "numpy", shrinking: str = "auto", on_pr
     return replace(plan, verdict=validate(plan.analysis.program, backend, shrinking, on_progress=on_progress))
 
 
-def _certificate(solution: solvers.Solution) -> Certificate:
+def _certificate(solution: solvers.Solution, folded: Folding | None) -> Certificate:
     return Certificate(
         status=solution.status,
         objective_s=None if solution.cost is None else solution.cost * PICO,
@@ -82,6 +76,7 @@ def _certificate(solution: solvers.Solution) -> Certificate:
         memory_price_s_per_gib=solution.memory_price * PICO * GIB,
         least_limit_bytes=solution.least_limit,
         least_limit_bound_bytes=solution.least_limit_bound,
+        folding=folded,
     )
 
 

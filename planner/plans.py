@@ -33,11 +33,27 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
+class Folding:
+    """Equal layers planned alike at first: how many `layers` each stack has, `groups` of like decisions taken as one,
+    `variables` left `of` so many. No plan is faster than the folded one by a larger share than `loss_bound` (None:
+    no folded plan was found); `unfolded`: the plan is another, in which equal layers differ.
+    """
+
+    layers: tuple[int, ...]
+    groups: int
+    variables: int
+    of: int
+    loss_bound: float | None
+    unfolded: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Certificate:
     """What is proven: no plan is faster than `bound_s` (gap = 1 - bound / objective), or none fits the limit.
 
     `memory_price_s_per_gib`: seconds saved per further GiB on every device. `least_limit_bytes`: of an
-    infeasible question, the least limit known to be feasible; below `least_limit_bound_bytes` none is.
+    infeasible question, the least limit known to be feasible; below `least_limit_bound_bytes` none is. `folding`:
+    where repeated layers made a start.
     """
 
     status: str
@@ -50,6 +66,7 @@ class Certificate:
     memory_price_s_per_gib: float
     least_limit_bytes: int | None
     least_limit_bound_bytes: int | None
+    folding: Folding | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,9 +36,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "planner.model": MODEL,
     **{package: (package, *MODEL) for package in ON_MODEL},
     "planner.choose.formulate": ("planner.choose", *MODEL, "solvers"),
+    "planner.choose.fold": ("planner.choose", *MODEL, "solvers"),
     "planner.judge": ("planner.judge", *ON_MODEL, *MODEL),
     "planner": ("planner",),  # documents and what else stands beside the pipeline
     "planner.pipeline": ("planner", "solvers"),
+    "planner.folding": ("planner", "solvers"),
     "api": ("api", "planner", "solvers"),
 }
 

@@ -72,12 +72,9 @@ def candidates(op: Op, operands: tuple[TensorType, ...], model: CostModel) -> li
 
 def candidate(op: Op, operands: tuple[TensorType, ...], option: Option, model: CostModel) -> Candidate:
     """One option with its shardings and cost."""
-    return Candidate(
-        option,
-        tuple(op.rule.read_sharding(i, option, model.mesh) for i in range(len(operands))),
-        tuple(op.rule.result_sharding(i, option) for i in range(len(op.results))),
-        model.op_ps(op, operands, option),
-    )
+    read = tuple(op.rule.read_sharding(i, option, model.mesh) for i in range(len(operands)))
+    made = tuple(op.rule.result_sharding(i, option) for i in range(len(op.results)))
+    return Candidate(option, read, made, model.op_between_ps(op, operands, option, read, made))
 
 
 def layouts(kind: TensorType, mesh: Mesh) -> list[Sharding]:

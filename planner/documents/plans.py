@@ -84,6 +84,8 @@ def _solver(plan: Plan, versions: dict[str, int]) -> dict[str, Any]:
     numbers = asdict(plan.certificate)
     if plan.request.deterministic:
         numbers["wall_s"] = None
+    if plan.certificate.folding is not None:
+        numbers["folding"]["layers"] = list(plan.certificate.folding.layers)
     return {**numbers, "seed": plan.request.seed, "versions": versions}
 
 

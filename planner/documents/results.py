@@ -39,6 +39,17 @@ class RequestDocument(Strict):
     seed: int
 
 
+class FoldingDocument(Strict):
+    """Equal layers planned alike at first; no plan is faster than that one by a larger share than `loss_bound`."""
+
+    layers: list[Size]
+    groups: Size
+    variables: Size
+    of: Size
+    loss_bound: float | None
+    unfolded: bool
+
+
 class SolverDocument(Strict):
     """What is proven: no plan is faster than `bound_s`, or none fits a limit below `least_limit_bound_bytes`."""
 
@@ -52,6 +63,7 @@ class SolverDocument(Strict):
     memory_price_s_per_gib: float
     least_limit_bytes: Size | None
     least_limit_bound_bytes: Size | None
+    folding: FoldingDocument | None = None
     seed: int
     versions: dict[Name, int]
 

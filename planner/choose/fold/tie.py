@@ -1,0 +1,124 @@
+"""A choice problem of which some variables are tied: they take one and the same strategy.
+
+Of every class of nodes the folded problem has one, with their costs summed; of every kind of edge between two
+classes one, as often as there are such edges; an edge within a class is the diagonal of its matrix, and adds to the
+node. Usages keep their own moments (`planner.choose.fold.usage`). So for each choice of the folded problem, cost and
+peak are exactly those of the choice it stands for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.choose.fold.content import Contents
+from planner.choose.fold.usage import Counts, Usages, segments
+from solvers import IMPOSSIBLE, Edge, EdgeUsage, Node, Problem
+from solvers.parts import Spans
+
+Integers = NDArray[np.int64]
+Kind = tuple[int, int, int, int, int]
+"""Of an edge: source, target, and the numbers of its matrix and of the classes of both ends."""
+
+
+def tied(problem: Problem, member: Sequence[int], contents: Contents) -> Problem:
+    """The problem in which node v takes the strategy of class member[v]; classes are numbered by first member."""
+    return _Tying(problem, member, contents).problem()
+
+
+@dataclass
+class _Tying:
+    whole: Problem
+    member: Sequence[int]
+    contents: Contents
+    costs: dict[int, Integers] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    owners: dict[Kind, int] = field(default_factory=dict)
+    like: dict[Kind, Edge] = field(default_factory=dict)
+    times: Counter[Kind] = field(default_factory=Counter)
+    usages: Usages = field(default_factory=Usages)
+    arrays: dict[int, Integers] = field(default_factory=dict)
+    multiples: dict[tuple[int, int], Integers] = field(default_factory=dict)
+
+    def problem(self) -> Problem:
+        for node, owner in zip(self.whole.nodes, self.member, strict=True):
+            self._node(node, owner)
+        for edge in self.whole.edges:
+            self._edge(edge, self.member[edge.source], self.member[edge.target])
+        used = self.usages.profile().by_owner()
+        nodes = [self._tied_node(owner, used.get(owner, [])) for owner in self.costs]
+        edges = [edge for kind, owner in self.owners.items() for edge in self._tied_edges(kind, used.get(owner, []))]
+        return Problem(nodes, edges, self.whole.limit)
+
+    def _node(self, node: Node, owner: int) -> None:
+        self.names.setdefault(owner, node.name)
+        self._cost(owner, node.cost, node.multiplicity)
+        self._uses(owner, node.usage, node.interval)
+        if node.further is not None:
+            further = node.further
+            for start, stop, usage in zip(further.start.tolist(), further.stop.tolist(), further.usage, strict=True):
+                self._uses(owner, usage, (start, stop))
+
+    def _edge(self, edge: Edge, source: int, target: int) -> None:
+        if source == target:
+            diagonal = edge.source_class, edge.target_class
+            self._cost(source, edge.matrix[diagonal], edge.multiplicity)
+            for usage in edge.usages:
+                self._uses(source, usage.matrix[diagonal], (usage.start, usage.stop))
+            return
+        number = self.contents.number
+        kind = source, target, number(edge.matrix), number(edge.source_class), number(edge.target_class)
+        self.like.setdefault(kind, edge)
+        self.times[kind] += edge.multiplicity
+        owner = self.owners.setdefault(kind, -1 - len(self.owners))
+        for usage in edge.usages:
+            self._uses(owner, usage.matrix, (usage.start, usage.stop))
+
+    def _cost(self, owner: int, cost: Integers, times: int) -> None:
+        more = np.where(cost >= IMPOSSIBLE, IMPOSSIBLE, cost * times)
+        self.costs[owner] = np.minimum(self.costs.get(owner, 0) + more, IMPOSSIBLE)
+
+    def _uses(self, owner: int, usage: Integers, interval: tuple[int, int]) -> None:
+        if usage.any():
+            number = self.contents.number(usage)
+            self.arrays.setdefault(number, usage)
+            self.usages.add(owner, number, interval)
+
+    def _tied_node(self, owner: int, used: list[tuple[int, Counts]]) -> Node:
+        name, cost, arrays = self.names[owner], self.costs[owner], [self.arrays[array] for array, _ in used]
+        spans = [
+            (start, stop, np.tensordot(np.array(counts, np.int64), np.stack(arrays), 1))
+            for start, stop, counts in segments([counts for _, counts in used])
+        ]
+        if not spans:
+            return Node(name, cost, np.zeros(len(cost), np.int64), (0, 0))
+        (start, stop, first), *others = spans
+        further = None
+        if others:
+            starts, stops, usages = zip(*others, strict=True)
+            further = Spans(np.array(starts, np.int64), np.array(stops, np.int64), np.stack(usages))
+        return Node(name, cost, first, (start, stop), further=further)
+
+    def _tied_edges(self, kind: Kind, used: list[tuple[int, Counts]]) -> Iterator[Edge]:
+        """One edge, or several where a cost so often would count as forbidden."""
+        source, target, like = kind[0], kind[1], self.like[kind]
+        finite = like.matrix[like.matrix < IMPOSSIBLE]
+        most = (IMPOSSIBLE - 1) // max(1, int(finite.max(initial=0)))
+        usages = tuple(
+            EdgeUsage(start, stop, self._multiple(array, times))
+            for array, counts in used
+            for start, stop, (times,) in segments([counts])
+        )
+        left = self.times[kind]
+        while left:
+            times = min(left, most)
+            yield Edge(source, target, like.source_class, like.target_class, like.matrix, times, usages)
+            left, usages = left - times, ()
+
+    def _multiple(self, array: int, times: int) -> Integers:
+        """Usages of several edges share it."""
+        return self.multiples.setdefault((array, times), self.arrays[array] * times)

@@ -1,0 +1,93 @@
+"""A plan says how its repeated layers were used, and is proven as if they had not been."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+import solvers
+from planner import Request
+from planner.choose.cost import PICO
+from planner.choose.hardware import load
+from planner.documents.graphs import graph_from
+from planner.documents.ids import canonical
+from planner.documents.plans import plan_document
+from planner.documents.schemas import GraphDocument, PlanDocument, checked
+from planner.frontends.zoo import import_zoo
+from planner.model.mesh import Mesh
+from planner.pipeline import plan
+from planner.plans import Plan
+from tests.graphs import small_transformer
+
+LAYERS, MESH = 8, Mesh.parse("2")
+REQUESTS = [Request(gap=0.01), Request(gap=0.01, deterministic=True), Request(gap=0.01, time_limit_s=30)]
+
+
+@cache
+def planned(request: Request) -> tuple[Plan, tuple[solvers.Progress, ...]]:
+    """A training step of eight layers, and what was told on the way."""
+    written = import_zoo(
+        "llama-7b",
+        batch=8,
+        seq=8,
+        train="adam",
+        layers=LAYERS,
+        width=16,
+        heads=2,
+        kv_heads=1,
+        feed_forward=32,
+        vocabulary=24,
+    )
+    document = checked(GraphDocument, written, "llama")
+    told: list[solvers.Progress] = []
+    return plan(graph_from(document, MESH), MESH, load("cpu"), request, told.append), tuple(told)
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=str)
+def test_what_folding_may_lose_is_reported(request_: Request) -> None:
+    certificate = planned(request_)[0].certificate
+    folding = certificate.folding
+    assert folding is not None
+    assert folding.layers == (LAYERS,)
+    assert folding.groups < folding.variables < folding.of / 2
+    assert folding.loss_bound is not None
+    assert certificate.gap is not None
+    assert certificate.gap <= min(folding.loss_bound, 0.01)
+    assert folding.unfolded == (certificate.gap < folding.loss_bound)
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=str)
+def test_the_program_costs_what_was_proven(request_: Request) -> None:
+    done = planned(request_)[0]
+    assert done.analysis is not None
+    assert done.certificate.objective_s == done.analysis.step_ps * PICO
+    assert done.analysis.peak_bytes <= done.limit_bytes
+
+
+@pytest.mark.parametrize("request_", REQUESTS, ids=str)
+def test_progress_goes_forward_and_shows_no_bound_of_the_folded_problem(request_: Request) -> None:
+    done, told = planned(request_)
+    costs = [now.incumbent for now in told if now.incumbent is not None]
+    assert [now.elapsed_s for now in told] == sorted(now.elapsed_s for now in told)
+    assert [now.bound for now in told] == sorted(now.bound for now in told)
+    assert told[0].bound == 0
+    assert min(costs) * PICO == done.certificate.objective_s
+
+
+def test_a_plan_document_tells_of_folding_and_meets_its_schema() -> None:
+    document = plan_document(planned(REQUESTS[1])[0])
+    assert document["solver"]["folding"]["layers"] == [LAYERS]
+    PlanDocument.model_validate(document)
+
+
+def test_folding_is_the_same_every_time() -> None:
+    first = canonical(plan_document(planned(REQUESTS[1])[0]))
+    planned.cache_clear()
+    assert canonical(plan_document(planned(REQUESTS[1])[0])) == first
+
+
+def test_a_small_problem_is_not_folded() -> None:
+    done = plan(small_transformer(MESH, blocks=2), MESH, load("cpu"))
+    assert done.certificate.folding is None
+    assert plan_document(done)["solver"]["folding"] is None
