@@ -5,5 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from planner.choose.hardware import Hardware, load
+from planner.choose.hardware.network import Link
 
-EAGER: Hardware = replace(load("h100-sxm"), compute_efficiency=1e-4, launch_s=1e-8, collective_launch_s=1e-8)
+KNOWN = load("h100-sxm")
+EAGER: Hardware = replace(
+    KNOWN,
+    compute_efficiency=1e-4,
+    launch_s=1e-8,
+    links={name: Link(1e-8, link.bandwidth, 6e-7) for name, link in KNOWN.links.items()},
+)

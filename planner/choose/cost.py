@@ -3,13 +3,13 @@
     op          max(flops / flop rate, bytes read and written / memory rate) + launch        (roofline;
                 Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 2009);
                 of a table in which positions are looked up no more is read than is made
-    collective  launch + steps * latency + bytes received / bandwidth, rings as in `planner.model.collectives`
+    collective  its time on the links that its group crosses (`planner.choose.hardware.network`)
     all_slice   a local copy, as is an exchange in which nothing is sent
-    exchange    launch + messages * latency + bytes that the busiest device receives or sends / bandwidth, on the
-                slowest link of its mesh axes (`planner.choose.footprint`)
+    exchange    the same form for the messages and bytes of the busiest device (`planner.choose.footprint`), on the
+                slowest link of its mesh axes
 
-The largest shard counts (that of the first device). Over several axes a collective runs flat, on the slowest
-link of the group, or axis by axis (hierarchically), whichever is faster. Overlap is not counted.
+The largest shard counts (that of the first device). Over several axes a collective runs flat, as one group, or axis
+by axis (hierarchically), whichever is faster. Overlap is not counted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.footprint import Footprints
-from planner.choose.hardware import Hardware, Link
+from planner.choose.hardware import Hardware
+from planner.choose.hardware.network import Crossing, Link, collective_s
 from planner.model.collectives import Collective, Kind
 from planner.model.graph import Op, TensorType
 from planner.model.indexing import LoopKind, Option
@@ -34,7 +35,7 @@ from planner.model.sharding import Sharding, block_size, shard_elements
 
 PICO = 1e-12
 Integers = NDArray[np.int64]
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,16 @@ class CostModel:
     hardware: Hardware
 
     @cached_property
+    def crossings(self) -> tuple[tuple[Crossing, ...], ...]:
+        """[axis][link, innermost first]."""
+        return self.hardware.crossings(self.mesh)
+
+    @cached_property
     def links(self) -> tuple[Link, ...]:
-        return self.hardware.axis_links(self.mesh)
+        """The outermost link of every mesh axis."""
+        return tuple(
+            next((link for link, count in reversed(each) if count > 1), each[0].link) for each in self.crossings
+        )
 
     def op_ps(self, op: Op, operands: tuple[TensorType, ...], option: Option) -> int:
         """Time of an op's largest local part. An op without a row costs its memory traffic."""
@@ -85,7 +94,7 @@ class CostModel:
         local = self.shard_bytes(kind, source)
         if move.kind is Kind.ALL_SLICE:
             return _ps(self._copy_s(kind, move.target(source)))
-        return _ps(self.hardware.collective_launch_s + self._transfer_s(move, float(local)))
+        return _ps(self._transfer_s(move, float(local)))
 
     def exchanges_ps(self, sources: Sequence[Sharding], targets: Sequence[Sharding], kind: TensorType) -> Integers:
         """[sources, targets]: times of exchanges between shardings with the same partial axes, if any."""
@@ -100,15 +109,18 @@ class CostModel:
     def _exchanged_ps(
         self, moved: Footprints, sources: Sequence[Sharding], targets: Sequence[Sharding], kind: TensorType
     ) -> Integers:
-        latency, pace = np.zeros(moved.sent.shape), np.zeros(moved.sent.shape)
+        latency, pace, step, fill = (np.zeros(moved.sent.shape) for _ in range(4))
         for axis, link in enumerate(self.links):
             ids: dict[object, int] = {}
             roles = [[ids.setdefault(_role(each, axis), len(ids)) for each in side] for side in (sources, targets)]
             takes_part = np.array(roles[0])[:, None] != np.array(roles[1])[None, :]
             latency = np.maximum(latency, takes_part * link.latency_s)
             pace = np.maximum(pace, takes_part / link.bandwidth)
+            step = np.maximum(step, takes_part * link.step_s)
+            fill = np.maximum(fill, takes_part * link.fill_s)
         busiest = np.maximum(moved.received, moved.sent) * kind.itemsize
-        sent = self.hardware.collective_launch_s + moved.messages * latency + busiest * pace
+        wire = busiest * pace
+        sent = latency + moved.messages * step + 2 * np.sqrt(fill * wire) + wire
         kept = np.array([self._copy_s(kind, target) for target in targets])
         seconds = np.where(busiest > 0, sent, kept)
         return np.rint(seconds / PICO).astype(np.int64)
@@ -128,10 +140,11 @@ class CostModel:
         return {}
 
     def _transfer_s(self, move: Collective, local: float) -> float:
-        rings = [(self.mesh.shape[axis], self.links[axis]) for axis in move.axes]
-        slowest = Link(max(link.latency_s for _, link in rings), min(link.bandwidth for _, link in rings))
-        flat = [(math.prod(n for n, _ in rings), slowest)]
-        orders: Iterable[Iterable[tuple[int, Link]]] = permutations(rings) if len(rings) > 1 else ()
+        axes = [self.crossings[axis] for axis in move.axes]
+        flat = [
+            tuple(Crossing(each[0].link, math.prod(part.number for part in each)) for each in zip(*axes, strict=True))
+        ]
+        orders: Iterable[Iterable[tuple[Crossing, ...]]] = permutations(axes) if len(axes) > 1 else ()
         return min(_phases_s(move.kind, list(order), local) for order in (flat, *orders))
 
 
@@ -152,15 +165,15 @@ def _role(sharding: Sharding, axis: int) -> object:
     return sharding.reduction if axis in sharding.partial else None
 
 
-def _phases_s(kind: Kind, rings: list[tuple[int, Link]], local: float) -> float:
-    """Seconds of one collective as a phase per ring; gathering grows what is held, scattering shrinks it."""
-    if kind is Kind.ALL_REDUCE:
-        scattered = local / math.prod(n for n, _ in rings)
-        return _phases_s(Kind.REDUCE_SCATTER, rings, local) + _phases_s(Kind.ALL_GATHER, rings[::-1], scattered)
+def _phases_s(kind: Kind, groups: list[tuple[Crossing, ...]], local: float) -> float:
+    """Seconds of one collective as a phase per group; gathering grows what is held, scattering shrinks it."""
+    if kind is Kind.ALL_REDUCE and len(groups) > 1:
+        scattered = local / math.prod(each.number for group in groups for each in group)
+        return _phases_s(Kind.REDUCE_SCATTER, groups, local) + _phases_s(Kind.ALL_GATHER, groups[::-1], scattered)
     seconds = 0.0
-    for n, link in rings:
-        received = (n - 1) * local if kind is Kind.ALL_GATHER else local * (n - 1) / n
-        seconds += (n - 1) * link.latency_s + received / link.bandwidth
+    for group in groups:
+        seconds += collective_s(kind, group, local)
+        n = math.prod(each.number for each in group)
         local = {Kind.ALL_GATHER: local * n, Kind.REDUCE_SCATTER: local / n}.get(kind, local)
     return seconds
 

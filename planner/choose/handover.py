@@ -1,8 +1,9 @@
 """What it costs to hand a tensor from one mesh to another: an exchange over the network between numbered devices.
 
 Devices i and j are on the innermost tier of the hardware's network that joins i // n == j // n, n the devices of the
-tier. The exchange takes launch + messages * latency + bytes that the busiest device receives or sends / bandwidth, on
-the slowest tier that a message crosses; where nothing is sent, a local copy (as on one mesh: `planner.choose.cost`).
+tier. The exchange takes the time of its messages and of the bytes that the busiest device receives or sends, on the
+slowest tier that a message crosses (`planner.choose.hardware.network`); where nothing is sent, a local copy (as on
+one mesh: `planner.choose.cost`).
 Links that a mesh names for its axes do not count: they say nothing of the way to another mesh.
 """
 
@@ -15,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.cost import PICO
-from planner.choose.hardware import Hardware, Link
+from planner.choose.hardware import Hardware
+from planner.choose.hardware.network import Link, exchange_s
 from planner.errors import InvalidHardware
 from planner.model.between import Place, between
 from planner.model.exchange import Transfers
@@ -74,8 +76,7 @@ class Handover:
             return round((2 * int(self.buffers[1].max()) / self.hardware.bytes_rate + self.hardware.launch_s) / PICO)
         link = self._slowest()
         count = int(np.max(sum(np.bincount(each.receiver, minlength=done.devices) for each in done.messages)))
-        seconds = self.hardware.collective_launch_s + count * link.latency_s + busiest / link.bandwidth
-        return round(seconds / PICO)
+        return round(exchange_s(link, count, busiest) / PICO)
 
     def _slowest(self) -> Link:
         pairs = np.concatenate([np.stack([each.sender, each.receiver]) for each in self.transfers.messages], axis=1)

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from planner.choose.cost import PICO, CostModel
 from planner.choose.footprint import Footprints, received_with_terms
-from planner.choose.hardware import Link
+from planner.choose.hardware.network import Link
 from planner.choose.lacking import Lacking
 from planner.errors import InvalidRequest
 from planner.model.accounts import held_bytes
@@ -220,9 +220,9 @@ class _Search:
     def _at_least(self, move: Collective, lacked: int, received: float, messages: int) -> int:
         """What an exchange takes in which all lack and one device receives so much."""
         links = [self.model.links[axis] for axis in move.axes]
-        seconds = messages * max(link.latency_s for link in links)
+        seconds = max(link.latency_s for link in links) + messages * max(link.step_s for link in links)
         seconds += received * self.kind.itemsize / min(link.bandwidth for link in links)
-        time = self._collective + int(seconds / PICO) * PS
+        time = int(seconds / PICO) * PS
         return time if self.objective is Objective.TIME else time + BYTE * lacked * self.kind.itemsize
 
     @property
@@ -252,7 +252,7 @@ class _Search:
         """For each speed of links, fastest first: what devices joined by faster ones lack, and how much longer (in ps
         a byte that all lack) a byte takes here than there."""
         mesh, links = self.model.mesh, self.model.links
-        rates = sorted({link.bandwidth for link in links}, reverse=True)
+        rates = sorted({link.fastest for link in links}, reverse=True)
         paces = [0.0, *(1 / rate / PICO / mesh.devices for rate in rates)]
         return [
             (Lacking(self.target, self.kind.shape, mesh, _faster(links, rate)), pace - before)
@@ -261,7 +261,8 @@ class _Search:
 
     @cached_property
     def _collective(self) -> int:
-        return int(self.model.hardware.collective_launch_s / PICO) * PS
+        """What any collective takes at least."""
+        return int(min(link.latency_s for link in self.model.links) / PICO) * PS
 
     @cached_property
     def _launch(self) -> int:
@@ -270,7 +271,7 @@ class _Search:
 
 
 def _faster(links: Sequence[Link], bandwidth: float) -> Axes:
-    return tuple(axis for axis, link in enumerate(links) if link.bandwidth > bandwidth)
+    return tuple(axis for axis, link in enumerate(links) if link.fastest > bandwidth)
 
 
 def _walked(came: Mapping[Sharding, tuple[Sharding, Collective]], at: Sharding) -> list[Collective]:

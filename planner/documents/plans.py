@@ -75,7 +75,6 @@ def _hardware(plan: Plan) -> dict[str, Any]:
         "memory_efficiency": hardware.memory_efficiency,
         "memory_bytes": hardware.memory_bytes,
         "launch_s": hardware.launch_s,
-        "collective_launch_s": hardware.collective_launch_s,
         "axis_links": [asdict(link) for link in plan.model.links],
     }
 

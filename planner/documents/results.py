@@ -7,11 +7,24 @@ from typing import Literal
 from planner.documents.strict import Id, Name, Size, Strict
 
 
+class SwitchDocument(Strict):
+    """Reduction in the switch: how much faster, its pipeline's fill in s, the fewest devices it is used for."""
+
+    factor: float
+    fill_s: float
+    devices: Size
+
+
 class LinkDocument(Strict):
-    """The link of a mesh axis: s a step, B/s a device and direction."""
+    """The outermost link of a mesh axis: s a collective, a step of a ring, a level of a tree and the fill of a
+    pipeline; B/s a device and direction."""
 
     latency_s: float
     bandwidth: float
+    step_s: float = 0.0
+    level_s: float | None = None
+    fill_s: float = 0.0
+    switch: SwitchDocument | None = None
 
 
 class HardwareDocument(Strict):
@@ -24,7 +37,7 @@ class HardwareDocument(Strict):
     memory_efficiency: float
     memory_bytes: Size
     launch_s: float
-    collective_launch_s: float
+    collective_launch_s: float | None = None
     axis_links: list[LinkDocument]
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from planner.choose.handover import Handover
 from planner.choose.hardware import Tier, load
+from planner.choose.hardware.network import exchange_s
 from planner.errors import InvalidHardware
 from planner.model.between import Place
 from planner.model.graph import TensorType
@@ -28,8 +29,7 @@ def test_the_next_node_is_further_than_the_next_device() -> None:
     near, far = handed((0, 1), (2, 3)), handed((0, 1), (8, 9))
     hardware = load("h100-sxm")
     for way, link in ((near, hardware.links["nvlink"]), (far, hardware.links["infiniband"])):
-        seconds = hardware.collective_launch_s + link.latency_s + (2 << 20) / link.bandwidth
-        assert way.time_ps == round(seconds * 1e12)
+        assert way.time_ps == round(exchange_s(link, 1, 2 << 20) * 1e12)
         assert way.least_bytes == way.received.sum() == 4 << 20
 
 

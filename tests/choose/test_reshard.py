@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.oracle import agree, assembled, laid_out, layouts
 from planner.choose.cost import CostModel
-from planner.choose.hardware import Hardware, Link, load
+from planner.choose.hardware import Hardware, load
 from planner.choose.reshard import UNREACHABLE, Distances
 from planner.errors import InvalidSharding
 from planner.model.collectives import moves
@@ -186,7 +186,7 @@ def slower(hardware: Hardware, link: str | None) -> Hardware:
     if link is None:
         return replace(hardware, memory_bandwidth=hardware.memory_bandwidth / 2)
     links = dict(hardware.links)
-    links[link] = Link(links[link].latency_s, links[link].bandwidth / 2)
+    links[link] = replace(links[link], bandwidth=links[link].bandwidth / 2)
     return replace(hardware, links=MappingProxyType(links))
 
 

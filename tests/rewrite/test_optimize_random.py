@@ -14,7 +14,8 @@ from time import process_time
 import pytest
 
 from planner.choose.cost import CostModel
-from planner.choose.hardware import Hardware, Link, load
+from planner.choose.hardware import Hardware, load
+from planner.choose.hardware.network import Link
 from planner.judge.analysis import Analysis, instruction_ps
 from planner.model.mesh import Mesh
 from planner.model.program import Program
@@ -35,7 +36,7 @@ def hardware(name: str) -> Hardware:
         return load(name)
     known = load("cpu")
     links = {key: Link(0.0, link.bandwidth) for key, link in known.links.items()}
-    return replace(known, launch_s=0.0, collective_launch_s=0.0, links=links)
+    return replace(known, launch_s=0.0, links=links)
 
 
 def model(program: Program, seed: int) -> CostModel:

@@ -1,7 +1,8 @@
 """Hardware profiles: what a device can do and how it is linked, as data with a source for every number.
 
-A profile names its links and the tiers of its network, innermost first: a mesh axis runs over the first tier
-whose `devices` hold it together with all axes after it, unless the mesh names a link for the axis.
+A profile names its links, innermost first, and the tiers of its network. Devices d and e are on the first tier with
+d // devices == e // devices; so a mesh axis of n devices, `stride` apart, runs over that tier as far as it holds the
+axis and all after it, and over the next ones for the rest, unless the mesh names a link for the axis.
 """
 
 from __future__ import annotations
@@ -13,19 +14,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 from types import MappingProxyType
+from typing import Any
 
+from planner.choose.hardware.network import Crossing, Link, Switch
 from planner.errors import InvalidHardware
 from planner.model.mesh import Mesh
 
 DEFAULT = "h100-sxm"
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """Bus bandwidth in B/s per device and direction; latency in s of one step of a ring."""
-
-    latency_s: float
-    bandwidth: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +42,6 @@ class Hardware:
     memory_efficiency: float
     memory_bytes: int
     launch_s: float
-    collective_launch_s: float
     links: Mapping[str, Link]
     tiers: tuple[Tier, ...]
 
@@ -78,23 +72,38 @@ class Hardware:
     def bytes_rate(self) -> float:
         return self.memory_bandwidth * self.memory_efficiency
 
-    def axis_links(self, mesh: Mesh) -> tuple[Link, ...]:
-        """The link of every mesh axis. Raises InvalidHardware for a link the profile lacks."""
-        return tuple(self._link(mesh, axis) for axis in range(len(mesh.axes)))
+    def crossings(self, mesh: Mesh) -> tuple[tuple[Crossing, ...], ...]:
+        """[axis][link, innermost first]: how a mesh axis runs over the links.
 
-    def _link(self, mesh: Mesh, axis: int) -> Link:
-        name = mesh.axes[axis].link
-        if name is None:
-            span = math.prod(mesh.shape[axis:])
-            name = next((t.link for t in self.tiers if t.devices is None or span <= t.devices), self.tiers[-1].link)
-        if name not in self.links:
-            raise InvalidHardware(
-                "unknown link",
-                where=f"mesh axis {mesh.axes[axis].name!r} on {self.name!r}",
-                got=name,
-                wanted=f"one of {', '.join(self.links)}",
-            )
-        return self.links[name]
+        Raises InvalidHardware for a link the profile lacks.
+        """
+        return tuple(self._crossed(mesh, axis) for axis in range(len(mesh.axes)))
+
+    def _crossed(self, mesh: Mesh, axis: int) -> tuple[Crossing, ...]:
+        count, named = mesh.shape[axis], mesh.axes[axis].link
+        if named is not None:
+            if named not in self.links:
+                where, wanted = (
+                    f"mesh axis {mesh.axes[axis].name!r} on {self.name!r}",
+                    f"one of {', '.join(self.links)}",
+                )
+                raise InvalidHardware("unknown link", where=where, got=named, wanted=wanted)
+            joined = {named: count}
+        else:
+            joined = self._joined(math.prod(mesh.shape[axis + 1 :]), count)
+        return tuple(Crossing(link, joined.get(name, 1)) for name, link in self.links.items())
+
+    def _joined(self, stride: int, count: int) -> dict[str, int]:
+        """How many of an axis, or groups of them, each tier joins; the last joins what no other holds whole."""
+        joined: dict[str, int] = {}
+        for tier in self.tiers[:-1]:
+            held = count if tier.devices is None else max(1, min(count, tier.devices // stride))
+            if count % held == 0:
+                joined[tier.link] = joined.get(tier.link, 1) * held
+                stride, count = stride * held, count // held
+        last = self.tiers[-1].link
+        joined[last] = joined.get(last, 1) * count
+        return joined
 
 
 def names() -> list[str]:
@@ -122,7 +131,10 @@ def load(name: str) -> Hardware:
         memory_efficiency=raw["memory_efficiency"],
         memory_bytes=raw["memory_bytes"],
         launch_s=raw["launch_s"],
-        collective_launch_s=raw["collective_launch_s"],
-        links=MappingProxyType({key: Link(**link) for key, link in raw["links"].items()}),
+        links=MappingProxyType({key: _link(**link) for key, link in raw["links"].items()}),
         tiers=tuple(Tier(**tier) for tier in raw["tiers"]),
     )
+
+
+def _link(switch: Mapping[str, Any] | None = None, **numbers: float) -> Link:
+    return Link(**numbers, switch=Switch(**switch) if switch else None)

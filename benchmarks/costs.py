@@ -1,0 +1,124 @@
+"""Predicted against published: times of collectives, by the shipped profiles and by fits that leave a source out.
+
+`python -m benchmarks.costs [FILE]`: FILE has rows of other sources, in the form of data/collectives.json.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import median, quantiles
+from typing import Any
+
+from benchmarks.record import write
+from planner.choose.hardware import load, names
+from planner.choose.hardware.fit import Timing, fitted
+from planner.choose.hardware.network import Link, Switch
+from planner.model.collectives import Kind
+
+DATA = Path(__file__).parent / "data" / "collectives.json"
+LARGE = 1 << 20
+NOT_FITTED = "C"
+"""Quality of a source that lacks what a comparison needs."""
+# What a fit starts from, and what a link without measurements is taken for: round figures of links of its kind.
+NEAR = {
+    "h100-sxm": Link(1e-5, 360e9, 6e-7, 6e-7, 3e-6, Switch(1.33, 8e-6, 6)),
+    "h200-sxm": Link(1e-5, 360e9, 6e-7, 6e-7, 3e-6, Switch(1.33, 8e-6, 6)),
+    "b200-sxm": Link(1e-5, 720e9, 6e-7, 6e-7, 3e-6, Switch(1.33, 8e-6, 6)),
+    "a100-sxm": Link(1e-5, 240e9, 6e-7, 6e-7, 3e-6),
+    "mi300x": Link(1e-5, 336e9, 6e-7, 6e-7, 3e-6),
+}
+LINE_RATES = {"infiniband": 50e9, "roce": 50e9, "efa": 50e9, "tcpxo": 25e9}
+SLOWER = {("a100-sxm", "infiniband"): 25e9, ("a100-sxm", "roce"): 25e9, ("a100-sxm", "efa"): 6.25e9}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A published time, and the links of which profile predict it."""
+
+    source: str
+    profile: str
+    link: str | None
+    large: bool
+    timing: Timing
+
+
+def read(path: Path) -> list[Row]:
+    """Rows of sources that a profile has the links of."""
+    document = json.loads(path.read_text())
+    rows = []
+    for source, nodes, devices, collective, size, time_us in document["rows"]:
+        about = document["sources"][source]
+        unknown = about["profile"] not in names() or (nodes > 1 and about.get("link") is None)
+        if unknown or about.get("quality") == NOT_FITTED:
+            continue
+        local = size / devices if collective == "all_gather" else size
+        timing = Timing(Kind(collective), (devices // nodes, nodes), local, time_us * 1e-6)
+        rows.append(Row(source, about["profile"], about.get("link"), size >= LARGE, timing))
+    return rows
+
+
+@cache
+def shipped(profile: str, link: str | None) -> tuple[Link, Link]:
+    links = load(profile).links
+    near = next(iter(links))
+    return links[near], links[link or near]
+
+
+def without(source: str, rows: Sequence[Row]) -> dict[tuple[str, str | None], tuple[Link, ...]]:
+    """Links fitted to all other sources: the near one to single nodes, each far one with it held."""
+    profiles = {row.profile for row in rows if row.source == source}
+    found: dict[tuple[str, str | None], tuple[Link, ...]] = {}
+    for profile in profiles:
+        others = [row for row in rows if row.profile == profile and row.source != source]
+        inside = [row.timing for row in others if row.link is None]
+        near, far = fitted((NEAR[profile], NEAR[profile]), inside)[0], sorted({row.link for row in rows if row.link})
+        found[profile, None] = (near, near)
+        for link in far:
+            rate = SLOWER.get((profile, link), LINE_RATES[link])
+            start = (near, Link(3e-5, rate, 7e-6, 7e-6, 3e-5))
+            found[profile, link] = fitted(start, [row.timing for row in others if row.link == link], held=1)
+    return found
+
+
+def summary(errors: Iterable[tuple[Row, float]]) -> dict[str, Any]:
+    """Median and 90th percentile of the relative error, by size."""
+    found: dict[str, Any] = {}
+    listed = list(errors)
+    for name, large in (("from_1_mib", True), ("below_1_mib", False)):
+        part = [error for row, error in listed if row.large is large]
+        found[name] = {"rows": len(part)}
+        if len(part) > 1:
+            found[name] |= {"median": round(median(part), 4), "p90": round(quantiles(part, n=10)[-1], 4)}
+    return found
+
+
+def main() -> None:
+    """Compare, and write results/costs.json (or print, for rows of one's own)."""
+    other = Path(sys.argv[1]) if len(sys.argv) > 1 else None
+    rows = read(other or DATA)
+    errors = [(row, row.timing.error(shipped(row.profile, row.link))) for row in rows]
+    by_profile = defaultdict(list)
+    for row, error in errors:
+        by_profile[row.profile].append((row, error))
+    result: dict[str, Any] = {
+        "shipped": summary(errors),
+        "by_profile": {profile: summary(part) for profile, part in sorted(by_profile.items())},
+    }
+    if other:
+        sys.stdout.write(json.dumps(result, indent=1) + "\n")
+        return
+    left_out = []
+    for source in sorted({row.source for row in rows}):
+        links = without(source, rows)
+        left_out += [(row, row.timing.error(links[row.profile, row.link])) for row in rows if row.source == source]
+    write("costs", {"collectives": {**result, "leave_one_source_out": summary(left_out)}})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""What a collective takes on a network of tiers: links inside a node, between nodes, and so on outwards.
+
+n devices in a group, n_i of them (or of their nodes) joined by link i, innermost first, n = prod n_i; the outermost
+with n_i > 1 is the top: k = n_top, g = n / k. B bytes a device before, S the whole tensor. w is the time of the bytes:
+
+    ring          rate = least over i with n_i > 1 of bandwidth_i * prod_{j<i} n_j: a ring enters a node by every NIC
+    all_gather    w = (n - 1) B / rate
+    reduce_scatter, and whatever else scatters: w = B (n - 1) / n / rate
+    all_reduce    w = 2 B (n - 1) / n / rate; inside one tier over its switch's factor, where it reduces in the switch;
+                  of two (k = 2) no more than the larger of all_reduce inside and B / (g bandwidth): trees halve it
+    all_to_all    w = largest over i of B (prod_{j<=i} n_j - prod_{j<i} n_j) / n / bandwidth_i: peers reached there
+    exchange      w = bytes that the busiest device receives or sends / bandwidth of the slowest link
+
+    seconds = latency + steps + 2 sqrt(fill w) + w
+
+latency is the top's, steps = sum step_i (n_i - 1), twice that of an all_reduce or its trees' 2 sum level_i log2 n_i if
+less; of an exchange, step * messages. 2 sqrt(fill w) + w is a pipeline of chunks of the best size, each paying a fill
+(Hockney, "The communication challenge for MPP", 1994, with the number of chunks chosen); fill counts log2 k times in
+trees. The form is that of the published nccl-tests rows: plain latency + bytes / bandwidth misses them by 16-35 % about
+the knee. `benchmarks/costs.py` measures it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from planner.model.collectives import Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Reduction in the switch, for all_reduce among at least so many devices: faster by `factor`, with its own fill."""
+
+    factor: float
+    fill_s: float
+    devices: int
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Seconds of any collective, of a step of a ring, of a level of a tree (None: no trees), of filling a pipeline; bus
+    bandwidth in B/s per device and direction."""
+
+    latency_s: float
+    bandwidth: float
+    step_s: float = 0.0
+    level_s: float | None = None
+    fill_s: float = 0.0
+    switch: Switch | None = None
+
+    @property
+    def fastest(self) -> float:
+        """B/s that no collective exceeds."""
+        return self.bandwidth * (self.switch.factor if self.switch else 1.0)
+
+    def seconds(self, wire_s: float, steps_s: float, fill_s: float) -> float:
+        """Of a collective of which this link is the outermost."""
+        return self.latency_s + steps_s + 2 * math.sqrt(fill_s * wire_s) + wire_s
+
+
+class Crossing(NamedTuple):
+    """A link and how many devices, or nodes, of a group it joins."""
+
+    link: Link
+    number: int
+
+
+def collective_s(kind: Kind, group: Sequence[Crossing], local: float) -> float:
+    """Seconds of a collective of `local` bytes a device in one group, innermost link first."""
+    crossed = [each for each in group if each.number > 1]
+    if not crossed:
+        return 0.0
+    if kind is Kind.ALL_REDUCE:
+        return _all_reduce_s(crossed, local)
+    top, steps = crossed[-1].link, sum(link.step_s * (count - 1) for link, count in crossed)
+    n = math.prod(count for _, count in crossed)
+    if kind is Kind.ALL_TO_ALL:
+        return top.seconds(_spread_s(crossed, local), steps, top.fill_s)
+    received = (n - 1) * local if kind is Kind.ALL_GATHER else local * (n - 1) / n
+    return top.seconds(received / _ring_rate(crossed), steps, top.fill_s)
+
+
+def exchange_s(link: Link, messages: float, size: float) -> float:
+    """Seconds of an exchange on its slowest link: messages and bytes of the busiest device."""
+    return link.seconds(size / link.bandwidth, messages * link.step_s, link.fill_s)
+
+
+def _all_reduce_s(crossed: Sequence[Crossing], local: float) -> float:
+    (top, k), n = crossed[-1], math.prod(count for _, count in crossed)
+    steps = 2 * sum(link.step_s * (count - 1) for link, count in crossed)
+    wire = 2 * local * (n - 1) / n / _ring_rate(crossed)
+    if len(crossed) == 1:
+        if top.switch and n >= top.switch.devices:
+            return min(
+                top.seconds(wire, steps, top.fill_s), top.seconds(wire / top.switch.factor, steps, top.switch.fill_s)
+            )
+        return top.seconds(wire, steps, top.fill_s)
+    if k == 2:
+        wire = min(wire, max(_inside_s(crossed[:-1], local), local * k / n / top.bandwidth))
+    levels = [steps if link.level_s is None else 2 * link.level_s * math.log2(count) for link, count in crossed]
+    return top.seconds(wire, min(steps, sum(levels)), top.fill_s * max(1.0, math.log2(k)))
+
+
+def _inside_s(inner: Sequence[Crossing], local: float) -> float:
+    """Time of the bytes of an all_reduce inside a node."""
+    n, link = math.prod(count for _, count in inner), inner[-1].link
+    factor = link.switch.factor if len(inner) == 1 and link.switch and n >= link.switch.devices else 1.0
+    return 2 * local * (n - 1) / n / (_ring_rate(inner) * factor)
+
+
+def _ring_rate(crossed: Sequence[Crossing]) -> float:
+    rate, below = math.inf, 1
+    for link, count in crossed:
+        rate, below = min(rate, link.bandwidth * below), below * count
+    return rate
+
+
+def _spread_s(crossed: Sequence[Crossing], local: float) -> float:
+    slowest, reached, n = 0.0, 1, math.prod(count for _, count in crossed)
+    for link, count in crossed:
+        slowest = max(slowest, local * reached * (count - 1) / n / link.bandwidth)
+        reached *= count
+    return slowest
