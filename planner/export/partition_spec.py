@@ -1,0 +1,76 @@
+"""Shardings as JAX says them: PartitionSpec, the axes of every dim major first, and NamedSharding.
+
+A PartitionSpec has no words for halos or offsets (refused), nor JAX for terms of a sum between two calls, nor for dims
+that their axes do not divide: such terms are summed and such axes left out, from the minor end, and a remark says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+from planner.errors import InvalidMesh, InvalidSharding
+from planner.model.mesh import Mesh, MeshAxis
+from planner.model.sharding import Axes, Shape, Sharding
+
+JaxMesh = Any
+"""jax.sharding.Mesh or AbstractMesh."""
+
+
+def mesh_of(mesh: JaxMesh | Mesh | str) -> tuple[Mesh, JaxMesh]:
+    """Ours and JAX's: of a mesh of JAX's, of ours, or of `dp=2,tp=4`. Raises InvalidMesh."""
+    if isinstance(mesh, str):
+        mesh = Mesh.parse(mesh)
+    if not isinstance(mesh, Mesh):
+        try:
+            axes = tuple(MeshAxis(str(name), int(size)) for name, size in mesh.shape.items())
+        except AttributeError:
+            raise InvalidMesh("mesh", got=type(mesh), wanted="a mesh of JAX's, or dp=2,tp=4") from None
+        return Mesh(axes), mesh
+    sizes = tuple(axis.size for axis in mesh.axes)
+    if None in sizes:
+        raise InvalidMesh("mesh axis of unknown size", got=mesh.notation, wanted="numbers")
+    return mesh, AbstractMesh(sizes, mesh.names)
+
+
+def partition_spec(sharding: Sharding, shape: Shape, mesh: Mesh) -> tuple[PartitionSpec, list[str]]:
+    """The spec of a tensor, and what it leaves out. Raises InvalidSharding for halos and offsets."""
+    if sharding.halo_sizes or sharding.sharded_dims_offsets:
+        raise InvalidSharding("halos and offsets", got=str(sharding), wanted="blocks, which are all JAX knows")
+    entries, remarks = [], []
+    for dim, (size, axes) in enumerate(zip(shape, sharding.split_axes, strict=True)):
+        kept = _even(axes, size, mesh)
+        if kept != axes:
+            left_out = ", ".join(mesh.names[axis] for axis in axes[len(kept) :])
+            remarks.append(f"dim {dim} of {size} is not split along {left_out}: JAX splits evenly")
+        entries.append(tuple(mesh.names[axis] for axis in kept))
+    if sharding.partial:
+        names = ", ".join(mesh.names[axis] for axis in sharding.partial)
+        remarks.append(f"terms along {names} are reduced ({sharding.reduction}): JAX keeps none between calls")
+    while entries and not entries[-1]:
+        entries.pop()
+    return PartitionSpec(*(_entry(names) for names in entries)), remarks
+
+
+def named_sharding(
+    sharding: Sharding, shape: Shape, mesh: Mesh, target: JaxMesh, where: str
+) -> tuple[NamedSharding, list[str]]:
+    """The sharding on a mesh of JAX's, and what it leaves out. Raises InvalidSharding."""
+    try:
+        spec, remarks = partition_spec(sharding, shape, mesh)
+    except InvalidSharding as error:
+        raise error.at(where) from None
+    return NamedSharding(target, spec), [f"{where}: {remark}" for remark in remarks]
+
+
+def _even(axes: Axes, size: int, mesh: Mesh) -> Axes:
+    """As many of the axes, from the major end, as divide the dim."""
+    while size % mesh.group_size(axes):
+        axes = axes[:-1]
+    return axes
+
+
+def _entry(names: Sequence[str]) -> str | tuple[str, ...] | None:
+    return None if not names else names[0] if len(names) == 1 else tuple(names)

@@ -1,0 +1,214 @@
+"""A module as a graph document: inputs from @main's arguments, outputs, and which of these take an input's place.
+
+What an argument is, its place in the call tells: a tree of arrays is a set of parameters if it is the first, optimizer
+state if it is a later one that is given back, an array by itself an input. The text names places only with debug info
+(`lower(...).as_text(debug_info=True)`); without it floats are parameters, or those that are given back if any are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jaxlib
+from jaxlib.mlir import ir
+
+from planner.errors import InvalidRequest, ShardplanError
+from planner.frontends.stablehlo import shardings
+from planner.frontends.stablehlo.call import tensor_type
+from planner.frontends.stablehlo.places import name_of
+from planner.frontends.stablehlo.symbols import Numbers, Tensor
+from planner.frontends.stablehlo.text import functions, parsed
+from planner.frontends.stablehlo.translation import Translation
+from planner.frontends.stablehlo.writer import Node, Writer
+from planner.model.dtypes import is_float
+from planner.model.graph import INPUT_KINDS, TensorType
+
+_ROOT = re.compile(r"[A-Za-z_]\w*(\[\d+\](?=\[|\.))?")
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A graph document; the ids of @main's arguments in order; the numbers of inputs that are constants."""
+
+    document: dict[str, Any]
+    arguments: tuple[str, ...]
+    constants: Mapping[str, Numbers]
+
+
+@dataclass(frozen=True, slots=True)
+class _Argument:
+    id: str
+    name: str
+    type: TensorType
+    attributes: Any
+    next: int | None = None
+    """The number of the output that takes its place."""
+
+    @property
+    def donated(self) -> bool:
+        return "tf.aliasing_output" in self.attributes or "jax.buffer_donor" in self.attributes
+
+    @property
+    def root(self) -> str:
+        """Of `p['wte']`, `p`; of `args[0]['wte']`, `args[0]`."""
+        return _root(self.name)
+
+    @property
+    def in_tree(self) -> bool:
+        return self.root != self.name
+
+    @property
+    def path(self) -> str:
+        """Of `p['wte']`, `['wte']`."""
+        return self.name.removeprefix(self.root)
+
+
+def imported(text: str, name: str, kinds: Mapping[str, str] | None = None) -> Imported:
+    """The graph of StableHLO text; `kinds` gives arguments, by name or by the root of their names, another kind.
+
+    Raises InvalidDocument, InvalidGraph and UnsupportedOp with the line or the name stack.
+    """
+    module = parsed(text, name)  # held: its operations live as long as it does
+    found = functions(module, name)
+    main, writer = found["main"], Writer(phase="")
+    arguments = _arguments(main, name)
+    what = _kinds(arguments, kinds or {})
+    values = [writer.input(each.id, what[each.id], each.type, each.name) for each in arguments]
+    translation = Translation(found, writer, name)
+    for each in arguments:
+        shardings.refused(each.attributes, f"{name}: argument {each.name}")
+        if "sdy.sharding" in each.attributes:
+            translation.annotations.of_input(each.id, each.attributes["sdy.sharding"])
+    outputs = [writer.whole(each).id for each in translation.call("main", [*map(Tensor.of, values)])]
+    for attributes, output in zip(_listed(main, "res_attrs", len(outputs)), outputs, strict=True):
+        if "sdy.sharding" in attributes:
+            translation.annotations.of_output(output, attributes["sdy.sharding"])
+    document = _document(name, writer, outputs, translation.annotations.entries, arguments)
+    return Imported(document, tuple(each.id for each in arguments), writer.constants)
+
+
+def _arguments(main: ir.Operation, where: str) -> list[_Argument]:
+    block, found = main.regions[0].blocks[0], []
+    attributes = _listed(main, "arg_attrs", len(block.arguments))
+    for number, (value, given) in enumerate(zip(block.arguments, attributes, strict=True)):
+        shown = name_of(value.location) or f"arg{number}"
+        try:
+            kind = tensor_type(value.type)
+        except ShardplanError as error:
+            raise error.at(f"{where}: argument {shown}") from None
+        found.append(_Argument(f"arg{number}", shown, kind, given))
+    return _with_next(found, main)
+
+
+def _root(name: str) -> str:
+    found = _ROOT.match(name)
+    return found[0] if found else name
+
+
+def _result_types(main: ir.Operation) -> Sequence[ir.Type]:
+    kinds: Sequence[ir.Type] = main.attributes["function_type"].value.results
+    return kinds
+
+
+def _with_next(arguments: list[_Argument], main: ir.Operation) -> list[_Argument]:
+    """Donated arguments with the output of their type that stands in the same place of its tree.
+
+    JAX pairs donated arguments with outputs by type alone; its pair, or the first output left, is the second choice.
+    """
+    results = [tensor_type(kind) for kind in _result_types(main)]
+    attributes = _listed(main, "res_attrs", len(results))
+    names = [given["jax.result_info"].value if "jax.result_info" in given else "" for given in attributes]
+    free = dict(enumerate(zip(results, (name.removeprefix(_root(name)) for name in names), strict=True)))
+    given = [each for each in arguments if each.donated]
+    paired: dict[str, int] = {}
+    for choice in (_same_place, _pair_of_jax, _same_type):
+        for each in (each for each in given if each.id not in paired):
+            number = next((n for n, (kind, path) in free.items() if kind == each.type and choice(each, n, path)), None)
+            if number is not None:
+                paired[each.id] = number
+                del free[number]
+    return [replace(each, next=paired.get(each.id)) for each in arguments]
+
+
+def _same_place(argument: _Argument, _: int, path: str) -> bool:
+    return argument.path == path != ""
+
+
+def _pair_of_jax(argument: _Argument, number: int, _: str) -> bool:
+    key = "tf.aliasing_output"
+    return key in argument.attributes and bool(argument.attributes[key].value == number)
+
+
+def _same_type(argument: _Argument, *_: object) -> bool:
+    return True
+
+
+def _listed(function: ir.Operation, name: str, count: int) -> list[Any]:
+    return list(function.attributes[name]) if name in function.attributes else [{}] * count
+
+
+def _kinds(arguments: Sequence[_Argument], asked: Mapping[str, str]) -> dict[str, str]:
+    """Kind of every argument, by id. Raises InvalidRequest for a kind or a name that does not exist."""
+    names = {name for each in arguments for name in (each.name, each.root)}
+    for name, kind in asked.items():
+        if kind not in INPUT_KINDS:
+            raise InvalidRequest("kind of an argument", where=name, got=kind, wanted=f"one of {', '.join(INPUT_KINDS)}")
+        if name not in names:
+            raise InvalidRequest("no such argument", got=name, wanted=f"one of {', '.join(sorted(names))}")
+    replaced = any(each.next is not None for each in arguments)
+    trees = list(dict.fromkeys(each.root for each in arguments if each.in_tree))
+    guessed = {each.id: _kind(each, trees, replaced) for each in arguments}
+    return {each.id: asked.get(each.name) or asked.get(each.root) or guessed[each.id] for each in arguments}
+
+
+def _kind(argument: _Argument, trees: Sequence[str], replaced: bool) -> str:
+    if not is_float(argument.type.dtype) and argument.next is None:
+        return "input"
+    if not trees:
+        return "input" if replaced and argument.next is None else "parameter"
+    if argument.root == trees[0]:
+        return "parameter"
+    return "input" if argument.next is None else "optimizer_state"
+
+
+def _document(
+    name: str, writer: Writer, outputs: list[str], annotations: list[dict[str, Any]], arguments: Sequence[_Argument]
+) -> dict[str, Any]:
+    nodes = _needed(writer.nodes, [*outputs, *(entry["value"] for entry in annotations)])
+    read = {value for node in nodes for value in node["inputs"]} | {*outputs, *(e["value"] for e in annotations)}
+    following = _following(arguments, outputs)
+    inputs = [entry for entry in writer.inputs if entry["id"] in read]
+    return {
+        "format": "shardplan.graph",
+        "version": 1,
+        "name": name,
+        "producer": {"name": "stablehlo", "version": f"jaxlib {jaxlib.__version__}"},
+        "inputs": [e | ({"next": following[e["id"]]} if e["id"] in following else {}) for e in inputs],
+        "nodes": nodes,
+        "outputs": outputs,
+        "annotations": annotations,
+    }
+
+
+def _following(arguments: Sequence[_Argument], outputs: Sequence[str]) -> dict[str, str]:
+    """Input -> the output that takes its place; one that is an output more than once, or unchanged, takes none."""
+    count = Counter(outputs)
+    return {
+        each.id: outputs[each.next]
+        for each in arguments
+        if each.next is not None and count[outputs[each.next]] == 1 and outputs[each.next] != each.id
+    }
+
+
+def _needed(nodes: Sequence[Node], wanted: Iterable[str]) -> list[Node]:
+    """The nodes that something wanted depends on, in order."""
+    read, kept = set(wanted), []
+    for node in reversed(nodes):
+        if not read.isdisjoint((node["id"], *(f"{node['id']}:{k}" for k in range(1, len(node["outputs"]))))):
+            read.update(node["inputs"])
+            kept.append(node)
+    return kept[::-1]

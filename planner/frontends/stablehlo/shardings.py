@@ -1,0 +1,71 @@
+"""Shardy's shardings in the text -> annotations of the document; axes by name.
+
+A dim that Shardy may split further (`?`) makes the annotation a hint, not required. Priorities and axes replicated
+explicitly are dropped: the planner weighs all hints alike, and an axis named nowhere replicates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import sdy
+
+from planner.errors import InvalidSharding, UnsupportedOp
+from planner.frontends.stablehlo.symbols import Symbol, Tensor
+from planner.frontends.stablehlo.writer import Writer
+
+RETURN = "return"
+
+
+class Asked:
+    """The annotations so far."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.entries: list[dict[str, Any]] = []
+        self._writer = writer
+        self._defined: set[str] = set()
+
+    def of_input(self, value: str, attribute: ir.Attribute) -> None:
+        self._defined.add(value)
+        self._add(value, attribute, None)
+
+    def of_output(self, value: str, attribute: ir.Attribute) -> None:
+        self._add(value, attribute, RETURN)
+
+    def constrained(self, symbol: Symbol, attribute: ir.Attribute) -> Symbol:
+        """The value whose definition is annotated; a copy where that already is."""
+        value = self._writer.whole(symbol)
+        if value.id in self._defined:
+            value = self._writer.made("identity", [value], value.shape, value.dtype)
+        self._defined.add(value.id)
+        self._add(value.id, attribute, None)
+        return Tensor.of(value)
+
+    def _add(self, value: str, attribute: ir.Attribute, user: str | None) -> None:
+        sharding = sdy.TensorShardingAttr(attribute)
+        dims = [sdy.DimensionShardingAttr(each) for each in sharding.dimension_shardings]
+        if not dims or all(not list(dim.axes) and not dim.is_closed for dim in dims):
+            return  # nothing asked
+        split = [[_axis(axis) for axis in dim.axes] for dim in dims]
+        document: dict[str, Any] = {"split_axes": split}
+        if unreduced := [_axis(axis) for axis in sharding.unreduced_axes]:
+            document["partial"] = {"reduction": "sum", "axes": unreduced}
+        required = all(dim.is_closed for dim in dims)
+        self.entries.append({"value": value, "sharding": document, "required": required, "user": user})
+
+
+def _axis(attribute: ir.Attribute) -> str:
+    axis = sdy.AxisRefAttr(attribute)
+    if axis.sub_axis_info is not None:
+        raise InvalidSharding(
+            "part of a mesh axis", got=str(attribute), wanted="whole axes: give the mesh more of them"
+        )
+    return str(axis.name)
+
+
+def refused(attributes: Any, where: str) -> None:
+    """GSPMD's shardings number devices and name no axes. Raises UnsupportedOp."""
+    if "mhlo.sharding" in attributes:
+        wanted = "Shardy's, which JAX writes by default (jax_use_shardy_partitioner)"
+        raise UnsupportedOp("sharding without axis names", where=where, got="mhlo.sharding", wanted=wanted)

@@ -1,0 +1,160 @@
+"""The program walked from its arguments on: calls are followed, loops unrolled, every op becomes nodes.
+
+A loop's condition is worked out like everything else: where it is known after each turn (`lax.scan`, `fori_loop`), the
+body is walked once a turn, under the scope `while.0[turn]`. What a turn reads of stacked operands is a slice of them,
+and what it stacks is kept row by row and read back directly, so that the turns of a loop are what the layers of an
+unrolled network are: equal parts, for the fold to share decisions among, carried values and all.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from jaxlib.mlir import ir
+
+from planner.errors import InvalidGraph, ShardplanError, UnsupportedOp
+from planner.frontends.stablehlo import shardings
+from planner.frontends.stablehlo.call import Call, NotCovered, Row, tensor_type
+from planner.frontends.stablehlo.places import phase_of, place_of
+from planner.frontends.stablehlo.symbols import Literal, Symbol
+from planner.frontends.stablehlo.table import TABLE
+from planner.frontends.stablehlo.writer import Writer
+from planner.frontends.unknown import UnknownOpWarning
+from planner.model.graph import TensorType
+
+MAX_TURNS = 1 << 12
+MAX_DEPTH = 64
+MAX_STEPS = 1 << 22
+"""Ops walked at most, those that leave no node included."""
+Environment = dict[ir.Value, Symbol]
+
+
+class Translation:
+    """What the functions of a module become; `annotations` are entries of the document."""
+
+    def __init__(self, functions: dict[str, ir.Operation], writer: Writer, where: str) -> None:
+        self.writer = writer
+        self.annotations = shardings.Asked(writer)
+        self._functions = functions
+        self._where = where
+        self._types: dict[ir.Type, TensorType] = {}
+        self._scopes: list[str] = []
+        self._loops = self._steps = 0
+
+    def call(self, name: str, operands: Sequence[Symbol]) -> list[Symbol]:
+        """The results of a function."""
+        if name not in self._functions:
+            raise InvalidGraph("call of a function that is not there", where=self._where, got=name)
+        block = self._functions[name].regions[0].blocks[0]
+        return self._block(block, {}, operands)
+
+    def type(self, kind: ir.Type) -> TensorType:
+        """Raises InvalidGraph and UnsupportedOp for what is no tensor of ours."""
+        if kind not in self._types:
+            self._types[kind] = tensor_type(kind)
+        return self._types[kind]
+
+    def _block(self, block: ir.Block, known: Environment, operands: Sequence[Symbol]) -> list[Symbol]:
+        """What a block returns."""
+        known.update(zip(block.arguments, operands, strict=True))
+        for each in block.operations:
+            op = each.operation
+            read = tuple(known[value] for value in op.operands)
+            if op.name in ("func.return", "stablehlo.return"):
+                return list(read)
+            try:
+                made = self._made(op, read, known)
+            except ShardplanError as error:
+                raise (error if error.where.startswith(self._where) else self._placed(error, op)) from None
+            known.update(zip(op.results, made, strict=True))
+        raise InvalidGraph("block without a return", where=self._where)
+
+    def _placed(self, error: ShardplanError, op: ir.Operation) -> ShardplanError:
+        place = f"{self._where}: {place_of(op)}: {op.name}"
+        return error if op.name in error.where else error.at(place)
+
+    def _made(self, op: ir.Operation, read: tuple[Symbol, ...], known: Environment) -> Sequence[Symbol]:
+        self._steps += 1
+        if self._steps > MAX_STEPS:
+            raise UnsupportedOp("program too long", got=f"more than {MAX_STEPS} steps", wanted="fewer turns and calls")
+        row = TABLE.get(op.name)
+        before = self.writer.phase
+        self.writer.phase = before if before == "backward" else phase_of(op) or before
+        try:
+            if row is None:
+                return self._followed(op, read, known)
+            call = Call(op, read, tuple(self.type(each.type) for each in op.results), self.writer)
+            made = self._said(row, call)
+            return made if isinstance(made, (list, tuple)) else [made]  # type: ignore[list-item]
+        finally:
+            self.writer.phase = before
+
+    def _said(self, row: Row, call: Call) -> Symbol | Sequence[Symbol]:
+        """What a row makes of a call; where it has no words for it, an op planned whole on every device, not run."""
+        try:
+            return row(call)
+        except NotCovered as reason:
+            where = f"{self._where}: {place_of(call.op)}: {call.op.name}"
+            warnings.warn(f"{where}: {reason}: planned replicated", UnknownOpWarning, stacklevel=2)
+            return call.emit_all(call.op.name, *call.wholes())
+
+    def _followed(self, op: ir.Operation, read: tuple[Symbol, ...], known: Environment) -> Sequence[Symbol]:
+        """Calls, control flow, and what only passes values on."""
+        match op.name:
+            case "func.call" | "stablehlo.composite":
+                callee = op.attributes["callee" if op.name == "func.call" else "decomposition"].value
+                with self._within(callee):
+                    return self.call(callee, read)
+            case "stablehlo.while":
+                return self._loop(op, read, known)
+            case "stablehlo.case" | "stablehlo.if":
+                return self._branch(op, read, known)
+            case "stablehlo.optimization_barrier":
+                return read
+            case "sdy.sharding_constraint":
+                return [self.annotations.constrained(read[0], op.attributes["sharding"])]
+            case "stablehlo.custom_call":
+                name = op.attributes["call_target_name"].value
+                raise UnsupportedOp("custom call", got=name, wanted="StableHLO alone")
+            case _:
+                pass
+        raise UnsupportedOp("op outside the table", got=op.name, wanted=f"one of {', '.join(TABLE)}")
+
+    def _loop(self, op: ir.Operation, carried: Sequence[Symbol], known: Environment) -> Sequence[Symbol]:
+        condition, body = (region.blocks[0] for region in op.regions)
+        number, self._loops = self._loops, self._loops + 1
+        for turn in range(MAX_TURNS):
+            (holds,) = self._block(condition, known, carried)
+            if not isinstance(holds, Literal):
+                wanted = "a loop whose turns are known: lax.scan, or fori_loop with numbers as bounds"
+                raise UnsupportedOp("loop until something happens", got=f"turn {turn}", wanted=wanted)
+            if not holds.number:
+                return carried
+            with self._within(f"while.{number}[{turn}]"):
+                carried = self._block(body, known, carried)
+        raise UnsupportedOp("loop too long", got=f"more than {MAX_TURNS} turns", wanted="fewer")
+
+    def _branch(self, op: ir.Operation, read: tuple[Symbol, ...], known: Environment) -> Sequence[Symbol]:
+        (chosen,) = read
+        if not isinstance(chosen, Literal):
+            raise UnsupportedOp("branch that the data decides", got=op.name, wanted="jnp.where, or a known condition")
+        if op.name == "stablehlo.if":
+            region = 0 if chosen.number else 1
+        else:
+            region = int(chosen.number) if 0 <= chosen.number < len(op.regions) else len(op.regions) - 1
+        with self._within(op.name.partition(".")[2]):
+            return self._block(op.regions[region].blocks[0], known, ())
+
+    @contextmanager
+    def _within(self, name: str) -> Iterator[None]:
+        if len(self._scopes) >= MAX_DEPTH:
+            raise UnsupportedOp("calls nested too deeply", got=name, wanted=f"at most {MAX_DEPTH}")
+        self._scopes.append(name)
+        before, self.writer.scope = self.writer.scope, ".".join(self._scopes)
+        try:
+            yield
+        finally:
+            self._scopes.pop()
+            self.writer.scope = before

@@ -1,0 +1,112 @@
+"""Rows for windows that slide over dims: running sums, pools, and the backward of a pool of maxima.
+
+Our pools stand over the last dims, with alike padding before and behind. Other dims are moved there, and other
+padding is written out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from planner.frontends.stablehlo.call import Call
+from planner.frontends.stablehlo.reductions import KINDS, neutral
+from planner.frontends.stablehlo.symbols import Symbol, Tensor
+from planner.frontends.stablehlo.views import padded_value, transposed
+from planner.frontends.value import Value
+from planner.model.sharding import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """Of every dim."""
+
+    size: Shape
+    stride: Shape
+    dilation: Shape
+    low: Shape
+    high: Shape
+
+    @property
+    def order(self) -> list[int]:
+        """Dims without windows, then those with."""
+        wide = [dim for dim, (size, step) in enumerate(zip(self.size, self.stride, strict=True)) if size * step > 1]
+        return [dim for dim in range(len(self.size)) if dim not in wide] + wide
+
+    @property
+    def wide(self) -> list[int]:
+        return [dim for dim in self.order if self.size[dim] * self.stride[dim] > 1]
+
+    @property
+    def plain(self) -> bool:
+        """Whether our pools pad like this."""
+        narrow = all(2 * low <= size for low, size in zip(self.low, self.size, strict=True))
+        return self.low == self.high and narrow
+
+    def attrs(self, padding: Shape) -> dict[str, Any]:
+        columns = {"size": self.size, "stride": self.stride, "padding": padding, "dilation": self.dilation}
+        return {key: [column[dim] for dim in self.wide] for key, column in columns.items()}
+
+
+def reduce_window(call: Call) -> Symbol:
+    """Sums over all elements before one, and pools."""
+    call.demand("several operands", len(call.operands) == 2)
+    rank, body = len(call.result.shape), call.reducer()
+    size = call.ints("window_dimensions")
+    stride, dilation = (call.optional_ints(f"window_{name}", (1,) * rank) for name in ("strides", "dilations"))
+    call.demand("elements apart", set(call.optional_ints("base_dilations", (1,) * rank)) == {1})
+    call.demand("an initial value", neutral(call.operands[1], KINDS.get(body, "")))
+    low, high = call.edges("padding", rank)
+    wide = [dim for dim in range(rank) if size[dim] > 1]
+    if body in ("add", "multiply") and len(wide) == 1 and {*stride, *dilation} == {1}:
+        (dim,) = wide
+        if size[dim] == call.result.shape[dim] and {low[dim], high[dim]} == {0, size[dim] - 1}:
+            return _scanned(call, "cumsum" if body == "add" else "cumprod", dim, from_behind=high[dim] > 0)
+    return _pooled(call, body, _Windows(size, stride, dilation, low, high))
+
+
+def _scanned(call: Call, op: str, dim: int, from_behind: bool) -> Symbol:
+    x = call.whole(0)
+    if not from_behind:
+        return call.emit(op, x, dim=dim)
+    back = call.step("flip", [x], x.shape, dims=[dim])
+    return call.emit("flip", call.step(op, [back], x.shape, dim=dim), dims=[dim])
+
+
+def _pooled(call: Call, body: str, windows: _Windows) -> Symbol:
+    """A sum is the mean of so many."""
+    call.demand(f"windows of {body}", body in ("add", "maximum") and bool(windows.wide))
+    x, padding = call.whole(0), windows.low
+    if not windows.plain:
+        x = padded_value(call, x, windows.low, windows.high, 0 if body == "add" else -math.inf)
+        padding = (0,) * len(windows.low)
+    order = windows.order
+    shape = [call.result.shape[dim] for dim in order]
+    op = "average_pool" if body == "add" else "max_pool"
+    made = call.step(op, [transposed(call, x, order)], shape, **windows.attrs(padding))
+    if body == "add":
+        made = call.step("multiply", [made], shape, scalar=math.prod(windows.size))
+    return Tensor.of(_back(call, made, order))
+
+
+def select_and_scatter(call: Call) -> Symbol:
+    """The gradient of a pool of maxima."""
+    rank = len(call.result.shape)
+    call.demand("a body that does not add", call.reducer(1) == "add" and neutral(call.operands[2], "sum"))
+    call.demand("a selection that is not of the largest", call.reducer(0) == "compare")
+    size, stride = (
+        call.optional_ints("window_dimensions", (1,) * rank),
+        call.optional_ints("window_strides", (1,) * rank),
+    )
+    windows = _Windows(size, stride, (1,) * rank, *call.edges("padding", rank))
+    call.demand("padding that is not alike", windows.plain)
+    order = windows.order
+    operands = [transposed(call, call.whole(k), order) for k in (1, 0)]
+    shape = [call.result.shape[dim] for dim in order]
+    made = call.step("max_pool_backward", operands, shape, **windows.attrs(windows.low))
+    return Tensor.of(_back(call, made, order))
+
+
+def _back(call: Call, value: Value, order: list[int]) -> Value:
+    return transposed(call, value, [order.index(dim) for dim in range(len(order))])

@@ -1,0 +1,91 @@
+"""One line for JAX: a function, shapes of its arguments and a mesh in; shardings for its arguments and results out.
+
+planned = planner.jax.plan(train_step, parameters, batch, mesh=mesh)
+step = jax.jit(train_step, in_shardings=planned.arguments, out_shardings=planned.results)
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner import pipeline
+from planner.choose import hardware
+from planner.documents.graphs import graph_from
+from planner.documents.schemas import GraphDocument, checked
+from planner.errors import InvalidRequest
+from planner.export import partition_spec
+from planner.frontends.stablehlo import imported, traced
+from planner.frontends.stablehlo.functions import Traced
+from planner.model.mesh import Mesh
+from planner.model.sharding import Shape, Sharding
+from planner.plans import Plan, Request
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Planned:
+    """Trees of jax.sharding.NamedSharding: `arguments` a tuple, one tree for each; and the plan they come from."""
+
+    arguments: Any
+    results: Any
+    plan: Plan
+
+
+def plan(
+    function: Any,
+    *arguments: Any,
+    mesh: Any,
+    device: str = hardware.DEFAULT,
+    request: Request | None = None,
+    kinds: Mapping[str, str] | None = None,
+) -> Planned:
+    """The best shardings of a function, jitted or not, on a mesh of JAX's (or of ours, or `dp=2,tp=4`).
+
+    `arguments` are arrays or jax.ShapeDtypeStruct. `device` is a hardware profile; `kinds` says what arguments are, by
+    name or root of a name, where the guess (see planner.frontends.stablehlo.document) is wrong. What a PartitionSpec
+    cannot say is left out with a warning.
+
+    Raises InvalidRequest where nothing fits the memory, and what tracing and importing raise.
+    """
+    ours, theirs = partition_spec.mesh_of(mesh)
+    trace = traced(function, *arguments)
+    name = str(getattr(function, "__name__", "function"))
+    found = imported(trace.text, name, kinds)
+    graph = graph_from(checked(GraphDocument, found.document, name), ours)
+    made = pipeline.plan(graph, ours, hardware.load(device), request)
+    if made.choice is None:
+        raise InvalidRequest("no plan fits", where=name, got=made.certificate.reason, wanted="more memory or devices")
+    export = _Export(ours, theirs)
+    inputs = {
+        leaf: export.sharding(made.choice.inputs[value], graph.types[value].shape, f"argument {value}")
+        for leaf, value in zip(trace.kept, found.arguments, strict=True)
+        if value in made.choice.inputs
+    }
+    outputs = {
+        number: export.sharding(sharding, graph.types[value].shape, f"result {number}")
+        for number, (sharding, value) in enumerate(zip(made.choice.outputs, graph.outputs, strict=True))
+    }
+    return Planned(*_trees(trace, export, inputs, outputs), made)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Export:
+    ours: Mesh
+    theirs: Any
+
+    def sharding(self, sharding: Sharding, shape: Shape, where: str) -> Any:
+        made, remarks = partition_spec.named_sharding(sharding, shape, self.ours, self.theirs, where)
+        for remark in remarks:
+            warnings.warn(remark, stacklevel=4)
+        return made
+
+    def replicated(self) -> Any:
+        return self.sharding(Sharding(()), (), "")
+
+
+def _trees(trace: Traced, export: _Export, inputs: Mapping[int, Any], outputs: Mapping[int, Any]) -> tuple[Any, Any]:
+    """What no graph reads is replicated."""
+    whole = export.replicated()
+    return trace.arguments_as(inputs, whole), trace.results_as(outputs, whole)
