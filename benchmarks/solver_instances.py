@@ -60,20 +60,77 @@ def planted(seed: int, shape: Shape) -> tuple[Problem, int]:
     spans = [_interval(rng, i, shape, moments) for i in range(count)]
     costs = [_reduced(rng, int(k), int(x)) for k, x in zip(sizes, answer, strict=True)]
     edges = [_edge(rng, i, j, sizes, answer, shape.forbidden) for i, j in _ends(rng, shape, joined)]
-    costs, edges = _disguised(rng, costs, edges)
-    plain = Problem([Node(f"n{i}", np.maximum(c - c.min(), 0), u, s) for i, (c, u, s) in
-                     enumerate(zip(costs, usages, spans, strict=True))], [])  # fmt: skip
+    nodes = [Node(f"n{i}", *parts) for i, parts in enumerate(zip(costs, usages, spans, strict=True))]
+    return _posed(rng, nodes, edges, answer, shape.priced)
+
+
+def twin(problem: Problem, seed: int, priced: int = 6) -> tuple[Problem, int]:
+    """A problem of the same nodes, edges, usages and infinities whose least cost is known.
+
+    Planted is a random choice that keeps all infinities; reduced costs are what is dearer or cheaper than there.
+    """
+    rng = np.random.default_rng(seed)
+    answer = _possible(rng, problem)
+    nodes = [
+        Node(n.name, _away(n.cost, n.cost[x]), n.usage, n.interval)
+        for n, x in zip(problem.nodes, answer.tolist(), strict=True)
+    ]
+    edges = [
+        Edge(e.source, e.target, e.source_class, e.target_class, _away(e.matrix, e.matrix[pair]))
+        for e, pair in zip(problem.edges, _pairs(problem, answer), strict=True)
+    ]
+    return _posed(rng, nodes, edges, answer, priced)
+
+
+def _away(cost: Integers, planted: np.int64) -> Integers:
+    return np.where(cost < IMPOSSIBLE, np.abs(cost - planted), IMPOSSIBLE)
+
+
+def _pairs(problem: Problem, answer: Integers) -> list[tuple[int, int]]:
+    return [
+        (int(e.source_class[answer[e.source]]), int(e.target_class[answer[e.target]])) for e in problem.edges
+    ]  # fmt: skip
+
+
+def _possible(rng: np.random.Generator, problem: Problem) -> Integers:
+    """Node by node any strategy that is possible beside those before: as often as not, one of the least usage."""
+    before: list[list[Edge]] = [[] for _ in problem.nodes]
+    for edge in problem.edges:
+        before[max(edge.source, edge.target)].append(edge)
+    answer = np.zeros(len(problem.nodes), np.int64)
+    for i, node in enumerate(problem.nodes):
+        possible = node.cost < IMPOSSIBLE
+        for e in before[i]:
+            if e.target == i:
+                row = e.matrix[e.source_class[answer[e.source]], e.target_class]
+            else:
+                row = e.matrix[e.source_class, e.target_class[answer[e.target]]]
+            possible &= row < IMPOSSIBLE
+        usage = np.where(possible, node.usage, np.iinfo(np.int64).max)
+        answer[i] = usage.argmin() if rng.random() < 0.5 else rng.choice(np.flatnonzero(possible))
+    return answer
+
+
+def _posed(
+    rng: np.random.Generator, nodes: list[Node], edges: list[Edge], answer: Integers, priced: int
+) -> tuple[Problem, int]:
+    """Disguised, and with a limit that the planted choice fills at some moments; the least cost."""
+    costs, edges = _disguised(rng, [node.cost for node in nodes], edges)
+    forbidden = [node.cost >= IMPOSSIBLE for node in nodes]
+    plain = Problem([
+        Node(n.name, np.where(never, IMPOSSIBLE, c - c[~never].min()), n.usage, n.interval)
+        for n, c, never in zip(nodes, costs, forbidden, strict=True)
+    ], [])  # fmt: skip
     load = usage_profile(plain, answer)
-    limit = int(load.max())
-    prices = np.zeros(moments)
-    prices[rng.choice(moments, shape.priced, replace=False)] = rng.integers(1, 60, shape.priced)
-    nodes = [_charged(node, prices) for node in plain.nodes]
-    nodes += [
+    limit, prices = int(load.max()), np.zeros(load.size)
+    prices[rng.choice(load.size, priced, replace=False)] = rng.integers(1, 4, priced)
+    charged = [_charged(node, prices) for node in plain.nodes]
+    charged += [
         Node(f"pad{t}", np.zeros(1, np.int64), np.array([limit - int(load[t])]), (int(t), int(t) + 1))
         for t in np.flatnonzero(prices)
     ]
-    problem = Problem(nodes, edges, limit)
-    return problem, evaluate(problem, np.append(answer, np.zeros(shape.priced, np.int64))).cost
+    problem = Problem(charged, edges, limit)
+    return problem, evaluate(problem, np.append(answer, np.zeros(priced, np.int64))).cost
 
 
 def _usage(rng: np.random.Generator, k: int) -> Integers:
@@ -84,7 +141,7 @@ def _usage(rng: np.random.Generator, k: int) -> Integers:
 def _interval(rng: np.random.Generator, i: int, shape: Shape, moments: int) -> tuple[int, int]:
     layer = i // shape.width if i < shape.layers * shape.width else int(rng.integers(shape.layers))
     long = rng.random() < 0.3
-    return layer, int(moments - layer if long else min(layer + rng.integers(1, 6), moments))
+    return layer, moments - layer if long else min(layer + int(rng.integers(1, 6)), moments)
 
 
 def _reduced(rng: np.random.Generator, k: int, x: int) -> Integers:
@@ -134,4 +191,5 @@ def _disguised(rng: np.random.Generator, costs: list[Integers], edges: list[Edge
 
 def _charged(node: Node, prices: NDArray[np.float64]) -> Node:
     price = int(prices[node.interval[0] : node.interval[1]].sum())
-    return Node(node.name, node.cost + price * (node.usage.max() - node.usage), node.usage, node.interval)
+    cost = node.cost + price * (node.usage.max() - node.usage)
+    return Node(node.name, np.minimum(cost, IMPOSSIBLE), node.usage, node.interval)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from solvers.dual import Dual
 from solvers.ilp import LocalPolytope
 from solvers.ledger import Ledger, pass_work
+from solvers.parts import IMPOSSIBLE
 from solvers.problem import Problem
 from solvers.restrict import Restricted
 from solvers.treesearch import TreeSearch
@@ -114,8 +115,9 @@ class Large:
     def __init__(self, ledger: Ledger, seed: int) -> None:
         self._ledger, self._seed = ledger, seed
         self._worker = DualWorker(ledger)
-        nodes = ledger.problem.layout.node_start.size - 1
-        start = np.zeros(nodes, np.int64) if ledger.choice is None else ledger.choice
+        if ledger.choice is None:
+            ledger.offer(frugal(ledger.problem))
+        start = frugal(ledger.problem) if ledger.choice is None else ledger.choice
         self._search = TreeSearch(ledger.problem, start, seed, self._pause)
         self._decoded, self._fresh = list[Integers](), False
         self._start = start
@@ -217,7 +219,7 @@ class Large:
 
 def _awaited(work: Callable[[], Integers | None], exhausted: Callable[[], bool]) -> Integers | None:
     """The result of work done in a thread, None if exhausted() comes first: a program does not listen, and must not
-    hold up a cancelled search."""
+    hold up a cancelled search. It ends at its own limit; no daemon, which the interpreter's end would abort."""
     future: Future[Integers | None] = Future()
 
     def run() -> None:
@@ -226,10 +228,26 @@ def _awaited(work: Callable[[], Integers | None], exhausted: Callable[[], bool])
         except BaseException as failure:  # noqa: BLE001  (raised again where it is awaited)
             future.set_exception(failure)
 
-    threading.Thread(target=run, daemon=True).start()
+    threading.Thread(target=run).start()
     while not wait([future], WAIT).done and not exhausted():
         pass
     return future.result() if future.done() else None
+
+
+def frugal(problem: Problem) -> Integers:
+    """Each node's possible strategy of the least usage (bytes times moments), where nothing else is known."""
+    layout = problem.layout
+    sizes = np.diff(layout.node_start)[layout.span_node]
+    strategy = np.arange(layout.span_usage.size) + np.repeat(
+        layout.node_start[layout.span_node] - layout.span_at, sizes
+    )
+    lasting = np.repeat(layout.span_stop - layout.span_start, sizes).astype(np.float64)
+    room = np.bincount(strategy, layout.span_usage * lasting, layout.cost.size)
+    room[layout.cost >= IMPOSSIBLE] = np.inf
+    node = np.repeat(np.arange(layout.node_start.size - 1), np.diff(layout.node_start))
+    order = np.lexsort((layout.cost, room, node))
+    least: Integers = order[layout.node_start[:-1]] - layout.node_start[:-1]
+    return least
 
 
 def _columns(problem: Problem, flags: NDArray[np.bool_]) -> int:

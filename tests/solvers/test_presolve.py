@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from solvers import IMPOSSIBLE, Problem, evaluate
+from solvers import IMPOSSIBLE, Node, Problem, evaluate
 from solvers.exhaustive import cheapest, least_peak
 from solvers.presolve import REDUCTIONS, presolve
 from tests.solvers.random_problems import contracting, tiny, tiny_public
@@ -85,3 +86,58 @@ def test_presolve_reduces_what_is_made_to_collapse() -> None:
     for seed in range(50):
         reduced = presolve(Problem(contracting(seed).nodes, contracting(seed).edges))
         assert reduced is None or sum(node.cost.size > 1 for node in reduced.problem.nodes) <= 2, seed
+
+
+def test_a_strategy_above_the_hull_of_cost_and_usage_may_be_the_best() -> None:
+    front = Node("alone", np.array([0, 6, 10]), np.array([10, 5, 0]), (0, 1))
+    assert _strategies(Problem([front], [], 5)) == 3
+    assert cheapest(Problem([front], [], 5))[1].cost == 6  # type: ignore[index]
+
+
+def test_an_isolated_node_keeps_its_pareto_front_alone() -> None:
+    node = Node("alone", np.array([0, 6, 10, 7, 6]), np.array([10, 5, 0, 5, 5]), (0, 1))
+    assert _strategies(Problem([node], [], 5)) == 3
+
+
+def _strategies(problem: Problem) -> int:
+    reduced = presolve(problem)
+    assert reduced is not None
+    return int(reduced.problem.layout.node_start[1])
+
+
+def test_a_problem_of_which_nothing_is_left_is_one_node_at_no_cost() -> None:
+    reduced = presolve(Problem([Node("free", np.zeros(2, np.int64), np.zeros(2, np.int64), (0, 0))], []))
+    assert reduced is not None
+    assert [node.cost.tolist() for node in reduced.problem.nodes] == [[0]]
+    assert reduced.lift([0]).tolist() == [0]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_presolve_stopped_at_any_time_is_exact(kind) -> None:  # type: ignore[no-untyped-def]
+    for seed in range(6000, 6040):
+        left = seed % 20
+
+        def stopped() -> bool:
+            nonlocal left
+            left -= 1
+            return left < 0
+
+        _check(kind(seed), seed, stopped=stopped)
+
+
+def test_moments_that_another_covers_go_in_one_walk() -> None:
+    rises = [Node(f"n{i}", np.zeros(2, np.int64), np.array([3, 4]), (i, 50 + i)) for i in range(50)]
+    reduced = presolve(Problem(rises, [], 199), reductions=REDUCTIONS[-1:])
+    assert reduced is not None
+    assert reduced.problem.layout.moments == 1
+
+
+def test_presolve_gives_the_same_problem_every_time() -> None:
+    for seed in range(7000, 7020):
+        one, two = presolve(tiny_public(seed)), presolve(tiny_public(seed))
+        assert (one is None) == (two is None), seed
+        if one is not None and two is not None:
+            assert all(
+                np.array_equal(getattr(one.problem.layout, name), getattr(two.problem.layout, name))
+                for name in type(one.problem.layout).__slots__
+            ), seed

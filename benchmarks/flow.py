@@ -1,0 +1,215 @@
+"""The slow oracle of the planner's own choice problems: one mixed-integer program over all options, in flow form.
+
+    python -m benchmarks.flow
+
+A reshard costs the shortest way between two shardings, so an edge's price is that of a unit of flow from the sharding
+made to the one read, through the graph of all shardings of the value (its arcs: the reshards that no two others
+make as cheaply). That takes a column an arc and a row a sharding where pairs of shardings take a column each, and its
+linear relaxation is the same. Bytes hang on pairs, not on ways: an edge whose bytes a broken limit asks about gets its
+pairs as columns. Nothing is left out beforehand and nothing is shared with message passing, presolve or search.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import solvers
+from benchmarks.record import timed, write
+from planner.choose.cost import CostModel
+from planner.choose.formulate import Formulation, formulate
+from planner.choose.hardware import load
+from planner.choose.reshard import UNREACHABLE
+from planner.documents.graphs import graph_from
+from planner.documents.schemas import GraphDocument
+from planner.frontends.zoo import import_zoo
+from planner.model.mesh import Mesh
+from planner.model.steps import Read, Share, steps
+from solvers import IMPOSSIBLE, Edge, evaluate, usage_profile
+from solvers.program import Answer, Program
+
+Integers = NDArray[np.int64]
+
+# model, sizes, mesh, limits in shares of the free optimum's peak
+SIZES = {"width": 256, "heads": 4, "kv_heads": 4, "feed_forward": 1024, "vocabulary": 2048}
+CASES: tuple[tuple[str, int, str | None, str, tuple[float | None, ...]], ...] = (
+    ("gpt2", 1, None, "8", (None, 0.8)),
+    ("llama-7b", 1, None, "2x4", (None,)),
+    ("llama-7b", 2, None, "2x4", (None,)),
+    ("gpt2", 1, "sgd", "8", (None,)),
+    ("llama-7b", 1, "sgd", "2x2", (None,)),
+    ("gpt2", 1, None, "8x8", (None,)),
+)
+ROUNDS, SECONDS = 30, 240.0
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """The shardings of an edge's value: arcs that make all distances, and each strategy's sharding at both ends."""
+
+    edge: Edge
+    states: int
+    tails: Integers
+    heads: Integers
+    time: Integers
+    made: Integers
+    read: Integers
+
+
+class FlowProgram:
+    """A formulation as a program; moments get rows, and edges pair columns, when a solution breaks the limit."""
+
+    def __init__(self, question: Formulation) -> None:
+        self._problem, self._ways = question.problem, list(ways(question))
+        self._paired: set[int] = set()
+        self._moments: list[int] = []
+
+    def solve(self, seconds: float = SECONDS, gap: float = 1e-7) -> tuple[tuple[int, ...] | None, Answer]:
+        """The best choice, and the program's answer (in the problem's unit)."""
+        problem, limit, answer = self._problem, self._problem.limit, Answer(None, 0.0, False, False)
+        for _ in range(ROUNDS):
+            answer = self._program().solve(seconds=seconds, gap=gap)
+            if answer.values is None:
+                break
+            starts = problem.layout.node_start
+            choice = tuple(int(answer.values[a:b].argmax()) for a, b in pairwise(starts.tolist()))
+            if limit is None or evaluate(problem, choice).feasible:
+                return choice, answer
+            worst = int(usage_profile(problem, np.array(choice)).argmax())
+            if worst in self._moments:
+                break
+            self._moments.append(worst)
+            alive = [e for e, edge in enumerate(problem.edges) if any(u.start <= worst < u.stop for u in edge.usages)]
+            self._paired.update(alive)
+        return None, answer
+
+    def _program(self) -> Program:
+        program, starts = Program(), self._problem.layout.node_start
+        rows = {moment: int(program.add_rows(np.array([-np.inf]), np.array([1.0]))[0]) for moment in self._moments}
+        for node in self._problem.nodes:
+            possible = node.cost < IMPOSSIBLE
+            columns = program.add_columns(np.where(possible, node.cost * node.multiplicity, 0).astype(float), 1.0, True)
+            program.upper[-1][~possible] = 0.0
+            one = program.add_rows(np.ones(1), np.ones(1))
+            program.add_entries(np.repeat(one, columns.size), columns, np.ones(columns.size))
+            for moment in self._moments:
+                if node.interval[0] <= moment < node.interval[1]:
+                    self._use(program, rows[moment], columns, node.usage)
+        for e, way in enumerate(self._ways):
+            source, target = (
+                starts[i] + np.arange(starts[i + 1] - starts[i]) for i in (way.edge.source, way.edge.target)
+            )
+            if e in self._paired:
+                self._add_pairs(program, way.edge, source, target, rows)
+            else:
+                _add_flow(program, way, source, target)
+        return program
+
+    def _use(self, program: Program, row: int, columns: Integers, usage: Integers) -> None:
+        program.add_entries(np.full(columns.size, row), columns, usage / max(self._problem.limit or 1, 1))
+
+    def _add_pairs(
+        self, program: Program, edge: Edge, source: Integers, target: Integers, rows: dict[int, int]
+    ) -> None:
+        height, width = edge.matrix.shape
+        cost = edge.matrix.ravel()
+        pairs = program.add_columns(np.where(cost < IMPOSSIBLE, cost, 0).astype(np.float64) * edge.multiplicity, 1.0)
+        program.upper[-1][cost >= IMPOSSIBLE] = 0.0
+        numbers = np.arange(cost.size)
+        for strategies, classes, of_pair, count in (
+            (source, edge.source_class, numbers // width, height),
+            (target, edge.target_class, numbers % width, width),
+        ):
+            ends = program.add_rows(np.zeros(count), np.zeros(count))
+            program.add_entries(ends[of_pair], pairs, np.ones(pairs.size))
+            program.add_entries(ends[classes], strategies, -np.ones(strategies.size))
+        for usage in edge.usages:
+            for moment in self._moments:
+                if usage.start <= moment < usage.stop:
+                    self._use(program, rows[moment], pairs, usage.matrix.ravel())
+
+
+def _add_flow(program: Program, way: Way, source: Integers, target: Integers) -> None:
+    """What flows out of a sharding less what flows in: the maker's strategies in it less the reader's."""
+    arcs = program.add_columns(way.time.astype(np.float64) * way.edge.multiplicity, np.inf)
+    rows = program.add_rows(np.zeros(way.states), np.zeros(way.states))
+    program.add_entries(rows[way.tails], arcs, np.ones(arcs.size))
+    program.add_entries(rows[way.heads], arcs, -np.ones(arcs.size))
+    program.add_entries(rows[way.made], source, -np.ones(source.size))
+    program.add_entries(rows[way.read], target, np.ones(target.size))
+
+
+def ways(question: Formulation) -> Iterator[Way]:
+    """Of every edge, in order."""
+    variables, arcs = question.variables, dict[int, tuple[Integers, Integers]]()
+    values = [step.value for step in steps(question.graph) if isinstance(step, Share | Read)]
+    for edge, value in zip(question.problem.edges, values, strict=True):
+        table = question.distances[value]
+        maker, reader = variables[edge.source], variables[edge.target]
+        made = next(port for port in maker.results if port.classes is edge.source_class)
+        read = next(port for port in (*reader.operands, *reader.results) if port.classes is edge.target_class)
+        rows, columns = (np.array([table.index[state] for state in port.states]) for port in (made, read))
+        assert np.array_equal(edge.matrix, table.time[np.ix_(rows, columns)])
+        tails, heads = arcs.setdefault(id(table), needed(table.time))
+        time = table.time[tails, heads]
+        yield Way(edge, len(table.states), tails, heads, time, rows[made.classes], columns[read.classes])
+
+
+def needed(time: Integers) -> tuple[Integers, Integers]:
+    """The arcs (tails, heads) of a metric that no two others make as cheaply: their shortest ways are all of it."""
+    detour = np.full(time.shape, UNREACHABLE, np.int64)
+    for between in range(len(time)):
+        through = time[:, between, None] + time[None, between, :]
+        through[between], through[:, between] = UNREACHABLE, UNREACHABLE
+        np.minimum(detour, through, out=detour)
+    single = (time < detour) & (time < UNREACHABLE)
+    np.fill_diagonal(single, False)
+    tails, heads = np.nonzero(single)
+    return tails, heads
+
+
+def question_of(name: str, layers: int, train: str | None, mesh_text: str) -> Formulation:
+    """A small model of the family, of this many layers."""
+    mesh = Mesh.parse(mesh_text)
+    document = import_zoo(name, batch=16, seq=64, train=train, layers=layers, **SIZES)
+    graph = graph_from(GraphDocument.model_validate(document), mesh)
+    return formulate(graph, CostModel(mesh, load("h100-sxm")))
+
+
+def compared(name: str, layers: int, train: str | None, mesh: str, shares: tuple[float | None, ...]) -> Iterator[Any]:
+    """The program's optimum and the solver's, without a limit and with."""
+    question = question_of(name, layers, train, mesh)
+    free = solvers.solve(question.problem, time_limit=SECONDS)
+    peak = evaluate(question.problem, free.choice or ()).peak
+    for share in shares:
+        limit = None if share is None else int(share * peak)
+        posed = solvers.Problem(question.problem.nodes, question.problem.edges, limit)
+        asked = Formulation(question.graph, question.model, question.variables, posed, question.distances)
+        row: dict[str, Any] = {"model": name, "layers": layers, "train": train, "mesh": mesh, "limit": limit}
+        with timed(row, "solver_s"):
+            found = solvers.solve(posed, time_limit=60, gap=1e-6)
+        with timed(row, "oracle_s"):
+            choice, answer = FlowProgram(asked).solve()
+        cost = None if choice is None else evaluate(posed, choice).cost
+        yield row | {
+            "strategies": int(posed.layout.node_start[-1]),
+            "pairs": int((posed.layout.height * posed.layout.width).sum()),
+            "cost": found.cost,
+            "bound": found.bound,
+            "oracle_cost": cost,
+            "oracle_bound": answer.bound,
+            "finished": answer.finished and choice is not None,
+        }
+
+
+def main() -> None:
+    write("flow", {"runs": [row for case in CASES for row in compared(*case)]})
+
+
+if __name__ == "__main__":
+    main()

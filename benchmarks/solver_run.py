@@ -1,0 +1,59 @@
+"""One solve in a process of its own, and what is written down of it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+from solvers import Problem, solve
+from solvers.presolve import presolve
+from solvers.solution import Progress
+
+
+def solved(problem: Problem, began: float, seconds: float, seed: int, deterministic: bool) -> dict[str, Any]:
+    """The figures of one solve within `seconds` of `began` (perf_counter); wall clock but for cpu_s."""
+    first: list[float] = []
+
+    def tell(progress: Progress) -> None:
+        if progress.incumbent is not None and not first:
+            first.append(round(time.perf_counter() - began, 1))
+
+    left = seconds - (time.perf_counter() - began)
+    found = solve(problem, time_limit=left, seed=seed, deterministic=deterministic, on_progress=tell)
+    row: dict[str, Any] = {
+        "seed": seed,
+        "status": found.status,
+        "cost": found.cost,
+        "bound": found.bound,
+        "gap": found.gap,
+        "seconds": round(time.perf_counter() - began, 1),
+        "cpu_s": round(time.process_time(), 1),
+        "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+        "first_s": first[0] if first else None,
+        "choice": found.choice,
+    }
+    began = time.perf_counter()
+    reduced = presolve(problem)
+    row["presolve_s"] = round(time.perf_counter() - began, 1)
+    row["left"] = None if reduced is None else reduced.problem.layout.node_start.size - 1
+    return row
+
+
+def alone(target: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
+    """In a fresh process, so that memory and time are its own."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(target, arguments)
+
+
+def rows_shown(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> str:
+    """A table of the raw figures, for whoever watches."""
+    lines = ["| instance | seed | " + " | ".join(columns) + " |", "|---" * (len(columns) + 2) + "|"]
+    for row in rows:
+        cells = [f"{row[key]:.2e}" if isinstance(row.get(key), float) and row[key] < 0.1 else row.get(key)
+                 for key in columns]  # fmt: skip
+        shown = ["-" if cell is None else f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells]
+        lines.append(f"| {row['instance']} | {row['seed']} | {' | '.join(shown)} |")
+    return "\n".join(lines)
