@@ -2,42 +2,130 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from api.console import Json, print_json
+from api.units import parse_sizes
 from planner.documents.writing import check_writable, write_json
-from planner.frontends import zoo
+from planner.errors import InvalidRequest
+from planner.frontends import stablehlo, zoo
+from planner.frontends.onnx import import_onnx
 from planner.frontends.torch import import_torch
+from planner.frontends.unknown import UnknownOpWarning
+
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option("--kind", help="name=kind: what an argument is, where it is guessed wrong; may be repeated."),
+]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 
 @app.command("torch")
 def from_torch(
-    model: Annotated[str, typer.Option(help="transformers:gpt2 (any causal language model), or module:function.")],
-    batch: Annotated[int, typer.Option(min=1)],
-    seq: Annotated[int, typer.Option(min=1)],
+    model: Annotated[
+        str, typer.Option(help="transformers:<type>, such as gpt2, bert, vit, t5; module:function; or a .pt2 file.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
+    train: Annotated[str | None, typer.Option(help="A training step: sgd, sgd-momentum or adam.")] = None,
+    batch: Annotated[int, typer.Option(min=1)] = 1,
+    seq: Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence, for a model of text.")] = None,
     layers: Annotated[int | None, typer.Option(min=1, help="Another number of layers.")] = None,
     dtype: Annotated[str, typer.Option(help="Element type of the parameters.")] = "f32",
+    config: Annotated[
+        list[str] | None,
+        typer.Option(help="name=value of the model's configuration, as hidden_size=8192; may be repeated."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Export a PyTorch model's forward pass, without its weights (extra: torch)."""
+    """Capture a PyTorch model, forward pass or training step, without its weights (extra: torch)."""
     sys.path.insert(0, "")  # module:function is the user's own, looked for where the command runs
     check_writable(output)
-    document = import_torch(model, batch=batch, seq=seq, layers=layers, dtype=dtype)
+    with _warnings_told():
+        document = import_torch(
+            model, batch=batch, seq=seq, layers=layers, dtype=dtype, config=_settings(config), train=train
+        )
     _written(document, output, as_json)
+
+
+def _settings(asked: list[str] | None) -> dict[str, Any]:
+    """Values as JSON says them, else as text."""
+    pairs = [one.partition("=") for one in asked or ()]
+    if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
+        raise InvalidRequest("config", got=wrong[0], wanted="name=value, such as hidden_size=8192")
+    return {name: _value(text) for name, _, text in pairs}
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@app.command("jax")
+def from_jax(
+    function: Annotated[str, typer.Argument(help="module:function, which returns (f, *arguments or their shapes).")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
+    kind: Kinds = None,
+    as_json: Json = False,
+) -> None:
+    """Lower a function of JAX, without arrays (extra: jax)."""
+    sys.path.insert(0, "")
+    check_writable(output)
+    with _warnings_told():
+        document = stablehlo.import_jax(function, _kinds(kind))
+    _written(document, output, as_json)
+
+
+@app.command("stablehlo")
+def from_stablehlo(
+    file: Annotated[Path, typer.Argument(help="What jax.jit(f).lower(...).as_text() wrote (.mlir or .mlir.gz).")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
+    kind: Kinds = None,
+    as_json: Json = False,
+) -> None:
+    """Read StableHLO text (extra: jax)."""
+    check_writable(output)
+    with _warnings_told():
+        document = stablehlo.import_file(file, _kinds(kind))
+    _written(document, output, as_json)
+
+
+def _kinds(asked: list[str] | None) -> dict[str, str]:
+    pairs = [one.rpartition("=") for one in asked or ()]
+    if wrong := [kind for name, _, kind in pairs if not name]:
+        raise InvalidRequest("kind of an argument", got=wrong[0], wanted="name=kind, such as images=input")
+    return {name: kind for name, _, kind in pairs}
+
+
+@app.command("onnx")
+def from_onnx(
+    file: Annotated[Path, typer.Argument(help="An .onnx file; its external data may be missing.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
+    dim: Annotated[list[str] | None, typer.Option(help="batch=8: the size of a symbolic dim; may be repeated.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Read an ONNX model, without its weights (extra: onnx)."""
+    check_writable(output)
+    _written(import_onnx(file, parse_sizes(dim or ())), output, as_json)
 
 
 @app.command("zoo")
 def from_zoo(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(zoo.MODELS)}.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
-    train: Annotated[str | None, typer.Option(help="A training step with this optimizer: sgd or adam.")] = None,
+    train: Annotated[
+        str | None, typer.Option(help="A training step with this optimizer: sgd, sgd-momentum or adam.")
+    ] = None,
     batch: Annotated[int, typer.Option(min=1)] = 8,
     seq: Annotated[int | None, typer.Option(min=1, help="Else 2048, or the most the model was published for.")] = None,
     layers: Annotated[int | None, typer.Option(min=1)] = None,
@@ -69,6 +157,17 @@ def from_zoo(
         experts=experts,
     )
     _written(document, output, as_json)
+
+
+@contextmanager
+def _warnings_told() -> Iterator[None]:
+    """Ops without a row are named on standard error, each once."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UnknownOpWarning)
+        yield
+    unknown = [each for each in caught if issubclass(each.category, UnknownOpWarning)]
+    for line in dict.fromkeys(str(each.message) for each in unknown):
+        typer.echo(f"warning: {line}", err=True)
 
 
 def _written(document: dict[str, Any], output: Path, as_json: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -11,8 +12,13 @@ from typing import Any
 
 import pytest
 
+from planner.documents.graphs import graph_from
+from planner.documents.schemas import GraphDocument
 from planner.errors import InvalidGraph, InvalidRequest, UnsupportedOp
-from planner.frontends.torch import graph_document, import_torch
+from planner.frontends.torch import graph_document, import_torch, module_document
+from planner.frontends.unknown import UnknownOpWarning
+from planner.model.indexing import LoopKind
+from planner.model.mesh import Mesh
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")
@@ -26,12 +32,12 @@ OPS_OF_TWO_LAYERS = {
     "layer_norm": 2 * LAYERS + 1,
     "embedding": 2,
     "split": LAYERS,
-    "tanh": LAYERS,
+    "gelu": LAYERS,
 }
 ATTENTION_OF_THEIR_OWN = ["bloom", "falcon", "gptj", "mpt"]
 REFUSED_MODELS = [
     ("gpt2", "wanted transformers:<model type> or module:function"),
-    ("transformers:nothing", "not a causal language model"),
+    ("transformers:nothing", "wanted a type of language models or image classifiers"),
     *((f"transformers:{kind}", "replaceable scaled_dot_product_attention") for kind in ATTENTION_OF_THEIR_OWN),
     ("no_such_module:build", "No module named 'no_such_module'"),
     ("json:dumps", "model cannot be built"),
@@ -63,13 +69,13 @@ except ShardplanError as error:
 """
 
 
-class Sorts(torch.nn.Module):
+class Cubes(torch.nn.Module):
     """Two calls outside the table, one of them behind the other."""
 
     def __init__(self) -> None:
         super().__init__()
         self.inner = torch.nn.Identity()
-        self.inner.forward = lambda x: x.sort(-1)[0]
+        self.inner.forward = lambda x: x.cummin(-1)[0]
 
     def forward(self, x: Any) -> Any:
         return self.inner(x).cummax(-1)[0]
@@ -198,11 +204,40 @@ def test_tied_weights_are_one_input_and_unused_ones_none() -> None:
     assert [entry["name"] for entry in document["inputs"]] == ["first.weight", "x"]
 
 
-def test_unknown_calls_are_all_named_with_their_scope() -> None:
-    with pytest.raises(UnsupportedOp, match=r"sorts: .*aten\.cummax\.default, 1x.*") as caught:
-        graph_document(exported(Sorts(), torch.zeros(2, 4)), "sorts")
-    assert "aten.sort.default, 1x in inner" in str(caught.value)
+def test_calls_without_a_row_are_planned_replicated_and_all_named() -> None:
+    with pytest.warns(UnknownOpWarning, match=r"cubes: planned replicated") as caught:
+        document = graph_document(exported(Cubes(), torch.zeros(2, 4)), "cubes")
+    said = str(caught[0].message)
+    assert re.search(r"aten\.cummax\.default, 1x in the model itself \(test_torch\.py:\d+\)", said)
+    assert re.search(r"aten\.cummin\.default, 1x in inner \(test_torch\.py:\d+\)", said)
+    graph = graph_from(GraphDocument.model_validate(document), Mesh.parse("2x4"))
+    assert [op.op for op in graph.ops] == ["aten.cummin.default", "aten.cummax.default"]
+    assert all(loop.kind is LoopKind.BLOCKED for op in graph.ops for loop in op.rule.loops)
+
+
+def test_arguments_that_cannot_be_said_are_refused_with_their_place() -> None:
+    with pytest.raises(
+        UnsupportedOp, match=r"smallest: ATen .*aten\.topk\.default \(the smallest\), 1x in .*"
+    ) as caught:
+        graph_document(exported(Calls(lambda x: x.topk(1, largest=False)[0]), X), "smallest")
+    assert "test_torch.py:" in str(caught.value)
     assert "aten.addmm.default" in caught.value.__notes__[1]
+
+
+def test_a_branch_on_data_is_refused_with_its_line() -> None:
+    with pytest.raises(InvalidGraph, match=r"torch.export cannot trace the model .*\(test_torch\.py:\d+\)"):
+        module_document(Calls(lambda x: x + 1 if x.sum() > 0 else x), (X,), {})
+
+
+def test_control_flow_is_refused_with_its_line() -> None:
+    function = Calls(lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)))
+    with pytest.raises(UnsupportedOp, match=r"cond \(control flow .*write it without\)"):
+        graph_document(torch.export.export(function, (X,)), "cond")
+
+
+def test_a_result_that_is_no_loss_cannot_be_trained() -> None:
+    with pytest.raises(InvalidGraph, match=r"wanted a loss: one floating-point number"):
+        module_document(torch.nn.Linear(4, 4), (X[:, :1].expand(2, 4),), {}, "sgd")
 
 
 def test_training_dropout_is_refused() -> None:

@@ -6,7 +6,7 @@ functional before it comes here.
 
 from __future__ import annotations
 
-from planner.frontends.torch import images, pointwise, products, views
+from planner.frontends.torch import derivatives, images, losses, pointwise, positions, products, views
 from planner.frontends.torch.call import Row
 
 ATEN: dict[str, Row] = {
@@ -70,6 +70,12 @@ ATEN: dict[str, Row] = {
     "aten.where.ScalarOther": pointwise.where,
     "aten.where.ScalarSelf": pointwise.where,
     "aten.where.self": pointwise.where,
+    "aten.div.Tensor_mode": pointwise.divide,
+    "aten.div.Scalar_mode": pointwise.divide,
+    "aten.floor_divide.default": pointwise.binary("floor_divide"),
+    "aten.max.other": pointwise.binary("maximum"),
+    "aten.min.other": pointwise.binary("minimum"),
+    "aten.remainder.Scalar": pointwise.binary("remainder"),
     # casts, and calls that leave no trace
     "aten._to_copy.default": pointwise.to_dtype,
     "aten.to.device": pointwise.to_dtype,
@@ -95,7 +101,13 @@ ATEN: dict[str, Row] = {
     "aten.mm.default": products.matmul("mat2"),
     "aten.rms_norm.default": products.rms_norm,
     "aten.scaled_dot_product_attention.default": products.attention,
+    "aten._grouped_mm.default": products.grouped,
+    "aten._safe_softmax.default": products.softmax,
+    "aten._softmax.default": products.softmax,
     "aten.softmax.int": products.softmax,
+    "aten.native_layer_norm.default": products.native_layer_norm,
+    "aten._fused_rms_norm.default": products.native_rms_norm,
+    "transformers.grouped_mm_fallback.default": products.plain("grouped_mm", "input", "weight", "offs"),
     # convolutions, pools, and what stands between them
     "aten.conv1d.default": images.convolution,
     "aten.conv1d.padding": images.convolution,
@@ -122,6 +134,43 @@ ATEN: dict[str, Row] = {
     "aten.upsample_nearest1d.vec": images.upsample,
     "aten.upsample_nearest2d.vec": images.upsample,
     "aten.upsample_nearest3d.vec": images.upsample,
+    # losses over classes
+    "aten._log_softmax.default": losses.log_softmax,
+    "aten.log_softmax.int": losses.log_softmax,
+    "aten.nll_loss_forward.default": losses.nll_loss,
+    "aten.nll_loss_backward.default": losses.nll_loss_backward,
+    # by positions
+    "aten.argmax.default": positions.argument("argmax"),
+    "aten.argmin.default": positions.argument("argmin"),
+    "aten.argsort.default": positions.argsort,
+    "aten.diff.default": positions.difference,
+    "aten.gather.default": positions.gather,
+    "aten.histc.default": positions.histogram,
+    "aten.index.Tensor": positions.index,
+    "aten.index_put.default": positions.index_put,
+    "aten.index_select.default": positions.index_select,
+    "aten.max.dim": positions.extreme("max"),
+    "aten.min.dim": positions.extreme("min"),
+    "aten.scatter.src": positions.scatter(accumulate=False),
+    "aten.scatter_add.default": positions.scatter(accumulate=True),
+    "aten.sort.default": positions.sort,
+    "aten.sort.stable": positions.sort,
+    "aten.topk.default": positions.topk,
+    # gradients
+    "aten._fused_rms_norm_backward.default": derivatives.native_rms_norm,
+    "aten._log_softmax_backward_data.default": derivatives.log_softmax,
+    "aten._softmax_backward_data.default": derivatives.softmax,
+    "aten.convolution_backward.default": derivatives.convolution,
+    "aten.embedding_dense_backward.default": derivatives.embedding,
+    "aten.gelu_backward.default": derivatives.gelu,
+    "aten.native_layer_norm_backward.default": derivatives.layer_norm,
+    "aten.select_backward.default": derivatives.select,
+    "aten.sigmoid_backward.default": derivatives.pointwise("sigmoid_backward", "grad_output", "output"),
+    "aten.silu_backward.default": derivatives.pointwise("silu_backward", "grad_output", "self"),
+    "aten.slice_backward.default": derivatives.slice_,
+    "aten.tanh_backward.default": derivatives.pointwise("tanh_backward", "grad_output", "output"),
+    "aten.threshold_backward.default": derivatives.threshold,
+    "transformers.grouped_mm_fallback_backward.default": derivatives.grouped,
     # reductions
     "aten.amax.default": products.reduction("max"),
     "aten.amin.default": products.reduction("min"),
@@ -163,10 +212,16 @@ ATEN: dict[str, Row] = {
     "aten.split_with_sizes.default": views.split,
     "aten.stack.default": views.stack,
     "aten.unbind.int": views.unbind,
+    "aten.constant_pad_nd.default": views.pad,
+    "aten.pad.default": views.pad,
+    "aten.flip.default": views.flip,
     # out of nothing
     "aten.arange.default": views.arange,
     "aten.arange.start": views.arange,
     "aten.arange.start_step": views.arange,
+    "aten.empty.memory_format": views.constant(0),
+    "aten.empty_like.default": views.constant(0),
+    "aten.fill.Scalar": views.full("value"),
     "aten.full.default": views.full("fill_value"),
     "aten.full_like.default": views.full("fill_value"),
     "aten.new_full.default": views.full("fill_value"),
@@ -175,8 +230,34 @@ ATEN: dict[str, Row] = {
     "aten.ones.default": views.constant(1),
     "aten.ones_like.default": views.constant(1),
     "aten.scalar_tensor.default": views.full("s"),
-    "aten.tril.default": views.triangle("less_equal"),
-    "aten.triu.default": views.triangle("greater_equal"),
+    "aten.tril.default": views.triangle("tril"),
+    "aten.triu.default": views.triangle("triu"),
     "aten.zeros.default": views.constant(0),
     "aten.zeros_like.default": views.constant(0),
 }
+
+FUSED: dict[str, Row] = {
+    "addmm": products.plain("addmm", "bias", "x", "weight"),
+    "cross_entropy": losses.cross_entropy,
+    "cross_entropy_backward": losses.cross_entropy_backward,
+    "grouped_mm": products.plain("grouped_mm", "input", "weight", "offs"),
+    "grouped_mm_weight_backward": products.plain("grouped_mm_weight_backward", "input", "grad", "offs"),
+    "histogram": positions.integer_histogram,
+    "linear": products.linear,
+    "matmul": products.plain("matmul", "x", "weight"),
+    "rms_norm": products.plain("rms_norm", "x", "weight", eps="eps"),
+    "rms_norm_backward": derivatives.rms_norm,
+    "rope": products.plain("rope", "x", "cos", "sin", reversed="reversed"),
+    "rows_product": derivatives.rows_product,
+    "scaled_dot_product_attention": products.attention,
+    "scaled_dot_product_attention_backward": derivatives.attention,
+    "scaled_dot_product_attention_bias_backward": derivatives.attention,
+}
+"""The ops of `fused`, which say rows of ours."""
+
+ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
+"""Names of attention by the device that runs it."""
+
+ATEN |= {f"shardplan.{name}.default": row for name, row in FUSED.items()}
+ATEN |= {f"aten._scaled_dot_product_{name}.default": products.fused_attention for name in ATTENTION}
+ATEN |= {f"aten._scaled_dot_product_{name}_backward.default": derivatives.attention for name in ATTENTION}

@@ -45,6 +45,13 @@ class Value(DocumentValue):
 
 
 @dataclass(frozen=True, slots=True)
+class Statistics:
+    """Mean or deviation that a norm saves for its gradient, which makes it anew."""
+
+    eps: float
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """An ATen call. `arguments` by the names of the overload's schema, with Values for tensors.
 
@@ -53,6 +60,7 @@ class Call:
 
     id: str
     scope: str
+    phase: str
     arguments: Mapping[str, Any]
     results: tuple[TensorType, ...]
     nodes: list[Node]
@@ -82,6 +90,12 @@ class Call:
     def emit_all(self, op: str, *inputs: Value, **attrs: Any) -> list[Value]:
         """The call's last node, with all its results."""
         return self._node(self.id, op, inputs, attrs, self.results)
+
+    def emit_by_rule(self, op: str, inputs: Iterable[Value], attrs: Mapping[str, Any], rule: str) -> list[Value]:
+        """The call's node where no row of ours says it, with the rule by which it is planned."""
+        made = self._node(self.id, op, inputs, attrs, self.results)
+        self.nodes[-1]["rule"] = rule
+        return made
 
     def step(self, op: str, inputs: Iterable[Value], shape: Sequence[int], dtype: str, **attrs: Any) -> Value:
         """A node on the way to the last."""
@@ -119,11 +133,14 @@ class Call:
             )
         outputs = [{"shape": list(kind.shape), "dtype": kind.dtype} for kind in types]
         node = {"id": name, "op": op, "inputs": [value.id for value in inputs], "attrs": dict(attrs)}
-        self.nodes.append(node | {"outputs": outputs, "scope": self.scope, "phase": "forward"})
+        self.nodes.append(node | {"outputs": outputs, "scope": self.scope, "phase": self.phase})
         return [Value(value_id(name, k), kind) for k, kind in enumerate(types)]
 
 
-Row = Callable[[Call], Value | Sequence[Value]]
+Made = Value | Statistics | None
+"""What a row makes of a result; None for one that nobody wants."""
+
+Row = Callable[[Call], Made | Sequence[Made]]
 
 
 def finite(number: float, dtype: str) -> float:

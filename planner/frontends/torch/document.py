@@ -1,66 +1,95 @@
-"""An exported program as a graph document.
+"""What was captured as a graph document.
 
-Ids are the names of the exported graph's nodes. Tied weights are one input, under the first of their names.
-What no output depends on, inputs included, is left out, and so are reshapes that stand in the way.
+Ids are the names of the captured graph's nodes; parameters of a training step have their own. Tied weights are one
+input, under the first of their names. What no output depends on, inputs included, is left out, and so are reshapes
+that stand in the way. A call without a row is planned replicated, and a warning names it.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
-from torch.export.graph_signature import OutputKind
 
-from planner.errors import InvalidGraph, UnsupportedOp
+from planner.errors import UnsupportedOp
 from planner.frontends.torch.aten import ATEN
-from planner.frontends.torch.call import Node
+from planner.frontends.torch.call import Node, Value
+from planner.frontends.torch.captured import Captured
 from planner.frontends.torch.reshapes import without_reshapes
 from planner.frontends.torch.translation import Translation
+from planner.frontends.unknown import UnknownOpWarning
+from planner.frontends.zoo.training import replaced, update
+from planner.frontends.zoo.writer import Input, Writer
+from planner.model.graph import TensorType
 
-SHOWN_SCOPES = 3
+SHOWN_PLACES = 3
 
 
-def graph_document(program: ExportedProgram, name: str) -> dict[str, Any]:
-    """The graph document of `program`, as plain JSON values.
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Inputs and nodes of a document, as its entries; the outputs, and the parameters' gradients by id."""
 
-    Raises UnsupportedOp naming every ATen call outside the table (all of them, with the known ones, in its
-    notes), InvalidGraph for a shape that is not fixed or a program that writes to its state.
+    inputs: list[dict[str, Any]]
+    nodes: list[Node]
+    outputs: list[str]
+    gradients: Mapping[str, str]
+
+
+def graph_document(captured: Captured, name: str, optimizer: str | None = None) -> dict[str, Any]:
+    """The graph document, as plain JSON values; with the optimizer's update of what has a gradient.
+
+    Raises UnsupportedOp naming every call that cannot be said (all of them, with the known ones, in its notes) and
+    InvalidGraph for a shape that is not fixed. Warns of calls that are planned replicated.
     """
-    program = _functional(program, name)
-    translation = Translation(program)
-    for node in program.graph.nodes:
-        translation.add(node)
-    if translation.unknown:
-        raise _unsupported(translation.unknown, name)
-    outputs = [value.id for value in translation.outputs]
-    shapes = {entry["id"]: tuple(entry["shape"]) for entry in translation.inputs}
-    nodes, outputs = without_reshapes(_needed(translation.nodes, outputs), outputs, shapes)
-    read = {value for node in nodes for value in node["inputs"]} | set(outputs)
+    body = _body(captured, name)
+    if optimizer is not None:
+        body = _updated(body, optimizer)
     return {
         "format": "shardplan.graph",
         "version": 1,
         "name": name,
-        "producer": {"name": "torch.export", "version": torch.__version__.partition("+")[0]},
-        "inputs": [entry for entry in translation.inputs if entry["id"] in read],
-        "nodes": nodes,
-        "outputs": outputs,
+        "producer": {"name": captured.producer, "version": torch.__version__.partition("+")[0]},
+        "inputs": body.inputs,
+        "nodes": body.nodes,
+        "outputs": body.outputs,
         "annotations": [],
     }
 
 
-def _functional(program: ExportedProgram, name: str) -> ExportedProgram:
-    """The same program without in-place calls. `detach_` is none: it concerns autograd only."""
-    calls = [node.target for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
-    if any(call._schema.is_mutable and str(call) != "aten.detach_.default" for call in calls):
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch's own
-            program = program.run_decompositions({})
-    written = [s.target for s in program.graph_signature.output_specs if s.kind != OutputKind.USER_OUTPUT]
-    if written:
-        raise InvalidGraph("the forward pass writes to its state", where=name, got=written, wanted="no writes")
-    return program
+def _body(captured: Captured, name: str) -> Body:
+    translation = Translation(captured)
+    for node in captured.graph.nodes:
+        translation.add(node)
+    if translation.refused:
+        raise _unsupported(translation.refused, name)
+    if translation.unknown:
+        warnings.warn(_unknown(translation.unknown, name), UnknownOpWarning, stacklevel=3)
+    outputs = [value.id for value in translation.outputs]
+    gradients = {parameter: value.id for parameter, value in translation.gradients.items()}
+    ends = [*outputs, *gradients.values()]
+    shapes = {entry["id"]: tuple(entry["shape"]) for entry in translation.inputs}
+    nodes, kept = without_reshapes(_needed(translation.nodes, ends), ends, shapes)
+    read = {value for node in nodes for value in node["inputs"]} | set(kept)
+    inputs = [entry for entry in translation.inputs if entry["id"] in read]
+    return Body(inputs, nodes, kept[: len(outputs)], dict(zip(gradients, kept[len(outputs) :], strict=True)))
+
+
+def _updated(body: Body, optimizer: str) -> Body:
+    """The same, the gradients taken up by the optimizer: its states are inputs, what it makes outputs."""
+    types = {entry["id"]: TensorType(tuple(entry["shape"]), entry["dtype"]) for entry in body.inputs}
+    dtypes = [entry["dtype"] for entry in body.inputs if entry["kind"] == "parameter"]
+    writer = Writer("f64" if "f64" in dtypes else dtypes[0], "update.")
+    writer.inputs += [
+        Input(Value(entry["id"], types[entry["id"]]), entry["kind"], entry["name"]) for entry in body.inputs
+    ]
+    update(
+        writer, {name: Value(made, types[name]) for name, made in body.gradients.items() if name in types}, optimizer
+    )
+    written = writer.document("", replaced(writer))
+    return Body(written["inputs"], [*body.nodes, *written["nodes"]], [*body.outputs, *written["outputs"]], {})
 
 
 def _needed(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:
@@ -74,21 +103,30 @@ def _needed(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:
     return kept[::-1]
 
 
-def _unsupported(unknown: dict[str, list[str]], name: str) -> UnsupportedOp:
+def _unknown(calls: Mapping[str, Sequence[str]], name: str) -> str:
+    return f"{name}: planned replicated, as no row says them: {'; '.join(_listed(calls))}"
+
+
+def _unsupported(refused: Mapping[str, Sequence[str]], name: str) -> UnsupportedOp:
     """An error with the most frequent calls in its message, and everything in its notes."""
-    calls = sorted(unknown.items(), key=lambda item: (-len(item[1]), item[0]))
-    listed = [f"{call}, {len(scopes)}x in {_places(scopes)}" for call, scopes in calls]
+    listed = _listed(refused)
     error = UnsupportedOp(
-        "ATen calls outside the table",
+        "ATen calls that cannot be said",
         where=name,
         got="; ".join(listed),
-        wanted=f"the {len(ATEN)} overloads of planner.frontends.torch.aten.ATEN, with arguments their rows take",
+        wanted="arguments that the rows of planner.frontends.torch.aten.ATEN take",
     )
-    error.add_note("unknown:\n  " + "\n  ".join(listed))
+    error.add_note("refused:\n  " + "\n  ".join(listed))
     error.add_note("known: " + ", ".join(ATEN))
     return error
 
 
-def _places(scopes: Sequence[str]) -> str:
-    different = list(dict.fromkeys(scope or "the model itself" for scope in scopes))
-    return ", ".join(different[:SHOWN_SCOPES]) + (", …" if len(different) > SHOWN_SCOPES else "")
+def _listed(calls: Mapping[str, Sequence[str]]) -> list[str]:
+    """The most frequent first."""
+    order = sorted(calls.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [f"{call}, {len(places)}x in {_places(places)}" for call, places in order]
+
+
+def _places(places: Sequence[str]) -> str:
+    different = list(dict.fromkeys(places))
+    return ", ".join(different[:SHOWN_PLACES]) + (", …" if len(different) > SHOWN_PLACES else "")

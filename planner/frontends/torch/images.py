@@ -11,14 +11,14 @@ from planner.frontends.torch.call import Call, Row, Value
 
 def convolution(call: Call) -> Value:
     x, weight, bias = call["input"], call["weight"], call["bias"]
-    attrs = _geometry(call, x, weight)
+    attrs = geometry(call, x, weight)
     return call.emit("convolution", *([x, weight] if bias is None else [x, weight, bias]), **attrs)
 
 
 def convolution_transpose(call: Call) -> Value:
     """What `output_padding` adds is in the result's shape."""
     x, weight, bias = call["input"], call["weight"], call["bias"]
-    attrs = _geometry(call, x, weight)
+    attrs = geometry(call, x, weight)
     added = zip(_spread(call["output_padding"], len(attrs["stride"])), attrs["stride"], strict=True)
     call.demand("output_padding of a stride or more", all(more < stride for more, stride in added))
     if bias is None:
@@ -31,7 +31,7 @@ def either_convolution(call: Call) -> Value:
     return convolution_transpose(call) if call["transposed"] else convolution(call)
 
 
-def _geometry(call: Call, x: Value, weight: Value) -> dict[str, Any]:
+def geometry(call: Call, x: Value, weight: Value) -> dict[str, Any]:
     rank = len(weight.shape) - 2
     call.demand("an image without a batch dim", len(x.shape) == rank + 2)
     stride, dilation = (_spread(call[key], rank) for key in ("stride", "dilation"))

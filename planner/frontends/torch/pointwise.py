@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planner.frontends.torch.call import Call, Row, Value, finite, promoted
+from planner.model.dtypes import is_float
 
 NEUTRAL = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1, "pow": 1}
 """The scalar on the right that changes nothing."""
@@ -80,6 +81,14 @@ def _emit(call: Call, op: str, left: Operand, right: Operand, dtype: str) -> Val
     if isinstance(right, Value) and not isinstance(left, Value):
         return call.emit(op, call.cast(right, dtype), scalar=finite(left, dtype), reversed=True)
     raise TypeError(f"{op} of two scalars")  # no overload of the table takes them
+
+
+def divide(call: Call) -> Value:
+    """As a whole number below, or towards zero of integers; without a mode as it is."""
+    integers = not is_float(call.result.dtype)
+    op = {None: "divide", "floor": "floor_divide", "trunc": "divide"}[call["rounding_mode"]]
+    call.demand("floats rounded towards zero", call["rounding_mode"] != "trunc" or integers)
+    return _emit(call, op, call["self"], call["other"], call.result.dtype)
 
 
 def clamp(call: Call) -> Value:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import torch
 
-from planner.frontends.torch.call import DTYPES, Call, Row, Value
+from planner.frontends.torch.call import DTYPES, Call, Made, Row, Statistics, Value
 
 
 def linear(call: Call) -> Value:
-    return call.emit("linear", *_given(call["input"], call["weight"], call["bias"]))
+    return call.emit("linear", *given(call["input"], call["weight"], call["bias"]))
 
 
 def addmm(call: Call) -> Value:
@@ -42,31 +45,38 @@ def baddbmm(call: Call) -> Value:
     return call.emit("add", bias, product)
 
 
+SAVED = 8
+"""As many results as a kernel of attention may save for its gradient."""
+
+
 def attention(call: Call) -> Value:
     """Grouped queries: the heads that share a key get a dim of their own, along which keys are broadcast."""
-    call.demand("attention with dropout", call["dropout_p"] == 0)
+    call.demand("attention with dropout", not call.arguments.get("dropout_p"))
     attrs = {"causal": call["is_causal"]}
     if call["scale"] is not None:
         attrs["scale"] = call["scale"]
-    query, key, value, mask = call["query"], call["key"], call["value"], call["attn_mask"]
-    if query.shape[:-2] == key.shape[:-2] or not call["enable_gqa"]:
-        return call.emit("scaled_dot_product_attention", *_given(query, key, value, mask), **attrs)
-    heads, groups = query.shape[-3], key.shape[-3]
-    apart = [
-        call.reshaped(query, _grouped(query, groups, heads // groups)),
-        call.reshaped(key, _grouped(key, groups, 1)),
-        call.reshaped(value, _grouped(value, groups, 1)),
-    ]
-    if mask is not None and len(mask.shape) > 2:
-        parts = (groups, heads // groups) if mask.shape[-3] == heads else (1, 1)
-        mask = call.reshaped(mask, _grouped(mask, *parts))
-    operands, shape = _given(*apart, mask), (*apart[0].shape[:-1], value.shape[-1])
-    made = call.step("scaled_dot_product_attention", operands, shape, query.dtype, **attrs)
-    return call.emit("reshape", made)
+    query, key, value = call["query"], call["key"], call["value"]
+    mask = call.arguments.get("attn_mask", call.arguments.get("attn_bias"))
+    whole = given(query, key, value, mask)
+    operands = [regrouped(call, each, query, key) for each in whole]
+    if operands == whole:
+        return call.emit("scaled_dot_product_attention", *operands, **attrs)
+    shape = (*operands[0].shape[:-1], value.shape[-1])
+    return call.emit("reshape", call.step("scaled_dot_product_attention", operands, shape, query.dtype, **attrs))
 
 
-def _grouped(value: Value, groups: int, members: int) -> tuple[int, ...]:
-    return (*value.shape[:-3], groups, members, *value.shape[-2:])
+def fused_attention(call: Call) -> Sequence[Made]:
+    """By the name of one device's kernel; what it saves for its gradient is made anew."""
+    return [attention(replace(call, results=call.results[:1])), *[None] * SAVED]
+
+
+def regrouped(call: Call, value: Value, query: Value, key: Value) -> Value:
+    """With a dim for the queries that share a key, where they do; [.., heads, sequence, head] and masks alike."""
+    if len(query.shape) < 3 or len(value.shape) < 3 or query.shape[-3] == key.shape[-3]:
+        return value
+    groups, members = key.shape[-3], query.shape[-3] // key.shape[-3]
+    parts = {query.shape[-3]: (groups, members), groups: (groups, 1)}.get(value.shape[-3], (1, 1))
+    return call.reshaped(value, (*value.shape[:-3], *parts, *value.shape[-2:]))
 
 
 def embedding(call: Call) -> Value:
@@ -79,22 +89,49 @@ def softmax(call: Call) -> Value:
 
 def layer_norm(call: Call) -> Value:
     call.demand("a bias without a weight", call["weight"] is not None or call["bias"] is None)
-    operands = _given(call["input"], call["weight"], call["bias"])
+    operands = given(call["input"], call["weight"], call["bias"])
     return call.emit("layer_norm", *operands, normalized_dims=len(call["normalized_shape"]), eps=call["eps"])
 
 
+def native_layer_norm(call: Call) -> Sequence[Made]:
+    saved = Statistics(call["eps"])
+    return [layer_norm(replace(call, results=call.results[:1])), saved, saved]
+
+
 def rms_norm(call: Call) -> Value:
-    """x / sqrt(mean(x^2) + eps) * weight; torch's default eps is the dtype's resolution."""
-    x, weight, eps = call["input"], call["weight"], call["eps"]
-    rank, count = len(x.shape), len(call["normalized_shape"])
-    thin = (*x.shape[: rank - count], *[1] * count)
-    eps = torch.finfo(DTYPES[x.dtype]).eps if eps is None else eps
-    square = call.step("square", [x], x.shape, x.dtype)
-    mean = call.step("mean", [square], thin, x.dtype, dims=list(range(rank - count, rank)), keepdim=True)
-    root = call.step("rsqrt", [call.step("add", [mean], thin, x.dtype, scalar=eps)], thin, x.dtype)
-    if weight is None:
-        return call.emit("multiply", x, root)
-    return call.emit("multiply", call.step("multiply", [x, root], x.shape, x.dtype), weight)
+    """torch's default eps is the dtype's resolution."""
+    x, weight = call["input"], call["weight"]
+    count = len(call["normalized_shape"])
+    return call.emit("rms_norm", *given(x, weight), normalized_dims=count, eps=_resolution(call))
+
+
+def native_rms_norm(call: Call) -> Sequence[Made]:
+    return [rms_norm(replace(call, results=call.results[:1])), Statistics(_resolution(call))]
+
+
+def _resolution(call: Call) -> float:
+    return float(torch.finfo(DTYPES[call["input"].dtype]).eps if call["eps"] is None else call["eps"])
+
+
+def plain(op: str, *operands: str, **attrs: str) -> Row:
+    """An op of ours from the arguments in `operands`; attributes from those in `attrs`."""
+
+    def row(call: Call) -> Value:
+        named = {attr: call[argument] for attr, argument in attrs.items()}
+        return call.emit(op, *given(*(call[each] for each in operands)), **named)
+
+    return row
+
+
+def grouped(call: Call) -> Value:
+    """Rows by groups times a matrix each, or, of two matrices, a matrix of rows by groups."""
+    x, weight, ends = call["self"], call["mat2"], call["offs"]
+    call.demand("a bias", call["bias"] is None)
+    call.demand("batches without groups", ends is not None and len(x.shape) == 2)
+    if len(weight.shape) == 3:
+        return call.emit("grouped_mm", x, weight, ends)
+    turned = call.step("transpose", [x], x.shape[::-1], x.dtype, permutation=[1, 0])
+    return call.emit("grouped_mm_weight_backward", turned, weight, ends)
 
 
 def reduction(op: str) -> Row:
@@ -114,5 +151,5 @@ def cumsum(call: Call) -> Value:
     return call.emit("cumsum", call.cast(call["self"], call.result.dtype), dim=call.dim("dim"))
 
 
-def _given(*operands: Value | None) -> list[Value]:
+def given(*operands: Value | None) -> list[Value]:
     return [operand for operand in operands if operand is not None]

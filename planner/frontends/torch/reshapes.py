@@ -18,14 +18,15 @@ import operator
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import Any
 
-from planner.frontends.torch.call import Node
 from planner.model.graph import value_id
 from planner.model.sharding import Shape
 
 X_AND_WEIGHT = {"addmm": (1, 2), "linear": (0, 1)}
 """Where the ops whose x may have any rank read x and the weight; what else they read is a bias."""
 
+Node = dict[str, Any]
 Shapes = Mapping[str, Shape]
 
 

@@ -1,4 +1,4 @@
-"""A document while it grows: node by node, inputs and calls of an exported program become ours."""
+"""A document while it grows: node by node, inputs and calls of a captured graph become ours."""
 
 from __future__ import annotations
 
@@ -8,56 +8,57 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind, InputSpec
 from torch.fx import Node as FxNode
 from torch.fx.node import map_arg
 
 from planner.errors import InvalidGraph, ShardplanError
+from planner.frontends.torch import unknown
 from planner.frontends.torch.aten import ATEN
-from planner.frontends.torch.call import Call, Node, NotCovered, Value, dtype_name, finite
+from planner.frontends.torch.call import DTYPES, Call, Node, NotCovered, Value, dtype_name, finite
+from planner.frontends.torch.captured import Captured, live
+from planner.frontends.torch.place import place, scope
 from planner.model.graph import TensorType
-
-KINDS = {
-    InputKind.PARAMETER: "parameter",
-    InputKind.BUFFER: "buffer",
-    InputKind.CONSTANT_TENSOR: "constant",
-    InputKind.USER_INPUT: "input",
-}
 
 
 class Translation:
-    """What each node of the exported graph has become.
+    """What each node of the captured graph has become.
 
-    `nodes` and `inputs` are entries of the document, `outputs` its outputs; `unknown` holds, for each call
-    without a row, the scopes it stands in. Calls that depend on such a call are not translated.
+    `nodes` and `inputs` are entries of the document. `refused` holds, for each call that cannot be said, the places
+    it stands in, and `unknown` for each call without a row, which is then said by a rule that splits nothing.
     """
 
-    def __init__(self, program: ExportedProgram) -> None:
+    def __init__(self, captured: Captured) -> None:
         self.nodes: list[Node] = []
-        self.outputs: list[Value] = []
+        self.refused: dict[str, list[str]] = defaultdict(list)
         self.unknown: dict[str, list[str]] = defaultdict(list)
+        self._captured = captured
         self._inputs: dict[str, dict[str, Any]] = {}
         self._values: dict[FxNode, Any] = {}
-        self._live = _live(program)
-        self._constants = program.constants
-        self._specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
-        self._first = _first_of_tied(program)
+        self._live = live(captured)
 
     @property
     def inputs(self) -> list[dict[str, Any]]:
-        """In the order of the program's signature."""
-        return [self._inputs[name] for name in self._specs if name in self._inputs]
+        """In the order of the placeholders."""
+        order = dict.fromkeys(entry.id for entry in self._captured.placeholders.values())
+        return [self._inputs[name] for name in order if name in self._inputs]
+
+    @property
+    def outputs(self) -> list[Value]:
+        """What the results have become."""
+        return [self._values[made] for made in self._captured.results if made in self._values]
+
+    @property
+    def gradients(self) -> dict[str, Value]:
+        """By the id of a parameter."""
+        found = self._captured.gradients.items()
+        return {parameter: self._values[made] for parameter, made in found if made in self._values}
 
     def add(self, node: FxNode) -> None:
         """Translates `node`, unless nothing needs it. Raises InvalidGraph for a shape that is not fixed."""
-        if node not in self._live or node.op == "get_attr":
+        if node not in self._live or node.op == "output":
             return
-        if node.op == "output":
-            results = [made for made in node.args[0] if isinstance(made, FxNode)]
-            self.outputs = [self._values[made] for made in results if made in self._values]
-        elif node.op == "call_function" and node.target is not operator.getitem and str(node.target) not in ATEN:
-            self.unknown[str(node.target)].append(_scope(node))
+        if node.op == "get_attr":
+            self._values[node] = None  # a subgraph, which only control flow reads
         elif all(source in self._values for source in node.all_input_nodes):
             self._translate(node)
 
@@ -65,33 +66,42 @@ class Translation:
         try:
             self._values[node] = self._input(node) if node.op == "placeholder" else self._result(node)
         except NotCovered as reason:
-            self.unknown[f"{node.target} ({reason})"].append(_scope(node))
+            self.refused[f"{node.target} ({reason})"].append(place(node))
         except ShardplanError as error:
-            raise error.at(f"{_scope(node)} {node.name}".strip()) from error
+            raise error.at(f"{place(node)} {node.name}".strip()) from error
 
-    def _input(self, node: FxNode) -> Value:
-        """A tensor from outside. A constant of one known element is a `full` instead."""
-        spec = self._specs[node.name]
-        spec = self._first.get(spec.target, spec)
-        value = Value(spec.arg.name, tensor_type(node.meta["val"]))
-        constant = self._constants.get(spec.target)
-        if spec.kind == InputKind.CONSTANT_TENSOR and _is_known_scalar(constant):
-            call = Call(node.name, "", {}, (value.type,), self.nodes, len(self.nodes))
-            return call.emit("full", value=finite(constant.item(), value.dtype))
-        entry = {"id": value.id, "kind": KINDS[spec.kind], "name": spec.target or value.id}
-        self._inputs[value.id] = entry | {"shape": list(value.shape), "dtype": value.dtype}
-        return value
+    def _input(self, node: FxNode) -> Value | None:
+        """A tensor from outside. A constant of one known element is a `full` instead; what is no tensor is nothing."""
+        if not isinstance(node.meta.get("val"), torch.Tensor):
+            return None
+        entry, kind = self._captured.placeholders[node.name], tensor_type(node.meta["val"])
+        if entry.known is not None:
+            call = Call(node.name, "", "forward", {}, (kind,), self.nodes, len(self.nodes))
+            return call.emit("full", value=finite(entry.known, kind.dtype))
+        listed = {"id": entry.id, "kind": entry.kind, "name": entry.name}
+        self._inputs[entry.id] = listed | {"shape": list(kind.shape), "dtype": kind.dtype}
+        return Value(entry.id, kind)
 
     def _result(self, node: FxNode) -> Any:
         if node.target is operator.getitem:
             return self._values[node.args[0]][node.args[1]]
         made = node.meta["val"]
-        first, *others = made if isinstance(made, (list, tuple)) else [made]
-        # what a call would save for its gradient is empty where there is none
-        results = tuple(map(tensor_type, (first, *(other for other in others if other.numel()))))
+        tensors = list(filter(_is_made, made if isinstance(made, (list, tuple)) else [made]))
+        named = [each for each in tensors if each is tensors[0] or each.dtype in DTYPES.values()]
+        results = tuple(map(tensor_type, named))
+        phase = "backward" if node.meta.get("partitioner_tag") == "is_backward" else "forward"
         arguments = _arguments(node, self._values)
-        call = Call(node.name, _scope(node), arguments, results, self.nodes, len(self.nodes))
-        return ATEN[str(node.target)](call)
+        call = Call(node.name, scope(node), phase, arguments, results, self.nodes, len(self.nodes))
+        row = ATEN.get(str(node.target))
+        if row is None:
+            self.unknown[str(node.target)].append(place(node))
+            return unknown.replicated(call, node.target)
+        return row(call)
+
+
+def _is_made(value: Any) -> bool:
+    """What a call would save for its gradient is empty where there is none; what nobody wants is no tensor."""
+    return isinstance(value, torch.Tensor) and 0 not in value.shape
 
 
 def tensor_type(tensor: torch.Tensor) -> TensorType:
@@ -103,7 +113,9 @@ def tensor_type(tensor: torch.Tensor) -> TensorType:
 
 
 def _arguments(node: FxNode, values: Mapping[FxNode, Any]) -> dict[str, Any]:
-    """Arguments by the names of the overload's schema, defaults included."""
+    """Arguments by the names of the overload's schema, defaults included. Raises NotCovered for control flow."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        raise NotCovered("control flow or a call that is no operator: write it without")
     bound = {}
     for position, argument in enumerate(node.target._schema.arguments):
         if position < len(node.args):
@@ -111,32 +123,3 @@ def _arguments(node: FxNode, values: Mapping[FxNode, Any]) -> dict[str, Any]:
         elif argument.name in node.kwargs or argument.has_default_value():
             bound[argument.name] = node.kwargs.get(argument.name, argument.default_value)
     return {name: map_arg(given, values.__getitem__) for name, given in bound.items()}
-
-
-def _live(program: ExportedProgram) -> set[FxNode]:
-    """The nodes that the output depends on."""
-    live: set[FxNode] = set()
-    for node in reversed(program.graph.nodes):
-        if node.op == "output" or node in live:
-            live.update((node, *node.all_input_nodes))
-    return live
-
-
-def _first_of_tied(program: ExportedProgram) -> dict[str | None, InputSpec]:
-    """Parameter name -> the first parameter that is the same tensor."""
-    first: dict[int, InputSpec] = {}
-    same: dict[str | None, InputSpec] = {}
-    for spec in program.graph_signature.input_specs:
-        if spec.kind == InputKind.PARAMETER:
-            same[spec.target] = first.setdefault(id(program.state_dict[spec.target]), spec)
-    return same
-
-
-def _is_known_scalar(constant: Any) -> bool:
-    return isinstance(constant, torch.Tensor) and constant.numel() == 1 and constant.device.type != "meta"
-
-
-def _scope(node: FxNode) -> str:
-    """The path of the innermost module that the call stands in."""
-    stack = node.meta.get("nn_module_stack") or {"": ("",)}
-    return str(list(stack.values())[-1][0])

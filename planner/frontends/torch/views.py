@@ -114,15 +114,21 @@ def constant(number: int) -> Row:
     return lambda call: call.emit("full", value=number)
 
 
-def triangle(compare: str) -> Row:
-    """tril, triu: zeros where column - row `compare` diagonal does not hold."""
+def triangle(op: str) -> Row:
+    """tril, triu."""
+    return lambda call: call.emit(op, call["self"], diagonal=call["diagonal"])
 
-    def row(call: Call) -> Value:
-        value: Value = call["self"]
-        rows, columns = value.shape[-2:]
-        down = call.step("arange", [], [rows], "i64", start=call["diagonal"], step=1)
-        across = call.step("arange", [], [columns], "i64", start=0, step=1)
-        keep = call.step(compare, [across, call.reshaped(down, [rows, 1])], [rows, columns], "bool")
-        return call.emit("where", keep, value, call.scalar(0, value.dtype))
 
-    return row
+def pad(call: Call) -> Value:
+    """Pairs for the last dims, from the last on; a negative width cuts."""
+    x, widths, rank = call["self"], call["pad"], len(call["self"].shape)
+    call.demand("padding by what is there", call.arguments.get("mode", "constant") == "constant")
+    call.demand("padding by a negative width", all(width >= 0 for width in widths))
+    count = rank - len(widths) // 2
+    low, high = ([0] * count + list(widths[side::2])[::-1] for side in (0, 1))
+    return call.emit("pad", x, low=low, high=high, value=finite(call["value"] or 0, x.dtype)) if any(widths) else x
+
+
+def flip(call: Call) -> Value:
+    rank = len(call["self"].shape)
+    return call.emit("flip", call["self"], dims=sorted(dim % rank for dim in call["dims"]))

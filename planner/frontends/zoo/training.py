@@ -24,6 +24,7 @@ Update = Callable[[Writer, Value, Value], dict[str, Value]]
 """What a parameter and its gradient become: by id of the input (the parameter, a state of its), its new value."""
 
 RATE = 1e-3
+MOMENTUM = 0.9
 
 
 def cross_entropy(w: Writer, logits: Value, labels: Value) -> tuple[Value, Value]:
@@ -71,6 +72,15 @@ def sgd(w: Writer, weight: Value, grad: Value) -> dict[str, Value]:
     return {weight.id: w.node("subtract", [weight, w.node("multiply", [grad], scalar=RATE)])}
 
 
+def sgd_momentum(w: Writer, weight: Value, grad: Value) -> dict[str, Value]:
+    """weight - rate v', with v' = MOMENTUM v + grad in the wide dtype."""
+    velocity = w.input(f"{weight.id}.momentum_buffer", weight.shape, "optimizer_state", w.wide)
+    kept = w.node("multiply", [velocity], scalar=MOMENTUM)
+    made = w.node("add", [kept, w.cast(grad, w.wide)])
+    moved = w.node("subtract", [w.cast(weight, w.wide), w.node("multiply", [made], scalar=RATE)])
+    return {weight.id: w.cast(moved, weight.dtype), velocity.id: made}
+
+
 def adam(w: Writer, weight: Value, grad: Value) -> dict[str, Value]:
     """Moments, and the weight itself where it is narrower, are kept in the wide dtype."""
     names = ("exp_avg", "exp_avg_sq") if weight.dtype == w.wide else ("exp_avg", "exp_avg_sq", "master")
@@ -85,7 +95,7 @@ def adam(w: Writer, weight: Value, grad: Value) -> dict[str, Value]:
 
 
 STEP = "step"
-OPTIMIZERS: Mapping[str, Update] = MappingProxyType({"sgd": sgd, "adam": adam})
+OPTIMIZERS: Mapping[str, Update] = MappingProxyType({"sgd": sgd, "sgd-momentum": sgd_momentum, "adam": adam})
 
 
 def training_step(w: Writer, logits: Value, labels: Value, optimizer: str) -> list[Value]:
@@ -93,11 +103,21 @@ def training_step(w: Writer, logits: Value, labels: Value, optimizer: str) -> li
     forward = list(w.calls)
     loss, seed = cross_entropy(w, logits, labels)
     grads = gradients(w, forward, (logits, seed))
-    parameters = [entry.value for entry in w.inputs if entry.kind == "parameter"]
+    update(w, grads, optimizer)
+    return [loss, *replaced(w)]
+
+
+def update(w: Writer, grads: Mapping[str, Value], optimizer: str) -> None:
+    """Appends the update of every parameter that has a gradient, by id; `w.next` says what takes its place."""
+    parameters = [entry.value for entry in w.inputs if entry.kind == "parameter" and entry.value.id in grads]
     with w.within("", "update"):
         if optimizer == "adam":
             step = w.input(STEP, [], "optimizer_state", w.wide)
             w.next[step.id] = w.node("add", [step], scalar=1)
         for weight in parameters:
             w.next |= OPTIMIZERS[optimizer](w, weight, grads[weight.id])
-    return [loss, *(w.next[entry.value.id] for entry in w.inputs if entry.value.id in w.next)]
+
+
+def replaced(w: Writer) -> list[Value]:
+    """What takes the place of inputs in the next run, in their order."""
+    return [w.next[entry.value.id] for entry in w.inputs if entry.value.id in w.next]

@@ -16,10 +16,11 @@ VERSION = "1"
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """A value from outside."""
+    """A value from outside; its name is its id where nothing else is said."""
 
     value: Value
     kind: str
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +37,13 @@ class Call:
 
 
 class Writer:
-    """What has been written so far; `dtype` is that of parameters and activations.
+    """What has been written so far; `dtype` is that of parameters and activations, `prefix` begins every node's id.
 
     `next` says, by the input's id, which output takes an input's place in the next run.
     """
 
-    def __init__(self, dtype: str) -> None:
-        self.dtype = dtype
+    def __init__(self, dtype: str, prefix: str = "") -> None:
+        self.dtype, self.prefix = dtype, prefix
         self.inputs: list[Input] = []
         self.calls: list[Call] = []
         self.next: dict[str, Value] = {}
@@ -80,7 +81,7 @@ class Writer:
         """The results of an op."""
         number = self._count[op]
         self._count[op] += 1
-        name = f"{op}_{number}" if number else op
+        name = f"{self.prefix}{op}_{number}" if number else f"{self.prefix}{op}"
         results = tuple(Value(value_id(name, k), kind) for k, kind in enumerate(types))
         self.calls.append(Call(name, op, tuple(operands), results, attrs, self._scope, self._phase))
         return results
@@ -103,7 +104,7 @@ class Writer:
 
     def _entry(self, entry: Input) -> dict[str, Any]:
         name = entry.value.id
-        known = {"id": name, "kind": entry.kind, "name": name, **_typed(entry.value)}
+        known = {"id": name, "kind": entry.kind, "name": entry.name or name, **_typed(entry.value)}
         return {**known, "next": self.next[name].id} if name in self.next else known
 
 

@@ -1,0 +1,159 @@
+"""Models of transformers captured by torch without weights, and planned, each in a process of its own.
+
+`import_s` is from nothing loaded to the document: importing torch and transformers, tracing, translating. `cpu_s` is of
+the process alone, for machines that do other things as well. The mesh is 8x8.
+
+    python -m benchmarks.models [case ...] [--import-only]
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import resource
+import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+import solvers
+from benchmarks.record import timed, write
+from planner.choose.cost import PICO, CostModel
+from planner.choose.formulate import formulate
+from planner.choose.hardware import load
+from planner.documents.graphs import graph_from
+from planner.documents.schemas import GraphDocument
+from planner.frontends.torch import import_torch
+from planner.frontends.zoo import import_zoo
+from planner.model.mesh import Mesh
+
+HARDWARE, MESH = "h100-sxm", "dp=8,tp=8"
+GAP, SECONDS = 5e-3, 120.0
+BATCH, SEQUENCE = 64, 2048
+LLAMA_70B = {
+    "hidden_size": 8192,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "intermediate_size": 28672,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A model of transformers; `zoo`: the same model there, to compare the cost of two layers with."""
+
+    kind: str
+    train: str | None = None
+    config: dict[str, Any] = field(default_factory=dict)
+    batch: int = BATCH
+    seq: int | None = SEQUENCE
+    zoo: str | None = None
+
+
+CASES = {
+    "gpt2": Case("gpt2", seq=1024, zoo="gpt2"),
+    "gpt2 training": Case("gpt2", "adam", seq=1024, zoo="gpt2"),
+    "bert training": Case("bert", "adam", seq=512),
+    "vit training": Case("vit", "adam", seq=None),
+    "t5 training": Case("t5", "adam", seq=512),
+    "llama-7b": Case("llama", zoo="llama-7b"),
+    "llama-7b training": Case("llama", "adam", zoo="llama-7b"),
+    "llama-70b": Case("llama", config=LLAMA_70B, zoo="llama-70b"),
+    "llama-70b training": Case("llama", "adam", LLAMA_70B, zoo="llama-70b"),
+    "mixtral-8x7b": Case("mixtral"),
+    "mixtral-8x7b training": Case("mixtral", "adam"),
+}
+
+
+def captured(case: Case, layers: int | None = None) -> dict[str, Any]:
+    return import_torch(
+        f"transformers:{case.kind}",
+        batch=case.batch,
+        seq=case.seq,
+        layers=layers,
+        dtype="bf16",
+        config=case.config,
+        train=case.train,
+    )
+
+
+def imported(name: str) -> dict[str, Any]:
+    """Seconds and memory of the import, and what was imported."""
+    result: dict[str, Any] = {"model": name}
+    start = time.process_time()
+    with timed(result, "import_s"):
+        document = captured(CASES[name])
+    result["cpu_s"] = round(time.process_time() - start, 3)
+    ops = Counter(node["op"] for node in document["nodes"])
+    return result | {
+        "peak_rss_bytes": _peak_rss(),
+        "nodes": len(document["nodes"]),
+        "inputs": len(document["inputs"]),
+        "nodes_by_rule_alone": sum("rule" in node for node in document["nodes"]),
+        "ops": dict(sorted(ops.items(), key=lambda item: (-item[1], item[0]))),
+    }
+
+
+def planned(name: str) -> dict[str, Any]:
+    """Seconds to formulate and solve the whole model on 8x8."""
+    return {"model": name} | _solved(captured(CASES[name]), SECONDS)
+
+
+def compared(name: str) -> dict[str, Any]:
+    """Two layers, captured and as the zoo writes them: the step that is planned for each."""
+    case = CASES[name]
+    assert case.zoo
+    zoo = import_zoo(case.zoo, batch=case.batch, seq=case.seq, layers=2, train=case.train)
+    theirs, ours = _solved(captured(case, 2), SECONDS), _solved(zoo, SECONDS)
+    ratio = None
+    if theirs["objective_s"] and ours["objective_s"]:
+        ratio = theirs["objective_s"] / ours["objective_s"]
+    return {"model": name, "layers": 2, "captured": theirs, "zoo": ours, "captured_per_zoo": ratio}
+
+
+def _solved(document: dict[str, Any], seconds: float) -> dict[str, Any]:
+    result: dict[str, Any] = {"mesh": MESH, "hardware": HARDWARE}
+    mesh, hardware = Mesh.parse(MESH), load(HARDWARE)
+    with timed(result, "graph_s"):
+        graph = graph_from(GraphDocument.model_validate(document), mesh)
+    with timed(result, "formulate_s"):
+        question = formulate(graph, CostModel(mesh, hardware), hardware.memory_bytes)
+    with timed(result, "solve_s"):
+        solution = solvers.solve(question.problem, gap=GAP, time_limit=seconds)
+    return result | {
+        "ops": len(graph.ops),
+        "variables": len(question.variables),
+        "strategies": sum(len(variable.costs) for variable in question.variables),
+        "status": solution.status,
+        "objective_s": None if solution.cost is None else solution.cost * PICO,
+        "bound_s": solution.bound * PICO,
+        "gap": solution.gap,
+        "peak_rss_bytes": _peak_rss(),
+    }
+
+
+def _peak_rss() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    """Measure everything, or the cases named, and write results/models.json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}; else all")
+    parser.add_argument("--import-only", action="store_true", help="plan nothing")
+    asked = parser.parse_args()
+    names = asked.cases or list(CASES)
+    spawned = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawned, max_tasks_per_child=1) as process:
+        found: dict[str, Any] = {"imported": [process.submit(imported, name).result() for name in names]}
+        if not asked.import_only:
+            found["compared"] = [process.submit(compared, name).result() for name in names if CASES[name].zoo]
+            found["planned"] = [process.submit(planned, name).result() for name in names]
+    settings = {"batch": BATCH, "sequence": SEQUENCE, "dtype": "bf16", "gap_asked": GAP, "time_limit_s": SECONDS}
+    write("models", settings | found)
+
+
+if __name__ == "__main__":
+    main()

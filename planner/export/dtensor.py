@@ -1,0 +1,59 @@
+"""Shardings as torch's DTensor says them: a placement for every mesh dim.
+
+Where the axes of a dim stand in another order than the mesh's, an axis is strided by those after it that are major to
+it. DTensor splits unevenly axis by axis, not by the block rule: axes that do not divide a dim are left out, from the
+minor end, and a remark says so.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch.distributed.tensor import Partial, Placement, Replicate, Shard
+from torch.distributed.tensor.placement_types import _StridedShard
+
+from planner.errors import InvalidSharding
+from planner.model.mesh import Mesh
+from planner.model.sharding import Axes, Reduction, Shape, Sharding
+
+REDUCTIONS = {
+    Reduction.SUM: "sum",
+    Reduction.MAX: "max",
+    Reduction.MIN: "min",
+    Reduction.PRODUCT: "product",
+    Reduction.AVERAGE: "avg",
+}
+
+
+def placements(sharding: Sharding, shape: Shape, mesh: Mesh) -> tuple[tuple[Placement, ...], list[str]]:
+    """One placement an axis of the mesh, and what they leave out. Raises InvalidSharding for halos and offsets."""
+    if sharding.halo_sizes or sharding.sharded_dims_offsets:
+        raise InvalidSharding("halos and offsets", got=str(sharding), wanted="blocks, which are all DTensor knows")
+    made: list[Placement] = [Replicate() for _ in mesh.axes]
+    remarks = []
+    for axis in sharding.partial:
+        made[axis] = Partial(_reduction(sharding))
+    for dim, (size, axes) in enumerate(zip(shape, sharding.split_axes, strict=False)):
+        kept = even(axes, size, mesh)
+        if kept != axes:
+            left_out = ", ".join(mesh.names[axis] for axis in axes[len(kept) :])
+            remarks.append(f"dim {dim} of {size} is not split along {left_out}: DTensor's uneven parts are others")
+        for place, axis in enumerate(kept):
+            stride = math.prod(mesh.shape[major] for major in kept[:place] if major > axis)
+            made[axis] = Shard(dim) if stride == 1 else _StridedShard(dim, split_factor=stride)
+    return tuple(made), remarks
+
+
+def even(axes: Axes, size: int, mesh: Mesh) -> Axes:
+    """As many of the axes, from the major end, as divide the dim."""
+    while size % mesh.group_size(axes):
+        axes = axes[:-1]
+    return axes
+
+
+def _reduction(sharding: Sharding) -> str:
+    if sharding.reduction not in REDUCTIONS:
+        raise InvalidSharding(
+            "reduction", got=str(sharding.reduction), wanted=f"one of {', '.join(REDUCTIONS.values())}"
+        )
+    return REDUCTIONS[sharding.reduction]

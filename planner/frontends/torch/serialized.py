@@ -1,0 +1,85 @@
+"""What torch.export.save wrote: an archive (.pt2), or the JSON of its graph alone.
+
+Only the JSON is read, and the table of the archive that says which weights are one tensor: no weight is loaded, and
+nothing is unpickled. All tensors are on the meta device.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._export.serde.schema import ExportedProgram as Schema
+from torch._export.serde.serialize import (
+    _SERIALIZE_TO_TORCH_DTYPE,
+    ExportedProgramDeserializer,
+    _bytes_to_dataclass,
+)
+from torch.export import ExportedProgram
+
+from planner.errors import InvalidGraph
+
+MAX_JSON_BYTES = 1 << 28
+WANTED = "what torch.export.save wrote (.pt2), or its models/model.json"
+
+
+def read_program(path: Path) -> ExportedProgram:
+    """Raises InvalidGraph for a file that is no exported program, or one of another version of torch's schema."""
+    try:
+        return program_of(path.read_bytes(), str(path))
+    except OSError as error:
+        raise InvalidGraph("file", where=str(path), got=error.strerror, wanted="a readable file") from None
+
+
+def program_of(data: bytes, name: str) -> ExportedProgram:
+    """The program in an archive or in the JSON of one. Raises InvalidGraph."""
+    try:
+        text, same = _parts(data) if zipfile.is_zipfile(io.BytesIO(data)) else (data, {})
+        document = json.loads(text)
+        state = _state(document["graph_module"], same)
+        schema = _bytes_to_dataclass(Schema, text)
+        return ExportedProgramDeserializer().deserialize(schema, state["parameters"], state["constants"])
+    except Exception as failure:  # torch's reader raises whatever it stumbles over
+        got = f"{type(failure).__name__}: {failure}".splitlines()[0]
+        raise InvalidGraph("not an exported program", where=name, got=got, wanted=WANTED) from failure
+
+
+def _parts(data: bytes) -> tuple[bytes, dict[str, str]]:
+    """The JSON, and by the name of a weight the file it is in."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        (graph,) = (entry for entry in archive.infolist() if entry.filename.endswith("models/model.json"))
+        if graph.file_size > MAX_JSON_BYTES:
+            raise ValueError(f"{graph.filename} of {graph.file_size} bytes, more than {MAX_JSON_BYTES}")
+        tables = [name for name in archive.namelist() if name.endswith("model_weights_config.json")]
+        listed = json.loads(archive.read(tables[0]))["config"] if tables else {}
+        return archive.read(graph), {name: entry["path_name"] for name, entry in listed.items() if _has_weights(entry)}
+
+
+def _has_weights(entry: Mapping[str, Any]) -> bool:
+    """Tensors without storage all have the same: none."""
+    return bool(entry["tensor_meta"]["device"]["type"] != "meta")
+
+
+def _state(module: Mapping[str, Any], same: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Tensors without storage for parameters, buffers and constants; one for names that are one tensor."""
+    tensors: dict[Any, torch.Tensor] = {}
+    found: dict[str, dict[str, Any]] = {"parameters": {}, "constants": {}}
+    for spec in module["signature"]["input_specs"]:
+        ((kind, entry),) = spec.items()
+        name = entry.get("parameter_name") or entry.get("buffer_name") or entry.get("tensor_constant_name")
+        if name is not None:
+            made = _tensor(module["graph"]["tensor_values"][entry["arg"]["name"]], kind == "parameter")
+            tensor = tensors.setdefault((same.get(name, name), made.shape, made.stride()), made)
+            found["constants" if kind == "tensor_constant" else "parameters"][name] = tensor
+    return found
+
+
+def _tensor(value: Mapping[str, Any], trained: bool) -> torch.Tensor:
+    sizes, strides = ([each["as_int"] for each in value[key]] for key in ("sizes", "strides"))
+    tensor = torch.empty_strided(sizes, strides, dtype=_SERIALIZE_TO_TORCH_DTYPE[value["dtype"]], device="meta")
+    return torch.nn.Parameter(tensor, value["requires_grad"]) if trained else tensor

@@ -1,0 +1,43 @@
+"""What torch's graph of a model costs is what the zoo's costs: two layers, the best plan of each.
+
+What is left between them: torch cuts cos and sin in halves and reads labels that may not count.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import solvers
+from planner.choose.cost import CostModel
+from planner.choose.formulate import formulate
+from planner.choose.hardware import load
+from planner.documents.graphs import graph_from
+from planner.documents.schemas import GraphDocument
+from planner.frontends.torch import import_torch
+from planner.frontends.zoo import import_zoo
+from planner.model.mesh import Mesh
+
+pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")
+
+MODELS = [("llama", "llama-7b", None), ("llama", "llama-7b", "adam"), ("gpt2", "gpt2", "adam")]
+GAP, BETWEEN = 2e-3, 0.02
+SIZES: dict[str, Any] = {"batch": 64, "seq": 512, "layers": 2, "dtype": "bf16"}
+
+
+def best(document: dict[str, Any]) -> float:
+    mesh, hardware = Mesh.parse("dp=4,tp=4"), load("h100-sxm")
+    graph = graph_from(GraphDocument.model_validate(document), mesh)
+    question = formulate(graph, CostModel(mesh, hardware), hardware.memory_bytes)
+    cost = solvers.solve(question.problem, gap=GAP).cost
+    assert cost
+    return cost
+
+
+@pytest.mark.parametrize(("kind", "name", "train"), MODELS)
+def test_a_captured_model_costs_what_the_zoo_s_costs(kind: str, name: str, train: str | None) -> None:
+    captured = best(import_torch(f"transformers:{kind}", train=train, **SIZES))
+    written = best(import_zoo(name, train=train, **SIZES))
+    assert abs(captured / written - 1) <= GAP + BETWEEN

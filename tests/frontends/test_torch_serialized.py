@@ -1,0 +1,51 @@
+"""Programs that torch.export.save wrote, and placements of a module in one line."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from planner.errors import InvalidGraph
+from planner.frontends.torch import graph_document, import_torch
+from tests.frontends.test_torch import Linked
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+one_line = pytest.importorskip("planner.torch")
+
+FOREIGN = [("no.pt2", b"PK\x03\x04 cut off"), ("no.json", b"{}"), ("no.json", b"[1, 2"), ("no.json", b"")]
+
+
+def saved(path: Path, module: Any) -> Any:
+    program = torch.export.export(module, (torch.zeros(2, 4),), strict=False)
+    torch.export.save(program, path)
+    return program
+
+
+def test_a_saved_program_is_what_was_exported_with_its_tied_weights(tmp_path: Path) -> None:
+    program = saved(tmp_path / "linked.pt2", Linked())
+    assert import_torch(str(tmp_path / "linked.pt2")) == graph_document(program, "linked")
+
+
+def test_the_json_of_a_saved_program_is_enough(tmp_path: Path) -> None:
+    program = saved(tmp_path / "linear.pt2", torch.nn.Linear(4, 4))
+    with zipfile.ZipFile(tmp_path / "linear.pt2") as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith("models/model.json"))
+        (tmp_path / "linear.json").write_bytes(archive.read(name))
+    assert import_torch(str(tmp_path / "linear.json")) == graph_document(program, "linear")
+
+
+@pytest.mark.parametrize(("name", "content"), FOREIGN)
+def test_a_foreign_or_cut_file_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidGraph, match=r"not an exported program .*wanted what torch\.export\.save wrote"):
+        import_torch(str(tmp_path / name))
+
+
+def test_a_module_is_planned_in_one_line() -> None:
+    with torch.device("meta"):
+        planned = one_line.plan(torch.nn.Linear(64, 64), (torch.zeros(4096, 64),), "dp=2,tp=4")
+    assert set(planned.parameters) == {"weight", "bias"}
+    assert {len(each) for each in (*planned.parameters.values(), *planned.inputs.values(), *planned.results)} == {2}

@@ -1,0 +1,146 @@
+"""Tiny models of the families with the framework's own weights, their graph documents, and torch's own numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from planner.documents.graphs import graph_from
+from planner.documents.schemas import GraphDocument, checked
+from planner.frontends.torch import import_torch
+from planner.model.graph import Graph
+from planner.model.mesh import Mesh
+from planner.run.devices import ALONE
+
+BATCH, SEQ, VOCABULARY = 4, 16, 104
+NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}
+TEXT = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_attention_heads": 4, "max_position_embeddings": 16}
+SHARED = {"intermediate_size": 48, "num_key_value_heads": 2}
+CONFIGS: dict[str, dict[str, Any]] = {
+    "gpt2": {"vocab_size": VOCABULARY, "n_embd": 32, "n_head": 4, "n_positions": 16, **NO_TOKENS},
+    "bert": {**TEXT, "intermediate_size": 48},
+    "vit": {
+        "hidden_size": 32,
+        "num_attention_heads": 4,
+        "intermediate_size": 48,
+        "image_size": 16,
+        "patch_size": 4,
+        "num_labels": VOCABULARY,
+    },
+    "t5": {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4},
+    "llama": {**TEXT, **SHARED, **NO_TOKENS},
+    "mixtral": {**TEXT, **SHARED, **NO_TOKENS, "num_local_experts": 4},
+}
+CLASSES = {
+    "gpt2": transformers.GPT2LMHeadModel,
+    "bert": transformers.BertForMaskedLM,
+    "vit": transformers.ViTForImageClassification,
+    "t5": transformers.T5ForConditionalGeneration,
+    "llama": transformers.LlamaForCausalLM,
+    "mixtral": transformers.MixtralForCausalLM,
+}
+DTYPES = {"f32": torch.float32, "f64": torch.float64}
+OPTIMIZERS: dict[str, Any] = {
+    "sgd": lambda weights: torch.optim.SGD(weights, lr=1e-3),
+    "sgd-momentum": lambda weights: torch.optim.SGD(weights, lr=1e-3, momentum=0.9),
+    "adam": lambda weights: torch.optim.Adam(weights, lr=1e-3),
+}
+
+
+@dataclass(frozen=True)
+class Family:
+    """A graph document with the framework's arrays for its inputs, and what the framework makes of them.
+
+    `wanted`: by output of the document, NaN where no number is; `gradients`: by parameter, empty for a forward pass.
+    """
+
+    document: GraphDocument
+    arrays: dict[str, Any]
+    wanted: dict[str, Any]
+    gradients: dict[str, Any]
+
+    def graph(self, mesh: Mesh = ALONE) -> Graph:
+        return graph_from(self.document, mesh)
+
+
+def module(kind: str, dtype: str, layers: int) -> Any:
+    """A fresh model has zeros as biases; here all parameters are random."""
+    torch.manual_seed(0)
+    depth = {"num_hidden_layers": layers} | ({"num_decoder_layers": layers} if kind == "t5" else {})
+    config = CLASSES[kind].config_class(**CONFIGS[kind], **depth)
+    made = CLASSES[kind]._from_config(config, attn_implementation="eager", dtype=DTYPES[dtype]).eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return made
+
+
+def inputs(kind: str, dtype: str) -> tuple[dict[str, Any], Any]:
+    """And labels, one of which does not count."""
+    if kind == "vit":
+        given = {"pixel_values": torch.randn(BATCH, 3, 16, 16, dtype=DTYPES[dtype])}
+        shape: tuple[int, ...] = (BATCH,)
+    else:
+        shape = (BATCH, SEQ)
+        names = ["input_ids"] + ["decoder_input_ids"] * (kind == "t5")
+        given = {name: torch.randint(1, VOCABULARY, shape) for name in names}
+    labels = torch.randint(1, VOCABULARY, shape)
+    labels.view(-1)[0] = -100
+    return given, labels
+
+
+@cache
+def family(kind: str, train: str | None = None, dtype: str = "f32", layers: int = 2) -> Family:
+    seq = None if kind == "vit" else SEQ
+    document = import_torch(
+        f"transformers:{kind}", batch=BATCH, seq=seq, layers=layers, dtype=dtype, config=CONFIGS[kind], train=train
+    )
+    made = module(kind, dtype, layers)
+    given, labels = inputs(kind, dtype)
+    tensors = dict(made.named_parameters()) | dict(made.named_buffers()) | given | {"labels": labels}
+    read = {entry["id"]: tensors.get(entry["name"]) for entry in document["inputs"]}
+    arrays = {
+        name: _state(entry) if read[name] is None else read[name].detach().numpy().copy()
+        for name, entry in ((entry["id"], entry) for entry in document["inputs"])
+    }
+    logits = made(**given).logits
+    if train is None:
+        wanted, gradients = {document["outputs"][0]: logits.detach().numpy()}, {}
+    else:
+        wanted, gradients = _trained(document, made, logits, labels, train)
+    return Family(checked(GraphDocument, document, kind), arrays, wanted, gradients)
+
+
+def _state(entry: dict[str, Any]) -> Any:
+    """Of an optimizer before its first step, which is number one."""
+    assert entry["kind"] == "optimizer_state"
+    fill = 1.0 if entry["id"] == "step" else 0.0
+    return torch.full(entry["shape"], fill, dtype=DTYPES[entry["dtype"]]).numpy()
+
+
+def _trained(document: dict[str, Any], made: Any, logits: Any, labels: Any, train: str) -> tuple[Any, Any]:
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten())
+    loss.backward()
+    weights = {name: weight for name, weight in made.named_parameters() if weight.grad is not None}
+    gradients = {name: weight.grad.numpy().copy() for name, weight in weights.items()}
+    OPTIMIZERS[train](weights.values()).step()
+    wanted, felt = {document["outputs"][0]: loss.detach().numpy()}, felt_by_loss(gradients)
+    for entry in document["inputs"]:
+        if entry["kind"] == "parameter" and "next" in entry:
+            updated = weights.pop(entry["name"]).detach().numpy().copy()
+            if train == "adam":
+                updated[~felt[entry["name"]]] = np.nan
+            wanted[entry["next"]] = updated
+    assert not weights, f"parameters that are not updated: {sorted(weights)}"
+    return wanted, gradients
+
+
+def felt_by_loss(gradients: dict[str, Any]) -> dict[str, Any]:
+    """Where gradients are more than rounding. A key's bias has none: adam would divide the rounding by its size."""
+    largest = max(abs(gradient).max() for gradient in gradients.values())
+    return {name: abs(gradient) > 1e-5 * largest for name, gradient in gradients.items()}
