@@ -1,33 +1,57 @@
-"""Training steps of the zoo: written, bound, formulated and solved, each in a process of its own."""
+"""Steps of the zoo's models written, formulated and solved, each model in a process of its own: our own instances.
+
+Each is solved with the hardware's memory first, then under limits that bind: shares of the peak of that first plan,
+and a little above the least limit known to be feasible.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import resource
+import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import solvers
 from benchmarks.record import timed, write
 from planner.choose.cost import PICO, CostModel
-from planner.choose.formulate import formulate
+from planner.choose.formulate import Formulation, formulate
 from planner.choose.hardware import load
 from planner.documents.graphs import graph_from
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
 from planner.model.mesh import Mesh
 
-HARDWARE = "h100-sxm"
-GAP, SECONDS = 1e-3, 300.0
-BATCH, SEQUENCE = 64, 2048
-CASES = (
-    ("llama-7b", 2, "dp=8,tp=8"),
-    ("llama-7b", 8, "dp=8,tp=8"),
-    ("llama-7b", 32, "dp=8,tp=8"),
-    ("llama-7b", 2, "4x4x4"),
-    ("mixtral-8x7b", 2, "dp=8,tp=8"),
-)
+HARDWARE, SEQUENCE, SECONDS = "h100-sxm", 2048, 300.0
+SHARES, ABOVE_LEAST = (0.9, 0.75, 0.6), 1.02
 WRITTEN = ("gpt2", "llama-7b", "llama-70b", "mixtral-8x7b")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A model on a mesh; the gaps asked for without and (None: not tried) with a limit that binds."""
+
+    model: str
+    layers: int
+    mesh: str
+    batch: int = 64
+    train: str | None = "adam"
+    gap: float = 1e-3
+    gap_limited: float | None = None
+
+
+CASES = (
+    Case("llama-7b", 2, "dp=8,tp=8"),
+    Case("llama-7b", 8, "dp=8,tp=8", gap_limited=5e-3),
+    Case("llama-7b", 32, "dp=8,tp=8", gap_limited=5e-3),
+    Case("llama-7b", 32, "dp=8,tp=8", batch=16, gap_limited=5e-3),
+    Case("llama-7b", 2, "4x4x4"),
+    Case("llama-7b", 32, "4x4x4", gap=5e-3, gap_limited=1e-2),
+    Case("mixtral-8x7b", 2, "dp=8,tp=8"),
+    Case("mixtral-8x7b", 32, "dp=8,tp=8", gap=5e-3),
+    Case("llama-70b", 80, "8x8x8", batch=16, train=None, gap=5e-3),
+)
 
 
 def written(name: str) -> dict[str, Any]:
@@ -38,29 +62,55 @@ def written(name: str) -> dict[str, Any]:
     return result | {"nodes": len(document["nodes"]), "inputs": len(document["inputs"])}
 
 
-def case(name: str, layers: int, mesh_text: str) -> dict[str, Any]:
-    """Plan a training step with Adam, bf16, batch 64 x 2048."""
-    result: dict[str, Any] = {"model": name, "layers": layers, "mesh": mesh_text, "hardware": HARDWARE}
-    mesh, hardware = Mesh.parse(mesh_text), load(HARDWARE)
-    with timed(result, "import_s"):
-        document = import_zoo(name, layers=layers, batch=BATCH, seq=SEQUENCE, train="adam")
+def measured(case: Case) -> dict[str, Any]:
+    """Build and solve one case, under each of its limits."""
+    result: dict[str, Any] = asdict(case)
+    mesh, hardware = Mesh.parse(case.mesh), load(HARDWARE)
     with timed(result, "graph_s"):
+        document = import_zoo(case.model, layers=case.layers, batch=case.batch, seq=SEQUENCE, train=case.train)
         graph = graph_from(GraphDocument.model_validate(document), mesh)
-    with timed(result, "formulate_s"):
+    began = time.process_time()
+    with timed(result, "build_s"):
         question = formulate(graph, CostModel(mesh, hardware), hardware.memory_bytes)
-    with timed(result, "solve_s"):
-        solution = solvers.solve(question.problem, gap=GAP, time_limit=SECONDS)
-    return result | {
-        "ops": len(graph.ops),
+    result |= {"build_cpu_s": round(time.process_time() - began, 3), "ops": len(graph.ops)} | _sizes(question)
+    free = _solved(question.problem, hardware.memory_bytes, case.gap)
+    result["solved"] = [free]
+    if case.gap_limited is not None and "peak_bytes" in free:
+        least = _solved(question.problem, 0, case.gap_limited)
+        result |= {key: least[key] for key in ("least_limit", "least_limit_bound")}
+        limits = [int(share * free["peak_bytes"]) for share in SHARES]
+        limits.append(int(ABOVE_LEAST * least["least_limit"]))
+        feasible = [limit for limit in limits if limit >= least["least_limit"]]
+        result["solved"] += [_solved(question.problem, limit, case.gap_limited) for limit in feasible]
+    return result | {"peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024}
+
+
+def _sizes(question: Formulation) -> dict[str, int]:
+    layout = question.problem.layout
+    return {
         "variables": len(question.variables),
-        "strategies": sum(len(variable.costs) for variable in question.variables),
-        "edges": len(question.problem.edges),
-        "pair_cells": sum(edge.matrix.size for edge in question.problem.edges),
-        "status": solution.status,
-        "objective_s": None if solution.cost is None else solution.cost * PICO,
-        "bound_s": solution.bound * PICO,
-        "gap": solution.gap,
-        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "strategies": int(layout.node_start[-1]),
+        "edges": int(layout.source.size),
+        "pair_cells": int((layout.height * layout.width).sum()),
+        "distinct_cells": int(layout.pair_cost.size),
+    }
+
+
+def _solved(problem: solvers.Problem, limit: int, gap: float) -> dict[str, Any]:
+    """One solve; wall and CPU seconds (of all threads), and the plan's peak."""
+    result: dict[str, Any] = {"limit_bytes": limit, "gap_asked": gap}
+    limited, began = solvers.Problem(problem.nodes, problem.edges, limit), time.process_time()
+    with timed(result, "solve_s"):
+        found = solvers.solve(limited, gap=gap, time_limit=SECONDS)
+    result |= {"cpu_s": round(time.process_time() - began, 3), "status": found.status, "reason": found.reason}
+    if found.choice is None or found.cost is None:
+        return result | {"least_limit": found.least_limit, "least_limit_bound": found.least_limit_bound}
+    peak = solvers.evaluate(limited, found.choice).peak
+    return result | {
+        "objective_s": found.cost * PICO,
+        "bound_s": found.bound * PICO,
+        "gap": found.gap,
+        "peak_bytes": peak,
     }
 
 
@@ -68,8 +118,8 @@ def main() -> None:
     """Measure everything and write results/zoo.json."""
     spawned = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawned, max_tasks_per_child=1) as process:
-        rows = [process.submit(case, *each).result() for each in CASES]
-    settings = {"batch": BATCH, "sequence": SEQUENCE, "gap_asked": GAP, "time_limit_s": SECONDS}
+        rows = [process.submit(measured, each).result() for each in CASES]
+    settings = {"hardware": HARDWARE, "sequence": SEQUENCE, "time_limit_s": SECONDS}
     write("zoo", {**settings, "written": [written(name) for name in WRITTEN], "planned": rows})
 
 

@@ -21,6 +21,8 @@ Integers = NDArray[np.int64]
 
 PRICE_STALL = 1e-5
 KNOWN = 40
+# The search ends when so many evaluations gain less than this share of the gap asked for.
+SLOW, SLOW_GAIN = 8, 0.01
 
 
 class Planes:
@@ -76,6 +78,7 @@ class PriceSearch:
         if not self._planes.costs or not self._moments:
             return
         ceiling = 2 * max(best_prices.values(), default=0.0) or self._first_ceiling()
+        history: list[int] = []
         for _ in range(evaluations):
             prices, height = self._planes.highest(self._moments, self._limit, ceiling)
             if max(prices.values()) >= 0.99 * ceiling:
@@ -91,7 +94,10 @@ class PriceSearch:
             found = relaxation.tighten(rounds, PRICE_STALL)
             if relaxation.bound > best:
                 best, best_prices = relaxation.bound, prices
-            if found is None:
+            if best_prices is prices or history:  # the first planes tell little
+                history.append(best)
+            slow = len(history) > SLOW and best - history[-SLOW] <= SLOW_GAIN * ledger.gap_asked * best
+            if found is None or slow:
                 break
             self._learn(found)
         relaxation.at(best_prices)

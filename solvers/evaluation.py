@@ -12,6 +12,7 @@ from solvers.parts import IMPOSSIBLE, InvalidProblem
 from solvers.problem import Problem
 
 Integers = NDArray[np.int64]
+HALF = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +40,21 @@ def _checked(problem: Problem, choice: Sequence[int] | Integers) -> Integers:
     return array
 
 
+def _summed(at: Integers, values: Integers, size: int) -> Integers:
+    """[size]: the sum of the values at each place. Exact: halves of their bits stay below 2**53 (see Problem)."""
+    high = np.bincount(at, values >> HALF, size).astype(np.int64)
+    low = np.bincount(at, values & ((1 << HALF) - 1), size).astype(np.int64)
+    return (high << HALF) + low
+
+
 def _profile(problem: Problem, choice: Integers) -> Integers:
     layout = problem.layout
-    change = np.zeros(layout.moments + 1, np.int64)
     used = layout.span_usage[layout.span_at + choice[layout.span_node]]
-    np.add.at(change, layout.span_start, used)
-    np.subtract.at(change, layout.span_stop, used)
+    size = layout.moments + 1
+    change = _summed(layout.span_start, used, size) - _summed(layout.span_stop, used, size)
     if layout.edge_usage_edge.size:
         on_edges = layout.pair_usage[layout.edge_usage_pair_start + layout.pair(choice)[layout.edge_usage_edge]]
-        np.add.at(change, layout.edge_usage_start, on_edges)
-        np.subtract.at(change, layout.edge_usage_stop, on_edges)
+        change += _summed(layout.edge_usage_start, on_edges, size) - _summed(layout.edge_usage_stop, on_edges, size)
     return np.cumsum(change)[: layout.moments]
 
 

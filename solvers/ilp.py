@@ -1,19 +1,21 @@
 """The finisher: a problem (one with few strategies left) as a mixed-integer program, in the local polytope by classes.
 
 A binary per strategy, a continuous column per pair of classes of an edge, and an equality per class of either end:
-the pair columns of a class sum to the strategies in it. Rows for the usage at a moment are added when a solution
+the pair columns of a class sum to the strategies in it. An edge with one class at an end needs neither: the
+strategies at its other end pay for it. Rows for the usage at a moment are added when a solution
 breaks them, until none is broken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import evaluate, usage_profile
+from solvers.layout import begins, numbered
 from solvers.parts import IMPOSSIBLE
 from solvers.problem import Problem
 from solvers.program import Answer, Program
@@ -21,8 +23,10 @@ from solvers.program import Answer, Program
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# Times that rows are added; a solution that still breaks the limit is dropped.
-ROUNDS = 40
+# Times that rows are added, and most of them at a time; a solution that still breaks the limit is dropped.
+ROUNDS, PEAKS = 40, 32
+# A run of moments is taken apart where it is longer than this part of all.
+PARTS = 64
 
 
 class LocalPolytope:
@@ -32,54 +36,106 @@ class LocalPolytope:
         """unit: how many cost units make one of the program's (the total should be around a million of them)."""
         self._problem, self._layout, self._unit = problem, problem.layout, unit
         self._program = Program()
-        self._pairs: list[tuple[Integers, Integers]] = []
         self._row_of: dict[int, int] = {}
-        cost = self._layout.cost
-        self._program.add_columns(np.where(cost < IMPOSSIBLE, cost, 0) / unit, 1.0, integer=True)
+        layout = self._layout
+        self._strategies = (
+            numbered(layout.source_start) + np.repeat(layout.node_start[layout.source], np.diff(layout.source_start)),
+            numbered(layout.target_start) + np.repeat(layout.node_start[layout.target], np.diff(layout.target_start)),
+        )
+        self._wide = (layout.height > 1) & (layout.width > 1)
+        self._add_strategies()
+        self._pair_at, self._pair_column = self._add_pairs()
+
+    def _add_strategies(self) -> None:
+        """A column each, which also pays for the edges with one class at the other end."""
+        layout, cost = self._layout, self._layout.cost.copy()
+        for edges, strategies, pairs in self._thin():
+            np.add.at(cost, strategies, layout.pair_cost[np.repeat(layout.pair_start, edges) + pairs])
+        self._program.add_columns(np.where(cost < IMPOSSIBLE, cost, 0) / self._unit, 1.0, integer=True)
         self._program.upper[-1][cost >= IMPOSSIBLE] = 0.0
-        counts = np.diff(self._layout.node_start)
+        counts = np.diff(layout.node_start)
         rows = self._program.add_rows(np.ones(counts.size), np.ones(counts.size))
         self._program.add_entries(np.repeat(rows, counts), np.arange(cost.size), np.ones(cost.size))
-        for e in range(self._layout.source.size):
-            self._add_edge(e)
 
-    def _add_edge(self, e: int) -> None:
-        layout, program = self._layout, self._program
-        height, width = int(layout.height[e]), int(layout.width[e])
-        start = int(layout.pair_start[e])
-        cost = layout.pair_cost[start : start + height * width]
-        positions = np.flatnonzero(cost < IMPOSSIBLE)
-        pairs = program.add_columns(cost[positions] / self._unit, 1.0)
-        sources = layout.source_class[layout.source_start[e] : layout.source_start[e + 1]]
-        targets = layout.target_class[layout.target_start[e] : layout.target_start[e + 1]]
+    def _thin(self) -> Iterator[tuple[Integers, Integers, Integers]]:
+        """For both ends: how many strategies each edge without pair columns has there, which, and their pairs."""
+        layout = self._layout
         ends = (
-            (layout.source[e], sources, positions // width, height),
-            (layout.target[e], targets, positions % width, width),
+            (self._strategies[0], layout.source_start, layout.source_class, layout.width == 1),
+            (self._strategies[1], layout.target_start, layout.target_class, (layout.height == 1) & (layout.width > 1)),
         )
-        for node, classes, of_pair, count in ends:
-            rows = program.add_rows(np.zeros(count), np.zeros(count))
-            program.add_entries(rows[of_pair], pairs, np.ones(pairs.size))
-            strategies = layout.node_start[node] + np.arange(classes.size)
-            program.add_entries(rows[classes], strategies, -np.ones(classes.size))
-        self._pairs.append((pairs, positions))
+        for strategies, starts, classes, here in ends:
+            mine = np.repeat(here, np.diff(starts))
+            yield np.where(here, np.diff(starts), 0), strategies[mine], classes[mine]
+
+    def _add_pairs(self) -> tuple[Integers, Integers]:
+        """A column for each possible pair of classes of a wide edge, and their rows.
+
+        Returns where the pairs of each edge begin in the second array, which has their columns (-1: forbidden).
+        """
+        layout, program = self._layout, self._program
+        sizes = np.where(self._wide, layout.height * layout.width, 0)
+        begin = begins(sizes)
+        pair, edge = numbered(begin), np.repeat(np.arange(sizes.size), sizes)
+        cost = layout.pair_cost[layout.pair_start[edge] + pair]
+        possible = cost < IMPOSSIBLE
+        column = np.full(pair.size, -1, np.int64)
+        column[possible] = program.add_columns(cost[possible] / self._unit, 1.0)
+        pair, edge = pair[possible], edge[possible]
+        ends = (
+            (layout.height, pair // layout.width[edge], layout.source_start, layout.source_class, self._strategies[0]),
+            (layout.width, pair % layout.width[edge], layout.target_start, layout.target_class, self._strategies[1]),
+        )
+        for count, of_pair, starts, classes, strategies in ends:
+            first = program.rows + begins(np.where(self._wide, count, 0))
+            zeros = np.zeros(int(first[-1]) - program.rows)
+            program.add_rows(zeros, zeros)
+            program.add_entries(first[edge] + of_pair, column[possible], np.ones(pair.size))
+            mine = np.repeat(self._wide, np.diff(starts))
+            rows = np.repeat(first[:-1], np.diff(starts)) + classes
+            program.add_entries(rows[mine], strategies[mine], -np.ones(int(mine.sum())))
+        return begin, column
 
     def _limit_moment(self, moment: int, ceiling: float) -> None:
         layout, program = self._layout, self._program
-        if moment in self._row_of:
-            program.row_upper[self._row_of[moment]][0] = ceiling / max(self._problem.limit or 1, 1)
-            return
         size = float(max(self._problem.limit or 1, 1))
+        if moment in self._row_of:
+            program.row_upper[self._row_of[moment]][0] = ceiling / size
+            return
         row = program.add_rows(np.array([-np.inf]), np.array([ceiling / size]))
         self._row_of[moment] = len(program.row_upper) - 1
-        for q in np.flatnonzero((layout.span_start <= moment) & (moment < layout.span_stop)):
-            i = layout.span_node[q]
-            at = np.arange(layout.node_start[i], layout.node_start[i + 1])
-            used = layout.span_usage[layout.span_at[q] : layout.span_at[q] + at.size]
-            program.add_entries(np.repeat(row, at.size), at, used / size)
-        for u in np.flatnonzero((layout.edge_usage_start <= moment) & (moment < layout.edge_usage_stop)):
-            pairs, positions = self._pairs[int(layout.edge_usage_edge[u])]
-            used = layout.pair_usage[layout.edge_usage_pair_start[u] + positions]
-            program.add_entries(np.repeat(row, pairs.size), pairs, used / size)
+        spans = np.flatnonzero((layout.span_start <= moment) & (moment < layout.span_stop))
+        counts = np.diff(layout.node_start)[layout.span_node[spans]]
+        used = layout.span_usage[_spread(layout.span_at[spans], counts)]
+        self._limit_by(row, _spread(layout.node_start[layout.span_node[spans]], counts), used / size)
+        for columns, on_edges in self._usage_on_edges(moment):
+            self._limit_by(row, columns, on_edges / size)
+
+    def _limit_by(self, row: Integers, columns: Integers, used: Floats) -> None:
+        at = np.flatnonzero(used)
+        self._program.add_entries(np.repeat(row, at.size), columns[at], used[at])
+
+    def _usage_on_edges(self, moment: int) -> Iterator[tuple[Integers, Integers]]:
+        """Columns and what they use at the moment: pairs of wide edges, strategies at an end of the others."""
+        layout = self._layout
+        live = np.flatnonzero((layout.edge_usage_start <= moment) & (moment < layout.edge_usage_stop))
+        edges, places = layout.edge_usage_edge[live], layout.edge_usage_pair_start[live]
+        wide, low = self._wide[edges], layout.width[edges] == 1
+        sizes = np.diff(self._pair_at)[edges[wide]]
+        columns = self._pair_column[_spread(self._pair_at[edges[wide]], sizes)]
+        used = layout.pair_usage[_spread(places[wide], sizes)]
+        yield columns[columns >= 0], used[columns >= 0]
+        ends = ((layout.source_start, layout.source_class, low), (layout.target_start, layout.target_class, ~low))
+        for (starts, classes, here), strategies in zip(ends, self._strategies, strict=True):
+            mine = here & ~wide
+            sizes = np.diff(starts)[edges[mine]]
+            at = _spread(starts[edges[mine]], sizes)
+            yield strategies[at], layout.pair_usage[np.repeat(places[mine], sizes) + classes[at]]
+
+    @property
+    def pairs(self) -> int:
+        """How many columns stand for pairs."""
+        return self._pair_column.size
 
     @property
     def moments(self) -> list[int]:
@@ -90,8 +146,8 @@ class LocalPolytope:
         layout = self._layout
         values = np.zeros(self._program.columns)
         values[layout.node_start[:-1] + choice] = 1.0
-        for (pairs, positions), pair in zip(self._pairs, layout.pair(choice).tolist(), strict=True):
-            values[pairs[positions == pair]] = 1.0
+        taken = self._pair_column[(self._pair_at[:-1] + layout.pair(choice))[self._wide]]
+        values[taken[taken >= 0]] = 1.0
         return values
 
     def _choice(self, values: Floats) -> Integers:
@@ -126,17 +182,22 @@ class LocalPolytope:
             if found.feasible or limit is None or found.cost >= IMPOSSIBLE:
                 return choice, answer
             over = usage_profile(self._problem, choice) - limit
-            for moment in _peaks(over):
+            for moment in peaks(over):
                 # A row that holds only within the solver's tolerance is drawn tighter by what it let through.
                 slip = 2 * int(over[moment]) if moment in self._row_of else 0
                 self._limit_moment(moment, float(limit - slip))
         return None, answer
 
 
-def _peaks(over: Integers) -> list[int]:
-    """The highest moment of each run of moments over the limit, the highest eight of them."""
-    peaks: list[int] = []
-    at = np.flatnonzero(over > 0)
-    for run in np.split(at, np.flatnonzero(np.diff(at) > 1) + 1):
-        peaks.append(int(run[np.argmax(over[run])]))
-    return sorted(peaks, key=lambda moment: -int(over[moment]))[:8]
+def _spread(starts: Integers, sizes: Integers) -> Integers:
+    """The positions of parts that begin at `starts` and have these sizes, one part after another."""
+    return np.repeat(starts, sizes) + numbered(begins(sizes))
+
+
+def peaks(over: Integers) -> list[int]:
+    """The highest moment of each run of moments over the limit (of each part of a long run), the highest of them."""
+    at, part = np.flatnonzero(over > 0), -(-over.size // PARTS)
+    cuts = np.flatnonzero((np.diff(at) > 1) | (np.diff(at // max(part, 1)) > 0)) + 1
+    runs = np.split(at, cuts) if at.size else []
+    highest = [int(run[np.argmax(over[run])]) for run in runs]
+    return sorted(highest, key=lambda moment: -int(over[moment]))[:PEAKS]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.parts import IMPOSSIBLE, Edge, Node
+from solvers.parts import IMPOSSIBLE, Edge, EdgeUsage, Node, Spans
 
 Integers = NDArray[np.int64]
 
@@ -25,8 +25,14 @@ def _times(cost: Integers, multiplicity: int) -> Integers:
     return np.where(cost >= IMPOSSIBLE, IMPOSSIBLE, cost * multiplicity)
 
 
-def _starts(sizes: Sequence[int]) -> Integers:
+def begins(sizes: Sequence[int] | NDArray[np.generic]) -> Integers:
+    """Where parts of these sizes begin, laid end to end, and where the last one ends."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+
+def numbered(starts: Integers) -> Integers:
+    """0, 1, ... within each of the parts that begin at `starts` (and the last of which ends at the last)."""
+    return np.arange(int(starts[-1])) - np.repeat(starts[:-1], np.diff(starts))
 
 
 def _joined(parts: Sequence[NDArray[np.integer]]) -> Integers:
@@ -89,7 +95,7 @@ class Layout:
         costs, usages = _Pool(), _Pool()
         live_start = np.array([node.interval[0] for node in nodes], np.int64)
         live_stop = np.array([node.interval[1] for node in nodes], np.int64)
-        node_start, usage = _starts([node.cost.size for node in nodes]), _joined([node.usage for node in nodes])
+        node_start, usage = begins([node.cost.size for node in nodes]), _joined([node.usage for node in nodes])
         further = [(i, node.further) for i, node in enumerate(nodes) if node.further is not None]
         span_node = np.concatenate([np.arange(len(nodes)), *(np.full(s.start.size, i) for i, s in further)])
         span_stop = np.concatenate([live_stop, *(spans.stop for _, spans in further)])
@@ -104,12 +110,12 @@ class Layout:
             span_node=span_node,
             span_start=np.concatenate([live_start, *(spans.start for _, spans in further)]),
             span_stop=span_stop,
-            span_at=_starts(np.diff(node_start)[span_node].tolist())[:-1],
+            span_at=begins(np.diff(node_start)[span_node].tolist())[:-1],
             span_usage=np.concatenate([usage, *(spans.usage.ravel() for _, spans in further)]),
             source=np.array([edge.source for edge in edges], np.int64),
             target=np.array([edge.target for edge in edges], np.int64),
-            source_start=_starts([edge.source_class.size for edge in edges]),
-            target_start=_starts([edge.target_class.size for edge in edges]),
+            source_start=begins([edge.source_class.size for edge in edges]),
+            target_start=begins([edge.target_class.size for edge in edges]),
             source_class=_joined([edge.source_class for edge in edges]),
             target_class=_joined([edge.target_class for edge in edges]),
             height=np.array([edge.matrix.shape[0] for edge in edges], np.int64),
@@ -132,12 +138,12 @@ class Layout:
         return pair
 
     def parts(self) -> tuple[tuple[Node, ...], tuple[Edge, ...]]:
-        """Nodes (named by their number) and edges of a layout with one span a node and no usage on edges."""
-        bounds = self.node_start[1:-1]
+        """Nodes (named by their number) and edges, costs multiplied out."""
+        bounds, further, on_edges = self.node_start[1:-1], self._further(), self._on_edges()
         rows = zip(np.split(self.cost, bounds), np.split(self.usage, bounds), strict=True)
         intervals = zip(self.live_start.tolist(), self.live_stop.tolist(), strict=True)
         nodes = tuple(
-            Node(str(i), cost, usage, interval)
+            Node(str(i), cost, usage, interval, 1, further.get(i))
             for i, ((cost, usage), interval) in enumerate(zip(rows, intervals, strict=False))
         )
         sources = np.split(self.source_class.astype(np.int32), self.source_start[1:-1])
@@ -149,5 +155,26 @@ class Layout:
             at, height, width = key
             if key not in matrices:
                 matrices[key] = self.pair_cost[at : at + height * width].reshape(height, width)
-            edges.append(Edge(i, j, sources[e], targets[e], matrices[key]))
+            edges.append(Edge(i, j, sources[e], targets[e], matrices[key], 1, tuple(on_edges.get(e, ()))))
         return nodes, tuple(edges)
+
+    def _further(self) -> dict[int, Spans]:
+        """By node."""
+        more = self.node_start.size - 1 + np.argsort(self.span_node[self.node_start.size - 1 :], kind="stable")
+        nodes, first = np.unique(self.span_node[more], return_index=True)
+        found = {}
+        for node, spans in zip(nodes.tolist(), np.split(more, first)[1:], strict=True):
+            strategies = np.arange(self.node_start[node + 1] - self.node_start[node])
+            usage = self.span_usage[self.span_at[spans][:, None] + strategies]
+            found[node] = Spans(self.span_start[spans], self.span_stop[spans], usage)
+        return found
+
+    def _on_edges(self) -> dict[int, list[EdgeUsage]]:
+        """By edge."""
+        found: dict[int, list[EdgeUsage]] = {}
+        columns = (self.edge_usage_edge, self.edge_usage_start, self.edge_usage_stop, self.edge_usage_pair_start)
+        for e, start, stop, at in zip(*(column.tolist() for column in columns), strict=True):
+            height, width = int(self.height[e]), int(self.width[e])
+            matrix = self.pair_usage[at : at + height * width].reshape(height, width)
+            found.setdefault(e, []).append(EdgeUsage(start, stop, matrix))
+        return found

@@ -87,34 +87,35 @@ def _sweep(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _decode(  # type: ignore[no-untyped-def]
-    conditional, node_start, first, incident, low, high, low_start, high_start, classes_of, columns,
+    order, chosen, node_start, first, incident, low, high, low_start, high_start, classes_of, columns,
     theta, pair, pair_at, messages, choice, largest,
 ):  # fmt: skip
-    """Choose node by node: exact costs to chosen neighbours, messages (unless conditional) for the ones after."""
+    """Choose node by node: exact costs to chosen neighbours, messages for those not yet chosen."""
     aggregate = np.empty(largest, np.int64)
     changed = 0
-    for i in range(node_start.size - 1):
+    for i in order:
         begin, k = node_start[i], node_start[i + 1] - node_start[i]
         aggregate[:k] = theta[begin : begin + k]
         for e in incident[first[i] : first[i + 1]]:
             lower, upper = low_start[e], high_start[e]
-            if low[e] != i:
+            if low[e] != i and chosen[low[e]]:
                 row = pair_at[e] + classes_of[lower + choice[low[e]]] * columns[e]
                 for x in range(k):
                     aggregate[x] += pair[row + classes_of[upper + x]]
-            elif conditional:
+            elif low[e] == i and chosen[high[e]]:
                 column = pair_at[e] + classes_of[upper + choice[high[e]]]
                 for x in range(k):
                     aggregate[x] += pair[column + classes_of[lower + x] * columns[e]]
             else:
+                start = lower if low[e] == i else upper
                 for x in range(k):
-                    aggregate[x] += messages[lower + x]
-        best = choice[i] if conditional else 0
+                    aggregate[x] += messages[start + x]
+        best = choice[i] if chosen[i] else 0
         for x in range(k):
             if aggregate[x] < aggregate[best]:
                 best = x
         changed += best != choice[i]
-        choice[i] = best
+        choice[i], chosen[i] = best, True
     return changed
 
 
@@ -147,24 +148,25 @@ class Messages:
         )  # fmt: skip
         return (int(carry) << 40) + int(rest)
 
-    def decode(self, potentials: Potentials) -> Integers:
-        """A choice, from first node to last, as the messages of a backward pass see it."""
-        choice = np.zeros(self.topology.layout.node_start.size - 1, np.int64)
-        self._decode(potentials, choice, False)
+    def decode(self, potentials: Potentials, order: Integers | None = None) -> Integers:
+        """A choice node by node, as the messages see it: in this order, or from first to last."""
+        count = self.topology.layout.node_start.size - 1
+        choice = np.zeros(count, np.int64)
+        self._decode(potentials, choice, np.arange(count) if order is None else order, np.zeros(count, bool))
         return choice
 
     def descend(self, potentials: Potentials, choice: Integers, rounds: int = 20) -> Integers:
         """Change one node at a time to its best, all others fixed, until nothing changes."""
-        choice = choice.copy()
+        choice, order = choice.copy(), np.arange(choice.size)
         for _ in range(rounds):
-            if not self._decode(potentials, choice, True):
+            if not self._decode(potentials, choice, order, np.ones(choice.size, bool)):
                 break
         return choice
 
-    def _decode(self, potentials: Potentials, choice: Integers, conditional: bool) -> int:
+    def _decode(self, potentials: Potentials, choice: Integers, order: Integers, chosen: NDArray[np.bool_]) -> int:
         t = self.topology
         changed = _decode(
-            conditional, t.layout.node_start, t.first, t.incident, t.low, t.high, t.low_start, t.high_start,
+            order, chosen, t.layout.node_start, t.first, t.incident, t.low, t.high, t.low_start, t.high_start,
             t.classes_of, t.columns, potentials.theta, potentials.pair, potentials.pair_at,
             self.values, choice, t.largest,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""solve(): message passing, prices on memory, then dives, programs and branching over what is left."""
+"""solve(): presolve, message passing, prices on memory, then dives, programs and branching over what is left."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from solvers.bound import PriceSearch, overfills
 from solvers.certificate import proven_bound
-from solvers.ilp import LocalPolytope
-from solvers.large import improve
+from solvers.evaluation import usage_profile
+from solvers.ilp import LocalPolytope, peaks
+from solvers.large import frugal, improve
 from solvers.ledger import Ledger
 from solvers.peak import PeakSearch
 from solvers.potentials import Scale
@@ -18,13 +19,17 @@ from solvers.search import branch, dive
 from solvers.solution import Progress, Solution, Status
 from solvers.topology import Topology
 
-QUICK_ROUNDS, ROOT_ROUNDS, ROOT_STALL = 40, 300, 1e-5
+ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
 SMALL_STALL = 1e-7
 LARGE = 1000
 WHOLE_PAIRS, WHOLE_NODES, CERTIFY_ROUNDS = 100_000, 1000, 200
-PROGRAM_PAIRS, PROGRAM_NODES = 1000, 20
+# Pairs of a first program (with prices, which make programs harder), twice as many each time, and at most; its nodes.
+PROGRAM_PAIRS, PRICED_PAIRS, MOST_PAIRS, PROGRAM_NODES = 30_000, 6000, 200_000, 20
+TURNS = 8
+# Choices whose peaks above the limit a program limits from the start.
+NEAREST = 4
 # A rough guess for one program, in units of work, so that deterministic runs count it too.
-WORK_PER_PAIR = 5e5
+WORK_PER_PAIR = 2e5
 BRANCH_WORK = 5e8
 
 
@@ -48,23 +53,17 @@ def solve(
     starts: known choices (the answer is never worse than a feasible one of them).
     """
     ledger = Ledger(problem, gap, time_limit, deterministic, on_progress, cancelled)
-    for start in starts:
-        ledger.offer(start)
-    relaxation = _root(ledger)
-    relaxation.tighten(QUICK_ROUNDS, ROOT_STALL)
-    if ledger.exhausted:
-        _seek_least_limit(ledger)
-        return _solution(ledger, None, {})
-    known: list[Sequence[int]] = [*starts, *([] if ledger.choice is None else [ledger.choice.tolist()])]
     reduced = _reduced(ledger)
     if reduced is None:
         ledger.prove(ledger.largest_cost + 1)
         return _solution(ledger, None, {})
     ledger.turn_to(reduced.problem)
-    for earlier in known:
-        lowered = reduced.lower(earlier)
+    for start in starts:
+        lowered = reduced.lower(start)
         if lowered is not None:
             ledger.offer(lowered)
+    if ledger.cost is None:
+        ledger.offer(frugal(reduced.problem))
     prices = _improved(ledger, seed, processes if ledger.seconds_left is not None else 1)
     return _solution(ledger, reduced, prices)
 
@@ -80,6 +79,8 @@ def _improved(ledger: Ledger, seed: int, processes: int) -> Mapping[int, float]:
     _seek_least_limit(ledger)
     if not ledger.exhausted:
         relaxation = _close(ledger, relaxation, seed)
+    if not ledger.exhausted and _searched(ledger.problem):
+        return improve(ledger, seed, processes)
     return relaxation.prices
 
 
@@ -95,10 +96,14 @@ def _reduced(ledger: Ledger) -> Reduced | None:
     return presolve(ledger.problem, stopped=lambda: ledger.exhausted)
 
 
-def _large(problem: Problem) -> bool:
+def _searched(problem: Problem) -> bool:
     """Is this one for search at the dual's prices (which keep no books of usage on edges)?"""
-    layout = problem.layout
-    return problem.limit is not None and layout.node_start.size > LARGE and not layout.edge_usage_edge.size
+    return problem.limit is not None and not problem.layout.edge_usage_edge.size
+
+
+def _large(problem: Problem) -> bool:
+    """Is it for nothing but that?"""
+    return _searched(problem) and problem.layout.node_start.size > LARGE
 
 
 def _root(ledger: Ledger) -> Relaxation:
@@ -117,9 +122,11 @@ def _root(ledger: Ledger) -> Relaxation:
 
 def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:
     """Shrink and tighten, then look for a better choice, while that narrows the gap; at last branch."""
-    limit = ledger.problem.limit
-    for turn in range(5):
+    limit, moments = ledger.problem.limit, list[int]()
+    for turn in range(TURNS):
         before = ledger.gap or 1.0
+        pairs = (PRICED_PAIRS if relaxation.prices else PROGRAM_PAIRS) << turn
+        moments, complete = _program(ledger, relaxation, min(pairs, MOST_PAIRS), moments, seed)
         relaxation.tighten(8, 0.0)
         if not ledger.exhausted and not relaxation.done and relaxation.allowed.mean() < 0.7:
             relaxation = relaxation.shrunk()
@@ -130,10 +137,8 @@ def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:
             dive(relaxation, 40)
         else:
             PriceSearch(ledger, relaxation, limit).run(choice, 10, 48)
-        narrowed = (ledger.gap or 1.0) < 0.8 * before
-        if not ledger.exhausted and (relaxation.prices or not narrowed):
-            _program(ledger, relaxation, PROGRAM_PAIRS * (1 + turn), seed)
-        if ledger.exhausted or (turn > bool(relaxation.prices) and (ledger.gap or 1.0) > 0.8 * before):
+        complete |= pairs >= MOST_PAIRS
+        if ledger.exhausted or (turn and complete and (ledger.gap or 1.0) > 0.8 * before):
             break
     if not ledger.exhausted and relaxation.prices:
         _whole(ledger, relaxation, seed)
@@ -142,18 +147,29 @@ def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:
     return relaxation
 
 
-def _program(ledger: Ledger, relaxation: Relaxation, pairs: int, seed: int) -> None:
-    """The best choice among the strategies of the choices nearest to the bound."""
-    narrow = relaxation.shrunk(relaxation.nearest(pairs)).field.restricted
+def _program(
+    ledger: Ledger, relaxation: Relaxation, pairs: int, moments: list[int], seed: int
+) -> tuple[list[int], bool]:
+    """Offer the best choice among the strategies of the choices nearest to the bound.
+
+    moments: known to matter; those that the nearest choices overfill may as well. Returned: those that did, and whether
+    all choices known were taken in.
+    """
+    flags, complete = relaxation.nearest(pairs)
+    narrow, limit = relaxation.shrunk(flags).field.restricted, ledger.problem.limit
+    if limit is not None:
+        near = [usage_profile(relaxation.field.restricted.problem, x) - limit for x, _ in relaxation.known(NEAREST)]
+        moments = list(dict.fromkeys([*moments, *relaxation.prices, *(t for over in near for t in peaks(over))]))
     hint = None if ledger.choice is None else narrow.lower(ledger.choice)
     polytope = LocalPolytope(narrow.problem, max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6))
-    moments, gap = list(relaxation.prices), ledger.gap_asked / 2
+    gap = ledger.gap_asked / 2
     choice, answer = polytope.solve(hint, moments, lambda: ledger.seconds_left, PROGRAM_NODES, gap, seed)
-    ledger.spend(WORK_PER_PAIR * pairs)
+    ledger.spend(WORK_PER_PAIR * (1000 + polytope.pairs))
     if ledger.seconds_left is not None and not answer.finished:
         ledger.stopped_by_clock()
     if choice is not None:
         ledger.offer(narrow.lift(choice))
+    return polytope.moments, complete
 
 
 def _pairs(problem: Problem) -> int:

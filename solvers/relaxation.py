@@ -69,19 +69,23 @@ class Relaxation:
         """How many strategies each node has left."""
         return np.add.reduceat(self.allowed, self.field.layout.node_start[:-1], dtype=np.int64)
 
-    def nearest(self, pairs: int) -> Mask:
-        """Flags of the strategies of the choices offered so far that are cheapest at these prices, as many of them as
-        keep the number of pairs of strategies on edges below `pairs`; all allowed where no choice is known."""
+    def nearest(self, pairs: int) -> tuple[Mask, bool]:
+        """Flags of the strategies of the choices offered so far, cheapest at these prices first, as many of them as
+        keep the number of pairs that have to be chosen on edges below `pairs`; and whether that is all of them.
+
+        All that is allowed where no choice is known."""
         layout = self.field.layout
-        flags = np.zeros(self.allowed.size, bool)
+        flags, complete = np.zeros(self.allowed.size, bool), True
         for choice, _ in self.known():
             more = flags.copy()
             more[layout.node_start[:-1] + choice] = True
             counts = np.add.reduceat(more, layout.node_start[:-1], dtype=np.int64)
-            if (counts[layout.source] * counts[layout.target]).sum() > pairs and flags.any():
-                break
-            flags = more
-        return flags if flags.any() else self.allowed
+            sources, targets = counts[layout.source], counts[layout.target]
+            if (sources * targets)[(sources > 1) & (targets > 1)].sum() <= pairs or not flags.any():
+                flags = more
+            else:
+                complete = False
+        return (flags, complete) if flags.any() else (self.allowed, True)
 
     def known(self, most: int | None = None) -> list[tuple[Integers, int]]:
         """The choices offered so far that are still possible here and their costs, cheapest at these prices first."""
