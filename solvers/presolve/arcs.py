@@ -6,17 +6,75 @@ Exact: every choice that takes it is impossible (A. Mackworth, "Consistency in n
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
 
+from solvers.presolve.flat import FORBIDDEN, seen_from
 from solvers.presolve.state import State
-from solvers.presolve.tables import FORBIDDEN
+
+
+@njit(cache=True, error_model="numpy")
+def _any_allowed(cells, at, step, used, classes):  # type: ignore[no-untyped-def]
+    """Is a pair of this row with a class in use allowed?"""
+    t = 0
+    while t < classes and not (used[t] and cells[at + t * step] < FORBIDDEN):
+        t += 1
+    return t < classes
+
+
+@njit(cache=True, error_model="numpy")
+def _revise(edges, e, i, node_start, cost, used, good):  # type: ignore[no-untyped-def]
+    """Forbid the strategies at the other end of edge e that no possible one of node i goes with; were there any?"""
+    (at, step, classes), j, (at_there, step_there, classes_there) = seen_from(edges, e, i)
+    for t in range(classes):
+        used[t] = False
+    for s in range(classes_there):
+        good[s] = 0
+    for y in range(node_start[i + 1] - node_start[i]):
+        if cost[node_start[i] + y] < FORBIDDEN:
+            used[edges.classes[at + y]] = True
+    gone = False
+    for x in range(node_start[j + 1] - node_start[j]):
+        if cost[node_start[j] + x] >= FORBIDDEN:
+            continue
+        s = edges.classes[at_there + x]
+        if good[s] == 0:
+            good[s] = 1 if _any_allowed(edges.cells, edges.pair_at[e] + s * step_there, step, used, classes) else 2
+        if good[s] == 2:
+            cost[node_start[j] + x] = FORBIDDEN
+            gone = True
+    return gone
+
+
+@njit(cache=True, error_model="numpy")
+def _consistent(waits, edges, node_start, cost, first, incident, classes, changed):  # type: ignore[no-untyped-def]
+    """Revise along a queue of nodes of which something went (at first what waits)."""
+    used, good = np.empty(classes, np.bool_), np.empty(classes, np.int8)
+    count, queue, head, length = waits.size, np.empty(waits.size, np.int64), 0, 0
+    for i in range(count):
+        if waits[i]:
+            queue[length] = i
+            length += 1
+    while length:
+        i = queue[head]
+        head, length = (head + 1) % count, length - 1
+        waits[i] = False
+        for q in range(first[i], first[i + 1]):
+            e = incident[q]
+            if not _revise(edges, e, i, node_start, cost, used, good):
+                continue
+            j = edges.high[e] if edges.low[e] == i else edges.low[e]
+            changed[j] = True
+            if not waits[j]:
+                waits[j] = True
+                queue[(head + length) % count] = j
+                length += 1
 
 
 def reduce(state: State, turn: int) -> None:
     """Until every strategy left has a partner across every edge. Raises Impossible if a node has none left."""
-    for node, cost in state.drain(turn):
-        possible = cost < FORBIDDEN
-        for view in state.views(node):
-            if view.table.dead is not None:
-                possible &= ~view.table.dead[view.here]
-        if not possible.all():
-            state.keep(node, np.flatnonzero(possible))
+    fresh, changed = state.look(turn), np.zeros(state.here.size, bool)
+    most = state.edges.most_classes
+    _consistent(fresh, state.edges, state.node_start, state.cost, *state.incidence(), most, changed)
+    state.require_possible()
+    state.touch_around(changed)
+    state.settle(turn)

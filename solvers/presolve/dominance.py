@@ -3,63 +3,151 @@
 y stands in for x if it uses no more at any moment, and c(y) - c(x) + sum over edges of max_t (C(y, t) - C(x, t)) <= 0,
 t over what x allows: to put y in the place of x keeps any choice feasible and makes it no dearer. The relation is
 transitive (the maxima are subadditive), so all strategies that another stands in for may go at once if of
-equals the first stays (R. Desmet et al., "The dead-end elimination theorem", 1992; Goldstein's form).
-Nodes with usage on their edges are left alone.
+equals the first stays (R. Desmet et al., "The dead-end elimination theorem", 1992; Goldstein's form). What
+has left one node is out for the next.
+
+Of a node without edges the strategies on the Pareto front of cost and usage stay. Those above its lower convex hull
+must stay too: where costs 0, 6, 10 use 10, 5, 0, the second is above the hull, and the best under a limit of 5. (The
+bound knows only the hull: a price on usage takes none of the others.) Nodes with usage on their edges are left alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
+from solvers.presolve.flat import FORBIDDEN, seen_from
 from solvers.presolve.records import Replaced
 from solvers.presolve.state import State
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-
-def reduce(state: State, turn: int) -> None:
-    """Until no strategy stands in for another."""
-    for node, cost in state.drain(turn):
-        y, x = _better(state, node, cost)
-        if y.size:
-            better = np.zeros((cost.size, cost.size), bool)
-            better[y, x] = True
-            _drop(state, node, better)
+# Work of a node that is too much for it, and between two looks at the clock (comparisons of two cells).
+MOST_WORK, CHUNK = 1 << 26, 1 << 26
 
 
-def _better(state: State, node: int, cost: Integers) -> tuple[Integers, Integers]:
-    """Pairs (y, x): y may stand in for x; fewer with each thing looked at.
+@njit(cache=True, error_model="numpy")
+def _cheaper(own, begin, end, uses):  # type: ignore[no-untyped-def]
+    """Pairs (y, x) of which y costs no more and uses no more in any of the spans, and by how much y costs more."""
+    most, count = own.size * own.size, 0
+    y, x, above = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    for a in range(own.size):
+        for b in range(own.size):
+            if a == b or own[b] >= FORBIDDEN or own[a] > own[b]:
+                continue
+            q = begin
+            while q < end and uses.usage[uses.at[q] + a] <= uses.usage[uses.at[q] + b]:
+                q += 1
+            if q == end:
+                y[count], x[count], above[count] = a, b, own[a] - own[b]
+                count += 1
+    return y, x, above, count
+
+
+@njit(cache=True, error_model="numpy")
+def _margin(edges, e, step, step_there, there, s, r):  # type: ignore[no-untyped-def]
+    """The most that class s costs above class r in any class there that r allows."""
+    most, at = -FORBIDDEN, edges.pair_at[e]
+    for t in range(there):
+        least = edges.cells[at + r * step + t * step_there]
+        if least < FORBIDDEN:
+            cost = edges.cells[at + s * step + t * step_there]
+            if cost >= FORBIDDEN:
+                return FORBIDDEN
+            most = max(most, cost - least)
+    return most if most > -FORBIDDEN else 0
+
+
+@njit(cache=True, error_model="numpy")
+def _better(i, edges, incident, first, last, own, begin, end, uses):  # type: ignore[no-untyped-def]
+    """better[y, x]: y may stand in for x.
 
     A pair whose sum is positive half way is given up: that relation is transitive too, and margins of absorbed edges
     are not negative.
     """
-    y, x = np.nonzero((cost[:, None] <= cost) & ~np.eye(cost.size, dtype=bool))
-    profile = state.usage(node) if y.size else None
-    if profile is not None:
-        less = (profile.usage[:, y] <= profile.usage[:, x]).all(axis=0)
-        y, x = y[less], x[less]
-    above = cost[y] - cost[x]
-    for view in state.views(node) if y.size else ():
-        if view.usages or view.table.margin is None:
-            return y[:0], x[:0]
-        above += view.table.margin[view.here[y], view.here[x]]
-        still = above <= 0
-        y, x, above = y[still], x[still], above[still]
-        if not y.size:
+    y, x, above, count = _cheaper(own, begin, end, uses)
+    for q in range(first, last):
+        if count == 0:
             break
-    return y, x
+        e = incident[q]
+        (at, step, here), _, (_, step_there, there) = seen_from(edges, e, i)
+        margin, known, still = np.empty((here, here), np.int64), np.zeros((here, here), np.bool_), 0
+        for p in range(count):
+            s, r = edges.classes[at + y[p]], edges.classes[at + x[p]]
+            if not known[s, r]:
+                known[s, r] = True
+                margin[s, r] = _margin(edges, e, step, step_there, there, s, r) if s != r else 0
+            if above[p] + margin[s, r] <= 0:
+                y[still], x[still], above[still] = y[p], x[p], above[p] + margin[s, r]
+                still += 1
+        count = still
+    better = np.zeros((own.size, own.size), np.bool_)
+    for p in range(count):
+        better[y[p], x[p]] = True
+    return better, count
 
 
-def _drop(state: State, node: int, better: Flags) -> None:
-    count = better.shape[0]
-    first = np.arange(count)[:, None] < np.arange(count)[None, :]
-    beats = better & ~(better.T & ~first)
-    gone = beats.any(axis=0)
-    left = np.flatnonzero(~gone)
-    heirs = left[better[left].argmax(axis=0)]
-    names = state.strategies[node]
-    by = {int(names[x]): int(names[heirs[x]]) for x in np.flatnonzero(gone)}
-    state.records.append(Replaced(node, by))
-    state.keep(node, left)
+@njit(cache=True, error_model="numpy")
+def _dominated(nodes, edges, node_start, cost, first, incident, uses, first_use, out):  # type: ignore[no-untyped-def]
+    """Forbid what another stands in for: out's rows are node, strategy, and the one that stays; how many."""
+    done = 0
+    for i in nodes:
+        own = cost[node_start[i] : node_start[i + 1]]
+        spans = first_use[i], first_use[i + 1]
+        better, count = _better(i, edges, incident, first[i], first[i + 1], own, spans[0], spans[1], uses)
+        if count == 0:
+            continue
+        begin = done
+        for x in range(own.size):
+            for y in range(own.size):
+                if better[y, x] and (y < x or not better[x, y]):
+                    out[0, done], out[1, done] = i, x
+                    done += 1
+                    break
+        for r in range(begin, done):
+            own[out[1, r]] = FORBIDDEN
+        for r in range(begin, done):
+            y = 0
+            while not (better[y, out[1, r]] and own[y] < FORBIDDEN):
+                y += 1
+            out[2, r] = y
+    return done
+
+
+def _work(state: State) -> Integers:
+    """Of each node, at most: comparisons of two cells, and of two strategies."""
+    edges, sizes = state.edges, state.sizes
+    work = sizes * sizes
+    for end, here, there in (
+        (edges.low, edges.low_classes, edges.high_classes),
+        (edges.high, edges.high_classes, edges.low_classes),
+    ):
+        np.add.at(work, end, here * here * there)
+    return work
+
+
+def _chunks(nodes: Integers, work: Integers) -> Iterator[Integers]:
+    yield from np.split(nodes, np.flatnonzero(np.diff(np.cumsum(work) // CHUNK)) + 1)
+
+
+def reduce(state: State, turn: int) -> None:
+    """Until no strategy stands in for another."""
+    work, fresh = _work(state), state.look(turn) & ~state.bound_to_usage
+    nodes = np.flatnonzero(fresh & (work <= MOST_WORK))
+    first_use, incidence = state.uses.first(state.here.size), state.incidence()
+    changed = np.zeros(state.here.size, bool)
+    for part in _chunks(nodes, work[nodes]):
+        if state.stopped():
+            break
+        out = np.empty((3, int(state.sizes[part].sum())), np.int64)
+        done = _dominated(
+            part, state.edges, state.node_start, state.cost, *incidence, state.uses, first_use, out
+        )  # fmt: skip
+        if done:
+            state.records.append(Replaced(*out[:, :done].copy()))
+            changed[out[0, :done]] = True
+    state.touch_around(changed)

@@ -3,7 +3,7 @@
 Node b between a and c: C(s, t) = min_x c_b(x) + C_ab(s, x) + C_bc(x, t) is what b adds at least, and what it adds if
 it is chosen last, as nothing else depends on it: one edge a - c (with one neighbour, a cost at a; with none, a
 constant) takes the place of b and its edges (U. Bertele, F. Brioschi, "Nonserial dynamic programming", 1972).
-Not done where the new table would be larger than the two old ones together.
+Not done where the new table would be larger than the two old ones together (and not small).
 """
 
 from __future__ import annotations
@@ -11,65 +11,193 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
-from solvers.presolve.records import Followed
-from solvers.presolve.state import Impossible, Link, State, View
-from solvers.presolve.tables import FORBIDDEN, capped
+from solvers.presolve.flat import FORBIDDEN, seen_from
+from solvers.presolve.records import Eliminated
+from solvers.presolve.state import Impossible, State
 
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 SMALL = 256
-MOST_WORK = 1 << 22
+# The most combinations tried for one node, and between two looks at the clock; cells made room for at first.
+MOST_WORK, BATCH_WORK, ROOM = 1 << 22, 1 << 26, 1 << 18
 
 
-class Best(NamedTuple):
-    """The least cost, and the strategy (its position) that has it, by the neighbours' classes."""
+class Left(NamedTuple):
+    """The columns of a record Eliminated, while they fill up."""
 
-    cost: Integers
-    at: Integers
+    columns: Integers
+    classes: Integers
+    strategy: Integers
+
+
+@njit(cache=True, error_model="numpy")
+def _costs_from(edges, e, i, k):  # type: ignore[no-untyped-def]
+    """Edge e's costs by the class there and the strategy of node i; without an edge (-1), nothing of a single class."""
+    if e == -1:
+        return np.zeros((1, k), np.int64)
+    (at, step, _), _, (_, step_there, classes_there) = seen_from(edges, e, i)
+    costs = np.empty((classes_there, k), np.int64)
+    for t in range(classes_there):
+        for x in range(k):
+            costs[t, x] = edges.cells[edges.pair_at[e] + edges.classes[at + x] * step + t * step_there]
+    return costs
+
+
+@njit(cache=True, error_model="numpy")
+def _best(own, first, second, cells, at, strategy, place):  # type: ignore[no-untyped-def]
+    """The least cost for each pair of the neighbours' classes, and the strategy that has it."""
+    for s in range(first.shape[0]):
+        for t in range(second.shape[0]):
+            least, best = np.int64(FORBIDDEN), 0
+            for x in range(own.size):
+                if own[x] < FORBIDDEN and own[x] + first[s, x] + second[t, x] < least:
+                    least, best = own[x] + first[s, x] + second[t, x], x
+            cells[at], strategy[place] = least, best
+            at, place = at + 1, place + 1
+
+
+@njit(cache=True, error_model="numpy")
+def _bridge(edges, e, one, other, at):  # type: ignore[no-untyped-def]
+    """Edge e runs from now on between two nodes (each with its classes: where, how many), its cells begin at `at`."""
+    (a, a_at, height), (c, c_at, width) = one, other
+    edges.pair_at[e] = at
+    if a < c:
+        edges.low[e], edges.low_at[e], edges.low_classes[e], edges.low_step[e] = a, a_at, height, width
+        edges.high[e], edges.high_at[e], edges.high_classes[e], edges.high_step[e] = c, c_at, width, 1
+    else:
+        edges.low[e], edges.low_at[e], edges.low_classes[e], edges.low_step[e] = c, c_at, width, 1
+        edges.high[e], edges.high_at[e], edges.high_classes[e], edges.high_step[e] = a, a_at, height, width
+
+
+@njit(cache=True, error_model="numpy")
+def _neighbour(edges, e, i, node_start, classes, filled):  # type: ignore[no-untyped-def]
+    """The node across edge e, where its classes stand, how many they are; a copy of them for the record."""
+    if e == -1:
+        return (-1, 0, 1), filled
+    _, j, (at, _, count) = seen_from(edges, e, i)
+    k = node_start[j + 1] - node_start[j]
+    if filled + k <= classes.size:
+        for x in range(k):
+            classes[filled + x] = edges.classes[at + x]
+    return (j, at, count), filled + k
+
+
+@njit(cache=True, error_model="numpy")
+def _detach(first, incident, degree, j, e, instead):  # type: ignore[no-untyped-def]
+    """Node j has edge `instead` in the place of e, or one edge less (-1)."""
+    q = first[j]
+    while incident[q] != e:
+        q += 1
+    if instead == -1:
+        degree[j] -= 1
+        instead = incident[first[j] + degree[j]]
+    incident[q] = instead
+
+
+@njit(cache=True, error_model="numpy")
+def _worthwhile(edges, e, f, size, k):  # type: ignore[no-untyped-def]
+    """Is the table of two edges in one of this size, and not too dear to make? (With one edge or none, always.)"""
+    if f == -1:
+        return True
+    two = edges.low_classes[e] * edges.high_classes[e] + edges.low_classes[f] * edges.high_classes[f]
+    return size <= max(two, SMALL) and size * k <= MOST_WORK
+
+
+@njit(cache=True, error_model="numpy")
+def _leave(edges, e, f, one, other, at, node_start, cost, first, incident, degree, gone):  # type: ignore[no-untyped-def]
+    """The cells at `at` take the place of a node's edges e and f; returns what goes to the constant."""
+    if e == -1:
+        return edges.cells[at]
+    if f != -1:
+        gone[f] = True
+        _bridge(edges, e, one, other, at)
+        _detach(first, incident, degree, other[0], f, e)
+        return 0
+    gone[e] = True
+    _detach(first, incident, degree, one[0], e, -1)
+    begin = node_start[one[0]]
+    for x in range(node_start[one[0] + 1] - begin):
+        cost[begin + x] = min(cost[begin + x] + edges.cells[at + edges.classes[one[1] + x]], FORBIDDEN)
+    return 0
+
+
+@njit(cache=True, error_model="numpy")
+def _note(columns, done, values):  # type: ignore[no-untyped-def]
+    for c in range(7):
+        columns[c, done] = values[c]
+
+
+@njit(cache=True, error_model="numpy")
+def _eliminate(waits, fixed, edges, node_start, cost, first, incident, begin, left, gone, changed):  # type: ignore[no-untyped-def]
+    """Eliminate what waits and what comes to wait, until there is no room for more or much is done.
+
+    New cells go to `begin` and on. Returns how many nodes left, how much of each buffer is full, and the constant.
+    """
+    count, degree, queue = waits.size, np.empty(waits.size, np.int64), np.empty(waits.size, np.int64)
+    head, length, done, filled, end, work, constant = 0, 0, 0, 0, begin, 0, 0
+    for i in range(count):
+        degree[i] = first[i + 1] - first[i]
+        if waits[i]:
+            queue[length] = i
+            length += 1
+    while length and work < BATCH_WORK:
+        i = queue[head]
+        own = cost[node_start[i] : node_start[i + 1]]
+        if degree[i] <= 2 and not fixed[i]:
+            e = incident[first[i]] if degree[i] > 0 else -1
+            f = incident[first[i] + 1] if degree[i] > 1 else -1
+            one, copied = _neighbour(edges, e, i, node_start, left.classes, filled)
+            other, stop = _neighbour(edges, f, i, node_start, left.classes, copied)
+            size = one[2] * other[2]
+            if end + size > edges.cells.size or stop > left.classes.size:
+                break
+            if _worthwhile(edges, e, f, size, own.size) and (f == -1 or one[0] != other[0]):
+                firsts, seconds = _costs_from(edges, e, i, own.size), _costs_from(edges, f, i, own.size)
+                _best(own, firsts, seconds, edges.cells, end, left.strategy, end - begin)
+                _note(left.columns, done, (i, one[0], filled, other[0], copied, end - begin, other[2]))
+                more = _leave(edges, e, f, one, other, end, node_start, cost, first, incident, degree, gone)
+                constant = min(constant + more, FORBIDDEN)
+                done, filled, end, work, fixed[i] = done + 1, stop, end + size, work + size * own.size, True
+                for j in (one[0], other[0]):
+                    if j != -1 and not waits[j]:
+                        waits[j] = True
+                        queue[(head + length) % count] = j
+                        length += 1
+                    if j != -1:
+                        changed[j] = True
+        waits[i] = False
+        head, length = (head + 1) % count, length - 1
+    return done, filled, end - begin, constant
 
 
 def reduce(state: State, turn: int) -> None:
     """Until every node that is left uses memory, or has three edges, or would leave a larger table."""
-    for node, cost in state.drain(turn):
-        if len(state.at[node]) > 2 or state.usage(node) is not None:
-            continue
-        views = list(state.views(node))
-        if any(view.usages for view in views):
-            continue
-        if len(views) < 2 or _worthwhile(cost, *views):
-            _eliminate(state, node, cost, views)
+    waits, room = state.look(turn), ROOM
+    changed = np.zeros(waits.size, bool)
+    while waits.any() and not state.stopped():
+        _batch(state, waits, changed, room)
+        room *= 2
+    state.touch_around(changed & state.here)
 
 
-def _worthwhile(cost: Integers, one: View, two: View) -> bool:
-    size = one.table.cells.shape[1] * two.table.cells.shape[1]
-    allowed = max(one.table.cells.size + two.table.cells.size, SMALL)
-    return one.other != two.other and size <= allowed and size * cost.size <= MOST_WORK
-
-
-def _eliminate(state: State, node: int, cost: Integers, views: list[View]) -> None:
-    key = ("best", cost.tobytes(), *((id(view.here), id(view.table)) for view in views))
-    best: Best = state.pool.once(key, lambda: _best(cost, views))
-    ends = tuple(state.end(view.other, view.there) for view in views)
-    for view in views:
-        state.unlink(view.number)
-    if not views:
-        if int(best.cost) >= FORBIDDEN:
-            raise Impossible
-        state.constant += int(best.cost)
-    elif len(views) == 1:
-        state.add_cost(views[0].other, best.cost[views[0].there])
-    else:
-        one, two = views
-        state.link(Link(one.other, two.other, one.there, two.there, state.pool.table(best.cost)))
-    state.leave(node, Followed(node, ends, state.strategies[node][best.at]))
-
-
-def _best(cost: Integers, views: list[View]) -> Best:
-    total = cost
-    for axis, view in enumerate(views):
-        cells = view.table.cells[view.here]
-        total = total[..., None] + (cells if axis == 0 else cells[:, None, :])
-    at = total.argmin(axis=0)
-    return Best(capped(total.min(axis=0)), at)
+def _batch(state: State, waits: Flags, changed: Flags, room: int) -> None:
+    """Eliminate until a table or a copy of classes does not fit into the room, or much is done."""
+    fixed = ~state.here | state.bound_to_usage
+    fixed[state.uses.node] = True
+    begin, gone = state.edges.cells.size, np.zeros(state.edges.low.size, bool)
+    edges = state.edges._replace(cells=np.concatenate([state.edges.cells, np.empty(room, np.int64)]))
+    left = Left(np.empty((7, waits.size), np.int64), np.empty(room, np.int64), np.empty(room, np.int64))
+    done, filled, size, constant = _eliminate(
+        waits, fixed, edges, state.node_start, state.cost, *state.incidence(), begin, left, gone, changed
+    )
+    if constant >= FORBIDDEN:
+        raise Impossible
+    state.constant += constant
+    columns = left.columns[:, :done].copy()
+    state.here[columns[0]] = False
+    state.records.append(Eliminated(columns, left.classes[:filled].copy(), left.strategy[:size].copy()))
+    state.edges = edges._replace(cells=edges.cells[: begin + size].copy()).taken(~gone)

@@ -1,52 +1,134 @@
-"""From what is left of the state back to a problem."""
+"""From what is left of the state back to a problem, array by array."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.parts import IMPOSSIBLE, Edge, Node, Spans
-from solvers.presolve.profile import Profile, joined
+from solvers.layout import Layout, begins
+from solvers.parts import IMPOSSIBLE
+from solvers.presolve.flat import FORBIDDEN, ragged
 from solvers.presolve.state import State
-from solvers.presolve.tables import FORBIDDEN
 from solvers.problem import Problem
 
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 
-def emit(state: State, names: list[str]) -> tuple[Problem, Integers]:
-    """The reduced problem, and which node of the original each of its nodes is.
+class Spans(NamedTuple):
+    """Ordered by node (as the reduced problem numbers them), ascending, with a row of bytes for each."""
 
-    What all choices share becomes one more node at the end, without a choice (its original is -1).
+    node: Integers
+    start: Integers
+    stop: Integers
+    size: Integers
+    usage: Integers
+
+
+def emit(state: State) -> tuple[Problem, Integers, Integers]:
+    """The reduced problem, which node of the original each of its nodes is, and which strategy each strategy.
+
+    Nodes and strategies keep their order. What all choices share (or nothing at all) becomes one more node at the end,
+    without a choice (its original is -1). The usage must be in order.
     """
-    left = list(state.alive)
-    nodes = [_node(names[i], state.cost[i], state.usage(i)) for i in left]
-    number = {i: n for n, i in enumerate(left)}
-    matrices: dict[int, Integers] = {}
-    edges = []
-    for link in state.links.values():
-        matrix = matrices.setdefault(id(link.table), _cost(link.table.cells))
-        ends = number[link.source], number[link.target]
-        edges.append(Edge(*ends, link.source_class, link.target_class, matrix, 1, link.usages))
-    moments = np.arange(state.base.size + 1)
-    base = joined(moments[:-1], moments[1:], state.base[:, None])
-    if state.constant or base.start.size:
-        nodes.append(_node("shared", np.array([state.constant]), base))
-        left.append(-1)
-    return Problem(nodes, edges, state.limit), np.array(left, np.int64)
+    possible = (state.cost < FORBIDDEN) & np.repeat(state.here, state.sizes)
+    node, strategy = (column[possible] for column in ragged(state.sizes))
+    cost, left = state.cost[possible], np.flatnonzero(state.here)
+    spans = _spans(state, possible)
+    base = _base(state.base, left.size)
+    if state.constant or base.node.size or not left.size:
+        cost, node, strategy = np.append(cost, state.constant), np.append(node, -1), np.append(strategy, 0)
+        left = np.append(left, -1)
+        spans = Spans(*(np.concatenate(columns) for columns in zip(spans, base, strict=True)))
+    sizes = np.diff(np.append(np.flatnonzero(np.diff(node, prepend=-2)), node.size))
+    layout = Layout(
+        cost=np.where(cost < IMPOSSIBLE, cost, IMPOSSIBLE), moments=state.base.size,
+        **_nodes(begins(sizes), spans), **_edges(state, possible), **_edge_usages(state),
+    )  # fmt: skip
+    return Problem.flat(layout, state.limit), left, strategy
 
 
-def _cost(cost: Integers) -> Integers:
-    return np.where(cost < FORBIDDEN, cost, IMPOSSIBLE)
+def _kept(state: State, possible: Flags, node: Integers, at: Integers) -> tuple[Integers, Integers]:
+    """Rows by strategies of these nodes, which begin at `at`: the places of the possible ones, how many each has."""
+    row, x = ragged(state.sizes[node])
+    kept = possible[state.node_start[node][row] + x]
+    return (at[row] + x)[kept], np.bincount(row[kept], minlength=node.size)
 
 
-def _node(name: str, cost: Integers | None, profile: Profile | None) -> Node:
-    assert cost is not None
-    if profile is None or profile.start.size == 0:
-        return Node(name, _cost(cost), np.zeros(cost.size, np.int64), (0, 0))
-    profile = joined(profile.start, profile.stop, profile.usage)
-    interval = (int(profile.start[0]), int(profile.stop[0]))
-    further = None
-    if profile.start.size > 1:
-        further = Spans(profile.start[1:], profile.stop[1:], profile.usage[1:])
-    return Node(name, _cost(cost), profile.usage[0], interval, 1, further)
+def _spans(state: State, possible: Flags) -> Spans:
+    uses = state.uses
+    places, sizes = _kept(state, possible, uses.node, uses.at)
+    number = np.cumsum(state.here) - 1
+    return Spans(number[uses.node], uses.start, uses.stop, sizes, uses.usage[places])
+
+
+def _base(base: Integers, node: int) -> Spans:
+    """Runs of moments at which the same is used, as spans of one node with one strategy."""
+    new = np.flatnonzero(np.diff(base, prepend=-1))
+    stop = np.append(new[1:], base.size)
+    some = base[new] > 0
+    one = np.ones(int(some.sum()), np.int64)
+    return Spans(node * one, new[some], stop[some], one, base[new][some])
+
+
+def _nodes(node_start: Integers, spans: Spans) -> dict[str, Integers]:
+    """Each node's first span is its own interval."""
+    nodes, own = node_start.size - 1, np.diff(spans.node, prepend=-1) > 0
+    live_start, live_stop = np.zeros((2, nodes), np.int64)
+    live_start[spans.node[own]], live_stop[spans.node[own]] = spans.start[own], spans.stop[own]
+    row, x = ragged(spans.size)
+    first, further = own[row], ~own
+    usage = np.zeros(int(node_start[-1]), np.int64)
+    usage[node_start[spans.node[row[first]]] + x[first]] = spans.usage[first]
+    return {
+        "node_start": node_start,
+        "usage": usage,
+        "live_start": live_start,
+        "live_stop": live_stop,
+        "span_node": np.concatenate([np.arange(nodes), spans.node[further]]),
+        "span_start": np.concatenate([live_start, spans.start[further]]),
+        "span_stop": np.concatenate([live_stop, spans.stop[further]]),
+        "span_at": np.concatenate([node_start[:-1], usage.size + begins(spans.size[further])[:-1]]),
+        "span_usage": np.concatenate([usage, spans.usage[~first]]),
+    }
+
+
+def _edges(state: State, possible: Flags) -> dict[str, Integers]:
+    """An edge that was turned round without its matrix turns back."""
+    edges, number = state.edges.compact(0), np.cumsum(state.here) - 1
+    turned = edges.high_step != 1
+
+    def ends(low: Integers, high: Integers) -> tuple[Integers, Integers]:
+        return np.where(turned, high, low), np.where(turned, low, high)
+
+    (source, target), (source_at, target_at) = ends(edges.low, edges.high), ends(edges.low_at, edges.high_at)
+    source_places, source_sizes = _kept(state, possible, source, source_at)
+    target_places, target_sizes = _kept(state, possible, target, target_at)
+    height, width = ends(edges.low_classes, edges.high_classes)
+    return {
+        "source": number[source],
+        "target": number[target],
+        "source_start": begins(source_sizes),
+        "target_start": begins(target_sizes),
+        "source_class": edges.classes[source_places],
+        "target_class": edges.classes[target_places],
+        "height": height,
+        "width": width,
+        "pair_start": edges.pair_at,
+        "pair_cost": np.where(edges.cells < IMPOSSIBLE, edges.cells, IMPOSSIBLE),
+    }
+
+
+def _edge_usages(state: State) -> dict[str, Integers]:
+    uses, own = state.edge_uses, np.flatnonzero(state.edges.own >= 0)
+    order = own[np.argsort(state.edges.own[own])]
+    lasts = uses.start < uses.stop
+    return {
+        "edge_usage_edge": order[np.searchsorted(state.edges.own[order], uses.own[lasts])],
+        "edge_usage_start": uses.start[lasts],
+        "edge_usage_stop": uses.stop[lasts],
+        "edge_usage_pair_start": uses.at[lasts],
+        "pair_usage": uses.usage,
+    }

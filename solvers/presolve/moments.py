@@ -1,74 +1,163 @@
 """Moments that cannot bind go, and with them usages that are live at no other.
 
-Moment t goes if the base and the largest usages there stay within the limit; or if usage cannot rise from t - 1 to t
-(the base's rise plus the sum of each node's largest rise is at most 0): then a choice within the limit at t - 1
-is within it at t; likewise if it cannot fall from t to t + 1 (of two moments that are equal, the earlier
-stays). Each chain of such steps ends at a moment that stays or never binds. Without a limit, all go.
+A moment goes if the base and the largest usages there stay within the limit; or if another one covers it: usage at t
+is never above that at s, whatever is chosen, if the base's rise from s to t plus the sum of each node's (and each edge
+usage's) largest rise is at most 0: then a choice within the limit at s is within it at t. Covering is transitive, so
+one walk does: each moment in turn is compared with the last that is kept, of which one may go, until
+neither does (of two that are equal the earlier stays). Without a limit, all go.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from solvers.presolve.flat import FORBIDDEN
 from solvers.presolve.state import State
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# All moments are looked at again once one node in so many has changed; where nodes are few, always.
-CHANGED, FEW_NODES = 10, 1000
+# Changes between two moments that are too many to compare them.
+FAR = 1 << 12
+
+
+class Spans(NamedTuple):
+    """All usage: owner o has spans first[o]:first[o + 1], ascending. In span q its strategy (or pair) x uses
+    usage[at[q] + x], x below size[q], and is one that is possible if possible[own[q] + x]. Owners of which a span
+    begins or ends at moment t are changes[change[t]:change[t + 1]]."""
+
+    first: Integers
+    start: Integers
+    stop: Integers
+    at: Integers
+    size: Integers
+    own: Integers
+    usage: Integers
+    possible: Flags
+    change: Integers
+    changes: Integers
 
 
 def reduce(state: State, turn: int) -> None:
-    """Look at all moments, if enough nodes changed since."""
-    changed = sum(1 for _ in state.drain(turn))
-    if changed * CHANGED < len(state.alive) - FEW_NODES or not state.base.size:
-        return
+    """Until every moment left may bind."""
+    state.look(turn)
     stays = _stay(state)
     if not stays.all():
-        state.keep_moments(stays)
+        _keep(state, stays)
+
+
+def _keep(state: State, stays: Flags) -> None:
+    """Moments that go are gone, those after them move up."""
+    new, uses, on_edges = np.concatenate([[0], np.cumsum(stays)]), state.uses, state.edge_uses
+    state.shared = np.diff(state.base[stays], prepend=0, append=0)
+    state.uses = uses.at_moments(new)
+    state.edge_uses = on_edges._replace(start=new[on_edges.start], stop=new[on_edges.stop])
+    state.touch(uses.node[new[uses.start] == new[uses.stop]])
+    if on_edges.own.size:
+        state.touch(state.bound_to_usage)
 
 
 def _stay(state: State) -> Flags:
-    limit = state.limit
-    if limit is None:
-        return np.zeros(state.base.size, bool)
-    profiles = [(node, profile) for node in state.alive if (profile := state.usage(node)) is not None]
-    uses = [usage for link in state.links.values() for usage in link.usages]
-    base = state.base  # complete, now that each profile was asked for
-    rise, fall, most = np.zeros((3, base.size + 1), np.int64)
-    if profiles:
-        node = np.concatenate([np.full(profile.start.size, i) for i, profile in profiles])
-        start, stop = (np.concatenate([getattr(p, name) for _, p in profiles]) for name in ("start", "stop"))
-        at = np.cumsum(np.concatenate([[0], *(np.full(p.start.size, p.usage.shape[1]) for _, p in profiles)]))
-        _change(node, start, stop, at, np.concatenate([p.usage.ravel() for _, p in profiles]), rise, fall, most)
-    for q, usage in enumerate(uses):
-        one = (np.array([q]), np.array([usage.start]), np.array([usage.stop]), np.array([0, usage.matrix.size]))
-        _change(*one, usage.matrix.ravel(), rise, fall, most)
-    cannot_rise = rise[1:-1] + np.diff(base) <= 0
-    cannot_fall = fall[1:-1] - np.diff(base) <= 0
-    goes = base + np.cumsum(most)[:-1] <= limit
-    goes[1:] |= cannot_rise
-    goes[:-1] |= cannot_fall & ~cannot_rise
-    return ~goes
+    base, stays = state.base, np.zeros(state.base.size, bool)
+    if state.limit is None:
+        return stays
+    spans = _spans(state)
+    largest = np.zeros(base.size + 1, np.int64)
+    _add_largest(spans, largest)
+    may_bind = np.flatnonzero(base + np.cumsum(largest)[:-1] > state.limit)
+    _walk(may_bind, base, spans, np.zeros(spans.first.size, np.int64), stays)
+    return stays
 
 
-@njit(cache=True)
-def _change(owner, start, stop, at, usage, rise, fall, most):  # type: ignore[no-untyped-def]
-    """Add to each moment the most by which each owner's usage rises and falls there, and the change of its largest.
+def _spans(state: State) -> Spans:
+    uses, on_edges, nodes = state.uses, state.edge_uses, state.here.size
+    lasts = np.flatnonzero(on_edges.start < on_edges.stop)
+    edge_at, size = on_edges.at[lasts] + uses.usage.size, on_edges.size[lasts]
+    owner = np.concatenate([uses.node, nodes + np.arange(lasts.size)])
+    start, stop = np.append(uses.start, on_edges.start[lasts]), np.append(uses.stop, on_edges.stop[lasts])
+    moments = np.append(start, stop)
+    order = np.argsort(moments, kind="stable")
+    return Spans(
+        np.searchsorted(owner, np.arange(nodes + lasts.size + 1)), start, stop,
+        np.append(uses.at, edge_at), np.append(state.sizes[uses.node], size),
+        np.append(state.node_start[uses.node], np.full(lasts.size, state.cost.size)),
+        np.append(uses.usage, on_edges.usage),
+        np.append(state.cost < FORBIDDEN, np.ones(size.max(initial=0), bool)),
+        np.searchsorted(moments[order], np.arange(state.shared.size + 1)), np.append(owner, owner)[order],
+    )  # fmt: skip
 
-    Intervals q of one owner stand together, ascending; its usages there are usage[at[q]:at[q + 1]].
-    """
-    for q in range(owner.size):
-        own = usage[at[q] : at[q + 1]]
-        joined = q > 0 and owner[q - 1] == owner[q] and stop[q - 1] == start[q]
-        change = own - usage[at[q - 1] : at[q]] if joined else own
-        rise[start[q]] += change.max()
-        fall[start[q]] -= change.min()
-        most[start[q]] += own.max()
-        most[stop[q]] -= own.max()
-        if q + 1 == owner.size or owner[q + 1] != owner[q] or start[q + 1] != stop[q]:
-            rise[stop[q]] -= own.min()
-            fall[stop[q]] += own.max()
+
+@njit(cache=True, error_model="numpy")
+def _add_largest(spans, largest):  # type: ignore[no-untyped-def]
+    """Add how the sum of the largest usages changes at each moment."""
+    for q in range(spans.start.size):
+        most = 0
+        for x in range(spans.size[q]):
+            if spans.possible[spans.own[q] + x]:
+                most = max(most, spans.usage[spans.at[q] + x])
+        largest[spans.start[q]] += most
+        largest[spans.stop[q]] -= most
+
+
+@njit(cache=True, error_model="numpy")
+def _live(spans, owner, moment):  # type: ignore[no-untyped-def]
+    """The owner's span at the moment, -1 if it has none then."""
+    low, high = spans.first[owner], spans.first[owner + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if spans.stop[middle] <= moment:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < spans.first[owner + 1] and spans.start[low] <= moment else -1
+
+
+@njit(cache=True, error_model="numpy")
+def _largest_rises(spans, s, t, seen, stamp):  # type: ignore[no-untyped-def]
+    """The most by which all owners' usage may rise from moment s to moment t, and from t to s."""
+    up, down = 0, 0
+    for c in range(spans.change[s + 1], spans.change[t + 1]):
+        owner = spans.changes[c]
+        if seen[owner] == stamp:
+            continue
+        seen[owner] = stamp
+        before, after = _live(spans, owner, s), _live(spans, owner, t)
+        q = max(before, after)
+        if q == -1:
+            continue
+        rise, fall = -FORBIDDEN, -FORBIDDEN
+        for x in range(spans.size[q]):
+            if spans.possible[spans.own[q] + x]:
+                more = spans.usage[spans.at[after] + x] if after >= 0 else 0
+                more -= spans.usage[spans.at[before] + x] if before >= 0 else 0
+                rise, fall = max(rise, more), max(fall, -more)
+        up, down = up + rise, down + fall
+    return up, down
+
+
+@njit(cache=True, error_model="numpy")
+def _walk(moments, base, spans, seen, stays):  # type: ignore[no-untyped-def]
+    """Of these moments those stay that no other covers, as far as neighbours show."""
+    kept, count, stamp = np.empty(moments.size, np.int64), 0, 0
+    for t in moments:
+        stays[t] = True
+        while count:
+            s = kept[count - 1]
+            if spans.change[t + 1] - spans.change[s + 1] > FAR:
+                break
+            stamp += 1
+            up, down = _largest_rises(spans, s, t, seen, stamp)
+            if base[t] - base[s] + up <= 0:
+                stays[t] = False
+                break
+            if base[s] - base[t] + down > 0:
+                break
+            stays[s] = False
+            count -= 1
+        if stays[t]:
+            kept[count] = t
+            count += 1

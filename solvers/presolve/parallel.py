@@ -7,42 +7,93 @@ merged table would be larger than the two (and not small), nor to edges with usa
 from __future__ import annotations
 
 import numpy as np
+from numba import njit
+from numpy.typing import NDArray
 
-from solvers.presolve.state import Link, State, View
-from solvers.presolve.tables import Classes, capped
+from solvers.presolve.flat import FORBIDDEN
+from solvers.presolve.state import State
+
+Integers = NDArray[np.int64]
 
 SMALL = 256
 
 
+@njit(cache=True, error_model="numpy")
+def _paired(node_start, cost, i, classes, one, ones, two, twos):  # type: ignore[no-untyped-def]
+    """A class for each pair of classes (at `one` and at `two`) that a possible strategy of node i has; how many."""
+    k, count = node_start[i + 1] - node_start[i], 0
+    paired, seen = np.zeros(k, np.int64), np.zeros(ones * twos, np.int64)
+    for x in range(k):
+        if cost[node_start[i] + x] < FORBIDDEN:
+            pair = classes[one + x] * twos + classes[two + x]
+            if seen[pair] == 0:
+                count += 1
+                seen[pair] = count
+            paired[x] = seen[pair] - 1
+    return paired, count
+
+
+@njit(cache=True, error_model="numpy")
+def _add(edges, e, f, node_start, cost, rows, columns, width, at):  # type: ignore[no-untyped-def]
+    """Write the cells of both edges together, by these classes, and give edge e the classes."""
+    i, j = node_start[edges.low[e]], node_start[edges.high[e]]
+    for x in range(rows.size):
+        s = edges.pair_at[e] + edges.classes[edges.low_at[e] + x] * edges.low_step[e]
+        more = edges.pair_at[f] + edges.classes[edges.low_at[f] + x] * edges.low_step[f]
+        for y in range(columns.size):
+            if cost[i + x] < FORBIDDEN and cost[j + y] < FORBIDDEN:
+                total = edges.cells[s + edges.classes[edges.high_at[e] + y] * edges.high_step[e]]
+                total += edges.cells[more + edges.classes[edges.high_at[f] + y] * edges.high_step[f]]
+                edges.cells[at + rows[x] * width + columns[y]] = min(total, FORBIDDEN)
+    for x in range(rows.size):
+        edges.classes[edges.low_at[e] + x] = rows[x]
+    for y in range(columns.size):
+        edges.classes[edges.high_at[e] + y] = columns[y]
+
+
+@njit(cache=True, error_model="numpy")
+def _merge(group, order, edges, node_start, cost, end, merged):  # type: ignore[no-untyped-def]
+    """Each group order[group[g]:group[g + 1]] into its first edge, where that pays; new cells go to `end` and on."""
+    for g in range(group.size - 1):
+        e = order[group[g]]
+        i, j, i_at, j_at, classes = edges.low[e], edges.high[e], edges.low_at[e], edges.high_at[e], edges.classes
+        for p in range(group[g] + 1, group[g + 1]):
+            f, a, b = order[p], edges.low_classes[e], edges.high_classes[e]
+            c, d = edges.low_classes[f], edges.high_classes[f]
+            rows, h = _paired(node_start, cost, i, classes, i_at, a, edges.low_at[f], c)
+            columns, w = _paired(node_start, cost, j, classes, j_at, b, edges.high_at[f], d)
+            if h * w > max(a * b + c * d, SMALL):
+                continue
+            _add(edges, e, f, node_start, cost, rows, columns, w, end)
+            edges.low_classes[e], edges.high_classes[e], edges.pair_at[e] = h, w, end
+            edges.low_step[e], edges.high_step[e], merged[f], merged[e] = w, 1, True, True
+            end += h * w
+    return end
+
+
 def reduce(state: State, turn: int) -> None:
     """Until no two edges can be merged."""
-    for node, _ in state.drain(turn):
-        first: dict[int, View] = {}
-        for view in state.views(node):
-            if view.usages:
-                continue
-            other = first.setdefault(view.other, view)
-            if other is not view and _merge(state, node, other, view):
-                del first[view.other]
+    fresh, e = state.look(turn), state.edges
+    free = np.flatnonzero((e.own < 0) & (fresh[e.low] | fresh[e.high]))
+    order = free[np.lexsort((free, e.high[free], e.low[free]))]
+    new = np.ones(order.size, bool)
+    new[1:] = (np.diff(e.low[order]) != 0) | (np.diff(e.high[order]) != 0)
+    sizes = np.diff(np.append(np.flatnonzero(new), order.size))
+    order, several = order[np.repeat(sizes > 1, sizes)], sizes[sizes > 1]
+    if several.size:
+        _merge_groups(state, order, np.concatenate([[0], np.cumsum(several)]))
+    state.settle(turn)
 
 
-def _merge(state: State, node: int, one: View, two: View) -> bool:
-    key = ("merged", id(one.here), id(one.there), id(one.table), id(two.here), id(two.there), id(two.table))
-    link = state.pool.once(key, lambda: _merged(state, one, two))
-    if link is None:
-        return False
-    state.unlink(one.number)
-    state.unlink(two.number)
-    state.link(Link(node, one.other, *link))
-    return True
-
-
-def _merged(state: State, one: View, two: View) -> tuple[Classes, Classes, object] | None:
-    height, width = two.table.cells.shape
-    rows, here = np.unique(one.here.astype(np.int64) * height + two.here, return_inverse=True)
-    columns, there = np.unique(one.there.astype(np.int64) * width + two.there, return_inverse=True)
-    if rows.size * columns.size > max(one.table.cells.size + two.table.cells.size, SMALL):
-        return None
-    cells = one.table.cells[np.ix_(rows // height, columns // width)]
-    cells = capped(cells + two.table.cells[np.ix_(rows % height, columns % width)])
-    return here.astype(np.int32), there.astype(np.int32), state.pool.table(cells)
+def _merge_groups(state: State, order: Integers, group: Integers) -> None:
+    """order[group[g]:group[g + 1]] lie between the same two nodes."""
+    e, sizes, heads = state.edges, state.sizes, order[group[:-1]]
+    table = np.add.reduceat(e.low_classes[order] * e.high_classes[order], group[:-1]) + SMALL
+    table = np.minimum(table, sizes[e.low[heads]] * sizes[e.high[heads]])
+    room, merged = int((table * (np.diff(group) - 1)).sum()), np.zeros(e.low.size, bool)
+    edges = e._replace(cells=np.concatenate([e.cells, np.empty(room, np.int64)]))
+    end = _merge(group, order, edges, state.node_start, state.cost, e.cells.size, merged)
+    state.touch(e.low[merged])
+    state.touch(e.high[merged])
+    merged[heads] = False
+    state.edges = edges._replace(cells=edges.cells[:end].copy()).taken(~merged)

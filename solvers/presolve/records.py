@@ -7,43 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.presolve.tables import Classes
-
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class End:
-    """A node, the original strategies it had at the time (ascending), and the class of each."""
-
-    node: int
-    strategies: Integers
-    classes: Classes
-
-    def class_of(self, choice: Integers) -> int:
-        """The class of the strategy chosen."""
-        return int(self.classes[np.searchsorted(self.strategies, choice[self.node])])
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Followed:
-    """A node that left: its strategy by the classes of its ends' strategies (a table of as many dimensions)."""
-
-    node: int
-    ends: tuple[End, ...]
-    strategy: Integers
-
-    def lift(self, choice: Integers) -> None:
-        """Fill in the node's strategy."""
-        choice[self.node] = self.strategy[tuple(end.class_of(choice) for end in self.ends)]
-
-    def lower(self, choice: Integers) -> None:
-        """Nothing: the node is chosen anew when it comes back."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Determined:
-    """Nodes that left together: node[i] takes strategy[at[i] + x] where leader[i] takes x (all of the original)."""
+    """Nodes that left together: node[i] takes strategy[at[i] + x] where leader[i] takes x."""
 
     node: Integers
     leader: Integers
@@ -59,18 +28,43 @@ class Determined:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Replaced:
-    """Strategies that left a node because others are no worse."""
+class Eliminated:
+    """Nodes that left one after another, a column each: node, one, one_at, other, other_at, at, width.
 
-    node: int
-    by: dict[int, int]
+    The node takes strategy[at + s * width + t], where s is the class of what `one` takes (x: classes[one_at + x]) and t
+    that of what `other` takes; 0 where there is no such neighbour (-1).
+    """
+
+    columns: Integers
+    classes: Integers
+    strategy: Integers
+
+    def lift(self, choice: Integers) -> None:
+        """Fill in their strategies, the last that left first."""
+        for node, one, one_at, other, other_at, at, width in self.columns.T[::-1].tolist():
+            s = 0 if one < 0 else self.classes[one_at + choice[one]]
+            t = 0 if other < 0 else self.classes[other_at + choice[other]]
+            choice[node] = self.strategy[at + s * width + t]
+
+    def lower(self, choice: Integers) -> None:
+        """Nothing: the nodes are chosen anew when they come back."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replaced:
+    """Strategies that left because others of their node are no worse: strategy[r] of node[r] by[r], in order."""
+
+    node: Integers
+    strategy: Integers
+    by: Integers
 
     def lift(self, choice: Integers) -> None:
         """Nothing: what is left was there before."""
 
     def lower(self, choice: Integers) -> None:
         """Take what is no worse."""
-        choice[self.node] = self.by.get(int(choice[self.node]), choice[self.node])
+        taken = choice[self.node] == self.strategy
+        choice[self.node[taken]] = self.by[taken]
 
 
-Record = Followed | Determined | Replaced
+Record = Determined | Eliminated | Replaced
