@@ -1,7 +1,8 @@
 """Models of transformers captured by torch without weights, and planned, each in a process of its own.
 
 `import_s` is from nothing loaded to the document: importing torch and transformers, tracing, translating. `cpu_s` is of
-the process alone, for machines that do other things as well. The mesh is 8x8.
+the process alone, for machines that do other things as well. Models are solved as plans are: equal layers folded
+first, then unfolded from there; `folded` is what that problem has left.
 
     python -m benchmarks.models [case ...] [--import-only]
 """
@@ -19,7 +20,9 @@ from typing import Any
 
 import solvers
 from benchmarks.record import timed, write
+from planner import folding
 from planner.choose.cost import PICO, CostModel
+from planner.choose.fold import Layers
 from planner.choose.formulate import formulate
 from planner.choose.hardware import load
 from planner.documents.graphs import graph_from
@@ -27,8 +30,10 @@ from planner.documents.schemas import GraphDocument
 from planner.frontends.torch import import_torch
 from planner.frontends.zoo import import_zoo
 from planner.model.mesh import Mesh
+from planner.plans import Request
 
 HARDWARE, MESH = "h100-sxm", "dp=8,tp=8"
+CUBE, LARGE = "4x4x4", "8x8x8"
 GAP, SECONDS = 5e-3, 120.0
 BATCH, SEQUENCE = 64, 2048
 LLAMA_70B = {
@@ -50,6 +55,7 @@ class Case:
     batch: int = BATCH
     seq: int | None = SEQUENCE
     zoo: str | None = None
+    meshes: tuple[str, ...] = (MESH,)
 
 
 CASES = {
@@ -59,9 +65,8 @@ CASES = {
     "vit training": Case("vit", "adam", seq=None),
     "t5 training": Case("t5", "adam", seq=512),
     "llama-7b": Case("llama", zoo="llama-7b"),
-    "llama-7b training": Case("llama", "adam", zoo="llama-7b"),
-    "llama-70b": Case("llama", config=LLAMA_70B, zoo="llama-70b"),
-    "llama-70b training": Case("llama", "adam", LLAMA_70B, zoo="llama-70b"),
+    "llama-7b training": Case("llama", "adam", zoo="llama-7b", meshes=(MESH, CUBE)),
+    "llama-70b": Case("llama", config=LLAMA_70B, meshes=(LARGE,)),
     "mixtral-8x7b": Case("mixtral"),
     "mixtral-8x7b training": Case("mixtral", "adam"),
 }
@@ -96,9 +101,10 @@ def imported(name: str) -> dict[str, Any]:
     }
 
 
-def planned(name: str) -> dict[str, Any]:
-    """Seconds to formulate and solve the whole model on 8x8."""
-    return {"model": name} | _solved(captured(CASES[name]), SECONDS)
+def planned(name: str) -> list[dict[str, Any]]:
+    """Seconds to formulate and solve the whole model on each of its meshes."""
+    document = captured(CASES[name])
+    return [{"model": name} | _solved(document, mesh) for mesh in CASES[name].meshes]
 
 
 def compared(name: str) -> dict[str, Any]:
@@ -106,31 +112,46 @@ def compared(name: str) -> dict[str, Any]:
     case = CASES[name]
     assert case.zoo
     zoo = import_zoo(case.zoo, batch=case.batch, seq=case.seq, layers=2, train=case.train)
-    theirs, ours = _solved(captured(case, 2), SECONDS), _solved(zoo, SECONDS)
+    theirs, ours = _solved(captured(case, 2)), _solved(zoo)
     ratio = None
     if theirs["objective_s"] and ours["objective_s"]:
         ratio = theirs["objective_s"] / ours["objective_s"]
     return {"model": name, "layers": 2, "captured": theirs, "zoo": ours, "captured_per_zoo": ratio}
 
 
-def _solved(document: dict[str, Any], seconds: float) -> dict[str, Any]:
-    result: dict[str, Any] = {"mesh": MESH, "hardware": HARDWARE}
-    mesh, hardware = Mesh.parse(MESH), load(HARDWARE)
+def _solved(document: dict[str, Any], mesh_text: str = MESH) -> dict[str, Any]:
+    result: dict[str, Any] = {"mesh": mesh_text, "hardware": HARDWARE}
+    mesh, hardware = Mesh.parse(mesh_text), load(HARDWARE)
     with timed(result, "graph_s"):
         graph = graph_from(GraphDocument.model_validate(document), mesh)
+    start = time.process_time()
     with timed(result, "formulate_s"):
         question = formulate(graph, CostModel(mesh, hardware), hardware.memory_bytes)
     with timed(result, "solve_s"):
-        solution = solvers.solve(question.problem, gap=GAP, time_limit=seconds)
+        solution, folded = folding.solve(question.problem, Request(gap=GAP, time_limit_s=SECONDS), ())
+    result["planning_cpu_s"] = round(time.process_time() - start, 3)
+    layers = Layers.of(question.problem) if folded else None
     return result | {
         "ops": len(graph.ops),
-        "variables": len(question.variables),
-        "strategies": sum(len(variable.costs) for variable in question.variables),
+        **_sizes(question.problem),
+        "folded": None if layers is None else _sizes(layers.folded().problem),
+        "folding_loss_bound": None if folded is None else folded.loss_bound,
         "status": solution.status,
         "objective_s": None if solution.cost is None else solution.cost * PICO,
         "bound_s": solution.bound * PICO,
         "gap": solution.gap,
         "peak_rss_bytes": _peak_rss(),
+    }
+
+
+def _sizes(problem: solvers.Problem) -> dict[str, int]:
+    """Nodes, strategies, pairs of strategies joined by an edge, and how many of these differ by their classes."""
+    strategies = [len(node.cost) for node in problem.nodes]
+    return {
+        "variables": len(strategies),
+        "strategies": sum(strategies),
+        "pairs": sum(strategies[edge.source] * strategies[edge.target] for edge in problem.edges),
+        "pairs_of_classes": sum(edge.matrix.size for edge in problem.edges),
     }
 
 
@@ -150,7 +171,7 @@ def main() -> None:
         found: dict[str, Any] = {"imported": [process.submit(imported, name).result() for name in names]}
         if not asked.import_only:
             found["compared"] = [process.submit(compared, name).result() for name in names if CASES[name].zoo]
-            found["planned"] = [process.submit(planned, name).result() for name in names]
+            found["planned"] = [row for name in names for row in process.submit(planned, name).result()]
     settings = {"batch": BATCH, "sequence": SEQUENCE, "dtype": "bf16", "gap_asked": GAP, "time_limit_s": SECONDS}
     write("models", settings | found)
 
