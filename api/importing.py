@@ -116,7 +116,9 @@ def from_onnx(
 ) -> None:
     """Read an ONNX model, without its weights (extra: onnx)."""
     check_writable(output)
-    _written(import_onnx(file, parse_sizes(dim or ())), output, as_json)
+    with _warnings_told():
+        document = import_onnx(file, parse_sizes(dim or ()))
+    _written(document, output, as_json)
 
 
 @app.command("zoo")

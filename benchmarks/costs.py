@@ -98,6 +98,24 @@ def summary(errors: Iterable[tuple[Row, float]]) -> dict[str, Any]:
     return found
 
 
+def table(result: dict[str, Any]) -> str:
+    """The result as the README shows it."""
+    head = "| collectives | rows | median error from 1 MiB | below |"
+    found = result["collectives"]
+    named = {
+        "all shipped profiles": found["shipped"],
+        **found["by_profile"],
+        "fitted without the row's source": found["leave_one_source_out"],
+    }
+    return "\n".join([head, "|---|---|---|---|", *(_row(name, part) for name, part in named.items())])
+
+
+def _row(name: str, part: dict[str, Any]) -> str:
+    rows = sum(each["rows"] for each in part.values())
+    shown = [f"{each['median']:.1%}" if "median" in each else "no rows" for each in part.values()]
+    return f"| {name} | {rows:,} | {' | '.join(shown)} |"
+
+
 def main() -> None:
     """Compare, and write results/costs.json (or print, for rows of one's own)."""
     other = Path(sys.argv[1]) if len(sys.argv) > 1 else None

@@ -84,27 +84,22 @@ def captured(case: Case, layers: int | None = None) -> dict[str, Any]:
     )
 
 
-def imported(name: str) -> dict[str, Any]:
-    """Seconds and memory of the import, and what was imported."""
+def measured(name: str, import_only: bool) -> dict[str, Any]:
+    """Seconds and memory of the import, what was imported, and how long it takes to plan on each mesh."""
     result: dict[str, Any] = {"model": name}
     start = time.process_time()
     with timed(result, "import_s"):
         document = captured(CASES[name])
-    result["cpu_s"] = round(time.process_time() - start, 3)
+    result["import_cpu_s"] = round(time.process_time() - start, 3)
     ops = Counter(node["op"] for node in document["nodes"])
     return result | {
-        "peak_rss_bytes": _peak_rss(),
+        "import_peak_rss_bytes": _peak_rss(),
         "nodes": len(document["nodes"]),
         "inputs": len(document["inputs"]),
         "nodes_by_rule_alone": sum("rule" in node for node in document["nodes"]),
         "ops": dict(sorted(ops.items(), key=lambda item: (-item[1], item[0]))),
+        "planned": [] if import_only else [_solved(document, mesh) for mesh in CASES[name].meshes],
     }
-
-
-def planned(name: str) -> list[dict[str, Any]]:
-    """Seconds to formulate and solve the whole model on each of its meshes."""
-    document = captured(CASES[name])
-    return [{"model": name} | _solved(document, mesh) for mesh in CASES[name].meshes]
 
 
 def compared(name: str) -> dict[str, Any]:
@@ -159,21 +154,35 @@ def _peak_rss() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def table(result: dict[str, Any]) -> str:
+    """The result as the README shows it."""
+    head = "| model | nodes | import, CPU s | mesh | options | build + solve, CPU s | gap | peak memory |"
+    rows = [_row(case, plan) for case in result["cases"] for plan in case["planned"]]
+    return "\n".join([head, "|---|---|---|---|---|---|---|---|", *rows])
+
+
+def _row(case: dict[str, Any], plan: dict[str, Any]) -> str:
+    imported = f"{case['model']} | {case['nodes']:,} | {case['import_cpu_s']:.0f}"
+    solved = f"{plan['mesh']} | {plan['strategies']:,} | {plan['planning_cpu_s']:.0f} | {plan['gap']:.1e}"
+    return f"| {imported} | {solved} | {plan['peak_rss_bytes'] / 2**30:.1f} GiB |"
+
+
 def main() -> None:
-    """Measure everything, or the cases named, and write results/models.json."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure everything, or the cases named, and write results/models.json after each."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}; else all")
     parser.add_argument("--import-only", action="store_true", help="plan nothing")
     asked = parser.parse_args()
     names = asked.cases or list(CASES)
-    spawned = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=spawned, max_tasks_per_child=1) as process:
-        found: dict[str, Any] = {"imported": [process.submit(imported, name).result() for name in names]}
-        if not asked.import_only:
-            found["compared"] = [process.submit(compared, name).result() for name in names if CASES[name].zoo]
-            found["planned"] = [row for name in names for row in process.submit(planned, name).result()]
     settings = {"batch": BATCH, "sequence": SEQUENCE, "dtype": "bf16", "gap_asked": GAP, "time_limit_s": SECONDS}
-    write("models", settings | found)
+    found: dict[str, Any] = {"cases": [], "compared": []}
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1) as process:
+        for name in names:
+            found["cases"].append(process.submit(measured, name, asked.import_only).result())
+            write("models", settings | found)
+        for name in [] if asked.import_only else [name for name in names if CASES[name].zoo]:
+            found["compared"].append(process.submit(compared, name).result())
+            write("models", settings | found)
 
 
 if __name__ == "__main__":

@@ -81,11 +81,14 @@ def main() -> None:
         for seed in asked.seeds:
             row = alone(_public, path, stated["limit_s"], seed, asked.deterministic)
             rows.append({"instance": name, **known, **row})
-            print(rows_shown(rows[-1:], COLUMNS), flush=True)
-    order = list(reference)
-    runs = sorted([*_kept(rows), *rows], key=lambda row: (order.index(row["instance"]), row["seed"]))
-    write("solver", {"deterministic": asked.deterministic, "runs": runs})
+            _write(rows, list(reference), asked.deterministic)
     print(rows_shown(rows, COLUMNS))
+
+
+def _write(rows: list[dict[str, Any]], order: list[str], deterministic: bool) -> None:
+    """After every run, so that a run that is cut off loses nothing."""
+    runs = sorted([*_kept(rows), *rows], key=lambda row: (order.index(row["instance"]), row["seed"]))
+    write("solver", {"deterministic": deterministic, "runs": runs})
 
 
 if __name__ == "__main__":
