@@ -48,5 +48,7 @@ def show_time(seconds: float) -> str:
 
 
 def show_share(part: float | None) -> str:
-    """`0.1 %`; a gap that nothing is known of is `-`."""
-    return "-" if part is None else f"{100 * part:.2g} %"
+    """`0.1 %`, `100 %`; a gap that nothing is known of is `-`."""
+    if part is None:
+        return "-"
+    return f"{100 * part:.0f} %" if part >= 0.095 else f"{100 * part:.2g} %"
