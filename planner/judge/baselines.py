@@ -9,6 +9,8 @@ Megatron tensor parallel a product with a weight is column parallel (its new loo
                          parameters are stored as they are read; a product fused for q, k and v is gathered
                          where it is cut (the paper's weight with interleaved heads is another graph)
 DPxTP                    data parallel over the first axis, Megatron over the others
+
+In all of them an update runs, and its optimizer states are stored, as the parameter is that it updates.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ def baselines(graph: Graph, mesh: Mesh) -> list[Baseline]:
         _stored(_baseline("FSDP", graph, mesh, axes, ()), graph, mesh, axes),
         _baseline("Megatron tensor parallel", graph, mesh, (), axes),
     ]
-    return found + ([_baseline("DPxTP", graph, mesh, axes[:1], axes[1:])] if len(axes) > 1 else [])
+    found += [_baseline("DPxTP", graph, mesh, axes[:1], axes[1:])] if len(axes) > 1 else []
+    return [_updating(layout, graph) for layout in found]
 
 
 def _baseline(name: str, graph: Graph, mesh: Mesh, data: Axes, tensor: Axes) -> Baseline:
@@ -86,6 +89,26 @@ def _stored(plain: Baseline, graph: Graph, mesh: Mesh, axes: Axes) -> Baseline:
         if entry.kind == "parameter" and fitting:
             inputs[entry.id] = Sharding(tuple(axes if d == fitting[0] else () for d in range(len(shape))))
     return Baseline(plain.name, inputs, plain.options)
+
+
+def _updating(layout: Baseline, graph: Graph) -> Baseline:
+    """Ops of the update, from the new parameters back to the states they read, as the parameters are stored."""
+    inputs, options = dict(layout.inputs), dict(layout.options)
+    states = {entry.id for entry in graph.inputs if entry.kind == "optimizer_state"}
+    kept = {entry.next: inputs[entry.id] for entry in graph.inputs if entry.next and entry.kind == "parameter"}
+    for op in reversed(graph.ops):
+        made = [(term, kept[value]) for term, value in zip(op.rule.results, op.values, strict=True) if value in kept]
+        if op.phase != "update" or not made:
+            continue
+        term, stored = made[0]
+        loops = {dim.loops[0]: axes for dim, axes in zip(term, stored.split_axes, strict=True) if dim.loops}
+        options[op.id] = tuple(loops.get(loop.name, ()) for loop in op.rule.loops)
+        for operand, value in enumerate(op.inputs):
+            read = op.rule.operand_sharding(operand, options[op.id])
+            kept.setdefault(value, read)
+            if value in states:
+                inputs[value] = read
+    return Baseline(layout.name, inputs, options)
 
 
 def _megatron(graph: Graph, mesh: Mesh, axes: Axes) -> dict[str, dict[str, Axes]]:

@@ -16,6 +16,7 @@ from planner.choose.formulate import Formulation, formulate
 from planner.choose.hardware import load
 from planner.documents.graphs import graph_from
 from planner.documents.schemas import GraphDocument, checked
+from planner.frontends.zoo import import_zoo
 from planner.judge.analysis import Analysis
 from planner.judge.baselines import Baseline, baselines, strategies
 from planner.model.collectives import Kind
@@ -208,3 +209,20 @@ def test_on_one_device_every_layout_is_the_same() -> None:
     assert found.analysis is not None
     assert {figures.step_s for figures in found.baselines} == {found.analysis.step_ps * 1e-12}
     assert not [done for done in found.analysis.program.instructions if isinstance(done, Move)]
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "sgd-momentum", "adam"])
+def test_optimizer_states_are_stored_and_updated_as_their_parameters(optimizer: str) -> None:
+    mesh = Mesh.parse("dp=2,tp=2")
+    document = import_zoo("llama-7b", layers=1, batch=4, seq=16, train=optimizer, width=64, heads=4, vocabulary=128)
+    graph = graph_from(GraphDocument.model_validate(document), mesh)
+    question = formulate(graph, CostModel(mesh, load("h100-sxm")))
+    peaks = {}
+    for layout in baselines(graph, mesh):
+        stored = {entry.id: layout.inputs[entry.id] for entry in graph.inputs}
+        for state in (entry.id for entry in graph.inputs if entry.kind == "optimizer_state" and entry.type.shape):
+            assert stored[state] == stored[state.rpartition(".")[0]]
+        found = strategies(question, layout)
+        assert found is not None
+        peaks[layout.name] = solvers.evaluate(question.problem, found).peak
+    assert peaks["FSDP"] < peaks["DPxTP"] < peaks["data parallel"]
