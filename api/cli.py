@@ -28,6 +28,7 @@ COMMANDS = {
     "demo": Home("api.planning:demo", "Plan GPT-2 small, as PyTorch exports it, on dp=2,tp=4."),
     "validate": Home("api.reviewing:validate", "Run a plan on logical devices, beside the unsharded graph."),
     "show": Home("api.reviewing:show", "Show a plan as a page to review."),
+    "explain": Home("api.explaining:explain", "Say where time and memory go, and what other options would cost."),
     "import": Home("api.importing:app", "Turn a framework's model into a graph document."),
     "export": Home("api.rewriting:export", "Write a plan's program in another tool's language."),
     "propagate": Home("api.rewriting:complete", "Complete the annotations of a graph."),
@@ -35,6 +36,8 @@ COMMANDS = {
     "reshard": Home("api.resharding:reshard", "Find the cheapest program between two shardings of a tensor."),
     "migrate": Home("api.resharding:migrate", "Take parameters and states from one plan's layout to another's."),
     "solve": Home("api.solving:solve", "Solve a choice problem in the public form."),
+    "serve": Home("api.serving:serve", "Serve plans over HTTP, with one worker inside."),
+    "keys": Home("api.serving:keys", "Who may use the service."),
     "hardware": Home("api.profiles:app", "The hardware profiles known here."),
 }
 

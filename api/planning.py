@@ -15,6 +15,7 @@ from api.units import parse_bytes
 from planner import Mesh, Plan, Request, pipeline
 from planner.choose import hardware
 from planner.documents.graphs import read_graph, read_mesh
+from planner.documents.hardware import read_hardware
 from planner.documents.plans import plan_document
 from planner.documents.writing import check_writable, write_json
 from planner.errors import InvalidDocument
@@ -26,7 +27,7 @@ DEMO = "gpt2.json.gz"
 def plan(
     graph: Annotated[Path, typer.Argument(help="A graph document (.json or .json.gz).")],
     mesh: Annotated[str, typer.Option(help="dp=2,tp=4, or 2x4, or a mesh document.")],
-    hardware_name: Annotated[str | None, typer.Option("--hardware", help="A profile; see `hardware list`.")] = None,
+    hardware_name: Annotated[str | None, typer.Option("--hardware", help="A profile: its name, or a file.")] = None,
     memory_limit: Annotated[str | None, typer.Option(help="Per device, e.g. 80GiB; else the hardware's.")] = None,
     pin: Annotated[Path | None, typer.Option(help="Annotations (a pins document) the plan must meet.")] = None,
     gap: Annotated[float, typer.Option(help="Stop when the proven gap is this small.")] = 1e-6,
@@ -58,7 +59,7 @@ def plan(
 
 
 def _planned(graph: Path, mesh: Mesh, name: str | None, request: Request, pin: Path | None = None) -> Plan:
-    profile = hardware.load(name or mesh.device or hardware.DEFAULT)
+    profile = read_hardware(name or mesh.device or hardware.DEFAULT)
     mesh = replace(mesh, device=profile.name)
     with solving() as progress:
         return pipeline.plan(read_graph(graph, mesh, pin), mesh, profile, request, progress)

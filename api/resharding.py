@@ -13,6 +13,7 @@ from api.units import parse_bytes, show_bytes, show_time
 from planner.choose import hardware
 from planner.choose.route import Objective
 from planner.documents.graphs import read_mesh, sharding_from
+from planner.documents.hardware import read_hardware
 from planner.documents.plans import read_plan
 from planner.documents.programs import program_from
 from planner.documents.reading import parse_json
@@ -26,7 +27,7 @@ from planner.model.graph import TensorType
 from planner.model.mesh import Mesh
 
 DEVICES = 16
-HardwareName = Annotated[str, typer.Option("--hardware", help="What it is priced on; see `hardware list`.")]
+HardwareName = Annotated[str, typer.Option("--hardware", help="The profile it is priced on: a name, or a file.")]
 Least = Annotated[Objective, typer.Option(help="What to have least of: time, or bytes received in all.")]
 Validate = Annotated[bool, typer.Option("--validate/--no-validate", help="Run it on every logical device.")]
 Numbers = Annotated[str | None, typer.Option(help="Numbers of the mesh's devices: 0-3, or 4,6,5,7 (else from 0).")]
@@ -53,7 +54,7 @@ def reshard(
 ) -> None:
     """Find the cheapest program between two shardings of a tensor (exit code 1 where it runs wrong)."""
     limit = None if memory_limit is None else parse_bytes(memory_limit)
-    profile = hardware.load(hardware_name)
+    profile = read_hardware(hardware_name)
     if cases:
         listed = read_cases(cases)
     elif mesh is None or shape is None or source is None or target is None:
@@ -87,7 +88,7 @@ def migrate(
     """Take parameters, buffers and optimizer state from one plan's layout to another's."""
     before, after = (program_from(read_plan(path)) for path in (old, new))
     numbers = [_numbers(devices, before.mesh), _numbers(target_devices, after.mesh)]
-    found = migrated(before, after, hardware.load(hardware_name), objective, numbers)
+    found = migrated(before, after, read_hardware(hardware_name), objective, numbers)
     verdicts = [runs_right(way) for way in found.ways] if validate else [None]
     document = migration_document(found, None if None in verdicts else all(verdicts))
     typer.echo(json.dumps(document) if as_json else "\n".join(_migration_lines(document)))

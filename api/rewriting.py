@@ -14,6 +14,7 @@ import typer
 from planner.choose import hardware
 from planner.choose.cost import CostModel
 from planner.documents.graphs import graph_document, read_graph, read_mesh
+from planner.documents.hardware import read_hardware
 from planner.documents.plans import read_plan
 from planner.documents.programs import program_document, program_from
 from planner.errors import InvalidRequest
@@ -78,7 +79,7 @@ def partition(
     route = documented_route(graph, devices)
     found = materialize_completed(graph, devices, completed, route, full_arguments=arguments == "full")
     if optimized:
-        found = optimize(found, partial(instruction_ps, CostModel(devices, hardware.load(hardware_name))))
+        found = optimize(found, partial(instruction_ps, CostModel(devices, read_hardware(hardware_name))))
     if as_json:
         typer.echo(json.dumps({"program": program_document(found)}))
     else:

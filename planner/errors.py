@@ -28,9 +28,15 @@ def _clip(value: object) -> str:
 
 
 class ShardplanError(ValueError):
-    """`where: what (got …; wanted …)`. The four parts stay readable as attributes."""
+    """`where: what (got …; wanted …)`. The four parts stay readable as attributes.
 
-    def __init__(self, what: str, *, where: str = "", got: object = None, wanted: object = None) -> None:
+    `pointer`: a JSON pointer (RFC 6901) to the fault, where the document it is in is known.
+    """
+
+    def __init__(
+        self, what: str, *, where: str = "", got: object = None, wanted: object = None, pointer: str | None = None
+    ) -> None:
+        self.pointer = pointer
         self.what, self.where = _clip(what), _clip(where)
         self.got = None if got is None else _clip(got)
         self.wanted = None if wanted is None else _clip(wanted)
@@ -42,7 +48,7 @@ class ShardplanError(ValueError):
     def at(self, where: str) -> ShardplanError:
         """The same error seen from one level further out."""
         place = f"{where}: {self.where}" if self.where else where
-        return type(self)(self.what, where=place, got=self.got, wanted=self.wanted)
+        return type(self)(self.what, where=place, got=self.got, wanted=self.wanted, pointer=self.pointer)
 
 
 class InvalidDocument(ShardplanError):

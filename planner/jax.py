@@ -14,6 +14,7 @@ from typing import Any
 from planner import pipeline
 from planner.choose import hardware
 from planner.documents.graphs import graph_from
+from planner.documents.hardware import read_hardware
 from planner.documents.schemas import GraphDocument, checked
 from planner.errors import InvalidRequest
 from planner.export import partition_spec
@@ -54,7 +55,7 @@ def plan(
     name = str(getattr(function, "__name__", "function"))
     found = imported(trace.text, name, kinds)
     graph = graph_from(checked(GraphDocument, found.document, name), ours)
-    made = pipeline.plan(graph, ours, hardware.load(device), request)
+    made = pipeline.plan(graph, ours, read_hardware(device), request)
     if made.choice is None:
         raise InvalidRequest("no plan fits", where=name, got=made.certificate.reason, wanted="more memory or devices")
     export = _Export(ours, theirs)

@@ -15,6 +15,7 @@ from planner import pipeline
 from planner.choose import hardware
 from planner.choose.formulate import Choice
 from planner.documents.graphs import graph_from
+from planner.documents.hardware import read_hardware
 from planner.documents.schemas import GraphDocument, checked
 from planner.errors import InvalidRequest
 from planner.export import dtensor
@@ -57,7 +58,7 @@ def plan(
     ours = Mesh.parse(mesh) if isinstance(mesh, str) else mesh
     document = module_document(module, example_inputs, keywords or {}, train)
     graph = graph_from(checked(GraphDocument, document, type(module).__name__), ours)
-    made = pipeline.plan(graph, ours, hardware.load(device), request)
+    made = pipeline.plan(graph, ours, read_hardware(device), request)
     if made.choice is None:
         got = made.certificate.reason
         raise InvalidRequest("no plan fits", where=graph.name, got=got, wanted="more memory or devices")

@@ -38,6 +38,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "planner.choose.formulate": ("planner.choose", *MODEL, "solvers"),
     "planner.choose.fold": ("planner.choose", *MODEL, "solvers"),
     "planner.judge": ("planner.judge", *ON_MODEL, *MODEL),
+    "planner.judge.explain": ("planner.judge", *ON_MODEL, *MODEL, "solvers"),
+    "planner.judge.forcing": ("planner.judge", *ON_MODEL, *MODEL, "solvers"),
     "planner": ("planner",),  # documents and what else stands beside the pipeline
     "planner.pipeline": ("planner", "solvers"),
     "planner.folding": ("planner", "solvers"),
@@ -65,6 +67,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "fastapi": ("api/",),
     "uvicorn": ("api/",),
     "starlette": ("api/",),
+    "sqlalchemy": ("api/",),
     "dbos": ("api/",),
 }
 

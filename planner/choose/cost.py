@@ -2,6 +2,7 @@
 
     op          max(flops / flop rate, bytes read and written / memory rate) + launch        (roofline;
                 Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 2009);
+                or, on a calibrated profile, as measured (`planner.choose.hardware.curves`);
                 of a table in which positions are looked up no more is read than is made
     collective  its time on the links that its group crosses (`planner.choose.hardware.network`)
     all_slice   a local copy, as is an exchange in which nothing is sent
@@ -75,6 +76,17 @@ class CostModel:
         row = OPS.get(op.op)
         if row and row.free:
             return 0
+        return _ps(self.hardware.op_s(variant(op), op.results[0].dtype, *self.work(op, operands, option, read, made)))
+
+    def work(
+        self,
+        op: Op,
+        operands: tuple[TensorType, ...],
+        option: Option,
+        read: tuple[Sharding, ...],
+        made: tuple[Sharding, ...],
+    ) -> tuple[float, int]:
+        """Flops of an op's largest local part, and the bytes it reads and writes."""
         sizes = {
             loop.name: block_size(loop.size, self.mesh.group_size(axes))
             for loop, axes in zip(op.rule.loops, option, strict=True)
@@ -83,9 +95,8 @@ class CostModel:
         written, few = sum(map(self.shard_bytes, op.results, made)), looked_up(op)
         sources = enumerate(map(self.shard_bytes, operands, read))
         moved = written + sum(min(size, written) if i in few else size for i, size in sources)
-        flops = row.count_flops(sizes) if row else 0
-        rate = self.hardware.flops_rate(op.results[0].dtype)
-        return _ps(max(flops / rate, moved / self.hardware.bytes_rate) + self.hardware.launch_s)
+        row = OPS.get(op.op)
+        return row.count_flops(sizes) if row else 0.0, moved
 
     def move_ps(self, move: Collective, source: Sharding, kind: TensorType) -> int:
         """Time of a collective on the largest shard of `source`."""
@@ -146,6 +157,12 @@ class CostModel:
         ]
         orders: Iterable[Iterable[tuple[Crossing, ...]]] = permutations(axes) if len(axes) > 1 else ()
         return min(_phases_s(move.kind, list(order), local) for order in (flat, *orders))
+
+
+def variant(op: Op) -> str:
+    """The name by which an op's curve is known: with the words among its attributes, which say how it is computed."""
+    words = [value for key, value in sorted(op.attrs.items()) if isinstance(value, str) and value != "none"]
+    return ":".join([op.op, *words])
 
 
 def looked_up(op: Op) -> set[int]:

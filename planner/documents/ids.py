@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from decimal import Decimal
+from json.encoder import encode_basestring
 from typing import Any
 
 
@@ -17,8 +18,10 @@ def digest(document: Any) -> str:
 def canonical(document: Any) -> str:
     """The one text of a JSON value: keys in UTF-16 order, numbers as ECMAScript writes them, no white space."""
     match document:
-        case None | bool() | str() | int():
-            return json.dumps(document, ensure_ascii=False)
+        case str():
+            return encode_basestring(document)
+        case None | bool() | int():
+            return json.dumps(document)
         case float():
             return _number(document)
         case Mapping():

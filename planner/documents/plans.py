@@ -9,45 +9,37 @@ from pathlib import Path
 from typing import Any
 
 from planner.choose import cost
-from planner.choose.cost import PICO
+from planner.choose.cost import PICO, CostModel
 from planner.documents.graphs import (
     graph_document,
     mesh_document,
     sharding_document,
 )
 from planner.documents.ids import digest
+from planner.documents.profiles import network_document
 from planner.documents.programs import program_document
 from planner.documents.reading import read_json
 from planner.documents.results import NothingDocument
 from planner.documents.schemas import PlanDocument, checked
 from planner.errors import InvalidDocument
 from planner.judge.analysis import Analysis
+from planner.model.graph import Graph
 from planner.model.program import Move
-from planner.plans import Plan
+from planner.plans import Plan, Request
 from planner.run.validate import Verdict
 
 SOLVER_VERSION = 1
+VERSIONS = {"cost_model": cost.VERSION, "solver": SOLVER_VERSION}
 DEAREST = 20
 
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """The document of a plan. Same input, same document, but for `wall_s` and what a clock has stopped."""
-    mesh = plan.model.mesh
-    graph = graph_document(plan.graph, mesh)
-    parts = {
-        "graph": {"digest": digest(graph), "name": plan.graph.name, "document": graph},
-        "mesh": mesh_document(mesh),
-        "hardware": _hardware(plan),
-        "request": {"objective": "time", **asdict(plan.request), "memory_limit_bytes": plan.limit_bytes},
-    }
-    versions = {"cost_model": cost.VERSION, "solver": SOLVER_VERSION}
-    identity = {**parts, "graph": parts["graph"]["digest"], "versions": versions}
     return {
         "format": "shardplan.plan",
         "version": 1,
-        "id": digest(identity),
-        **parts,
-        "solver": _solver(plan, versions),
+        **identified(plan.graph, plan.model, plan.request),
+        "solver": _solver(plan),
         "shardings": _shardings(plan),
         "options": _options(plan),
         "program": program_document(plan.analysis.program) if plan.analysis else [],
@@ -58,6 +50,19 @@ def plan_document(plan: Plan) -> dict[str, Any]:
     }
 
 
+def identified(graph: Graph, model: CostModel, request: Request) -> dict[str, Any]:
+    """All that determines a plan, and the plan's id, the digest of it; known before the plan is made."""
+    document = graph_document(graph, model.mesh)
+    limit = request.memory_limit_bytes or model.hardware.memory_bytes
+    parts = {
+        "graph": {"digest": digest(document), "name": graph.name, "document": document},
+        "mesh": mesh_document(model.mesh),
+        "hardware": _hardware(model),
+        "request": {"objective": "time", **asdict(request), "memory_limit_bytes": limit},
+    }
+    return {"id": digest({**parts, "graph": parts["graph"]["digest"], "versions": VERSIONS}), **parts}
+
+
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
     """The document of a verdict; an error that is no number is null."""
     error = verdict.max_relative_error
@@ -65,8 +70,8 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
     return {**asdict(verdict), "max_relative_error": finite, "not_run": list(verdict.not_run)}
 
 
-def _hardware(plan: Plan) -> dict[str, Any]:
-    hardware = plan.model.hardware
+def _hardware(model: CostModel) -> dict[str, Any]:
+    hardware = model.hardware
     return {
         "name": hardware.name,
         "peak_flops": dict(hardware.peak_flops),
@@ -75,17 +80,18 @@ def _hardware(plan: Plan) -> dict[str, Any]:
         "memory_efficiency": hardware.memory_efficiency,
         "memory_bytes": hardware.memory_bytes,
         "launch_s": hardware.launch_s,
-        "axis_links": [asdict(link) for link in plan.model.links],
+        "axis_links": [asdict(link) for link in model.links],
+        **network_document(hardware),
     }
 
 
-def _solver(plan: Plan, versions: dict[str, int]) -> dict[str, Any]:
+def _solver(plan: Plan) -> dict[str, Any]:
     numbers = asdict(plan.certificate)
     if plan.request.deterministic:
         numbers["wall_s"] = None
     if plan.certificate.folding is not None:
         numbers["folding"]["layers"] = list(plan.certificate.folding.layers)
-    return {**numbers, "seed": plan.request.seed, "versions": versions}
+    return {**numbers, "seed": plan.request.seed, "versions": dict(VERSIONS)}
 
 
 def _shardings(plan: Plan) -> dict[str, Any]:
@@ -169,15 +175,20 @@ def _memory(analysis: Analysis) -> dict[str, Any]:
 
 def read_plan(path: Path) -> PlanDocument:
     """The plan document in a file. Raises InvalidDocument, also where the graph is not the one planned."""
-    document = checked(PlanDocument, read_json(path), str(path))
+    return checked_plan(read_json(path), str(path))
+
+
+def checked_plan(raw: Any, where: str) -> PlanDocument:
+    """The plan document in a JSON value. Raises InvalidDocument, also where the graph is not the one planned."""
+    document = checked(PlanDocument, raw, where)
     graph = document.graph
     if digest(graph.document.model_dump(exclude_unset=True)) != graph.digest:
-        raise InvalidDocument("digest mismatch: the graph is not the one that was planned", where=f"{path}: graph")
+        raise InvalidDocument("digest mismatch: the graph is not the one that was planned", where=f"{where}: graph")
     if document.program:
         for key in ("cost", "memory"):
             if isinstance(getattr(document, key), NothingDocument):
-                raise InvalidDocument("missing numbers", where=f"{path}: {key}", wanted="those of the program")
+                raise InvalidDocument("missing numbers", where=f"{where}: {key}", wanted="those of the program")
         for entry in graph.document.inputs:
             if entry.id not in document.shardings:
-                raise InvalidDocument("missing sharding", where=f"{path}: shardings", wanted=entry.id)
+                raise InvalidDocument("missing sharding", where=f"{where}: shardings", wanted=entry.id)
     return document

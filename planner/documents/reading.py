@@ -22,16 +22,27 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 def read_json(path: Path) -> Any:
     """The JSON in a file, gzip or plain, up to 16 MiB inflated. Raises InvalidDocument."""
+    return parse_json(_read(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text in a file, gzip or plain, up to 16 MiB inflated. Raises InvalidDocument."""
+    try:
+        return _read(path).decode()
+    except UnicodeDecodeError as error:
+        raise InvalidDocument("not UTF-8 text", where=str(path), got=f"byte {error.start}") from None
+
+
+def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
         with gzip.open(path, "rb") if packed else path.open("rb") as stream:
-            raw = _bounded(cast(BinaryIO, stream), str(path))
+            return _bounded(cast(BinaryIO, stream), str(path))
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise InvalidDocument("damaged gzip file", where=str(path), got=str(error)) from None
     except OSError as error:
         raise InvalidDocument("cannot be read", where=str(path), got=error.strerror or str(error)) from None
-    return parse_json(raw, str(path))
 
 
 def parse_json(raw: bytes, where: str) -> Any:

@@ -4,31 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
+from pydantic import Field
+
+from planner.documents.profiles import CurvesDocument, LinkDocument, TierDocument
 from planner.documents.strict import Id, Name, Size, Strict
 
 
-class SwitchDocument(Strict):
-    """Reduction in the switch: how much faster, its pipeline's fill in s, the fewest devices it is used for."""
-
-    factor: float
-    fill_s: float
-    devices: Size
-
-
-class LinkDocument(Strict):
-    """The outermost link of a mesh axis: s a collective, a step of a ring, a level of a tree and the fill of a
-    pipeline; B/s a device and direction."""
-
-    latency_s: float
-    bandwidth: float
-    step_s: float = 0.0
-    level_s: float | None = None
-    fill_s: float = 0.0
-    switch: SwitchDocument | None = None
-
-
 class HardwareDocument(Strict):
-    """The numbers of the hardware profile that the plan was priced with, a device."""
+    """The numbers of the hardware profile that the plan was priced with, a device; `axis_links`: the outermost link
+    of every mesh axis.
+    """
 
     name: Name
     peak_flops: dict[Name, float]
@@ -39,6 +24,9 @@ class HardwareDocument(Strict):
     launch_s: float
     collective_launch_s: float | None = None
     axis_links: list[LinkDocument]
+    links: dict[Id, LinkDocument] | None = None
+    tiers: list[TierDocument] | None = None
+    curves: dict[Id, CurvesDocument] = Field(default={})
 
 
 class RequestDocument(Strict):

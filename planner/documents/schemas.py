@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, JsonValue, ValidationError
 
+from planner.documents.profiles import ProfileDocument
 from planner.documents.reading import collector_paused
 from planner.documents.results import (
     CostDocument,
@@ -170,6 +171,7 @@ Document = TypeVar("Document", bound=Strict)
 
 SCHEMAS: dict[str, type[Strict]] = {
     "graph": GraphDocument,
+    "hardware": ProfileDocument,
     "mesh": MeshDocument,
     "pins": PinsDocument,
     "plan": PlanDocument,
@@ -195,23 +197,25 @@ def checked(kind: type[Document], raw: Any, where: str) -> Document:
 
 def _fault(fault: Any, raw: Any, where: str) -> InvalidDocument:
     kind, got = fault["type"], fault["input"]
-    path = _path(fault["loc"], raw, kind == "missing")
+    place = _place(fault["loc"], raw, kind == "missing")
+    pointer = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in place)
+    path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
     where = f"{where}: {path}" if path else where
     if kind == "missing":
-        return InvalidDocument("missing key", where=where, wanted="every key that has no default")
+        return InvalidDocument("missing key", where=where, wanted="every key that has no default", pointer=pointer)
     if kind == "extra_forbidden":
-        return InvalidDocument("unknown key", where=where, wanted="the keys of the schema")
+        return InvalidDocument("unknown key", where=where, wanted="the keys of the schema", pointer=pointer)
     wanted = "an object" if kind == "model_type" else re.sub("^(Input should be|Value error,) ", "", fault["msg"])
     text = _JSON_NAMES.get(type(got)) or json.dumps(got, ensure_ascii=False)
-    return InvalidDocument("value does not fit", where=where, got=text, wanted=wanted)
+    return InvalidDocument("value does not fit", where=where, got=text, wanted=wanted, pointer=pointer)
 
 
-def _path(parts: tuple[int | str, ...], raw: Any, missing: bool) -> str:
-    """`nodes[3].op`; parts that name a branch of a type, not a place in the document, are left out."""
-    text = ""
+def _place(parts: tuple[int | str, ...], raw: Any, missing: bool) -> list[int | str]:
+    """`nodes`, 3, `op`; parts that name a branch of a type, not a place in the document, are left out."""
+    place: list[int | str] = []
     for number, part in enumerate(parts):
         if isinstance(raw, list) and isinstance(part, int):
-            raw, text = raw[part], f"{text}[{part}]"
+            raw, place = raw[part], [*place, part]
         elif isinstance(raw, dict) and (part in raw or (missing and number == len(parts) - 1)):
-            raw, text = raw.get(part), f"{text}.{part}"
-    return text.lstrip(".")
+            raw, place = raw.get(part), [*place, part]
+    return place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -31,6 +32,19 @@ def array_module(name: str) -> ModuleType:
     if not available:
         raise RunFailed("no GPU", where="backend cupy", wanted="a CUDA device (or --backend numpy)")
     return cupy
+
+
+def synchronize(xp: Any) -> None:
+    """Wait for what was queued on a GPU; numpy has run everything by then."""
+    if xp is not np:
+        xp.cuda.Device().synchronize()
+
+
+def device_memory(xp: Any) -> int:
+    """Bytes of memory of the GPU, or of this machine."""
+    if xp is not np:
+        return int(xp.cuda.Device().mem_info[1])
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def run_dtype(xp: Any, dtype: str, precision: str) -> Any:

@@ -3,6 +3,9 @@
 A profile names its links, innermost first, and the tiers of its network. Devices d and e are on the first tier with
 d // devices == e // devices; so a mesh axis of n devices, `stride` apart, runs over that tier as far as it holds the
 axis and all after it, and over the next ones for the rest, unless the mesh names a link for the axis.
+
+An op takes max(flops / flop rate, bytes / memory rate) + launch (roofline), or what its curves say: a calibrated
+profile has them for the ops that were measured (`planner.choose.hardware.curves`).
 """
 
 from __future__ import annotations
@@ -10,12 +13,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
 
+from planner.choose.hardware.curves import Curve, Curves
 from planner.choose.hardware.network import Crossing, Link, Switch
 from planner.errors import InvalidHardware
 from planner.model.mesh import Mesh
@@ -44,8 +48,18 @@ class Hardware:
     launch_s: float
     links: Mapping[str, Link]
     tiers: tuple[Tier, ...]
+    curves: Mapping[str, Curves] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
+        if "f32" not in self.peak_flops:
+            known = ", ".join(self.peak_flops)
+            raise InvalidHardware("no rate of f32", where=f"hardware {self.name!r}: peak_flops", got=known)
+        for number, tier in enumerate(self.tiers):
+            if tier.link not in self.links:
+                where, known = f"hardware {self.name!r}: tiers[{number}].link", ", ".join(self.links)
+                raise InvalidHardware("unknown link", where=where, got=tier.link, wanted=f"one of {known or 'none'}")
+        if not self.tiers:
+            raise InvalidHardware("no tiers", where=f"hardware {self.name!r}", wanted="one or more, innermost first")
         rates = {
             "memory_bandwidth": self.memory_bandwidth,
             "memory_bytes": self.memory_bytes,
@@ -71,6 +85,13 @@ class Hardware:
     @property
     def bytes_rate(self) -> float:
         return self.memory_bandwidth * self.memory_efficiency
+
+    def op_s(self, op: str, dtype: str, flops: float, moved: float) -> float:
+        """Seconds of an op that makes elements of `dtype`, by its flops and the bytes it reads and writes."""
+        curves = self.curves.get(f"{op}.{dtype}") or self.curves.get(op)
+        if curves is not None:
+            return curves.seconds(flops, moved)
+        return max(flops / self.flops_rate(dtype), moved / self.bytes_rate) + self.launch_s
 
     def crossings(self, mesh: Mesh) -> tuple[tuple[Crossing, ...], ...]:
         """[axis][link, innermost first]: how a mesh axis runs over the links.
@@ -122,10 +143,14 @@ def source_text(name: str) -> str:
 @lru_cache
 def load(name: str) -> Hardware:
     """A built-in profile. Raises InvalidHardware for a name there is none of."""
-    raw = json.loads(source_text(name))
+    return hardware_of(json.loads(source_text(name)))
+
+
+def hardware_of(raw: Mapping[str, Any]) -> Hardware:
+    """The profile in a hardware document. Raises InvalidHardware for numbers that no device has."""
     return Hardware(
-        name=name,
-        peak_flops=MappingProxyType(raw["peak_flops"]),
+        name=raw["name"],
+        peak_flops=MappingProxyType(dict(raw["peak_flops"])),
         compute_efficiency=raw["compute_efficiency"],
         memory_bandwidth=raw["memory_bandwidth"],
         memory_efficiency=raw["memory_efficiency"],
@@ -133,8 +158,14 @@ def load(name: str) -> Hardware:
         launch_s=raw["launch_s"],
         links=MappingProxyType({key: _link(**link) for key, link in raw["links"].items()}),
         tiers=tuple(Tier(**tier) for tier in raw["tiers"]),
+        curves=MappingProxyType({key: _curves(each) for key, each in raw.get("curves", {}).items()}),
     )
 
 
 def _link(switch: Mapping[str, Any] | None = None, **numbers: float) -> Link:
     return Link(**numbers, switch=Switch(**switch) if switch else None)
+
+
+def _curves(raw: Mapping[str, Any]) -> Curves:
+    """Of points [work, seconds]."""
+    return Curves(**{key: Curve(*zip(*points, strict=True)) for key, points in raw.items() if points})

@@ -10,11 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import median
 
+from planner.choose.hardware import Hardware
 from planner.choose.hardware.network import Crossing, Link, collective_s
+from planner.errors import InvalidHardware
 from planner.model.collectives import Kind
 
 ROUNDS = 30
+LEAST_TIMINGS = 8
+"""Of a link that is fitted: it has up to seven figures."""
 FIGURES = ("bandwidth", "latency_s", "fill_s", "step_s", "level_s", "factor", "switch_fill_s")
 
 
@@ -51,6 +56,53 @@ def fitted(links: Sequence[Link], timings: Sequence[Timing], rounds: int = ROUND
             else:
                 strides[at, figure] = stride / 2
     return tuple(now)
+
+
+@dataclass(frozen=True, slots=True)
+class Refit:
+    """A link anew: from how many measurements, and their median relative error before and after."""
+
+    name: str
+    link: Link
+    timings: int
+    before: float
+    after: float
+
+
+def refitted(hardware: Hardware, timings: Sequence[Timing], far: str | None = None) -> list[Refit]:
+    """The links of a profile anew: the innermost one fitted to what ran on one host, then `far`, the one between hosts
+    (None: that of the second tier), to the rest; counts are those of the two links.
+
+    Raises InvalidHardware where there is no such link, or too few measurements of one.
+    """
+    near, inside = next(iter(hardware.links)), [each for each in timings if each.counts[1] == 1]
+    between = [each for each in timings if each.counts[1] > 1]
+    found = [_refit(hardware, (near, near), inside, held=0)] if inside else []
+    if between:
+        base = replace(hardware, links={**hardware.links, **{each.name: each.link for each in found}})
+        found.append(_refit(base, (near, far or _second(hardware)), between, held=1))
+    return found
+
+
+def _second(hardware: Hardware) -> str:
+    if len(hardware.tiers) < 2:
+        where = f"hardware {hardware.name!r}: tiers"
+        raise InvalidHardware("no link between hosts", where=where, got=hardware.tiers[0].link, wanted="a second tier")
+    return hardware.tiers[1].link
+
+
+def _refit(hardware: Hardware, ends: tuple[str, str], timings: Sequence[Timing], held: int) -> Refit:
+    name = ends[held]
+    if name not in hardware.links:
+        known = ", ".join(hardware.links)
+        raise InvalidHardware("unknown link", where=f"hardware {hardware.name!r}", got=name, wanted=f"one of {known}")
+    if len(timings) < LEAST_TIMINGS:
+        wanted = f"{LEAST_TIMINGS} or more"
+        raise InvalidHardware("too few measurements", where=f"link {name!r}", got=len(timings), wanted=wanted)
+    links = tuple(hardware.links[each] for each in ends)
+    best = fitted(links, timings, held=held)
+    before, after = (median(each.error(listed) for each in timings) for listed in (links, best))
+    return Refit(name, best[held], len(timings), before, after)
 
 
 def _trials(links: list[Link], at: int, figure: str, stride: float) -> Iterator[list[Link]]:

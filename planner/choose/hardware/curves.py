@@ -1,0 +1,55 @@
+"""What an op took on a device, by how much it did: measured points, and a law between and beyond them.
+
+Seconds are piecewise linear in the work, through the points with the least above each (a larger one never takes less);
+below the first point as long as there, beyond the last at the rate of the last. So more work never costs less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from planner.errors import InvalidHardware
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points (work, seconds), both ascending; work in flops or bytes, above 0."""
+
+    work: tuple[float, ...]
+    seconds: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.work or len(self.work) != len(self.seconds):
+            raise InvalidHardware("points of a curve", got=f"{len(self.work)}, {len(self.seconds)}", wanted="as many")
+        if self.work[0] <= 0 or self.seconds[0] <= 0 or min(np.diff(self.work), default=1) <= 0:
+            raise InvalidHardware("points of a curve", wanted="work and seconds above 0, work ascending")
+        if min(np.diff(self.seconds), default=0) < 0:
+            raise InvalidHardware("points of a curve", wanted="no less time for more work")
+
+    @classmethod
+    def of(cls, measured: Iterable[tuple[float, float]]) -> Curve:
+        """The largest curve that is monotone and nowhere above what was measured."""
+        work, seconds = zip(*sorted(dict(sorted(measured, reverse=True)).items()), strict=True)
+        lowest = np.minimum.accumulate(np.array(seconds)[::-1])[::-1]
+        return cls(tuple(map(float, work)), tuple(lowest.tolist()))
+
+    def at(self, work: float) -> float:
+        """Seconds of an amount of work."""
+        if work > self.work[-1]:
+            return self.seconds[-1] * work / self.work[-1]
+        return float(np.interp(work, self.work, self.seconds))
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Of one op: by flops, by bytes read and written; where both are known the longer counts."""
+
+    flops: Curve | None = None
+    bytes: Curve | None = None
+
+    def seconds(self, flops: float, moved: float) -> float:
+        known = [(self.flops, flops), (self.bytes, moved)]
+        return max((curve.at(work) for curve, work in known if curve), default=0.0)

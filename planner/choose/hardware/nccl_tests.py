@@ -1,0 +1,144 @@
+"""What nccl-tests printed (https://github.com/NVIDIA/nccl-tests): collectives timed over the ranks of some hosts.
+
+    # Collective test starting: all_reduce_perf
+    #  Rank  0 Group  0 Pid   1655 on host-1 device  0 [0000:06:00] NVIDIA H100 80GB HBM3
+    #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+        33554432       8388608     float     sum      -1   183.52  182.84  319.97      0   180.10  186.31  326.05      0
+
+A text may hold several runs; a line may begin with what a launcher puts before it. Both times of a row count, out of
+place and in place. The row's own columns are checked against each other: algbw = size / time, and busbw / algbw is
+2 (n - 1) / n of an all_reduce of n ranks and (n - 1) / n of the others; rounded to what is printed.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from planner.choose.hardware.fit import Timing
+from planner.errors import InvalidDocument
+from planner.model.collectives import Kind
+
+KINDS = {
+    "all_reduce": Kind.ALL_REDUCE,
+    "all_gather": Kind.ALL_GATHER,
+    "reduce_scatter": Kind.REDUCE_SCATTER,
+    "alltoall": Kind.ALL_TO_ALL,
+}
+_NAME = re.compile(r"\b([a-z_]+)_perf")
+_RANK = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+")
+_ROW = re.compile(r"(?:^|[\s:>])(\d+)\s+(\d+)\s+[a-z]\w*\s+[a-z]\w*\s+-?\d+\s+(\S.*)$")
+_SMALLEST_BANDWIDTH = 1.0
+"""GB/s: two printed decimals say nothing of less."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveRun:
+    """One run: `rows` are (nccl-tests size in bytes, seconds), over `hosts` hosts of `ranks` / `hosts` ranks each."""
+
+    kind: Kind
+    ranks: int
+    hosts: int
+    rows: tuple[tuple[int, float], ...]
+
+    def timings(self) -> list[Timing]:
+        """With the ranks of a host joined by the first of two links, hosts by the second."""
+        share = self.ranks if self.kind is Kind.ALL_GATHER else 1
+        counts = (self.ranks // self.hosts, self.hosts)
+        return [Timing(self.kind, counts, size / share, seconds) for size, seconds in self.rows if size]
+
+
+def read_runs(text: str, where: str) -> list[CollectiveRun]:
+    """The runs in a text. Raises InvalidDocument for a text without one, and for what contradicts itself."""
+    drafts = list(_drafts(text.splitlines(), where))
+    if not drafts:
+        raise InvalidDocument("no table of nccl-tests", where=where, wanted="what all_reduce_perf or its like printed")
+    return [draft.run() for draft in drafts]
+
+
+@dataclass
+class _Draft:
+    where: str
+    name: str = ""
+    hosts: dict[int, str] = field(default_factory=dict)
+    rows: list[tuple[int, float]] = field(default_factory=list)
+    factors: list[tuple[float, float, int]] = field(default_factory=list)
+
+    def run(self) -> CollectiveRun:
+        if self.name not in KINDS:
+            known = ", ".join(f"{name}_perf" for name in KINDS)
+            raise InvalidDocument("collective of a run", where=self.where, got=self.name or "none", wanted=known)
+        ranks, counts = len(self.hosts), Counter(self.hosts.values())
+        if ranks < 2 or sorted(self.hosts) != list(range(ranks)):
+            wanted = "a line `# Rank ...` of every rank, two or more"
+            raise InvalidDocument("ranks of a run", where=self.where, got=sorted(self.hosts), wanted=wanted)
+        if len(set(counts.values())) > 1:
+            raise InvalidDocument("ranks of the hosts", where=self.where, got=dict(counts), wanted="as many on each")
+        self._check_factors(ranks)
+        return CollectiveRun(KINDS[self.name], ranks, len(counts), tuple(self.rows))
+
+    def rank(self, number: int, host: str) -> None:
+        if number in self.hosts:
+            wanted = "every rank once: a build with MPI"
+            raise InvalidDocument(f"rank {number} twice", where=self.where, wanted=wanted)
+        self.hosts[number] = host
+
+    def row(self, size: int, columns: list[str], where: str) -> None:
+        if len(columns) not in (4, 8):
+            wanted = "time, algbw, busbw, #wrong, once or twice"
+            raise InvalidDocument("row is cut off", where=where, got=" ".join(columns), wanted=wanted)
+        for time, algbw, busbw, wrong in zip(*[iter(columns)] * 4, strict=True):
+            self.measured(size, _numbers((time, algbw, busbw), where), where)
+            if wrong not in ("0", "N/A", "0e+00"):
+                raise InvalidDocument("wrong results", where=where, got=wrong, wanted="#wrong 0: a run to trust")
+
+    def measured(self, size: int, numbers: list[float], where: str) -> None:
+        time, algbw, busbw = numbers
+        if size and not time > 0:
+            raise InvalidDocument("time of a row", where=where, got=time, wanted="microseconds above 0")
+        if size and abs(size / time / 1e3 - algbw) > 0.01 + 0.01 * algbw:
+            wanted = f"size / time, {size / time / 1e3:.2f}"
+            raise InvalidDocument("algbw of a row", where=where, got=algbw, wanted=wanted)
+        self.rows.append((size, time * 1e-6))
+        self.factors.append((algbw, busbw, size))
+
+    def _check_factors(self, ranks: int) -> None:
+        factor = (ranks - 1) / ranks * (2 if self.name == "all_reduce" else 1)
+        for algbw, busbw, size in self.factors:
+            if algbw >= _SMALLEST_BANDWIDTH and abs(busbw / algbw - factor) > 0.03 * factor:
+                wanted = f"{factor:.3f} for {self.name} of {ranks} ranks"
+                where = f"{self.where}: size {size}"
+                raise InvalidDocument("busbw / algbw", where=where, got=round(busbw / algbw, 3), wanted=wanted)
+
+
+def _drafts(lines: Iterable[str], where: str) -> Iterator[_Draft]:
+    """A run begins where, after a table, a new one is announced."""
+    now = _Draft(where)
+    for number, line in enumerate(lines, start=1):
+        named, ranked, row = _NAME.search(line), _RANK.search(line), _ROW.search(line)
+        if (named or ranked or "nThread" in line) and now.rows:
+            yield now
+            now = _Draft(where)
+        if named and (named[1] in KINDS or not now.name):
+            now.name = named[1]
+        if ranked:
+            now.rank(int(ranked[1]), ranked[2])
+        elif row and "#" not in line:
+            now.row(int(row[1]), row[3].split(), f"{where}: line {number}")
+    if now.rows:
+        yield now
+
+
+def _numbers(columns: Iterable[str], where: str) -> list[float]:
+    found = []
+    for text in columns:
+        try:
+            found.append(float(text))
+        except ValueError:
+            raise InvalidDocument("number of a row", where=where, got=text, wanted="a number") from None
+        if not (math.isfinite(found[-1]) and found[-1] >= 0):
+            raise InvalidDocument("number of a row", where=where, got=text, wanted="0 or more")
+    return found

@@ -1,0 +1,103 @@
+"""The shape of a hardware profile, and profile <-> document.
+
+The bounds are far outside what any device does; a number beyond them is in another unit (GB for bytes, TFLOP/s for
+flop/s, microseconds for seconds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from planner.choose.hardware import Hardware
+from planner.choose.hardware.curves import Curve, Curves
+from planner.documents.strict import Dtype, Id, Name, Size, Strict
+
+Seconds = Annotated[float, Field(ge=0, le=1, description="seconds")]
+Flops = Annotated[float, Field(ge=1e8, le=1e18, description="flop/s")]
+Rate = Annotated[float, Field(ge=1e5, le=1e15, description="B/s")]
+Share = Annotated[float, Field(gt=0, le=1)]
+Point = Annotated[list[Annotated[float, Field(gt=0, le=1e20)]], Field(min_length=2, max_length=2)]
+Points = Annotated[list[Point], Field(min_length=1, max_length=256, fail_fast=True)]
+
+
+def _whole(value: object) -> object:
+    """Python takes 2.0 for 2."""
+    if isinstance(value, bool | float):
+        raise ValueError("2")
+    return value
+
+
+class SwitchDocument(Strict):
+    """Reduction in the switch: how much faster, its pipeline's fill in s, the fewest devices it is used for."""
+
+    factor: Annotated[float, Field(ge=1, le=100)]
+    fill_s: Seconds
+    devices: Size
+
+
+class LinkDocument(Strict):
+    """A link: s a collective, a step of a ring, a level of a tree (null: no trees) and the fill of a pipeline; B/s a
+    device and direction."""
+
+    latency_s: Seconds
+    bandwidth: Rate
+    step_s: Seconds = 0.0
+    level_s: Seconds | None = None
+    fill_s: Seconds = 0.0
+    switch: SwitchDocument | None = None
+
+
+class TierDocument(Strict):
+    """Up to `devices` devices (null: any number) joined by a link."""
+
+    link: Id
+    devices: Annotated[int, Field(ge=1)] | None
+
+
+class CurvesDocument(Strict):
+    """What an op took: points [work, seconds] by flops, and by bytes read and written; the longer counts."""
+
+    flops: Points | None = None
+    bytes: Points | None = None
+
+
+class ProfileDocument(Strict):
+    """A hardware profile: rates per device, links innermost first, tiers of the network innermost first; `curves`:
+    measured times of ops by name, or `name.dtype`, in place of the roofline; `sources`: where a number is from."""
+
+    format: Literal["shardplan.hardware"]
+    version: Annotated[Literal[2], BeforeValidator(_whole)]
+    name: Id
+    about: Name = ""
+    peak_flops: Annotated[dict[Dtype, Flops], Field(min_length=1)]
+    compute_efficiency: Share
+    memory_bandwidth: Rate
+    memory_efficiency: Share
+    memory_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 50)]
+    launch_s: Seconds
+    links: Annotated[dict[Id, LinkDocument], Field(min_length=1, max_length=64)]
+    tiers: Annotated[list[TierDocument], Field(min_length=1, max_length=16)]
+    curves: Annotated[dict[Id, CurvesDocument], Field(max_length=4096)] = Field(default={})
+    sources: dict[Name, Annotated[str, Field(max_length=4096)]] = Field(default={})
+
+
+def network_document(hardware: Hardware) -> dict[str, Any]:
+    """Links, tiers and curves of a profile."""
+    return {
+        "links": {name: asdict(link) for name, link in hardware.links.items()},
+        "tiers": [asdict(tier) for tier in hardware.tiers],
+        **({"curves": curves_document(hardware.curves)} if hardware.curves else {}),
+    }
+
+
+def curves_document(curves: Mapping[str, Curves]) -> dict[str, Any]:
+    """Curves by op."""
+    return {name: {"flops": _points(own.flops), "bytes": _points(own.bytes)} for name, own in curves.items()}
+
+
+def _points(curve: Curve | None) -> list[list[float]] | None:
+    return None if curve is None else [list(point) for point in zip(curve.work, curve.seconds, strict=True)]
