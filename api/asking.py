@@ -1,0 +1,135 @@
+"""What is asked over HTTP, held against its schema, and the values of the planner it stands for.
+
+The same reading serves the request, whose faults are told with a JSON pointer, and the child process that plans.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from planner.choose import hardware
+from planner.choose.cost import CostModel
+from planner.choose.hardware import Hardware
+from planner.documents.graphs import graph_from, mesh_from
+from planner.documents.schemas import GraphDocument, MeshDocument, PinsDocument
+from planner.documents.strict import Id, Name, Strict
+from planner.errors import InvalidDocument, ShardplanError
+from planner.model.graph import Graph, check_sizes
+from planner.model.mesh import Mesh
+from planner.plans import Request
+
+MAX_SEED = (1 << 31) - 1
+MeshAsked = Annotated[MeshDocument | Name, Field(description="A mesh document, or dp=2,tp=4, or 2x4.")]
+
+
+class RequestAsked(Strict):
+    """How to plan; what is left out is as on the command line."""
+
+    objective: Literal["time"] = "time"
+    memory_limit_bytes: Annotated[int, Field(ge=1, le=1 << 62)] | None = None
+    gap: Annotated[float, Field(ge=0, lt=1)] = 1e-6
+    time_limit_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    deterministic: bool = False
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
+
+
+class PlanAsked(Strict):
+    """A graph to plan on a mesh of a hardware (by name; else the mesh's device, else the default)."""
+
+    graph: GraphDocument
+    mesh: MeshAsked
+    hardware: Id | None = None
+    request: RequestAsked = Field(default=RequestAsked())
+    pins: PinsDocument | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The values of a question."""
+
+    graph: Graph
+    mesh: Mesh
+    hardware: Hardware
+    request: Request
+
+    @property
+    def model(self) -> CostModel:
+        return CostModel(self.mesh, self.hardware)
+
+
+def asked_from(document: PlanAsked) -> Asked:
+    """The question in a document. Raises ShardplanError, whose `pointer` leads to the fault."""
+    with pointed("/request"):
+        numbers = document.request.model_dump(exclude={"objective"})
+        request = Request(**numbers)
+    mesh = mesh_asked(document.mesh, "/mesh")
+    with pointed("/hardware" if document.hardware else "/mesh/device"):
+        profile = hardware.load(document.hardware or mesh.device or hardware.DEFAULT)
+    mesh = replace(mesh, device=profile.name)
+    with pointed("/mesh"):
+        profile.crossings(mesh)
+    try:
+        graph = graph_from(document.graph, mesh, document.pins.annotations if document.pins else ())
+        check_sizes(graph)
+    except ShardplanError as error:
+        error.pointer = _pointer(error, document)
+        raise
+    return Asked(graph, mesh, profile, request)
+
+
+def mesh_asked(asked: MeshDocument | str, pointer: str) -> Mesh:
+    """A mesh with known sizes. Raises InvalidMesh."""
+    with pointed(pointer):
+        mesh = Mesh.parse(asked) if isinstance(asked, str) else mesh_from(asked)
+        mesh.shape  # noqa: B018 - raises where one is unknown
+    return mesh
+
+
+@contextmanager
+def pointed(pointer: str) -> Iterator[None]:
+    """Errors inside are at this place of the request."""
+    try:
+        yield
+    except ShardplanError as error:
+        error.pointer = pointer + (error.pointer or "")
+        raise
+
+
+def _pointer(error: ShardplanError, document: PlanAsked) -> str:
+    """The graph's own errors name a node, an input or an annotation; the first that is named so."""
+    graph, pins = document.graph, document.pins.annotations if document.pins else []
+    places = [(f"node {node.id!r}", f"/graph/nodes/{at}") for at, node in enumerate(graph.nodes)]
+    places += [(f"input {entry.id!r}", f"/graph/inputs/{at}") for at, entry in enumerate(graph.inputs)]
+    for at, asked in enumerate([*graph.annotations, *pins]):
+        kept = at < len(graph.annotations)
+        place = f"/graph/annotations/{at}" if kept else f"/pins/annotations/{at - len(graph.annotations)}"
+        places.append((f"annotation of {asked.value!r}", place))
+    return next((place for name, place in places if error.where.startswith(name)), "/graph")
+
+
+def packed(document: Any) -> bytes:
+    """JSON as it is kept and handed over."""
+    return gzip.compress(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(), 1, mtime=0)
+
+
+def unpacked(raw: bytes) -> Any:
+    """What `packed` has packed: our own writing, therefore without limits."""
+    return json.loads(gzip.decompress(raw))
+
+
+def check_nesting(document: Any, most: int) -> None:
+    """Raises InvalidDocument where objects and arrays lie more than `most` deep."""
+    level = [document]
+    for _ in range(most + 1):
+        inner = [each for each in level if isinstance(each, dict | list)]
+        level = [child for each in inner for child in (each.values() if isinstance(each, dict) else each)]
+        if not level:
+            return
+    raise InvalidDocument("nested too deeply", where="body", wanted=f"at most {most} levels", pointer="")

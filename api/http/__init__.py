@@ -1,0 +1,12 @@
+"""The service over HTTP.
+
+app       routes, handlers and frame put together
+plans     what is asked of plans; events: their incumbents as they come
+answers   what is answered at once: validations, comparisons, reshards, exports
+house     hardware, limits, health, metrics
+schemas   what is answered, and how requests are described
+openapi   the description of it all
+problems  errors as RFC 9457 says
+limits    bodies counted, rates
+security  keys, and the headers of every answer
+"""

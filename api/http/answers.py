@@ -1,0 +1,57 @@
+"""What is answered at once: validations, comparisons, reshards. The work is done in a child process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from api.asking import unpacked
+from api.children import Ended
+from api.http.documents import checked_at, plan_at
+from api.http.limits import parsed
+from api.http.openapi import body_of
+from api.http.problems import of_child
+from api.http.schemas import ComparisonAnswer, ComparisonAsked, ValidationAsked
+from api.http.security import Body, Planner, ServiceDep
+from api.ways import ReshardAsked
+from planner.documents.comparisons import comparison_document
+from planner.documents.results import VerdictDocument
+from planner.documents.schemas import checked
+
+router = APIRouter(prefix="/v1", tags=["answers"])
+
+
+@router.post("/validations", openapi_extra=body_of(ValidationAsked), responses={200: {"model": VerdictDocument}})
+def validate(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
+    """Run a plan on logical devices beside its unsharded graph, and give the verdict."""
+    document = parsed(body, service.limits)
+    asked = checked(ValidationAsked, document, "body")
+    plan = plan_at(service, caller.tenant, document["plan"])
+    options = asked.model_dump(exclude={"plan"})
+    return _answered(service.answer("validation", {**options, "plan": plan}))
+
+
+@router.post("/comparisons", openapi_extra=body_of(ComparisonAsked), responses={200: {"model": ComparisonAnswer}})
+def compare(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
+    """What differs between two plans: totals, and the values sharded otherwise."""
+    document = parsed(body, service.limits)
+    checked(ComparisonAsked, document, "body")
+    base, new = (checked_at(service, caller.tenant, document[key], f"/{key}") for key in ("base", "new"))
+    return JSONResponse(comparison_document(base, new))
+
+
+@router.post("/reshards", openapi_extra=body_of(ReshardAsked))
+def reshard(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
+    """The cheapest program between two shardings of a tensor."""
+    document = parsed(body, service.limits)
+    checked(ReshardAsked, document, "body")
+    return _answered(service.answer("reshard", document))
+
+
+def _answered(ended: Ended) -> JSONResponse:
+    if ended.kind != "result":
+        raise of_child(ended)
+    found: Any = unpacked(ended.payload)
+    return JSONResponse(found)

@@ -1,0 +1,48 @@
+"""The application: routes, handlers and frame around a service."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware.gzip import GZipMiddleware
+
+from api.http import answers, documents, events, house, plans, problems
+from api.http.limits import Rates
+from api.http.openapi import describe
+from api.http.security import Frame
+from api.service import Service
+
+
+def application(service: Service) -> FastAPI:
+    """The service over HTTP; its worker runs as long as the application does."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        service.start()
+        yield
+        await run_in_threadpool(service.stop)
+
+    app = FastAPI(
+        title="shardplan",
+        summary="How a model is sharded over a device mesh, with a proven bound.",
+        version=version("shardplan"),
+        lifespan=lifespan,
+        docs_url=None,  # its page loads scripts from elsewhere
+        redoc_url=None,
+        openapi_url="/openapi.json",
+        redirect_slashes=False,
+    )
+    app.state.service = service
+    app.state.rates = Rates(service.limits.requests_per_s, service.limits.burst)
+    for part in (plans, documents, events, answers, house):
+        app.include_router(part.router)
+    problems.install(app)
+    app.add_middleware(GZipMiddleware, minimum_size=1024)
+    app.add_middleware(Frame)
+    app.openapi = partial(describe, app)  # type: ignore[method-assign]
+    return app

@@ -1,0 +1,82 @@
+"""Plan documents by id or as they were sent, and the programs in them exported."""
+
+from __future__ import annotations
+
+import gzip
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query, Request, Response
+
+from api.asking import pointed, unpacked
+from api.http.plans import PlanPath, found
+from api.http.problems import Problem, of_child
+from api.http.schemas import DONE
+from api.http.security import Reader, ServiceDep
+from api.records import Record
+from api.service import Service
+from planner.documents.plans import checked_plan
+from planner.documents.schemas import PlanDocument
+
+router = APIRouter(prefix="/v1/plans", tags=["plans"])
+
+
+def kept(service: Service, record: Record) -> bytes:
+    """The packed document of a plan. Raises Problem 409 where it has none."""
+    document = service.records.document(record) if record.status in DONE else None
+    if document is None:
+        cause = f": {record.cause}" if record.cause else ""
+        raise Problem(409, "no-document", f"the plan is {record.status}{cause}", wanted=", ".join(DONE))
+    return document
+
+
+def plan_at(service: Service, tenant: str, given: Any) -> dict[str, Any]:
+    """The JSON of a plan that a request holds, or names by its id."""
+    if isinstance(given, str):
+        document: dict[str, Any] = unpacked(kept(service, found(service, tenant, given)))
+        return document
+    return dict(given)
+
+
+def checked_at(service: Service, tenant: str, given: Any, pointer: str) -> PlanDocument:
+    """The plan document that a request holds, or names by its id. Raises InvalidDocument."""
+    with pointed(pointer):
+        return checked_plan(plan_at(service, tenant, given), "body")
+
+
+@router.get(
+    "/{plan}/document",
+    response_class=Response,
+    responses={
+        200: {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/PlanDocument"}}}},
+        304: {"description": "You have it."},
+    },
+)
+def show_document(caller: Reader, service: ServiceDep, plan: PlanPath, request: Request) -> Response:
+    """The plan document."""
+    record = found(service, caller.tenant, plan)
+    packed = kept(service, record)
+    headers = {"ETag": f'"{record.id}.{record.run}"', "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
+    if headers["ETag"] in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(packed, headers={**headers, "Content-Encoding": "gzip"}, media_type="application/json")
+    return Response(gzip.decompress(packed), headers=headers, media_type="application/json")
+
+
+@router.get(
+    "/{plan}/export",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)
+def export_plan(
+    caller: Reader,
+    service: ServiceDep,
+    plan: PlanPath,
+    form: Annotated[Literal["mesh", "shard"], Query(alias="format")],
+) -> Response:
+    """The plan's program as MLIR: `mesh` for mlir-opt 19, `shard` for 22."""
+    document = unpacked(kept(service, found(service, caller.tenant, plan)))
+    ended = service.answer("export", {"plan": document, "format": form})
+    if ended.kind != "result":
+        raise of_child(ended)
+    return Response(unpacked(ended.payload), media_type="text/plain; charset=utf-8")

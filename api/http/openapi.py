@@ -1,0 +1,88 @@
+"""The description of the service (OpenAPI 3.1): the framework's, with the planner's documents and examples in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from api.asking import PlanAsked
+from api.http.schemas import ComparisonAsked, ProblemAnswer, ValidationAsked
+from api.ways import ReshardAsked
+from planner.documents.schemas import PlanDocument
+
+REF = "#/components/schemas/{model}"
+SHOWN: tuple[type[BaseModel], ...] = (
+    PlanAsked,
+    ValidationAsked,
+    ComparisonAsked,
+    ReshardAsked,
+    PlanDocument,
+    ProblemAnswer,
+)
+
+GRAPH = {
+    "format": "shardplan.graph",
+    "version": 1,
+    "name": "layer",
+    "inputs": [
+        {"id": "x", "kind": "input", "name": "x", "shape": [8, 16], "dtype": "f32"},
+        {"id": "w", "kind": "parameter", "name": "w", "shape": [32, 16], "dtype": "f32"},
+    ],
+    "nodes": [{"id": "y", "op": "linear", "inputs": ["x", "w"], "outputs": [{"shape": [8, 32], "dtype": "f32"}]}],
+    "outputs": ["y"],
+}
+RESHARD = {"mesh": "2x3", "shape": [6, 6], "dtype": "f32", "source": [["0"], ["1"]], "target": [["1"], ["0"]]}
+EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
+    PlanAsked: {"graph": GRAPH, "mesh": "dp=2,tp=4", "hardware": "h100-sxm", "request": {"time_limit_s": 10.0}},
+    ValidationAsked: {"plan": "0" * 64},
+    ComparisonAsked: {"base": "0" * 64, "new": "1" * 64},
+    ReshardAsked: RESHARD,
+}
+PROBLEMS = {
+    400: "Not JSON, or damaged.",
+    401: "No valid key.",
+    403: "The key may not do this.",
+    404: "There is none, or it is not yours.",
+    408: "The body did not come.",
+    409: "The plan has no document.",
+    413: "Too large.",
+    415: "Not JSON by its Content-Type, or an unknown Content-Encoding.",
+    421: "Without keys, the Host header names loopback.",
+    422: "Well-formed, and wrong.",
+    429: "Too often, or too much in line.",
+    500: "A fault of the service.",
+    503: "Not now.",
+}
+
+
+def body_of(model: type[BaseModel]) -> dict[str, Any]:
+    """What is said of an operation whose body the house reads itself."""
+    content = {"schema": {"$ref": REF.format(model=model.__name__)}, "example": EXAMPLES[model]}
+    return {"requestBody": {"required": True, "content": {"application/json": content}}}
+
+
+def describe(app: FastAPI) -> dict[str, Any]:
+    """The description, made once."""
+    if app.openapi_schema is None:
+        found = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        _, schemas = models_json_schema([(model, "validation") for model in SHOWN], ref_template=REF)
+        known = found.setdefault("components", {}).setdefault("schemas", {})
+        known |= {name: schema for name, schema in schemas["$defs"].items() if name not in known}
+        for operations in found["paths"].values():
+            for operation in operations.values():
+                _add_problems(operation)
+        for unused in ("HTTPValidationError", "ValidationError"):
+            known.pop(unused, None)
+        app.openapi_schema = found
+    return app.openapi_schema
+
+
+def _add_problems(operation: dict[str, Any]) -> None:
+    """Every operation may end in any of them."""
+    content = {"application/problem+json": {"schema": {"$ref": REF.format(model="ProblemAnswer")}}}
+    shown = {str(status): {"description": about, "content": content} for status, about in PROBLEMS.items()}
+    operation["responses"] = {**operation["responses"], **shown}

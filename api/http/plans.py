@@ -1,0 +1,96 @@
+"""Plans: asked for, looked at, listed, cancelled."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Query, Response
+
+from api.asking import PlanAsked, asked_from, packed
+from api.http.limits import check_size, parsed
+from api.http.openapi import body_of
+from api.http.problems import Problem
+from api.http.schemas import DONE, PlanAnswer, PlansAnswer
+from api.http.security import Body, Planner, Reader, ServiceDep
+from api.jobs import Question
+from api.records import Record
+from api.service import Service
+from api.settings import Limits
+from planner.documents.plans import identified
+from planner.documents.schemas import checked
+
+router = APIRouter(prefix="/v1/plans", tags=["plans"])
+
+PAGE = 200
+
+PlanPath = Annotated[str, Path(description="The plan's id.")]
+IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255, pattern="^[!-~]+$")]
+
+
+@router.post(
+    "",
+    status_code=202,
+    responses={200: {"model": PlanAnswer, "description": "Planned already."}, 202: {"description": "In line."}},
+    openapi_extra=body_of(PlanAsked),
+)
+def ask_plan(
+    caller: Planner, service: ServiceDep, body: Body, response: Response, idempotency_key: IdempotencyKey = None
+) -> PlanAnswer:
+    """Ask for a plan. The same question has the same id, and is planned once."""
+    question = question_in(body, service.limits)
+    digest = hashlib.sha256(body).hexdigest()
+    plan = service.jobs.submit(caller.tenant, question, service.limits.queued, idempotency_key, digest)
+    service.worker.wake()
+    record = found(service, caller.tenant, plan)
+    response.headers["Location"] = f"/v1/plans/{plan}"
+    if record.status in DONE:
+        service.metrics.repeated()
+        response.status_code = 200
+    return PlanAnswer.of(record)
+
+
+def question_in(body: bytes, limits: Limits) -> Question:
+    """The question in a body, checked as far as can be without solving. Raises Problem, ShardplanError."""
+    document = parsed(body, limits)
+    asked = checked(PlanAsked, document, "body")
+    check_size(asked, limits)
+    values = asked_from(asked)
+    identity: str = identified(values.graph, values.model, values.request)["id"]
+    return Question(identity, values.graph.name, packed(document))
+
+
+def found(service: Service, tenant: str, plan: str) -> Record:
+    """A tenant's plan. Raises Problem 404, the same whether no one has it or another has."""
+    record = service.records.find(tenant, plan)
+    if record is None:
+        raise Problem(404, "no-such-plan", f"plan {plan}")
+    return record
+
+
+@router.get("")
+def list_plans(
+    caller: Reader,
+    service: ServiceDep,
+    limit: Annotated[int, Query(ge=1, le=PAGE)] = 50,
+    after: Annotated[int | None, Query(ge=0, le=1 << 62, description="From the `next` of the page before.")] = None,
+) -> PlansAnswer:
+    """Your plans, the newest first."""
+    page = service.records.page(caller.tenant, after, limit + 1)
+    shown = page[:limit]
+    following = f"/v1/plans?limit={limit}&after={shown[-1].number}" if len(page) > limit else None
+    return PlansAnswer(plans=[PlanAnswer.of(record) for record in shown], next=following)
+
+
+@router.get("/{plan}")
+def show_plan(caller: Reader, service: ServiceDep, plan: PlanPath) -> PlanAnswer:
+    """How a plan stands."""
+    return PlanAnswer.of(found(service, caller.tenant, plan))
+
+
+@router.delete("/{plan}")
+def cancel_plan(caller: Planner, service: ServiceDep, plan: PlanPath) -> PlanAnswer:
+    """Cancel a plan; one that has ended stays as it is."""
+    found(service, caller.tenant, plan)
+    service.jobs.cancel(caller.tenant, plan)
+    return PlanAnswer.of(found(service, caller.tenant, plan))

@@ -1,0 +1,144 @@
+"""What the service answers, and the bodies that are not documents of the planner."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, Field, JsonValue
+
+from api.asking import MAX_SEED
+from api.records import Record
+from planner.documents.schemas import PlanDocument
+from planner.documents.strict import Name, Strict
+
+Status = Literal["queued", "running", "optimal", "feasible", "infeasible", "timeout", "cancelled", "failed"]
+DONE: tuple[str, ...] = ("optimal", "feasible", "infeasible")
+"""The planner has answered."""
+
+PlanId = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="SHA-256 of all that determines the plan.")]
+PlanGiven = Annotated[PlanDocument | PlanId, Field(description="A plan document, or the id of a plan kept here.")]
+
+
+class ValidationAsked(Strict):
+    """A plan to run on logical devices beside its unsharded graph."""
+
+    plan: PlanGiven
+    backend: Literal["numpy", "cupy"] = "numpy"
+    shrink: Literal["auto", "none"] = "auto"
+    precision: Literal["f64", "f32"] = "f64"
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
+
+
+class ComparisonAsked(Strict):
+    """Two plans, as documents or ids."""
+
+    base: PlanGiven
+    new: PlanGiven
+
+
+class Answer(BaseModel):
+    """What is answered is not checked again."""
+
+
+class Links(Answer):
+    self: str
+    events: str
+    document: str | None
+
+
+class PlanAnswer(Answer):
+    """A plan as it stands. Incumbent and bound are seconds of a step: the best found, and what none is faster than."""
+
+    id: PlanId
+    status: Status
+    name: str
+    incumbent: float | None
+    bound: float | None
+    gap: float | None
+    cause: str | None
+    created_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+    links: Links
+
+    @classmethod
+    def of(cls, record: Record) -> PlanAnswer:
+        here = f"/v1/plans/{record.id}"
+        numbers = {key: record.progress.get(key) for key in ("incumbent", "bound", "gap")}
+        return cls.model_validate(
+            {
+                **{key: getattr(record, key) for key in ("id", "status", "name", "cause")},
+                **numbers,
+                **{key: _moment(getattr(record, key)) for key in ("created_at", "started_at", "ended_at")},
+                "links": {
+                    "self": here,
+                    "events": f"{here}/events",
+                    "document": f"{here}/document" if record.status in DONE else None,
+                },
+            }
+        )
+
+
+class PlansAnswer(Answer):
+    """A page of plans, the newest first; `next` is the path of the next page."""
+
+    plans: list[PlanAnswer]
+    next: str | None
+
+
+class Total(Answer):
+    base: float | None
+    new: float | None
+    change: float | None
+
+
+class Change(Answer):
+    """A value that is sharded otherwise; null where a plan does not have it."""
+
+    value: str
+    base: dict[str, JsonValue] | None
+    new: dict[str, JsonValue] | None
+
+
+class ComparisonAnswer(Answer):
+    """What differs between two plans: totals (change = new - base) and values."""
+
+    base: str
+    new: str
+    totals: dict[str, Total]
+    changes: list[Change]
+
+
+class HardwareAnswer(Answer):
+    """The built-in profiles, with the source of every number."""
+
+    hardware: list[dict[str, JsonValue]]
+
+
+class HealthAnswer(Answer):
+    """What was looked at, and whether it is well."""
+
+    status: Literal["ok", "unavailable"]
+    checks: dict[str, bool] = {}
+
+
+class Fault(Answer):
+    pointer: str
+    detail: str
+
+
+class ProblemAnswer(Answer):
+    """RFC 9457. `pointer`: a JSON pointer (RFC 6901) into the request's body, as a URI fragment."""
+
+    type: Annotated[str, Field(examples=["urn:shardplan:problem:invalid-document"])]
+    title: Name
+    status: int
+    detail: str
+    got: str | None = None
+    wanted: str | None = None
+    errors: list[Fault] = []
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)

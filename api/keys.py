@@ -1,0 +1,96 @@
+"""API keys: `sp_<id>_<secret>`. The secret has 256 random bits and is kept only as its SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from sqlalchemy import func, insert, select, update
+
+from api.store import Store, keys
+from planner.errors import InvalidRequest
+
+Scope = Literal["read", "plan", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+"""Each allows what those before it allow."""
+
+_KEY = re.compile(r"sp_([0-9a-f]{12})_([A-Za-z0-9_-]{43})", re.ASCII)
+_TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """Who may do what. Times in seconds since 1970."""
+
+    id: str
+    tenant: str
+    scope: Scope
+    created_at: float
+    revoked_at: float | None = None
+
+    def allows(self, scope: Scope) -> bool:
+        return SCOPES.index(scope) <= SCOPES.index(self.scope)
+
+
+class Keys:
+    """The keys in a store."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def add(self, tenant: str, scope: Scope) -> str:
+        """A new key, told here and nowhere again."""
+        if not _TENANT.fullmatch(tenant):
+            raise InvalidRequest("tenant", got=tenant, wanted="1-64 letters, digits, '_', '.', '-'")
+        name, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+        values = {"id": name, "tenant": tenant, "scope": scope, "digest": _digest(secret), "created_at": time.time()}
+        with self.store.writing() as connection:
+            connection.execute(insert(keys).values(values))
+        return f"sp_{name}_{secret}"
+
+    def listed(self) -> list[Key]:
+        """All keys ever made, the oldest first."""
+        columns = keys.c
+        chosen = select(columns.id, columns.tenant, columns.scope, columns.created_at, columns.revoked_at)
+        with self.store.reading() as connection:
+            return [Key(*row) for row in connection.execute(chosen.order_by(columns.created_at, columns.id))]
+
+    def revoke(self, name: str) -> None:
+        """From now on the key opens nothing. Raises InvalidRequest for one there is none of."""
+        valid = update(keys).where(keys.c.id == name, keys.c.revoked_at.is_(None))
+        with self.store.writing() as connection:
+            if connection.execute(valid.values(revoked_at=time.time())).rowcount == 0:
+                raise InvalidRequest("no such key, or revoked already", got=name, wanted="an id that `keys list` shows")
+
+    @property
+    def any_made(self) -> bool:
+        """Whether there is a key, revoked ones included: the service never falls open again."""
+        with self.store.reading() as connection:
+            return connection.execute(select(keys.c.id).limit(1)).first() is not None
+
+    @property
+    def any_valid(self) -> bool:
+        valid = select(func.count()).select_from(keys).where(keys.c.revoked_at.is_(None))
+        with self.store.reading() as connection:
+            return connection.execute(valid).scalar_one() > 0
+
+    def opened_by(self, text: str) -> Key | None:
+        """The key in a text, where it is one and valid. Secrets are compared in constant time."""
+        found = _KEY.fullmatch(text)
+        if found is None:
+            return None
+        with self.store.reading() as connection:
+            row = connection.execute(select(keys).where(keys.c.id == found[1])).first()
+        known = _digest("") if row is None else row.digest
+        if not hmac.compare_digest(known, _digest(found[2])) or row is None or row.revoked_at is not None:
+            return None
+        return Key(row.id, row.tenant, row.scope, row.created_at)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

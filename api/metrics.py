@@ -1,0 +1,55 @@
+"""What is counted since the start, in the text form that Prometheus reads (version 0.0.4)."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+KINDS = {
+    "shardplan_requests_total": ("counter", "Requests answered, by method and status."),
+    "shardplan_solves_total": ("counter", "Solves ended here, by status."),
+    "shardplan_solve_seconds_total": ("counter", "Seconds that solves took, by status."),
+    "shardplan_repeats_total": ("counter", "Plans asked for that were known already."),
+    "shardplan_plans": ("gauge", "Plans in the database, by status."),
+}
+
+Labels = tuple[tuple[str, str], ...]
+
+
+class Metrics:
+    """Counters of this process, for all its threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[str, Labels], float] = defaultdict(float)
+
+    def answered(self, method: str, status: int) -> None:
+        self._add("shardplan_requests_total", 1, method=method, status=str(status))
+
+    def solved(self, status: str, seconds: float) -> None:
+        self._add("shardplan_solves_total", 1, status=status)
+        self._add("shardplan_solve_seconds_total", seconds, status=status)
+
+    def repeated(self) -> None:
+        self._add("shardplan_repeats_total", 1)
+
+    def text(self, plans: Mapping[str, int]) -> str:
+        """All of them, and how many plans the database has of each status."""
+        with self._lock:
+            counts = dict(self._counts)
+        counts |= {("shardplan_plans", (("status", status),)): count for status, count in plans.items()}
+        return "\n".join(_lines(counts)) + "\n"
+
+    def _add(self, name: str, amount: float, **labels: str) -> None:
+        with self._lock:
+            self._counts[name, tuple(labels.items())] += amount
+
+
+def _lines(counts: Mapping[tuple[str, Labels], float]) -> Iterator[str]:
+    for name, (kind, about) in KINDS.items():
+        yield f"# HELP {name} {about}"
+        yield f"# TYPE {name} {kind}"
+        for (_, labels), count in sorted((key, count) for key, count in counts.items() if key[0] == name):
+            shown = ",".join(f'{key}="{text}"' for key, text in labels)
+            yield f"{name}{{{shown}}} {count:.15g}" if shown else f"{name} {count:.15g}"

@@ -1,0 +1,108 @@
+"""What the store knows of plans, as those who ask for it see it: a tenant its own, and no other."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from sqlalchemy import Select, and_, func, select
+
+from api.store import Store, events, outcomes, plans
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A plan without its documents. Times in seconds since 1970; `progress` has incumbent, bound and gap."""
+
+    number: int
+    id: str
+    name: str
+    run: int
+    status: str
+    cause: str | None
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+    progress: dict[str, Any]
+
+    @property
+    def is_done(self) -> bool:
+        return self.ended_at is not None
+
+
+class Told(NamedTuple):
+    """An event of a plan; `data` is JSON."""
+
+    seq: int
+    kind: str
+    data: str
+
+
+class Records:
+    """Reading only."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def find(self, tenant: str, plan: str) -> Record | None:
+        """A tenant's plan; None also where another's has that id."""
+        with self.store.reading() as connection:
+            row = connection.execute(_records().where(plans.c.tenant == tenant, plans.c.id == plan)).first()
+        return None if row is None else _record(row)
+
+    def page(self, tenant: str, after: int | None, most: int) -> list[Record]:
+        """A tenant's plans, the newest first, from below the number `after`."""
+        chosen = _records().where(plans.c.tenant == tenant).order_by(plans.c.number.desc()).limit(most)
+        if after is not None:
+            chosen = chosen.where(plans.c.number < after)
+        with self.store.reading() as connection:
+            return [_record(row) for row in connection.execute(chosen)]
+
+    def document(self, record: Record) -> bytes | None:
+        """The packed plan document of a record's run; None where it has none."""
+        wanted = and_(outcomes.c.number == record.number, outcomes.c.run == record.run)
+        with self.store.reading() as connection:
+            found: bytes | None = connection.execute(select(outcomes.c.document).where(wanted)).scalar()
+        return found
+
+    def events(self, record: Record, after: int, most: int) -> list[Told]:
+        """Events of a plan that came after the one numbered `after`, in their order."""
+        columns = events.c
+        chosen = select(columns.seq, columns.kind, columns.data).where(columns.number == record.number)
+        with self.store.reading() as connection:
+            rows = connection.execute(chosen.where(columns.seq > after).order_by(columns.seq).limit(most))
+            return [Told(*row) for row in rows]
+
+    def counts(self) -> dict[str, int]:
+        """Plans of all tenants by status."""
+        status = func.coalesce(outcomes.c.status, plans.c.state)
+        counted = select(status, func.count()).select_from(plans.outerjoin(outcomes, _LAST)).group_by(status)
+        with self.store.reading() as connection:
+            return {row[0]: row[1] for row in connection.execute(counted)}
+
+
+_LAST = and_(outcomes.c.number == plans.c.number, outcomes.c.run == plans.c.run)
+
+
+def _records() -> Select[Any]:
+    columns = [
+        plans.c[name] for name in ("number", "id", "name", "run", "state", "created_at", "started_at", "progress")
+    ]
+    ended = [outcomes.c.status, outcomes.c.cause, outcomes.c.ended_at]
+    return select(*columns, *ended).select_from(plans.outerjoin(outcomes, _LAST))
+
+
+def _record(row: Any) -> Record:
+    return Record(
+        row.number,
+        row.id,
+        row.name,
+        row.run,
+        row.status or row.state,
+        row.cause,
+        row.created_at,
+        row.started_at,
+        row.ended_at,
+        json.loads(row.progress) if row.progress else {},
+    )

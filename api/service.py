@@ -1,0 +1,68 @@
+"""The service's parts, made together and ended together."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+
+from api.asking import packed
+from api.children import COMMAND, Allowed, Children, Ended
+from api.jobs import Jobs
+from api.keys import Keys
+from api.metrics import Metrics
+from api.records import Records
+from api.settings import Settings
+from api.store import Store
+from api.worker import Worker
+
+AT_ONCE = 2
+"""Validations, exports and reshards answered at the same time."""
+WAIT_S = 2.0
+
+
+class Busy(Exception):
+    """As much is being answered as can be at once."""
+
+
+class Service:
+    """Store, queue, one worker, and children for what is answered at once; `command` starts a child."""
+
+    def __init__(self, settings: Settings, command: Sequence[str] = COMMAND) -> None:
+        self.settings, self.limits = settings, settings.limits
+        self.store = Store(settings.database)
+        self.jobs, self.records, self.keys = Jobs(self.store, settings.lease_s), Records(self.store), Keys(self.store)
+        self.metrics, self.children = Metrics(), Children(command)
+        self.worker = Worker(self.jobs, self.children, self.limits, self.metrics)
+        self.streams: Counter[str] = Counter()
+        self._free = threading.BoundedSemaphore(AT_ONCE)
+        self._stopping = threading.Event()
+
+    def start(self) -> None:
+        self.children.prepare()
+        self.worker.start()
+
+    def leave(self) -> None:
+        """Streams and what is being answered end, so that no connection holds up the stop."""
+        self._stopping.set()
+
+    def stop(self) -> None:
+        """Ends every child; plans in hand go back in line."""
+        self.leave()
+        self.worker.stop()
+        self.children.close()
+        self.store.close()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def answer(self, kind: str, ask: object) -> Ended:
+        """Do a piece of work that its caller waits for. Raises Busy."""
+        if not self._free.acquire(timeout=WAIT_S):
+            raise Busy
+        try:
+            allowed = Allowed(self.limits.answer_wall_s, int(self.limits.answer_wall_s), self.limits.child_memory_bytes)
+            return self.children.take().do(kind, packed(ask), allowed, lambda: not self.is_stopping)
+        finally:
+            self._free.release()

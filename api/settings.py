@@ -1,0 +1,76 @@
+"""How the service is set up: what `shardplan serve` was told, and the limits that every request meets."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+
+from planner.documents.reading import MAX_BYTES
+from planner.documents.schemas import MAX_NODES
+from planner.errors import InvalidRequest
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a request may be at most, and what a child process may use; shown at `/v1/limits`.
+
+    `body_bytes` count as received and again as inflated, and come within `body_s`. `queued` and `streams` (of events)
+    are a tenant's; `requests_per_s` a key's, `burst` at once. A child is ended past `child_*`; one whose answer is
+    waited for, past `answer_wall_s`.
+    """
+
+    body_bytes: int = MAX_BYTES
+    nesting: int = 64
+    nodes: int = MAX_NODES
+    edges: int = 200_000
+    queued: int = 1000
+    streams: int = 16
+    body_s: float = 30.0
+    requests_per_s: float = 1000.0
+    burst: int = 2000
+    child_wall_s: float = 900.0
+    child_cpu_s: int = 1800
+    child_memory_bytes: int = 8 * GIB
+    answer_wall_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`database`: a file of SQLite. `keys_required`: also where none was ever made. `lease_s`: how long a worker
+    that says nothing keeps a plan."""
+
+    database: Path
+    keys_required: bool = False
+    lease_s: float = 6.0
+    limits: Limits = field(default_factory=Limits)
+
+
+def is_loopback(host: str) -> bool:
+    """A name or address that only this machine reaches."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def default_database() -> Path:
+    """In the user's data directory (XDG Base Directory; on macOS, Application Support)."""
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "shardplan" / "service.db"
+    found = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(found) if os.path.isabs(found) else Path.home() / ".local" / "share") / "shardplan" / "service.db"
+
+
+def database_file(text: str | None) -> Path:
+    """The file that `--database` names: a path, or sqlite:///path. Raises InvalidRequest for another database."""
+    if text is None:
+        return default_database()
+    path = text.removeprefix("sqlite:///")
+    if not path or "://" in path:
+        raise InvalidRequest("--database", got=text, wanted="a file, or sqlite:///file")
+    return Path(path)

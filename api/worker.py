@@ -1,0 +1,139 @@
+"""The worker: takes plans from the line, has each solved in a child process, and keeps what comes of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+from sqlalchemy.exc import OperationalError
+
+from api.children import Allowed, Children, Ended
+from api.jobs import Claim, Jobs, Outcome
+from api.metrics import Metrics
+from api.settings import Limits
+
+log = logging.getLogger("shardplan.worker")
+
+IDLE_S = 0.2
+AFTER_ERROR_S = 1.0
+LOOK_S = 0.2
+"""How often a worker looks whether its plan was cancelled, and tells what it has found."""
+
+
+class Worker:
+    """One thread, one plan at a time. It ends when told, and puts what it held back in line."""
+
+    def __init__(self, jobs: Jobs, children: Children, limits: Limits, metrics: Metrics) -> None:
+        self.jobs, self.children, self.metrics = jobs, children, metrics
+        self.allowed = Allowed(limits.child_wall_s, limits.child_cpu_s, limits.child_memory_bytes)
+        self._stopping, self._woken = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
+        self.seen_at = time.monotonic()
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether it was at work or looked for work in the last seconds."""
+        return self._thread.is_alive() and time.monotonic() - self.seen_at < 5.0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """There is work."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Ends the child; returns when the plan is back in line."""
+        self._stopping.set()
+        self._woken.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            self.seen_at = time.monotonic()
+            try:
+                claim = self.jobs.claim()
+                if claim is not None:
+                    self._work(claim)
+                    continue
+                self._woken.wait(IDLE_S)
+                self._woken.clear()
+            except OperationalError as error:  # what is held meanwhile comes back when its lease ends
+                log.warning("database: %s", error.orig)
+                self._stopping.wait(AFTER_ERROR_S)
+
+    def _work(self, claim: Claim) -> None:
+        began = time.monotonic()
+        watch = Watch(self.jobs, claim, self)
+        ended = self.children.take().do("plan", claim.ask, self.allowed, watch.goes_on, watch.hear)
+        if ended.kind == "killed":
+            log.warning("plan %s: the child %s", claim.id, ended.head["cause"])
+            self.jobs.release(claim)
+            return
+        if ended.kind == "stopped":  # or cancelled, or lost to another worker: then there is nothing to give back
+            self.jobs.release(claim, counted=False)
+            return
+        outcome = _outcome(ended)
+        if self._finish(claim, outcome):
+            self.metrics.solved(outcome.status, time.monotonic() - began)
+            log.info("plan %s: %s%s", claim.id, outcome.status, f" ({outcome.cause})" if outcome.cause else "")
+
+    def _finish(self, claim: Claim, outcome: Outcome) -> bool:
+        """What took long to find is kept until the database can take it; late is no harm, the first outcome stays."""
+        while True:
+            try:
+                return self.jobs.finish(claim, outcome)
+            except OperationalError as error:
+                log.warning("database: %s", error.orig)
+                self.seen_at = time.monotonic()
+                if self._stopping.wait(AFTER_ERROR_S):
+                    return False
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+
+class Watch:
+    """Over one claim: holds its lease, hears of incumbents, sees when the plan is no longer wanted."""
+
+    def __init__(self, jobs: Jobs, claim: Claim, worker: Worker) -> None:
+        self.jobs, self.claim, self.worker = jobs, claim, worker
+        self.looked_at = self.renewed_at = time.monotonic()
+        self.news: dict[str, Any] | None = None
+
+    def hear(self, progress: dict[str, Any]) -> None:
+        self.news = progress
+
+    def goes_on(self) -> bool:
+        """A database that does not answer is no reason to stop."""
+        try:
+            return self._goes_on()
+        except OperationalError as error:
+            log.warning("database: %s", error.orig)
+            return True
+
+    def _goes_on(self) -> bool:
+        now = self.worker.seen_at = time.monotonic()
+        if self.worker.is_stopping:
+            return False
+        if now - self.looked_at < LOOK_S:
+            return True
+        self.looked_at = now
+        if self.news is not None:
+            self.jobs.report(self.claim, self.news)
+            self.news = None
+        if now - self.renewed_at < self.jobs.lease_s / 3:
+            return self.jobs.holds(self.claim)
+        self.renewed_at = now
+        return self.jobs.renew(self.claim)
+
+
+def _outcome(ended: Ended) -> Outcome:
+    if ended.kind == "result":
+        progress = {key: ended.head[key] for key in ("incumbent", "bound", "gap")}
+        return Outcome(ended.head["status"], None, ended.payload, progress)
+    cause = ended.head["message"] if ended.kind == "refused" else ended.head["cause"]
+    return Outcome("failed", cause)

@@ -1,0 +1,153 @@
+"""The service as its users meet it: in this process, or as a child with a port of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+from fastapi.testclient import TestClient
+
+from api.children import COMMAND
+from api.http.app import application
+from api.service import Service
+from api.settings import Limits, Settings
+from tests.api.command import ROOT
+from tests.api.small import GRAPH, Document, typed
+
+LOCAL = "http://127.0.0.1"
+SECONDS = 120.0
+"""For a machine under load; nothing takes so long that works."""
+
+MISBEHAVING = (sys.executable, "-m", "tests.api.misbehaving")
+
+
+@contextmanager
+def serving(
+    folder: Path, limits: Limits | None = None, keys_required: bool = False, command: Sequence[str] = COMMAND
+) -> Iterator[TestClient]:
+    """A client of a service with a database in the folder."""
+    settings = Settings(folder / "service.db", keys_required=keys_required, limits=limits or Limits())
+    with TestClient(application(Service(settings, command)), LOCAL) as client:
+        yield client
+
+
+def ask(client: httpx.Client, graph: Document = GRAPH, mesh: object = "dp=2,tp=4", **more: Any) -> httpx.Response:
+    headers = more.pop("headers", None)
+    return client.post("/v1/plans", json={"graph": graph, "mesh": mesh, **more}, headers=headers)
+
+
+def ended(client: httpx.Client, plan: str) -> Any:
+    """The plan once it has ended."""
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until:
+        found = client.get(f"/v1/plans/{plan}").json()
+        if found["ended_at"] is not None:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"plan {plan} has not ended: {found}")
+
+
+def planned(client: httpx.Client, graph: Document = GRAPH, **more: Any) -> str:
+    """The id of a plan that has ended well."""
+    answer = ask(client, graph, **more)
+    assert answer.status_code in (200, 202), answer.text
+    plan: str = answer.json()["id"]
+    assert ended(client, plan)["status"] in ("optimal", "feasible")
+    return plan
+
+
+def named(name: str) -> Document:
+    """The small graph under another name, which makes it another question."""
+    return {**GRAPH, "name": name}
+
+
+def chain(name: str, length: int) -> Document:
+    """A graph of many products."""
+    nodes = [
+        {"id": f"n{k}", "op": "matmul", "inputs": [f"n{k - 1}" if k else "x", "w"], "outputs": [typed(64, 64)]}
+        for k in range(length)
+    ]
+    inputs = [{"id": each, "kind": "input", "name": each, **typed(64, 64)} for each in ("x", "w")]
+    kept = {"format": "shardplan.graph", "version": 1, "name": name, "inputs": inputs}
+    return {**kept, "nodes": nodes, "outputs": [f"n{length - 1}"]}
+
+
+@dataclass
+class Server:
+    """`shardplan serve` in a process of its own."""
+
+    process: subprocess.Popen[bytes]
+    client: httpx.Client
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.client.close()
+
+    def stop(self) -> None:
+        """As a system stops it: the server says good-bye to all, then ends by the signal it was sent."""
+        self.process.terminate()
+        self.client.close()
+        assert self.process.wait(SECONDS) in (0, -signal.SIGTERM)
+
+
+def start(database: Path) -> Server:
+    """A server on a free port, which answers by now."""
+    log = database.with_suffix(".log")
+    words = [sys.executable, "-m", "api", "serve", "--port", "0", "--database", str(database)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with log.open("wb") as file:
+        process = subprocess.Popen(words, cwd=ROOT, env=environment, stderr=file, start_new_session=True)
+    until = time.monotonic() + SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        if found := re.search(r"running on (http://[0-9.:]+)", log.read_text()):
+            return Server(process, httpx.Client(base_url=found[1], timeout=SECONDS))
+        time.sleep(0.05)
+    raise AssertionError(log.read_text())
+
+
+def children_of(process: int) -> list[int]:
+    """Process ids, by /proc."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (folder / "stat").read_text().rpartition(")")[2].split()
+        except OSError:  # ended meanwhile
+            continue
+        if int(state[1]) == process and state[0] != "Z":
+            found.append(int(folder.name))
+    return found
+
+
+def lives(process: int) -> bool:
+    try:
+        return (Path("/proc") / str(process) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone(processes: Sequence[int], within_s: float = SECONDS) -> bool:
+    until = time.monotonic() + within_s
+    while any(map(lives, processes)):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def events(text: str) -> list[tuple[int, str, Any]]:
+    """Number, kind and data of server-sent events."""
+    told = [block.splitlines() for block in text.split("\n\n") if "id: " in block]
+    blocks = [dict(line.split(": ", 1) for line in lines) for lines in told]
+    return [(int(block["id"]), block["event"], json.loads(block["data"])) for block in blocks]

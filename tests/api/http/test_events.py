@@ -1,0 +1,100 @@
+"""Server-sent events: every one once and in order, from the first or after the last one seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
+
+import httpx
+
+from api.settings import Limits
+from tests.api.http.serving import MISBEHAVING, Server, ask, chain, ended, events, named, serving, start
+from tests.api.small import GRAPH
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    found = start(tmp_path_factory.mktemp("service") / "service.db")
+    yield found
+    found.stop()
+
+
+def test_a_plan_is_followed_from_the_line_to_its_end(server: Server) -> None:
+    plan = ask(server.client).json()["id"]
+    with server.client.stream("GET", f"/v1/plans/{plan}/events") as stream:
+        assert stream.headers["content-type"].startswith("text/event-stream")
+        told = events("".join(stream.iter_text()))
+    kinds = [kind for _, kind, _ in told]
+    assert kinds[:2] == ["queued", "running"]
+    assert kinds[-1] == "done"
+    assert set(kinds[2:-1]) <= {"incumbent"}
+    numbers = [number for number, _, _ in told]
+    assert numbers == sorted(set(numbers))
+    assert told[-1][2]["status"] == "optimal"
+    assert {"incumbent", "bound", "gap"} <= set(told[-1][2])
+
+
+def test_who_comes_back_hears_what_came_since(server: Server) -> None:
+    plan = ask(server.client, GRAPH).json()["id"]
+    ended(server.client, plan)
+    path = f"/v1/plans/{plan}/events"
+    whole = events(server.client.get(path).text)
+    for seen, (number, _, _) in enumerate(whole):
+        answer = server.client.get(path, headers={"Last-Event-ID": str(number)})
+        assert events(answer.text) == whole[seen + 1 :]
+        assert answer.status_code == (204 if seen == len(whole) - 1 else 200)
+
+
+def test_a_plan_asked_anew_goes_on_in_the_same_stream(tmp_path: Path) -> None:
+    with serving(tmp_path, command=MISBEHAVING) as client:
+        plan = ask(client, named("exit")).json()["id"]
+        ended(client, plan)
+        ask(client, named("exit"))
+        ended(client, plan)
+        told = events(client.get(f"/v1/plans/{plan}/events").text)
+        assert [kind for _, kind, _ in told] == ["queued", "running", "done"] * 2
+        assert "ended with code 3" in told[-1][2]["cause"]
+
+
+def test_a_plan_cancelled_ends_the_stream(server: Server) -> None:
+    plans = [ask(server.client, named(f"in line {k}")).json()["id"] for k in range(3)]
+    with (
+        httpx.Client(base_url=server.client.base_url) as other,
+        server.client.stream("GET", f"/v1/plans/{plans[2]}/events", timeout=60) as stream,
+    ):
+        pieces = stream.iter_text()
+        heard = next(pieces)
+        other.delete(f"/v1/plans/{plans[2]}")
+        told = events(heard + "".join(pieces))
+    assert told[-1][1] == "done"
+    assert told[-1][2]["status"] in ("cancelled", "optimal")
+
+
+def test_a_server_that_is_stopped_ends_its_streams_in_order(tmp_path: Path) -> None:
+    server = start(tmp_path / "service.db")
+    plan = ask(server.client, chain("long", 200)).json()["id"]
+    with httpx.Client(base_url=server.client.base_url) as other:
+        with other.stream("GET", f"/v1/plans/{plan}/events", timeout=60) as stream:
+            pieces = stream.iter_text()
+            heard = next(pieces)
+            server.stop()
+            told = events(heard + "".join(pieces))
+        assert "done" not in [kind for _, kind, _ in told]
+    assert "Traceback" not in (tmp_path / "service.log").read_text()
+
+
+@pytest.mark.parametrize("number", ["last", "-1", "1" * 30])
+def test_an_event_that_was_never_sent_is_refused(number: str, server: Server) -> None:
+    plan = ask(server.client).json()["id"]
+    answer = server.client.get(f"/v1/plans/{plan}/events", headers={"Last-Event-ID": number})
+    assert answer.status_code == 422
+
+
+def test_no_more_streams_are_open_than_allowed(tmp_path: Path) -> None:
+    with serving(tmp_path, Limits(streams=0), command=MISBEHAVING) as client:
+        plan = ask(client, named("hang")).json()["id"]
+        assert client.get(f"/v1/plans/{plan}/events").status_code == 429

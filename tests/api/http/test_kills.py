@@ -1,0 +1,133 @@
+"""kill -9 of the server and of its child at every stage of a plan's way: nothing that was acknowledged is lost, nothing
+is done twice, and what was killed leaves no process behind.
+
+The driver reads the database beside the server, and proves by it that each kill hit its stage.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
+
+from tests.api.http.serving import SECONDS, Server, ask, chain, children_of, ended, gone, named, start
+
+LENGTH = 200
+"""Products in the graph whose solve is killed: seconds of work."""
+BESIDE = 2
+"""Small plans in line behind it."""
+
+Row = dict[str, Any]
+
+STAGES: list[tuple[str, Callable[[Row], bool]]] = [
+    ("committed", lambda row: row["status"] is None),
+    ("claimed", lambda row: row["state"] == "running" and row["status"] is None),
+    ("solving", lambda row: row["progress"] is not None and row["status"] is None),
+    ("stored", lambda row: row["status"] is not None),
+]
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are followed by /proc")
+
+
+def rows(database: Path) -> list[Row]:
+    """Every plan with its outcomes and the number of its `done` events, by a reader of its own."""
+    chosen = """SELECT plans.id, state, progress, status, attempts,
+        (SELECT count(*) FROM outcomes WHERE number = plans.number) AS outcomes,
+        (SELECT count(*) FROM events WHERE number = plans.number AND kind = 'done') AS done
+        FROM plans LEFT JOIN outcomes USING (number, run) ORDER BY number"""
+    with closing(sqlite3.connect(database, timeout=SECONDS)) as connection:
+        connection.row_factory = sqlite3.Row
+        return [dict(row) for row in connection.execute(chosen)]
+
+
+def reached(database: Path, is_there: Callable[[Row], bool]) -> None:
+    """Waits until the first plan has come to a stage."""
+    until = time.monotonic() + SECONDS
+    while not is_there(rows(database)[0]):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def asked(server: Server, name: str) -> list[str]:
+    """A long plan and some small ones, all acknowledged."""
+    answers = [ask(server.client, graph) for graph in (chain(name, LENGTH), *map(named, "ab"[:BESIDE]))]
+    assert {answer.status_code for answer in answers} == {202}
+    return [answer.json()["id"] for answer in answers]
+
+
+def all_end_once(server: Server, database: Path, plans: list[str]) -> None:
+    for plan in plans:
+        assert ended(server.client, plan)["status"] == "optimal"
+        assert server.client.get(f"/v1/plans/{plan}/document").json()["id"] == plan
+    assert [(row["id"], row["outcomes"], row["done"]) for row in rows(database)] == [(plan, 1, 1) for plan in plans]
+
+
+@pytest.mark.parametrize(("stage", "is_there"), STAGES)
+def test_a_server_killed_at_a_stage_loses_nothing(stage: str, is_there: Callable[[Row], bool], tmp_path: Path) -> None:
+    database = tmp_path / "service.db"
+    server = start(database)
+    plans = asked(server, stage)
+    reached(database, is_there)
+    children = children_of(server.process.pid)
+    server.kill()
+    assert is_there(rows(database)[0]), "the kill came too late"
+    assert gone(children)
+    server = start(database)
+    try:
+        all_end_once(server, database, plans)
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("stage", ["claimed", "solving"])
+def test_a_child_killed_at_a_stage_is_replaced(stage: str, tmp_path: Path) -> None:
+    database = tmp_path / "service.db"
+    server = start(database)
+    try:
+        plans = asked(server, stage)
+        reached(database, dict(STAGES)[stage])
+        for child in children_of(server.process.pid):  # at work, and in reserve
+            os.kill(child, signal.SIGKILL)
+        assert rows(database)[0]["status"] is None, "the kill came too late"
+        all_end_once(server, database, plans)
+        assert rows(database)[0]["attempts"] == 2
+    finally:
+        server.stop()
+
+
+def test_what_is_acknowledged_under_fire_is_there_afterwards(tmp_path: Path) -> None:
+    """The server is killed while it accepts, again and again; each answer that came is a plan that is kept."""
+    database = tmp_path / "service.db"
+    kept: list[str] = []
+    for volley in range(3):
+        server = start(database)
+        until = time.monotonic() + 0.3
+        for number in range(1000):
+            kept.append(ask(server.client, named(f"{volley}.{number}")).json()["id"])
+            if time.monotonic() > until:
+                break
+        server.kill()
+        found = {row["id"] for row in rows(database)}
+        assert found >= set(kept)
+        assert len(found) == len(rows(database))
+
+
+def test_a_server_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
+    database = tmp_path / "service.db"
+    server = start(database)
+    plans = asked(server, "stopped")
+    reached(database, dict(STAGES)["claimed"])
+    children = children_of(server.process.pid)
+    server.stop()
+    assert gone(children)
+    assert {row["state"] for row in rows(database)} == {"queued"}
+    assert [row["id"] for row in rows(database)] == plans

@@ -1,0 +1,217 @@
+"""Plans over HTTP: asked once, found again, listed, cancelled, fetched."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
+
+import httpx
+
+from api.settings import Limits
+from tests.api.command import shardplan
+from tests.api.http.serving import MISBEHAVING, ask, chain, children_of, ended, gone, named, planned, serving
+from tests.api.small import GRAPH, MESH, pin, pins, typed, written
+
+KEYS = ["id", "status", "name", "incumbent", "bound", "gap", "cause", "created_at", "started_at", "ended_at", "links"]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with serving(tmp_path_factory.mktemp("service")) as client:
+        yield client
+
+
+def test_a_plan_is_accepted_solved_and_from_then_on_known(client: httpx.Client) -> None:
+    first = ask(client)
+    assert first.status_code == 202
+    assert list(first.json()) == KEYS
+    assert first.json()["status"] in ("queued", "running")
+    plan = first.json()["id"]
+    assert first.headers["location"] == f"/v1/plans/{plan}"
+    found = ended(client, plan)
+    assert found["status"] == "optimal"
+    assert found["bound"] <= found["incumbent"]
+    assert 0 <= found["gap"] <= 1e-6
+    again = ask(client)
+    assert (again.status_code, again.json()) == (200, found)
+
+
+def test_the_document_is_the_one_that_the_command_line_writes(client: httpx.Client, tmp_path: Path) -> None:
+    plan = planned(client, request={"deterministic": True})
+    document = client.get(f"/v1/plans/{plan}/document")
+    file = tmp_path / "plan.json"
+    told = shardplan("plan", written(tmp_path / "g.json", GRAPH), "--mesh", "dp=2,tp=4", "--deterministic", "-o", file)
+    assert told.code == 0
+    assert document.json() == json.loads(file.read_text())
+    assert document.json()["id"] == plan
+
+
+def test_a_mesh_is_a_document_or_a_notation(client: httpx.Client) -> None:
+    assert planned(client) == planned(client, mesh=MESH) == planned(client, hardware="h100-sxm")
+
+
+def test_another_question_has_another_id(client: httpx.Client) -> None:
+    asked = [{}, {"mesh": "dp=4,tp=2"}, {"hardware": "cpu"}, {"request": {"seed": 1}}]
+    assert len({planned(client, **more) for more in asked}) == len(asked)
+
+
+def test_pins_are_met(client: httpx.Client) -> None:
+    plan = planned(client, pins=pins(pin("b", [["tp"], []])))
+    assert client.get(f"/v1/plans/{plan}/document").json()["shardings"]["b"]["split_axes"] == [["tp"], []]
+
+
+def test_infeasible_is_an_answer_with_a_document(client: httpx.Client) -> None:
+    plan = ask(client, request={"memory_limit_bytes": 1}).json()["id"]
+    assert ended(client, plan)["status"] == "infeasible"
+    solver = client.get(f"/v1/plans/{plan}/document").json()["solver"]
+    assert solver["least_limit_bound_bytes"] > 1
+
+
+def test_a_document_known_already_is_not_sent_again(client: httpx.Client) -> None:
+    path = f"/v1/plans/{planned(client)}/document"
+    first = client.get(path)
+    assert client.get(path, headers={"If-None-Match": first.headers["etag"]}).status_code == 304
+    assert client.get(path, headers={"If-None-Match": '"another"'}).status_code == 200
+    plain = client.get(path, headers={"Accept-Encoding": "identity"})
+    assert "content-encoding" not in plain.headers
+    assert plain.json() == first.json()
+
+
+@pytest.mark.parametrize(("form", "words"), [("mesh", "mesh.mesh @mesh"), ("shard", "shard.grid @mesh")])
+def test_a_plan_is_exported(form: str, words: str, client: httpx.Client) -> None:
+    answer = client.get(f"/v1/plans/{planned(client)}/export", params={"format": form})
+    assert answer.status_code == 200, answer.text
+    assert words in answer.text
+
+
+def test_a_body_may_be_gzip(client: httpx.Client) -> None:
+    body = gzip.compress(json.dumps({"graph": GRAPH, "mesh": "dp=2,tp=4"}).encode())
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    assert client.post("/v1/plans", content=body, headers=headers).json()["id"] == planned(client)
+
+
+def test_a_key_stands_for_its_first_body(client: httpx.Client) -> None:
+    headers = {"Idempotency-Key": "one"}
+    first, second = (ask(client, named("keyed"), headers=headers) for _ in range(2))
+    assert first.json()["id"] == second.json()["id"]
+    other = ask(client, named("another"), headers=headers)
+    assert other.status_code == 422
+    assert other.json()["type"].endswith("idempotency-key-reused")
+
+
+def test_many_who_ask_the_same_at_once_ask_one_thing(client: httpx.Client) -> None:
+    together = threading.Barrier(8)
+
+    def one(_: int) -> str:
+        together.wait()
+        plan: str = ask(client, named("wanted by many")).json()["id"]
+        return plan
+
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(one, range(8)))) == 1
+    listed = client.get("/v1/plans", params={"limit": 200}).json()["plans"]
+    assert sum(plan["name"] == "wanted by many" for plan in listed) == 1
+
+
+def test_pages_hold_every_plan_once_the_newest_first(tmp_path: Path) -> None:
+    with serving(tmp_path, command=MISBEHAVING) as client:
+        names = ["hang", "exit", "abort", "spin", "fault"]
+        for name in names:
+            ask(client, named(name))
+        found, path = [], "/v1/plans?limit=2"
+        while path:
+            page = client.get(path).json()
+            assert len(page["plans"]) <= 2
+            found, path = found + [plan["name"] for plan in page["plans"]], page["next"]
+        assert found == names[::-1]
+
+
+def test_cancelling_ends_the_child_within_a_second_and_the_next_is_served(tmp_path: Path) -> None:
+    with serving(tmp_path, command=MISBEHAVING) as client:
+        held, waiting = (ask(client, named(name)).json()["id"] for name in ("family", "spin"))
+        child = at_work(client, held)
+        family = [child, *children_of(child)]
+        assert client.delete(f"/v1/plans/{waiting}").json()["status"] == "cancelled"
+        assert client.delete(f"/v1/plans/{held}").json()["status"] == "cancelled"
+        assert gone(family)
+        assert client.delete(f"/v1/plans/{held}").json()["status"] == "cancelled", "again: as it is"
+        assert client.get(f"/v1/plans/{held}/document").status_code == 409
+        assert ask(client, named("spin")).status_code == 202, "asked anew"
+
+
+def at_work(client: httpx.Client, plan: str) -> int:
+    """The process id of the child that works on a plan: the one that has children of its own."""
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        if client.get(f"/v1/plans/{plan}").json()["status"] == "running":
+            for child in children_of(os.getpid()):
+                if children_of(child):
+                    return child
+        time.sleep(0.02)
+    raise AssertionError("nothing is at work")
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("exhaust", "out of memory"),
+        ("abort", "crashed (SIGABRT)"),
+        ("exit", "ended with code 3"),
+        ("hang", "gave no answer within 3 s"),
+        ("killed", "was killed 3 times"),
+    ],
+)
+def test_a_solve_that_goes_wrong_is_a_plan_that_failed_with_its_cause(name: str, cause: str, tmp_path: Path) -> None:
+    limits = Limits(child_wall_s=30.0 if name != "hang" else 3.0, child_memory_bytes=3 << 30)
+    with serving(tmp_path, limits, command=MISBEHAVING) as client:
+        found = ended(client, ask(client, named(name)).json()["id"])
+        assert found["status"] == "failed"
+        assert cause in found["cause"]
+        assert client.get(f"/v1/plans/{found['id']}/document").status_code == 409
+
+
+def test_a_time_limit_that_leaves_no_time_is_a_timeout_or_a_plan(client: httpx.Client) -> None:
+    plan = ask(client, chain("long", 40), request={"time_limit_s": 1e-3}).json()["id"]
+    assert ended(client, plan)["status"] in ("feasible", "optimal", "timeout")
+
+
+def test_a_service_that_is_stopped_puts_its_plan_back_in_line(tmp_path: Path) -> None:
+    with serving(tmp_path, command=MISBEHAVING) as client:
+        plan = ask(client, named("family")).json()["id"]
+        family = [child := at_work(client, plan), *children_of(child)]
+    assert gone(family)
+    with serving(tmp_path, command=MISBEHAVING) as client:
+        at_work(client, plan)
+
+
+def test_a_number_too_large_for_a_plan_is_refused_before_it_is_kept(client: httpx.Client) -> None:
+    graph = {**GRAPH, "inputs": [{**GRAPH["inputs"][0], **typed(1 << 41)}, GRAPH["inputs"][1]]}
+    assert ask(client, graph).status_code == 422
+
+
+def test_a_database_that_is_locked_while_a_plan_is_solved_costs_it_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api.store.BUSY_MS", 100)
+    with serving(tmp_path) as client, closing(sqlite3.connect(tmp_path / "service.db", isolation_level=None)) as other:
+        plan = ask(client, chain("long", 200)).json()["id"]
+        while client.get(f"/v1/plans/{plan}").json()["status"] == "queued":
+            time.sleep(0.02)
+        other.execute("BEGIN IMMEDIATE")
+        time.sleep(5)  # longer than the solve: its outcome waits too
+        assert client.get(f"/v1/plans/{plan}").json()["status"] == "running"
+        other.execute("ROLLBACK")
+        assert ended(client, plan)["status"] == "optimal"
+        assert other.execute("SELECT attempts FROM plans").fetchall() == [(1,)]

@@ -1,0 +1,174 @@
+"""The queue: what is committed is kept, a plan is held by one worker, and ends once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
+
+from api.jobs import ATTEMPTS, Claim, Jobs, KeyReused, LineFull, Outcome, Question
+from api.records import Record, Records
+from api.store import Store
+
+HELD, LOST = 60.0, -1.0
+"""Leases that hold for the whole test, and that have ended when they are given."""
+DONE = Outcome("optimal", None, b"document", {"incumbent": 1.0, "bound": 1.0, "gap": 0.0})
+
+
+def question(number: int) -> Question:
+    return Question(f"{number:064x}", f"graph {number}", b"ask")
+
+
+def queue(folder: Path, lease_s: float = HELD) -> tuple[Jobs, Records]:
+    store = Store(folder / "jobs.db")
+    return Jobs(store, lease_s), Records(store)
+
+
+def record(records: Records, number: int, tenant: str = "a") -> Record:
+    found = records.find(tenant, question(number).id)
+    assert found is not None
+    return found
+
+
+def claimed(jobs: Jobs) -> Claim:
+    claim = jobs.claim()
+    assert claim is not None
+    return claim
+
+
+def test_plans_leave_the_line_in_the_order_they_came(tmp_path: Path) -> None:
+    jobs, _ = queue(tmp_path)
+    for number in (3, 1, 2):
+        jobs.submit("a", question(number), 10)
+    assert [claimed(jobs).id for _ in range(3)] == [question(number).id for number in (3, 1, 2)]
+    assert jobs.claim() is None
+
+
+def test_the_same_question_is_asked_once_of_each_tenant(tmp_path: Path) -> None:
+    jobs, records = queue(tmp_path)
+    for tenant in ("a", "a", "b", "a"):
+        jobs.submit(tenant, question(1), 10)
+    assert records.counts() == {"queued": 2}
+    assert records.find("c", question(1).id) is None
+
+
+def test_many_workers_never_hold_one_plan(tmp_path: Path) -> None:
+    jobs, _ = queue(tmp_path)
+    for number in range(12):
+        jobs.submit("a", question(number), 20)
+    together = threading.Barrier(8)
+
+    def work(_: int) -> list[str]:
+        together.wait()
+        return [claim.id for _ in range(4) if (claim := jobs.claim())]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = [plan for plans in pool.map(work, range(8)) for plan in plans]
+    assert sorted(found) == [question(number).id for number in range(12)]
+
+
+def test_a_plan_whose_lease_ended_is_taken_anew_and_ends_once(tmp_path: Path) -> None:
+    jobs, records = queue(tmp_path, LOST)
+    jobs.submit("a", question(1), 10)
+    first, second = claimed(jobs), claimed(jobs)
+    assert not jobs.holds(first)
+    assert not jobs.renew(first)
+    assert jobs.finish(second, DONE)
+    assert not jobs.finish(first, Outcome("failed", "late"))
+    assert record(records, 1).status == "optimal"
+    assert [told.kind for told in records.events(record(records, 1), 0, 10)][-1] == "done"
+
+
+def test_a_plan_that_kills_its_workers_fails(tmp_path: Path) -> None:
+    jobs, records = queue(tmp_path, LOST)
+    jobs.submit("a", question(1), 10)
+    for _ in range(ATTEMPTS):
+        claimed(jobs)
+    assert jobs.claim() is None
+    assert record(records, 1).status == "failed"
+    assert "killed 3 times" in (record(records, 1).cause or "")
+
+
+def test_a_plan_put_back_is_next_and_was_not_tried(tmp_path: Path) -> None:
+    jobs, records = queue(tmp_path)
+    jobs.submit("a", question(1), 10)
+    for _ in range(2 * ATTEMPTS):
+        jobs.release(claimed(jobs), counted=False)
+    assert record(records, 1).status == "queued"
+
+
+ENDINGS: list[tuple[str, Callable[[Jobs, Claim], object]]] = [
+    ("cancelled", lambda jobs, claim: jobs.cancel("a", claim.id)),
+    ("failed", lambda jobs, claim: jobs.finish(claim, Outcome("failed", "why"))),
+    ("timeout", lambda jobs, claim: jobs.finish(claim, Outcome("timeout"))),
+]
+
+
+@pytest.mark.parametrize(("status", "end"), ENDINGS)
+def test_what_came_to_nothing_may_be_asked_anew(
+    status: str, end: Callable[[Jobs, Claim], object], tmp_path: Path
+) -> None:
+    jobs, records = queue(tmp_path)
+    jobs.submit("a", question(1), 10)
+    old = claimed(jobs)
+    end(jobs, old)
+    assert record(records, 1).status == status
+    jobs.submit("a", question(1), 10)
+    assert record(records, 1).status == "queued"
+    assert not jobs.finish(old, DONE), "the worker of the first run comes late"
+    assert record(records, 1).status == "queued"
+    assert jobs.finish(claimed(jobs), DONE)
+    jobs.submit("a", question(1), 10)
+    assert record(records, 1).status == "optimal"
+    assert records.document(record(records, 1)) == b"document"
+
+
+def test_cancelling_what_has_ended_changes_nothing(tmp_path: Path) -> None:
+    jobs, records = queue(tmp_path)
+    jobs.submit("a", question(1), 10)
+    jobs.finish(claimed(jobs), DONE)
+    assert not jobs.cancel("a", question(1).id)
+    assert not jobs.cancel("b", question(1).id)
+    assert record(records, 1).status == "optimal"
+
+
+def test_an_idempotency_key_stands_for_its_first_body(tmp_path: Path) -> None:
+    jobs, records = queue(tmp_path)
+    first = jobs.submit("a", question(1), 10, "key", "body")
+    jobs.cancel("a", first)
+    assert jobs.submit("a", question(1), 10, "key", "body") == first
+    assert record(records, 1).status == "cancelled", "a repeat is no new question"
+    with pytest.raises(KeyReused):
+        jobs.submit("a", question(2), 10, "key", "another body")
+    assert records.find("a", question(2).id) is None
+    jobs.submit("b", question(2), 10, "key", "another body")
+
+
+def test_a_full_line_takes_no_more_and_keeps_no_key(tmp_path: Path) -> None:
+    jobs, records = queue(tmp_path)
+    jobs.submit("a", question(1), 1)
+    with pytest.raises(LineFull):
+        jobs.submit("a", question(2), 1, "key", "body")
+    jobs.submit("b", question(2), 1)
+    claimed(jobs)
+    jobs.submit("a", question(2), 1, "key", "other body")
+    assert record(records, 2).status == "queued"
+
+
+def test_everything_is_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
+    jobs, _ = queue(tmp_path)
+    jobs.submit("a", question(1), 10)
+    jobs.submit("a", question(2), 10)
+    jobs.finish(claimed(jobs), DONE)
+    jobs.store.close()
+    _, records = queue(tmp_path)
+    assert [(each.name, each.status) for each in records.page("a", None, 10)] == [
+        ("graph 2", "queued"),
+        ("graph 1", "optimal"),
+    ]
+    assert records.document(record(records, 1)) == b"document"
