@@ -44,7 +44,7 @@ gpu: $(READY)  ## Tests that need a GPU (install cupy first: pip install '.[cuda
 
 lock: $(READY)  ## Choose versions anew within pyproject.toml; writes requirements.lock
 	@$(PY) -m pip install --quiet 'pip-tools>=7.5,<8'
-	@CUSTOM_COMPILE_COMMAND='make lock' $(PY) -m piptools compile --quiet --upgrade --extra dev --all-build-deps \
+	@CUSTOM_COMPILE_COMMAND='make lock' $(PY) -m piptools compile --quiet --upgrade --extra dev --extra service --all-build-deps \
 	  --generate-hashes --allow-unsafe --strip-extras --resolver backtracking \
 	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
 	  --output-file requirements.lock pyproject.toml
