@@ -1,6 +1,6 @@
 """The solver on look-alikes of every class of public instance, none of which it was made for.
 
-    python -m benchmarks.solver_lookalikes [--names U-Net ...] [--seeds 0 1 ...] [--layered]
+    python -m benchmarks.solver_lookalikes [--names U-Net ...] [--seeds 0 1 ...] [--layered] [--no-twins]
 
 Each network (benchmarks/lookalikes) is solved as it is, where the proven gap bounds what is missed, and as a twin of
 the same structure with a known optimum (benchmarks/solver_instances.py), where what is missed is known. --layered adds
@@ -10,6 +10,7 @@ random layered graphs with known optima. Every run has a process of its own.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from typing import Any
 
@@ -23,9 +24,9 @@ SECONDS, LARGE_SECONDS, LARGE_NODES = 60.0, 180.0, 10_000
 COLUMNS = ("nodes", "left", "known", "cost", "bound", "gap", "seconds", "presolve_s", "cpu_s", "peak_mib", "first_s")
 
 
-def _run(problem: Problem, known: int | None, seed: int) -> dict[str, Any]:
+def _run(problem: Problem, known: int | None, seed: int, most: float) -> dict[str, Any]:
     nodes = problem.layout.node_start.size - 1
-    seconds = LARGE_SECONDS if nodes >= LARGE_NODES else SECONDS
+    seconds = min(most, LARGE_SECONDS if nodes >= LARGE_NODES else SECONDS)
     row = solved(problem, time.perf_counter(), seconds, seed, False)
     choice = row.pop("choice")
     judged = None if choice is None else evaluate(problem, choice)
@@ -33,16 +34,16 @@ def _run(problem: Problem, known: int | None, seed: int) -> dict[str, Any]:
     return {"nodes": nodes, "known": known, **row, "judged": right}
 
 
-def as_it_is(name: str, seed: int) -> dict[str, Any]:
-    return _run(look_alike(name, seed), None, seed)
+def as_it_is(name: str, seed: int, most: float) -> dict[str, Any]:
+    return _run(look_alike(name, seed), None, seed, most)
 
 
-def its_twin(name: str, seed: int) -> dict[str, Any]:
-    return _run(*twin(look_alike(name, seed), seed), seed)
+def its_twin(name: str, seed: int, most: float) -> dict[str, Any]:
+    return _run(*twin(look_alike(name, seed), seed), seed, most)
 
 
-def layered(name: str, seed: int) -> dict[str, Any]:
-    return _run(*planted(seed, CLASSES[name]), seed)
+def layered(name: str, seed: int, most: float) -> dict[str, Any]:
+    return _run(*planted(seed, CLASSES[name]), seed, most)
 
 
 def table(result: dict[str, Any]) -> str:
@@ -70,16 +71,19 @@ def main() -> None:
     parser.add_argument("--names", nargs="*", default=[""])
     parser.add_argument("--seeds", nargs="*", type=int, default=[0])
     parser.add_argument("--layered", action="store_true")
+    parser.add_argument("--no-twins", action="store_true")
+    parser.add_argument("--seconds", type=float, default=LARGE_SECONDS, help="at most, of each run")
     asked = parser.parse_args()
-    runs = [(name, how, extra) for name in LOOKS for how, extra in ((as_it_is, ""), (its_twin, ", twin"))]
+    ways = [(as_it_is, "")] if asked.no_twins else [(as_it_is, ""), (its_twin, ", twin")]
+    runs = [(name, how, extra) for name in LOOKS for how, extra in ways]
     runs += [(name, layered, ", layered") for name in CLASSES if asked.layered]
     rows: list[dict[str, Any]] = []
     for name, how, extra in runs:
         if any(part in name for part in asked.names):
             for seed in asked.seeds:
-                rows.append({"instance": name + extra, **alone(how, name, seed)})
+                rows.append({"instance": name + extra, **alone(how, name, seed, asked.seconds)})
                 print(rows_shown(rows[-1:], COLUMNS), flush=True)
-    write("solver_lookalikes", {"runs": rows})
+    write("solver_lookalikes", {"seconds": asked.seconds, "load": os.getloadavg()[1], "runs": rows})
 
 
 if __name__ == "__main__":

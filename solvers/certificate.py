@@ -22,19 +22,19 @@ WORKERS, WORK = 2, 30.0
 
 
 def proven_bound(
-    problem: Problem, moments: Sequence[int], hint: Integers | None, seconds: float | None, seed: int
-) -> int | None:
-    """A lower bound of every feasible choice's cost, in so many seconds (None: a reproducible amount of work).
-
-    None if it is proven that there is no feasible choice. hint: a feasible choice, as good as is known.
-    """
+    problem: Problem, moments: Sequence[int], ceiling: int, seconds: float | None, seed: int
+) -> tuple[int, Integers | None]:
+    """A lower bound, up to the ceiling, of every feasible choice's cost, and a cheaper choice than the ceiling if one
+    turned up (feasible at these moments), in so many seconds (None: a reproducible amount of work)."""
     model, strategies = cp_model.CpModel(), _Strategies(problem)
-    strategies.state(model, hint)
+    strategies.state(model)
     for e in range(problem.layout.source.size):
         strategies.state_edge(model, e)
     for moment in moments if problem.limit is not None else []:
         strategies.state_limit(model, moment, problem.limit or 0)
-    model.minimize(cp_model.LinearExpr.weighted_sum(strategies.paid, strategies.costs))
+    total = cp_model.LinearExpr.weighted_sum(strategies.paid, strategies.costs)
+    model.add(total <= ceiling - 1)
+    model.minimize(total)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers, solver.parameters.random_seed = 1 if seconds is None else WORKERS, seed
     solver.parameters.linearization_level = 2
@@ -43,11 +43,12 @@ def proven_bound(
     else:
         solver.parameters.max_time_in_seconds = max(seconds, 0.01)
     status = solver.solve(model)
-    if status == cp_model.OPTIMAL:
-        return round(solver.objective_value)
     if status == cp_model.INFEASIBLE:
-        return None
-    return max(int(np.floor(solver.best_objective_bound)), 0) if status in (cp_model.FEASIBLE, cp_model.UNKNOWN) else 0
+        return ceiling, None
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
+        return 0, None
+    choice = None if status == cp_model.UNKNOWN else strategies.chosen(solver)
+    return min(max(int(np.floor(solver.best_objective_bound)), 0), ceiling), choice
 
 
 class _Strategies:
@@ -65,18 +66,19 @@ class _Strategies:
             self.paid.append(variable)
             self.costs.append(cost)
 
-    def state(self, model: cp_model.CpModel, hint: Integers | None) -> None:
+    def chosen(self, solver: cp_model.CpSolver) -> Integers:
+        """The choice of the solver's solution."""
+        taken = np.array([solver.boolean_value(variable) for variable in self._of])
+        return np.flatnonzero(taken) - self._layout.node_start[:-1]
+
+    def state(self, model: cp_model.CpModel) -> None:
         """One strategy of each node."""
         layout = self._layout
         starts = layout.node_start.tolist()
         for i in range(len(starts) - 1):
             own = [model.new_bool_var("") for _ in range(starts[i], starts[i + 1])]
             model.add_exactly_one(own)
-            for y, (variable, cost) in enumerate(
-                zip(own, layout.cost[starts[i] : starts[i + 1]].tolist(), strict=True)
-            ):
-                if hint is not None:
-                    model.add_hint(variable, y == hint[i])
+            for variable, cost in zip(own, layout.cost[starts[i] : starts[i + 1]].tolist(), strict=True):
                 if cost >= IMPOSSIBLE:
                     model.add(variable == 0)
                 else:

@@ -8,7 +8,7 @@ breaks them, until none is broken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 
 import numpy as np
@@ -18,7 +18,7 @@ from solvers.evaluation import evaluate, usage_profile
 from solvers.layout import begins, numbered
 from solvers.parts import IMPOSSIBLE
 from solvers.problem import Problem
-from solvers.program import Answer, Program
+from solvers.program import Answer, Linear, Program
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -37,6 +37,7 @@ class LocalPolytope:
         self._problem, self._layout, self._unit = problem, problem.layout, unit
         self._program = Program()
         self._row_of: dict[int, int] = {}
+        self._row_at: dict[int, int] = {}
         layout = self._layout
         self._strategies = (
             numbered(layout.source_start) + np.repeat(layout.node_start[layout.source], np.diff(layout.source_start)),
@@ -103,7 +104,7 @@ class LocalPolytope:
             program.row_upper[self._row_of[moment]][0] = ceiling / size
             return
         row = program.add_rows(np.array([-np.inf]), np.array([ceiling / size]))
-        self._row_of[moment] = len(program.row_upper) - 1
+        self._row_of[moment], self._row_at[moment] = len(program.row_upper) - 1, int(row[0])
         spans = np.flatnonzero((layout.span_start <= moment) & (moment < layout.span_stop))
         counts = np.diff(layout.node_start)[layout.span_node[spans]]
         used = layout.span_usage[_spread(layout.span_at[spans], counts)]
@@ -131,6 +132,25 @@ class LocalPolytope:
             sizes = np.diff(starts)[edges[mine]]
             at = _spread(starts[edges[mine]], sizes)
             yield strategies[at], layout.pair_usage[np.repeat(places[mine], sizes) + classes[at]]
+
+    def extend(self, problem: Problem) -> None:
+        """Go on with the same problem under more limits, at further moments."""
+        self._problem, self._layout = problem, problem.layout
+
+    def linear(self) -> Linear:
+        """The relaxation, whose columns are the strategies (flat), then the pairs."""
+        return Linear(self._program)
+
+    def limit_at(self, moments: Iterable[int]) -> None:
+        """Rows for these moments."""
+        for moment in moments:
+            self._limit_moment(moment, float(self._problem.limit or 0))
+
+    def prices(self, slopes: Floats) -> dict[int, float]:
+        """What a byte more at each moment limited saves, by the slopes of the relaxation's rows, if anything."""
+        worth = self._unit / max(self._problem.limit or 1, 1)
+        found = {t: -float(slopes[row]) * worth for t, row in self._row_at.items()}
+        return {moment: price for moment, price in found.items() if price > 0}
 
     @property
     def pairs(self) -> int:
@@ -169,8 +189,8 @@ class LocalPolytope:
         seconds_left: of wall clock (None: no clock); nodes: of each branch and bound.
         """
         limit = self._problem.limit
-        for moment in moments if limit is not None else []:
-            self._limit_moment(moment, float(limit or 0))
+        if limit is not None:
+            self.limit_at(moments)
         answer = Answer(None, 0.0, True, False)
         for _ in range(ROUNDS):
             start = None if hint is None else self._hint(hint)

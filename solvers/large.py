@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, wait
 
 import numpy as np
 from numpy.typing import NDArray
 
+from solvers.awaiting import awaited
 from solvers.dual import Dual
 from solvers.ilp import LocalPolytope
 from solvers.ledger import Ledger, pass_work
@@ -38,8 +38,8 @@ BATCHES, ROUNDS = 4, 6
 NEAR, COLUMNS, SECONDS, NODES, COLUMN_WORK = (1, 2, 4, 8), 250_000, 20.0, 50, 2e5
 # Most columns where no clock ends a program.
 UNTIMED_COLUMNS = 40_000
-# Decoded choices whose strategies a program gets; work of a batch, in passes; seconds between looks at a program.
-DECODED, BATCH_PASSES, WAIT = 12, 60, 0.1
+# Decoded choices whose strategies a program gets; work of a batch, in passes.
+DECODED, BATCH_PASSES = 12, 60
 
 
 class DualWorker:
@@ -47,7 +47,7 @@ class DualWorker:
 
     def __init__(self, ledger: Ledger) -> None:
         self._dual, self._cycle, self._lock = Dual(ledger.problem), 0, threading.Lock()
-        self._stop, self._thread = threading.Event(), threading.Thread(target=self._forever, daemon=True)
+        self._stop, self._thread = threading.Event(), threading.Thread(target=self._forever)
         self.bound, self.prices = 0, dict[int, float]()
         self._choices: list[Integers] = []
         self._failure: BaseException | None = None
@@ -201,7 +201,7 @@ class Large:
             choice, _ = polytope.solve(hint, moments, lambda: left, NODES, gap, self._seed)
             return None if choice is None else narrow.lift(choice)
 
-        found = _awaited(program, self._idle)
+        found = awaited(program, self._idle)
         ledger.spend(COLUMN_WORK * columns)
         if found is not None:
             search.offer(found)
@@ -217,23 +217,6 @@ class Large:
         return None if left is None else min(left, SECONDS)
 
 
-def _awaited(work: Callable[[], Integers | None], exhausted: Callable[[], bool]) -> Integers | None:
-    """The result of work done in a thread, None if exhausted() comes first: a program does not listen, and must not
-    hold up a cancelled search. It ends at its own limit; no daemon, which the interpreter's end would abort."""
-    future: Future[Integers | None] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except BaseException as failure:  # noqa: BLE001  (raised again where it is awaited)
-            future.set_exception(failure)
-
-    threading.Thread(target=run).start()
-    while not wait([future], WAIT).done and not exhausted():
-        pass
-    return future.result() if future.done() else None
-
-
 def frugal(problem: Problem) -> Integers:
     """Each node's possible strategy of the least usage (bytes times moments), where nothing else is known."""
     layout = problem.layout
@@ -242,7 +225,8 @@ def frugal(problem: Problem) -> Integers:
         layout.node_start[layout.span_node] - layout.span_at, sizes
     )
     lasting = np.repeat(layout.span_stop - layout.span_start, sizes).astype(np.float64)
-    room = np.bincount(strategy, layout.span_usage * lasting, layout.cost.size)
+    # Of nothing at all bincount makes integers.
+    room = np.bincount(strategy, layout.span_usage * lasting, layout.cost.size).astype(np.float64)
     room[layout.cost >= IMPOSSIBLE] = np.inf
     node = np.repeat(np.arange(layout.node_start.size - 1), np.diff(layout.node_start))
     order = np.lexsort((layout.cost, room, node))

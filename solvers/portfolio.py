@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.awaiting import awaited
 from solvers.bound import PriceSearch, overfills
 from solvers.certificate import proven_bound
+from solvers.cutting import cut
 from solvers.evaluation import usage_profile
 from solvers.ilp import LocalPolytope, peaks
 from solvers.large import frugal, improve
@@ -14,18 +19,24 @@ from solvers.peak import PeakSearch
 from solvers.potentials import Scale
 from solvers.presolve import Reduced, presolve, untouched
 from solvers.problem import Problem
+from solvers.program import Answer
 from solvers.relaxation import Relaxation
+from solvers.restrict import Restricted
 from solvers.search import branch, dive
 from solvers.solution import Progress, Solution, Status
 from solvers.topology import Topology
 
+Integers = NDArray[np.int64]
+
 ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
 SMALL_STALL = 1e-7
 LARGE = 1000
-WHOLE_PAIRS, WHOLE_NODES, CERTIFY_ROUNDS = 100_000, 1000, 200
+WHOLE_PAIRS, WHOLE_NODES, WHOLE_SHARE, CERTIFY_ROUNDS = 100_000, 1000, 0.5, 200
 # Pairs of a first program (with prices, which make programs harder), twice as many each time, and at most; its nodes.
 PROGRAM_PAIRS, PRICED_PAIRS, MOST_PAIRS, PROGRAM_NODES = 30_000, 6000, 200_000, 20
 TURNS = 8
+# Pairs of a program that looks for cuts.
+CUT_PAIRS = 60_000
 # Choices whose peaks above the limit a program limits from the start.
 NEAREST = 4
 # A rough guess for one program, in units of work, so that deterministic runs count it too.
@@ -37,7 +48,7 @@ def solve(
     problem: Problem,
     *,
     time_limit: float | None = None,
-    gap: float = 1e-6,
+    gap: float = 1e-7,
     deterministic: bool = False,
     processes: int = 2,
     seed: int = 0,
@@ -77,11 +88,12 @@ def _improved(ledger: Ledger, seed: int, processes: int) -> Mapping[int, float]:
     if limit is not None and choice is not None and overfills(ledger.problem, choice, limit):
         PriceSearch(ledger, relaxation, limit).run(choice, 40, 16)
     _seek_least_limit(ledger)
+    prices = relaxation.prices
     if not ledger.exhausted:
         relaxation = _close(ledger, relaxation, seed)
     if not ledger.exhausted and _searched(ledger.problem):
         return improve(ledger, seed, processes)
-    return relaxation.prices
+    return prices or relaxation.prices
 
 
 def _seek_least_limit(ledger: Ledger) -> None:
@@ -135,8 +147,10 @@ def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:
             return relaxation
         if limit is None or not relaxation.prices:
             dive(relaxation, 40)
-        else:
+        elif turn == 0:
             PriceSearch(ledger, relaxation, limit).run(choice, 10, 48)
+        else:
+            relaxation = cut(ledger, relaxation, CUT_PAIRS)
         complete |= pairs >= MOST_PAIRS
         if ledger.exhausted or (turn and complete and (ledger.gap or 1.0) > 0.8 * before):
             break
@@ -162,14 +176,19 @@ def _program(
         moments = list(dict.fromkeys([*moments, *relaxation.prices, *(t for over in near for t in peaks(over))]))
     hint = None if ledger.choice is None else narrow.lower(ledger.choice)
     polytope = LocalPolytope(narrow.problem, max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6))
-    gap = ledger.gap_asked / 2
-    choice, answer = polytope.solve(hint, moments, lambda: ledger.seconds_left, PROGRAM_NODES, gap, seed)
+    gap = ledger.gap_asked / 100
+    _solve(ledger, lambda: polytope.solve(hint, moments, lambda: ledger.seconds_left, PROGRAM_NODES, gap, seed), narrow)
     ledger.spend(WORK_PER_PAIR * (1000 + polytope.pairs))
-    if ledger.seconds_left is not None and not answer.finished:
+    return polytope.moments, complete
+
+
+def _solve(ledger: Ledger, program: Callable[[], tuple[Integers | None, Answer]], narrow: Restricted) -> None:
+    """Run a program and offer its choice."""
+    choice, answer = awaited(program, lambda: ledger.exhausted) or (None, None)
+    if ledger.seconds_left is not None and (answer is None or not answer.finished):
         ledger.stopped_by_clock()
     if choice is not None:
         ledger.offer(narrow.lift(choice))
-    return polytope.moments, complete
 
 
 def _pairs(problem: Problem) -> int:
@@ -185,14 +204,19 @@ def _whole(ledger: Ledger, relaxation: Relaxation, seed: int) -> None:
     polytope = LocalPolytope(narrow.problem, max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6))
     hint = None if ledger.choice is None else narrow.lower(ledger.choice)
     nodes = WHOLE_NODES if ledger.seconds_left is None else None
-    choice, answer = polytope.solve(hint, list(relaxation.prices), lambda: ledger.seconds_left, nodes, 1e-9, seed)
+    moments, gap = list(relaxation.prices), ledger.gap_asked / 4
+    _solve(ledger, lambda: polytope.solve(hint, moments, _share_of(ledger, WHOLE_SHARE), nodes, gap, seed), narrow)
     ledger.spend(WORK_PER_PAIR * pairs)
-    if ledger.seconds_left is not None and not answer.finished:
-        ledger.stopped_by_clock()
-    if choice is not None:
-        ledger.offer(narrow.lift(choice))
     if not ledger.exhausted:
         _certify(ledger, relaxation, polytope.moments, seed)
+
+
+def _share_of(ledger: Ledger, share: float) -> Callable[[], float | None]:
+    """The wall clock left of that share of what is left now."""
+    left = ledger.seconds_left
+    if left is None:
+        return lambda: None
+    return lambda: (ledger.seconds_left or 0.0) - (1 - share) * left
 
 
 def _certify(ledger: Ledger, relaxation: Relaxation, moments: list[int], seed: int) -> None:
@@ -201,8 +225,13 @@ def _certify(ledger: Ledger, relaxation: Relaxation, moments: list[int], seed: i
     if ledger.exhausted or relaxation.done or ledger.choice is None:
         return
     narrow = relaxation.shrunk().field.restricted
-    bound = proven_bound(narrow.problem, moments, narrow.lower(ledger.choice), ledger.seconds_left, seed)
-    ledger.prove(ledger.ceiling if bound is None else min(bound, ledger.ceiling))
+    ceiling, left = ledger.ceiling, ledger.seconds_left
+    found = awaited(lambda: proven_bound(narrow.problem, moments, ceiling, left, seed), lambda: ledger.exhausted)
+    if found is not None:
+        bound, choice = found
+        if choice is not None:
+            ledger.offer(narrow.lift(choice))
+        ledger.prove(min(bound, ceiling))
 
 
 def _solution(ledger: Ledger, reduced: Reduced | None, prices: Mapping[int, float]) -> Solution:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import numpy as np
 from numpy.typing import NDArray
+from ortools.glop.parameters_pb2 import GlopParameters
 from ortools.math_opt import model_pb2
 from ortools.math_opt.python import mathopt
 
@@ -22,6 +23,16 @@ class Answer:
     bound: float
     finished: bool
     infeasible: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Vertex:
+    """An optimal solution of a linear program, and how much its cost would rise with each row's bound (<= 0 where that
+    is an upper one)."""
+
+    values: Floats
+    cost: float
+    slopes: Floats
 
 
 @dataclass(slots=True)
@@ -117,3 +128,38 @@ class Program:
             reason in (mathopt.TerminationReason.OPTIMAL, mathopt.TerminationReason.INFEASIBLE),
             reason == mathopt.TerminationReason.INFEASIBLE,
         )
+
+
+class Linear:
+    """A program without its integers, solved again and again as it gets more rows: GLOP goes on from where it was."""
+
+    def __init__(self, program: Program) -> None:
+        self._program, self._model = program, program._model()
+        self._rows, self._entries = program.rows, len(program.entries)
+        for variable in self._model.variables():
+            variable.integer = False
+        self._solver = mathopt.IncrementalSolver(self._model, mathopt.SolverType.GLOP)
+
+    def solve(self, seconds: float | None = None) -> Vertex | None:
+        """The optimum, None if there is none or it takes longer than so many seconds of wall clock."""
+        self._take_rows()
+        # No proof rests on the answer, so a slightly imprecise one will do.
+        parameters = mathopt.SolveParameters(glop=GlopParameters(change_status_to_imprecise=False))
+        if seconds is not None:
+            parameters.time_limit = timedelta(seconds=max(seconds, 0.01))
+        result = self._solver.solve(params=parameters)
+        if result.termination.reason != mathopt.TerminationReason.OPTIMAL:
+            return None
+        values = np.array(result.variable_values(self._model.variables()))
+        slopes = np.array(result.dual_values(self._model.linear_constraints()))
+        return Vertex(values, result.objective_value(), slopes)
+
+    def _take_rows(self) -> None:
+        program, variables = self._program, list(self._model.variables())
+        new = program.entries[self._entries :]
+        uppers = np.concatenate(program.row_upper)[self._rows :] if program.rows > self._rows else np.zeros(0)
+        rows = {self._rows + i: self._model.add_linear_constraint(ub=float(ub)) for i, ub in enumerate(uppers)}
+        for at, columns, values in new:
+            for row, column, value in zip(at.tolist(), columns.tolist(), values.tolist(), strict=True):
+                rows[row].set_coefficient(variables[column], rows[row].get_coefficient(variables[column]) + value)
+        self._rows, self._entries = program.rows, len(program.entries)

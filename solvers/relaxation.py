@@ -8,6 +8,7 @@ asked for), x is removed: what is removed so costs at least the ceiling, and the
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,7 @@ from solvers.evaluation import usage_profile
 from solvers.ledger import Ledger, pass_work
 from solvers.messages import Messages
 from solvers.potentials import Potentials, Pricing, Scale
+from solvers.problem import Problem
 from solvers.restrict import Restricted
 from solvers.topology import Topology
 
@@ -90,17 +92,16 @@ class Relaxation:
     def known(self, most: int | None = None) -> list[tuple[Integers, int]]:
         """The choices offered so far that are still possible here and their costs, cheapest at these prices first."""
         pool, lower = self.field.ledger.pool, self.field.restricted.lower
-        ranked = sorted(pool, key=lambda key: (self._worth(key), key))[:most]
-        lowered = [(lower(np.frombuffer(key, np.int64)), pool[key]) for key in ranked]
-        return [(choice, cost) for choice, cost in lowered if choice is not None]
+        lowered = ((lower(np.frombuffer(key, np.int64)), cost, key) for key, cost in pool.items())
+        possible = [(choice, cost, key) for choice, cost, key in lowered if choice is not None]
+        ranked = sorted((self._worth(choice, cost), key, choice, cost) for choice, cost, key in possible)
+        return [(choice, cost) for _, _, choice, cost in ranked[:most]]
 
-    def _worth(self, key: bytes) -> float:
-        ledger = self.field.ledger
-        cost = float(ledger.pool[key])
+    def _worth(self, choice: Integers, cost: int) -> float:
         if not self.prices:
-            return cost
-        profile = usage_profile(ledger.problem, np.frombuffer(key, np.int64))
-        limit = ledger.problem.limit or 0
+            return float(cost)
+        problem = self.field.restricted.problem
+        profile, limit = usage_profile(problem, choice), problem.limit or 0
         return cost + sum(price * (int(profile[moment]) - limit) for moment, price in self.prices.items())
 
     @property
@@ -166,3 +167,16 @@ class Relaxation:
         relaxation = Relaxation(smaller, self.prices, Messages(smaller.topology, values), kept, self.whole)
         relaxation.bound = self.bound
         return relaxation
+
+    def under(self, problem: Problem, prices: Prices) -> Relaxation:
+        """The same under more limits (at further moments of the same problem), at other prices."""
+        field = self.field
+        stronger = Field(field.ledger, replace(field.restricted, problem=problem), field.pricing.scale)
+        return Relaxation(stronger, prices, self.messages, self.allowed, self.whole)
+
+    def marginal(self) -> Integers:
+        """What each strategy (flat) is dearer than its node's cheapest, as the messages see it."""
+        potentials = self._potentials()
+        for forward in (True, False):
+            self._pass(potentials, forward, 1)
+        return self.messages.marginal

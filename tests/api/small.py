@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 Document = dict[str, Any]
-LEFT_OUT = object()
+LEFT_OUT = "left out"
 """The value that removes a key."""
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from benchmarks.solver_instances import layered
 from solvers import Problem, evaluate
+from solvers.awaiting import awaited
 from solvers.exhaustive import cheapest
-from solvers.large import _awaited, improve
+from solvers.large import frugal, improve
 from solvers.ledger import Ledger
 from tests.solvers.random_problems import contracting, tiny_public
 
@@ -71,11 +72,11 @@ def test_what_does_not_listen_is_left_behind_and_what_fails_is_heard() -> None:
     def broken() -> np.ndarray:
         raise ValueError("broken")
 
-    assert _awaited(deaf, lambda: True) is None
+    assert awaited(deaf, lambda: True) is None
     gate.set()
-    assert _awaited(deaf, lambda: False) is answer
+    assert awaited(deaf, lambda: False) is answer
     with pytest.raises(ValueError, match="broken"):
-        _awaited(broken, lambda: False)
+        awaited(broken, lambda: False)
 
 
 def test_a_choice_known_before_is_never_lost() -> None:
@@ -86,3 +87,7 @@ def test_a_choice_known_before_is_never_lost() -> None:
     ledger.offer(np.array(wanted[0]))
     improve(ledger, processes=1)
     assert ledger.cost == wanted[1].cost
+
+
+def test_of_no_nodes_the_frugal_choice_is_empty() -> None:
+    assert frugal(Problem([], [], 5)).size == 0

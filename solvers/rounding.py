@@ -1,0 +1,185 @@
+"""Limits that the limit implies: the usage at a moment rounded, so that no part of a strategy can be taken cheaply.
+
+At a moment sum_i u_i(x_i) <= L: a knapsack, and its linear relaxation packs it with parts of strategies. For any base
+b_i of each node, sum_i (u_i(x_i) - b_i) <= C = L - sum_i b_i, and for any divisor d the mixed-integer rounding
+
+    F(z) = floor(z / d) (d - r) + max(0, z mod d - r),    r = C mod d
+
+never falls and has F(a) + F(b) <= F(a + b) (Gomory 1960; Nemhauser and Wolsey 1990), so that
+sum_i F(u_i(x_i) - b_i) <= F(C) holds of every feasible choice. As every node takes exactly one strategy any base will
+do, where a knapsack of binaries has to complement. All in integers: nothing has to be trusted.
+
+Implied limits become usage at further moments of their own: each node's least is taken off, the rest scaled to the
+limit, and the first node, whatever it takes, fills what is left. So whatever prices, searches or proves with limits
+does so with these. Usage on edges, never negative, is left out of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.layout import Layout, begins
+from solvers.problem import Problem
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+# Moments looked at, divisors tried for each base, roundings taken of each; the least violation, in lengths of the row.
+MOMENTS, DIVISORS, EACH = 60, 160, 3
+LEAST = 1e-4
+# A moment is looked at where the point fills this part of the limit.
+NEAR = 0.7
+# Strategies of a share below this are not in the point.
+SOME = 1e-7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rounding:
+    """Of the usage at a moment: a base for each node (bytes), a divisor (bytes, at least 1)."""
+
+    moment: int
+    base: Integers
+    divisor: int
+
+    def __post_init__(self) -> None:
+        if self.divisor < 1:
+            raise ValueError(f"divisor of a rounding: got {self.divisor}, wanted at least 1")
+
+    def row(self, layout: Layout, limit: int) -> tuple[Integers, int]:
+        """What each strategy (flat) and the whole limit come to."""
+        room = limit - int(self.base.sum())
+        over = usage_at(layout, self.moment) - np.repeat(self.base, np.diff(layout.node_start))
+        return _rounded(over, room, self.divisor), int(_rounded(np.array(room), room, self.divisor))
+
+
+def _rounded(sizes: Integers, room: int, divisor: int | Integers) -> Integers:
+    rest = room % divisor
+    rounded: Integers = (sizes // divisor) * (divisor - rest) + np.maximum(sizes % divisor - rest, 0)
+    return rounded
+
+
+def usage_at(layout: Layout, moment: int) -> Integers:
+    """What each strategy (flat) uses at a moment."""
+    used = np.zeros(layout.cost.size, np.int64)
+    spans = np.flatnonzero((layout.span_start <= moment) & (moment < layout.span_stop))
+    sizes = np.diff(layout.node_start)[layout.span_node[spans]]
+    within = np.arange(int(sizes.sum())) - np.repeat(begins(sizes)[:-1], sizes)
+    at, place = (np.repeat(a[b], sizes) + within for a, b in
+                 ((layout.node_start, layout.span_node[spans]), (layout.span_at, spans)))  # fmt: skip
+    used[at] = layout.span_usage[place]
+    return used
+
+
+def expected_usage(layout: Layout, point: Floats) -> Floats:
+    """The usage at each moment, on nodes, of these shares of the strategies (flat)."""
+    sizes, change = np.diff(layout.node_start)[layout.span_node], np.zeros(layout.moments + 1)
+    own = np.repeat(layout.node_start[layout.span_node] - layout.span_at, sizes) + np.arange(layout.span_usage.size)
+    span = np.repeat(np.arange(sizes.size), sizes)
+    used = np.bincount(span, layout.span_usage * point[own], sizes.size)
+    np.add.at(change, layout.span_start, used)
+    np.add.at(change, layout.span_stop, -used)
+    return np.cumsum(change)[:-1]
+
+
+def violated(problem: Problem, point: Floats, most: int, moments: int) -> list[Rounding]:
+    """The roundings that a point (the share of each strategy, flat) breaks most; of the first `moments` moments."""
+    layout, limit = problem.layout, problem.limit or 0
+    profile = expected_usage(layout, point)[:moments]
+    fullest = np.argsort(-profile, kind="stable")[:MOMENTS]
+    found = [
+        at for t in fullest[profile[fullest] > NEAR * limit].tolist() for at in _violated_at(layout, limit, point, t)
+    ]
+    found.sort(key=lambda pair: -pair[0])
+    taken, seen = list[Rounding](), set[bytes]()
+    for _, rounding in found:
+        key = rounding.row(layout, limit)[0].tobytes()
+        if key not in seen and len(taken) < most:
+            seen.add(key)
+            taken.append(rounding)
+    return taken
+
+
+def _violated_at(layout: Layout, limit: int, point: Floats, moment: int) -> list[tuple[float, Rounding]]:
+    used, found = usage_at(layout, moment), list[tuple[float, Rounding]]()
+    some = np.flatnonzero(point > SOME)
+    node = np.repeat(np.arange(layout.node_start.size - 1), np.diff(layout.node_start))
+    for base in _bases(layout, point, used, node):
+        room, over = limit - int(base.sum()), (used - base[node])[some]
+        divisors = _divisors(over, room)
+        if not divisors.size:
+            continue
+        rows = _rounded(over[None, :], room, divisors[:, None])
+        ends = _rounded(np.full(divisors.size, room), room, divisors)
+        length = np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1)) + 1e-9
+        broken = (rows @ point[some] - ends) / length
+        best = np.argsort(-broken, kind="stable")[:EACH]
+        found += [(float(broken[k]), Rounding(moment, base, int(divisors[k]))) for k in best if broken[k] > LEAST]
+    return found
+
+
+def _bases(layout: Layout, point: Floats, used: Integers, node: Integers) -> list[Integers]:
+    """Each node's least usage, that of its likeliest strategy, and the median of its usage."""
+    first = layout.node_start[:-1]
+    likeliest = np.lexsort((-point, node))[first]
+    order = np.lexsort((used, node))
+    share = np.cumsum(point[order])
+    before = np.concatenate([[0.0], share])[first]
+    half = share - before[node] < 0.5
+    middle = order[np.minimum(first + np.add.reduceat(half, first, dtype=np.int64), layout.node_start[1:] - 1)]
+    return [np.minimum.reduceat(used, first), used[likeliest], used[middle]]
+
+
+def _divisors(over: Integers, room: int) -> Integers:
+    """Sizes, their halves and thirds, and parts of the room."""
+    sizes = np.unique(np.abs(over))
+    parts = [sizes, sizes // 2 + 1, sizes // 3 + 1, np.array([max(room, 0) // k + 1 for k in range(1, 9)])]
+    every = np.unique(np.concatenate(parts))
+    return every[every > 1][-DIVISORS:]
+
+
+def strengthened(problem: Problem, roundings: Sequence[Rounding]) -> tuple[Problem, list[int]]:
+    """The same problem with implied limits at further moments, and their moments (-1: one that cannot be scaled)."""
+    layout, limit = problem.layout, problem.limit or 0
+    nodes, usages, places = list[Integers](), list[Integers](), list[int]()
+    moments = layout.moments
+    starts, stops = list[Integers](), list[Integers]()
+    sizes = np.diff(layout.node_start)
+    for rounding in roundings:
+        scaled = _scaled(layout, *rounding.row(layout, limit), limit)
+        if scaled is None:
+            places.append(-1)
+            continue
+        takes = np.maximum.reduceat(scaled, layout.node_start[:-1]) > 0
+        nodes.append(np.flatnonzero(takes))
+        usages.append(scaled[np.repeat(takes, sizes)])
+        starts.append(np.full(nodes[-1].size, moments))
+        stops.append(starts[-1] + 1)
+        places.append(moments)
+        moments += 1
+    node = np.concatenate([layout.span_node, *nodes])
+    stronger = replace(
+        layout,
+        span_node=node,
+        span_start=np.concatenate([layout.span_start, *starts]),
+        span_stop=np.concatenate([layout.span_stop, *stops]),
+        span_at=begins(sizes[node])[:-1],
+        span_usage=np.concatenate([layout.span_usage, *usages]),
+        moments=moments,
+    )
+    return Problem.flat(stronger, problem.limit), places
+
+
+def _scaled(layout: Layout, row: Integers, end: int, limit: int) -> Integers | None:
+    first = layout.node_start[:-1]
+    least = np.minimum.reduceat(row, first)
+    row, end = row - np.repeat(least, np.diff(layout.node_start)), end - int(least.sum())
+    if not 0 <= end <= limit:
+        return None
+    times = limit // max(end, 1)
+    row = np.minimum(row, end + 1) * times
+    row[: layout.node_start[1]] += limit - end * times
+    return row
