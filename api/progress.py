@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -29,7 +32,7 @@ def choosing() -> Iterator[Callable[[solvers.Progress], None]]:
 @contextmanager
 def _incumbents(shown: Callable[[int], str]) -> Iterator[Callable[[solvers.Progress], None]]:
     console = Console(stderr=True, highlight=False)
-    with console.status("reading") as status:
+    with _libraries_aside(), console.status("reading") as status:
 
         def show(now: solvers.Progress) -> None:
             best = "none yet" if now.incumbent is None else shown(now.incumbent)
@@ -45,3 +48,17 @@ def running(what: str) -> Iterator[Callable[[int, int], None]]:
     console = Console(stderr=True, highlight=False)
     with console.status(what) as status:
         yield lambda done, total: status.update(f"{what}: {done} of {total} instructions")
+
+
+@contextmanager
+def _libraries_aside() -> Iterator[None]:
+    """What a solver's library prints by itself goes to standard error: standard output is the command's own."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)
