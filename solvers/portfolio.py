@@ -34,6 +34,8 @@ LARGE = 1000
 WHOLE_PAIRS, WHOLE_NODES, WHOLE_SHARE, CERTIFY_ROUNDS = 100_000, 1000, 0.5, 200
 # Pairs of a first program (with prices, which make programs harder), twice as many each time, and at most; its nodes.
 PROGRAM_PAIRS, PRICED_PAIRS, MOST_PAIRS, PROGRAM_NODES = 30_000, 6000, 200_000, 20
+# Pairs an edge of a first program that no clock ends: it does not listen.
+UNTIMED_PAIRS = 2
 TURNS = 8
 # Pairs of a program that looks for cuts.
 CUT_PAIRS = 60_000
@@ -137,7 +139,7 @@ def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:
     limit, moments = ledger.problem.limit, list[int]()
     for turn in range(TURNS):
         before = ledger.gap or 1.0
-        pairs = (PRICED_PAIRS if relaxation.prices else PROGRAM_PAIRS) << turn
+        pairs = _first_pairs(ledger, bool(relaxation.prices)) << turn
         moments, complete = _program(ledger, relaxation, min(pairs, MOST_PAIRS), moments, seed)
         relaxation.tighten(8, 0.0)
         if not ledger.exhausted and not relaxation.done and relaxation.allowed.mean() < 0.7:
@@ -159,6 +161,12 @@ def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:
     if not ledger.exhausted:
         branch(ledger, relaxation, BRANCH_WORK)
     return relaxation
+
+
+def _first_pairs(ledger: Ledger, priced: bool) -> int:
+    pairs = PRICED_PAIRS if priced else PROGRAM_PAIRS
+    edges = ledger.problem.layout.source.size
+    return pairs if ledger.seconds_left is not None else min(pairs, UNTIMED_PAIRS * max(edges, 1))
 
 
 def _program(
