@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from planner.model.sharding import Shape
+
+SHOWN_PLACES = 3
 
 
 class UnknownOpWarning(UserWarning):
@@ -25,3 +27,14 @@ def rule(operands: Iterable[Shape], results: Iterable[Shape]) -> str:
 
     read, made = (", ".join(map(term, shapes)) for shapes in (operands, results))
     return f"{read} -> {made}" + (f"; blocked {' '.join(names)}" if names else "")
+
+
+def listed(operations: Mapping[str, Sequence[str]], before_places: str) -> list[str]:
+    """Operations and where they stand, the most frequent first, each with its first places."""
+    order = sorted(operations.items(), key=lambda item: (-len(item[1]), item[0]))
+    return [f"{name}, {len(places)}x{before_places}{_first(places)}" for name, places in order]
+
+
+def _first(places: Sequence[str]) -> str:
+    different = list(dict.fromkeys(places))
+    return ", ".join(different[:SHOWN_PLACES]) + (", …" if len(different) > SHOWN_PLACES else "")

@@ -23,9 +23,7 @@ from planner.frontends.onnx.operators import OPERATORS
 from planner.frontends.onnx.reading import plain
 from planner.frontends.onnx.translation import Translation
 from planner.frontends.torch.reshapes import without_reshapes
-from planner.frontends.unknown import UnknownOpWarning
-
-SHOWN_NODES = 3
+from planner.frontends.unknown import UnknownOpWarning, listed
 
 
 def graph_document(model: ModelProto, name: str, dims: Mapping[str, int], folder: Path | None) -> dict[str, Any]:
@@ -47,7 +45,7 @@ def graph_document(model: ModelProto, name: str, dims: Mapping[str, int], folder
     if translation.refused:
         raise _unsupported(translation.refused, name)
     if translation.unknown:
-        told = "; ".join(_listed(translation.unknown))
+        told = "; ".join(listed(translation.unknown, ": "))
         warnings.warn(f"{name}: planned replicated, as no row says them: {told}", UnknownOpWarning, stacklevel=3)
     shapes = {entry["id"]: tuple(entry["shape"]) for entry in translation.inputs}
     nodes, outputs = without_reshapes(translation.nodes, outputs, shapes)
@@ -77,7 +75,7 @@ def _unsupported(refused: Mapping[str, Sequence[str]], name: str) -> Unsupported
     error = UnsupportedOp(
         "ONNX operators that cannot be said",
         where=name,
-        got="; ".join(_listed(refused)),
+        got="; ".join(listed(refused, ": ")),
         wanted="operators of the standard, with operands that the rows of planner.frontends.onnx.operators take",
     )
     error.add_note(
@@ -85,13 +83,3 @@ def _unsupported(refused: Mapping[str, Sequence[str]], name: str) -> Unsupported
     )
     error.add_note("known: " + ", ".join(OPERATORS))
     return error
-
-
-def _listed(operators: Mapping[str, Sequence[str]]) -> list[str]:
-    """The most frequent first."""
-    order = sorted(operators.items(), key=lambda item: (-len(item[1]), item[0]))
-    return [f"{operator}, {len(nodes)}x: {_places(nodes)}" for operator, nodes in order]
-
-
-def _places(nodes: Sequence[str]) -> str:
-    return ", ".join(nodes[:SHOWN_NODES]) + (", …" if len(nodes) > SHOWN_NODES else "")

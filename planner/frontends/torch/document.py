@@ -20,12 +20,10 @@ from planner.frontends.torch.call import Node, Value
 from planner.frontends.torch.captured import Captured
 from planner.frontends.torch.reshapes import without_reshapes
 from planner.frontends.torch.translation import Translation
-from planner.frontends.unknown import UnknownOpWarning
+from planner.frontends.unknown import UnknownOpWarning, listed
 from planner.frontends.zoo.training import replaced, update
 from planner.frontends.zoo.writer import Input, Writer
 from planner.model.graph import TensorType
-
-SHOWN_PLACES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,29 +102,19 @@ def _needed(nodes: Sequence[Node], outputs: Iterable[str]) -> list[Node]:
 
 
 def _unknown(calls: Mapping[str, Sequence[str]], name: str) -> str:
-    return f"{name}: planned replicated, as no row says them: {'; '.join(_listed(calls))}"
+    told = "; ".join(listed(calls, " in "))
+    return f"{name}: planned replicated, as no row says them: {told}"
 
 
 def _unsupported(refused: Mapping[str, Sequence[str]], name: str) -> UnsupportedOp:
     """An error with the most frequent calls in its message, and everything in its notes."""
-    listed = _listed(refused)
+    told = listed(refused, " in ")
     error = UnsupportedOp(
         "ATen calls that cannot be said",
         where=name,
-        got="; ".join(listed),
+        got="; ".join(told),
         wanted="arguments that the rows of planner.frontends.torch.aten.ATEN take",
     )
-    error.add_note("refused:\n  " + "\n  ".join(listed))
+    error.add_note("refused:\n  " + "\n  ".join(told))
     error.add_note("known: " + ", ".join(ATEN))
     return error
-
-
-def _listed(calls: Mapping[str, Sequence[str]]) -> list[str]:
-    """The most frequent first."""
-    order = sorted(calls.items(), key=lambda item: (-len(item[1]), item[0]))
-    return [f"{call}, {len(places)}x in {_places(places)}" for call, places in order]
-
-
-def _places(places: Sequence[str]) -> str:
-    different = list(dict.fromkeys(places))
-    return ", ".join(different[:SHOWN_PLACES]) + (", …" if len(different) > SHOWN_PLACES else "")
