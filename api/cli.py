@@ -37,6 +37,7 @@ COMMANDS = {
     "migrate": Home("api.resharding:migrate", "Take parameters and states from one plan's layout to another's."),
     "solve": Home("api.solving:solve", "Solve a choice problem in the public form."),
     "serve": Home("api.serving:serve", "Serve plans over HTTP, with one worker inside."),
+    "worker": Home("api.serving:worker", "Solve plans for the servers of a database."),
     "keys": Home("api.serving:keys", "Who may use the service."),
     "hardware": Home("api.profiles:app", "The hardware profiles known here."),
 }

@@ -3,21 +3,22 @@
 A claim is a name that no other has, believed until its lease ends; a worker renews it while it works, and whoever
 finds it run out takes the plan anew. Two workers may so come to work on one plan, but its outcome is inserted only
 where none is yet: the first stays. Cancelling is an outcome like the others, and so is decided by the same insert.
+All hosts that share the store go by the store's clock.
 """
 
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, and_, func, insert, or_, select, update
-from sqlalchemy.dialects.sqlite import insert as insert_or
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, insert, or_, select, update
 
-from api.store import Store, events, idempotency, outcomes, plans
+from api.store import Store
+from api.tables import events, idempotency, outcomes, plans, workers
 
+DAY_S = 86_400.0
 ATTEMPTS = 3
 """A plan at which workers or their child processes died so often is not tried again: it may be what they die of."""
 AGAIN = ("timeout", "cancelled", "failed")
@@ -66,7 +67,7 @@ DEADLY = Outcome("failed", f"its worker or process was killed {ATTEMPTS} times")
 
 
 class Jobs:
-    """The queue in a store. Times are seconds since 1970, as all hosts that share the store know them."""
+    """The queue in a store. Times are seconds since 1970."""
 
     def __init__(self, store: Store, lease_s: float) -> None:
         self.store, self.lease_s = store, lease_s
@@ -83,24 +84,22 @@ class Jobs:
                     return earlier
                 values = {"tenant": tenant, "key": key, "body": body, "plan": question.id}
                 connection.execute(insert(idempotency).values(values))
-            _enter(connection, tenant, question, most)
+            _enter(connection, self.store.now(connection), tenant, question, most)
         return question.id
 
     def claim(self) -> Claim | None:
         """The plan that waits longest, taken; None where none waits."""
-        now = time.time()
-        free = or_(plans.c.state == "queued", and_(plans.c.state == "running", plans.c.lease_until < now))
-        waiting = select(plans).where(free).order_by(plans.c.number).limit(1)
         with self.store.reading() as connection:
-            if connection.execute(waiting.with_only_columns(plans.c.number)).first() is None:
+            if connection.execute(_waiting(self.store.now(connection), plans.c.number)).first() is None:
                 return None
         with self.store.writing() as connection:
-            row = connection.execute(waiting).first()
+            now = self.store.now(connection)
+            row = connection.execute(_waiting(now, plans)).first()
             if row is None:
                 return None
             claim = Claim(row.number, row.run, uuid4().hex, row.id, row.ask)
             if row.attempts >= ATTEMPTS:
-                _end(connection, claim.number, claim.run, DEADLY)
+                _end(connection, now, claim.number, claim.run, DEADLY)
                 return None
             taken = {"state": "running", "holder": claim.holder, "lease_until": now + self.lease_s, "started_at": now}
             connection.execute(_row(claim).values(**taken, attempts=row.attempts + 1))
@@ -110,7 +109,8 @@ class Jobs:
     def renew(self, claim: Claim) -> bool:
         """Holds a claim for another lease; False where it is lost, or the plan has ended."""
         with self.store.writing() as connection:
-            kept = connection.execute(_row(claim).where(*_held(claim)).values(lease_until=time.time() + self.lease_s))
+            until = self.store.now(connection) + self.lease_s
+            kept = connection.execute(_row(claim).where(*_held(claim)).values(lease_until=until))
         return kept.rowcount == 1
 
     def holds(self, claim: Claim) -> bool:
@@ -128,7 +128,7 @@ class Jobs:
     def finish(self, claim: Claim, outcome: Outcome) -> bool:
         """Ends a plan, unless it has an outcome: then False, and that one stays."""
         with self.store.writing() as connection:
-            return _end(connection, claim.number, claim.run, outcome)
+            return _end(connection, self.store.now(connection), claim.number, claim.run, outcome)
 
     def release(self, claim: Claim, counted: bool = True) -> None:
         """Puts a plan back in line, where the claim still stands; `counted` as an attempt that came to nothing."""
@@ -142,7 +142,26 @@ class Jobs:
         with self.store.writing() as connection:
             mine = and_(plans.c.tenant == tenant, plans.c.id == plan, plans.c.state != "done")
             row = connection.execute(select(plans.c.number, plans.c.run).where(mine)).first()
-            return row is not None and _end(connection, row.number, row.run, Outcome("cancelled"))
+            if row is None:
+                return False
+            return _end(connection, self.store.now(connection), row.number, row.run, Outcome("cancelled"))
+
+    def seen(self, worker: str, host: str) -> None:
+        """A worker is there; what was not seen for a day is forgotten."""
+        with self.store.writing() as connection:
+            now = self.store.now(connection)
+            connection.execute(delete(workers).where(or_(workers.c.id == worker, workers.c.seen_at < now - DAY_S)))
+            connection.execute(insert(workers).values(id=worker, host=host, seen_at=now))
+
+    def gone(self, worker: str) -> None:
+        with self.store.writing() as connection:
+            connection.execute(delete(workers).where(workers.c.id == worker))
+
+
+def _waiting(now: float, *columns: Any) -> Select[Any]:
+    """The plan that waits longest."""
+    free = or_(plans.c.state == "queued", and_(plans.c.state == "running", plans.c.lease_until < now))
+    return select(*columns).where(free).order_by(plans.c.number).limit(1)
 
 
 def _row(claim: Claim) -> Any:
@@ -164,7 +183,7 @@ def _earlier(connection: Connection, tenant: str, key: str, body: str) -> str | 
     return str(row.plan)
 
 
-def _enter(connection: Connection, tenant: str, question: Question, most: int) -> None:
+def _enter(connection: Connection, now: float, tenant: str, question: Question, most: int) -> None:
     """Into the line, where the plan is new or its last run came to nothing."""
     mine = and_(plans.c.tenant == tenant, plans.c.id == question.id)
     last = and_(outcomes.c.number == plans.c.number, outcomes.c.run == plans.c.run)
@@ -175,7 +194,7 @@ def _enter(connection: Connection, tenant: str, question: Question, most: int) -
     waiting = and_(plans.c.tenant == tenant, plans.c.state == "queued")
     if connection.execute(select(func.count()).select_from(plans).where(waiting)).scalar_one() >= most:
         raise LineFull
-    fresh = {"state": "queued", "created_at": time.time(), "attempts": 0, "progress": None, "started_at": None}
+    fresh = {"state": "queued", "created_at": now, "attempts": 0, "progress": None, "started_at": None}
     if row is None:
         values = {"tenant": tenant, "id": question.id, "name": question.name, "ask": question.ask, "run": 1, **fresh}
         number = connection.execute(insert(plans).values(values).returning(plans.c.number)).scalar_one()
@@ -185,18 +204,20 @@ def _enter(connection: Connection, tenant: str, question: Question, most: int) -
     _tell(connection, number, "queued", {"status": "queued"})
 
 
-def _end(connection: Connection, number: int, run: int, outcome: Outcome) -> bool:
+def _end(connection: Connection, now: float, number: int, run: int, outcome: Outcome) -> bool:
+    """Inserts an outcome where there is none; writers take turns, so that none comes between."""
+    earlier = select(outcomes.c.number).where(outcomes.c.number == number, outcomes.c.run == run)
+    if connection.execute(earlier).first() is not None:
+        return False
     values = {"status": outcome.status, "cause": outcome.cause, "document": outcome.document}
-    absent = insert_or(outcomes).values(number=number, run=run, ended_at=time.time(), **values)
-    first = connection.execute(absent.on_conflict_do_nothing()).rowcount == 1
-    if first:
-        ended: dict[str, Any] = {"state": "done", "holder": None, "lease_until": None}
-        if outcome.progress is not None:
-            ended["progress"] = json.dumps(outcome.progress)
-        connection.execute(update(plans).where(plans.c.number == number, plans.c.run == run).values(ended))
-        cause = {} if outcome.cause is None else {"cause": outcome.cause}
-        _tell(connection, number, "done", {"status": outcome.status, **(outcome.progress or {}), **cause})
-    return first
+    connection.execute(insert(outcomes).values(number=number, run=run, ended_at=now, **values))
+    ended: dict[str, Any] = {"state": "done", "holder": None, "lease_until": None}
+    if outcome.progress is not None:
+        ended["progress"] = json.dumps(outcome.progress)
+    connection.execute(update(plans).where(plans.c.number == number, plans.c.run == run).values(ended))
+    cause = {} if outcome.cause is None else {"cause": outcome.cause}
+    _tell(connection, number, "done", {"status": outcome.status, **(outcome.progress or {}), **cause})
+    return True
 
 
 def _tell(connection: Connection, number: int, kind: str, data: dict[str, Any]) -> None:

@@ -12,7 +12,8 @@ from typing import Literal, get_args
 
 from sqlalchemy import func, insert, select, update
 
-from api.store import Store, keys
+from api.store import Store
+from api.tables import keys
 from planner.errors import InvalidRequest
 
 Scope = Literal["read", "plan", "admin"]

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Select, and_, func, select
 
-from api.store import Store, events, outcomes, plans
+from api.store import Store
+from api.tables import events, outcomes, plans, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,12 @@ class Records:
         counted = select(status, func.count()).select_from(plans.outerjoin(outcomes, _LAST)).group_by(status)
         with self.store.reading() as connection:
             return {row[0]: row[1] for row in connection.execute(counted)}
+
+    def workers(self, within_s: float) -> int:
+        """How many workers were seen in the last seconds, on all hosts."""
+        with self.store.reading() as connection:
+            late = self.store.now(connection) - within_s
+            return connection.execute(select(func.count()).where(workers.c.seen_at >= late)).scalar_one()
 
 
 _LAST = and_(outcomes.c.number == plans.c.number, outcomes.c.run == plans.c.run)

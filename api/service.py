@@ -14,11 +14,13 @@ from api.metrics import Metrics
 from api.records import Records
 from api.settings import Settings
 from api.store import Store
-from api.worker import Worker
+from api.worker import SAY_S, Worker
 
 AT_ONCE = 2
 """Validations, exports and reshards answered at the same time."""
 WAIT_S = 2.0
+UNSEEN_S = 3 * SAY_S
+"""A worker of which nothing is heard for so long is not counted on."""
 
 
 class Busy(Exception):
@@ -26,21 +28,33 @@ class Busy(Exception):
 
 
 class Service:
-    """Store, queue, one worker, and children for what is answered at once; `command` starts a child."""
+    """Store, queue, workers, and children for what is answered at once; `command` starts a child."""
 
     def __init__(self, settings: Settings, command: Sequence[str] = COMMAND) -> None:
         self.settings, self.limits = settings, settings.limits
         self.store = Store(settings.database)
         self.jobs, self.records, self.keys = Jobs(self.store, settings.lease_s), Records(self.store), Keys(self.store)
         self.metrics, self.children = Metrics(), Children(command)
-        self.worker = Worker(self.jobs, self.children, self.limits, self.metrics)
+        work = self.jobs, self.children, self.limits, self.metrics
+        self.workers = tuple(Worker(*work) for _ in range(settings.workers))
         self.streams: Counter[str] = Counter()
         self._free = threading.BoundedSemaphore(AT_ONCE)
         self._stopping = threading.Event()
 
     def start(self) -> None:
         self.children.prepare()
-        self.worker.start()
+        for worker in self.workers:
+            worker.start()
+
+    def wake(self) -> None:
+        """There is work."""
+        for worker in self.workers:
+            worker.wake()
+
+    @property
+    def has_worker(self) -> bool:
+        """Whether a worker, here or on another host, was seen lately."""
+        return self.records.workers(UNSEEN_S) > 0
 
     def leave(self) -> None:
         """Streams and what is being answered end, so that no connection holds up the stop."""
@@ -49,7 +63,8 @@ class Service:
     def stop(self) -> None:
         """Ends every child; plans in hand go back in line."""
         self.leave()
-        self.worker.stop()
+        for worker in self.workers:
+            worker.stop()
         self.children.close()
         self.store.close()
 

@@ -1,8 +1,10 @@
-"""`serve` and `keys`: the service, and who may use it."""
+"""`serve`, `worker` and `keys`: the service, more hands for it, and who may use it."""
 
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from datetime import UTC, datetime
 from types import FrameType
 from typing import Annotated
@@ -10,7 +12,7 @@ from typing import Annotated
 import typer
 
 from api.console import Json, print_json
-from api.settings import Settings, database_file, is_loopback
+from api.settings import Settings, database_url, is_loopback
 from planner.errors import InvalidRequest
 
 try:
@@ -25,7 +27,9 @@ except ModuleNotFoundError as error:
 
 SECONDS_TO_END = 3
 
-Database = Annotated[str | None, typer.Option(help="A file of SQLite (else one in the user's data directory).")]
+Database = Annotated[
+    str | None, typer.Option(help="A file of SQLite (else one in the user's data directory), or postgresql://….")
+]
 
 keys = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -34,10 +38,11 @@ def serve(
     host: Annotated[str, typer.Option(help="Where to listen; beyond loopback only with keys.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.")] = 8000,
     database: Database = None,
+    workers: Annotated[int, typer.Option(min=0, max=256, help="Plans solved here at once; 0: elsewhere.")] = 1,
 ) -> None:
     """Serve plans over HTTP, with one worker inside."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    service = Service(Settings(database_file(database), keys_required=not is_loopback(host)))
+    _log()
+    service = Service(Settings(database_url(database), keys_required=not is_loopback(host), workers=workers))
     if service.settings.keys_required and not service.keys.any_valid:
         raise InvalidRequest("no keys", where=f"--host {host}", wanted="`shardplan keys add` first, or 127.0.0.1")
     config = uvicorn.Config(
@@ -51,6 +56,27 @@ def serve(
         timeout_graceful_shutdown=SECONDS_TO_END,
     )
     Server(config, service).run()
+
+
+def worker(
+    database: Database = None,
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Plans solved at once.")] = 1,
+) -> None:
+    """Solve plans for the servers of a database, until told to end; what is in hand goes back in line."""
+    _log()
+    service = Service(Settings(database_url(database), workers=workers))
+    told = threading.Event()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sign, lambda _number, _frame: told.set())
+    service.start()
+    logging.getLogger("shardplan.worker").info("at work")
+    told.wait()
+    service.stop()
+
+
+def _log() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 class Server(uvicorn.Server):
@@ -97,7 +123,7 @@ def revoke_key(key: Annotated[str, typer.Argument(help="The key's id.")], databa
 
 
 def _keys(database: str | None) -> Keys:
-    return Keys(Store(database_file(database)))
+    return Keys(Store(database_url(database)))
 
 
 def _shown(key: Key) -> dict[str, str]:

@@ -41,11 +41,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`database`: a file of SQLite. `keys_required`: also where none was ever made. `lease_s`: how long a worker
-    that says nothing keeps a plan."""
+    """`database`: its URL. `keys_required`: also where none was ever made. `workers`: in this process. `lease_s`: how
+    long a worker that says nothing keeps a plan."""
 
-    database: Path
+    database: str
     keys_required: bool = False
+    workers: int = 1
     lease_s: float = 6.0
     limits: Limits = field(default_factory=Limits)
 
@@ -66,11 +67,13 @@ def default_database() -> Path:
     return (Path(found) if os.path.isabs(found) else Path.home() / ".local" / "share") / "shardplan" / "service.db"
 
 
-def database_file(text: str | None) -> Path:
-    """The file that `--database` names: a path, or sqlite:///path. Raises InvalidRequest for another database."""
+def database_url(text: str | None) -> str:
+    """Of what `--database` says: a path, sqlite:///path or postgresql://…. Raises InvalidRequest for anything else."""
     if text is None:
-        return default_database()
+        return f"sqlite:///{default_database()}"
+    if text.startswith("postgresql://") and text != "postgresql://":
+        return text
     path = text.removeprefix("sqlite:///")
     if not path or "://" in path:
-        raise InvalidRequest("--database", got=text, wanted="a file, or sqlite:///file")
-    return Path(path)
+        raise InvalidRequest("--database", got=text, wanted="a file, sqlite:///file, or postgresql://host/name")
+    return f"sqlite:///{path}"

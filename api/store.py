@@ -1,120 +1,48 @@
-"""The database: every plan that was asked for, what is heard of it, and its one outcome.
+"""The database: SQLite in a file, or PostgreSQL once one host is outgrown.
 
-A row of `plans` is one question of one tenant, by its content id; `run` counts how often it was asked anew after it
-was cancelled or had failed. What has been acknowledged is committed, and a commit is on the disk (WAL, synchronous
-FULL). Writers take turns (BEGIN IMMEDIATE), readers never wait for them.
+What has been acknowledged is committed, and a commit is on the disk (SQLite: WAL, synchronous FULL). Writers take
+turns, readers never wait for them: SQLite by BEGIN IMMEDIATE, PostgreSQL by an advisory lock that lasts as long as the
+transaction. So numbers rise in the order of commits, and what a writer has looked up stays true until it commits.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import (
-    Column,
-    Connection,
-    Float,
-    ForeignKeyConstraint,
-    Index,
-    Integer,
-    LargeBinary,
-    MetaData,
-    String,
-    Table,
-    UniqueConstraint,
-    create_engine,
-    event,
-    text,
-)
+from sqlalchemy import URL, Connection, create_engine, event, make_url, text
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.exc import DatabaseError
 
+from api.migrations import migrate
 from planner.errors import InvalidRequest
 
-SCHEMA = 1
 BUSY_MS = 10_000
-
-metadata = MetaData()
-
-plans = Table(
-    "plans",
-    metadata,
-    Column("number", Integer, primary_key=True),
-    Column("tenant", String, nullable=False),
-    Column("id", String(64), nullable=False),
-    Column("name", String, nullable=False),
-    Column("ask", LargeBinary, nullable=False),
-    Column("run", Integer, nullable=False),
-    Column("state", String, nullable=False),  # queued, running, done
-    Column("created_at", Float, nullable=False),
-    Column("started_at", Float),
-    Column("holder", String),  # the claim of a worker, and until when it is believed
-    Column("lease_until", Float),
-    Column("attempts", Integer, nullable=False),
-    Column("progress", String),
-    UniqueConstraint("tenant", "id"),
-    Index("plans_in_line", "state", "lease_until", "number"),
-    sqlite_autoincrement=True,  # a number is never given twice, so that pages stay in order
-)
-
-outcomes = Table(
-    "outcomes",
-    metadata,
-    Column("number", Integer, primary_key=True),
-    Column("run", Integer, primary_key=True),
-    Column("status", String, nullable=False),  # optimal, feasible, infeasible, timeout, cancelled, failed
-    Column("cause", String),
-    Column("document", LargeBinary),
-    Column("ended_at", Float, nullable=False),
-    ForeignKeyConstraint(["number"], ["plans.number"]),
-)
-
-events = Table(
-    "events",
-    metadata,
-    Column("seq", Integer, primary_key=True),
-    Column("number", Integer, nullable=False),
-    Column("kind", String, nullable=False),
-    Column("data", String, nullable=False),
-    ForeignKeyConstraint(["number"], ["plans.number"]),
-    Index("events_of", "number", "seq"),
-    sqlite_autoincrement=True,
-)
-
-idempotency = Table(
-    "idempotency",
-    metadata,
-    Column("tenant", String, primary_key=True),
-    Column("key", String, primary_key=True),
-    Column("body", String(64), nullable=False),  # digest of what was sent with it
-    Column("plan", String(64), nullable=False),
-)
-
-keys = Table(
-    "keys",
-    metadata,
-    Column("id", String, primary_key=True),
-    Column("tenant", String, nullable=False),
-    Column("scope", String, nullable=False),
-    Column("digest", String(64), nullable=False),
-    Column("created_at", Float, nullable=False),
-    Column("revoked_at", Float),
-)
+"""How long a writer waits for its turn."""
+TURN = 0x5_4A2D
+"""The advisory lock's number: ours, whatever else is in that database."""
+HUNG_MS = 60_000
+"""A host of PostgreSQL's that hangs within a transaction holds up the others no longer."""
 
 
 class Store:
     """One database. `reading` and `writing` each give a connection in a transaction of its own."""
 
-    def __init__(self, path: Path) -> None:
-        self.engine = _engine(path)
+    def __init__(self, url: str) -> None:
+        address = make_url(url)
+        self.engine = _sqlite(address) if address.get_backend_name() == "sqlite" else _postgresql(address)
         try:
             with self.writing() as connection:
-                _migrate(connection, path)
+                migrate(connection)
         except DatabaseError as error:
             self.close()
-            raise InvalidRequest("database cannot be used", where=str(path), got=error.orig) from None
+            raise InvalidRequest("database cannot be used", where=str(address), got=_told(error)) from None
+        except InvalidRequest as error:
+            self.close()
+            raise InvalidRequest(error.what, where=str(address), got=error.got, wanted=error.wanted) from None
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -126,12 +54,18 @@ class Store:
         with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
             yield connection
 
+    def now(self, connection: Connection) -> float:
+        """Seconds since 1970 by the one clock that all hosts share: the database's."""
+        if self.engine.dialect.name == "sqlite":
+            return time.time()
+        return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
+
     def answers(self) -> bool:
         """Whether the database can be read now."""
         try:
             with self.reading() as connection:
                 connection.execute(text("SELECT 1 FROM plans LIMIT 1"))
-        except OperationalError:
+        except DatabaseError:
             return False
         return True
 
@@ -139,7 +73,8 @@ class Store:
         self.engine.dispose()
 
 
-def _engine(path: Path) -> Engine:
+def _sqlite(address: URL) -> Engine:
+    path = Path(address.database or "")
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.touch(mode=0o600)
@@ -147,9 +82,19 @@ def _engine(path: Path) -> Engine:
         raise InvalidRequest("database cannot be opened", where=str(path), got=error.strerror) from None
     # The driver's own transactions begin too late to say IMMEDIATE.
     settings = {"timeout": BUSY_MS / 1000, "isolation_level": None, "check_same_thread": False}
-    engine = create_engine(f"sqlite:///{path}", connect_args=settings, pool_size=16, max_overflow=48)
+    engine = create_engine(address, connect_args=settings, pool_size=16, max_overflow=48)
     event.listen(engine, "connect", _prepare)
-    event.listen(engine, "begin", _begin)
+    event.listen(engine, "begin", lambda connection: _begin(connection, "BEGIN IMMEDIATE", "BEGIN"))
+    return engine
+
+
+def _postgresql(address: URL) -> Engine:
+    limits = {"lock_timeout": BUSY_MS, "statement_timeout": 3 * BUSY_MS, "idle_in_transaction_session_timeout": HUNG_MS}
+    options = " ".join(f"-c {name}={milliseconds}" for name, milliseconds in limits.items())
+    settings = {"connect_timeout": max(2, BUSY_MS // 1000), "options": options}
+    driver = address.set(drivername="postgresql+psycopg")
+    engine = create_engine(driver, connect_args=settings, pool_size=8, max_overflow=16, pool_pre_ping=True)
+    event.listen(engine, "begin", lambda connection: _begin(connection, f"SELECT pg_advisory_xact_lock({TURN})"))
     return engine
 
 
@@ -158,15 +103,11 @@ def _prepare(connection: Any, _record: object) -> None:
         connection.execute(f"PRAGMA {pragma}")
 
 
-def _begin(connection: Connection) -> None:
-    writes = connection.get_execution_options().get("writes")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+def _begin(connection: Connection, writes: str, reads: str | None = None) -> None:
+    begin = writes if connection.get_execution_options().get("writes") else reads
+    if begin is not None:
+        connection.exec_driver_sql(begin)
 
 
-def _migrate(connection: Connection, path: Path) -> None:
-    """Makes the tables; a file of another version is left alone."""
-    version = connection.exec_driver_sql("PRAGMA user_version").scalar_one()
-    if version not in (0, SCHEMA):
-        raise InvalidRequest("database of another version", where=str(path), got=version, wanted=SCHEMA)
-    metadata.create_all(connection)
-    connection.exec_driver_sql(f"PRAGMA user_version={SCHEMA}")
+def _told(error: DatabaseError) -> str:
+    return " ".join(str(error.orig).split())

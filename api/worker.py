@@ -1,11 +1,17 @@
-"""The worker: takes plans from the line, has each solved in a child process, and keeps what comes of it."""
+"""The worker: takes plans from the line, has each solved in a child process, and keeps what comes of it.
+
+It says in the store that it is there, so that every server on it knows of the workers on all hosts.
+"""
 
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
+from contextlib import suppress
 from typing import Any
+from uuid import uuid4
 
 from sqlalchemy.exc import OperationalError
 
@@ -18,6 +24,8 @@ log = logging.getLogger("shardplan.worker")
 
 IDLE_S = 0.2
 AFTER_ERROR_S = 1.0
+SAY_S = 2.0
+"""How often a worker says that it is there."""
 LOOK_S = 0.2
 """How often a worker looks whether its plan was cancelled, and tells what it has found."""
 
@@ -30,14 +38,10 @@ class Worker:
         self.allowed = Allowed(limits.child_wall_s, limits.child_cpu_s, limits.child_memory_bytes)
         self._stopping, self._woken = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="worker", daemon=True)
-        self.seen_at = time.monotonic()
-
-    @property
-    def is_seen(self) -> bool:
-        """Whether it was at work or looked for work in the last seconds."""
-        return self._thread.is_alive() and time.monotonic() - self.seen_at < 5.0
+        self.name, self._said_at = uuid4().hex, -SAY_S
 
     def start(self) -> None:
+        self.say()
         self._thread.start()
 
     def wake(self) -> None:
@@ -50,10 +54,16 @@ class Worker:
         self._woken.set()
         self._thread.join()
 
+    def say(self) -> None:
+        """That it is there, where this was not said lately."""
+        if time.monotonic() - self._said_at >= SAY_S:
+            self._said_at = time.monotonic()
+            self.jobs.seen(self.name, socket.gethostname())
+
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self.seen_at = time.monotonic()
             try:
+                self.say()
                 claim = self.jobs.claim()
                 if claim is not None:
                     self._work(claim)
@@ -63,6 +73,8 @@ class Worker:
             except OperationalError as error:  # what is held meanwhile comes back when its lease ends
                 log.warning("database: %s", error.orig)
                 self._stopping.wait(AFTER_ERROR_S)
+        with suppress(OperationalError):
+            self.jobs.gone(self.name)
 
     def _work(self, claim: Claim) -> None:
         began = time.monotonic()
@@ -87,7 +99,6 @@ class Worker:
                 return self.jobs.finish(claim, outcome)
             except OperationalError as error:
                 log.warning("database: %s", error.orig)
-                self.seen_at = time.monotonic()
                 if self._stopping.wait(AFTER_ERROR_S):
                     return False
 
@@ -116,7 +127,7 @@ class Watch:
             return True
 
     def _goes_on(self) -> bool:
-        now = self.worker.seen_at = time.monotonic()
+        now = time.monotonic()
         if self.worker.is_stopping:
             return False
         if now - self.looked_at < LOOK_S:
@@ -125,6 +136,7 @@ class Watch:
         if self.news is not None:
             self.jobs.report(self.claim, self.news)
             self.news = None
+        self.worker.say()
         if now - self.renewed_at < self.jobs.lease_s / 3:
             return self.jobs.holds(self.claim)
         self.renewed_at = now

@@ -68,10 +68,11 @@ HOMES: dict[str, tuple[str, ...]] = {
     "uvicorn": ("api/",),
     "starlette": ("api/",),
     "sqlalchemy": ("api/",),
-    "dbos": ("api/",),
+    "alembic": ("api/",),
+    "psycopg": ("api/",),
 }
 
-HEAVY = ("ortools", "cupy", "torch", "transformers", "jax", "jaxlib", "onnx", "dbos", "mpi4py")
+HEAVY = ("ortools", "cupy", "torch", "transformers", "jax", "jaxlib", "onnx", "sqlalchemy", "mpi4py")
 
 # Traces of one machine or of a registry. One letter stands in brackets so that no pattern finds itself.
 FORBIDDEN_TRACES = [

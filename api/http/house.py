@@ -41,8 +41,9 @@ def is_alive() -> HealthAnswer:
 
 @router.get("/readyz", responses={503: {"model": HealthAnswer}})
 def is_ready(service: ServiceDep, response: Response) -> HealthAnswer:
-    """The database answers, and the worker was seen."""
-    checks = {"database": service.store.answers(), "worker": service.worker.is_seen}
+    """The database answers, and a worker was seen."""
+    checks = {"database": service.store.answers()}
+    checks["worker"] = checks["database"] and service.has_worker
     if all(checks.values()):
         return HealthAnswer(status="ok", checks=checks)
     response.status_code = 503

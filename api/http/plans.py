@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Response
@@ -20,6 +21,7 @@ from api.settings import Limits
 from planner.documents.plans import identified
 from planner.documents.schemas import checked
 
+_ID = re.compile("[0-9a-f]{64}")
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
 
 PAGE = 200
@@ -41,7 +43,7 @@ def ask_plan(
     question = question_in(body, service.limits)
     digest = hashlib.sha256(body).hexdigest()
     plan = service.jobs.submit(caller.tenant, question, service.limits.queued, idempotency_key, digest)
-    service.worker.wake()
+    service.wake()
     record = found(service, caller.tenant, plan)
     response.headers["Location"] = f"/v1/plans/{plan}"
     if record.status in DONE:
@@ -62,7 +64,7 @@ def question_in(body: bytes, limits: Limits) -> Question:
 
 def found(service: Service, tenant: str, plan: str) -> Record:
     """A tenant's plan. Raises Problem 404, the same whether no one has it or another has."""
-    record = service.records.find(tenant, plan)
+    record = service.records.find(tenant, plan) if _ID.fullmatch(plan) else None
     if record is None:
         raise Problem(404, "no-such-plan", f"plan {plan}")
     return record

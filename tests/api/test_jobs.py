@@ -25,7 +25,7 @@ def question(number: int) -> Question:
 
 
 def queue(folder: Path, lease_s: float = HELD) -> tuple[Jobs, Records]:
-    store = Store(folder / "jobs.db")
+    store = Store(f"sqlite:///{folder}/jobs.db")
     return Jobs(store, lease_s), Records(store)
 
 
@@ -41,24 +41,24 @@ def claimed(jobs: Jobs) -> Claim:
     return claim
 
 
-def test_plans_leave_the_line_in_the_order_they_came(tmp_path: Path) -> None:
-    jobs, _ = queue(tmp_path)
+def test_plans_leave_the_line_in_the_order_they_came(database: str) -> None:
+    jobs, _ = queue(database)
     for number in (3, 1, 2):
         jobs.submit("a", question(number), 10)
     assert [claimed(jobs).id for _ in range(3)] == [question(number).id for number in (3, 1, 2)]
     assert jobs.claim() is None
 
 
-def test_the_same_question_is_asked_once_of_each_tenant(tmp_path: Path) -> None:
-    jobs, records = queue(tmp_path)
+def test_the_same_question_is_asked_once_of_each_tenant(database: str) -> None:
+    jobs, records = queue(database)
     for tenant in ("a", "a", "b", "a"):
         jobs.submit(tenant, question(1), 10)
     assert records.counts() == {"queued": 2}
     assert records.find("c", question(1).id) is None
 
 
-def test_many_workers_never_hold_one_plan(tmp_path: Path) -> None:
-    jobs, _ = queue(tmp_path)
+def test_many_workers_never_hold_one_plan(database: str) -> None:
+    jobs, _ = queue(database)
     for number in range(12):
         jobs.submit("a", question(number), 20)
     together = threading.Barrier(8)
@@ -72,8 +72,8 @@ def test_many_workers_never_hold_one_plan(tmp_path: Path) -> None:
     assert sorted(found) == [question(number).id for number in range(12)]
 
 
-def test_a_plan_whose_lease_ended_is_taken_anew_and_ends_once(tmp_path: Path) -> None:
-    jobs, records = queue(tmp_path, LOST)
+def test_a_plan_whose_lease_ended_is_taken_anew_and_ends_once(database: str) -> None:
+    jobs, records = queue(database, LOST)
     jobs.submit("a", question(1), 10)
     first, second = claimed(jobs), claimed(jobs)
     assert not jobs.holds(first)
@@ -84,8 +84,8 @@ def test_a_plan_whose_lease_ended_is_taken_anew_and_ends_once(tmp_path: Path) ->
     assert [told.kind for told in records.events(record(records, 1), 0, 10)][-1] == "done"
 
 
-def test_a_plan_that_kills_its_workers_fails(tmp_path: Path) -> None:
-    jobs, records = queue(tmp_path, LOST)
+def test_a_plan_that_kills_its_workers_fails(database: str) -> None:
+    jobs, records = queue(database, LOST)
     jobs.submit("a", question(1), 10)
     for _ in range(ATTEMPTS):
         claimed(jobs)
@@ -94,8 +94,8 @@ def test_a_plan_that_kills_its_workers_fails(tmp_path: Path) -> None:
     assert "killed 3 times" in (record(records, 1).cause or "")
 
 
-def test_a_plan_put_back_is_next_and_was_not_tried(tmp_path: Path) -> None:
-    jobs, records = queue(tmp_path)
+def test_a_plan_put_back_is_next_and_was_not_tried(database: str) -> None:
+    jobs, records = queue(database)
     jobs.submit("a", question(1), 10)
     for _ in range(2 * ATTEMPTS):
         jobs.release(claimed(jobs), counted=False)
@@ -111,9 +111,9 @@ ENDINGS: list[tuple[str, Callable[[Jobs, Claim], object]]] = [
 
 @pytest.mark.parametrize(("status", "end"), ENDINGS)
 def test_what_came_to_nothing_may_be_asked_anew(
-    status: str, end: Callable[[Jobs, Claim], object], tmp_path: Path
+    status: str, end: Callable[[Jobs, Claim], object], database: str
 ) -> None:
-    jobs, records = queue(tmp_path)
+    jobs, records = queue(database)
     jobs.submit("a", question(1), 10)
     old = claimed(jobs)
     end(jobs, old)
@@ -128,8 +128,8 @@ def test_what_came_to_nothing_may_be_asked_anew(
     assert records.document(record(records, 1)) == b"document"
 
 
-def test_cancelling_what_has_ended_changes_nothing(tmp_path: Path) -> None:
-    jobs, records = queue(tmp_path)
+def test_cancelling_what_has_ended_changes_nothing(database: str) -> None:
+    jobs, records = queue(database)
     jobs.submit("a", question(1), 10)
     jobs.finish(claimed(jobs), DONE)
     assert not jobs.cancel("a", question(1).id)
@@ -137,8 +137,8 @@ def test_cancelling_what_has_ended_changes_nothing(tmp_path: Path) -> None:
     assert record(records, 1).status == "optimal"
 
 
-def test_an_idempotency_key_stands_for_its_first_body(tmp_path: Path) -> None:
-    jobs, records = queue(tmp_path)
+def test_an_idempotency_key_stands_for_its_first_body(database: str) -> None:
+    jobs, records = queue(database)
     first = jobs.submit("a", question(1), 10, "key", "body")
     jobs.cancel("a", first)
     assert jobs.submit("a", question(1), 10, "key", "body") == first
@@ -149,8 +149,8 @@ def test_an_idempotency_key_stands_for_its_first_body(tmp_path: Path) -> None:
     jobs.submit("b", question(2), 10, "key", "another body")
 
 
-def test_a_full_line_takes_no_more_and_keeps_no_key(tmp_path: Path) -> None:
-    jobs, records = queue(tmp_path)
+def test_a_full_line_takes_no_more_and_keeps_no_key(database: str) -> None:
+    jobs, records = queue(database)
     jobs.submit("a", question(1), 1)
     with pytest.raises(LineFull):
         jobs.submit("a", question(2), 1, "key", "body")
@@ -160,13 +160,13 @@ def test_a_full_line_takes_no_more_and_keeps_no_key(tmp_path: Path) -> None:
     assert record(records, 2).status == "queued"
 
 
-def test_everything_is_there_when_the_store_is_opened_again(tmp_path: Path) -> None:
-    jobs, _ = queue(tmp_path)
+def test_everything_is_there_when_the_store_is_opened_again(database: str) -> None:
+    jobs, _ = queue(database)
     jobs.submit("a", question(1), 10)
     jobs.submit("a", question(2), 10)
     jobs.finish(claimed(jobs), DONE)
     jobs.store.close()
-    _, records = queue(tmp_path)
+    _, records = queue(database)
     assert [(each.name, each.status) for each in records.page("a", None, 10)] == [
         ("graph 2", "queued"),
         ("graph 1", "optimal"),

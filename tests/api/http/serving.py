@@ -34,10 +34,10 @@ MISBEHAVING = (sys.executable, "-m", "tests.api.misbehaving")
 
 @contextmanager
 def serving(
-    folder: Path, limits: Limits | None = None, keys_required: bool = False, command: Sequence[str] = COMMAND
+    database: str, limits: Limits | None = None, keys_required: bool = False, command: Sequence[str] = COMMAND
 ) -> Iterator[TestClient]:
-    """A client of a service with a database in the folder."""
-    settings = Settings(folder / "service.db", keys_required=keys_required, limits=limits or Limits())
+    """A client of a service on a database."""
+    settings = Settings(database, keys_required=keys_required, limits=limits or Limits())
     with TestClient(application(Service(settings, command)), LOCAL) as client:
         yield client
 
@@ -102,10 +102,9 @@ class Server:
         assert self.process.wait(SECONDS) in (0, -signal.SIGTERM)
 
 
-def start(database: Path) -> Server:
+def start(database: str, log: Path, *options: str) -> Server:
     """A server on a free port, which answers by now."""
-    log = database.with_suffix(".log")
-    words = [sys.executable, "-m", "api", "serve", "--port", "0", "--database", str(database)]
+    words = [sys.executable, "-m", "api", "serve", "--port", "0", "--database", database, *options]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with log.open("wb") as file:
         process = subprocess.Popen(words, cwd=ROOT, env=environment, stderr=file, start_new_session=True)
@@ -115,6 +114,19 @@ def start(database: Path) -> Server:
             return Server(process, httpx.Client(base_url=found[1], timeout=SECONDS))
         time.sleep(0.05)
     raise AssertionError(log.read_text())
+
+
+def work(database: str, log: Path) -> subprocess.Popen[bytes]:
+    """`shardplan worker` in a process of its own, which is at work by now."""
+    words = [sys.executable, "-m", "api", "worker", "--database", database]
+    with log.open("wb") as file:
+        process = subprocess.Popen(words, cwd=ROOT, stderr=file, start_new_session=True)
+    until = time.monotonic() + SECONDS
+    while "at work" not in log.read_text():
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < until, log.read_text()
+        time.sleep(0.05)
+    return process
 
 
 def children_of(process: int) -> list[int]:

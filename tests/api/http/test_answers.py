@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -16,6 +15,7 @@ import httpx
 
 from planner.choose import hardware
 from tests.api.command import shardplan
+from tests.api.databases import Databases
 from tests.api.http.serving import MISBEHAVING, ask, ended, named, planned, serving
 from tests.api.small import changed, pin, pins
 
@@ -33,8 +33,8 @@ RESHARD_FAULTS: list[tuple[str, object, str]] = [
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with serving(tmp_path_factory.mktemp("service")) as client:
+def client(databases: Databases) -> Iterator[httpx.Client]:
+    with serving(databases()) as client:
         yield client
 
 
@@ -109,15 +109,16 @@ def test_hardware_and_limits_are_shown(client: httpx.Client) -> None:
     assert {"nodes", "edges", "mesh_devices", "nesting", "name_letters", "child_memory_bytes"} <= set(limits)
 
 
-def test_the_house_says_how_it_is(tmp_path: Path) -> None:
-    with serving(tmp_path, command=MISBEHAVING) as client:
+def test_the_house_says_how_it_is(database: str) -> None:
+    with serving(database, command=MISBEHAVING) as client:
         assert client.get("/healthz").json()["status"] == "ok"
         assert client.get("/readyz").json() == {"status": "ok", "checks": {"database": True, "worker": True}}
         ended(client, ask(client, named("exit")).json()["id"])
         text = client.get("/metrics").text
         assert 'shardplan_solves_total{status="failed"} 1' in text
         assert 'shardplan_plans{status="failed"} 1' in text
-        client.app.state.service.worker.stop()  # type: ignore[attr-defined]
+        (worker,) = client.app.state.service.workers  # type: ignore[attr-defined]
+        worker.stop()
         assert client.get("/readyz").status_code == 503
         assert client.get("/healthz").status_code == 200
 

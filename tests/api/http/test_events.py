@@ -12,13 +12,14 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 import httpx
 
 from api.settings import Limits
+from tests.api.databases import Databases
 from tests.api.http.serving import MISBEHAVING, Server, ask, chain, ended, events, named, serving, start
 from tests.api.small import GRAPH
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    found = start(tmp_path_factory.mktemp("service") / "service.db")
+def server(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    found = start(databases(), tmp_path_factory.mktemp("service") / "log")
     yield found
     found.stop()
 
@@ -49,8 +50,8 @@ def test_who_comes_back_hears_what_came_since(server: Server) -> None:
         assert answer.status_code == (204 if seen == len(whole) - 1 else 200)
 
 
-def test_a_plan_asked_anew_goes_on_in_the_same_stream(tmp_path: Path) -> None:
-    with serving(tmp_path, command=MISBEHAVING) as client:
+def test_a_plan_asked_anew_goes_on_in_the_same_stream(database: str) -> None:
+    with serving(database, command=MISBEHAVING) as client:
         plan = ask(client, named("exit")).json()["id"]
         ended(client, plan)
         ask(client, named("exit"))
@@ -74,8 +75,8 @@ def test_a_plan_cancelled_ends_the_stream(server: Server) -> None:
     assert told[-1][2]["status"] in ("cancelled", "optimal")
 
 
-def test_a_server_that_is_stopped_ends_its_streams_in_order(tmp_path: Path) -> None:
-    server = start(tmp_path / "service.db")
+def test_a_server_that_is_stopped_ends_its_streams_in_order(database: str, tmp_path: Path) -> None:
+    server = start(database, tmp_path / "log")
     plan = ask(server.client, chain("long", 200)).json()["id"]
     with httpx.Client(base_url=server.client.base_url) as other:
         with other.stream("GET", f"/v1/plans/{plan}/events", timeout=60) as stream:
@@ -84,7 +85,7 @@ def test_a_server_that_is_stopped_ends_its_streams_in_order(tmp_path: Path) -> N
             server.stop()
             told = events(heard + "".join(pieces))
         assert "done" not in [kind for _, kind, _ in told]
-    assert "Traceback" not in (tmp_path / "service.log").read_text()
+    assert "Traceback" not in (tmp_path / "log").read_text()
 
 
 @pytest.mark.parametrize("number", ["last", "-1", "1" * 30])
@@ -94,7 +95,7 @@ def test_an_event_that_was_never_sent_is_refused(number: str, server: Server) ->
     assert answer.status_code == 422
 
 
-def test_no_more_streams_are_open_than_allowed(tmp_path: Path) -> None:
-    with serving(tmp_path, Limits(streams=0), command=MISBEHAVING) as client:
+def test_no_more_streams_are_open_than_allowed(database: str) -> None:
+    with serving(database, Limits(streams=0), command=MISBEHAVING) as client:
         plan = ask(client, named("hang")).json()["id"]
         assert client.get(f"/v1/plans/{plan}/events").status_code == 429

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import signal
-import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,11 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-from tests.api.http.serving import SECONDS, Server, ask, chain, children_of, ended, gone, named, start
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
+
+from tests.api.databases import Cluster
+from tests.api.http.serving import SECONDS, Server, ask, chain, children_of, ended, gone, named, start, work
 
 LENGTH = 200
 """Products in the graph whose solve is killed: seconds of work."""
@@ -38,18 +40,18 @@ STAGES: list[tuple[str, Callable[[Row], bool]]] = [
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are followed by /proc")
 
 
-def rows(database: Path) -> list[Row]:
+def rows(database: str) -> list[Row]:
     """Every plan with its outcomes and the number of its `done` events, by a reader of its own."""
     chosen = """SELECT plans.id, state, progress, status, attempts,
         (SELECT count(*) FROM outcomes WHERE number = plans.number) AS outcomes,
         (SELECT count(*) FROM events WHERE number = plans.number AND kind = 'done') AS done
         FROM plans LEFT JOIN outcomes USING (number, run) ORDER BY number"""
-    with closing(sqlite3.connect(database, timeout=SECONDS)) as connection:
-        connection.row_factory = sqlite3.Row
-        return [dict(row) for row in connection.execute(chosen)]
+    engine = create_engine(database.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
+    with engine.connect() as connection:
+        return [dict(row) for row in connection.execute(text(chosen)).mappings()]
 
 
-def reached(database: Path, is_there: Callable[[Row], bool]) -> None:
+def reached(database: str, is_there: Callable[[Row], bool]) -> None:
     """Waits until the first plan has come to a stage."""
     until = time.monotonic() + SECONDS
     while not is_there(rows(database)[0]):
@@ -64,7 +66,7 @@ def asked(server: Server, name: str) -> list[str]:
     return [answer.json()["id"] for answer in answers]
 
 
-def all_end_once(server: Server, database: Path, plans: list[str]) -> None:
+def all_end_once(server: Server, database: str, plans: list[str]) -> None:
     for plan in plans:
         assert ended(server.client, plan)["status"] == "optimal"
         assert server.client.get(f"/v1/plans/{plan}/document").json()["id"] == plan
@@ -72,16 +74,17 @@ def all_end_once(server: Server, database: Path, plans: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("stage", "is_there"), STAGES)
-def test_a_server_killed_at_a_stage_loses_nothing(stage: str, is_there: Callable[[Row], bool], tmp_path: Path) -> None:
-    database = tmp_path / "service.db"
-    server = start(database)
+def test_a_server_killed_at_a_stage_loses_nothing(
+    stage: str, is_there: Callable[[Row], bool], database: str, tmp_path: Path
+) -> None:
+    server = start(database, tmp_path / "log")
     plans = asked(server, stage)
     reached(database, is_there)
     children = children_of(server.process.pid)
     server.kill()
     assert is_there(rows(database)[0]), "the kill came too late"
     assert gone(children)
-    server = start(database)
+    server = start(database, tmp_path / "log")
     try:
         all_end_once(server, database, plans)
     finally:
@@ -89,9 +92,8 @@ def test_a_server_killed_at_a_stage_loses_nothing(stage: str, is_there: Callable
 
 
 @pytest.mark.parametrize("stage", ["claimed", "solving"])
-def test_a_child_killed_at_a_stage_is_replaced(stage: str, tmp_path: Path) -> None:
-    database = tmp_path / "service.db"
-    server = start(database)
+def test_a_child_killed_at_a_stage_is_replaced(stage: str, database: str, tmp_path: Path) -> None:
+    server = start(database, tmp_path / "log")
     try:
         plans = asked(server, stage)
         reached(database, dict(STAGES)[stage])
@@ -104,12 +106,33 @@ def test_a_child_killed_at_a_stage_is_replaced(stage: str, tmp_path: Path) -> No
         server.stop()
 
 
-def test_what_is_acknowledged_under_fire_is_there_afterwards(tmp_path: Path) -> None:
+def test_a_worker_killed_on_another_host_leaves_its_plan_to_the_others(cluster: Cluster, tmp_path: Path) -> None:
+    database = cluster.database()
+    server = start(database, tmp_path / "log", "--workers", "0")
+    first = work(database, tmp_path / "first")
+    try:
+        plans = asked(server, "left")
+        reached(database, dict(STAGES)["solving"])
+        children = children_of(first.pid)
+        first.kill()
+        first.wait()
+        assert rows(database)[0]["status"] is None, "the kill came too late"
+        assert gone(children)
+        second = work(database, tmp_path / "second")
+        all_end_once(server, database, plans)
+        assert rows(database)[0]["attempts"] == 2
+        second.terminate()
+        assert second.wait(SECONDS) == 0
+    finally:
+        first.kill()
+        server.stop()
+
+
+def test_what_is_acknowledged_under_fire_is_there_afterwards(database: str, tmp_path: Path) -> None:
     """The server is killed while it accepts, again and again; each answer that came is a plan that is kept."""
-    database = tmp_path / "service.db"
     kept: list[str] = []
     for volley in range(3):
-        server = start(database)
+        server = start(database, tmp_path / "log")
         until = time.monotonic() + 0.3
         for number in range(1000):
             kept.append(ask(server.client, named(f"{volley}.{number}")).json()["id"])
@@ -121,9 +144,8 @@ def test_what_is_acknowledged_under_fire_is_there_afterwards(tmp_path: Path) -> 
         assert len(found) == len(rows(database))
 
 
-def test_a_server_that_is_stopped_leaves_no_process(tmp_path: Path) -> None:
-    database = tmp_path / "service.db"
-    server = start(database)
+def test_a_server_that_is_stopped_leaves_no_process(database: str, tmp_path: Path) -> None:
+    server = start(database, tmp_path / "log")
     plans = asked(server, "stopped")
     reached(database, dict(STAGES)["claimed"])
     children = children_of(server.process.pid)

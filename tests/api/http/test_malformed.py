@@ -34,7 +34,9 @@ ASK: Document = {
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """Nothing is solved: the application is not started."""
     database = tmp_path_factory.mktemp("service") / "service.db"
-    service = Service(Settings(database, limits=Limits(queued=1 << 30, requests_per_s=1e9, burst=1 << 30)))
+    service = Service(
+        Settings(f"sqlite:///{database}", limits=Limits(queued=1 << 30, requests_per_s=1e9, burst=1 << 30))
+    )
     yield TestClient(application(service), LOCAL)
     service.store.close()
 

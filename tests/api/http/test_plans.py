@@ -5,12 +5,10 @@ from __future__ import annotations
 import gzip
 import json
 import os
-import sqlite3
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,9 +16,13 @@ import pytest
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
 import httpx
+from sqlalchemy import select
 
 from api.settings import Limits
+from api.store import Store
+from api.tables import plans
 from tests.api.command import shardplan
+from tests.api.databases import Databases
 from tests.api.http.serving import MISBEHAVING, ask, chain, children_of, ended, gone, named, planned, serving
 from tests.api.small import GRAPH, MESH, pin, pins, typed, written
 
@@ -28,8 +30,8 @@ KEYS = ["id", "status", "name", "incumbent", "bound", "gap", "cause", "created_a
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with serving(tmp_path_factory.mktemp("service")) as client:
+def client(databases: Databases) -> Iterator[httpx.Client]:
+    with serving(databases()) as client:
         yield client
 
 
@@ -125,8 +127,8 @@ def test_many_who_ask_the_same_at_once_ask_one_thing(client: httpx.Client) -> No
     assert sum(plan["name"] == "wanted by many" for plan in listed) == 1
 
 
-def test_pages_hold_every_plan_once_the_newest_first(tmp_path: Path) -> None:
-    with serving(tmp_path, command=MISBEHAVING) as client:
+def test_pages_hold_every_plan_once_the_newest_first(database: str) -> None:
+    with serving(database, command=MISBEHAVING) as client:
         names = ["hang", "exit", "abort", "spin", "fault"]
         for name in names:
             ask(client, named(name))
@@ -138,8 +140,8 @@ def test_pages_hold_every_plan_once_the_newest_first(tmp_path: Path) -> None:
         assert found == names[::-1]
 
 
-def test_cancelling_ends_the_child_within_a_second_and_the_next_is_served(tmp_path: Path) -> None:
-    with serving(tmp_path, command=MISBEHAVING) as client:
+def test_cancelling_ends_the_child_within_a_second_and_the_next_is_served(database: str) -> None:
+    with serving(database, command=MISBEHAVING) as client:
         held, waiting = (ask(client, named(name)).json()["id"] for name in ("family", "spin"))
         child = at_work(client, held)
         family = [child, *children_of(child)]
@@ -173,9 +175,9 @@ def at_work(client: httpx.Client, plan: str) -> int:
         ("killed", "was killed 3 times"),
     ],
 )
-def test_a_solve_that_goes_wrong_is_a_plan_that_failed_with_its_cause(name: str, cause: str, tmp_path: Path) -> None:
+def test_a_solve_that_goes_wrong_is_a_plan_that_failed_with_its_cause(name: str, cause: str, database: str) -> None:
     limits = Limits(child_wall_s=30.0 if name != "hang" else 3.0, child_memory_bytes=3 << 30)
-    with serving(tmp_path, limits, command=MISBEHAVING) as client:
+    with serving(database, limits, command=MISBEHAVING) as client:
         found = ended(client, ask(client, named(name)).json()["id"])
         assert found["status"] == "failed"
         assert cause in found["cause"]
@@ -187,12 +189,12 @@ def test_a_time_limit_that_leaves_no_time_is_a_timeout_or_a_plan(client: httpx.C
     assert ended(client, plan)["status"] in ("feasible", "optimal", "timeout")
 
 
-def test_a_service_that_is_stopped_puts_its_plan_back_in_line(tmp_path: Path) -> None:
-    with serving(tmp_path, command=MISBEHAVING) as client:
+def test_a_service_that_is_stopped_puts_its_plan_back_in_line(database: str) -> None:
+    with serving(database, command=MISBEHAVING) as client:
         plan = ask(client, named("family")).json()["id"]
         family = [child := at_work(client, plan), *children_of(child)]
     assert gone(family)
-    with serving(tmp_path, command=MISBEHAVING) as client:
+    with serving(database, command=MISBEHAVING) as client:
         at_work(client, plan)
 
 
@@ -202,16 +204,18 @@ def test_a_number_too_large_for_a_plan_is_refused_before_it_is_kept(client: http
 
 
 def test_a_database_that_is_locked_while_a_plan_is_solved_costs_it_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("api.store.BUSY_MS", 100)
-    with serving(tmp_path) as client, closing(sqlite3.connect(tmp_path / "service.db", isolation_level=None)) as other:
+    other = Store(database)
+    with serving(database) as client:
         plan = ask(client, chain("long", 200)).json()["id"]
         while client.get(f"/v1/plans/{plan}").json()["status"] == "queued":
             time.sleep(0.02)
-        other.execute("BEGIN IMMEDIATE")
-        time.sleep(5)  # longer than the solve: its outcome waits too
-        assert client.get(f"/v1/plans/{plan}").json()["status"] == "running"
-        other.execute("ROLLBACK")
+        with other.writing():
+            time.sleep(5)  # longer than the solve: its outcome waits too
+            assert client.get(f"/v1/plans/{plan}").json()["status"] == "running"
         assert ended(client, plan)["status"] == "optimal"
-        assert other.execute("SELECT attempts FROM plans").fetchall() == [(1,)]
+    with other.reading() as connection:
+        assert connection.execute(select(plans.c.attempts)).all() == [(1,)]
+    other.close()

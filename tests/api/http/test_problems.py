@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-import sqlite3
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +17,8 @@ from fastapi import Request
 from api.http.limits import read_body
 from api.http.problems import Problem
 from api.settings import Limits
+from api.store import Store
+from tests.api.databases import Databases
 from tests.api.http.serving import MISBEHAVING, ask, named, serving
 from tests.api.small import GRAPH, LEFT_OUT, MESH, changed, pin, pins, typed
 
@@ -117,8 +117,8 @@ REQUESTS = [
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    with serving(tmp_path_factory.mktemp("service"), command=MISBEHAVING) as client:
+def client(databases: Databases) -> Iterator[httpx.Client]:
+    with serving(databases(), command=MISBEHAVING) as client:
         yield client
 
 
@@ -171,16 +171,16 @@ def test_a_body_that_does_not_come_is_not_waited_for() -> None:
 
 
 @pytest.mark.parametrize(("limits", "what"), [(Limits(nodes=1), "2 nodes"), (Limits(edges=2), "3 edges")])
-def test_a_graph_larger_than_is_allowed_here_is_refused(limits: Limits, what: str, tmp_path: Path) -> None:
-    with serving(tmp_path, limits, command=MISBEHAVING) as client:
+def test_a_graph_larger_than_is_allowed_here_is_refused(limits: Limits, what: str, database: str) -> None:
+    with serving(database, limits, command=MISBEHAVING) as client:
         told = problem(ask(client), 413)
     assert what in told["detail"]
     assert told["errors"][0]["pointer"] == "#/graph/nodes"
 
 
-def test_a_full_line_and_a_hasty_caller_are_told_to_wait(tmp_path: Path) -> None:
+def test_a_full_line_and_a_hasty_caller_are_told_to_wait(database: str) -> None:
     limits = Limits(queued=1, requests_per_s=0.001, burst=8)
-    with serving(tmp_path, limits, command=MISBEHAVING) as client:
+    with serving(database, limits, command=MISBEHAVING) as client:
         answers = [ask(client, named(name)) for name in ("hang", "hang", "spin", "fault", "exit", "abort")]
         full = [answer for answer in answers if answer.status_code == 429]
         assert full
@@ -190,22 +190,21 @@ def test_a_full_line_and_a_hasty_caller_are_told_to_wait(tmp_path: Path) -> None
         assert int(hasty.headers["retry-after"]) >= 1
 
 
-def test_a_database_that_is_locked_is_503_and_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_database_that_is_locked_is_503_and_comes_back(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api.store.BUSY_MS", 100)
-    with serving(tmp_path, command=MISBEHAVING) as client:
-        other = sqlite3.connect(tmp_path / "service.db", isolation_level=None)
-        other.execute("BEGIN EXCLUSIVE")
-        answer = ask(client, named("hang"))
-        assert problem(answer, 503)["title"] == "Database unavailable"
-        assert answer.headers["retry-after"]
-        assert client.get("/healthz").status_code == 200
-        other.execute("ROLLBACK")
+    other = Store(database)
+    with serving(database, command=MISBEHAVING) as client:
+        with other.writing():
+            answer = ask(client, named("hang"))
+            assert problem(answer, 503)["title"] == "Database unavailable"
+            assert answer.headers["retry-after"]
+            assert client.get("/healthz").status_code == 200
         other.close()
         assert ask(client, named("hang")).status_code == 202
 
 
-def test_a_fault_of_the_service_is_a_problem_that_tells_nothing(tmp_path: Path) -> None:
-    with serving(tmp_path, command=MISBEHAVING) as client:
+def test_a_fault_of_the_service_is_a_problem_that_tells_nothing(database: str) -> None:
+    with serving(database, command=MISBEHAVING) as client:
         del client.app.state.rates  # type: ignore[attr-defined]
         answer = client.get("/v1/limits")
         assert "rates" not in problem(answer, 500)["detail"]

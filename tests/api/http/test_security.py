@@ -47,9 +47,9 @@ class House:
 
 
 @contextmanager
-def house(folder: Path) -> Iterator[House]:
-    keys = Keys(Store(folder / "service.db"))
-    with serving(folder, keys_required=True, command=MISBEHAVING) as client:
+def house(database: str) -> Iterator[House]:
+    keys = Keys(Store(database))
+    with serving(database, keys_required=True, command=MISBEHAVING) as client:
         yield House(client, keys)
     keys.store.close()
 
@@ -64,8 +64,8 @@ def operations(client: httpx.Client) -> list[tuple[str, str, Any]]:
     return found
 
 
-def test_every_operation_wants_a_key(tmp_path: Path) -> None:
-    with house(tmp_path) as found:
+def test_every_operation_wants_a_key(database: str) -> None:
+    with house(database) as found:
         listed = operations(found.client)
         assert len(listed) >= 14
         for method, path, body in listed:
@@ -75,8 +75,8 @@ def test_every_operation_wants_a_key(tmp_path: Path) -> None:
                 assert answer.status_code == (200 if (method, path) in OPEN else 401), (method, path, words)
 
 
-def test_another_tenants_plan_is_not_there(tmp_path: Path) -> None:
-    with house(tmp_path) as found:
+def test_another_tenants_plan_is_not_there(database: str) -> None:
+    with house(database) as found:
         plan = ask(found.as_of("a"), named("hang")).json()["id"]
         stranger = found.as_of("b")
         for method, path, _ in operations(stranger):
@@ -95,28 +95,28 @@ SCOPES: list[tuple[Scope, int, int, int]] = [("read", 200, 403, 403), ("plan", 2
 
 
 @pytest.mark.parametrize(("scope", "reads", "asks", "measures"), SCOPES)
-def test_a_scope_allows_what_it_says(scope: Scope, reads: int, asks: int, measures: int, tmp_path: Path) -> None:
-    with house(tmp_path) as found:
+def test_a_scope_allows_what_it_says(scope: Scope, reads: int, asks: int, measures: int, database: str) -> None:
+    with house(database) as found:
         client = found.as_of("a", scope)
         assert client.get("/v1/plans").status_code == reads
         assert ask(client, named("exit")).status_code == asks
         assert client.get("/metrics").status_code == measures
 
 
-def test_no_body_is_read_of_who_has_no_key(tmp_path: Path) -> None:
+def test_no_body_is_read_of_who_has_no_key(database: str) -> None:
     def never() -> Iterator[bytes]:
         for _ in range(64):
             yield b" " * (1 << 20)
 
-    with house(tmp_path) as found:
+    with house(database) as found:
         headers = {"Content-Type": "application/json"}
         assert found.client.post("/v1/plans", content=never(), headers=headers).status_code == 401
 
 
-def test_a_revoked_key_opens_nothing_and_the_service_stays_closed(tmp_path: Path) -> None:
-    with serving(tmp_path, command=MISBEHAVING) as client:
+def test_a_revoked_key_opens_nothing_and_the_service_stays_closed(database: str) -> None:
+    with serving(database, command=MISBEHAVING) as client:
         assert client.get("/v1/plans").status_code == 200
-        keys = Keys(Store(tmp_path / "service.db"))
+        keys = Keys(Store(database))
         text = keys.add("a", "plan")
         headers = {"Authorization": f"Bearer {text}"}
         assert client.get("/v1/plans").status_code == 401, "closed from the first key on"
@@ -128,22 +128,22 @@ def test_a_revoked_key_opens_nothing_and_the_service_stays_closed(tmp_path: Path
 
 
 def test_a_secret_is_kept_nowhere(tmp_path: Path) -> None:
-    keys = Keys(Store(tmp_path / "service.db"))
+    keys = Keys(Store(f"sqlite:///{tmp_path}/service.db"))
     secret = keys.add("a", "plan").split("_", 2)[2]
     keys.store.close()
     assert all(secret.encode() not in file.read_bytes() for file in tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("host", ["example.org", "127.0.0.1.example.org", "192.168.0.1"])
-def test_without_keys_only_loopback_is_answered(host: str, tmp_path: Path) -> None:
-    with serving(tmp_path, command=MISBEHAVING) as client:
+def test_without_keys_only_loopback_is_answered(host: str, database: str) -> None:
+    with serving(database, command=MISBEHAVING) as client:
         assert client.get("/v1/plans", headers={"Host": host}).status_code == 421
         assert client.get("/v1/plans", headers={"Host": "localhost:8000"}).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/plans", "/nowhere", "/healthz", "/openapi.json"])
-def test_every_answer_has_the_headers(path: str, tmp_path: Path) -> None:
-    with serving(tmp_path, command=MISBEHAVING) as client:
+def test_every_answer_has_the_headers(path: str, database: str) -> None:
+    with serving(database, command=MISBEHAVING) as client:
         headers = client.get(path).headers
         assert {name: headers[name] for name in HEADERS} == HEADERS
         assert re.fullmatch("[0-9a-f]{16}", headers["x-request-id"])

@@ -1,0 +1,36 @@
+"""The databases that the service keeps its plans in: the same tests meet SQLite and a real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from tests.api.databases import Cluster, Databases, server_programs
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """A server of PostgreSQL, for this process's tests."""
+    programs = server_programs()
+    if programs is None:
+        pytest.skip("no PostgreSQL server is installed (initdb, postgres)")
+    found = Cluster.started(programs)
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def databases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Databases:
+    """URLs of new databases."""
+    if request.param == "postgresql":
+        found: Cluster = request.getfixturevalue("cluster")
+        return found.database
+    folder, numbers = tmp_path_factory.mktemp("service"), count()
+    return lambda: f"sqlite:///{folder}/{next(numbers)}.db"
+
+
+@pytest.fixture
+def database(databases: Databases) -> str:
+    return databases()

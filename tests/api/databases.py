@@ -1,0 +1,76 @@
+"""A PostgreSQL server of the tests' own: a new cluster in a temporary folder, on a free port of loopback."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+Databases = Callable[[], str]
+"""Gives the URL of a new database."""
+
+SECONDS = 120
+FAST = ("fsync=off", "full_page_writes=off", "max_connections=300")
+"""Its host does not fail during a test."""
+
+
+def server_programs() -> Path | None:
+    """The folder of initdb and pg_ctl, where PostgreSQL is installed: Debian keeps them out of the path."""
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    found = shutil.which("initdb")
+    folders += [] if found is None else [Path(found).parent]
+    return next((folder for folder in folders if (folder / "initdb").exists() and (folder / "pg_ctl").exists()), None)
+
+
+@dataclass
+class Cluster:
+    """A running server. It may be stopped and started again, as one whose host went down."""
+
+    programs: Path
+    folder: Path
+    port: int
+    numbers: count[int] = field(default_factory=count)
+
+    @classmethod
+    def started(cls, programs: Path) -> Cluster:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        folder = Path(tempfile.mkdtemp(prefix="postgresql."))  # pytest's own folders are closed to its user
+        if os.getuid() == 0:
+            shutil.chown(folder, "postgres")
+        cluster = cls(programs, folder, port)
+        cluster._run("initdb", "--auth=trust", "--username=shardplan", "--no-sync", "--encoding=UTF8")
+        cluster.start()
+        return cluster
+
+    def start(self) -> None:
+        settings = " ".join(f"-c {each}" for each in (*FAST, f"unix_socket_directories={self.folder}"))
+        self._run("pg_ctl", "start", "--wait", f"--log={self.folder}/log", f"--options=-p {self.port} {settings}")
+
+    def halt(self) -> None:
+        """As when the host goes down."""
+        self._run("pg_ctl", "stop", "--wait", "--mode=immediate")
+
+    def stop(self) -> None:
+        self.halt()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def database(self) -> str:
+        """The URL of a new database."""
+        name = f"plans{next(self.numbers)}"
+        address = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "shardplan"]
+        subprocess.run([self.programs / "createdb", *address, name], check=True, timeout=SECONDS)
+        return f"postgresql://shardplan@127.0.0.1:{self.port}/{name}"
+
+    def _run(self, program: str, *words: str) -> None:
+        """As a user that is not root, which PostgreSQL refuses to be."""
+        command = [str(self.programs / program), "--pgdata", str(self.folder / "data"), *words]
+        user = pwd.getpwnam("postgres").pw_uid if os.getuid() == 0 else None
+        subprocess.run(command, check=True, timeout=SECONDS, user=user, cwd=self.folder, stdout=subprocess.DEVNULL)
