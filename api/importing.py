@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -48,12 +49,9 @@ def from_torch(
 ) -> None:
     """Capture a PyTorch model, forward pass or training step, without its weights (extra: torch)."""
     sys.path.insert(0, "")  # module:function is the user's own, looked for where the command runs
-    check_writable(output)
-    with _warnings_told():
-        document = import_torch(
-            model, batch=batch, seq=seq, layers=layers, dtype=dtype, config=_settings(config), train=train
-        )
-    _written(document, output, as_json)
+    settings = _settings(config)
+    made = partial(import_torch, model, batch=batch, seq=seq, layers=layers, dtype=dtype, config=settings, train=train)
+    _imported(made, output, as_json)
 
 
 def _settings(asked: list[str] | None) -> dict[str, Any]:
@@ -80,10 +78,7 @@ def from_jax(
 ) -> None:
     """Lower a function of JAX, without arrays (extra: jax)."""
     sys.path.insert(0, "")
-    check_writable(output)
-    with _warnings_told():
-        document = stablehlo.import_jax(function, _kinds(kind))
-    _written(document, output, as_json)
+    _imported(partial(stablehlo.import_jax, function, _kinds(kind)), output, as_json)
 
 
 @app.command("stablehlo")
@@ -94,10 +89,7 @@ def from_stablehlo(
     as_json: Json = False,
 ) -> None:
     """Read StableHLO text (extra: jax)."""
-    check_writable(output)
-    with _warnings_told():
-        document = stablehlo.import_file(file, _kinds(kind))
-    _written(document, output, as_json)
+    _imported(partial(stablehlo.import_file, file, _kinds(kind)), output, as_json)
 
 
 def _kinds(asked: list[str] | None) -> dict[str, str]:
@@ -115,10 +107,7 @@ def from_onnx(
     as_json: Json = False,
 ) -> None:
     """Read an ONNX model, without its weights (extra: onnx)."""
-    check_writable(output)
-    with _warnings_told():
-        document = import_onnx(file, parse_sizes(dim or ()))
-    _written(document, output, as_json)
+    _imported(partial(import_onnx, file, parse_sizes(dim or ())), output, as_json)
 
 
 @app.command("zoo")
@@ -142,8 +131,8 @@ def from_zoo(
     as_json: Json = False,
 ) -> None:
     """Write a published model, or one of its family in other sizes: forward pass or training step."""
-    check_writable(output)
-    document = zoo.import_zoo(
+    made = partial(
+        zoo.import_zoo,
         name,
         batch=batch,
         seq=seq,
@@ -158,7 +147,20 @@ def from_zoo(
         vocabulary=vocabulary,
         experts=experts,
     )
-    _written(document, output, as_json)
+    _imported(made, output, as_json)
+
+
+def _imported(made: Callable[[], dict[str, Any]], output: Path, as_json: bool) -> None:
+    """The document that `made` gives, written to where it is known beforehand that it can be, and told of."""
+    check_writable(output)
+    with _warnings_told():
+        document = made()
+    identity = write_json(output, document)
+    counts = {"nodes": len(document["nodes"]), "inputs": len(document["inputs"])}
+    if as_json:
+        print_json({"name": document["name"], **counts, "digest": identity})
+    else:
+        typer.echo(f"{output}: {document['name']}, {counts['nodes']} nodes, {counts['inputs']} inputs, {identity[:12]}")
 
 
 @contextmanager
@@ -170,12 +172,3 @@ def _warnings_told() -> Iterator[None]:
     unknown = [each for each in caught if issubclass(each.category, UnknownOpWarning)]
     for line in dict.fromkeys(str(each.message) for each in unknown):
         typer.echo(f"warning: {line}", err=True)
-
-
-def _written(document: dict[str, Any], output: Path, as_json: bool) -> None:
-    identity = write_json(output, document)
-    counts = {"nodes": len(document["nodes"]), "inputs": len(document["inputs"])}
-    if as_json:
-        print_json({"name": document["name"], **counts, "digest": identity})
-    else:
-        typer.echo(f"{output}: {document['name']}, {counts['nodes']} nodes, {counts['inputs']} inputs, {identity[:12]}")

@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import solvers
 from api.asking import Asked, PlanAsked, asked_from, packed, pointed, unpacked
+from api.foreign import imported
 from api.messages import Message, receive, send
 from api.ways import reshard
 from planner import pipeline
@@ -71,7 +72,19 @@ def resharding(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
     return {}, reshard(ask)
 
 
-WORKS: Mapping[str, Work] = {"plan": plan, "validation": validation, "export": export, "reshard": resharding}
+def conversion(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
+    """The graph document of a model in another tool's form."""
+    with pointed(""):
+        return {}, imported(ask)
+
+
+WORKS: Mapping[str, Work] = {
+    "plan": plan,
+    "validation": validation,
+    "export": export,
+    "reshard": resharding,
+    "conversion": conversion,
+}
 
 
 def serve(works: Mapping[str, Work]) -> None:

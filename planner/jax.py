@@ -11,13 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner import pipeline
 from planner.choose import hardware
-from planner.documents.graphs import graph_from
-from planner.documents.hardware import read_hardware
-from planner.documents.schemas import GraphDocument, checked
-from planner.errors import InvalidRequest
 from planner.export import partition_spec
+from planner.frameworks import chosen
 from planner.frontends.stablehlo import imported, traced
 from planner.frontends.stablehlo.functions import Traced
 from planner.model.mesh import Mesh
@@ -54,21 +50,18 @@ def plan(
     trace = traced(function, *arguments)
     name = str(getattr(function, "__name__", "function"))
     found = imported(trace.text, name, kinds)
-    graph = graph_from(checked(GraphDocument, found.document, name), ours)
-    made = pipeline.plan(graph, ours, read_hardware(device), request)
-    if made.choice is None:
-        raise InvalidRequest("no plan fits", where=name, got=made.certificate.reason, wanted="more memory or devices")
+    made = chosen(found.document, name, ours, device, request)
     export = _Export(ours, theirs)
     inputs = {
-        leaf: export.sharding(made.choice.inputs[value], graph.types[value].shape, f"argument {value}")
+        leaf: export.sharding(made.choice.inputs[value], made.graph.types[value].shape, f"argument {value}")
         for leaf, value in zip(trace.kept, found.arguments, strict=True)
         if value in made.choice.inputs
     }
     outputs = {
-        number: export.sharding(sharding, graph.types[value].shape, f"result {number}")
-        for number, (sharding, value) in enumerate(zip(made.choice.outputs, graph.outputs, strict=True))
+        number: export.sharding(sharding, made.graph.types[value].shape, f"result {number}")
+        for number, (sharding, value) in enumerate(zip(made.choice.outputs, made.graph.outputs, strict=True))
     }
-    return Planned(*_trees(trace, export, inputs, outputs), made)
+    return Planned(*_trees(trace, export, inputs, outputs), made.plan)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

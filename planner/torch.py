@@ -11,16 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from planner import pipeline
 from planner.choose import hardware
-from planner.choose.formulate import Choice
-from planner.documents.graphs import graph_from
-from planner.documents.hardware import read_hardware
-from planner.documents.schemas import GraphDocument, checked
-from planner.errors import InvalidRequest
 from planner.export import dtensor
+from planner.frameworks import Chosen, chosen
 from planner.frontends.torch import module_document
-from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.plans import Plan, Request
 
@@ -57,24 +51,21 @@ def plan(
     """
     ours = Mesh.parse(mesh) if isinstance(mesh, str) else mesh
     document = module_document(module, example_inputs, keywords or {}, train)
-    graph = graph_from(checked(GraphDocument, document, type(module).__name__), ours)
-    made = pipeline.plan(graph, ours, read_hardware(device), request)
-    if made.choice is None:
-        got = made.certificate.reason
-        raise InvalidRequest("no plan fits", where=graph.name, got=got, wanted="more memory or devices")
-    return _placed(graph, made.choice, ours, made)
+    return _placed(chosen(document, type(module).__name__, ours, device, request), ours)
 
 
-def _placed(graph: Graph, choice: Choice, mesh: Mesh, made: Plan) -> Planned:
+def _placed(found: Chosen, mesh: Mesh) -> Planned:
+    graph, choice = found.graph, found.choice
+
     def placements(sharding: Any, value: str, where: str) -> Placements:
-        found, remarks = dtensor.placements(sharding, graph.types[value].shape, mesh)
+        made, remarks = dtensor.placements(sharding, graph.types[value].shape, mesh)
         for remark in remarks:
             warnings.warn(f"{where}: {remark}", stacklevel=4)
-        return found
+        return made
 
     by_kind: dict[bool, dict[str, Placements]] = {True: {}, False: {}}
     for entry in graph.inputs:
         by_kind[entry.kind == "input"][entry.name] = placements(choice.inputs[entry.id], entry.id, entry.name)
     outputs = zip(choice.outputs, graph.outputs, strict=True)
     results = tuple(placements(each, value, f"result {n}") for n, (each, value) in enumerate(outputs))
-    return Planned(by_kind[False], by_kind[True], results, made)
+    return Planned(by_kind[False], by_kind[True], results, found.plan)

@@ -6,7 +6,8 @@ import asyncio
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Request
@@ -17,22 +18,33 @@ from api.settings import Limits
 from planner.documents.reading import parse_json
 from planner.errors import ShardplanError
 
+JSON = "application/json"
 PIECE = 1 << 16
 
 
-async def read_body(request: Request, limits: Limits) -> bytes:
-    """The body, inflated where it is gzip: bytes are counted as they come and as they unfold, never trusted."""
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A body and its content type."""
+
+    kind: str
+    data: bytes
+
+
+async def read_body(request: Request, limits: Limits, kinds: Collection[str] = (JSON,)) -> Sent:
+    """The body, of one of the content types, inflated where it is gzip: bytes are counted as they come and as they
+    unfold, never trusted."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in kinds:
+        detail = f"Content-Type {kind or 'missing'}"
+        raise Problem(415, "unsupported-media-type", detail, wanted=" or ".join(kinds))
     try:
         async with asyncio.timeout(limits.body_s):
-            return await _read(request, limits)
+            return Sent(kind, await _read(request, limits))
     except TimeoutError:
         raise Problem(408, "body-too-slow", f"the body took more than {limits.body_s:g} s") from None
 
 
 async def _read(request: Request, limits: Limits) -> bytes:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
-        raise Problem(415, "unsupported-media-type", f"Content-Type {kind or 'missing'}", wanted="application/json")
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding == "identity":
         return b"".join([piece async for piece in _counted(request.stream(), limits.body_bytes)])

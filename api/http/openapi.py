@@ -59,10 +59,11 @@ PROBLEMS = {
 }
 
 
-def body_of(model: type[BaseModel]) -> dict[str, Any]:
-    """What is said of an operation whose body the house reads itself."""
+def body_of(model: type[BaseModel], *others: str) -> dict[str, Any]:
+    """What is said of an operation whose body the house reads itself; `others` are content types beside JSON."""
     content = {"schema": {"$ref": REF.format(model=model.__name__)}, "example": EXAMPLES[model]}
-    return {"requestBody": {"required": True, "content": {"application/json": content}}}
+    more = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in others}
+    return {"requestBody": {"required": True, "content": {"application/json": content, **more}}}
 
 
 def describe(app: FastAPI) -> dict[str, Any]:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Path, Query, Response
 
-from api.asking import PlanAsked, asked_from, packed
-from api.http.limits import check_size, parsed
+from api.asking import PlanAsked
+from api.foreign import FORMS
+from api.http.asks import Beside, digest_of, question_of
 from api.http.openapi import body_of
 from api.http.problems import Problem
 from api.http.schemas import DONE, PlanAnswer, PlansAnswer
-from api.http.security import Body, Planner, Reader, ServiceDep
-from api.jobs import Question
+from api.http.security import ModelBody, Planner, Reader, ServiceDep
 from api.records import Record
 from api.service import Service
-from api.settings import Limits
-from planner.documents.plans import identified
-from planner.documents.schemas import checked
 
 _ID = re.compile("[0-9a-f]{64}")
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
@@ -34,14 +30,20 @@ IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255, patt
     "",
     status_code=202,
     responses={200: {"model": PlanAnswer, "description": "Planned already."}, 202: {"description": "In line."}},
-    openapi_extra=body_of(PlanAsked),
+    openapi_extra=body_of(PlanAsked, *FORMS),
 )
 def ask_plan(
-    caller: Planner, service: ServiceDep, body: Body, response: Response, idempotency_key: IdempotencyKey = None
+    caller: Planner,
+    service: ServiceDep,
+    sent: ModelBody,
+    beside: Annotated[Beside, Query()],
+    response: Response,
+    idempotency_key: IdempotencyKey = None,
 ) -> PlanAnswer:
-    """Ask for a plan. The same question has the same id, and is planned once."""
-    question = question_in(body, service.limits)
-    digest = hashlib.sha256(body).hexdigest()
+    """Ask for a plan. The same question has the same id, and is planned once. Beside a body that is no JSON, the query
+    says the mesh and what else is asked."""
+    question = question_of(service, sent, beside)
+    digest = digest_of(sent, beside)
     plan = service.jobs.submit(caller.tenant, question, service.limits.queued, idempotency_key, digest)
     service.wake()
     record = found(service, caller.tenant, plan)
@@ -50,16 +52,6 @@ def ask_plan(
         service.metrics.repeated()
         response.status_code = 200
     return PlanAnswer.of(record)
-
-
-def question_in(body: bytes, limits: Limits) -> Question:
-    """The question in a body, checked as far as can be without solving. Raises Problem, ShardplanError."""
-    document = parsed(body, limits)
-    asked = checked(PlanAsked, document, "body")
-    check_size(asked, limits)
-    values = asked_from(asked)
-    identity: str = identified(values.graph, values.model, values.request)["id"]
-    return Question(identity, values.graph.name, packed(document))
 
 
 def found(service: Service, tenant: str, plan: str) -> Record:

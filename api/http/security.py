@@ -15,7 +15,8 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.http.limits import read_body
+from api.foreign import FORMS
+from api.http.limits import JSON, Sent, read_body
 from api.http.problems import Problem, unforeseen
 from api.keys import Key
 from api.keys import Scope as KeyScope
@@ -82,10 +83,16 @@ Admin = Annotated[Key, Depends(Caller("admin"))]
 
 async def _body(request: Request, service: ServiceDep, _key: Planner) -> bytes:
     """Nobody's body is read before the key is known."""
-    return await read_body(request, service.limits)
+    return (await read_body(request, service.limits)).data
+
+
+async def _model(request: Request, service: ServiceDep, _key: Planner) -> Sent:
+    return await read_body(request, service.limits, (JSON, *FORMS))
 
 
 Body = Annotated[bytes, Depends(_body)]
+ModelBody = Annotated[Sent, Depends(_model)]
+"""JSON, or a model in another tool's form."""
 
 
 class Frame:

@@ -21,7 +21,7 @@ from planner.errors import InvalidRequest
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-__all__ = ["graph_document", "import_onnx"]
+__all__ = ["graph_document", "import_bytes", "import_onnx"]
 
 
 def import_onnx(path: Path, dims: Mapping[str, int] | None = None) -> dict[str, Any]:
@@ -39,6 +39,17 @@ def import_onnx(path: Path, dims: Mapping[str, int] | None = None) -> dict[str, 
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from missing
     return graph_document(model, path.stem, dims, path.parent)
+
+
+def import_bytes(data: bytes, name: str, dims: Mapping[str, int] | None = None) -> dict[str, Any]:
+    """As import_onnx, of the bytes of a file, whose external data is nowhere."""
+    try:
+        from planner.frontends.onnx import reading
+
+        model = reading.model_of(data, name)
+    except ModuleNotFoundError as missing:
+        raise _not_installed(missing) from missing
+    return graph_document(model, name, dims)
 
 
 def graph_document(

@@ -22,7 +22,7 @@ from planner.frontends.onnx.operands import Reads
 from planner.frontends.onnx.operators import OPERATORS
 from planner.frontends.onnx.reading import plain
 from planner.frontends.onnx.translation import Translation
-from planner.frontends.torch.reshapes import without_reshapes
+from planner.frontends.reshapes import without_reshapes
 from planner.frontends.unknown import UnknownOpWarning, listed
 
 

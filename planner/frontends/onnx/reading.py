@@ -22,16 +22,22 @@ MAX_NESTING = 4
 def read_model(path: Path) -> ModelProto:
     """The model in a file, without its external data. Raises InvalidDocument."""
     try:
-        with path.open("rb") as file:
-            model = onnx.load_model_from_string(file.read())
+        data = path.read_bytes()
     except OSError as error:
         raise InvalidDocument("cannot be read", where=str(path), got=error.strerror or str(error)) from None
+    return model_of(data, str(path))
+
+
+def model_of(data: bytes, where: str) -> ModelProto:
+    """The model in the bytes of a file. Raises InvalidDocument."""
+    try:
+        model = onnx.load_model_from_string(data)
     except Exception as damage:  # of protobuf, whose own errors would need its package
         raise InvalidDocument(
-            "not an ONNX model", where=str(path), got="truncated or other data", wanted=WANTED
+            "not an ONNX model", where=where, got="truncated or other data", wanted=WANTED
         ) from damage
     if not model.opset_import or not model.graph.node:
-        raise InvalidDocument("not an ONNX model", where=str(path), got="no operators", wanted=WANTED)
+        raise InvalidDocument("not an ONNX model", where=where, got="no operators", wanted=WANTED)
     return model
 
 

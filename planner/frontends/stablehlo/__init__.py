@@ -48,7 +48,8 @@ def import_file(path: Path, kinds: Mapping[str, str] | None = None) -> dict[str,
         raise _not_installed(missing) from missing
     found = text.read(path)
     text.tried_apart(found, str(path))
-    return import_stablehlo(found, path.name.removesuffix(".gz").rpartition(".")[0] or path.name, kinds)
+    name = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
+    return imported(found, name, kinds, str(path)).document
 
 
 def import_jax(function: str, kinds: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -63,13 +64,13 @@ def import_jax(function: str, kinds: Mapping[str, str] | None = None) -> dict[st
     return imported(functions.named(function).text, function.rpartition(":")[2], kinds).document
 
 
-def imported(text: str, name: str, kinds: Mapping[str, str] | None = None) -> Imported:
-    """As import_stablehlo, with the arguments' ids and the numbers of constants."""
+def imported(text: str, name: str, kinds: Mapping[str, str] | None = None, where: str = "") -> Imported:
+    """As import_stablehlo, with the arguments' ids and the numbers of constants. `where` is the text's file, if any."""
     try:
         from planner.frontends.stablehlo import document
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from missing
-    return document.imported(text, name, kinds)
+    return document.imported(text, name, kinds, where or name)
 
 
 def traced(function: Any, *arguments: Any) -> Traced:

@@ -19,6 +19,7 @@ from jaxlib.mlir import ir
 from planner.errors import InvalidRequest, ShardplanError
 from planner.frontends.stablehlo import shardings
 from planner.frontends.stablehlo.call import tensor_type
+from planner.frontends.stablehlo.fusion import fused
 from planner.frontends.stablehlo.places import name_of
 from planner.frontends.stablehlo.symbols import Numbers, Tensor
 from planner.frontends.stablehlo.text import functions, parsed
@@ -67,20 +68,20 @@ class _Argument:
         return self.name.removeprefix(self.root)
 
 
-def imported(text: str, name: str, kinds: Mapping[str, str] | None = None) -> Imported:
+def imported(text: str, name: str, kinds: Mapping[str, str] | None, where: str) -> Imported:
     """The graph of StableHLO text; `kinds` gives arguments, by name or by the root of their names, another kind.
 
-    Raises InvalidDocument, InvalidGraph and UnsupportedOp with the line or the name stack.
+    Raises InvalidDocument, InvalidGraph and UnsupportedOp with `where` and the line or the name stack.
     """
-    module = parsed(text, name)  # held: its operations live as long as it does
-    found = functions(module, name)
+    module = parsed(text, where)  # held: its operations live as long as it does
+    found = functions(module, where)
     main, writer = found["main"], Writer(phase="")
-    arguments = _arguments(main, name)
+    arguments = _arguments(main, where)
     what = _kinds(arguments, kinds or {})
     values = [writer.input(each.id, what[each.id], each.type, each.name) for each in arguments]
-    translation = Translation(found, writer, name)
+    translation = Translation(found, writer, where)
     for each in arguments:
-        shardings.refused(each.attributes, f"{name}: argument {each.name}")
+        shardings.refused(each.attributes, f"{where}: argument {each.name}")
         if "sdy.sharding" in each.attributes:
             translation.annotations.of_input(each.id, each.attributes["sdy.sharding"])
     outputs = [writer.whole(each).id for each in translation.call("main", [*map(Tensor.of, values)])]
@@ -178,8 +179,9 @@ def _kind(argument: _Argument, trees: Sequence[str], replaced: bool) -> str:
 def _document(
     name: str, writer: Writer, outputs: list[str], annotations: list[dict[str, Any]], arguments: Sequence[_Argument]
 ) -> dict[str, Any]:
-    nodes = _needed(writer.nodes, [*outputs, *(entry["value"] for entry in annotations)])
-    read = {value for node in nodes for value in node["inputs"]} | {*outputs, *(e["value"] for e in annotations)}
+    kept = [*outputs, *(entry["value"] for entry in annotations)]
+    nodes = fused(_needed(writer.nodes, kept), writer.inputs, kept)
+    read = {value for node in nodes for value in node["inputs"]} | set(kept)
     following = _following(arguments, outputs)
     inputs = [entry for entry in writer.inputs if entry["id"] in read]
     return {

@@ -12,7 +12,6 @@ aten         the table: ATen overload -> row; rows stand in derivatives, images,
              and views
 call         one ATen call, as a row sees it
 unknown      calls without a row
-reshapes     which reshapes go, so that the dims they hide can be split
 document     what was captured -> a graph document, with the optimizer's update
 """
 
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 FILES = (".pt2", ".json")
 
-__all__ = ["graph_document", "import_torch", "module_document"]
+__all__ = ["graph_document", "import_serialized", "import_torch", "module_document"]
 
 
 def import_torch(
@@ -66,6 +65,15 @@ def import_torch(
     except ModuleNotFoundError as missing:
         raise _not_installed(missing) from missing
     return graph_document(program, model.rpartition(":")[2], train)
+
+
+def import_serialized(data: bytes, name: str) -> dict[str, Any]:
+    """The graph document of what torch.export.save wrote, the archive or the JSON in it. Raises as import_torch."""
+    try:
+        from planner.frontends.torch import serialized
+    except ModuleNotFoundError as missing:
+        raise _not_installed(missing) from missing
+    return graph_document(serialized.program_of(data, name), name)
 
 
 def graph_document(program: ExportedProgram, name: str, train: str | None = None) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from planner.errors import UnsupportedOp
+from planner.frontends.reshapes import without_reshapes
 from planner.frontends.torch.aten import ATEN
 from planner.frontends.torch.call import Node, Value
 from planner.frontends.torch.captured import Captured
-from planner.frontends.torch.reshapes import without_reshapes
 from planner.frontends.torch.translation import Translation
 from planner.frontends.unknown import UnknownOpWarning, listed
 from planner.frontends.zoo.training import replaced, update

@@ -1,0 +1,92 @@
+"""Pointwise ops that only one other reads become part of it, as in a compiler of StableHLO.
+
+JAX writes out what other frameworks have a name for: a silu, an optimizer's update and their derivatives are trees of
+pointwise ops, whose inner values no compiled program stores. A tree grows from its last op towards what it reads, while
+that is of the same shape and phase and nothing else needs it. A cast to a narrower dtype is not taken in: what it makes
+is what should be sent where the layouts on its two sides differ.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from planner.model.dtypes import DTYPE_BYTES
+from planner.model.graph import value_id
+from planner.model.ops.pointwise import MAX_STEPS, POINTWISE
+
+Node = dict[str, Any]
+MAX_OPERANDS = 16
+
+
+def fused(nodes: Sequence[Node], inputs: Sequence[Node], kept: Collection[str]) -> list[Node]:
+    """The nodes with trees of pointwise ops as one node each, which has the id of its last op; in linear time.
+
+    `nodes` and `inputs` are entries of a document. Values `kept` stay values.
+    """
+    read = Counter(value for node in nodes for value in node["inputs"]) + Counter(kept)
+    growth = _Growth(read, {entry["id"]: entry["dtype"] for entry in inputs})
+    for node in nodes:
+        growth.add(node)
+    return list(growth.nodes.values())
+
+
+@dataclass(slots=True)
+class _Tree:
+    """What is read from outside, in order, and the ops, the last of which gives the tree its name."""
+
+    last: Node
+    outside: dict[str, None] = field(default_factory=dict)
+    ops: list[Node] = field(default_factory=list)
+    narrows: bool = False
+
+    def node(self) -> Node:
+        number = {name: n for n, name in enumerate((*self.outside, *(op["id"] for op in self.ops)))}
+        steps = [
+            [op["op"], [number[name] for name in op["inputs"]], op["outputs"][0]["dtype"], op["attrs"]]
+            for op in self.ops
+        ]
+        return self.last | {"op": "pointwise", "inputs": list(self.outside), "attrs": {"steps": steps}}
+
+    def may_take(self, other: _Tree) -> bool:
+        alike = other.last["outputs"][0]["shape"] == self.last["outputs"][0]["shape"]
+        steps, outside = len(self.ops) + len(other.ops), len(self.outside) + len(other.outside)
+        few = steps < MAX_STEPS and outside + len(self.last["inputs"]) <= MAX_OPERANDS
+        return alike and few and other.last["phase"] == self.last["phase"] and not other.narrows
+
+
+@dataclass(slots=True)
+class _Growth:
+    """`read`: how often every value is; `dtypes` of the values so far."""
+
+    read: Mapping[str, int]
+    dtypes: dict[str, str]
+    trees: dict[str, _Tree] = field(default_factory=dict)
+    nodes: dict[str, Node] = field(default_factory=dict)
+
+    def add(self, node: Node) -> None:
+        self.dtypes |= {value_id(node["id"], k): made["dtype"] for k, made in enumerate(node["outputs"])}
+        if node["op"] in POINTWISE and "rule" not in node:
+            tree = self._grown(node)
+            self.trees[node["id"]] = tree
+            node = tree.node() if len(tree.ops) > 1 else node
+        self.nodes[node["id"]] = node
+
+    def _grown(self, node: Node) -> _Tree:
+        tree = _Tree(node, narrows=self._narrows(node))
+        for name, times in Counter(node["inputs"]).items():
+            inner = self.trees.get(name)
+            if inner is not None and self.read[name] == times and tree.may_take(inner):
+                tree.outside |= inner.outside
+                tree.ops += inner.ops
+                del self.nodes[name], self.trees[name]
+            else:
+                tree.outside[name] = None
+        tree.ops.append(node)
+        return tree
+
+    def _narrows(self, node: Node) -> bool:
+        made, (source, *_) = node["outputs"][0]["dtype"], node["inputs"]
+        return node["op"] == "cast" and DTYPE_BYTES[made] < DTYPE_BYTES[self.dtypes[source]]

@@ -1,0 +1,108 @@
+"""Models in other tools' forms as the body of a question: converted in a child, then planned like any graph."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
+
+import httpx
+
+from tests.api.http.serving import ended, serving
+from tests.api.small import GRAPH
+
+STABLEHLO = """
+module @product {
+  func.func public @main(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>) -> tensor<8x32xf32> {
+    %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+      : (tensor<8x16xf32>, tensor<16x32xf32>) -> tensor<8x32xf32>
+    return %0 : tensor<8x32xf32>
+  }
+}
+"""
+ASKED = {"mesh": "dp=2,tp=2", "gap": "0.01", "name": "mine"}
+WRONG = [
+    ("text/x-stablehlo", b"module {", ASKED, "not StableHLO"),
+    ("text/x-stablehlo", b"\xff", ASKED, "not text"),
+    ("text/x-stablehlo", STABLEHLO.encode(), {}, "the mesh is missing"),
+    ("text/x-stablehlo", STABLEHLO.encode(), {**ASKED, "mesh": "2xx"}, "mesh"),
+    ("text/x-stablehlo", STABLEHLO.encode(), {**ASKED, "gap": "2"}, "gap"),
+    ("text/x-stablehlo", STABLEHLO.encode(), {**ASKED, "gaps": "1"}, "gaps"),
+    ("application/x-onnx", b"\x08\x07", ASKED, "not an ONNX model"),
+    ("application/x-torch-export+json", b"{}", ASKED, "not an exported program"),
+]
+PACKAGES = {"text/x-stablehlo": "jax", "application/x-onnx": "onnx", "application/x-torch-export+json": "torch"}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    with serving(f"sqlite:///{tmp_path_factory.mktemp('service')}/service.db") as client:
+        yield client
+
+
+def asked(client: httpx.Client, kind: str, body: bytes, **query: str) -> httpx.Response:
+    pytest.importorskip(PACKAGES[kind], reason=f"{PACKAGES[kind]} is not installed")
+    return client.post("/v1/plans", content=body, params=query, headers={"Content-Type": kind})
+
+
+def onnx_model() -> bytes:
+    helper = pytest.importorskip("onnx", reason="onnx is not installed: pip install shardplan[onnx]").helper
+    values = [helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", ["n", 16]), ("w", [16, 32]))]
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    graph = helper.make_graph([node], "g", values, [helper.make_tensor_value_info("y", 1, ["n", 32])])
+    return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)]).SerializeToString())
+
+
+def torch_model() -> bytes:
+    torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+    written = io.BytesIO()
+    torch.export.save(torch.export.export(torch.nn.Linear(16, 32), (torch.zeros(8, 16),)), written)
+    return written.getvalue()
+
+
+def planned(client: httpx.Client, answer: httpx.Response) -> set[str]:
+    """The ops of the plan that the answer promises."""
+    assert answer.status_code in (200, 202), answer.text
+    plan = answer.json()["id"]
+    assert ended(client, plan)["status"] == "optimal"
+    document = client.get(f"/v1/plans/{plan}/document").json()
+    assert (document["graph"]["name"], document["request"]["gap"]) == ("mine", 0.01)
+    return {node["op"] for node in document["graph"]["document"]["nodes"]}
+
+
+def test_stablehlo_text_is_planned_and_known_when_it_comes_again(client: httpx.Client) -> None:
+    first = asked(client, "text/x-stablehlo", STABLEHLO.encode(), **ASKED)
+    assert planned(client, first) == {"einsum"}
+    again = asked(client, "text/x-stablehlo", STABLEHLO.encode(), **ASKED)
+    assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+
+
+def test_an_onnx_file_is_planned(client: httpx.Client) -> None:
+    assert planned(client, asked(client, "application/x-onnx", onnx_model(), dim="n=8", **ASKED)) == {"matmul"}
+
+
+def test_an_exported_program_is_planned(client: httpx.Client) -> None:
+    assert planned(client, asked(client, "application/x-torch-export+json", torch_model(), **ASKED)) == {"linear"}
+
+
+@pytest.mark.parametrize(("kind", "body", "query", "told"), WRONG)
+def test_what_cannot_be_converted_is_a_problem(
+    kind: str, body: bytes, query: dict[str, str], told: str, client: httpx.Client
+) -> None:
+    answer = asked(client, kind, body, **query)
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert told in answer.json()["detail"]
+
+
+def test_json_says_everything_in_its_body(client: httpx.Client) -> None:
+    answer = client.post("/v1/plans", json={"graph": GRAPH, "mesh": "2x2"}, params={"mesh": "2x2"})
+    assert (answer.status_code, answer.json()["parameter"]) == (422, "mesh")
+
+
+def test_another_content_type_is_refused_with_those_that_are_taken(client: httpx.Client) -> None:
+    answer = client.post("/v1/plans", content=b"x", headers={"Content-Type": "text/plain"})
+    assert answer.status_code == 415
+    assert {"application/json", *PACKAGES} == set(answer.json()["wanted"].split(" or "))
