@@ -38,7 +38,8 @@ COMMANDS = {
     "solve": Home("api.solving:solve", "Solve a choice problem in the public form."),
     "serve": Home("api.serving:serve", "Serve plans over HTTP, with one worker inside."),
     "worker": Home("api.serving:worker", "Solve plans for the servers of a database."),
-    "keys": Home("api.serving:keys", "Who may use the service."),
+    "keys": Home("api.administering:keys", "Who may use the service."),
+    "admin": Home("api.administering:admin", "The care of the service's database."),
     "hardware": Home("api.profiles:app", "The hardware profiles known here."),
 }
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+
+from planner.errors import InvalidRequest
 
 MAX_SEED = (1 << 31) - 1
 
@@ -16,6 +20,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write the document (.json or .json.gz).")]
 Backend = Annotated[str, typer.Option(help="numpy or cupy.")]
 Shrink = Annotated[str, typer.Option(help="auto: run on small sizes with the same program; none: full sizes.")]
+Database = Annotated[
+    str | None, typer.Option(help="A file of SQLite (else one in the user's data directory), or postgresql://….")
+]
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan document.")]
 
 
@@ -27,3 +34,13 @@ def console() -> Console:
 def print_json(value: object) -> None:
     """One object on one line."""
     typer.echo(json.dumps(value, allow_nan=False))
+
+
+@contextmanager
+def service_extra() -> Iterator[None]:
+    """Imports inside belong to the service. Raises InvalidRequest where they are not installed."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        wanted = "pip install shardplan[service]"
+        raise InvalidRequest(f"no module {error.name}", where="the service", wanted=wanted) from None

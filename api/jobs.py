@@ -15,10 +15,10 @@ from uuid import uuid4
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, insert, or_, select, update
 
+from api.settings import DAY_S
 from api.store import Store
 from api.tables import events, idempotency, outcomes, plans, workers
 
-DAY_S = 86_400.0
 ATTEMPTS = 3
 """A plan at which workers or their child processes died so often is not tried again: it may be what they die of."""
 AGAIN = ("timeout", "cancelled", "failed")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Sequence
+
+from sqlalchemy.exc import OperationalError
 
 from api.asking import packed
 from api.children import COMMAND, Allowed, Children, Ended
@@ -12,15 +15,17 @@ from api.jobs import Jobs
 from api.keys import Keys
 from api.metrics import Metrics
 from api.records import Records
-from api.settings import Settings
+from api.retention import forget
+from api.settings import DAY_S, UNSEEN_S, Settings
 from api.store import Store
-from api.worker import SAY_S, Worker
+from api.worker import Worker
+
+log = logging.getLogger("shardplan.service")
 
 AT_ONCE = 2
 """Validations, exports and reshards answered at the same time."""
 WAIT_S = 2.0
-UNSEEN_S = 3 * SAY_S
-"""A worker of which nothing is heard for so long is not counted on."""
+FORGET_EVERY_S = 600.0
 
 
 class Busy(Exception):
@@ -45,6 +50,17 @@ class Service:
         self.children.prepare()
         for worker in self.workers:
             worker.start()
+        if self.settings.keep_days is not None:
+            threading.Thread(target=self._forget, args=(self.settings.keep_days * DAY_S,), daemon=True).start()
+
+    def _forget(self, older_than_s: float) -> None:
+        """Old plans, again and again."""
+        while not self._stopping.is_set():
+            try:
+                forget(self.store, older_than_s)
+            except OperationalError as error:
+                log.warning("database: %s", error.orig)
+            self._stopping.wait(FORGET_EVERY_S)
 
     def wake(self) -> None:
         """There is work."""

@@ -13,6 +13,11 @@ from planner.documents.schemas import MAX_NODES
 from planner.errors import InvalidRequest
 
 GIB = 1 << 30
+DAY_S = 86_400.0
+SAY_S = 2.0
+"""How often a worker says that it is there."""
+UNSEEN_S = 3 * SAY_S
+"""A worker of which nothing is heard for so long is not counted on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +46,13 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`database`: its URL. `keys_required`: also where none was ever made. `workers`: in this process. `lease_s`: how
-    long a worker that says nothing keeps a plan."""
+    """`database`: its URL. `keys_required`: also where none was ever made. `workers`: in this process. `keep_days`:
+    how long ended plans are kept. `lease_s`: how long a worker that says nothing keeps a plan."""
 
     database: str
     keys_required: bool = False
     workers: int = 1
+    keep_days: float | None = None
     lease_s: float = 6.0
     limits: Limits = field(default_factory=Limits)
 

@@ -18,14 +18,12 @@ from sqlalchemy.exc import OperationalError
 from api.children import Allowed, Children, Ended
 from api.jobs import Claim, Jobs, Outcome
 from api.metrics import Metrics
-from api.settings import Limits
+from api.settings import SAY_S, Limits
 
 log = logging.getLogger("shardplan.worker")
 
 IDLE_S = 0.2
 AFTER_ERROR_S = 1.0
-SAY_S = 2.0
-"""How often a worker says that it is there."""
 LOOK_S = 0.2
 """How often a worker looks whether its plan was cancelled, and tells what it has found."""
 

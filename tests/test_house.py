@@ -36,6 +36,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "planner.model": MODEL,
     **{package: (package, *MODEL) for package in ON_MODEL},
     "planner.choose.formulate": ("planner.choose", *MODEL, "solvers"),
+    "planner.choose.tables": ("planner.choose", *MODEL, "solvers"),
+    "planner.choose.writing": ("planner.choose", *MODEL, "solvers"),
     "planner.choose.fold": ("planner.choose", *MODEL, "solvers"),
     "planner.judge": ("planner.judge", *ON_MODEL, *MODEL),
     "planner.judge.explain": ("planner.judge", *ON_MODEL, *MODEL, "solvers"),
