@@ -42,12 +42,14 @@ gpu: $(READY)  ## Tests that need a GPU (install cupy first: pip install '.[cuda
 	  || { echo 'make gpu: no CUDA device, or no cupy for it (extras cuda12, cuda13); nothing was run' >&2; exit 1; }
 	@$(PY) -m pytest -m gpu $(ARGS)
 
-lock: $(READY)  ## Choose versions anew within pyproject.toml; writes requirements.lock
+COMPILE = CUSTOM_COMPILE_COMMAND='make lock' $(PY) -m piptools compile --quiet --extra service --all-build-deps \
+  --generate-hashes --allow-unsafe --strip-extras --resolver backtracking \
+  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options
+
+lock: $(READY)  ## Choose versions anew within pyproject.toml: requirements.lock and, for images, deploy/requirements.lock
 	@$(PY) -m pip install --quiet 'pip-tools>=7.5,<8'
-	@CUSTOM_COMPILE_COMMAND='make lock' $(PY) -m piptools compile --quiet --upgrade --extra dev --extra service --all-build-deps \
-	  --generate-hashes --allow-unsafe --strip-extras --resolver backtracking \
-	  --no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options \
-	  --output-file requirements.lock pyproject.toml
+	@$(COMPILE) --upgrade --extra dev --output-file requirements.lock pyproject.toml
+	@$(COMPILE) --constraint requirements.lock --output-file deploy/requirements.lock pyproject.toml
 
 clean:  ## Remove .venv and every cache
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -18,10 +18,14 @@ MAX_SEED = (1 << 31) - 1
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="Where to write the document (.json or .json.gz).")]
-Backend = Annotated[str, typer.Option(help="numpy or cupy.")]
+Backend = Annotated[str, typer.Option(help="numpy, cupy, mpi or nccl.")]
 Shrink = Annotated[str, typer.Option(help="auto: run on small sizes with the same program; none: full sizes.")]
 Database = Annotated[
-    str | None, typer.Option(help="A file of SQLite (else one in the user's data directory), or postgresql://….")
+    str | None,
+    typer.Option(
+        envvar="SHARDPLAN_DATABASE",
+        help="A file of SQLite (else one in the user's data directory), or postgresql://….",
+    ),
 ]
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan document.")]
 
