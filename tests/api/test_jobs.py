@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 
@@ -24,8 +23,8 @@ def question(number: int) -> Question:
     return Question(f"{number:064x}", f"graph {number}", b"ask")
 
 
-def queue(folder: Path, lease_s: float = HELD) -> tuple[Jobs, Records]:
-    store = Store(f"sqlite:///{folder}/jobs.db")
+def queue(database: str, lease_s: float = HELD) -> tuple[Jobs, Records]:
+    store = Store(database)
     return Jobs(store, lease_s), Records(store)
 
 
