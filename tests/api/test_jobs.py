@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -23,8 +23,19 @@ def question(number: int) -> Question:
     return Question(f"{number:064x}", f"graph {number}", b"ask")
 
 
+OPENED: list[Store] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
 def queue(database: str, lease_s: float = HELD) -> tuple[Jobs, Records]:
     store = Store(database)
+    OPENED.append(store)
     return Jobs(store, lease_s), Records(store)
 
 

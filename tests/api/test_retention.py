@@ -83,7 +83,9 @@ def test_a_copy_holds_what_the_database_held(tmp_path: Path) -> None:
     copy = tmp_path / "copy.db"
     assert shardplan("admin", "backup", copy, "--database", tmp_path / "service.db").code == 0
     assert copy.stat().st_mode & 0o777 == 0o600
-    assert counts(Store(f"sqlite:///{copy}")) == counts(store)
+    copied = Store(f"sqlite:///{copy}")
+    assert counts(copied) == counts(store)
+    copied.close()
     refused(shardplan("admin", "backup", copy, "--database", tmp_path / "service.db"), "a new file")
     refused(shardplan("admin", "backup", tmp_path / "no" / "copy.db", "--database", tmp_path / "service.db"), "No such")
     store.close()
