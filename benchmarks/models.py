@@ -2,7 +2,11 @@
 
 `import_s` is from nothing loaded to the document: importing torch and transformers, tracing, translating. `cpu_s` is of
 the process alone, for machines that do other things as well. Models are solved as plans are: equal layers folded
-first, then unfolded from there; `folded` is what that problem has left.
+first, then unfolded from there; `folded` is what that problem has left. One case goes by way of ONNX: its import has
+torch's own exporter in it.
+
+`compared`: the step planned for two captured layers over that of the zoo's. Mixtral's are not the same computation:
+the zoo dispatches by capacity within each sequence, transformers sorts the tokens of the whole batch by expert.
 
     python -m benchmarks.models [case ...] [--import-only]
 """
@@ -10,6 +14,7 @@ first, then unfolded from there; `folded` is what that problem has left.
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import resource
 import time
@@ -19,7 +24,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import solvers
-from benchmarks.record import timed, write
+from benchmarks.onnx_export import exported
+from benchmarks.record import RESULTS, timed, write
 from planner import folding
 from planner.choose.cost import PICO, CostModel
 from planner.choose.fold import Layers
@@ -27,6 +33,7 @@ from planner.choose.formulate import formulate
 from planner.choose.hardware import load
 from planner.documents.graphs import graph_from
 from planner.documents.schemas import GraphDocument
+from planner.frontends.onnx import graph_document
 from planner.frontends.torch import import_torch
 from planner.frontends.zoo import import_zoo
 from planner.model.mesh import Mesh
@@ -47,7 +54,7 @@ LLAMA_70B = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model of transformers; `zoo`: the same model there, to compare the cost of two layers with."""
+    """A model of transformers, captured or by way of ONNX; `zoo`: the same model there, to compare two layers with."""
 
     kind: str
     train: str | None = None
@@ -55,11 +62,13 @@ class Case:
     batch: int = BATCH
     seq: int | None = SEQUENCE
     zoo: str | None = None
+    onnx: bool = False
     meshes: tuple[str, ...] = (MESH,)
 
 
 CASES = {
     "gpt2": Case("gpt2", seq=1024, zoo="gpt2"),
+    "gpt2 through ONNX": Case("gpt2", seq=1024, onnx=True),
     "gpt2 training": Case("gpt2", "adam", seq=1024, zoo="gpt2"),
     "bert training": Case("bert", "adam", seq=512),
     "vit training": Case("vit", "adam", seq=None),
@@ -73,6 +82,9 @@ CASES = {
 
 
 def captured(case: Case, layers: int | None = None) -> dict[str, Any]:
+    if case.onnx:
+        assert case.seq
+        return graph_document(exported(case.kind, case.batch, case.seq), case.kind)
     return import_torch(
         f"transformers:{case.kind}",
         batch=case.batch,
@@ -156,33 +168,42 @@ def _peak_rss() -> int:
 
 def table(result: dict[str, Any]) -> str:
     """The result as the README shows it."""
-    head = "| model | nodes | import, CPU s | mesh | options | build + solve, CPU s | gap | peak memory |"
-    rows = [_row(case, plan) for case in result["cases"] for plan in case["planned"]]
-    return "\n".join([head, "|---|---|---|---|---|---|---|---|", *rows])
+    head = "| model | nodes | import, CPU s | mesh | options | build + solve, CPU s | gap | memory | per zoo |"
+    ratios = {case["model"]: f"{case['captured_per_zoo']:.4f}" for case in result["compared"]}
+    rows = [_row(case, plan, ratios.get(case["model"], "")) for case in result["cases"] for plan in case["planned"]]
+    return "\n".join([head, "|---|---|---|---|---|---|---|---|---|", *rows])
 
 
-def _row(case: dict[str, Any], plan: dict[str, Any]) -> str:
+def _row(case: dict[str, Any], plan: dict[str, Any], ratio: str) -> str:
     imported = f"{case['model']} | {case['nodes']:,} | {case['import_cpu_s']:.0f}"
     solved = f"{plan['mesh']} | {plan['strategies']:,} | {plan['planning_cpu_s']:.0f} | {plan['gap']:.1e}"
-    return f"| {imported} | {solved} | {plan['peak_rss_bytes'] / 2**30:.1f} GiB |"
+    return f"| {imported} | {solved} | {plan['peak_rss_bytes'] / 2**30:.1f} GiB | {ratio} |"
 
 
 def main() -> None:
-    """Measure everything, or the cases named, and write results/models.json after each."""
+    """Measure everything, or the cases named, and write results/models.json after each; others keep their rows."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="case", help=f"of {', '.join(CASES)}; else all")
-    parser.add_argument("--import-only", action="store_true", help="plan nothing")
+    parser.add_argument("--import-only", action="store_true", help="plan nothing, write nothing")
     asked = parser.parse_args()
     names = asked.cases or list(CASES)
-    settings = {"batch": BATCH, "sequence": SEQUENCE, "dtype": "bf16", "gap_asked": GAP, "time_limit_s": SECONDS}
-    found: dict[str, Any] = {"cases": [], "compared": []}
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1) as process:
         for name in names:
-            found["cases"].append(process.submit(measured, name, asked.import_only).result())
-            write("models", settings | found)
+            row = process.submit(measured, name, asked.import_only).result()
+            print(row) if asked.import_only else _kept("cases", row)
         for name in [] if asked.import_only else [name for name in names if CASES[name].zoo]:
-            found["compared"].append(process.submit(compared, name).result())
-            write("models", settings | found)
+            _kept("compared", process.submit(compared, name).result())
+
+
+def _kept(part: str, row: dict[str, Any]) -> None:
+    """Write a row in the place of the last one of its model."""
+    settings = {"batch": BATCH, "sequence": SEQUENCE, "dtype": "bf16", "gap_asked": GAP, "time_limit_s": SECONDS}
+    path = RESULTS / "models.json"
+    last = json.loads(path.read_text()) if path.exists() else {}
+    found = {key: {each["model"]: each for each in last.get(key, ())} for key in ("cases", "compared")}
+    found[part][row["model"]] = row
+    listed = {key: [rows[name] for name in CASES if name in rows] for key, rows in found.items()}
+    write("models", settings | listed)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ leading dim for the layers, walked by `lax.scan`. Shapes are enough to lower the
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -210,7 +209,8 @@ def data(model: Model, batch: int) -> tuple[Any, Any]:
     return ids, ids
 
 
-Lowerable = tuple[Callable[..., Any], ...]
+Lowerable = tuple[Any, ...]
+"""A jitted function and its arguments, or their shapes."""
 
 
 def inference(model: Model, batch: int) -> Lowerable:

@@ -38,8 +38,8 @@ class Candidate:
 def options(rule: Rule, mesh: Mesh) -> Iterator[Option]:
     """Every option of a rule; the first leaves all loops whole. Raises InvalidRequest where there are too many."""
     chosen = [i for i, loop in enumerate(rule.loops) if not _commutes_with_another_than_sums(loop)]
-    check_count("options of an op", len(chosen), mesh, MAX_OPTIONS)
     places = [[None, *(i for i in chosen if n > 1 and splittable(rule.loops[i], n))] for n in mesh.shape]
+    check_count("options of an op", len({i for axis in places for i in axis} - {None}), mesh, MAX_OPTIONS)
     for assignment in product(*places):
         for option in _orders(assignment, len(rule.loops)):
             if rule.allows(option, mesh):
@@ -62,19 +62,26 @@ def _orders(assignment: tuple[int | None, ...], loops: int) -> Iterator[Option]:
 def candidates(op: Op, operands: tuple[TensorType, ...], model: CostModel) -> list[Candidate]:
     """The options of an op worth choosing from, cheapest first among those that look alike from outside."""
     best: dict[tuple[tuple[Sharding, ...], tuple[Sharding, ...]], Candidate] = {}
+    like = _read_alike(op.rule)
     for option in options(op.rule, model.mesh):
-        found = candidate(op, operands, option, model)
-        seen = best.get((found.operands, found.results))
-        if seen is None or found.cost_ps < seen.cost_ps:
-            best[found.operands, found.results] = found
+        known = {i: op.rule.read_sharding(i, option, model.mesh) for i in dict.fromkeys(like)}
+        read = tuple(known[i] for i in like)
+        made = tuple(op.rule.result_sharding(i, option) for i in range(len(op.results)))
+        cost = model.op_between_ps(op, operands, option, read, made)
+        seen = best.get((read, made))
+        if seen is None or cost < seen.cost_ps:
+            best[read, made] = Candidate(option, read, made, cost)
     return list(best.values())
 
 
-def candidate(op: Op, operands: tuple[TensorType, ...], option: Option, model: CostModel) -> Candidate:
-    """One option with its shardings and cost."""
-    read = tuple(op.rule.read_sharding(i, option, model.mesh) for i in range(len(operands)))
-    made = tuple(op.rule.result_sharding(i, option) for i in range(len(op.results)))
-    return Candidate(option, read, made, model.op_between_ps(op, operands, option, read, made))
+def _read_alike(rule: Rule) -> list[int]:
+    """Per operand the first that every option reads in the same sharding."""
+    windows = set(rule.windows)
+    keys = [
+        (term, [i in loop.operands for loop in rule.loops], i if i in windows else None)
+        for i, term in enumerate(rule.operands)
+    ]
+    return [keys.index(key) for key in keys]
 
 
 def layouts(kind: TensorType, mesh: Mesh) -> list[Sharding]:

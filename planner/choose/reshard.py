@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import combinations
+from math import lcm, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,10 +24,10 @@ from numpy.typing import NDArray
 from planner.choose.cost import CostModel
 from planner.choose.options import layouts
 from planner.errors import InvalidSharding
-from planner.model.collectives import Collective, moves
+from planner.model.collectives import Collective, Kind, moves
 from planner.model.graph import TensorType
 from planner.model.mesh import Mesh
-from planner.model.sharding import Reduction, Sharding
+from planner.model.sharding import Axes, Reduction, Shape, Sharding
 
 UNREACHABLE = 1 << 60
 DIRECT = -2
@@ -54,13 +55,14 @@ class Distances:
 
         No dim is split into more parts than it has elements, but in the shardings of `also`.
         """
-        states = tuple(dict.fromkeys((*_states(kind, sorted(set(reductions)), model.mesh), *also)))
+        web = _Web.of(_alike(kind.shape, model.mesh), tuple(sorted(set(reductions))), model.mesh)
+        states = tuple(dict.fromkeys((*web.states, *also)))
         index = {state: i for i, state in enumerate(states)}
         direct = _direct(states, kind, model)
-        target, cost, hops = _basis(states, index, direct, kind, model)
-        time, following = _shortest(target, cost, direct)
         held = np.array([model.shard_bytes(kind, state) for state in states], np.int64)
-        return cls(states, index, held, time, _peaks(held, following), following, hops)
+        target, cost = web.target_and_cost(held, kind, model)
+        time, following = _shortest(target, cost, direct)
+        return cls(states, index, held, time, _peaks(held, following), following, web.hops(cost, direct))
 
     def between(self, what: str) -> Integers:
         """[states, states] by source and target: `time` in ps, or bytes in use
@@ -107,8 +109,64 @@ class Distances:
         return found
 
 
-def _states(kind: TensorType, reductions: list[Reduction], mesh: Mesh) -> list[Sharding]:
-    whole = layouts(kind, mesh)
+@dataclass(frozen=True, eq=False)
+class _Web:
+    """The shardings of all tensors whose dims are split alike, and per sharding the basis moves, with where they lead.
+
+    The time of a move depends on the collective and on bytes alone.
+    """
+
+    states: tuple[Sharding, ...]
+    moves: tuple[tuple[tuple[Collective, int], ...], ...]
+
+    @classmethod
+    @lru_cache(maxsize=256)
+    def of(cls, shape: Shape, reductions: tuple[Reduction, ...], mesh: Mesh) -> _Web:
+        states = tuple(_states(shape, reductions, mesh))
+        index = {state: i for i, state in enumerate(states)}
+        return cls(
+            states, tuple(tuple((m, index[to]) for m, to in moves(each, shape, mesh) if to in index) for each in states)
+        )
+
+    def target_and_cost(self, held: Integers, kind: TensorType, model: CostModel) -> tuple[Integers, Integers]:
+        """[states, moves] targets and times, given the bytes of every state; states beyond these have no move."""
+        width = max(1, max(map(len, self.moves)))
+        target = np.broadcast_to(np.arange(len(held))[:, None], (len(held), width)).copy()
+        cost = np.full(target.shape, UNREACHABLE, np.int64)
+        known: dict[tuple[Kind, Axes, int], int] = {}
+        sizes = held.tolist()
+        for i, (state, each) in enumerate(zip(self.states, self.moves, strict=True)):
+            for k, (move, to) in enumerate(each):
+                like = move.kind, move.axes, sizes[to if move.kind is Kind.ALL_SLICE else i]
+                if like not in known:
+                    known[like] = model.move_ps(move, state, kind)
+                target[i, k], cost[i, k] = to, known[like]
+        return target, cost
+
+    def hops(self, cost: Integers, direct: Integers) -> tuple[dict[int, Collective], ...]:
+        """The cheapest basis move by target, of those that no exchange beats."""
+        found: list[dict[int, Collective]] = []
+        for each, times, exchanged in zip(self.moves, cost.tolist(), direct.tolist(), strict=False):
+            best: dict[int, tuple[int, Collective]] = {}
+            for (move, to), time in zip(each, times, strict=False):
+                if time <= exchanged[to] and (to not in best or time < best[to][0]):
+                    best[to] = time, move
+            found.append({to: move for to, (_, move) in best.items()})
+        return tuple(found) + ({},) * (len(cost) - len(found))
+
+
+def _alike(shape: Shape, mesh: Mesh) -> Shape:
+    """The least shape whose dims the mesh splits alike, exactly and not, into the same shardings."""
+    groups = {prod(sizes) for n in range(len(mesh.shape) + 1) for sizes in combinations(mesh.shape, n)}
+    fitting = [[group for group in groups if group <= size] for size in shape]
+    return tuple(
+        lcm(*each) if all(size % group == 0 for group in each) else size
+        for size, each in zip(shape, fitting, strict=True)
+    )
+
+
+def _states(shape: Shape, reductions: tuple[Reduction, ...], mesh: Mesh) -> list[Sharding]:
+    whole = layouts(TensorType(shape, "bool"), mesh)
     axes = [axis for axis, size in enumerate(mesh.shape) if size > 1]
     partials = [part for n in range(1, len(axes) + 1) for part in combinations(axes, n)]
     return whole + [
@@ -118,25 +176,6 @@ def _states(kind: TensorType, reductions: list[Reduction], mesh: Mesh) -> list[S
         if not {axis for axes in state.split_axes for axis in axes} & set(part)
         for reduction in reductions
     ]
-
-
-def _basis(
-    states: tuple[Sharding, ...], index: dict[Sharding, int], direct: Integers, kind: TensorType, model: CostModel
-) -> tuple[Integers, Integers, tuple[dict[int, Collective], ...]]:
-    """[states, moves] targets and times of the basis moves, and those by target that no exchange beats."""
-    out = [[(move, index[to]) for move, to in moves(each, kind.shape, model.mesh) if to in index] for each in states]
-    width = max(1, max(map(len, out)))
-    target = np.array([[to for _, to in each] + [i] * (width - len(each)) for i, each in enumerate(out)], np.int64)
-    cost = np.full(target.shape, UNREACHABLE, np.int64)
-    hops: list[dict[int, Collective]] = []
-    for i, (state, each) in enumerate(zip(states, out, strict=True)):
-        cost[i, : len(each)] = [model.move_ps(move, state, kind) for move, _ in each]
-        best: dict[int, tuple[int, Collective]] = {}
-        for (move, to), time in zip(each, cost[i].tolist(), strict=False):
-            if time <= direct[i, to] and (to not in best or time < best[to][0]):
-                best[to] = time, move
-        hops.append({to: move for to, (_, move) in best.items()})
-    return target, cost, tuple(hops)
 
 
 def _direct(states: tuple[Sharding, ...], kind: TensorType, model: CostModel) -> Integers:

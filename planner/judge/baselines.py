@@ -15,13 +15,13 @@ In all of them an update runs, and its optimizer states are stored, as the param
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from planner.choose.formulate import Formulation
-from planner.choose.options import candidate
 from planner.choose.variables import Role
 from planner.model.graph import Graph, Op
 from planner.model.indexing import LoopKind, Option, splittable
@@ -112,10 +112,13 @@ def _updating(layout: Baseline, graph: Graph) -> Baseline:
 
 
 def _megatron(graph: Graph, mesh: Mesh, axes: Axes) -> dict[str, dict[str, Axes]]:
+    """What is cut out of weights, turned or cast, is a weight as well: a layer's, of those that a loop stacks."""
     weights = {entry.id for entry in graph.inputs if entry.kind == "parameter"}
     given: dict[str, dict[str, Axes]] = {}
     columns: set[str] = set()
     for op in graph.ops:
+        if len(op.inputs) == 1 and op.inputs[0] in weights:
+            weights.update(op.values)
         inside = any(value in columns for value in op.inputs)
         loop = _weight_loop(op, weights, contraction=inside)
         if loop is not None and splittable(op.rule.loops[loop], mesh.group_size(axes)):
@@ -147,20 +150,20 @@ def strategies(formulation: Formulation, baseline: Baseline) -> list[int] | None
     """
     fixed: dict[int, int] = {}
     for op in formulation.graph.ops:
-        kinds = tuple(formulation.graph.types[value] for value in op.inputs)
-        wanted = candidate(op, kinds, baseline.options[op.id], formulation.model)
-        node = formulation.index[Role.OP, op.id]
-        if not _fix(fixed, formulation, node, (*wanted.operands, *wanted.results)):
+        option, mesh = baseline.options[op.id], formulation.model.mesh
+        read = [op.rule.read_sharding(operand, option, mesh) for operand in range(len(op.inputs))]
+        made = [op.rule.result_sharding(result, option) for result in range(len(op.results))]
+        if not _fix(fixed, formulation, formulation.index[Role.OP, op.id], [*read, *made]):
             return None
     for entry in formulation.graph.inputs:
         node = formulation.index[Role.INPUT, entry.id]
-        if not _fix(fixed, formulation, node, (baseline.inputs[entry.id],)):
+        if not _fix(fixed, formulation, node, [baseline.inputs[entry.id]]):
             return None
     _complete(fixed, formulation)
     return [fixed[node] for node in range(len(formulation.variables))]
 
 
-def _fix(fixed: dict[int, int], formulation: Formulation, node: int, wanted: tuple[Sharding, ...]) -> bool:
+def _fix(fixed: dict[int, int], formulation: Formulation, node: int, wanted: Sequence[Sharding]) -> bool:
     """Give a node the strategy with these shardings, if it has one."""
     variable = formulation.variables[node]
     same = np.ones(len(variable.costs), bool)
@@ -172,24 +175,27 @@ def _fix(fixed: dict[int, int], formulation: Formulation, node: int, wanted: tup
 
 
 def _complete(fixed: dict[int, int], formulation: Formulation) -> None:
+    price, edges = _prices(fixed, formulation), formulation.problem.edges
+    leaving: dict[int, list[int]] = defaultdict(list)
+    for number, edge in enumerate(edges):
+        leaving[edge.source].append(number)
+    for role in (Role.HUB, Role.OUTPUT):
+        for node, variable in enumerate(formulation.variables):
+            if variable.role is role:
+                fixed[node] = int(price[node].argmin())
+                for edge in (edges[number] for number in leaving[node]):
+                    if edge.target not in fixed:
+                        price[edge.target] += edge.matrix[edge.source_class[fixed[node]], edge.target_class]
+
+
+def _prices(fixed: Mapping[int, int], formulation: Formulation) -> list[np.ndarray]:
+    """Per node and strategy: the edges to what is fixed, and at best to what is not."""
     price = [np.zeros(len(v.costs)) for v in formulation.variables]
     for edge in formulation.problem.edges:
         if edge.source in fixed and edge.target not in fixed:
             price[edge.target] += edge.matrix[edge.source_class[fixed[edge.source]], edge.target_class]
         elif edge.target in fixed and edge.source not in fixed:
             price[edge.source] += edge.matrix[edge.source_class, edge.target_class[fixed[edge.target]]]
-    for edge in formulation.problem.edges:
-        if edge.source not in fixed and edge.target not in fixed:
+        elif edge.source not in fixed:
             price[edge.source] += edge.matrix[edge.source_class][:, edge.target_class].min(axis=1)
-    for role in (Role.HUB, Role.OUTPUT):
-        for node, variable in enumerate(formulation.variables):
-            if variable.role is role:
-                fixed[node] = int(price[node].argmin())
-                _settle(formulation, fixed, price, node)
-
-
-def _settle(formulation: Formulation, fixed: dict[int, int], price: list[np.ndarray], node: int) -> None:
-    """Tell the outputs that read a hub which sharding it took."""
-    for edge in formulation.problem.edges:
-        if edge.source == node and edge.target not in fixed:
-            price[edge.target] += edge.matrix[edge.source_class[fixed[node]], edge.target_class]
+    return price

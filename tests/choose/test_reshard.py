@@ -14,7 +14,7 @@ import pytest
 from benchmarks.oracle import agree, assembled, laid_out, layouts
 from planner.choose.cost import CostModel
 from planner.choose.hardware import Hardware, load
-from planner.choose.reshard import UNREACHABLE, Distances
+from planner.choose.reshard import UNREACHABLE, Distances, _alike, _Web
 from planner.errors import InvalidSharding
 from planner.model.collectives import moves
 from planner.model.graph import TensorType
@@ -48,6 +48,19 @@ def test_the_table_holds_every_sharding(mesh: str, shape: tuple[int, ...], kinds
     found = table(mesh, shape, kinds).states
     assert len(set(found)) == len(found)
     assert set(found) == set(layouts(len(shape), Mesh.parse(mesh), shape, kinds))
+
+
+ALIKE = [("2x2x2", (64, 6, 24)), ("2x3", (12, 6)), ("2x3", (9, 4)), ("4", (5, 1024)), ("2x2x2", (7, 3))]
+
+
+@pytest.mark.parametrize(("mesh", "shape"), ALIKE)
+def test_tensors_that_the_mesh_splits_alike_have_the_same_moves(mesh: str, shape: tuple[int, ...]) -> None:
+    devices = Mesh.parse(mesh)
+    web = _Web.of(_alike(shape, devices), (Reduction.SUM,), devices)
+    assert set(web.states) == set(layouts(len(shape), devices, shape, (Reduction.SUM,)))
+    for state, found in zip(web.states, web.moves, strict=True):
+        wanted = [(move, to) for move, to in moves(state, shape, devices) if to in web.states]
+        assert [(move, web.states[to]) for move, to in found] == wanted
 
 
 def reachable(source: Sharding, target: Sharding) -> bool:

@@ -29,8 +29,9 @@ models = pytest.importorskip("examples.jax_models", reason="jax is not installed
 BATCH = 4
 TOLERANCE = 1e-4
 FAMILIES = ["gpt", "llama", "mixtral", "vit"]
-WALKS = [("forward", False), ("sgd", False), ("sgd", True), ("adam", True)]
-"""Passes, and whether the layers are one scan."""
+WALKS = [("forward", False), ("sgd", False), ("adam", True)]
+"""Passes, and whether the layers are one scan; Adam's moments tell the gradients."""
+COMPILED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 PLANNED = [
     *((family, "forward", "2x4") for family in FAMILIES),
     ("gpt", "sgd", "2x4"),
@@ -76,7 +77,8 @@ def graph_and_arrays(family: str, scanned: bool, kind: str) -> tuple[Graph, dict
     given = arrays_of(arguments, model)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(given)]
     read = {name: leaves[leaf] for name, leaf in zip(made.arguments, found.kept, strict=True)} | dict(made.constants)
-    wanted = [np.asarray(leaf) for leaf in jax.tree.leaves(function(*given))]
+    compiled = function.lower(*arguments).compile(compiler_options=COMPILED)
+    wanted = [np.asarray(leaf) for leaf in jax.tree.leaves(compiled(*given))]
     return graph_of(made.document), read, wanted
 
 
@@ -101,8 +103,9 @@ def test_the_graph_run_whole_gives_what_jax_gives(family: str, kind: str, scanne
 def test_a_plan_of_the_graph_gives_on_the_mesh_what_the_graph_gives_whole(family: str, kind: str, mesh: str) -> None:
     function, *arguments = PASSES[kind](model_of(family, scanned=True, layers=1), BATCH)
     graph = graph_of(imported(traced(function, *arguments).text, family).document, mesh)
-    plan = pipeline.plan(graph, Mesh.parse(mesh), EAGER, Request(gap=0.3, time_limit_s=3.0))
+    plan = pipeline.plan(graph, Mesh.parse(mesh), EAGER, Request(gap=0.3, time_limit_s=60.0))
+    assert plan.choice is not None
     assert plan.analysis is not None
-    assert plan.analysis.collective_bytes > 0
+    assert any(axes for option in plan.choice.options.values() for axes in option)
     verdict = validate(plan.analysis.program, "numpy", "none")
     assert (verdict.verdict, verdict.not_run) == ("equal", ())

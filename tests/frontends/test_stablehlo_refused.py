@@ -145,6 +145,12 @@ def test_files_are_read_plain_and_packed(tmp_path: Path) -> None:
     assert import_file(plain)["name"] == "tanh"
 
 
+def test_an_error_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "step.mlir").write_text("module {\n  nothing }")
+    with pytest.raises(InvalidDocument, match=r"step\.mlir: line 2 "):
+        import_file(tmp_path / "step.mlir")
+
+
 BAD_FILES = {
     "missing.mlir": (None, "cannot be read"),
     "latin.mlir": (b"\xe9\xe9\xe9", "not UTF-8 text"),

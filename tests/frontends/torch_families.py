@@ -95,7 +95,7 @@ def inputs(kind: str, dtype: str) -> tuple[dict[str, Any], Any]:
 
 
 @cache
-def family(kind: str, train: str | None = None, dtype: str = "f32", layers: int = 2) -> Family:
+def family(kind: str, train: str | None, layers: int = 2, dtype: str = "f32", /) -> Family:
     seq = None if kind == "vit" else SEQ
     document = import_torch(
         f"transformers:{kind}", batch=BATCH, seq=seq, layers=layers, dtype=dtype, config=CONFIGS[kind], train=train

@@ -7,6 +7,7 @@ inference    types of values, and the values that are known before the model run
 translation  node by node: inputs, calls, and what could not be translated
 document     a model -> a graph document
 operators    the table: ONNX operator -> row; rows stand in images, lookups, pointwise, products and views
+contributed  the same for operators of ONNX Runtime
 call         one node, as a row sees it
 """
 

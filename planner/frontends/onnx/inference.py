@@ -20,6 +20,7 @@ from onnx.shape_inference import InferenceError, infer_node_outputs
 
 from planner.errors import InvalidGraph
 from planner.frontends.onnx.call import Known
+from planner.frontends.onnx.contributed import contributed
 from planner.frontends.onnx.operands import Reads
 from planner.frontends.onnx.reading import schema_of
 
@@ -73,6 +74,8 @@ class Inference:
     def _infer(self, node: NodeProto) -> None:
         schema = schema_of(self._model, node)
         given = [name for name in node.input if name in self.types]
+        if schema is None:
+            self._infer_contributed(node)
         if schema is None or len(given) < sum(map(bool, node.input)):
             return
         small = {name: self.known[name] for name in given if name in self.known}
@@ -85,6 +88,20 @@ class Inference:
             self.types |= infer_node_outputs(schema, node, types, data, opset_imports=versions, ir_version=ir)
         except (InferenceError, checker.ValidationError) as error:
             raise InvalidGraph("operands do not fit", got=_told(error), wanted=f"those of {node.op_type}") from None
+
+    def _infer_contributed(self, node: NodeProto) -> None:
+        known, first = contributed(node.domain, node.op_type), self.types.get(next(iter(node.input), ""))
+        if known is None or first is None:
+            return
+        shapes = [fixed_shape(self.types.get(name)) for name in node.input]
+        try:
+            made = known.shapes(shapes, {each.name: helper.get_attribute_value(each) for each in node.attribute})
+        except (ArithmeticError, TypeError, ValueError) as error:
+            raise InvalidGraph("operands do not fit", got=_told(error), wanted=f"those of {node.op_type}") from None
+        kind = first.tensor_type.elem_type
+        for name, shape in zip(node.output, made, strict=False):
+            if name:
+                self.types[name] = helper.make_tensor_type_proto(kind, shape)
 
     def _measure(self, node: NodeProto) -> None:
         shape = fixed_shape(self.types.get(node.input[0]))

@@ -35,8 +35,14 @@ SIZES: dict[str, tuple[int, ...]] = {
 }
 """Operator -> the operands whose elements must be known."""
 
-TYPES: dict[str, tuple[int, ...]] = {"CastLike": (1,), "EyeLike": (0,), "Shape": (0,), "Size": (0,)}
-"""Operator -> the operands of which it reads the type alone."""
+TYPES: dict[str, tuple[int, ...]] = {
+    "CastLike": (1,),
+    "EyeLike": (0,),
+    "GroupQueryAttention": (5, 6),
+    "Shape": (0,),
+    "Size": (0,),
+}
+"""Operator -> the operands of which it reads the type alone, if that."""
 
 
 @dataclass(frozen=True, slots=True)

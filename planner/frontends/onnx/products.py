@@ -144,26 +144,34 @@ def attention(call: Call) -> Value:
     apart = len(call.shape()) == 4
     heads = call.shape()[1] if apart else call.attribute("q_num_heads")
     shared = call.shape(1)[1] if apart else call.attribute("kv_num_heads")
+    values, causal = [call.value(place) for place in range(3)], bool(call.attribute("is_causal", 0))
+    return attended(call, values, (heads, shared), causal, call.given(3), call.attribute("scale"))
+
+
+def attended(
+    call: Call, values: list[Value], counts: tuple[int, int], causal: bool, mask: Operand | None, scale: float | None
+) -> Value:
+    """Attention of queries, keys and values with so many heads of queries and of keys, as the call's last node."""
+    heads, shared = counts
     call.demand("heads of no number", bool(heads and shared and heads % shared == 0))
-    split = [_heads(call, call.value(place), count) for place, count in enumerate((heads, shared, shared))]
+    split = [heads_apart(call, each, count) for each, count in zip(values, (heads, shared, shared), strict=True)]
     query, key, value = split if heads == shared else _grouped(call, split, shared)
-    mask = call.given(3)
     operands = [query, key, value, *([] if mask is None else [_mask(call, mask, heads, shared)])]
-    attrs: dict[str, Any] = {"causal": bool(call.attribute("is_causal", 0))}
-    if call.attribute("scale") is not None:
-        attrs["scale"] = call.attribute("scale")
+    attrs: dict[str, Any] = {"causal": causal} | ({} if scale is None else {"scale": scale})
     made = call.step("scaled_dot_product_attention", operands, (*query.shape[:-1], value.shape[-1]), **attrs)
     made = call.reshaped(made, (query.shape[0], heads, *made.shape[-2:]))
-    if apart:
+    if len(call.result.shape) == 4:
         return made
     shape = [made.shape[k] for k in (0, 2, 1, 3)]
     return call.emit("reshape", call.step("transpose", [made], shape, permutation=[0, 2, 1, 3]))
 
 
-def _heads(call: Call, value: Value, count: int) -> Value:
+def heads_apart(call: Call, value: Value, count: int) -> Value:
+    """[batch, length, heads * size] as [batch, heads, length, size]."""
     if len(value.shape) == 4:
         return value
     batch, length, width = value.shape
+    call.demand(f"{width} numbers in {count} heads", count > 0 and width % count == 0)
     parts = call.reshaped(value, (batch, length, count, width // count))
     return call.step("transpose", [parts], (batch, count, length, width // count), permutation=[0, 2, 1, 3])
 

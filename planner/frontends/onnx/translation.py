@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_he
 
 from planner.errors import InvalidGraph, ShardplanError
 from planner.frontends.onnx.call import DTYPES, Call, Known, Node, NotCovered, Operand, finite
+from planner.frontends.onnx.contributed import contributed
 from planner.frontends.onnx.inference import Inference, fixed_shape
 from planner.frontends.onnx.operands import Reads
 from planner.frontends.onnx.operators import OPERATORS
@@ -85,10 +86,11 @@ class Translation:
         self._lost.update(node.output)
 
     def _translate(self, node: NodeProto) -> None:
-        if node.domain not in STANDARD:
+        other = contributed(node.domain, node.op_type)
+        if other is None and node.domain not in STANDARD:
             raise NotCovered(f"of {node.domain}, which the standard does not know")
         call = self._call(node)
-        row = OPERATORS.get(node.op_type)
+        row = OPERATORS.get(node.op_type) if other is None else other.row
         if row is None:
             self.unknown[node.op_type].append(_name(node))
         made = _replicated(call, node.op_type) if row is None else row(call)

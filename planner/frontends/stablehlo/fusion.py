@@ -76,7 +76,7 @@ class _Growth:
 
     def _grown(self, node: Node) -> _Tree:
         tree = _Tree(node, narrows=self._narrows(node))
-        for name, times in Counter(node["inputs"]).items():
+        for name, times in Counter[str](node["inputs"]).items():
             inner = self.trees.get(name)
             if inner is not None and self.read[name] == times and tree.may_take(inner):
                 tree.outside |= inner.outside

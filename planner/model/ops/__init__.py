@@ -19,6 +19,7 @@ from planner.model.ops import (
     lookup,
     normalization,
     ordering,
+    pointwise,
     pools,
     rearrangement,
     reductions,
@@ -32,6 +33,7 @@ __all__ = ["OPS", "Array", "Local", "Row", "Signature", "Span", "bind_op", "posi
 
 FAMILIES = (
     elementwise,
+    pointwise,
     contraction,
     convolution,
     pools,

@@ -64,6 +64,13 @@ def _attention_flops(sizes: Mapping[str, int]) -> float:
     return batch * sizes["s"] * sizes["t"] * (2 * sizes["e"] + 2 * sizes["v"] + 5)
 
 
+def _seen(attrs: Mapping[str, object], sizes: Mapping[str, int]) -> float:
+    """Share of the scores that causal attention makes on the device that makes most: the last s queries see t - s to t
+    of t keys."""
+    s, t = sizes["s"], sizes["t"]
+    return 1 - s / (2 * t) if attrs.get("causal") and s <= t else 1.0
+
+
 def _backward_rule(signature: Signature) -> str:
     """Written out dim by dim: where queries share a key (1 under a dim of theirs), dk and dv are sums over them.
 
@@ -137,6 +144,7 @@ ROWS = (
         _attention_flops,
         _attention_dtypes,
         attrs=("causal", "scale"),
+        part=_seen,
     ),
     Row(
         "scaled_dot_product_attention_backward",
@@ -145,5 +153,6 @@ ROWS = (
         _backward_flops,
         _backward_dtypes,
         attrs=("causal", "scale"),
+        part=_seen,
     ),
 )

@@ -170,6 +170,7 @@ class Row:
     free     the op moves no data (a view): it costs nothing
     attrs    names of the attributes the op may have
     padding  what windows read beyond the ends of an operand
+    part     share of the flops that is done, by attributes and loops' sizes, where it is not all of them
     """
 
     name: str
@@ -181,6 +182,7 @@ class Row:
     free: bool = False
     attrs: tuple[str, ...] = ()
     padding: float = 0
+    part: Callable[[Mapping[str, object], Mapping[str, int]], float] | None = None
 
     def notation(self, signature: Signature) -> str:
         """The rule of an op with this signature. Raises InvalidGraph for attributes or dtypes it cannot have."""
@@ -194,6 +196,7 @@ class Row:
             raise InvalidGraph("dtype mismatch", got=got, wanted=wanted)
         return self.rule if isinstance(self.rule, str) else self.rule(signature)
 
-    def count_flops(self, sizes: Mapping[str, int]) -> float:
+    def count_flops(self, sizes: Mapping[str, int], attrs: Mapping[str, object] = MappingProxyType({})) -> float:
         """Floating-point operations over loops of these sizes."""
-        return self.flops(sizes) if callable(self.flops) else self.flops * math.prod(sizes.values())
+        flops = self.flops(sizes) if callable(self.flops) else self.flops * math.prod(sizes.values())
+        return flops * self.part(attrs, sizes) if self.part else flops
