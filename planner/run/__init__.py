@@ -1,1 +1,1 @@
-"""Programs are run: on logical devices in one process, against the unsharded graph."""
+"""Programs are run against the unsharded graph: on logical devices in one process, or a process a device."""

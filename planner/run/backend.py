@@ -12,18 +12,22 @@ import numpy as np
 from planner.errors import RunFailed
 from planner.model.dtypes import is_float, is_integer
 
-BACKENDS = ("numpy", "cupy")
+MODULES = ("numpy", "cupy")
+BACKENDS = (*MODULES, "mpi", "nccl")
+"""One process of logical devices, or a process a device: on CPUs, or each on a GPU of its own."""
 PRECISIONS = ("f32", "f64")
+HALF = "f16"
+"""On a GPU too; numpy's products of it are very slow, and neither module has bf16."""
 DECLARED = "declared"
 _STANDS_FOR = {"bf16": "float32", "f8e4m3": "float32", "f8e5m2": "float32", "index": "int64", "bool": "bool"}
 
 
 def array_module(name: str) -> ModuleType:
-    """numpy or cupy. Raises RunFailed for another name, or when cupy finds no GPU."""
+    """Numpy or cupy. Raises RunFailed for another name, or when cupy finds no GPU."""
     if name == "numpy":
         return np
     if name != "cupy":
-        raise RunFailed("unknown backend", got=name, wanted=f"one of {', '.join(BACKENDS)}")
+        raise RunFailed("unknown backend", got=name, wanted=f"one of {', '.join(MODULES)}")
     try:
         cupy = import_module("cupy")
         available = bool(cupy.cuda.is_available())
@@ -38,6 +42,11 @@ def synchronize(xp: Any) -> None:
     """Wait for what was queued on a GPU; numpy has run everything by then."""
     if xp is not np:
         xp.cuda.Device().synchronize()
+
+
+def host(xp: Any, array: Any) -> Any:
+    """The array in numpy."""
+    return array if xp is np else xp.asnumpy(array)
 
 
 def device_memory(xp: Any) -> int:
@@ -56,5 +65,5 @@ def run_dtype(xp: Any, dtype: str, precision: str) -> Any:
         letter, bits = dtype[0], dtype[1:]
         return xp.dtype(_STANDS_FOR.get(dtype) or {"f": "float", "i": "int", "u": "uint"}[letter] + bits)
     if is_float(dtype):
-        return xp.dtype({"f32": "float32", "f64": "float64"}[precision])
+        return xp.dtype({HALF: "float16", "f32": "float32", "f64": "float64"}[precision])
     return xp.dtype("int64" if is_integer(dtype) else "bool")

@@ -13,7 +13,8 @@ from planner.model.sharding import Shape, held_bounds
 from planner.run.backend import run_dtype
 from planner.run.devices import NEUTRAL
 from planner.run.exchange import Placed, exchange_tiles
-from planner.run.transfer import Reducer, Wire, reduced
+from planner.run.fabric import Wire
+from planner.run.transfer import Reducer, combined
 from planner.run.undefined import poison
 
 Array = Any
@@ -71,7 +72,7 @@ def _is(whole: Array, shards: list[Array], place: Place) -> bool:
     reducer, boxes = Reducer.of(np, place.sharding.reduction), held_bounds(place.sharding, whole.shape, place.mesh)
     for group in place.mesh.groups(place.sharding.partial).tolist():
         here, there = _inside(boxes[group[0]], whole.shape)
-        total = reduced(np, Wire(len(group)), reducer, [shards[device][here] for device in group], 0)
+        total = combined(np, reducer, [shards[device][here] for device in group])
         if not np.array_equal(total, whole[there]):
             return False
     return True

@@ -15,12 +15,13 @@ from planner.model.spmd.fold import mesh_sizes, multi_index, shard_sizes
 from planner.model.spmd.halo import per_dim
 from planner.model.spmd.row import DYNAMIC
 from planner.model.spmd.verify import dynamic_numbers, row_of
+from planner.run.fabric import Wire
 from planner.run.group_ops import MOVEMENTS, REDUCTIONS, Group
 from planner.run.halo import halos_updated
 from planner.run.mail import Mail, Message
 from planner.run.memory import Memory
 from planner.run.tasks import Task
-from planner.run.transfer import Reducer, Wire
+from planner.run.transfer import Reducer
 from planner.run.undefined import Held, check_movement
 
 Array = Any
@@ -109,7 +110,7 @@ def _between_meshes(task: Task, members: Sequence[int], memory: Memory) -> list[
 
 def _silent(group: Group) -> Group:
     """The same group, with a wire of its own: what runs on marks is not sent."""
-    return replace(group, wire=Wire(len(group.wire.received)))
+    return replace(group, wire=Wire(group.wire.members))
 
 
 def _reduce(task: Task, group: Group, members: Sequence[int], memory: Memory, reducers: Reducers) -> None:

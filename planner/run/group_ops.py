@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 
 from planner.errors import RunFailed
+from planner.run.fabric import Wire
 from planner.run.transfer import (
     Parts,
     Reducer,
-    Wire,
     all_reduced,
     block_parts,
+    combined,
     exchanged,
     gathered,
     permuted,
     piece,
     reduce_scattered,
-    reduced,
     scattered,
+    to_root,
 )
 
 Array = Any
@@ -42,7 +43,7 @@ class Group:
 
     @property
     def members(self) -> range:
-        return range(len(self.wire.received))
+        return range(self.wire.members)
 
     @property
     def root(self) -> int:
@@ -69,13 +70,14 @@ class Group:
 def _all_gather(group: Group, shards: list[Array]) -> Results:
     dim = group.attrs["gather_axis"]
     group.agree(shards, dim)
-    return [gathered(group.xp, group.wire, shards, dim, member) for member in group.members]
+    return gathered(group.xp, group.wire, shards, dim)
 
 
 def _gather(group: Group, shards: list[Array]) -> Results:
     dim, root = group.attrs["gather_axis"], group.root
     group.agree(shards, dim)
-    return [gathered(group.xp, group.wire, shards, dim, i) if i == root else None for i in group.members]
+    got = to_root(group.wire, shards, root)
+    return [None if pieces is None else group.xp.concatenate(pieces, axis=dim) for pieces in got]
 
 
 def _all_slice(group: Group, shards: list[Array]) -> Results:
@@ -96,7 +98,7 @@ def _broadcast(group: Group, shards: list[Array]) -> Results:
 
 def _scatter(group: Group, shards: list[Array]) -> Results:
     dim, root = group.attrs["scatter_axis"], group.root
-    return scattered(group.wire, shards[root], root, dim, group.parts(shards[root].shape[dim]))
+    return scattered(group.wire, shards, root, dim, group.parts(shards[root].shape[dim]))
 
 
 def _shift(group: Group, shards: list[Array]) -> Results:
@@ -137,8 +139,8 @@ def _all_reduce(group: Group, reducer: Reducer, shards: list[Array]) -> Results:
 
 
 def _reduce(group: Group, reducer: Reducer, shards: list[Array]) -> Results:
-    root = group.root
-    return [reduced(group.xp, group.wire, reducer, shards, root) if i == root else None for i in group.members]
+    got = to_root(group.wire, shards, group.root)
+    return [None if terms is None else combined(group.xp, reducer, terms) for terms in got]
 
 
 def _reduce_scatter(group: Group, reducer: Reducer, shards: list[Array]) -> Results:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import RunFailed
-from planner.run.transfer import Wire
+from planner.run.fabric import Wire
 
 Array = Any
 Halos = Sequence[tuple[int, int]]
@@ -23,15 +23,21 @@ def halos_updated(
 ) -> list[Array]:
     """Destinations with cores and halos written. Members stand row-major on the grid, a number of devices a dim."""
     cores = [_core(source, old) for source in sources]
-    results = [array.copy() for array in into]
-    for member, result in enumerate(results):
-        core = cores[member]
-        for sides, other in _neighbours(member, grid):
-            takes = [_strip(*each) for each in zip(sides, cores[other].shape, new, strict=True)]
-            puts = [_place(*each) for each in zip(sides, core.shape, new, strict=True)]
-            _check(sides, core, cores[other], new, f"{where}, members {member} and {other}")
-            result[tuple(puts)] = wire.take(cores[other][tuple(takes)], other, member)
+    results, sent = [array.copy() for array in into], [[None] * wire.members for _ in sources]
+    for member, sides, other in _pairs(wire.members, grid):
+        _check(sides, cores[member], cores[other], new, f"{where}, members {member} and {other}")
+        strip = [_strip(*each) for each in zip(sides, cores[other].shape, new, strict=True)]
+        sent[other][member] = cores[other][tuple(strip)]
+    got = wire.swap(sent)
+    for member, sides, other in _pairs(wire.members, grid):
+        place = [_place(*each) for each in zip(sides, cores[member].shape, new, strict=True)]
+        results[member][tuple(place)] = got[member][other]
     return results
+
+
+def _pairs(members: int, grid: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...], int]]:
+    """Every member, a side of every dim, and the member there."""
+    return ((member, sides, other) for member in range(members) for sides, other in _neighbours(member, grid))
 
 
 def _core(source: Array, halos: Halos) -> Array:

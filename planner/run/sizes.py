@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from planner.model.collectives import Kind, nests
-from planner.model.graph import Graph, Op
+from planner.model.graph import Graph, Op, value_id
 from planner.model.indexing import LoopKind, Rule
 from planner.model.notation import Dim
 from planner.model.ops import OPS, positions
@@ -107,6 +107,7 @@ class Classes:
                 self._add((value, position), size)
         for op in graph.ops:
             self._enter_op(op)
+            self._as_first(op)
             self.kept |= {(op.id, loop) for loop in (*_rearranged(op.rule), *_looked_up(op, graph))}
         for name, held in program.values.items():
             if held.sharding.sharded_dims_offsets or not self.windows:
@@ -123,6 +124,16 @@ class Classes:
                     self._read((value, position), dim, op.id, number)
                 else:
                     self._relate((value, position), dim.joined, [(op.id, loop) for loop in dim.loops])
+
+    def _as_first(self, op: Op) -> None:
+        """What is made again has the sizes that it had at first."""
+        if op.again is not None:
+            for loop in op.rule.loops:
+                if loop.kind is not LoopKind.LINEAR:
+                    self._unite((op.again, loop.name), (op.id, loop.name))
+            for k, value in enumerate(op.values):
+                for dim in range(len(op.results[k].shape)):
+                    self._unite((value_id(op.again, k), dim), (value, dim))
 
     def _read(self, place: Place, dim: Dim, op: str, operand: int) -> None:
         """A window: its dim is stride * first loop + what that leaves, and so it stays; the other loops keep theirs."""

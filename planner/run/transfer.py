@@ -1,7 +1,9 @@
 """The collectives on arrays: one group at a time, members in group order.
 
-Every function takes the members' arrays and gives their results; None where a member's result is undefined.
-`parts` are (start, stop) along a dim, a member each. The wire books what members receive from each other.
+Every function takes the arrays of the members that are here and gives their results; None where a member's result is
+undefined. `parts` are (start, stop) along a dim, a member each. Each is what members send, brought there by the wire
+(`planner.run.fabric`), and what they make of what they get: a reduction takes its terms in group order, so that it adds
+alike wherever it runs.
 `transfer` runs the moves between shardings; `planner.run.spmd` runs the same functions on local tensors.
 """
 
@@ -16,6 +18,7 @@ from numpy.typing import NDArray
 
 from planner.model.collectives import Collective, Kind
 from planner.model.sharding import Reduction, block_size
+from planner.run.fabric import Wire
 
 Array = Any
 Bounds = NDArray[np.int64]
@@ -31,18 +34,6 @@ _COMBINE = {
     Reduction.BITWISE_OR: "bitwise_or",
     Reduction.BITWISE_XOR: "bitwise_xor",
 }
-
-
-class Wire:
-    """Counts what crosses between devices: `take` hands over a piece and books it unless it stays at home."""
-
-    def __init__(self, members: int) -> None:
-        self.received = [0] * members
-
-    def take(self, piece: Array, source: int, target: int) -> Array:
-        if source != target:
-            self.received[target] += int(piece.size)
-        return piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,21 +55,27 @@ def _averaged(total: Array, terms: int) -> Array:
 
 
 def transfer(
-    xp: Any, move: Collective, reduction: Reduction, shards: list[Array], held: Bounds, wanted: Bounds
+    xp: Any,
+    move: Collective,
+    reduction: Reduction,
+    shards: list[Array],
+    held: Bounds,
+    wanted: Bounds,
+    wire: Wire | None = None,
 ) -> tuple[list[Array], list[int]]:
     """Run one collective over one group; its members' bounds [members, dims, 2] before and after the move.
 
-    Results with the number of elements each member received.
+    Results of the members here (without a wire: of all), with the number of elements each member received.
     """
-    wire, members = Wire(len(shards)), range(len(shards))
+    wire = wire or Wire(len(shards))
     reducer = Reducer.of(xp, reduction)
     dim = move.dim if move.dim is not None else 0
     parts: Parts = [] if move.dim is None else [tuple(part) for part in (wanted[:, dim] - held[0, dim, 0]).tolist()]
     match move.kind:
         case Kind.ALL_SLICE:
-            return sliced(shards, dim, parts), wire.received
+            return [piece(shard, dim, parts[i]) for i, shard in zip(wire.here, shards, strict=True)], wire.received
         case Kind.ALL_GATHER:
-            return [gathered(xp, wire, shards, dim, member) for member in members], wire.received
+            return gathered(xp, wire, shards, dim), wire.received
         case Kind.ALL_TO_ALL:
             return exchanged(xp, wire, shards, dim, move.source_dim or 0, parts), wire.received
         case Kind.REDUCE_SCATTER:
@@ -99,51 +96,64 @@ def piece(shard: Array, dim: int, part: tuple[int, int]) -> Array:
     return shard[(slice(None),) * dim + (slice(*part),)]
 
 
-def sliced(shards: list[Array], dim: int, parts: Parts) -> list[Array]:
-    """Every member its part of its own array."""
-    return [piece(shard, dim, part) for shard, part in zip(shards, parts, strict=True)]
+def combined(xp: Any, reducer: Reducer, terms: Sequence[Array]) -> Array:
+    """All terms in their order."""
+    total = terms[0]
+    for term in terms[1:]:
+        total = reducer.combine(total, term)
+    return xp.array(reducer.finish(total, len(terms)))
 
 
-def gathered(xp: Any, wire: Wire, shards: list[Array], dim: int, member: int) -> Array:
-    """What a member holds that has all arrays, one after another along a dim."""
-    return xp.concatenate([wire.take(shard, j, member) for j, shard in enumerate(shards)], axis=dim)
+def gathered(xp: Any, wire: Wire, shards: list[Array], dim: int) -> list[Array]:
+    """All members' arrays, one after another along a dim."""
+    got = wire.swap([[shard] * wire.members for shard in shards])
+    return [xp.concatenate(pieces, axis=dim) for pieces in got]
 
 
 def exchanged(xp: Any, wire: Wire, shards: list[Array], split: int, concat: int, parts: Parts) -> list[Array]:
     """Piece j of every member's array goes to member j, who joins them along another dim."""
-    return [
-        xp.concatenate([wire.take(piece(shard, split, part), j, i) for j, shard in enumerate(shards)], axis=concat)
-        for i, part in enumerate(parts)
-    ]
-
-
-def scattered(wire: Wire, shard: Array, root: int, dim: int, parts: Parts) -> list[Array]:
-    """Every member its part of the root's array."""
-    return [wire.take(piece(shard, dim, part), root, i) for i, part in enumerate(parts)]
-
-
-def permuted(wire: Wire, shards: list[Array], sources: Sequence[int | None]) -> list[Array | None]:
-    """Every member the array of its source; no source, no result."""
-    return [None if j is None else wire.take(shards[j], j, i) for i, j in enumerate(sources)]
-
-
-def reduced(xp: Any, wire: Wire, reducer: Reducer, terms: list[Array], member: int) -> Array:
-    """What a member holds that combines all terms."""
-    total = wire.take(terms[0], 0, member)
-    for j, term in enumerate(terms[1:], 1):
-        total = reducer.combine(total, wire.take(term, j, member))
-    return xp.array(reducer.finish(total, len(terms)))
+    got = wire.swap([[piece(shard, split, part) for part in parts] for shard in shards])
+    return [xp.concatenate(pieces, axis=concat) for pieces in got]
 
 
 def reduce_scattered(xp: Any, wire: Wire, reducer: Reducer, shards: list[Array], dim: int, parts: Parts) -> list[Array]:
     """Every member combines its part of all arrays."""
-    return [
-        reduced(xp, wire, reducer, [piece(shard, dim, part) for shard in shards], i) for i, part in enumerate(parts)
-    ]
+    got = wire.swap([[piece(shard, dim, part) for part in parts] for shard in shards])
+    return [combined(xp, reducer, pieces) for pieces in got]
 
 
 def all_reduced(xp: Any, wire: Wire, reducer: Reducer, shards: list[Array]) -> list[Array]:
     """Every member combines one block of the flat shard, then all gather the blocks."""
     flat = [shard.reshape(-1) for shard in shards]
-    blocks = reduce_scattered(xp, wire, reducer, flat, 0, block_parts(flat[0].size, len(shards)))
-    return [gathered(xp, wire, blocks, 0, i).reshape(shard.shape) for i, shard in enumerate(shards)]
+    blocks = reduce_scattered(xp, wire, reducer, flat, 0, block_parts(flat[0].size, wire.members))
+    whole = gathered(xp, wire, blocks, 0)
+    return [each.reshape(shard.shape) for each, shard in zip(whole, shards, strict=True)]
+
+
+def to_root(wire: Wire, shards: list[Array], root: int) -> list[list[Array] | None]:
+    """What the root gets from all members; nothing for the others."""
+    got = wire.swap([[shard if j == root else None for j in range(wire.members)] for shard in shards])
+    return [pieces if member == root else None for member, pieces in zip(wire.here, got, strict=True)]
+
+
+def scattered(wire: Wire, shards: list[Array], root: int, dim: int, parts: Parts) -> list[Array]:
+    """Every member its part of the root's array."""
+    nothing = [None] * wire.members
+    sent = [
+        [piece(shard, dim, part) for part in parts] if member == root else nothing
+        for member, shard in zip(wire.here, shards, strict=True)
+    ]
+    return [pieces[root] for pieces in wire.swap(sent)]
+
+
+def permuted(wire: Wire, shards: list[Array], sources: Sequence[int | None]) -> list[Array | None]:
+    """Every member the array of its source; no source, no result."""
+    sent = [
+        [shard if source == member else None for source in sources]
+        for member, shard in zip(wire.here, shards, strict=True)
+    ]
+    got = wire.swap(sent)
+    return [
+        None if (source := sources[member]) is None else pieces[source]
+        for member, pieces in zip(wire.here, got, strict=True)
+    ]

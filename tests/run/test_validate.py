@@ -167,7 +167,7 @@ def test_a_product_left_partial_is_equal_and_another_product_is_not() -> None:
 WRONG_OPTIONS = [
     ({"shrinking": "some"}, InvalidRequest, r"shrink \(got some; wanted one of auto, none"),
     ({"precision": "f16"}, InvalidRequest, r"precision \(got f16; wanted one of"),
-    ({"backend": "torch"}, RunFailed, r"unknown backend \(got torch; wanted one of numpy, cupy"),
+    ({"backend": "torch"}, RunFailed, r"unknown backend \(got torch; wanted one of numpy, cupy, mpi, nccl"),
 ]
 
 

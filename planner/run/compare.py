@@ -1,0 +1,68 @@
+"""Shards against the whole they are of.
+
+The error is the largest difference relative to the largest magnitude of the whole. Of what is left partial the terms
+that devices hold are combined first, by its reduction; halo elements beyond the tensor's ends mean nothing and are
+passed over. Elements that are not finite must be the same on both sides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import RunFailed
+from planner.model.program import Program
+from planner.model.sharding import held_bounds
+from planner.run.transfer import Reducer, combined
+
+Array = Any
+
+
+def output_error(program: Program, number: int, whole: Array, shards: Sequence[Array], xp: Any) -> float:
+    """Largest difference of any shard of an output from its part of the whole.
+
+    Raises RunFailed for an output without a finite element.
+    """
+    if not xp.isfinite(whole.astype("float64")).any():
+        where = f"output {program.graph.outputs[number]!r}"
+        raise RunFailed("the graph run whole makes no finite element", where=where, wanted="numbers to compare")
+    return max(worst for worst, _, _ in differences(program, program.outputs[number], whole, shards, xp))
+
+
+def differences(
+    program: Program, name: str, whole: Array, shards: Sequence[Array], xp: Any
+) -> Iterator[tuple[float, int, tuple[Array, Array]]]:
+    """For every group that holds terms of a shard of a value: the largest difference, the first device of the group,
+    and what it holds beside what it should. Shards of another shape differ infinitely."""
+    want, held = whole.astype("float64"), program.values[name]
+    finite = xp.abs(want[xp.isfinite(want)])
+    scale = (float(finite.max()) if finite.size else 0.0) or 1.0
+    reducer = Reducer.of(xp, held.sharding.reduction)
+    boxes = held_bounds(held.sharding, want.shape, program.mesh)
+    for group in program.mesh.groups(held.sharding.partial).tolist():
+        terms, box = [shards[device] for device in group], boxes[group[0]]
+        if any(term.shape != tuple((box[:, 1] - box[:, 0]).tolist()) for term in terms):
+            yield math.inf, group[0], (terms[0], want)
+            continue
+        pair = _within(combined(xp, reducer, terms).astype("float64"), want, box)
+        yield _difference(*pair, xp) / scale, group[0], pair
+
+
+def _within(shard: Array, whole: Array, box: NDArray[np.int64]) -> tuple[Array, Array]:
+    """What a shard held at a box, and the whole, have inside the tensor."""
+    ends = zip(box.tolist(), whole.shape, strict=True)
+    inside = [(min(max(low, 0), size), min(high, size), low) for (low, high), size in ends]
+    here = tuple(slice(low - start, high - start) for low, high, start in inside)
+    return shard[here], whole[tuple(slice(low, high) for low, high, _ in inside)]
+
+
+def _difference(got: Array, wanted: Array, xp: Any) -> float:
+    alike = (got == wanted) | (xp.isnan(got) & xp.isnan(wanted))
+    got, wanted = got[~alike], wanted[~alike]
+    if not (xp.isfinite(got).all() and xp.isfinite(wanted).all()):
+        return math.inf
+    return float(xp.abs(got - wanted).max()) if got.size else 0.0

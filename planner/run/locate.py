@@ -1,0 +1,131 @@
+"""Where a run begins to differ: the first instruction, device and index, and the shards it read there.
+
+The program is run once more on logical devices, and after every instruction what it made is compared with its part of
+the graph run whole, terms combined. Where all values agree, the first count that is not as predicted is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.model.accounts import live_bytes, received_bytes
+from planner.model.program import Instruction, Program, Run
+from planner.run.backend import host
+from planner.run.compare import differences
+from planner.run.devices import Execution, Machine
+from planner.run.fabric import OneProcess
+
+Array = Any
+Integers = NDArray[np.int64]
+MOST_ELEMENTS = 4096
+"""Of an input shard that is written out; of a larger one its shape is."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What a device read: its elements row by row, nothing where they are too many to write out."""
+
+    value: str
+    shape: tuple[int, ...]
+    elements: tuple[float, ...] | None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """`what` differs: a value, the bytes received or the peak of bytes held; `got` and `wanted` are numbers of it.
+
+    `instruction` counts from 0, `done` is its op id or collective, `value` what it made; `index` is that in the
+    device's shard. `inputs` are the shards that the device read.
+    """
+
+    what: str
+    instruction: int
+    done: str
+    value: str
+    device: int
+    index: tuple[int, ...]
+    got: float
+    wanted: float
+    inputs: tuple[Shard, ...] = ()
+
+
+def first_difference(
+    program: Program, arrays: Mapping[str, Array], whole: Mapping[str, Array], xp: Any, precision: str, tolerance: float
+) -> Difference | None:
+    """Nothing where every value that the program makes is as it should be."""
+    machine = Machine(program, arrays, xp, precision, OneProcess(program.mesh.devices))
+    means = {name: name for name, _ in program.arguments}
+    for place, done in enumerate(program.instructions):
+        machine.do(place, done)
+        means |= _meant(done, means)
+        for name in done.results:
+            shards = [held[name] for held in machine.held.values()]
+            for error, device, pair in differences(program, name, whole[means[name]], shards, xp):
+                if error > tolerance:
+                    return _described(place, done, name, device, pair, machine.held[device], xp)
+        machine.settle(place, (*done.operands, *done.results))
+    return None
+
+
+def first_miscount(program: Program, done: Execution) -> Difference | None:
+    """The first instruction in which a device receives other bytes than predicted, or the first device that holds
+    another peak."""
+    predicted = received_bytes(program)
+    for place, device in np.argwhere(done.received != predicted).tolist():
+        return _counted(program, "received_bytes", place, device, done.received[place], predicted[place])
+    held = live_bytes(program)
+    for device in np.flatnonzero(done.peak != held.max(axis=0)).tolist():
+        return _counted(program, "peak_bytes", int(held[:, device].argmax()), device, done.peak, held.max(axis=0))
+    return None
+
+
+def _counted(program: Program, what: str, place: int, device: int, got: Integers, wanted: Integers) -> Difference:
+    """Numbers by device. Behind the last instruction stands the return."""
+    listed = program.instructions[place : place + 1]
+    name, value = (_name(listed[0]), listed[0].results[0]) if listed else ("return", program.outputs[0])
+    return Difference(what, place, name, value, device, (), float(got[device]), float(wanted[device]))
+
+
+def _meant(done: Instruction, means: Mapping[str, str]) -> dict[str, str]:
+    """What results are of the graph. What is made again means what was made at first."""
+    if not isinstance(done, Run):
+        return {done.result: means[done.operand]}
+    first = done.op.again or done.op.id
+    return dict(zip(done.results, (first, *(f"{first}:{k}" for k in range(1, len(done.results)))), strict=True))
+
+
+def _name(done: Instruction) -> str:
+    return done.op.id if isinstance(done, Run) else str(done.collective)
+
+
+def _described(
+    place: int,
+    done: Instruction,
+    name: str,
+    device: int,
+    pair: tuple[Array, Array],
+    held: Mapping[str, Array],
+    xp: Any,
+) -> Difference:
+    got, wanted = (host(xp, each) for each in pair)
+    index: Sequence[int] = ()
+    if got.shape == wanted.shape and got.size:
+        with np.errstate(invalid="ignore"):
+            apart = np.where(np.isfinite(got) & np.isfinite(wanted), np.abs(got - wanted), np.inf)
+        apart[(got == wanted) | (np.isnan(got) & np.isnan(wanted))] = 0
+        index = [int(at) for at in np.unravel_index(int(apart.argmax()), got.shape)]
+        got, wanted = got[tuple(index)], wanted[tuple(index)]
+    inputs = tuple(_shard(operand, held[operand], xp) for operand in done.operands)
+    one, other = (float(each) if each.ndim == 0 else float("nan") for each in (got, wanted))
+    return Difference("value", place, _name(done), name, device, tuple(index), one, other, inputs)
+
+
+def _shard(name: str, array: Array, xp: Any) -> Shard:
+    few = array.size <= MOST_ELEMENTS
+    elements = tuple(map(float, host(xp, array).reshape(-1).tolist())) if few else None
+    return Shard(name, tuple(array.shape), elements)

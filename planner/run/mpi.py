@@ -1,0 +1,169 @@
+"""One process a device, over MPI (mpi4py): the same instructions, what crosses between devices really sent.
+
+`run_over_mpi` starts mpiexec itself: as many ranks as the mesh has devices, rank d being device d. Every rank draws the
+same inputs from the seed, takes its shards and runs the program; the first gathers what all hold and counted. A group
+of devices is a sub-communicator, made when it is first asked for: a mesh's groups are met by all their members in the
+program's order, so that all make it at once. Ranks that die or hang end the run within its limit, with their output.
+"""
+
+from __future__ import annotations
+
+import copyreg
+import io
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from subprocess import PIPE
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from planner.errors import RunFailed
+from planner.model.program import Program
+from planner.run.backend import host
+from planner.run.devices import Execution
+from planner.run.fabric import Array, Pieces, Wire
+
+LIMIT_S = 600.0
+SHOWN = 2000
+"""Characters of what failed ranks wrote that go into the message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What every rank is given."""
+
+    program: Program
+    precision: str
+    seed: int
+    backend: str = "mpi"
+
+
+class MpiWire(Wire):
+    """Between the ranks of a communicator, one member each. Arrays on a GPU pass through the host."""
+
+    def __init__(self, communicator: Any, xp: Any = np) -> None:
+        super().__init__(communicator.Get_size())
+        self.communicator, self.xp = communicator, xp
+        self.here = (communicator.Get_rank(),)
+
+    def swap(self, sent: Sequence[Pieces]) -> list[list[Array]]:
+        (mine,) = sent
+        (me,) = self.here
+        staged = [None if i == me or piece is None else self._down(piece) for i, piece in enumerate(mine)]
+        arrived = self.communicator.alltoall(staged)
+        got = [mine[me] if i == me else None if p is None else self.xp.asarray(p) for i, p in enumerate(arrived)]
+        self._count([got])
+        return [got]
+
+    def _down(self, piece: Array) -> Any:
+        return np.ascontiguousarray(host(self.xp, piece))
+
+
+class MpiFabric:
+    """The device of this rank, and a communicator for every group it is in."""
+
+    def __init__(self, world: Any, xp: Any = np) -> None:
+        self.world, self.xp = world, xp
+        self.here: Sequence[int] = (world.Get_rank(),)
+        self.communicators: dict[tuple[int, ...], Any] = {tuple(range(world.Get_size())): world}
+
+    def communicator(self, devices: Sequence[int]) -> Any:
+        """Of a group, this rank in it; its members ask for their groups in one order."""
+        group = tuple(devices)
+        if group not in self.communicators:
+            self.communicators[group] = self.world.Create_group(self.world.group.Incl(group))
+        return self.communicators[group]
+
+    def wire(self, devices: Sequence[int]) -> Wire:
+        return MpiWire(self.communicator(devices), self.xp)
+
+
+def check_mpi() -> str:
+    """The path of mpiexec: beside this interpreter first. Raises RunFailed where MPI cannot be used."""
+    if find_spec("mpi4py") is None:
+        raise RunFailed("MPI cannot be used", got="no package mpi4py", wanted="shardplan[mpi]")
+    beside = os.pathsep.join((sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)))
+    found = shutil.which("mpiexec", path=beside)
+    if found is None:
+        raise RunFailed("MPI cannot be used", got="no mpiexec", wanted="shardplan[mpi], or an MPI on PATH")
+    return found
+
+
+def run_over_mpi(
+    program: Program, precision: str, seed: int, backend: str = "mpi", limit_s: float = LIMIT_S
+) -> Execution:
+    """Run a program, one process a device (backend nccl: on its own GPU); what they hold at the end in numpy.
+
+    Raises RunFailed, with the ranks' output, where one fails or time is up.
+    """
+    launcher = check_mpi()
+    with tempfile.TemporaryDirectory(prefix="shardplan-") as folder:
+        task, done = Path(folder, "task"), Path(folder, "done")
+        task.write_bytes(packed(Task(program, precision, seed, backend)))
+        ranks = [sys.executable, "-m", "planner.run.rank", str(task), str(done)]
+        _launch([launcher, "-n", str(program.mesh.devices), *ranks], limit_s)
+        if not done.is_file():
+            raise RunFailed("a run over MPI left no result", got="nothing", wanted="what the first rank gathers")
+        execution: Execution = pickle.loads(done.read_bytes())
+        return execution
+
+
+def _launch(command: Sequence[str], limit_s: float) -> None:
+    """In a process group of its own, so that no rank outlives it; the first watches its input, which ends with us."""
+    # One thread a rank: there are as many ranks as devices, not as cores.
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    with tempfile.TemporaryFile() as output:
+        run = subprocess.Popen(command, stdin=PIPE, stdout=output, stderr=output, env=env, start_new_session=True)
+        try:
+            code = run.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            code = None
+        finally:
+            _end(run)
+            assert run.stdin is not None
+            run.stdin.close()
+        if code != 0:
+            output.seek(0)
+            said = output.read().decode(errors="replace")[-SHOWN:].strip()
+            what = "a run over MPI took too long" if code is None else "a run over MPI failed"
+            where = f"mpiexec -n {command[2]}"
+            raise RunFailed(what, where=where, got=said or "no output", wanted=f"all ranks to end within {limit_s:g} s")
+
+
+def _end(run: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(run.pid, number)
+            run.wait(2)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            continue
+
+
+def packed(task: Task) -> bytes:
+    """For our own ranks alone; what a document holds is never unpickled."""
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer, protocol=5)
+    pickler.dispatch_table = copyreg.dispatch_table | {MappingProxyType: lambda held: (_frozen, (dict(held),))}
+    pickler.dump(task)
+    return buffer.getvalue()
+
+
+def _frozen(entries: dict[str, Any]) -> MappingProxyType[str, Any]:
+    return MappingProxyType(entries)
+
+
+def world() -> Any:
+    """MPI's, of this process."""
+    return import_module("mpi4py.MPI").COMM_WORLD

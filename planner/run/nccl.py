@@ -1,0 +1,66 @@
+"""One process a GPU, over NCCL (cupy.cuda.nccl), ranks and rendezvous by MPI.
+
+A communicator for every group of devices, made when it is first asked for: the group's first rank draws its id and MPI
+brings it to the others. NCCL has to be told what it receives: shapes and dtypes go ahead over MPI, then all pieces are
+sent and received as bytes in one NCCL group, on the stream at hand. Two ranks on one GPU are what NCCL refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from planner.errors import RunFailed
+from planner.run.fabric import Array, Pieces, Wire
+from planner.run.mpi import MpiFabric, MpiWire
+
+
+class NcclWire(MpiWire):
+    """Between the GPUs of a communicator's ranks."""
+
+    def __init__(self, communicator: Any, nccl: Any, xp: Any) -> None:
+        super().__init__(communicator, xp)
+        self.nccl = nccl
+
+    def swap(self, sent: Sequence[Pieces]) -> list[list[Array]]:
+        (mine,), (me,) = sent, self.here
+        held = [None if piece is None else self.xp.ascontiguousarray(piece) for piece in mine]
+        kinds = self.communicator.alltoall([None if each is None else (each.shape, each.dtype.str) for each in held])
+        got = [None if kind is None else self.xp.empty(*kind) for kind in kinds]
+        got[me] = held[me]
+        stream, cuda = self.xp.cuda.get_current_stream(), self.xp.cuda.nccl
+        cuda.groupStart()
+        for other in range(self.members):
+            for move, array in ((self.nccl.send, held[other]), (self.nccl.recv, got[other])):
+                if other != me and array is not None and prod(array.shape):
+                    move(array.data.ptr, array.nbytes, cuda.NCCL_INT8, other, stream.ptr)
+        cuda.groupEnd()
+        stream.synchronize()  # what was sent may be dropped now
+        self._count([got])
+        return [got]
+
+
+class NcclFabric(MpiFabric):
+    """The GPU of this rank, and communicators of MPI and NCCL for every group it is in."""
+
+    def __init__(self, world: Any, xp: Any) -> None:
+        super().__init__(world, xp)
+        check_gpus(xp, world.Get_size())
+        xp.cuda.Device(world.Get_rank()).use()
+        self.nccl: dict[tuple[int, ...], Any] = {}
+
+    def wire(self, devices: Sequence[int]) -> Wire:
+        communicator, group = self.communicator(devices), tuple(devices)
+        if group not in self.nccl:
+            cuda, rank = self.xp.cuda.nccl, communicator.Get_rank()
+            drawn = communicator.bcast(cuda.get_unique_id() if rank == 0 else None)
+            self.nccl[group] = cuda.NcclCommunicator(len(group), drawn, rank)
+        return NcclWire(communicator, self.nccl[group], self.xp)
+
+
+def check_gpus(xp: Any, devices: int) -> None:
+    """Raises RunFailed where there are fewer GPUs than devices."""
+    if (count := int(xp.cuda.runtime.getDeviceCount())) < devices:
+        wanted = f"{devices}, or --backend mpi"
+        raise RunFailed("fewer GPUs than devices", where="backend nccl", got=count, wanted=wanted)

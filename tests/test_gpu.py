@@ -1,0 +1,39 @@
+"""`python -m planner.gpu`: plan files run and checked, the result written; here in numpy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from planner import gpu, pipeline
+from planner.documents.plans import plan_document
+from planner.documents.writing import write_json
+from planner.model.mesh import Mesh
+from tests.eager import EAGER
+from tests.graphs import small_transformer
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    mesh = Mesh.parse("2x2")
+    path = tmp_path / "plan.json.gz"
+    write_json(path, plan_document(pipeline.plan(small_transformer(mesh), mesh, EAGER)))
+    return path
+
+
+def test_a_plan_file_is_run_and_its_result_written(plan: Path, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    assert gpu.main([str(plan), "--backend", "numpy", "-o", str(result)]) == 0
+    written = json.loads(result.read_text())
+    (row,) = written["plans"]
+    assert (written["device"], row["plan"]) == ("numpy", "plan.json.gz")
+    assert row["verdict"]["verdict"] == "equal"
+    assert row["op_seconds"].keys() >= {"linear", "add"}
+    assert row["pool_peak_bytes"] == [], "numpy has no pools"
+
+
+def test_no_gpu_is_said_before_anything_runs(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if gpu.main([str(plan)]):
+        assert "planner.gpu: " in capsys.readouterr().err
