@@ -17,7 +17,9 @@ from planner.documents.graphs import graph_document, read_graph, read_mesh
 from planner.documents.hardware import read_hardware
 from planner.documents.plans import read_plan
 from planner.documents.programs import program_document, program_from
+from planner.documents.writing import check_writable
 from planner.errors import InvalidRequest
+from planner.export.formats import FORMATS, exported
 from planner.export.mlir import Dialect, print_graph, print_program, print_spmd
 from planner.frontends.mlir import holds_collectives, read_mlir, read_spmd
 from planner.judge.analysis import instruction_ps
@@ -88,15 +90,17 @@ def partition(
 
 def export(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan document.")],
-    syntax: Annotated[Literal["mesh", "shard"], typer.Option("--format", help="MLIR for mlir-opt 19 or 22.")],
+    syntax: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it (else: print).")] = None,
 ) -> None:
     """Write a plan's program in another tool's language."""
-    text = _printed(program_from(read_plan(plan)), syntax)
+    if output is not None:
+        check_writable(output)
+    text = exported(program_from(read_plan(plan)), syntax)
     if output is None:
-        typer.echo(text)
+        typer.echo(text, nl=False)
     else:
-        output.write_text(text + "\n")
+        output.write_text(text)
 
 
 def _read(file: Path, mesh: str | None) -> tuple[Graph, Mesh]:

@@ -9,6 +9,7 @@ from planner.errors import InvalidSharding
 from planner.export.mlir.dialect import MESH_SYMBOL, Dialect, declaration, tensor
 from planner.export.mlir.forms import Site, part, write
 from planner.export.mlir.page import Page
+from planner.export.shards import shard_types
 from planner.model.collectives import Kind
 from planner.model.graph import TensorType
 from planner.model.program import Move, Program, Run
@@ -17,7 +18,7 @@ from planner.model.sharding import Reduction
 
 def print_program(program: Program, dialect: Dialect = Dialect.MESH) -> str:
     """The module. Raises InvalidSharding, naming the value, where a dim is split unevenly or has halos or offsets."""
-    kinds = {name: _local(program, name) for name in program.values}
+    kinds = shard_types(program)
     page = Page(program.mesh, dialect, set(kinds))
     for name, _ in program.arguments:
         written, _ = page.name(name)
@@ -33,20 +34,14 @@ def print_program(program: Program, dialect: Dialect = Dialect.MESH) -> str:
     return page.module(declaration(program.mesh, dialect), program.graph.name, results, {})
 
 
-def _local(program: Program, name: str) -> TensorType:
-    """Type of the shard every device holds."""
-    held = program.values[name]
-    sharding, shape = held.sharding, list(held.type.shape)
-    where = f"value {name!r}"
-    if sharding.halo_sizes or sharding.sharded_dims_offsets:
-        raise InvalidSharding("no text for halos and offsets in a program", where=where, got=str(sharding))
-    for dim, axes in enumerate(sharding.split_axes):
-        parts = program.mesh.group_size(axes)
-        if shape[dim] % parts:
-            got, wanted = f"{shape[dim]} over {parts} devices", "a multiple (upstream's shards are all alike)"
-            raise InvalidSharding(f"dim {dim} is split unevenly", where=where, got=got, wanted=wanted)
-        shape[dim] //= parts
-    return TensorType(tuple(shape), held.type.dtype)
+def print_mesh(program: Program) -> str:
+    """For mlir-opt 19."""
+    return print_program(program, Dialect.MESH)
+
+
+def print_shard(program: Program) -> str:
+    """For mlir-opt 22."""
+    return print_program(program, Dialect.SHARD)
 
 
 def _run(program: Program, page: Page, run: Run, kinds: dict[str, TensorType]) -> None:

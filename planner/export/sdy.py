@@ -1,0 +1,151 @@
+"""A program in Shardy's words: ops with their sharding rules, a sharding for every value, collectives between them.
+
+An op is a stablehlo.custom_call @shardplan.<op> that says by a sharding rule how its dims belong together: a factor a
+loop, reductions and loops that are needed whole marked as such; joined dims and windows have factors of their own. Its
+attributes stand in backend_config, its id in its location. A collective is Shardy's of the same name, a tile exchange
+sdy.reshard. Terms of a sum are `unreduced` axes. Shardy's reductions are sums, and its shards are by the block rule:
+other reductions, halos and offsets are refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from planner.errors import InvalidSharding
+from planner.export.mlir.dialect import quoted, symbol, tensor
+from planner.model.collectives import Kind
+from planner.model.indexing import LoopKind, Rule
+from planner.model.mesh import Mesh
+from planner.model.notation import Term
+from planner.model.program import Move, Program, Run
+from planner.model.sharding import Axes, Reduction, Shape, Sharding
+
+_LETTERS = "ijklmnopqrstuvwxyz"
+
+
+def print_sdy(program: Program) -> str:
+    """The module. Raises InvalidSharding, naming the value, for a sharding Shardy has no words for."""
+    return _Writer(program).text()
+
+
+class _Writer:
+    def __init__(self, program: Program) -> None:
+        self.program, self.mesh = program, program.mesh
+        self.names = {value: f"%n{number}" for number, value in enumerate(program.values)}
+
+    def text(self) -> str:
+        program = self.program
+        sizes = ", ".join(f"{quoted(name)}={size}" for name, size in zip(self.mesh.names, self.mesh.shape, strict=True))
+        arguments = ", ".join(f"{self.names[name]}: {self._typed(name)}" for name, _ in program.arguments)
+        lines = [self._run(done) if isinstance(done, Run) else self._move(done) for done in program.instructions]
+        names = ", ".join(self.names[name] for name in program.outputs)
+        opening = f"func.func @main({arguments}) -> ({', '.join(map(self._typed, program.outputs))}) {{"
+        last = f"return {names} : {self._kinds(program.outputs)}"
+        body = [f"  {line}" for line in [*lines, last]]
+        return "\n".join([f"sdy.mesh @mesh = <[{sizes}]>", opening, *body, "}", ""])
+
+    def _typed(self, value: str) -> str:
+        return f"{tensor(self.program.values[value].type)} {{sdy.sharding = #sdy.sharding{self._sharding(value)}}}"
+
+    def _kinds(self, values: Iterable[str]) -> str:
+        return ", ".join(tensor(self.program.values[value].type) for value in values)
+
+    def _sharding(self, value: str) -> str:
+        try:
+            return sharding(self.program.values[value].sharding, self.mesh)
+        except InvalidSharding as error:
+            raise error.at(f"value {value!r}") from None
+
+    def _run(self, run: Run) -> str:
+        op, count = run.op, f":{len(run.results)}" if len(run.results) > 1 else ""
+        read = ", ".join(self.names[name] for name in run.operands)
+        made = ", ".join(map(self._sharding, run.results))
+        entries = [
+            f"backend_config = {quoted(json.dumps(dict(op.attrs), sort_keys=True))}",
+            f"sdy.sharding = #sdy.sharding_per_value<[{made}]>",
+        ]
+        if op.inputs:  # Shardy has no rules without operands
+            rule = sharding_rule(op.rule, [kind.shape for kind in op.results])
+            entries.append(f"sdy.sharding_rule = #sdy.op_sharding_rule<{rule}>")
+        name = self.names[run.results[0]]
+        self.names |= {value: f"{name}#{k}" for k, value in enumerate(run.results) if count}
+        kinds = self._kinds(run.results)
+        kinds = f"({kinds})" if count else kinds
+        call = f"stablehlo.custom_call {symbol(f'shardplan.{op.op}')}({read}) {{{', '.join(entries)}}}"
+        return f"{name}{count} = {call} : ({self._kinds(run.operands)}) -> {kinds} loc({quoted(op.id)})"
+
+    def _move(self, move: Move) -> str:
+        name, made = self.names[move.operand], self._sharding(move.result)
+        if move.collective.kind is Kind.EXCHANGE or not move.collective.axes:
+            return f"{self.names[move.result]} = sdy.reshard {name} {made} : {self._kinds([move.operand])}"
+        words = self._words(move)
+        kinds = self._kinds([move.operand])
+        return f"{self.names[move.result]} = sdy.{move.collective.kind} {words} {name} out_sharding={made} : {kinds}"
+
+    def _words(self, move: Move) -> str:
+        done, rank = move.collective, len(self.program.values[move.operand].type.shape)
+        axes = _axes(done.axes, self.mesh)
+        if done.kind is Kind.ALL_REDUCE:
+            return axes
+        if done.kind is Kind.ALL_TO_ALL:
+            return f"[{axes}: {done.source_dim}->{done.dim}]"
+        return f"[{', '.join(axes if dim == done.dim else '{}' for dim in range(rank))}]"
+
+
+def sharding(of: Sharding, mesh: Mesh) -> str:
+    """`<@mesh, [{"dp"}, {}], unreduced={"tp"}>`. Raises InvalidSharding."""
+    if of.halo_sizes or of.sharded_dims_offsets:
+        raise InvalidSharding("halos and offsets", got=str(of), wanted="blocks, which are all Shardy knows")
+    if of.partial and of.reduction is not Reduction.SUM:
+        raise InvalidSharding("reduction", got=str(of.reduction), wanted="sum, which is all Shardy knows")
+    dims = ", ".join(_axes(axes, mesh) for axes in of.split_axes)
+    unreduced = f", unreduced={_axes(of.partial, mesh)}" if of.partial else ""
+    return f"<@mesh, [{dims}]{unreduced}>"
+
+
+def _axes(axes: Axes, mesh: Mesh) -> str:
+    return "{" + ", ".join(quoted(mesh.names[axis]) for axis in axes) + "}"
+
+
+def sharding_rule(rule: Rule, results: Sequence[Shape]) -> str:
+    """`([i, k], [k, j])->([i, j]) {i=8, j=8, k=16} reduction={k}, custom`."""
+    sizes: dict[str, int] = {}
+    sides = []
+    for terms, shapes in ((rule.operands, rule.shapes), (rule.results, results)):
+        dims = (_dims(term, shape, rule.sizes, sizes) for term, shape in zip(terms, shapes, strict=True))
+        sides.append(", ".join(f"[{', '.join(each)}]" for each in dims))
+    letter = {name: _letter(number) for number, name in enumerate(sizes)}
+    read, made = (_lettered(side, letter) for side in sides)
+    text = f"({read})->({made}) {{{', '.join(f'{letter[name]}={size}' for name, size in sizes.items())}}}"
+    kept = {loop for term in rule.results for dim in term for loop in dim.loops}
+    blocked = [loop.name for loop in rule.loops if loop.kind is LoopKind.BLOCKED]
+    summed = [loop.name for loop in rule.loops if loop.kind is LoopKind.REDUCTION and loop.name not in kept]
+    for word, names in (("reduction", summed), ("need_replication", blocked)):
+        if listed := [letter[name] for name in names if name in letter]:
+            text += f" {word}={{{', '.join(sorted(listed, key=_LETTERS.find))}}}"
+    return f"{text}, custom"
+
+
+def _dims(term: Term, shape: Shape, loops: Mapping[str, int], sizes: dict[str, int]) -> list[str]:
+    """The factors of every dim, in `<>`; `sizes` takes in those that are new."""
+    dims = []
+    for dim, size in zip(term, shape, strict=True):
+        names = list(dim.loops)
+        if not names or dim.joined or dim.coefficients:
+            names = [f"{len(sizes)}"]
+            sizes[names[0]] = size
+        sizes |= {name: loops[name] for name in names if name in loops}
+        dims.append("".join(f"<{name}>" for name in names))
+    return dims
+
+
+def _lettered(side: str, letter: Mapping[str, str]) -> str:
+    for name, sign in letter.items():
+        side = side.replace(f"<{name}>", sign)
+    return side
+
+
+def _letter(number: int) -> str:
+    """Shardy's names of factors: i to z, then z_1, z_2, ..."""
+    return _LETTERS[number] if number < len(_LETTERS) else f"z_{number - len(_LETTERS) + 1}"

@@ -1,0 +1,258 @@
+"""An array module that writes down what is asked of it, as text in jax.numpy.
+
+A row of the op table is written for any array module. Given this one, its array function writes the body of a Python
+function, so that no second table of ops has to agree with the first. Shapes and dtypes of what it makes are asked of
+JAX, which computes nothing for it (`jax.eval_shape`).
+
+What only the devices know cannot be asked of an array, but for three things. Where a span begins is an `Edge`, a
+number of the device's place on the mesh. The elements that a mask leaves may be written at places that the same mask
+leaves (`Masked`). A truth value is answered by whoever records, yes and no in turn (`Undecided`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from planner.export.shard_map.words import written
+
+FRESH = frozenset({"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "copy"})
+ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**"}
+LOGIC = {"matmul": "@", "and": "&", "or": "|", "xor": "^"}
+COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+class Unsayable(Exception):
+    """What a function cannot do before it is run."""
+
+
+class Undecided(Exception):
+    """The array function asks for a truth value that only the devices know; `text` is its name."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+@dataclass
+class Page:
+    """The lines of one function; `answers` are those to the questions it asked before."""
+
+    answers: Sequence[bool] = ()
+    lines: list[str] = field(default_factory=list)
+    asked: int = 0
+
+    def line(self, text: str, make: Callable[..., Any], *parts: Any, fresh: bool = False) -> Any:
+        """What `make` makes of the parts, some of them recorded arrays, under a name of its own."""
+        kinds = _abstract(make, parts)
+        name = f"v{len(self.lines)}"
+        self.lines.append(f"{name} = {text}")
+        if isinstance(kinds, (tuple, list)):
+            return tuple(Recorded(self, f"{name}[{k}]", kind) for k, kind in enumerate(kinds))
+        return Recorded(self, name, kinds, fresh)
+
+    def answer(self, text: str) -> bool:
+        if self.asked == len(self.answers):
+            raise Undecided(text)
+        self.asked += 1
+        return self.answers[self.asked - 1]
+
+
+def _abstract(make: Callable[..., Any], parts: Sequence[Any]) -> Any:
+    """Shapes and dtypes of what is made."""
+    leaves, tree = jax.tree_util.tree_flatten(parts, is_leaf=lambda leaf: leaf is None)
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Recorded)]
+
+    def made(*arrays: Any) -> Any:
+        filled = list(leaves)
+        for place, array in zip(places, arrays, strict=True):
+            filled[place] = array
+        return make(*jax.tree_util.tree_unflatten(tree, filled))
+
+    return jax.eval_shape(made, *(leaves[place].kind for place in places))
+
+
+class Recorded:
+    """An array that has a name in the text, a shape and a dtype; `fresh` ones may be written to."""
+
+    def __init__(self, page: Page, text: str, kind: Any, fresh: bool = False) -> None:
+        self.page, self.text, self.kind, self.fresh = page, text, kind, fresh
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.kind.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return np.dtype(self.kind.dtype)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(self.kind.size)
+
+    @property
+    def T(self) -> Any:  # noqa: N802 (numpy's name)
+        return self.transpose()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__") or not hasattr(jax.Array, name):
+            raise AttributeError(name)
+
+        def method(*given: Any, **named: Any) -> Any:
+            named.pop("copy", None)
+            text = f"{self.text}.{name}({written(*given, **named)})"
+            return self.page.line(
+                text, lambda of, a, k: getattr(of, name)(*a, **k), self, given, named, fresh=name in FRESH
+            )
+
+        return method
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, Recorded) and key.dtype == bool:
+            return Masked(self, key)
+        keys = key if isinstance(key, tuple) else (key,)
+        edges = [dim for dim, each in enumerate(keys) if isinstance(each, slice) and isinstance(each.start, Edge)]
+        if edges:
+            return self._slice(edges[0], keys[edges[0]])
+        return self.page.line(f"{self.text}[{written(*keys)}]", lambda of, k: of[k], self, keys)
+
+    def _slice(self, dim: int, part: slice) -> Any:
+        """From a device's edge on; in the other dims the whole."""
+        length = part.stop - part.start
+        text = f"lax.dynamic_slice_in_dim({self.text}, {part.start.text}, {length}, {dim})"
+        return self.page.line(text, lambda of: jax.lax.slice_in_dim(of, 0, length, axis=dim), self)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.write("set", key, value)
+
+    def write(self, how: str, key: Any, value: Any) -> None:
+        """The array with elements set or added to; it goes on under another name."""
+        if not self.fresh:
+            raise Unsayable("it writes through a view")
+        keys, more = key if isinstance(key, tuple) else (key,), ""
+        if isinstance(value, Masked):
+            keys = tuple(each.beyond(size) for each, size in zip(keys, self.shape, strict=False))
+            value, more = value.array, ', mode="drop"'
+        text = f"{self.text}.at[{written(*keys)}].{how}({written(value)}{more})"
+        self.text = self.page.line(text, lambda of, k, v: getattr(of.at[k], how)(v), self, keys, value).text
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[place] for place in range(self.shape[0]))
+
+    def __bool__(self) -> bool:
+        if self.shape:
+            raise Unsayable("it asks an array for a truth value")
+        return self.page.answer(self.text)
+
+    def __neg__(self) -> Any:
+        return self.page.line(f"-{self.text}", operator.neg, self)
+
+    def __invert__(self) -> Any:
+        return self.page.line(f"~{self.text}", operator.invert, self)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _operation(name: str, sign: str, mirrored: bool) -> Callable[[Recorded, Any], Any]:
+    compute = getattr(operator, name, None) or getattr(operator, f"{name}_")
+
+    def apply(self: Recorded, other: Any) -> Any:
+        left, right = (other, self) if mirrored else (self, other)
+        first = written(left)
+        first = f"({first})" if first.startswith("-") else first  # -2 ** x is -(2 ** x)
+        return self.page.line(f"{first} {sign} {written(right)}", compute, left, right)
+
+    return apply
+
+
+for _name, _sign in (ARITHMETIC | LOGIC | COMPARISONS).items():
+    setattr(Recorded, f"__{_name}__", _operation(_name, _sign, mirrored=False))
+    if _name not in COMPARISONS:
+        setattr(Recorded, f"__r{_name}__", _operation(_name, _sign, mirrored=True))
+
+
+class Edge(Recorded):
+    """A device's index in its group over mesh axes, times a block, plus an offset."""
+
+    def __init__(self, page: Page, index: str, block: int, offset: int = 0) -> None:
+        self.index, self.block, self.offset = index, block, offset
+        text = f"({index} * {block} + {offset})" if offset else f"({index} * {block})"
+        super().__init__(page, text, jax.ShapeDtypeStruct((), jnp.int32))
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return Edge(self.page, self.index, self.block, self.offset + other)
+        return self.page.line(f"{self.text} + {written(other)}", operator.add, self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        if isinstance(other, Edge) and (other.index, other.block) == (self.index, self.block):
+            return self.offset - other.offset
+        if isinstance(other, int):
+            return self + -other
+        return self.page.line(f"{self.text} - {written(other)}", operator.sub, self, other)
+
+    __hash__ = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Masked:
+    """Of an array, what a mask leaves."""
+
+    array: Recorded
+    mask: Recorded
+
+    def beyond(self, size: int) -> Any:
+        """Places; those that the mask leaves out are behind the last of a dim of that size."""
+        where = f"jnp.where({self.mask.text}, {self.array.text}, {size})"
+        return self.array.page.line(where, lambda m, p: jnp.where(m, p, size), self.mask, self.array)
+
+
+class Recorder:
+    """What stands for the array module."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not hasattr(jnp, name):
+            raise AttributeError(name)
+        return _Function(self.page, name)
+
+    def arange(self, *ends: Any, **named: Any) -> Any:
+        """From a device's edge on: as many numbers as its span is long."""
+        if len(ends) > 1 and isinstance(ends[0], Edge):
+            return ends[0] + self.arange(ends[1] - ends[0], **named)
+        return _Function(self.page, "arange")(*ends, **named)
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    page: Page
+    name: str
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        function = getattr(jnp, self.name)
+        if named.pop("kind", None) == "stable":  # numpy's word for it
+            named["stable"] = True
+        text = f"jnp.{self.name}({written(*given, **named)})"
+        return self.page.line(text, lambda a, k: function(*a, **k), given, _Static(named), fresh=self.name in FRESH)
+
+    def at(self, into: Recorded, places: Any, values: Any) -> None:
+        """`ufunc.at`, in place."""
+        into.write(self.name, places, values)
+
+
+class _Static(dict[str, Any]):
+    """Keywords, which are no arrays: opaque to JAX's trees."""

@@ -1,0 +1,66 @@
+"""`export` in every format, and `validate` with a process a device."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from benchmarks.transformer import transformer
+from planner.export.formats import FORMATS
+from tests.api.command import refused, shardplan
+from tests.api.small import written
+
+# format, what its text has
+WORDS = [
+    ("mesh", "mesh.mesh @mesh"),
+    ("shard", "shard.grid @mesh"),
+    ("sdy", "sdy.mesh @mesh"),
+    ("dtensor", '"values"'),
+    ("partition-spec", '"values"'),
+    ("shard-map", "def mapped(mesh):"),
+    ("model-explorer", '"graphs"'),
+]
+
+
+@pytest.fixture(scope="module")
+def plan(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("plans")
+    graph = written(folder / "graph.json", transformer(1, d=64, ff=128, heads=4, batch=8, seq=16))
+    assert shardplan("plan", graph, "--mesh", "2x2", "-o", folder / "plan.json").code == 0
+    return folder / "plan.json"
+
+
+@pytest.mark.parametrize(("name", "words"), WORDS)
+def test_a_plan_is_exported_to_a_file_or_printed(name: str, words: str, plan: Path, tmp_path: Path) -> None:
+    extra = FORMATS[name].extra
+    if extra is not None and find_spec(extra) is None:
+        refused(shardplan("export", plan, "--format", name), f"shardplan[{extra}]")
+        return
+    text = shardplan("export", plan, "--format", name).out
+    assert words in text
+    assert shardplan("export", plan, "--format", name, "-o", tmp_path / "made").out == ""
+    assert (tmp_path / "made").read_text() == text
+
+
+def test_every_format_has_its_words_here() -> None:
+    assert [name for name, _ in WORDS] == list(FORMATS)
+
+
+def test_what_cannot_be_exported_is_refused(plan: Path, tmp_path: Path) -> None:
+    refused(shardplan("export", plan, "--format", "gspmd"), "format (got gspmd; wanted one of mesh, shard, sdy")
+    refused(shardplan("export", plan, "--format", "mesh", "-o", tmp_path / "no" / "such"), "no such folder")
+
+
+@pytest.mark.skipif(find_spec("mpi4py") is None, reason="mpi4py is not installed (extra mpi)")
+def test_a_plan_is_validated_with_a_process_a_device(plan: Path) -> None:
+    found = shardplan("validate", plan, "--backend", "mpi", "--json").json
+    assert (found["verdict"], found["backend"], found["devices"]) == ("equal", "mpi", 4)
+    assert found["counted_bytes"] == found["predicted_bytes"]
+    assert found["difference"] is None
+
+
+@pytest.mark.skipif(find_spec("mpi4py") is not None, reason="mpi4py is installed")
+def test_a_missing_mpi_is_said(plan: Path) -> None:
+    refused(shardplan("validate", plan, "--backend", "mpi"), "MPI cannot be used")

@@ -1,0 +1,140 @@
+"""Placements, specs and Model Explorer graphs as JSON: their consumers lay tensors out as the plan does."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from planner.errors import InvalidRequest
+from planner.export.formats import FORMATS, exported
+from planner.model.accounts import received_bytes
+from planner.model.mesh import Mesh
+from planner.model.program import Program
+from planner.model.sharding import shard_bounds
+from tests.graphs import small_transformer
+from tests.run.sample_programs import question_of, random_program
+
+TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed (extra torch)")
+JAX = pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed (extra jax)")
+EVEN = {"d": 16, "ff": 32, "heads": 8, "batch": 8, "seq": 8}
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return random_program(question_of(small_transformer(Mesh.parse("dp=2,tp=4"), **EVEN), "dp=2,tp=4"), 3)
+
+
+def laid_out(program: Program, document: dict[str, Any]) -> list[tuple[str, Any, np.ndarray, np.ndarray]]:
+    """Of every value that the document says all of: its name, layout, a whole array, and the bounds of its shards."""
+    said = [(i["id"], i["layout"]) for i in document["arguments"]] + list(document["values"].items())
+    left_out = {remark.split(":")[0] for remark in document["remarks"]}
+    shown = []
+    for name, layout in said:
+        held = program.values[name]
+        if not held.sharding.partial and name not in left_out:
+            whole = np.arange(np.prod(held.type.shape)).reshape(held.type.shape)
+            shown.append((name, layout, whole, shard_bounds(held.sharding, held.type.shape, program.mesh)))
+    assert len(shown) > 20
+    return shown
+
+
+def part(whole: np.ndarray, bounds: np.ndarray) -> np.ndarray:
+    return whole[tuple(slice(*ends) for ends in bounds.tolist())]
+
+
+@TORCH
+def test_dtensor_cuts_every_tensor_as_the_plan_does(program: Program) -> None:
+    import torch
+    from torch.distributed._local_tensor import LocalTensor
+    from torch.distributed.tensor import distribute_tensor
+
+    from planner.export.documents import placements_from
+    from tests.export.local_devices import eight_local_devices
+
+    document = json.loads(exported(program, "dtensor"))
+    with eight_local_devices((2, 4)) as mesh:
+        for name, layout, whole, bounds in laid_out(program, document):
+            everywhere = LocalTensor({device: torch.from_numpy(whole.copy()) for device in range(8)})
+            local = distribute_tensor(everywhere, mesh, placements_from(layout)).to_local()
+            for device, shard in local._local_tensors.items():
+                np.testing.assert_array_equal(shard.numpy(), part(whole, bounds[device]), name)
+
+
+@TORCH
+def test_a_module_with_its_parameters_placed_computes_the_same(program: Program) -> None:
+    import torch
+    from torch.distributed._local_tensor import LocalTensor
+    from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+    from planner.export.documents import distributed
+    from tests.export.local_devices import eight_local_devices
+
+    layouts = {"0.weight": [{"replicate": True}, {"shard": 0}], "2.weight": [{"replicate": True}, {"shard": 1}]}
+    arguments = [{"name": name, "kind": "parameter", "layout": layout} for name, layout in layouts.items()]
+    torch.manual_seed(0)
+    module, x = (
+        torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 8)),
+        torch.randn(4, 16),
+    )
+    wanted = module(x).detach()
+    with eight_local_devices((2, 4)) as mesh:
+        x = LocalTensor({device: x.clone() for device in range(8)})
+        placed = distributed(module, mesh, {"arguments": arguments})
+        weights = dict(placed.named_parameters())
+        assert all(isinstance(weight, DTensor) for weight in weights.values())
+        assert weights["0.weight"].placements == (Replicate(), Shard(0))
+        made = placed(distribute_tensor(x, mesh, [Shard(0), Replicate()])).full_tensor()
+        for mine in made._local_tensors.values():
+            torch.testing.assert_close(mine, wanted)
+
+
+@JAX
+def test_a_partition_spec_cuts_every_tensor_as_the_plan_does(program: Program) -> None:
+    from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+
+    document = json.loads(exported(program, "partition-spec"))
+    mesh = AbstractMesh(tuple(document["mesh"].values()), tuple(document["mesh"]))
+    for name, layout, whole, bounds in laid_out(program, document):
+        spec = PartitionSpec(*(tuple(entry) if isinstance(entry, list) else entry for entry in layout))
+        shape = tuple((bounds[0, :, 1] - bounds[0, :, 0]).tolist())
+        assert NamedSharding(mesh, spec).shard_shape(whole.shape) == shape, name
+
+
+def test_model_explorer_has_every_instruction_and_the_bytes_of_every_scope(program: Program) -> None:
+    document = json.loads(exported(program, "model-explorer"))
+    (graph,) = document["graphs"]
+    nodes = {node["id"]: node for node in graph["nodes"]}
+    assert len(nodes) == len(graph["nodes"]) == len(program.arguments) + len(program.instructions) + 1
+    for node in nodes.values():
+        for edge in node["incomingEdges"]:
+            outputs = nodes[edge["sourceNodeId"]]["outputsMetadata"]
+            assert edge["sourceNodeOutputId"] in [output["id"] for output in outputs]
+    top = {
+        name: int(facts["received bytes"]) for name, facts in graph["groupNodeAttributes"].items() if "/" not in name
+    }
+    at_the_ends = sum(
+        int(fact["value"])
+        for node in nodes.values()
+        for fact in node["attrs"]
+        if fact["key"] == "received bytes" and not node["namespace"]
+    )
+    assert sum(top) + at_the_ends == received_bytes(program).max(axis=1).sum()
+
+
+@pytest.mark.parametrize("name", list(FORMATS))
+def test_every_format_is_the_same_text_each_time(name: str, program: Program) -> None:
+    if FORMATS[name].extra is not None and find_spec(str(FORMATS[name].extra)) is None:
+        pytest.skip(f"extra {FORMATS[name].extra} is not installed")
+    if name in ("mesh", "shard"):  # these have no words for an exchange: tests/export/test_mlir_programs.py
+        return
+    assert exported(program, name) == exported(program, name)
+
+
+def test_an_unknown_format_is_refused(program: Program, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequest, match=r"format \(got gspmd; wanted one of mesh, shard, sdy, dtensor"):
+        exported(program, "gspmd")

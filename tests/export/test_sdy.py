@@ -1,0 +1,93 @@
+"""Programs in Shardy's words: its verifier accepts them, and it finds nothing left to reshard."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections import Counter
+from importlib.util import find_spec
+
+import pytest
+
+from planner.errors import InvalidSharding
+from planner.export.sdy import print_sdy
+from planner.model.mesh import Mesh
+from planner.model.program import Move, Program
+from planner.model.sharding import Reduction
+from tests.graphs import small_transformer
+from tests.model.op_cases import CASES
+from tests.run.sample_programs import question_of, random_program
+from tests.run.test_validate import alone, left_partial
+
+RESHARD = "builtin.module(func.func(sdy-insert-explicit-reshards{enable-full-version=true}))"
+SHARDY = f"""
+import sys
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import func, sdy, stablehlo
+from jaxlib.mlir.passmanager import PassManager
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+with ir.Context() as context:
+    registry = ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    context.append_dialect_registry(registry)
+    sdy.register_dialect(context)
+    stablehlo.register_dialect(context)
+    for text in sys.stdin.read().split("// -----\\n"):
+        module = ir.Module.parse(text)
+        PassManager.parse({RESHARD!r}).run(module.operation)
+        print(module)
+        print("// -----")
+"""
+SIZES = [{}, {"d": 12, "ff": 20, "heads": 6, "batch": 7, "seq": 9}]
+
+
+def resharded(programs: list[Program]) -> list[str]:
+    """Every program as Shardy leaves it, which verifies what it reads; in a process that bad input would end."""
+    if find_spec("jaxlib") is None:
+        pytest.skip("jaxlib is not installed (extra jax)")
+    text = "// -----\n".join(map(print_sdy, programs))
+    run = subprocess.run([sys.executable, "-c", SHARDY], input=text, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr[-2000:]
+    return run.stdout.split("// -----\n")[:-1]
+
+
+def collectives(text: str) -> Counter[str]:
+    return Counter(re.findall(r"sdy\.(all_\w+|reduce_scatter|reshard|collective_permute)", text))
+
+
+def readers_of_terms(program: Program) -> int:
+    held = program.values
+    return sum(any(held[name].sharding.partial for name in done.operands) for done in program.instructions)
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=["even", "uneven"])
+def test_shardy_accepts_programs_and_inserts_no_reshard(sizes: dict[str, int]) -> None:
+    question = question_of(small_transformer(Mesh.parse("2x4"), **sizes), "2x4")
+    programs = [random_program(question, seed) for seed in range(5)]
+    for program, text in zip(programs, resharded(programs), strict=True):
+        ours, theirs = collectives(print_sdy(program)), collectives(text)
+        moves = [done for done in program.instructions if isinstance(done, Move)]
+        assert ours.total() == len(moves)
+        added = theirs - ours
+        assert set(added) <= {"all_reduce"}, "Shardy sums terms before whoever reads them, our collectives too"
+        assert added["all_reduce"] <= readers_of_terms(program)
+        assert not ours - theirs
+
+
+def test_shardy_accepts_the_rule_of_every_row() -> None:
+    programs = []
+    for case in CASES:
+        program = random_program(question_of(alone(case), "2"), 0)
+        try:
+            print_sdy(program)
+        except InvalidSharding:
+            continue
+        programs.append(program)
+    assert len(programs) > 250
+    resharded(programs)
+
+
+def test_other_reductions_are_refused() -> None:
+    with pytest.raises(InvalidSharding, match=r"value 'i0'.*: reduction \(got max"):
+        print_sdy(left_partial(Reduction.MAX))
