@@ -38,6 +38,7 @@ class RequestAsked(Strict):
     time_limit_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
     deterministic: bool = False
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
+    recompute: Literal["none", "auto"] = "none"
 
 
 class PlanAsked(Strict):

@@ -28,6 +28,7 @@ COMMANDS = {
     "demo": Home("api.planning:demo", "Plan GPT-2 small, as PyTorch exports it, on dp=2,tp=4."),
     "validate": Home("api.reviewing:validate", "Run a plan on logical devices, beside the unsharded graph."),
     "show": Home("api.reviewing:show", "Show a plan as a page to review."),
+    "diff": Home("api.reviewing:diff", "Compare two plans: layouts, and the terms of time and memory that moved."),
     "explain": Home("api.explaining:explain", "Say where time and memory go, and what other options would cost."),
     "import": Home("api.importing:app", "Turn a framework's model into a graph document."),
     "export": Home("api.rewriting:export", "Write a plan's program in another tool's language."),

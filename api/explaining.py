@@ -52,6 +52,9 @@ def _overview(found: Document) -> Iterator[Any]:
     groups = found["collectives"]
     named = [(f"{g['what']} {','.join(g['axes'])}", g["count"], _time(g["time_ps"]), _share(g, step)) for g in groups]
     yield _table("Collectives", ("collective", "count", "time", "of the step"), named)
+    yield Text(_beside(found["overlap"], step))
+    if found["products"]:
+        yield _products(found["products"])
     single = found["dearest_ops"]
     yield _table("Dearest ops", ("op", "is", "time"), [(s["id"], s["what"], _time(s["time_ps"])) for s in single])
     yield _peak(found["memory"])
@@ -62,6 +65,29 @@ def _overview(found: Document) -> Iterator[Any]:
         for turn in found["sensitivity"]
     ]
     yield Text("\n".join(lines) or "no known layout that fits is faster at any bandwidth up to 1024 times less or more")
+
+
+def _beside(overlap: Document, step: int) -> str:
+    scheduled, floor = overlap["scheduled_s"], overlap["floor_s"]
+    counted = overlap["step_s"]
+    told = "" if counted == step * PICO else f"; with the profile's overlap a step takes {show_time(counted)}"
+    return (
+        f"collectives beside ops: {show_time(scheduled)} by schedule, not below {show_time(floor)} in any order, "
+        f"one after the other {_time(step)}{told}"
+    )
+
+
+def _products(products: list[Document]) -> Table:
+    rows = [
+        (each["op"], show_bytes(each["received_bytes"]), show_bytes(each["bound_bytes"]), _ratio(each["ratio"]))
+        for each in products
+    ]
+    title = "Products that receive most a device; the least with one copy of everything"
+    return _table(title, ("op", "received", "least", "ratio"), rows)
+
+
+def _ratio(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}"
 
 
 def _shared(part: str, found: Document) -> str:
@@ -107,6 +133,9 @@ def _decision(found: Document) -> Iterator[Any]:
     ]
     columns = ("option", "own time", "reshards in", "reshards out", "peak", "the whole step, if forced")
     yield _table("Other decisions kept; then solved anew around each option", columns, rows, len(rows))
+    if moved := found["communication"]:
+        least = f"{show_bytes(moved['bound_bytes'])} with one copy of everything, ratio {_ratio(moved['ratio'])}"
+        yield Text(f"receives {show_bytes(moved['received_bytes'])} a device for this product; at least {least}")
     chosen = next(option for option in found["options"] if option["chosen"])
     for option in [each for each in listed if each is not chosen][:REASONS]:
         if lines := list(_against(option, chosen)):

@@ -62,7 +62,14 @@ def _time(plan: Document) -> Table:
     for part in ("compute", "communication"):
         seconds = cost[f"{part}_s"]
         table.add_row(part, show_time(seconds), show_share(seconds / cost["step_s"] if cost["step_s"] else 0.0))
+    if plan.get("recomputed"):
+        table.add_row(f"of it {len(plan['recomputed'])} ops done again", show_time(cost["recompute_s"]), "")
     table.add_row("step", show_time(cost["step_s"]), "")
+    if beside := cost.get("overlap"):
+        table.add_row("collectives beside ops", show_time(beside["scheduled_s"]), "")
+        table.add_row("in no order below", show_time(beside["floor_s"]), "")
+        if beside["step_s"] != cost["step_s"]:
+            table.add_row("with the profile's overlap", show_time(beside["step_s"]), "")
     return table
 
 
@@ -151,3 +158,14 @@ def verdict_lines(verdict: Document) -> Iterable[str]:
     yield f"  largest relative error {shown} in {verdict['precision']} ({verdict['backend']})"
     yield f"  bytes received a device: counted {verdict['counted_bytes']}, predicted {verdict['predicted_bytes']}"
     yield f"  peak bytes a device: counted {verdict['counted_peak_bytes']}, predicted {verdict['predicted_peak_bytes']}"
+    if difference := verdict.get("difference"):
+        yield from _difference_lines(difference)
+
+
+def _difference_lines(found: Document) -> Iterable[str]:
+    at = f" at {found['index']}" if found["what"] == "value" else ""
+    where = f"instruction {found['instruction']} ({found['done']}), device {found['device']}"
+    yield f"  first difference: {found['what']} of %{found['value']}, {where}{at}"
+    yield f"    got {found['got']}, wanted {found['wanted']}"
+    for shard in found["inputs"]:
+        yield f"    read %{shard['value']}, shape {shard['shape']} (elements with --json)"

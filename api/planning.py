@@ -34,6 +34,7 @@ def plan(
     time_limit: Annotated[float | None, typer.Option(help="Seconds of solving.")] = None,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Same input, same bytes.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the solver.")] = 0,
+    recompute: Annotated[str, typer.Option(help="auto: make values again for the backward pass, or none.")] = "none",
     validate: Annotated[bool, typer.Option("--validate", help="Run the plan and give the verdict.")] = False,
     backend: Backend = "numpy",
     shrink: Shrink = "auto",
@@ -44,7 +45,7 @@ def plan(
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     if output:
         check_writable(output)
-    request = Request(limit, gap, time_limit, deterministic, seed)
+    request = Request(limit, gap, time_limit, deterministic, seed, recompute)
     devices = read_mesh(mesh)
     if validate:
         checked_module(backend, shrink, "f64", devices)

@@ -54,6 +54,7 @@ def calibrated(
         "memory_bytes": device_memory(xp),
         "launch_s": launch,
         "curves": curves_document(curves),
+        "efficiency": {},
         "sources": sources | {f"links.{link}": kept for link in base["links"]},
     }
 

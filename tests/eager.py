@@ -11,6 +11,7 @@ KNOWN = load("h100-sxm")
 EAGER: Hardware = replace(
     KNOWN,
     compute_efficiency=1e-4,
+    efficiency={},
     launch_s=1e-8,
     links={name: Link(1e-8, link.bandwidth, 6e-7) for name, link in KNOWN.links.items()},
 )

@@ -97,17 +97,23 @@ class Change(Answer):
     """A value that is sharded otherwise; null where a plan does not have it."""
 
     value: str
+    was: str | None
     base: dict[str, JsonValue] | None
     new: dict[str, JsonValue] | None
 
 
 class ComparisonAnswer(Answer):
-    """What differs between two plans: totals (change = new - base) and values."""
+    """What differs between two plans: totals (change = new - base), values, ops, the terms of time that moved (their
+    `change_ps` add up to the step's) and what fills the peaks. `was`: the name in the base, where that is another.
+    """
 
     base: str
     new: str
     totals: dict[str, Total]
     changes: list[Change]
+    options: list[dict[str, JsonValue]]
+    terms: list[dict[str, JsonValue]]
+    memory: dict[str, JsonValue] | None
 
 
 class HardwareAnswer(Answer):

@@ -2,7 +2,8 @@
 
     op          max(flops / flop rate, bytes read and written / memory rate) + launch        (roofline;
                 Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 2009);
-                or, on a calibrated profile, as measured (`planner.choose.hardware.curves`);
+                the flop rate that of the op's class and size where the profile has one, or, on a calibrated profile,
+                the time as measured (`planner.choose.hardware.efficiency`, `.curves`);
                 of a table in which positions are looked up no more is read than is made
     collective  its time on the links that its group crosses (`planner.choose.hardware.network`)
     all_slice   a local copy, as is an exchange in which nothing is sent
@@ -26,17 +27,19 @@ from numpy.typing import NDArray
 
 from planner.choose.footprint import Footprints
 from planner.choose.hardware import Hardware
+from planner.choose.hardware.efficiency import work_class
 from planner.choose.hardware.network import Crossing, Link, collective_s
 from planner.model.collectives import Collective, Kind
 from planner.model.graph import Op, TensorType
 from planner.model.indexing import LoopKind, Option
 from planner.model.mesh import Mesh
+from planner.model.notation import Pattern
 from planner.model.ops import OPS, positions
 from planner.model.sharding import Sharding, block_size, shard_elements
 
 PICO = 1e-12
 Integers = NDArray[np.int64]
-VERSION = 2
+VERSION = 3
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,8 @@ class CostModel:
         row = OPS.get(op.op)
         if row and row.free:
             return 0
-        return _ps(self.hardware.op_s(variant(op), op.results[0].dtype, *self.work(op, operands, option, read, made)))
+        work = self.work(op, operands, option, read, made)
+        return _ps(self.hardware.op_s(variant(op), op.results[0].dtype, *work, self._class(op)))
 
     def work(
         self,
@@ -96,7 +100,17 @@ class CostModel:
         sources = enumerate(map(self.shard_bytes, operands, read))
         moved = written + sum(min(size, written) if i in few else size for i, size in sources)
         row = OPS.get(op.op)
-        return row.count_flops(sizes) if row else 0.0, moved
+        return row.count_flops(sizes, op.attrs) if row else 0.0, moved
+
+    def _class(self, op: Op) -> str | None:
+        """The class of an op, where the profile knows rates of classes."""
+        if op.rule.pattern not in self._classes:
+            self._classes[op.rule.pattern] = work_class(op) if self.hardware.efficiency else None
+        return self._classes[op.rule.pattern]
+
+    @cached_property
+    def _classes(self) -> dict[Pattern, str | None]:
+        return {}
 
     def move_ps(self, move: Collective, source: Sharding, kind: TensorType) -> int:
         """Time of a collective on the largest shard of `source`."""

@@ -1,23 +1,38 @@
-"""What differs between two plan documents: totals, and the values that are sharded otherwise."""
+"""What differs between two plan documents: totals, layouts, the terms of time that moved, memory at the peak."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from planner.choose.cost import CostModel
+from planner.documents.graphs import sharding_document
+from planner.documents.hardware import planned_hardware
+from planner.documents.programs import program_from
 from planner.documents.schemas import PlanDocument
+from planner.judge.analysis import Analysis
+from planner.judge.regression import Change, Regression, Side
+from planner.model.mesh import Mesh
+from planner.model.sharding import Sharding
 
 TOTALS = ("step_s", "compute_s", "communication_s", "collective_bytes")
 
 
 def comparison_document(base: PlanDocument, new: PlanDocument) -> dict[str, Any]:
-    """Totals with their change, new - base, None where a plan has none; changed values in the order of the plans."""
+    """Totals with their change, new - base, None where a plan has none.
+
+    `changes` are values sharded otherwise, `options` ops split otherwise, each by its name in the new plan (`was`: in
+    the base, where that is another), None on the side that lacks it. `terms` are the times that moved, of ops and of
+    the collectives of values; their changes add up to the step's, in ps. `memory` is what fills each peak.
+    """
     numbers = [{**_numbers(plan), "objective_s": plan.solver.objective_s} for plan in (base, new)]
     keys = ("objective_s", *TOTALS, "peak_bytes")
     return {
         "base": base.id,
         "new": new.id,
         "totals": {key: _total(numbers[0].get(key), numbers[1].get(key)) for key in keys},
-        "changes": _changes(base, new),
+        **_differences(base, new),
+        "memory": _memory(base, new),
     }
 
 
@@ -29,13 +44,66 @@ def _total(base: float | None, new: float | None) -> dict[str, float | None]:
     return {"base": base, "new": new, "change": None if base is None or new is None else new - base}
 
 
-def _changes(base: PlanDocument, new: PlanDocument) -> list[dict[str, Any]]:
-    mine, theirs = (
-        {value: sharding.model_dump(exclude_defaults=True) for value, sharding in plan.shardings.items()}
-        for plan in (base, new)
-    )
-    return [
-        {"value": value, "base": mine.get(value), "new": theirs.get(value)}
-        for value in dict.fromkeys([*mine, *theirs])
-        if mine.get(value) != theirs.get(value)
-    ]
+def _differences(base: PlanDocument, new: PlanDocument) -> dict[str, Any]:
+    if not base.program or not new.program:
+        return {"changes": [], "options": [], "terms": []}
+    found = Regression(_analysis(base), _analysis(new))
+    meshes = found.base.program.mesh, found.new.program.mesh
+    changes = found.changes()
+    laid_out = [change for change in changes if _layout(change.base, meshes[0]) != _layout(change.new, meshes[1])]
+    return {
+        "changes": [_laid_out(change, "value", *meshes) for change in laid_out if change.what == "value"],
+        "options": [_laid_out(change, "op", *meshes) for change in laid_out if change.what == "op"],
+        "terms": [_term(change) for change in changes if change.change_ps],
+    }
+
+
+def _analysis(plan: PlanDocument) -> Analysis:
+    program = program_from(plan)
+    return Analysis(program, CostModel(program.mesh, planned_hardware(plan)))
+
+
+def _laid_out(change: Change, what: str, base: Mesh, new: Mesh) -> dict[str, Any]:
+    return {
+        what: _name(change),
+        "was": _was(change),
+        "base": _layout(change.base, base),
+        "new": _layout(change.new, new),
+    }
+
+
+def _name(change: Change) -> str:
+    side = change.new or change.base
+    assert side is not None
+    return side.name
+
+
+def _was(change: Change) -> str | None:
+    """The name in the base, where it is another."""
+    return change.base.name if change.base and change.base.name != _name(change) else None
+
+
+def _layout(side: Side | None, mesh: Mesh) -> Any:
+    if side is None:
+        return None
+    if isinstance(side.layout, Sharding):
+        return sharding_document(side.layout, mesh)
+    return [[mesh.names[axis] for axis in axes] for axes in side.layout]
+
+
+def _term(change: Change) -> dict[str, Any]:
+    sides = {
+        key: None if side is None else {"time_ps": side.time_ps, "collectives": [asdict(term) for term in side.terms]}
+        for key, side in (("base", change.base), ("new", change.new))
+    }
+    return {"what": change.what, "name": _name(change), "was": _was(change), **sides, "change_ps": change.change_ps}
+
+
+def _memory(base: PlanDocument, new: PlanDocument) -> dict[str, Any] | None:
+    """The moments of both peaks, and by kind how much more there is of what fills them."""
+    held = [plan.memory.model_dump(include={"at", "peak_bytes", "by_kind"}) for plan in (base, new)]
+    if not all(held):
+        return None
+    before, after = (each["by_kind"] for each in held)
+    change = {kind: after.get(kind, 0) - before.get(kind, 0) for kind in dict.fromkeys([*before, *after])}
+    return {"base": held[0], "new": held[1], "change_bytes": change}

@@ -8,12 +8,14 @@ from typing import Any
 from planner.choose.cost import PICO, CostModel
 from planner.documents.graphs import graph_from, mesh_from, sharding_document
 from planner.documents.hardware import planned_hardware
+from planner.documents.plans import overlap_document
 from planner.documents.programs import program_from
 from planner.documents.schemas import PlanDocument
 from planner.explaining import Explained, at_least_limit
 from planner.judge.analysis import Analysis
 from planner.judge.explain import Considered, Decision
 from planner.judge.forcing import Forced
+from planner.judge.lower_bounds import Communication, communications
 from planner.judge.overview import collective_groups, dearest_ops, largest_tensors, op_groups
 from planner.model.mesh import Mesh
 from planner.plans import Request
@@ -32,7 +34,7 @@ def explained(document: PlanDocument) -> Explained:
 def request_from(document: PlanDocument) -> Request:
     """What was asked for."""
     asked = document.request
-    return Request(asked.memory_limit_bytes, asked.gap, None, asked.deterministic, asked.seed)
+    return Request(asked.memory_limit_bytes, asked.gap, None, asked.deterministic, asked.seed, asked.recompute)
 
 
 def overview_document(document: PlanDocument, seconds: float) -> dict[str, Any]:
@@ -49,10 +51,22 @@ def overview_document(document: PlanDocument, seconds: float) -> dict[str, Any]:
         "ops": [asdict(group) for group in op_groups(analysis)],
         "collectives": [asdict(group) for group in collective_groups(analysis)],
         "dearest_ops": [asdict(single) for single in dearest_ops(analysis, MOST)],
+        "overlap": overlap_document(analysis, found.limit_bytes),
+        "products": _products(analysis, found.limit_bytes),
         "memory": _memory(analysis, found.limit_bytes),
         "memory_price_s_per_gib": document.solver.memory_price_s_per_gib,
         "sensitivity": [asdict(turn) for turn in found.turns()],
     }
+
+
+def _products(analysis: Analysis, limit: int) -> list[dict[str, Any]]:
+    """The products that move most, each with what it would have to with one copy of everything."""
+    found = sorted(communications(analysis, limit), key=lambda each: -each.received_bytes)
+    return [_communication(each) for each in found[:MOST]]
+
+
+def _communication(found: Communication) -> dict[str, Any]:
+    return {**asdict(found), "ratio": found.ratio}
 
 
 def _memory(analysis: Analysis, limit: int) -> dict[str, Any]:
@@ -89,12 +103,15 @@ def _infeasible(document: PlanDocument, seconds: float) -> dict[str, Any]:
 def decision_document(found: Explained, asked: Decision, forced: dict[int, Forced]) -> dict[str, Any]:
     """The options of one decision with their terms, and what forcing them costs in all."""
     mesh = found.program.mesh
+    listed = communications(found.analysis, found.limit_bytes)
+    own = (each for each in listed if each.op == asked.variable.name)
     return {
         "role": asked.variable.role.value,
         "name": asked.variable.name,
         "step_ps": found.analysis.step_ps,
         "bound_ps": found.bound_ps,
         "limit_bytes": found.limit_bytes,
+        "communication": next(map(_communication, own), None),
         "options": [_option(each, asked, forced.get(each.strategy), mesh) for each in asked.considered],
     }
 

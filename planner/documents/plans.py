@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,13 @@ from planner.documents.results import NothingDocument
 from planner.documents.schemas import PlanDocument, checked
 from planner.errors import InvalidDocument
 from planner.judge.analysis import Analysis
+from planner.judge.overlap import overlap
+from planner.model.again import repeats
 from planner.model.graph import Graph
 from planner.model.program import Move
+from planner.overlapping import overlapped_ps
 from planner.plans import Plan, Request
+from planner.run.locate import Difference
 from planner.run.validate import Verdict
 
 SOLVER_VERSION = 1
@@ -42,8 +46,9 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "solver": _solver(plan),
         "shardings": _shardings(plan),
         "options": _options(plan),
+        "recomputed": repeats(plan.analysis.program.graph) if plan.analysis else {},
         "program": program_document(plan.analysis.program) if plan.analysis else [],
-        "cost": _cost(plan.analysis) if plan.analysis else {},
+        "cost": _cost(plan.analysis, plan.limit_bytes) if plan.analysis else {},
         "memory": _memory(plan.analysis) if plan.analysis else {},
         "baselines": [asdict(figures) for figures in plan.baselines],
         "verdict": verdict_document(plan.verdict) if plan.verdict else None,
@@ -65,9 +70,27 @@ def identified(graph: Graph, model: CostModel, request: Request) -> dict[str, An
 
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
     """The document of a verdict; an error that is no number is null."""
-    error = verdict.max_relative_error
-    finite = error if error is not None and math.isfinite(error) else None
-    return {**asdict(verdict), "max_relative_error": finite, "not_run": list(verdict.not_run)}
+    error = None if verdict.max_relative_error is None else _finite(verdict.max_relative_error)
+    difference = None if verdict.difference is None else _difference(verdict.difference)
+    known = {**asdict(replace(verdict, difference=None)), "max_relative_error": error, "not_run": list(verdict.not_run)}
+    return {**known, "difference": difference}
+
+
+def _difference(found: Difference) -> dict[str, Any]:
+    inputs = [
+        {
+            "value": shard.value,
+            "shape": list(shard.shape),
+            "elements": None if shard.elements is None else list(map(_finite, shard.elements)),
+        }
+        for shard in found.inputs
+    ]
+    numbers = {"got": _finite(found.got), "wanted": _finite(found.wanted)}
+    return {**asdict(replace(found, inputs=())), "index": list(found.index), **numbers, "inputs": inputs}
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
 
 
 def _hardware(model: CostModel) -> dict[str, Any]:
@@ -97,8 +120,9 @@ def _solver(plan: Plan) -> dict[str, Any]:
 def _shardings(plan: Plan) -> dict[str, Any]:
     if plan.analysis is None:
         return {}
-    values = plan.analysis.program.values
-    return {value: sharding_document(values[value].sharding, plan.model.mesh) for value in plan.graph.types}
+    program = plan.analysis.program
+    values = program.values
+    return {value: sharding_document(values[value].sharding, plan.model.mesh) for value in program.graph.types}
 
 
 def _options(plan: Plan) -> dict[str, Any]:
@@ -107,15 +131,28 @@ def _options(plan: Plan) -> dict[str, Any]:
     return {op: [[names[axis] for axis in axes] for axes in option] for op, option in chosen.items()}
 
 
-def _cost(analysis: Analysis) -> dict[str, Any]:
+def _cost(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
     return {
         "step_s": analysis.step_ps * PICO,
         "compute_s": analysis.compute_ps * PICO,
         "communication_s": (analysis.step_ps - analysis.compute_ps) * PICO,
+        "recompute_s": analysis.recompute_ps * PICO,
+        "overlap": overlap_document(analysis, limit_bytes),
         "collective_bytes": analysis.collective_bytes,
         "by_collective": _by_collective(analysis),
         "by_axis": dict(analysis.by_axis()),
         "dearest": _dearest(analysis),
+    }
+
+
+def overlap_document(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
+    """The step with collectives beside ops, the bound that no order beats, the schedule's length and its peak."""
+    found = overlap(analysis, limit_bytes)
+    return {
+        "step_s": overlapped_ps(found, analysis.model.hardware.overlap) * PICO,
+        "floor_s": found.floor_ps * PICO,
+        "scheduled_s": found.scheduled_ps * PICO,
+        "peak_bytes": found.schedule.peak_bytes if found.schedule else analysis.peak_bytes,
     }
 
 

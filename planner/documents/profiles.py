@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field
 
 from planner.choose.hardware import Hardware
 from planner.choose.hardware.curves import Curve, Curves
+from planner.choose.hardware.efficiency import Efficiency
 from planner.documents.strict import Dtype, Id, Name, Size, Strict
 
 Seconds = Annotated[float, Field(ge=0, le=1, description="seconds")]
@@ -67,7 +68,9 @@ class CurvesDocument(Strict):
 
 class ProfileDocument(Strict):
     """A hardware profile: rates per device, links innermost first, tiers of the network innermost first; `curves`:
-    measured times of ops by name, or `name.dtype`, in place of the roofline; `sources`: where a number is from."""
+    measured times of ops by name, or `name.dtype`, in place of the roofline; `efficiency`: points [flops, share of
+    peak] of classes of ops, in place of `compute_efficiency`; `overlap`: the share of the gain of collectives beside
+    ops that counts; `sources`: where a number is from."""
 
     format: Literal["shardplan.hardware"]
     version: Annotated[Literal[2], BeforeValidator(_whole)]
@@ -82,21 +85,30 @@ class ProfileDocument(Strict):
     links: Annotated[dict[Id, LinkDocument], Field(min_length=1, max_length=64)]
     tiers: Annotated[list[TierDocument], Field(min_length=1, max_length=16)]
     curves: Annotated[dict[Id, CurvesDocument], Field(max_length=4096)] = Field(default={})
+    efficiency: dict[Literal["product", "attention"], Points] = Field(default={})
+    overlap: Annotated[float, Field(ge=0, le=1)] = 0.0
     sources: dict[Name, Annotated[str, Field(max_length=4096)]] = Field(default={})
 
 
 def network_document(hardware: Hardware) -> dict[str, Any]:
-    """Links, tiers and curves of a profile."""
+    """Links, tiers, curves, efficiency and overlap of a profile."""
     return {
         "links": {name: asdict(link) for name, link in hardware.links.items()},
         "tiers": [asdict(tier) for tier in hardware.tiers],
         **({"curves": curves_document(hardware.curves)} if hardware.curves else {}),
+        **({"efficiency": efficiency_document(hardware.efficiency)} if hardware.efficiency else {}),
+        **({"overlap": hardware.overlap} if hardware.overlap else {}),
     }
 
 
 def curves_document(curves: Mapping[str, Curves]) -> dict[str, Any]:
     """Curves by op."""
     return {name: {"flops": _points(own.flops), "bytes": _points(own.bytes)} for name, own in curves.items()}
+
+
+def efficiency_document(known: Mapping[str, Efficiency]) -> dict[str, list[list[float]]]:
+    """Points of every class."""
+    return {key: [list(point) for point in zip(own.flops, own.share, strict=True)] for key, own in known.items()}
 
 
 def _points(curve: Curve | None) -> list[list[float]] | None:

@@ -8,6 +8,7 @@ from typing import Any
 from planner.documents.graphs import graph_from, mesh_from, sharding_document, sharding_from
 from planner.documents.schemas import PlanDocument, ShardingDocument
 from planner.errors import InvalidDocument, ShardplanError
+from planner.model.again import repeated
 from planner.model.collectives import Collective, Kind, is_exact
 from planner.model.cuts import Cut
 from planner.model.graph import Op
@@ -57,7 +58,7 @@ def _read_cut(entry: Mapping[str, list[int]]) -> Cut:
 def program_from(document: PlanDocument) -> Program:
     """The program of a plan document. Raises InvalidDocument where the plan is infeasible or damaged."""
     mesh = mesh_from(document.mesh)
-    graph = graph_from(document.graph.document, mesh)
+    graph = repeated(graph_from(document.graph.document, mesh), document.recomputed)
     if not document.program:
         raise InvalidDocument("the plan has no program", where="plan", got=document.solver.status)
     ops = {op.id: op for op in graph.ops}

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from planner.documents.profiles import CurvesDocument, LinkDocument, TierDocument
+from planner.documents.profiles import CurvesDocument, LinkDocument, Points, TierDocument
 from planner.documents.strict import Id, Name, Size, Strict
 
 
@@ -27,6 +27,8 @@ class HardwareDocument(Strict):
     links: dict[Id, LinkDocument] | None = None
     tiers: list[TierDocument] | None = None
     curves: dict[Id, CurvesDocument] = Field(default={})
+    efficiency: dict[Name, Points] = Field(default={})
+    overlap: float = 0.0
 
 
 class RequestDocument(Strict):
@@ -38,6 +40,7 @@ class RequestDocument(Strict):
     time_limit_s: float | None
     deterministic: bool
     seed: int
+    recompute: Literal["none", "auto"] = "none"
 
 
 class FoldingDocument(Strict):
@@ -89,12 +92,27 @@ class CollectivesDocument(Strict):
     bytes: Size
 
 
+class OverlapDocument(Strict):
+    """A step with collectives beside ops, as far as the hardware's `overlap` goes; the longer of compute and
+    communication, which no order beats; the length of the schedule that fits the limit, and its peak.
+    """
+
+    step_s: float
+    floor_s: float
+    scheduled_s: float
+    peak_bytes: Size
+
+
 class CostDocument(Strict):
-    """Time of a step and bytes received, by collective and by mesh axes."""
+    """Time of a step and bytes received, by collective and by mesh axes; `recompute_s`: the part of the compute time
+    that ops take which are done again. `step_s` is the serial sum, `overlap` what collectives beside ops make of it.
+    """
 
     step_s: float
     compute_s: float
     communication_s: float
+    recompute_s: float = 0.0
+    overlap: OverlapDocument | None = None
     collective_bytes: Size
     by_collective: list[CollectivesDocument]
     by_axis: dict[Name, Size]
@@ -120,6 +138,28 @@ class FiguresDocument(Strict):
     fits: bool
 
 
+class ShardDocument(Strict):
+    """What a device read: its elements row by row (null: one that is no number), or null where they are too many."""
+
+    value: Name
+    shape: list[int]
+    elements: list[float | None] | None
+
+
+class DifferenceDocument(Strict):
+    """Where a run begins to differ from the unsharded graph; a number that is not finite is null."""
+
+    what: Literal["value", "received_bytes", "peak_bytes"]
+    instruction: Size
+    done: Name
+    value: Name
+    device: Size
+    index: list[int]
+    got: float | None
+    wanted: float | None
+    inputs: list[ShardDocument]
+
+
 class VerdictDocument(Strict):
     """The plan run against the unsharded graph; an error that is no number is null."""
 
@@ -135,6 +175,7 @@ class VerdictDocument(Strict):
     shrunk: bool
     seed: int
     not_run: list[Name]
+    difference: DifferenceDocument | None = None
 
 
 class NothingDocument(Strict):

@@ -146,6 +146,7 @@ class PlannedGraphDocument(Strict):
 class PlanDocument(Strict):
     """A plan: choice, program, numbers, certificate, verdict.
 
+    `recomputed`: the ops that are done again for the backward pass, each with the op before which it is.
     `options` has the mesh axes of every loop of an op in the order of its rule, then of every group of operands
     through which a partial sum may pass. Times are seconds, sizes bytes of the device that receives or holds most.
     """
@@ -160,6 +161,7 @@ class PlanDocument(Strict):
     solver: SolverDocument
     shardings: dict[str, ShardingDocument]
     options: dict[str, AxisLists]
+    recomputed: dict[Id, Id] = Field(default={})
     program: list[dict[str, JsonValue]]
     cost: CostDocument | NothingDocument
     memory: MemoryDocument | NothingDocument

@@ -50,6 +50,12 @@ class Analysis:
         listed = zip(self.times_ps, self.program.instructions, strict=True)
         return sum(time for time, done in listed if isinstance(done, Run))
 
+    @property
+    def recompute_ps(self) -> int:
+        """Of the compute time, that of ops which are done again."""
+        listed = zip(self.times_ps, self.program.instructions, strict=True)
+        return sum(time for time, done in listed if isinstance(done, Run) and done.op.again is not None)
+
     @cached_property
     def received(self) -> Integers:
         """[instructions, devices]: bytes received."""

@@ -1,27 +1,32 @@
 """What a step gains when collectives run beside computation.
 
-Two streams, each in program order: ops and local copies on one, collectives on the other. An instruction starts
-when its stream is free and what it reads is there; the step ends with the last of both. The estimate lies between
-max(compute, communication), which no order beats, and their sum, the step without overlap. That computing and
-sending slow each other down where they share a device's memory is not counted: the gain is at most this.
+A schedule (`planner.judge.schedule`) is made for every prefetch distance of AHEAD and for none, and the shortest that
+fits the memory limit counts; where none fits, instructions run one after the other. Its length lies between
+max(compute, communication), which no order beats, and their sum, the step without overlap. Collectives whose outermost
+link is the same take turns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from planner.choose.cost import CostModel
+from planner.judge.analysis import Analysis
+from planner.judge.schedule import COMPUTE, Schedule, Stream, held_sizes, schedule
 from planner.model.collectives import Kind
 from planner.model.program import Instruction, Move, Program
+
+AHEAD = (64, 16, 4, 0)
+"""Ops by which a collective that grows is issued early."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Times of a step in ps."""
+    """Times of a step in ps; `schedule` is None where nothing runs beside another."""
 
     compute_ps: int
     communication_ps: int
-    overlapped_ps: int
+    schedule: Schedule | None
 
     @property
     def serial_ps(self) -> int:
@@ -32,22 +37,38 @@ class Overlap:
         return max(self.compute_ps, self.communication_ps)
 
     @property
+    def scheduled_ps(self) -> int:
+        return self.serial_ps if self.schedule is None else self.schedule.length_ps
+
+    @property
     def gain_ps(self) -> int:
-        return self.serial_ps - self.overlapped_ps
+        return self.serial_ps - self.scheduled_ps
 
 
-def overlap(program: Program, times_ps: Sequence[int]) -> Overlap:
-    """The two-stream estimate of a program whose instructions take `times_ps`."""
-    busy = {False: 0, True: 0}
-    free = {False: 0, True: 0}
-    ready: dict[str, int] = {}
-    for done, time in zip(program.instructions, times_ps, strict=True):
-        sends = communicates(done)
-        end = max(free[sends], *(ready.get(name, 0) for name in done.operands), 0) + time
-        busy[sends] += time
-        free[sends] = end
-        ready |= dict.fromkeys(done.results, end)
-    return Overlap(busy[False], busy[True], max(free.values()))
+def overlap(analysis: Analysis, limit_bytes: int) -> Overlap:
+    """The shortest schedule of a program that holds no more than the limit at any time."""
+    program, times = analysis.program, analysis.times_ps
+    listed = streams(program, analysis.model)
+    communication = sum(time for time, stream in zip(times, listed, strict=True) if stream != COMPUTE)
+    sizes = held_sizes(program)
+    found = [schedule(program, times, listed, ahead, sizes) for ahead in AHEAD] if communication else []
+    fitting = [each for each in found if each.peak_bytes <= limit_bytes]
+    best = min(fitting, key=lambda each: (each.length_ps, each.peak_bytes), default=None)
+    return Overlap(sum(times) - communication, communication, best)
+
+
+def streams(program: Program, model: CostModel) -> list[Stream]:
+    """The stream of every instruction: that of ops, or the outermost link a collective crosses."""
+    links = list(model.hardware.links.values())
+    rank = [links.index(link) for link in model.links]
+    names = list(model.hardware.links)
+
+    def stream(done: Instruction) -> Stream:
+        if not isinstance(done, Move) or not communicates(done):
+            return COMPUTE
+        return names[max(rank[axis] for axis in done.collective.axes)]
+
+    return [stream(done) for done in program.instructions]
 
 
 def communicates(done: Instruction) -> bool:

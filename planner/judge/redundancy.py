@@ -50,4 +50,4 @@ def local_flops(run: Run, mesh: Mesh) -> float:
         for loop, axes in loops
         if loop.kind is not LoopKind.LINEAR
     }
-    return row.count_flops(sizes)
+    return row.count_flops(sizes, run.op.attrs)

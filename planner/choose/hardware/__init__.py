@@ -4,8 +4,9 @@ A profile names its links, innermost first, and the tiers of its network. Device
 d // devices == e // devices; so a mesh axis of n devices, `stride` apart, runs over that tier as far as it holds the
 axis and all after it, and over the next ones for the rest, unless the mesh names a link for the axis.
 
-An op takes max(flops / flop rate, bytes / memory rate) + launch (roofline), or what its curves say: a calibrated
-profile has them for the ops that were measured (`planner.choose.hardware.curves`).
+An op takes max(flops / flop rate, bytes / memory rate) + launch (roofline), the flop rate that of its class and size
+where the profile has one (`planner.choose.hardware.efficiency`); or what its curves say: a calibrated profile has them
+for the ops that were measured (`planner.choose.hardware.curves`).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from types import MappingProxyType
 from typing import Any
 
 from planner.choose.hardware.curves import Curve, Curves
+from planner.choose.hardware.efficiency import Efficiency
 from planner.choose.hardware.network import Crossing, Link, Switch
 from planner.errors import InvalidHardware
 from planner.model.mesh import Mesh
@@ -37,7 +39,8 @@ class Tier:
 
 @dataclass(frozen=True)
 class Hardware:
-    """One profile. Rates are per device: flop/s by dtype, B/s; times in s; memory in bytes."""
+    """One profile. Rates are per device: flop/s by dtype, B/s; times in s; memory in bytes. `overlap`: the share of
+    what a schedule with collectives beside ops gains that counts in a step (`planner.judge.overlap`)."""
 
     name: str
     peak_flops: Mapping[str, float]
@@ -49,6 +52,8 @@ class Hardware:
     links: Mapping[str, Link]
     tiers: tuple[Tier, ...]
     curves: Mapping[str, Curves] = field(default_factory=lambda: MappingProxyType({}))
+    efficiency: Mapping[str, Efficiency] = field(default_factory=lambda: MappingProxyType({}))
+    overlap: float = 0.0
 
     def __post_init__(self) -> None:
         if "f32" not in self.peak_flops:
@@ -69,6 +74,8 @@ class Hardware:
         for key, rate in rates.items():
             if not (math.isfinite(rate) and rate > 0):
                 raise InvalidHardware("rate", where=f"hardware {self.name!r}: {key}", got=rate, wanted="above 0")
+        if not 0 <= self.overlap <= 1:
+            raise InvalidHardware("overlap", where=f"hardware {self.name!r}", got=self.overlap, wanted="0 to 1")
         for key, share in (("compute", self.compute_efficiency), ("memory", self.memory_efficiency)):
             if not 0 < share <= 1:
                 raise InvalidHardware(
@@ -86,12 +93,15 @@ class Hardware:
     def bytes_rate(self) -> float:
         return self.memory_bandwidth * self.memory_efficiency
 
-    def op_s(self, op: str, dtype: str, flops: float, moved: float) -> float:
-        """Seconds of an op that makes elements of `dtype`, by its flops and the bytes it reads and writes."""
+    def op_s(self, op: str, dtype: str, flops: float, moved: float, kind: str | None = None) -> float:
+        """Seconds of an op of a class that makes elements of `dtype`, by its flops and the bytes read and written."""
         curves = self.curves.get(f"{op}.{dtype}") or self.curves.get(op)
         if curves is not None:
             return curves.seconds(flops, moved)
-        return max(flops / self.flops_rate(dtype), moved / self.bytes_rate) + self.launch_s
+        rate, known = self.flops_rate(dtype), self.efficiency.get(kind or "")
+        if known is not None and flops:
+            rate = self.peak_flops.get(dtype, self.peak_flops["f32"]) * known.at(flops)
+        return max(flops / rate, moved / self.bytes_rate) + self.launch_s
 
     def crossings(self, mesh: Mesh) -> tuple[tuple[Crossing, ...], ...]:
         """[axis][link, innermost first]: how a mesh axis runs over the links.
@@ -159,6 +169,8 @@ def hardware_of(raw: Mapping[str, Any]) -> Hardware:
         links=MappingProxyType({key: _link(**link) for key, link in raw["links"].items()}),
         tiers=tuple(Tier(**tier) for tier in raw["tiers"]),
         curves=MappingProxyType({key: _curves(each) for key, each in raw.get("curves", {}).items()}),
+        efficiency=MappingProxyType({key: Efficiency.of(each) for key, each in raw.get("efficiency", {}).items()}),
+        overlap=raw.get("overlap", 0.0),
     )
 
 

@@ -1,0 +1,159 @@
+"""A micro batch of a published training step as a graph: forward and backward, and what is computed a second time.
+
+Models come from the zoo's writer and layers. GPT's block has its products for query, key and value apart, so that they
+split by heads, and, where the source had no fused attention, scores written out (q k^T, softmax, p v).
+
+Recomputation copies forward ops in front of the layer's backward, which reads the copies:
+
+    full        every op of a layer: one more forward pass of the layers, their last product included
+    attention   the attention core of a layer (Korthikanti et al., 2022, "selective")
+    per op      all but fused attention and every second product (TorchTitan's "selective" with option "op")
+
+Stored in another type, parameters are cast before their first use in the forward and once more before that in the
+backward pass, so that what is gathered for one pass is not kept for the other (FSDP with reshard after forward).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from planner.frontends.value import Value
+from planner.frontends.zoo import layers
+from planner.frontends.zoo.families import FAMILIES
+from planner.frontends.zoo.models import Model
+from planner.frontends.zoo.training import cross_entropy, gradients, replaced, update
+from planner.frontends.zoo.writer import Writer
+from planner.model.graph import value_id
+
+Document = dict[str, Any]
+PRODUCTS = ("linear", "addmm")
+CORE = ("scaled_dot_product_attention", "einsum", "softmax")
+
+
+def micro_batch(model: Model, batch: int, seq: int, dtype: str, fused: bool) -> Document:
+    """Forward and backward; the outputs are the loss and the gradients of all parameters, in their order."""
+    w = Writer(dtype)
+    ids, labels = (w.input(name, [batch, seq], "input", "i64") for name in ("input_ids", "labels"))
+    logits = _gpt(w, model, ids, fused) if model.family == "gpt" else FAMILIES[model.family](w, model, ids, 1.0)
+    loss, seed = cross_entropy(w, logits, labels)
+    found = gradients(w, [call for call in w.calls if call.phase == "forward"], (logits, seed))
+    parameters = [entry.value.id for entry in w.inputs if entry.kind == "parameter"]
+    return w.document("micro batch", [loss, *(found[name] for name in parameters)])
+
+
+def optimizer(parameters: Iterable[Document], dtype: str) -> Document:
+    """Adam's update of parameters whose gradients are inputs."""
+    w = Writer(dtype)
+    kept = [w.input(entry["id"], entry["shape"]) for entry in parameters]
+    grads = {value.id: w.input(f"{value.id}.grad", value.shape, "input") for value in kept}
+    update(w, grads, "adam")
+    return w.document("update", replaced(w))
+
+
+def _gpt(w: Writer, model: Model, ids: Value, fused: bool) -> Value:
+    batch, seq = ids.shape
+    words = w.input("wte.weight", [model.vocabulary, model.width])
+    places = w.input("wpe.weight", [seq, model.width])
+    x = w.node("add", [w.node("embedding", [words, ids], [batch, seq, model.width]), places])
+    for layer in range(model.layers):
+        with w.within(f"h.{layer}"):
+            x = _gpt_block(w, model, x, fused)
+    x = layers.layer_norm(w, "ln_f", x, model)
+    return w.node("linear", [x, words], [batch, seq, model.vocabulary])
+
+
+def _gpt_block(w: Writer, model: Model, x: Value, fused: bool) -> Value:
+    normed = layers.layer_norm(w, "ln_1", x, model)
+    heads = [layers.by_head(w, layers.affine(w, f"attn.{name}", normed, model.width), [model.heads]) for name in "qkv"]
+    mixed = layers.attention(w, *heads) if fused else _scores(w, *heads)
+    x = w.node("add", [x, layers.affine(w, "attn.c_proj", mixed, model.width)])
+    wide = layers.affine(w, "mlp.c_fc", layers.layer_norm(w, "ln_2", x, model), model.feed_forward)
+    active = w.node("gelu", [wide], approximate="tanh")
+    return w.node("add", [x, layers.affine(w, "mlp.c_proj", active, model.width)])
+
+
+def _scores(w: Writer, query: Value, key: Value, value: Value) -> Value:
+    batch, heads, seq, head = query.shape
+    scores = w.node("einsum", [query, key], [batch, heads, seq, seq], equation="b h s e, b h t e -> b h s t")
+    shares = w.node("softmax", [scores], dim=3)
+    mixed = w.node("einsum", [shares, value], query.shape, equation="b h s t, b h t e -> b h s e")
+    back = w.node("transpose", [mixed], [batch, seq, heads, head], permutation=[0, 2, 1, 3])
+    return w.node("reshape", [back], [batch, seq, heads * head])
+
+
+def recomputed(document: Document, what: str) -> Document:
+    """The document with the ops of every layer that `what` names made a second time before the layer's backward."""
+    chosen: dict[str, list[Document]] = defaultdict(list)
+    for node in document["nodes"]:
+        if node["scope"] and node["phase"] == "forward":
+            chosen[node["scope"]].append(node)
+    made = {scope: _copies(RECOMPUTED[what](nodes)) for scope, nodes in chosen.items()}
+    nodes: list[Document] = []
+    for node in document["nodes"]:
+        if node["scope"] in made and node["phase"] == "backward":
+            names, copies = made[node["scope"]]
+            nodes += copies
+            copies.clear()
+            node = {**node, "inputs": [names.get(value, value) for value in node["inputs"]]}
+        nodes.append(node)
+    return {**document, "nodes": nodes}
+
+
+def _per_op(nodes: list[Document]) -> list[Document]:
+    products = [node["id"] for node in nodes if node["op"] in PRODUCTS]
+    kept = {*products[::2], *(node["id"] for node in nodes if node["op"] == CORE[0])}
+    return [node for node in nodes if node["id"] not in kept]
+
+
+RECOMPUTED: dict[str, Callable[[list[Document]], list[Document]]] = {
+    "none": lambda nodes: [],
+    "full": lambda nodes: nodes,
+    "attention": lambda nodes: [node for node in nodes if node["op"] in CORE],
+    "per op": _per_op,
+}
+
+
+def _copies(nodes: list[Document]) -> tuple[dict[str, str], list[Document]]:
+    """Names of values made again, and the ops that make them."""
+    names = {value: f"{value}~" for node in nodes for value in _values(node)}
+    return names, [
+        {**node, "id": f"{node['id']}~", "phase": "backward", "inputs": [names.get(v, v) for v in node["inputs"]]}
+        for node in nodes
+    ]
+
+
+def _values(node: Document) -> list[str]:
+    if len(node["outputs"]) > 1:
+        raise ValueError(f"{node['op']} with several results is not made a second time")
+    return [node["id"]]
+
+
+def stored(document: Document, dtype: str, reduced: str) -> Document:
+    """Parameters stored in a type, cast before each pass; gradients cast to the one they are reduced in."""
+    parameters = {entry["id"]: entry for entry in document["inputs"] if entry["kind"] == "parameter"}
+    inputs = [{**entry, "dtype": dtype} if entry["id"] in parameters else entry for entry in document["inputs"]]
+    loss, *grads = document["outputs"]
+    shapes = dict(zip(grads, (entry["shape"] for entry in parameters.values()), strict=True))
+    known = {entry["dtype"] for entry in parameters.values()}
+    left = {grad: f"{grad}.{reduced}" if known != {reduced} else grad for grad in grads}
+    nodes: list[Document] = []
+    for phase in ("forward", "backward"):
+        listed = [node for node in document["nodes"] if node["phase"] == phase]
+        read = {v: f"{v}.{phase}" for node in listed for v in node["inputs"] if v in parameters}
+        nodes += [_cast(read[v], v, parameters[v]["shape"], parameters[v]["dtype"]) for v in read]
+        for node in listed:
+            nodes.append({**node, "inputs": [read.get(value, value) for value in node["inputs"]]})
+            made = [value for value in _made(node) if left.get(value, value) != value]
+            nodes += [_cast(left[value], value, shapes[value], reduced) for value in made]
+    return {**document, "inputs": inputs, "nodes": nodes, "outputs": [loss, *(left[grad] for grad in grads)]}
+
+
+def _made(node: Document) -> list[str]:
+    return [value_id(node["id"], k) for k in range(len(node["outputs"]))]
+
+
+def _cast(name: str, value: str, shape: list[int], dtype: str) -> Document:
+    made = [{"shape": shape, "dtype": dtype}]
+    return {"id": name, "op": "cast", "inputs": [value], "attrs": {}, "outputs": made, "scope": "", "phase": "forward"}

@@ -1,0 +1,209 @@
+"""The layouts of published training steps as options of ops and shardings of inputs, and the program they make.
+
+    data     the batch of the inputs is split over `fsdp`; the rest follows
+    fsdp     every parameter is also stored split over `fsdp`, along the first dim that no other axis splits and that it
+             divides, and gathered for each pass; its gradient leaves in the same layout
+    tp       Megatron: products column and row parallel over `tp`, embedding and head by vocabulary
+    sequence between them norms and residual sums are split along the sequence over `tp` (Korthikanti et al., 2022)
+
+A sum of terms that are all partial passes on partial. A value with several readers is brought once to where that costs
+least in all.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from planner.choose.cost import CostModel
+from planner.choose.reshard import Distances
+from planner.model.collectives import Collective
+from planner.model.graph import Graph, Op, TensorType
+from planner.model.indexing import LoopKind, Option, splittable
+from planner.model.notation import Term
+from planner.model.program import Program
+from planner.model.sharding import Axes, Reduction, Sharding
+from planner.model.steps import readers
+from planner.rewrite.materialize import materialize
+
+COLUMN = ("q", "k", "v", "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "c_fc", "lm_head")
+ROW = ("c_proj", "o_proj", "down_proj")
+EMBEDDINGS = ("wte", "embed_tokens")
+NORMS = ("layer_norm", "rms_norm")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A graph on a mesh; axes of it by what they do."""
+
+    graph: Graph
+    model: CostModel
+    fsdp: Axes
+    tp: Axes
+    sequence: bool
+
+    @cached_property
+    def program(self) -> Program:
+        options, inputs = self.options, self.inputs
+        made = self._made(options)
+        wanted = self._wanted(options)
+        outputs = tuple(self._left(n, value, made) for n, value in enumerate(self.graph.outputs))
+        shared = {}
+        for value, who in readers(self.graph).items():
+            if len(who) > 1:
+                ends = [outputs[r.operand] if r.op is None else wanted[r.op][r.operand] for r in who]
+                shared[value] = self._cheapest(value, made[value], ends)
+
+        def route(value: str, source: Sharding, target: Sharding) -> list[Collective]:
+            return self._table(self.graph.types[value]).chain(source, target)
+
+        return materialize(self.graph, self.model.mesh, inputs, options, shared, outputs, route)
+
+    @cached_property
+    def inputs(self) -> dict[str, Sharding]:
+        return {entry.id: self._input(entry.id, entry.kind, entry.type) for entry in self.graph.inputs}
+
+    def _input(self, name: str, kind: str, of: TensorType) -> Sharding:
+        rank = len(of.shape)
+        if kind != "parameter":
+            return Sharding((self.fsdp if kind == "input" and rank else (), *((),) * (rank - 1)) if rank else ())
+        split = list(self._by_tp(name, rank))
+        parts = self.model.mesh.group_size(self.fsdp)
+        free = [dim for dim in range(rank) if not split[dim] and of.shape[dim] % parts == 0]
+        if free:
+            split[free[0]] = self.fsdp
+        return Sharding(tuple(split))
+
+    def _by_tp(self, name: str, rank: int) -> list[Axes]:
+        """How tp splits a parameter."""
+        *_, part, what = ("", *name.split("."))
+        split: list[Axes] = [()] * rank
+        stored_in_out = f"{name.removesuffix('weight')}bias" in self._parameters
+        if part in EMBEDDINGS or (part in COLUMN and (what == "bias" or not stored_in_out)):
+            split[0] = self.tp
+        elif part in COLUMN or (part in ROW and what == "weight" and not stored_in_out):
+            split[1] = self.tp
+        elif part in ROW and what == "weight":
+            split[0] = self.tp
+        return split
+
+    @cached_property
+    def _parameters(self) -> dict[str, int]:
+        """Rank by name."""
+        return {entry.id: len(entry.type.shape) for entry in self.graph.inputs if entry.kind == "parameter"}
+
+    @cached_property
+    def _cast_of(self) -> dict[str, str]:
+        """The parameter that a cast before a pass reads."""
+        casts = (op for op in self.graph.ops if op.op == "cast" and op.inputs[0] in self._parameters)
+        return {op.id: op.inputs[0] for op in casts}
+
+    @cached_property
+    def _given(self) -> dict[str, dict[str, Axes]]:
+        """What tp splits beside the values that flow: products by their parameters, gradients like these."""
+        given: dict[str, dict[str, Axes]] = defaultdict(dict)
+        makers = {value: op for op in self.graph.ops for value in op.values}
+        for op in self.graph.ops if self.tp else ():
+            for term, value in zip(op.rule.operands, op.inputs, strict=True):
+                if (name := self._cast_of.get(value, value)) in self._parameters:
+                    given[op.id] |= _loops(term, self._by_tp(name, len(term)))
+        for value, name in zip(self.graph.outputs[1:], self._parameters, strict=True):
+            waiting = [makers[value]] if self.tp else []
+            for op in waiting:
+                if op.phase == "backward" or op.op == "cast":
+                    given[op.id] |= _loops(op.rule.results[0], self._by_tp(name, len(op.rule.results[0])))
+                    waiting += [makers[each] for each in op.inputs if op.op in ("cast", "add")]
+        if self.sequence:
+            first = next(op for op in self.graph.ops if op.op in ("add", *NORMS))
+            given[first.id] |= {first.rule.results[0][1].loops[0]: self.tp}
+        return given
+
+    @cached_property
+    def options(self) -> dict[str, Option]:
+        """Of every op, in order: what is given, then what its operands are split by, where axes are free."""
+        found: dict[str, Option] = {}
+        layouts = dict(self.inputs)
+        for op in self.graph.ops:
+            plain = self._stored_cast(op) or self._flowing(op, layouts)
+            found[op.id] = self._passing(op, plain, layouts) or plain
+            layouts |= {v: op.rule.result_sharding(k, found[op.id]) for k, v in enumerate(op.values)}
+        return found
+
+    def _flowing(self, op: Op, layouts: Mapping[str, Sharding]) -> Option:
+        taken = dict(self._given.get(op.id, {}))
+        loops, mesh = {loop.name: loop for loop in op.rule.loops}, self.model.mesh
+        for term, value in zip(op.rule.operands, op.inputs, strict=True):
+            if self._cast_of.get(value, value) in self._parameters:
+                continue
+            for loop, axes in _loops(term, layouts[value].split_axes).items():
+                used = {axis for others in taken.values() for axis in others}
+                free = not taken.get(loop) and not used & set(axes)
+                if free and splittable(loops[loop], mesh.group_size(axes)):
+                    taken[loop] = axes
+        return tuple(taken.get(loop.name, ()) for loop in op.rule.loops)
+
+    def _stored_cast(self, op: Op) -> Option | None:
+        """A parameter is cast as it is stored."""
+        if op.id not in self._cast_of:
+            return None
+        split = self.inputs[op.inputs[0]].split_axes
+        loops = {dim.loops[0]: axes for dim, axes in zip(op.rule.results[0], split, strict=True) if dim.loops}
+        return tuple(loops.get(loop.name, ()) for loop in op.rule.loops)
+
+    def _passing(self, op: Op, option: Option, layouts: Mapping[str, Sharding]) -> Option | None:
+        """The option that passes on the partial sums which all operands of a linear group are."""
+        for place, loop in enumerate(op.rule.loops):
+            if loop.kind is not LoopKind.LINEAR or loop.reduction is not Reduction.SUM or not loop.operands:
+                continue
+            terms = [layouts[op.inputs[operand]] for operand in loop.operands]
+            partial = {each.partial if each.reduction is Reduction.SUM else () for each in terms}
+            if len(loop.operands) == len(op.inputs) and len(partial) == 1 and (axes := partial.pop()):
+                kept = [tuple(a for a in each if a not in axes) for each in option]
+                return tuple(axes if at == place else each for at, each in enumerate(kept))
+        return None
+
+    def _made(self, options: Mapping[str, Option]) -> dict[str, Sharding]:
+        made = dict(self.inputs)
+        for op in self.graph.ops:
+            made |= {v: op.rule.result_sharding(k, options[op.id]) for k, v in enumerate(op.values)}
+        return made
+
+    def _wanted(self, options: Mapping[str, Option]) -> list[list[Sharding]]:
+        mesh = self.model.mesh
+        return [
+            [op.rule.read_sharding(k, options[op.id], mesh) for k in range(len(op.inputs))] for op in self.graph.ops
+        ]
+
+    def _left(self, number: int, value: str, made: Mapping[str, Sharding]) -> Sharding:
+        """Output 0 is the loss; the others are gradients, laid out as the parameters in their order."""
+        parameters = [entry.id for entry in self.graph.inputs if entry.kind == "parameter"]
+        if number:
+            return self.inputs[parameters[number - 1]]
+        return Sharding(((),) * len(self.graph.types[value].shape))
+
+    def _cheapest(self, value: str, made: Sharding, ends: list[Sharding]) -> Sharding:
+        table = self._table(self.graph.types[value])
+        known = [state for state in dict.fromkeys([made, *ends]) if state in table.index]
+
+        def price(state: Sharding) -> int:
+            at = table.index[state]
+            return int(table.time[table.index[made], at] + sum(table.time[at, table.index[end]] for end in ends))
+
+        return min(known, key=price)
+
+    def _table(self, kind: TensorType) -> Distances:
+        if kind not in self._tables:
+            self._tables[kind] = Distances.of(kind, {Reduction.SUM, Reduction.MAX}, self.model)
+        return self._tables[kind]
+
+    @cached_property
+    def _tables(self) -> dict[TensorType, Distances]:
+        return {}
+
+
+def _loops(term: Term, split: Sequence[Axes]) -> dict[str, Axes]:
+    """The loops that dims of a term run along, and the axes that split these."""
+    dims = zip(term, split, strict=True)
+    return {dim.loops[0]: axes for dim, axes in dims if axes and dim.loops and not dim.joined}

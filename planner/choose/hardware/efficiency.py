@@ -1,0 +1,62 @@
+"""What share of a device's peak rate a class of ops reaches, by how much work it does at once.
+
+Classes: `product` (operands contracted over common loops) and `attention` (a contraction that a softmax keeps whole).
+Between measured points the share goes as a power of the work, beyond them it stays. Points must be such that more work
+never takes less time; then it holds between them too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+import numpy as np
+
+from planner.errors import InvalidHardware
+from planner.model.graph import Op
+from planner.model.indexing import LoopKind
+
+PRODUCT, ATTENTION = "product", "attention"
+
+
+@dataclass(frozen=True, slots=True)
+class Efficiency:
+    """Points (flops, share of peak), flops ascending."""
+
+    flops: tuple[float, ...]
+    share: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not self.flops or len(self.flops) != len(self.share):
+            wanted = "as many, one or more"
+            raise InvalidHardware("points", got=f"{len(self.flops)}, {len(self.share)}", wanted=wanted)
+        if not all(flops > 0 and 0 < share <= 1 for flops, share in zip(self.flops, self.share, strict=True)):
+            raise InvalidHardware("points", wanted="flops above 0, shares above 0 and at most 1")
+        seconds = [flops / share for flops, share in zip(self.flops, self.share, strict=True)]
+        if any(one >= other for one, other in (*pairwise(self.flops), *pairwise(seconds))):
+            raise InvalidHardware("points", wanted="flops ascending, and more time for more of them")
+
+    @classmethod
+    def of(cls, points: Sequence[Sequence[float]]) -> Efficiency:
+        """Of pairs [flops, share]."""
+        return cls(*(tuple(map(float, column)) for column in zip(*points, strict=True)))
+
+    def at(self, flops: float) -> float:
+        if flops <= self.flops[0]:
+            return self.share[0]
+        return math.exp(np.interp(math.log(flops), np.log(self.flops), np.log(self.share)))
+
+
+def work_class(op: Op) -> str | None:
+    """The class of an op, by its rule: of two operands that each have loops of their own, what they have in common is
+    contracted, or kept whole by what happens between two contractions."""
+    terms = [{loop for dim in term for loop in dim.loops} for term in op.rule.operands]
+    common = {loop for one, other in combinations(terms, 2) if one - other and other - one for loop in one & other}
+    made = {loop for term in op.rule.results for dim in term for loop in dim.loops}
+    kinds = {loop.kind for loop in op.rule.loops if loop.name in common}
+    if LoopKind.BLOCKED in kinds:
+        return ATTENTION
+    contracted = any(loop.kind is LoopKind.REDUCTION and loop.name in common - made for loop in op.rule.loops)
+    return PRODUCT if contracted else None

@@ -1,0 +1,138 @@
+"""Which op of one graph is which of another, whatever they are called and in whatever order they stand.
+
+The label of an op says what it does: its name, attributes and rule, what it reads and makes. A view adds where it
+stands: the views of what it reads, then those of all who read it, then the first again - equal for two ops only if all
+that they depend on and all that depends on them is alike. Ops match
+
+    of equal view            those of one name first, the others in order: renamed, reordered, untouched
+    else of equal name       if they are of one label: something else around them changed
+    else of equal half view  by what they depend on alone, then by what depends on them: renamed, changed elsewhere
+    else of equal label      along the longest common stretches of both graphs: renamed where something changed too
+
+Inputs match as the values that ops read do. Time grows linearly in ops, but for the last step, which is quadratic in
+what the others leave.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from planner.model.graph import Graph, Op
+from planner.model.steps import readers
+
+
+@dataclass(frozen=True)
+class Matching:
+    """Names of ops and values in the new graph -> in the base; what is not named is new, or gone."""
+
+    ops: Mapping[str, str]
+    values: Mapping[str, str]
+
+
+def matched(base: Graph, new: Graph) -> Matching:
+    """The ops and values of two graphs that are the same."""
+    numbers: dict[Hashable, int] = {}
+    below, above, views = zip(*(_views(graph, numbers) for graph in (base, new)), strict=True)
+    labels = [_labels(graph, numbers) for graph in (base, new)]
+    found: dict[str, str] = {}
+    _pair(found, base, new, *views)
+    taken = set(found.values())
+    mine = {op.id: labels[0][op.id] for op in base.ops if op.id not in taken}
+    found |= {op.id: op.id for op in new.ops if op.id not in found and mine.get(op.id) == labels[1][op.id]}
+    _pair(found, base, new, *below)
+    _pair(found, base, new, *above)
+    taken = set(found.values())
+    left = [op.id for op in base.ops if op.id not in taken], [op.id for op in new.ops if op.id not in found]
+    keys = [[labels[side][op] for op in ops] for side, ops in enumerate(left)]
+    for block in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks():
+        found |= {left[1][block.b + k]: left[0][block.a + k] for k in range(block.size)}
+    return Matching(found, _values(base, new, found))
+
+
+def _labels(graph: Graph, numbers: dict[Hashable, int]) -> dict[str, int]:
+    return {op.id: numbers.setdefault(_label(op, graph), len(numbers)) for op in graph.ops}
+
+
+def _label(op: Op, graph: Graph) -> Hashable:
+    attrs = json.dumps(dict(op.attrs), sort_keys=True, default=str)
+    return op.op, attrs, str(op.rule.pattern), tuple(graph.types[v] for v in op.inputs), op.results, op.again is None
+
+
+def _views(graph: Graph, numbers: dict[Hashable, int]) -> tuple[dict[str, int], ...]:
+    """Of every op the view of what it depends on, of what depends on it, and of all."""
+
+    def number(key: Hashable) -> int:
+        return numbers.setdefault(key, len(numbers))
+
+    inputs = {entry.id: number((entry.kind, entry.type)) for entry in graph.inputs}
+    labels = _labels(graph, numbers)
+    below = seen = _downward(graph, inputs, labels, number)
+    above = _upward(graph, {value: labels[op.id] for op in graph.ops for value in op.values} | inputs, number)
+    for _ in range(2):
+        values = _upward(graph, seen, number)
+        seen = _downward(graph, values, {op.id: values[op.values[0]] for op in graph.ops}, number)
+    return tuple({op.id: each[op.values[0]] for op in graph.ops} for each in (below, above, seen))
+
+
+def _downward(
+    graph: Graph, inputs: Mapping[str, int], own: Mapping[str, int], number: Callable[[Hashable], int]
+) -> dict[str, int]:
+    """Every value with what its op is and reads."""
+    found = {entry.id: inputs[entry.id] for entry in graph.inputs}
+    for op in graph.ops:
+        key = own[op.id], tuple(found[value] for value in op.inputs)
+        found |= {value: number((key, k)) for k, value in enumerate(op.values)}
+    return found
+
+
+def _upward(graph: Graph, own: Mapping[str, int], number: Callable[[Hashable], int]) -> dict[str, int]:
+    """Every value with what it is and who reads it."""
+    who = readers(graph)
+    found: dict[str, int] = {}
+    listed = [value for op in graph.ops for value in op.values]
+    for value in [*reversed(listed), *(entry.id for entry in graph.inputs)]:
+        uses = [(-1 if r.op is None else found[graph.ops[r.op].values[0]], r.operand) for r in who.get(value, ())]
+        found[value] = number((own[value], tuple(sorted(uses))))
+    return found
+
+
+def _pair(found: dict[str, str], base: Graph, new: Graph, mine: Mapping[str, int], other: Mapping[str, int]) -> None:
+    """Ops of one key that are not matched yet, those of one name first, then in order."""
+    taken, left = set(found.values()), defaultdict[int, list[str]](list)
+    for op in base.ops:
+        if op.id not in taken:
+            left[mine[op.id]].append(op.id)
+    waiting = [op.id for op in new.ops if op.id not in found]
+    for op_id in [*(name for name in waiting if name in left[other[name]]), *waiting]:
+        if op_id not in found and (names := left[other[op_id]]):
+            found[op_id] = op_id if op_id in names else names[0]
+            names.remove(found[op_id])
+
+
+def _values(base: Graph, new: Graph, ops: Mapping[str, str]) -> dict[str, str]:
+    known = {op.id: op for op in base.ops}
+    found: dict[str, str] = {}
+    for op in new.ops:
+        if op.id in ops:
+            found |= dict(zip(op.values, known[ops[op.id]].values, strict=False))
+    inputs = {entry.id: entry for entry in base.inputs}
+    for op in new.ops:
+        if op.id in ops:
+            _inputs(found, inputs, op.inputs, known[ops[op.id]].inputs)
+    taken = set(found.values())
+    for entry in new.inputs:
+        if entry.id not in found and entry.id in inputs and entry.id not in taken:
+            found[entry.id] = entry.id
+    return found
+
+
+def _inputs(found: dict[str, str], inputs: Mapping[str, object], mine: Iterable[str], theirs: Iterable[str]) -> None:
+    """What a matched pair reads from outside is the same."""
+    taken = set(found.values())
+    for value, other in zip(mine, theirs, strict=False):
+        if value not in found and other in inputs and other not in taken:
+            found[value] = other
