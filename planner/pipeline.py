@@ -10,12 +10,15 @@ from planner import folding
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Choice, Formulation, formulate
 from planner.choose.hardware import Hardware
-from planner.folding import OnProgress
+from planner.choose.recompute import candidates
+from planner.folding import OnProgress, Starts
 from planner.judge.analysis import Analysis
 from planner.judge.baselines import baselines, strategies
+from planner.judge.choices import as_stored, repeating, strategies_of
 from planner.model.graph import Graph, check_sizes
 from planner.model.mesh import Mesh
 from planner.model.program import Program
+from planner.overlapping import ranked
 from planner.plans import Certificate, Figures, Folding, Plan, Request
 from planner.rewrite.materialize import materialize
 from planner.run.devices import Progress
@@ -35,25 +38,42 @@ def plan(
     request = request or Request()
     check_sizes(graph)
     model = CostModel(mesh, hardware)
-    question = formulate(graph, model, request.memory_limit_bytes or hardware.memory_bytes)
-    known = {named.name: strategies(question, named) for named in baselines(graph, mesh)}
-    starts = [start for start in known.values() if start is not None]
+    limit = request.memory_limit_bytes or hardware.memory_bytes
+    plain = formulate(graph, model, limit)
+    known = {named.name: strategies(plain, named) for named in baselines(graph, mesh)}
+    starts: Starts = [start for start in known.values() if start is not None]
+    late = candidates(graph) if request.recompute == "auto" else {}
+    question = formulate(graph, model, limit, late) if late else plain
+    starts = _again(plain, question, starts) if late else starts
     solution, folded = folding.solve(question.problem, request, starts, on_progress)
     choice = None if solution.choice is None else question.decode(solution.choice)
     analysis = None if choice is None else Analysis(written(question, choice), model)
-    return Plan(graph, model, request, _certificate(solution, folded), choice, analysis, _figures(question, known))
+    found = Plan(graph, model, request, _certificate(solution, folded), choice, analysis, _figures(plain, known))
+    kept = {name: plain.decode(start) for name, start in known.items() if start is not None}
+    named = {name: question.decode(strategies_of(question, choice)) for name, choice in kept.items()}
+    return ranked(found, question, named, lambda priced: formulate(graph, priced, limit, late), written)
+
+
+def _again(plain: Formulation, question: Formulation, starts: Starts) -> Starts:
+    """Choices of the plain question in the one that may make values again: all kept, all made again, and this with no
+    copy held of a graph input."""
+    kept = [plain.decode(start) for start in starts]
+    again = [repeating(question, choice) for choice in kept]
+    return [strategies_of(question, choice) for choice in (*kept, *again, *map(as_stored, again))]
 
 
 def written(question: Formulation, choice: Choice) -> Program:
     """A choice as an SPMD program."""
+    graph, listed = question.doubled.left(choice.options)
     return materialize(
-        question.graph,
+        graph,
         question.model.mesh,
         choice.inputs,
         choice.options,
         choice.shared,
         choice.outputs,
         lambda value, source, target: question.distances[value].chain(source, target),
+        listed,
     )
 
 

@@ -12,16 +12,22 @@ from planner.judge.analysis import Analysis
 from planner.model.graph import Graph
 from planner.run.validate import Verdict
 
+RECOMPUTE = ("none", "auto")
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How to plan. The memory limit is in bytes per device (None: what the hardware has), times in seconds."""
+    """How to plan. The memory limit is in bytes per device (None: what the hardware has), times in seconds.
+
+    `recompute`: none, or auto - values of the forward pass may be made again for the backward pass.
+    """
 
     memory_limit_bytes: int | None = None
     gap: float = 1e-6
     time_limit_s: float | None = None
     deterministic: bool = False
     seed: int = 0
+    recompute: str = "none"
 
     def __post_init__(self) -> None:
         if self.memory_limit_bytes is not None and self.memory_limit_bytes < 1:
@@ -30,6 +36,8 @@ class Request:
             raise InvalidRequest("gap", got=self.gap, wanted="0 or more, below 1")
         if self.time_limit_s is not None and not (math.isfinite(self.time_limit_s) and self.time_limit_s > 0):
             raise InvalidRequest("time limit", got=self.time_limit_s, wanted="seconds above 0")
+        if self.recompute not in RECOMPUTE:
+            raise InvalidRequest("recompute", got=self.recompute, wanted=f"one of {', '.join(RECOMPUTE)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,30 +1,138 @@
-"""Waiting for a solver that does not listen."""
+"""Work in a process beside, which can be killed: HiGHS, GLOP and CP-SAT may not listen for minutes.
+
+A process runs this module and takes one piece of work after another over a socket, pickled: a function of a
+module with its arguments (functools.partial), so nothing of the parent's memory, threads or locks is in it, as there
+would be after a fork. Loading takes half a second, so one whose work is done waits for more. It ends with its parent.
+"""
 
 from __future__ import annotations
 
+import atexit
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
-from typing import TypeVar
+from contextlib import suppress
+from multiprocessing.connection import Connection, Pipe
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-# Seconds between looks at whether it is still wanted.
+# Seconds between looks at whether the work is still wanted.
 WAIT = 0.1
 
 
-def awaited(work: Callable[[], Result], exhausted: Callable[[], bool]) -> Result | None:
-    """The result of work done in a thread, None if exhausted() comes first: a program does not listen, and must not
-    hold up a cancelled search. It ends at its own limit; no daemon, which the interpreter's end would abort."""
-    future: Future[Result] = Future()
+class Child:
+    """A process that waits for work."""
 
-    def run() -> None:
+    def __init__(self) -> None:
+        self._line, far = Pipe()
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        with far:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, str(far.fileno())],
+                env={**os.environ, "PYTHONPATH": paths},
+                pass_fds=[far.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
+
+    def ask(self, work: Callable[[], Any], cpu_seconds: float | None) -> None:
+        """Begin; with a limit of processor seconds the process dies of taking more."""
+        self._line.send((work, cpu_seconds))
+
+    @property
+    def answered(self) -> bool:
+        """Is there an answer, or will there never be one? Waits a little for it."""
+        return self._line.poll(WAIT)
+
+    def answer(self) -> tuple[bool, Any]:
+        """Whether it went well, and the result or what was raised; EOFError if the process has died."""
+        told: tuple[bool, Any] = self._line.recv()
+        return told
+
+    def end(self) -> None:
+        """Kill it."""
+        self._process.kill()
+        self._process.wait()
+        self._line.close()
+
+
+_idle: list[Child] = []
+# A fork has the parent's lines, which are not its own.
+os.register_at_fork(after_in_child=_idle.clear)
+
+
+@atexit.register
+def dismiss() -> None:
+    """End the processes that wait for work: their use of the machine then counts as that of this process's children."""
+    while _idle:
+        _idle.pop().end()
+
+
+def awaited(
+    work: Callable[[], Result], unwanted: Callable[[], bool], cpu_seconds: float | None = None
+) -> Result | None:
+    """The result of work (picklable) done in a process beside; raises what it raises.
+
+    None if unwanted() comes first or the process dies: of more than so many seconds of the processor, or for want of
+    memory. Whichever it is, nothing of it runs on.
+    """
+    child = _idle.pop() if _idle else Child()
+    try:
+        child.ask(work, cpu_seconds)
+        while not child.answered:
+            if unwanted():
+                child.end()
+                return None
+        well, result = child.answer()
+    except (EOFError, ConnectionError):
+        child.end()
+        return None
+    except BaseException:
+        child.end()
+        raise
+    _idle.append(child)
+    if not well:
+        raise result
+    done: Result = result
+    return done
+
+
+def _limit_processor(seconds: float | None) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = hard if seconds is None else int(time.process_time() + seconds) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
+
+
+def _serve(line: Connection) -> None:
+    """Work, one piece after another, while a thread listens for the next or for the parent's end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    asked: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_listen, args=(line, asked), daemon=True).start()
+    while True:
         try:
-            future.set_result(work())
-        except BaseException as failure:  # noqa: BLE001  (raised again where it is awaited)
-            future.set_exception(failure)
+            work, seconds = pickle.loads(asked.get())
+            _limit_processor(seconds)
+            told = (True, work())
+        except Exception as failure:  # noqa: BLE001  (raised again where it is awaited)
+            told = (False, failure)
+        line.send(told)
 
-    threading.Thread(target=run).start()
-    while not wait([future], WAIT).done and not exhausted():
-        pass
-    return future.result() if future.done() else None
+
+def _listen(line: Connection, asked: SimpleQueue[bytes]) -> None:
+    with suppress(EOFError, OSError):
+        while True:
+            asked.put(line.recv_bytes())
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    _serve(Connection(int(sys.argv[1])))

@@ -7,6 +7,8 @@ gives the next prices; message passing there, starting from the last messages, g
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,6 +23,10 @@ Integers = NDArray[np.int64]
 
 PRICE_STALL = 1e-5
 KNOWN = 40
+# Most halvings of the way to the next prices.
+LEAPS = 4
+# No price is higher than so many times all costs for the whole limit: messages are cut where all is that dear.
+DEAREST = 10
 # The search ends when so many evaluations gain less than this share of the gap asked for.
 SLOW, SLOW_GAIN = 8, 0.01
 
@@ -78,11 +84,11 @@ class PriceSearch:
         if not self._planes.costs or not self._moments:
             return
         ceiling = 2 * max(best_prices.values(), default=0.0) or self._first_ceiling()
-        history: list[int] = []
+        history, leaps = list[int](), 0
         for _ in range(evaluations):
             prices, height = self._planes.highest(self._moments, self._limit, ceiling)
             if max(prices.values()) >= 0.99 * ceiling:
-                ceiling *= 4
+                ceiling = min(4 * ceiling, DEAREST * ledger.largest_cost / max(self._limit, 1))
             if ledger.exhausted:
                 break
             if height - best <= 0.3 * ledger.gap_asked * height:
@@ -90,10 +96,12 @@ class PriceSearch:
                 if self._more_moments(prices, height):
                     continue
                 break
+            prices = _drawn(prices, best_prices, leaps)
             relaxation.at(prices)
             found = relaxation.tighten(rounds, PRICE_STALL)
+            leaps += 1
             if relaxation.bound > best:
-                best, best_prices = relaxation.bound, prices
+                best, best_prices, leaps = relaxation.bound, prices, 0
             if best_prices is prices or history:  # the first planes tell little
                 history.append(best)
             slow = len(history) > SLOW and best - history[-SLOW] <= SLOW_GAIN * ledger.gap_asked * best
@@ -128,8 +136,14 @@ class PriceSearch:
         return found
 
     def _first_ceiling(self) -> float:
-        over = max(1, int(self._planes.profiles[-1][self._moments].max()) - self._limit)
+        over = max(1, self._limit // 1000, int(self._planes.profiles[-1][self._moments].max()) - self._limit)
         return 0.2 * max(self._planes.costs[-1], 1.0) / over
+
+
+def _drawn(prices: Mapping[int, float], best: Mapping[int, float], leaps: int) -> dict[int, float]:
+    """The answer to few planes leaps: it is drawn halfway to the best prices for each that gained nothing."""
+    share = 0.5 ** min(leaps, LEAPS)
+    return {t: share * prices.get(t, 0.0) + (1 - share) * best.get(t, 0.0) for t in {**prices, **best}}
 
 
 def overfills(problem: Problem, choice: Integers, limit: int) -> bool:

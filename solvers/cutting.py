@@ -9,12 +9,12 @@ the proof.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.awaiting import awaited
 from solvers.ilp import LocalPolytope
 from solvers.layout import Layout
 from solvers.ledger import Ledger
@@ -43,27 +43,18 @@ def cut(ledger: Ledger, relaxation: Relaxation, pairs: int) -> Relaxation:
     own, marginal = relaxation.field.restricted.problem, relaxation.marginal()
     best = None if ledger.choice is None else relaxation.field.restricted.lower(ledger.choice)
     flags = likely(own.layout, np.where(relaxation.allowed, marginal, np.iinfo(np.int64).max), best, pairs)
-    problem, prices, _ = limits(ledger, own, flags, relaxation.prices)
-    stronger = relaxation.under(problem, prices)
-    stronger.tighten(TIGHTEN, STALL)
-    return stronger
-
-
-def limits(
-    ledger: Ledger, problem: Problem, flags: Mask, moments: Iterable[int], stopped: Callable[[], bool] = lambda: False
-) -> tuple[Problem, dict[int, float], Mask]:
-    """The problem under the implied limits that a program of these strategies finds, its prices, and flags of the
-    strategies in its optimum. moments: limited from the start."""
-    narrow = Restricted.nothing(problem).narrowed(flags).problem
-    cutting = Cutting(ledger, narrow, max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6), stopped)
-    cutting.limit_at(moments)
-    _run(ledger, cutting)
-    found, prices = cutting.roundings()
-    stronger, places = strengthened(problem, list(found))
-    prices |= {place: price for place, price in zip(places, found.values(), strict=True) if place >= 0}
-    taken = np.zeros(flags.size, bool)
-    taken[np.flatnonzero(flags)[cutting.point > 0]] = True
-    return stronger, prices, taken
+    narrow = Restricted.nothing(own).narrowed(flags).problem
+    cost, timed = ledger.cost or ledger.largest_cost, ledger.seconds_left is not None
+    task = CutTask(narrow, ledger.problem.layout.moments, list(relaxation.prices), cost, ledger.gap_asked, timed)
+    cuts = ledger.beside(task)
+    if cuts is None:
+        return relaxation
+    ledger.spend(cuts.work)
+    stronger, places = strengthened(own, list(cuts.roundings))
+    further = {t: price for t, price in zip(places, cuts.roundings.values(), strict=True) if t >= 0}
+    under = relaxation.under(stronger, cuts.prices | further)
+    under.tighten(TIGHTEN, STALL)
+    return under
 
 
 def likely(layout: Layout, marginal: Integers, best: Integers | None, pairs: int) -> Mask:
@@ -83,31 +74,57 @@ def likely(layout: Layout, marginal: Integers, best: Integers | None, pairs: int
     return flags | (marginal <= levels[low - 1]) if low else flags
 
 
-def _run(ledger: Ledger, cutting: Cutting) -> None:
-    """Until it gains no more."""
-    idle = 0
-    for _ in range(ROUNDS):
-        before = cutting.cost
-        more = cutting.round()
-        ledger.spend(PAIR_WORK * cutting.pairs)
-        left = (ledger.cost or ledger.largest_cost) - cutting.cost
-        gained = cutting.cost - before >= SLOW * min(left, FAR * cutting.cost)
-        idle = 0 if gained or not cutting.settled else idle + 1
-        if not more or ledger.exhausted or idle >= PATIENCE or left <= ledger.gap_asked * cutting.cost:
-            break
+@dataclass(frozen=True, slots=True, eq=False)
+class CutTask:
+    """A problem to find implied limits for: a call of it may be sent to another process.
+
+    own: how many of its moments are the usage limit's own, of which roundings are taken; moments: limited from the
+    start; cost: what a good choice costs; timed: whether a clock may end a program.
+    """
+
+    problem: Problem
+    own: int
+    moments: Sequence[int]
+    cost: int
+    gap: float
+    timed: bool
+
+    def __call__(self) -> Cuts:
+        """Solve and cut until that gains no more."""
+        cutting, idle, work = Cutting(self), 0, 0.0
+        cutting.limit_at(self.moments)
+        for _ in range(ROUNDS):
+            before = cutting.cost
+            more = cutting.round()
+            work += PAIR_WORK * cutting.pairs
+            left = self.cost - cutting.cost
+            gained = cutting.cost - before >= SLOW * min(left, FAR * cutting.cost)
+            idle = 0 if gained or not cutting.settled else idle + 1
+            if not more or idle >= PATIENCE or left <= self.gap * cutting.cost:
+                break
+        return Cuts(*cutting.roundings(), work)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cuts:
+    """Roundings that are worth something and their prices, the prices of the problem's own moments, the work."""
+
+    roundings: dict[Rounding, float]
+    prices: dict[int, float]
+    work: float
 
 
 class Cutting:
     """A linear program and the limits it has got."""
 
-    def __init__(self, ledger: Ledger, problem: Problem, unit: float, stopped: Callable[[], bool]) -> None:
-        """unit: see LocalPolytope; stopped: a further reason not to wait for a program."""
-        self._ledger, self._problem, self._stopped = ledger, problem, stopped
-        self._polytope, self._unit = LocalPolytope(problem, unit), unit
-        self._linear, self._first = self._polytope.linear(), problem.layout.moments
+    def __init__(self, task: CutTask) -> None:
+        self._problem, self._own = task.problem, task.own
+        self._unit, self._seconds = max(task.cost / 1e6, 1e-6), SECONDS if task.timed else None
+        self._polytope = LocalPolytope(task.problem, self._unit)
+        self._linear, self._first = self._polytope.linear(), task.problem.layout.moments
         self._roundings, self._prices = list[Rounding](), dict[int, float]()
         self.settled = False
-        self.cost, self.pairs, self.point = 0.0, self._polytope.pairs, np.zeros(problem.layout.cost.size)
+        self.cost, self.pairs, self.point = 0.0, self._polytope.pairs, np.zeros(task.problem.layout.cost.size)
 
     def limit_at(self, moments: Iterable[int]) -> None:
         """Limit these moments from the start."""
@@ -115,8 +132,7 @@ class Cutting:
 
     def round(self) -> bool:
         """Solve, and add what the optimum breaks; was there anything?"""
-        left = None if self._ledger.seconds_left is None else min(self._ledger.seconds_left, SECONDS)
-        vertex = awaited(lambda: self._linear.solve(left), self._unwanted)
+        vertex = self._linear.solve(self._seconds)
         if vertex is None:
             return False
         self._prices, self.cost = self._polytope.prices(vertex.slopes), vertex.cost * self._unit
@@ -125,13 +141,10 @@ class Cutting:
         return not self.settled or self._add_roundings(self.point)
 
     def roundings(self) -> tuple[dict[Rounding, float], dict[int, float]]:
-        """Those that are worth something and their prices, and the prices of the problem's own moments."""
+        """Those that are worth something and their prices, and the prices of the moments known before."""
         own = {moment: price for moment, price in self._prices.items() if moment < self._first}
         further = {t - self._first: price for t, price in self._prices.items() if t >= self._first}
         return {self._roundings[k]: price for k, price in further.items()}, own
-
-    def _unwanted(self) -> bool:
-        return self._stopped() or self._ledger.exhausted
 
     def _add_moments(self, point: Floats) -> bool:
         limit = self._problem.limit or 0
@@ -144,7 +157,7 @@ class Cutting:
 
     def _add_roundings(self, point: Floats) -> bool:
         moments = self._problem.layout.moments
-        found = violated(self._problem, point, CUTS, self._ledger.problem.layout.moments)
+        found = violated(self._problem, point, CUTS, self._own)
         self._problem, places = strengthened(self._problem, found)
         self._roundings += [rounding for rounding, place in zip(found, places, strict=True) if place >= 0]
         self._polytope.extend(self._problem)

@@ -8,7 +8,9 @@ breaks them, until none is broken.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -29,11 +31,46 @@ ROUNDS, PEAKS = 40, 32
 PARTS = 64
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Task:
+    """A problem to solve as a program, and how far: a call of it may be sent to another process.
+
+    unit: how many cost units make one of the program's (the total should be around a million of them); hint: a
+    choice; moments: limited from the start; seconds: of wall clock in all (None: no clock); nodes: of each
+    branch and bound (None: any number); gap: relative.
+    """
+
+    problem: Problem
+    unit: float
+    hint: Integers | None
+    moments: Sequence[int]
+    seconds: float | None
+    nodes: int | None
+    gap: float
+    seed: int
+
+    def __call__(self) -> Found:
+        """The best choice found that keeps the limit."""
+        polytope = LocalPolytope(self.problem, self.unit)
+        choice, finished = polytope.solve(self)
+        return Found(choice, finished, polytope.moments, polytope.pairs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Found:
+    """A program's choice (None: none), whether it came to its own end, the moments that it limited, its pairs."""
+
+    choice: Integers | None
+    finished: bool
+    moments: list[int]
+    pairs: int
+
+
 class LocalPolytope:
     """The mixed-integer program of a problem."""
 
     def __init__(self, problem: Problem, unit: float) -> None:
-        """unit: how many cost units make one of the program's (the total should be around a million of them)."""
+        """unit: see Task."""
         self._problem, self._layout, self._unit = problem, problem.layout, unit
         self._program = Program()
         self._row_of: dict[int, int] = {}
@@ -175,38 +212,29 @@ class LocalPolytope:
         best = [int(values[a:b].argmax()) for a, b in pairwise(starts)]
         return np.array(best, np.int64)
 
-    def solve(
-        self,
-        hint: Integers | None,
-        moments: list[int],
-        seconds_left: Callable[[], float | None],
-        nodes: int | None,
-        gap: float,
-        seed: int,
-    ) -> tuple[Integers | None, Answer]:
-        """The best choice found that keeps the limit; `moments` get their rows at once, others when broken.
-
-        seconds_left: of wall clock (None: no clock); nodes: of each branch and bound.
-        """
-        limit = self._problem.limit
+    def solve(self, task: Task) -> tuple[Integers | None, bool]:
+        """The best choice found that keeps the limit, if any, and whether the program came to its own end."""
+        limit, until = self._problem.limit, None if task.seconds is None else time.monotonic() + task.seconds
         if limit is not None:
-            self.limit_at(moments)
+            self.limit_at(task.moments)
         answer = Answer(None, 0.0, True, False)
         for _ in range(ROUNDS):
-            start = None if hint is None else self._hint(hint)
-            answer = self._program.solve(start, seconds_left(), nodes, gap, seed=seed)
+            start, left = None if task.hint is None else self._hint(task.hint), None
+            if until is not None:
+                left = until - time.monotonic()
+            answer = self._program.solve(start, left, task.nodes, task.gap, seed=task.seed)
             if answer.values is None:
                 break
             choice = self._choice(answer.values)
             found = evaluate(self._problem, choice)
             if found.feasible or limit is None or found.cost >= IMPOSSIBLE:
-                return choice, answer
+                return choice, answer.finished
             over = usage_profile(self._problem, choice) - limit
             for moment in peaks(over):
                 # A row that holds only within the solver's tolerance is drawn tighter by what it let through.
                 slip = 2 * int(over[moment]) if moment in self._row_of else 0
                 self._limit_moment(moment, float(limit - slip))
-        return None, answer
+        return None, answer.finished
 
 
 def _spread(starts: Integers, sizes: Integers) -> Integers:

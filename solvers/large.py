@@ -16,9 +16,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.awaiting import awaited
 from solvers.dual import Dual
-from solvers.ilp import LocalPolytope
+from solvers.ilp import Task
 from solvers.ledger import Ledger, pass_work
 from solvers.parts import IMPOSSIBLE
 from solvers.problem import Problem
@@ -194,23 +193,15 @@ class Large:
             self._near = 0
             return
 
-        def program() -> Integers | None:
-            narrow = Restricted.nothing(ledger.problem).narrowed(flags)
-            polytope = LocalPolytope(narrow.problem, max((before or 1) / 1e6, 1e-6))
-            hint, gap = narrow.lower(best), ledger.gap_asked / 2
-            choice, _ = polytope.solve(hint, moments, lambda: left, NODES, gap, self._seed)
-            return None if choice is None else narrow.lift(choice)
-
-        found = awaited(program, self._idle)
+        narrow = Restricted.nothing(ledger.problem).narrowed(flags)
+        unit, hint, gap = max((before or 1) / 1e6, 1e-6), narrow.lower(best), ledger.gap_asked / 2
+        task = Task(narrow.problem, unit, hint, moments, left, NODES, gap, self._seed)
+        found = ledger.beside(task, lambda: ledger.prove(self._worker.bound))
         ledger.spend(COLUMN_WORK * columns)
-        if found is not None:
-            search.offer(found)
+        if found is not None and found.choice is not None:
+            search.offer(narrow.lift(found.choice))
         self._near = 0 if search.cost != before else (self._near + 1) % len(NEAR)
         self._tell()
-
-    def _idle(self) -> bool:
-        self._ledger.prove(self._worker.bound)
-        return self._ledger.exhausted
 
     def _seconds(self) -> float | None:
         left = self._ledger.seconds_left

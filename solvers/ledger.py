@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from solvers.awaiting import awaited
 from solvers.evaluation import Evaluation, evaluate
 from solvers.layout import Layout
 from solvers.parts import IMPOSSIBLE
@@ -15,6 +17,7 @@ from solvers.problem import Problem
 from solvers.solution import Progress
 
 Integers = NDArray[np.int64]
+Result = TypeVar("Result")
 
 WORK_PER_SECOND = 10**9
 DEFAULT_SECONDS = 60.0
@@ -99,7 +102,12 @@ class Ledger:
     @property
     def exhausted(self) -> bool:
         """Is it time to stop, for whatever reason?"""
-        if self.closed or self.stop_reason:
+        return self.closed or self.stopped
+
+    @property
+    def stopped(self) -> bool:
+        """Is it time to stop though there may be more to prove?"""
+        if self.stop_reason:
             return True
         if self._cancelled is not None and self._cancelled():
             self.stop_reason, self.reproducible = "cancelled", False
@@ -112,6 +120,24 @@ class Ledger:
     def spend(self, work: float) -> None:
         """Count work done (about a nanosecond each)."""
         self.work_done += work
+
+    def beside(self, work: Callable[[], Result], meanwhile: Callable[[], None] = lambda: None) -> Result | None:
+        """The result of work in a process of its own (solvers/awaiting.py); None where that had to be ended.
+
+        It is when this is exhausted; where no clock rules, also when the work alone takes as many seconds of the
+        processor as all the work may: this is then exhausted too. meanwhile: done while waiting, now and then.
+        """
+
+        def unwanted() -> bool:
+            meanwhile()
+            return self.exhausted
+
+        by_clock = self._deadline is not None
+        found = awaited(work, unwanted, None if by_clock else self._most_work / WORK_PER_SECOND)
+        if found is None:
+            self.stopped_by_clock()
+            self.stop_reason = self.stop_reason or ("" if by_clock or self.closed else "work limit")
+        return found
 
     def stopped_by_clock(self) -> None:
         """A solver inside may have stopped at the time limit given to it."""

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.awaiting import awaited
 from solvers.bound import PriceSearch, overfills
 from solvers.certificate import proven_bound
 from solvers.cutting import cut
 from solvers.evaluation import usage_profile
-from solvers.ilp import LocalPolytope, peaks
+from solvers.haggling import haggle
+from solvers.ilp import Found, Task, peaks
 from solvers.large import frugal, improve
 from solvers.ledger import Ledger
 from solvers.peak import PeakSearch
 from solvers.potentials import Scale
 from solvers.presolve import Reduced, presolve, untouched
 from solvers.problem import Problem
-from solvers.program import Answer
 from solvers.relaxation import Relaxation
 from solvers.restrict import Restricted
 from solvers.search import branch, dive
@@ -34,9 +34,15 @@ LARGE = 1000
 WHOLE_PAIRS, WHOLE_NODES, WHOLE_SHARE, CERTIFY_ROUNDS = 100_000, 1000, 0.5, 200
 # Pairs of a first program (with prices, which make programs harder), twice as many each time, and at most; its nodes.
 PROGRAM_PAIRS, PRICED_PAIRS, MOST_PAIRS, PROGRAM_NODES = 30_000, 6000, 200_000, 20
+# The share of the clock's time that a program is given, so that it answers in time.
+PUNCTUAL = 0.95
+# And the share of that which a restricted program is given.
+PROGRAM_SHARE = 0.2
 # Pairs an edge of a first program that no clock ends: it does not listen.
 UNTIMED_PAIRS = 2
 TURNS = 8
+# Prices tried for choices that fit.
+HAGGLING = 40
 # Pairs of a program that looks for cuts.
 CUT_PAIRS = 60_000
 # Choices whose peaks above the limit a program limits from the start.
@@ -87,9 +93,15 @@ def _improved(ledger: Ledger, seed: int, processes: int) -> Mapping[int, float]:
         return improve(ledger, seed, processes)
     relaxation = _root(ledger)
     choice, limit = relaxation.tighten(ROOT_ROUNDS, ROOT_STALL), ledger.problem.limit
-    if limit is not None and choice is not None and overfills(ledger.problem, choice, limit):
+    if limit is not None and choice is not None and _tight(ledger, choice, limit):
         PriceSearch(ledger, relaxation, limit).run(choice, 40, 16)
-    _seek_least_limit(ledger)
+        if ledger.cost is None and not ledger.stop_reason:
+            PeakSearch(ledger).run(60)
+            if not ledger.exhausted:
+                # What fits tells more about prices than all that does not.
+                PriceSearch(ledger, relaxation, limit).run(choice, 40, 16)
+        if not ledger.exhausted:
+            haggle(ledger, relaxation, HAGGLING)
     prices = relaxation.prices
     if not ledger.exhausted:
         relaxation = _close(ledger, relaxation, seed)
@@ -98,9 +110,8 @@ def _improved(ledger: Ledger, seed: int, processes: int) -> Mapping[int, float]:
     return prices or relaxation.prices
 
 
-def _seek_least_limit(ledger: Ledger) -> None:
-    if ledger.problem.limit is not None and ledger.cost is None and not ledger.stop_reason:
-        PeakSearch(ledger).run(60)
+def _tight(ledger: Ledger, choice: Integers, limit: int) -> bool:
+    return ledger.cost is None or overfills(ledger.problem, choice, limit)
 
 
 def _reduced(ledger: Ledger) -> Reduced | None:
@@ -182,21 +193,35 @@ def _program(
     if limit is not None:
         near = [usage_profile(relaxation.field.restricted.problem, x) - limit for x, _ in relaxation.known(NEAREST)]
         moments = list(dict.fromkeys([*moments, *relaxation.prices, *(t for over in near for t in peaks(over))]))
+    found = _solved(ledger, narrow, moments, PROGRAM_SHARE, PROGRAM_NODES, ledger.gap_asked / 100, seed)
+    return (moments if found is None else found.moments), complete
+
+
+def _solved(
+    ledger: Ledger,
+    narrow: Restricted,
+    moments: Sequence[int],
+    share: float,
+    nodes: int | None,
+    gap: float,
+    seed: int,
+) -> Found | None:
+    """Solve a program within a share of the clock's time left, and offer its choice."""
+    left = ledger.seconds_left
     hint = None if ledger.choice is None else narrow.lower(ledger.choice)
-    polytope = LocalPolytope(narrow.problem, max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6))
-    gap = ledger.gap_asked / 100
-    _solve(ledger, lambda: polytope.solve(hint, moments, lambda: ledger.seconds_left, PROGRAM_NODES, gap, seed), narrow)
-    ledger.spend(WORK_PER_PAIR * (1000 + polytope.pairs))
-    return polytope.moments, complete
-
-
-def _solve(ledger: Ledger, program: Callable[[], tuple[Integers | None, Answer]], narrow: Restricted) -> None:
-    """Run a program and offer its choice."""
-    choice, answer = awaited(program, lambda: ledger.exhausted) or (None, None)
-    if ledger.seconds_left is not None and (answer is None or not answer.finished):
+    seconds = None if left is None else PUNCTUAL * share * left
+    found = ledger.beside(Task(narrow.problem, _unit(ledger), hint, moments, seconds, nodes, gap, seed))
+    if left is not None and (found is None or not found.finished):
         ledger.stopped_by_clock()
-    if choice is not None:
-        ledger.offer(narrow.lift(choice))
+    if found is not None:
+        ledger.spend(WORK_PER_PAIR * (1000 + found.pairs))
+        if found.choice is not None:
+            ledger.offer(narrow.lift(found.choice))
+    return found
+
+
+def _unit(ledger: Ledger) -> float:
+    return max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6)
 
 
 def _pairs(problem: Problem) -> int:
@@ -209,22 +234,10 @@ def _whole(ledger: Ledger, relaxation: Relaxation, seed: int) -> None:
     pairs = _pairs(narrow.problem)
     if pairs > WHOLE_PAIRS:
         return
-    polytope = LocalPolytope(narrow.problem, max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6))
-    hint = None if ledger.choice is None else narrow.lower(ledger.choice)
     nodes = WHOLE_NODES if ledger.seconds_left is None else None
-    moments, gap = list(relaxation.prices), ledger.gap_asked / 4
-    _solve(ledger, lambda: polytope.solve(hint, moments, _share_of(ledger, WHOLE_SHARE), nodes, gap, seed), narrow)
-    ledger.spend(WORK_PER_PAIR * pairs)
-    if not ledger.exhausted:
-        _certify(ledger, relaxation, polytope.moments, seed)
-
-
-def _share_of(ledger: Ledger, share: float) -> Callable[[], float | None]:
-    """The wall clock left of that share of what is left now."""
-    left = ledger.seconds_left
-    if left is None:
-        return lambda: None
-    return lambda: (ledger.seconds_left or 0.0) - (1 - share) * left
+    found = _solved(ledger, narrow, list(relaxation.prices), WHOLE_SHARE, nodes, ledger.gap_asked / 4, seed)
+    if found is not None and not ledger.exhausted:
+        _certify(ledger, relaxation, found.moments, seed)
 
 
 def _certify(ledger: Ledger, relaxation: Relaxation, moments: list[int], seed: int) -> None:
@@ -234,7 +247,8 @@ def _certify(ledger: Ledger, relaxation: Relaxation, moments: list[int], seed: i
         return
     narrow = relaxation.shrunk().field.restricted
     ceiling, left = ledger.ceiling, ledger.seconds_left
-    found = awaited(lambda: proven_bound(narrow.problem, moments, ceiling, left, seed), lambda: ledger.exhausted)
+    seconds = None if left is None else PUNCTUAL * left
+    found = ledger.beside(partial(proven_bound, narrow.problem, moments, ceiling, seconds, seed))
     if found is not None:
         bound, choice = found
         if choice is not None:

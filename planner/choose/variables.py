@@ -1,14 +1,18 @@
 """The variables of the choice: a layout per graph input and output, an option per op, a hub per shared value.
 
 A hub is the one sharding into which a value with several readers is brought before they read it, so that a
-reshard they share is paid once. It may be any sharding in which the value is made or read.
+reshard they share is paid once. It may be any sharding in which the value is made or read. Where it depends on the plan
+who reads it, the hub also decides how long the value lives (`planner.choose.timeline`).
+
+An op that the plan may do without has one more strategy, the last: it does not run. Its ports' class is then one more
+than they have states, as is that of a hub whose value is not there.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -17,11 +21,12 @@ from numpy.typing import NDArray
 
 from planner.choose.cost import CostModel
 from planner.choose.options import candidates, layouts
+from planner.choose.timeline import Life, Timeline
 from planner.errors import InvalidSharding
-from planner.model.graph import OUTPUTS, Annotation, Graph, Op, TensorType
+from planner.model.graph import OUTPUTS, Annotation, Op, TensorType
 from planner.model.indexing import Option
 from planner.model.sharding import Sharding
-from planner.model.steps import Execute, Read, Share, readers, steps
+from planner.model.steps import Execute, Read, Share
 
 
 class Role(StrEnum):
@@ -43,7 +48,8 @@ class Use(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Port:
-    """One value as a variable's strategies make or read it: the distinct shardings, and which each strategy has."""
+    """One value as a variable's strategies make or read it: the distinct shardings, and which each strategy has
+    (one more than there are: it has none)."""
 
     states: tuple[Sharding, ...]
     classes: NDArray[np.int32]
@@ -54,13 +60,18 @@ class Port:
         states = {state: i for i, state in enumerate(dict.fromkeys(listed))}
         return cls(tuple(states), np.array([states[state] for state in listed], np.int32))
 
+    def or_none(self) -> Port:
+        """The same with one more strategy, which has none."""
+        return Port(self.states, np.append(self.classes, np.int32(len(self.states))))
+
     def keep(self, chosen: NDArray[np.intp]) -> Port:
         return Port.of(self.states[self.classes[strategy]] for strategy in chosen)
 
 
 @dataclass(frozen=True, eq=False)
 class Variable:
-    """One decision: `costs[s]` in ps, the value made per result and read per operand, the option if an op."""
+    """One decision: `costs[s]` in ps, the value made per result and read per operand, the option if an op, and of a hub
+    the life of the value: `lives[life[s]]`. Of an op that may not run, `life[s]` is 1 where it does not."""
 
     role: Role
     name: str
@@ -68,6 +79,14 @@ class Variable:
     results: tuple[Port, ...] = ()
     operands: tuple[Port, ...] = ()
     options: tuple[Option, ...] = ()
+    lives: tuple[Life | None, ...] = ()
+    life: NDArray[np.int32] | None = None
+
+    def or_none(self) -> Variable:
+        """The decision with one more strategy, at no cost: not to run."""
+        results, operands = (tuple(port.or_none() for port in ports) for ports in (self.results, self.operands))
+        life = np.append(np.zeros(len(self.costs), np.int32), np.int32(1))
+        return replace(self, costs=np.append(self.costs, 0), results=results, operands=operands, life=life)
 
     def keep(self, chosen: NDArray[np.intp]) -> Variable:
         """The same decision among some of its strategies."""
@@ -81,20 +100,22 @@ class Variable:
         )
 
 
-def variables(graph: Graph, model: CostModel) -> list[Variable]:
+def variables(time: Timeline, model: CostModel) -> list[Variable]:
     """Every variable in the order of the program's steps. Raises InvalidSharding for a pin that nothing meets."""
-    return _Listing(graph, model).all()
+    return _Listing(time, model).all()
 
 
 @dataclass
 class _Listing:
-    graph: Graph
+    time: Timeline
     model: CostModel
     listed: dict[tuple[Role, str], Variable] = field(default_factory=dict)
     by_signature: dict[object, Variable] = field(default_factory=dict)
     layouts: dict[TensorType, Port] = field(default_factory=dict)
+    optional: dict[object, tuple[Variable, Variable]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.graph = self.time.doubled.graph
         self.pins: dict[str, list[Annotation]] = defaultdict(list)
         for annotation in self.graph.annotations:
             if annotation.required:
@@ -105,7 +126,7 @@ class _Listing:
         makers = {value: port for op, v in zip(self.graph.ops, ops, strict=True) for value, port in _made(op, v)}
         hubs = self._hubs(ops, makers)
         waiting = dict.fromkeys(i.id for i in self.graph.inputs)
-        for step in steps(self.graph):
+        for step in self.time.doubled.listed:
             if not isinstance(step, Execute) and step.value in waiting:
                 waiting.pop(step.value)
                 self._add(self._layout(Role.INPUT, step.value, step.value))
@@ -141,7 +162,13 @@ class _Listing:
         like = self.by_signature[key]
         variable = Variable(Role.OP, op.id, like.costs, like.results, like.operands, like.options)
         uses = [*map(Use, op.values), *(Use(value, op.id, k) for k, value in enumerate(op.inputs))]
-        return self._pinned(self._chosen(variable, op), uses)
+        pinned = self._pinned(self._chosen(variable, op), uses)
+        if op.id not in self.time.doubled.first:
+            return pinned
+        ports = (id(pinned.costs), *map(id, (*pinned.results, *pinned.operands)))
+        if ports not in self.optional:
+            self.optional[ports] = pinned, pinned.or_none()
+        return replace(self.optional[ports][1], name=op.id)
 
     def _layout(self, role: Role, name: str, value: str) -> Variable:
         kind = self.graph.types[value]
@@ -182,27 +209,49 @@ class _Listing:
 
     def _hubs(self, ops: list[Variable], makers: dict[str, Port]) -> dict[str, Variable]:
         hubs = {}
-        for value, who in readers(self.graph).items():
-            if len(who) > 1:
-                whole = self._whole(self.graph.types[value])
-                read = [whole if r.op is None else ops[r.op].operands[r.operand] for r in who]
-                hubs[value] = self._hub(value, [makers.get(value, whole), *read])
+        again, first = self.time.doubled.again, self.time.doubled.first
+        ends = {}
+        for value in self.time.shared:
+            whole = self._whole(self.graph.types[value])
+            read = [whole if r.op is None else ops[r.op].operands[r.operand] for _, r in self.time.reads[value]]
+            ends[value] = [makers.get(value, whole), *read]
+        for value, own in ends.items():
+            other = again.get(value, first.get(value))
+            hubs[value] = self._hub(value, own, [] if other is None else ends[other])
         return hubs
 
-    def _hub(self, value: str, ends: list[Port]) -> Variable:
-        """A hub of any state of its ends; values made and read alike share the port."""
-        key = (Role.HUB, *map(id, ends))
+    def _hub(self, value: str, own: list[Port], other: list[Port]) -> Variable:
+        """A hub of any state of its ends; linked to another, of the other's too. What is made for one reader alone
+        stays as it is made. Values made and read alike share the port."""
+        lives = self.time.lives(value)
+        made = own[:1] if any(self.time.stays(value, life) for life in lives) else own
+        kinds = tuple(life and life.linked for life in lives)
+        key = (Role.HUB, kinds, *map(id, own), 0, *map(id, other))
         if key not in self.by_signature:
-            port = Port.of(dict.fromkeys(state for end in dict.fromkeys(ends) for state in end.states))
-            self.by_signature[key] = Variable(Role.HUB, "", np.zeros(len(port.states), np.int64), (port,), (port,))
+            every = _states((*own, *other) if value in self.time.doubled.again else (*other, *own))
+            offered = {None: None, True: every, False: _states(made)}
+            self.by_signature[key] = _lived(tuple(every), [offered[kind] for kind in kinds])
         like = self.by_signature[key]
-        return Variable(Role.HUB, value, like.costs, like.results, like.operands)
+        return Variable(Role.HUB, value, like.costs, like.results, like.operands, lives=lives, life=like.life)
 
     def _whole(self, kind: TensorType) -> Port:
         """The shardings that an input or output may have."""
         if kind not in self.layouts:
             self.layouts[kind] = Port.of(layouts(kind, self.model.mesh))
         return self.layouts[kind]
+
+
+def _states(ports: Iterable[Port]) -> dict[Sharding, None]:
+    return dict.fromkeys(state for port in dict.fromkeys(ports) for state in port.states)
+
+
+def _lived(states: tuple[Sharding, ...], offered: Sequence[Iterable[Sharding] | None]) -> Variable:
+    """A hub of these states, of which every life is offered some (None: of no value)."""
+    number = {state: i for i, state in enumerate(states)}
+    listed = [[len(states)] if some is None else [number[state] for state in some] for some in offered]
+    port = Port(states, np.array([state for each in listed for state in each], np.int32))
+    life = np.repeat(np.arange(len(listed), dtype=np.int32), [len(each) for each in listed])
+    return Variable(Role.HUB, "", np.zeros(len(life), np.int64), (port,), (port,), life=life)
 
 
 def _made(op: Op, variable: Variable) -> Iterable[tuple[str, Port]]:

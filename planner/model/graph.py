@@ -85,7 +85,7 @@ class Op:
     """One operation with its rule bound to its shapes; `notation` is the rule its document gave, if any.
 
     `option` is the sharding option asked for of the op itself: mesh axes per loop of its rule, as no annotation of a
-    value can say it.
+    value can say it. `again`: the op whose work it does once more (`planner.model.again`).
     """
 
     id: str
@@ -98,6 +98,7 @@ class Op:
     phase: str = "forward"
     notation: str | None = None
     option: Option | None = None
+    again: str | None = None
 
     @property
     def values(self) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ and the materialised program follow this one list, so that what is chosen is wha
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -60,14 +61,14 @@ def readers(graph: Graph) -> dict[str, list[Reader]]:
 
 
 @lru_cache(maxsize=8)
-def steps(graph: Graph) -> tuple[Step, ...]:
-    """Every step in order."""
+def steps(graph: Graph, shared_too: frozenset[str] = frozenset()) -> tuple[Step, ...]:
+    """Every step in order; `shared_too` are shared however few read them."""
     by_value = readers(graph)
     listed: list[Step] = []
     shared: set[str] = set()
 
     def read(value: str, reader: Reader) -> None:
-        if len(by_value[value]) > 1 and value not in shared:
+        if value not in shared and (len(by_value[value]) > 1 or value in shared_too):
             shared.add(value)
             listed.append(Share(value))
         listed.append(Read(value, reader))
@@ -79,3 +80,19 @@ def steps(graph: Graph) -> tuple[Step, ...]:
     for number, value in enumerate(graph.outputs):
         read(value, Reader(None, number))
     return tuple(listed)
+
+
+def steps_left(listed: Sequence[Step], graph: Graph, left: Graph) -> Iterator[Step]:
+    """Of the steps of a graph those of what is left of it without some of its copies (`again.without`): what read
+    such a copy reads the value it copies, which was shared before."""
+    place = {op.id: position for position, op in enumerate(left.ops)}
+    for step in listed:
+        match step:
+            case Share(value) if value in left.types:
+                yield step
+            case Read(_, Reader(None, number) as reader):
+                yield Read(left.outputs[number], reader)
+            case Read(_, Reader(int(position), operand)) if (op := graph.ops[position].id) in place:
+                yield Read(left.ops[place[op]].inputs[operand], Reader(place[op], operand))
+            case Execute(position) if (op := graph.ops[position].id) in place:
+                yield Execute(place[op])

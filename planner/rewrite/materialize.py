@@ -16,7 +16,7 @@ from planner.model.indexing import Option
 from planner.model.mesh import Mesh
 from planner.model.program import Program
 from planner.model.sharding import Sharding
-from planner.model.steps import Execute, Read, Reader, Share, steps
+from planner.model.steps import Execute, Read, Reader, Share, Step, steps
 from planner.rewrite.propagation.completed import Completed
 from planner.rewrite.writer import Route, Writer
 
@@ -29,11 +29,13 @@ def materialize(
     shared: Mapping[str, Sharding],
     outputs: Sequence[Sharding],
     route: Route,
+    listed: Sequence[Step] | None = None,
 ) -> Program:
-    """The program of a graph under a layout per input and output, an option per op, a sharding per shared value."""
+    """The program of a graph under a layout per input and output, an option per op, a sharding per shared value, in
+    the order of `listed` (None: `steps`)."""
     writer = Writer(graph, mesh, route, dict(inputs))
     names: list[str] = []
-    for step in steps(graph):
+    for step in steps(graph) if listed is None else listed:
         match step:
             case Share(value):
                 writer.settle(value, shared[value])

@@ -59,7 +59,7 @@ OPTIONS: list[tuple[list[str], str]] = [
     (["--time-limit", "inf"], "time limit (got inf"),
     (["--seed", "-1"], "--seed"),
     (["--seed", "9" * 30], "--seed"),
-    (["--validate", "--backend", "abacus"], "unknown backend (got abacus; wanted one of numpy, cupy)"),
+    (["--validate", "--backend", "abacus"], "unknown backend (got abacus; wanted one of numpy, cupy, mpi, nccl)"),
     (["--validate", "--shrink", "much"], "shrink (got much; wanted one of auto, none)"),
     (["--colour"], "No such option: --colour"),
     (["extra"], "extra"),

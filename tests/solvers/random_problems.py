@@ -133,3 +133,15 @@ def public_document(seed: int) -> dict[str, Any]:
 
 def _infinite_at_times(rng: np.random.Generator, count: int) -> list[int]:
     return [10**18 if rng.random() < 0.1 else int(rng.integers(0, 10**6)) for _ in range(count)]
+
+
+def grid(side: int, strategies: int, seed: int) -> Problem:
+    """A square grid of nodes with random costs and pairs: its linear relaxation is weak and its programs are long."""
+    rng = np.random.default_rng(seed)
+    own = np.arange(strategies, dtype=np.int32)
+    none = np.zeros(strategies, np.int64)
+    nodes = [Node(f"n{i}", rng.integers(0, 10**6, strategies), none, (i, i + 1)) for i in range(side * side)]
+    pairs = [(i, i + 1) for i in range(side * side) if (i + 1) % side] + [
+        (i, i + side) for i in range(side * (side - 1))
+    ]
+    return Problem(nodes, [Edge(i, j, own, own, rng.integers(0, 10**6, (strategies, strategies))) for i, j in pairs])

@@ -6,11 +6,9 @@ import threading
 import time
 
 import numpy as np
-import pytest
 
 from benchmarks.solver_instances import layered
 from solvers import Problem, evaluate
-from solvers.awaiting import awaited
 from solvers.exhaustive import cheapest
 from solvers.large import frugal, improve
 from solvers.ledger import Ledger
@@ -60,23 +58,6 @@ def test_cancelling_ends_both_workers() -> None:
     time.sleep(0.2)
     assert ledger.stop_reason in ("cancelled", "")
     assert threading.active_count() == before
-
-
-def test_what_does_not_listen_is_left_behind_and_what_fails_is_heard() -> None:
-    gate, answer = threading.Event(), np.arange(3)
-
-    def deaf() -> np.ndarray:
-        gate.wait(60)
-        return answer
-
-    def broken() -> np.ndarray:
-        raise ValueError("broken")
-
-    assert awaited(deaf, lambda: True) is None
-    gate.set()
-    assert awaited(deaf, lambda: False) is answer
-    with pytest.raises(ValueError, match="broken"):
-        awaited(broken, lambda: False)
 
 
 def test_a_choice_known_before_is_never_lost() -> None:

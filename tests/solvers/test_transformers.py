@@ -5,6 +5,10 @@ from __future__ import annotations
 import pytest
 
 from solvers import Problem, evaluate, solve
+from solvers.haggling import haggle
+from solvers.ledger import Ledger
+from solvers.potentials import Scale
+from solvers.relaxation import Relaxation
 from tests.solvers.transformers import TWO_BY_FOUR, problem
 
 # Bytes, and the gap that must be proven: loose, binding, close to the least feasible limit.
@@ -30,5 +34,17 @@ def test_less_memory_than_the_parameters_need_is_infeasible_with_a_least_limit(l
     assert found.status == "infeasible"
     assert found.least_limit is not None
     assert found.least_limit_bound is not None
-    assert 10**9 < found.least_limit_bound <= found.least_limit <= 1.2 * found.least_limit_bound
+    assert 10**9 < found.least_limit_bound <= found.least_limit <= 1.02 * found.least_limit_bound
     assert solve(Problem(layers.nodes, layers.edges, found.least_limit), time_limit=5).choice is not None
+
+
+def test_prices_that_follow_the_usage_find_what_fits_near_the_least_limit(layers: Problem) -> None:
+    least = solve(Problem(layers.nodes, layers.edges, 0)).least_limit
+    assert least is not None
+    ledger = Ledger(Problem(layers.nodes, layers.edges, int(1.02 * least)), 1e-3, 60.0, True, None, None)
+    relaxation = Relaxation.over(ledger, Scale.of(16, ledger.largest_cost))
+    relaxation.tighten(20, 0.0)
+    prices, bound = relaxation.prices, relaxation.bound
+    haggle(ledger, relaxation, 60)
+    assert ledger.choice is not None
+    assert (relaxation.prices, relaxation.bound) == (prices, bound)

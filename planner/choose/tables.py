@@ -1,0 +1,123 @@
+"""The matrices of edges: what bringing a value from one port's shardings to another's costs and holds.
+
+A matrix is put together from blocks, one for every pair of lives of its ends, each named after what it holds: the
+names of `Distances.between`, or
+    free    nothing     barred  forbidden     same    nothing between equal shardings, all else forbidden
+Lives that a matrix and its usages treat alike share their rows; a life to which every sharding is the same has one.
+Equal matrices are one array.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.choose.cost import CostModel
+from planner.choose.reshard import Distances
+from planner.choose.timeline import Timeline
+from planner.choose.variables import Port, Role, Variable
+from planner.model.sharding import Reduction, Sharding
+from solvers import IMPOSSIBLE
+
+Integers = NDArray[np.int64]
+Blocks = tuple[tuple[str, ...], ...]
+EVEN = ("free", "barred")
+
+
+class Lines(NamedTuple):
+    """The rows or columns of blocks, equal ones together: of every life its line, of every line a life, and whether it
+    tells shardings apart."""
+
+    of_life: tuple[int, ...]
+    kept: tuple[int, ...]
+    wide: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, seen: Sequence[tuple[tuple[str, ...], ...]]) -> Lines:
+        """From what every life has in each of some matrices."""
+        numbers: dict[tuple[tuple[str, ...], ...], int] = {}
+        of_life = tuple(numbers.setdefault(line, len(numbers)) for line in seen)
+        wide = tuple(any(name not in EVEN for names in line for name in names) for line in numbers)
+        return cls(of_life, tuple(map(of_life.index, range(len(numbers)))), wide)
+
+
+@dataclass
+class Tables:
+    """The distances of every value; values of a type share them, and a copy those of what it is made of."""
+
+    time: Timeline
+    model: CostModel
+    listed: list[Variable]
+    by_value: dict[str, Distances] = field(default_factory=dict)
+    distances: dict[object, Distances] = field(default_factory=dict)
+    arrays: dict[object, Integers] = field(default_factory=dict)
+    numbers: dict[int, int] = field(default_factory=dict)
+    by_states: dict[tuple[Sharding, ...], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        graph, first = self.time.doubled.graph, self.time.doubled.first
+        made = {v.name: v.results for v in self.listed if v.role is Role.INPUT}
+        made |= {v.name: v.results for v in self.listed if v.role is Role.OP}
+        ports = {entry.id: made[entry.id][0] for entry in graph.inputs}
+        windows: dict[str, set[Sharding]] = defaultdict(set)
+        by_op = {v.name: v for v in self.listed if v.role is Role.OP}
+        for op in graph.ops:
+            ports |= dict(zip(op.values, made[op.id], strict=True))
+            for operand in op.rule.windows:
+                value = op.inputs[operand]
+                windows[first.get(value, value)].update(by_op[op.id].operands[operand].states)
+        for value, kind in graph.types.items():
+            reductions = frozenset({Reduction.SUM, *(state.reduction for state in ports[value].states)})
+            read = tuple(sorted(windows[first.get(value, value)]))
+            key = (kind, reductions, read)
+            if key not in self.distances:
+                self.distances[key] = Distances.of(kind, reductions, self.model, read)
+            self.by_value[value] = self.distances[key]
+
+    def matrix(self, value: str, ports: tuple[Port, Port], blocks: Blocks, rows: Lines, columns: Lines) -> Integers:
+        """[source classes, target classes]: `blocks` by the lives of both ends; lines keep those that differ."""
+        table = self.by_value[value]
+        kept = tuple(tuple(blocks[row][column] for column in columns.kept) for row in rows.kept)
+        key = (id(table), *map(self._number, ports), kept, rows.wide, columns.wide)
+        if key not in self.arrays:
+            down, across = (self._rows(table, port) for port in ports)
+            tall = [down if wide else down[:1] for wide in rows.wide]
+            broad = [across if wide else across[:1] for wide in columns.wide]
+            parts = [
+                [self._block(table, r, c, name) for c, name in zip(broad, line, strict=True)]
+                for r, line in zip(tall, kept, strict=True)
+            ]
+            self.arrays[key] = np.ascontiguousarray(
+                np.block(parts) if len(parts) > 1 or len(parts[0]) > 1 else parts[0][0]
+            )
+        return self.arrays[key]
+
+    def held(self, value: str, port: Port) -> Integers:
+        """[strategies]: bytes of a value as a port has it; 0 where it has none."""
+        table = self.by_value[value]
+        held: Integers = np.append(table.bytes[self._rows(table, port)], 0)[port.classes]
+        return held
+
+    def _block(self, table: Distances, rows: Integers, columns: Integers, what: str) -> Integers:
+        if what in EVEN:
+            return np.full((len(rows), len(columns)), 0 if what == "free" else IMPOSSIBLE, np.int64)
+        if what == "same":
+            return np.where(rows[:, None] == columns[None, :], 0, IMPOSSIBLE)
+        return table.between(what)[np.ix_(rows, columns)]
+
+    def _number(self, port: Port) -> int:
+        """Equal for ports of equal states, whose matrices are then the same."""
+        if id(port) not in self.numbers:
+            self.numbers[id(port)] = self.by_states.setdefault(port.states, len(self.by_states))
+        return self.numbers[id(port)]
+
+    def _rows(self, table: Distances, port: Port) -> Integers:
+        key = (id(table), self._number(port))
+        if key not in self.arrays:
+            self.arrays[key] = np.array([table.index[state] for state in port.states])
+        return self.arrays[key]
