@@ -37,10 +37,13 @@ bench: $(READY)  ## Run every benchmark; results in benchmarks/results/
 	@for script in $$(grep -l '^def main' benchmarks/*.py); do \
 	  echo "== $$script"; $(PY) -m "benchmarks.$$(basename "$$script" .py)"; done
 
-gpu: $(READY)  ## Tests that need a GPU (install cupy first: pip install '.[cuda12]')
+gpu: $(READY)  ## Tests that need a GPU, and a plan run on it, measured (install cupy first: pip install '.[cuda12]')
 	@$(PY) -c 'import cupy, sys; sys.exit(not cupy.cuda.is_available())' 2>/dev/null \
 	  || { echo 'make gpu: no CUDA device, or no cupy for it (extras cuda12, cuda13); nothing was run' >&2; exit 1; }
 	@$(PY) -m pytest -m gpu $(ARGS)
+	@mkdir -p build
+	@$(VENV)/bin/shardplan plan examples/gpt2.json.gz --mesh dp=2,tp=4 --memory-limit 400MB --gap 1e-3 -o build/gpt2.json.gz
+	@$(PY) -m planner.gpu build/gpt2.json.gz -o benchmarks/results/gpu.json
 
 COMPILE = CUSTOM_COMPILE_COMMAND='make lock' $(PY) -m piptools compile --quiet --extra service --all-build-deps \
   --generate-hashes --allow-unsafe --strip-extras --resolver backtracking \
