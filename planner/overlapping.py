@@ -23,6 +23,7 @@ from planner.choose.formulate import Choice, Formulation
 from planner.choose.hardware import Hardware
 from planner.choose.hardware.network import Link
 from planner.judge.analysis import Analysis
+from planner.judge.choices import strategies_of
 from planner.judge.overlap import Overlap, overlap, streams
 from planner.judge.schedule import COMPUTE
 from planner.model.program import Program
@@ -35,11 +36,12 @@ LEAST_SHARE = 1e-3
 """Of a link that is wholly hidden: it does not become free, or sending would."""
 
 
-def ranked(plan: Plan, question: Formulation, known: Mapping[str, Choice], ask: Ask, write: Write) -> Plan:
-    """The plan, or another that a schedule makes faster; its certificate then says which."""
+def ranked(plan: Plan, question: Formulation, layouts: Mapping[str, Choice], ask: Ask, write: Write) -> Plan:
+    """The plan, or another that a schedule makes faster; its certificate then says which. `layouts` keep all values."""
     if plan.choice is None or plan.analysis is None or not plan.model.hardware.overlap:
         return plan
     found = {FIRST: (plan.choice, plan.analysis)}
+    known = {name: question.decode(strategies_of(question, choice)) for name, choice in layouts.items()}
     for name, choice in {**known, **_again(plan, plan.analysis, ask)}.items():
         analysis = Analysis(write(question, choice), plan.model)
         if analysis.peak_bytes <= plan.limit_bytes:

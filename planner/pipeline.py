@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import solvers
@@ -42,22 +42,20 @@ def plan(
     plain = formulate(graph, model, limit)
     known = {named.name: strategies(plain, named) for named in baselines(graph, mesh)}
     starts: Starts = [start for start in known.values() if start is not None]
+    layouts = {name: plain.decode(start) for name, start in known.items() if start is not None}
     late = candidates(graph) if request.recompute == "auto" else {}
     question = formulate(graph, model, limit, late) if late else plain
-    starts = _again(plain, question, starts) if late else starts
+    starts = _again(question, layouts.values()) if late else starts
     solution, folded = folding.solve(question.problem, request, starts, on_progress)
     choice = None if solution.choice is None else question.decode(solution.choice)
     analysis = None if choice is None else Analysis(written(question, choice), model)
-    found = Plan(graph, model, request, _certificate(solution, folded), choice, analysis, _figures(plain, known))
-    kept = {name: plain.decode(start) for name, start in known.items() if start is not None}
-    named = {name: question.decode(strategies_of(question, choice)) for name, choice in kept.items()}
-    return ranked(found, question, named, lambda priced: formulate(graph, priced, limit, late), written)
+    found = Plan(graph, model, request, _certificate(solution, folded), choice, analysis, _figures(plain, layouts))
+    return ranked(found, question, layouts, lambda priced: formulate(graph, priced, limit, late), written)
 
 
-def _again(plain: Formulation, question: Formulation, starts: Starts) -> Starts:
+def _again(question: Formulation, kept: Collection[Choice]) -> Starts:
     """Choices of the plain question in the one that may make values again: all kept, all made again, and this with no
     copy held of a graph input."""
-    kept = [plain.decode(start) for start in starts]
     again = [repeating(question, choice) for choice in kept]
     return [strategies_of(question, choice) for choice in (*kept, *again, *map(as_stored, again))]
 
@@ -100,11 +98,10 @@ def _certificate(solution: solvers.Solution, folded: Folding | None) -> Certific
     )
 
 
-def _figures(question: Formulation, known: Mapping[str, Sequence[int] | None]) -> tuple[Figures, ...]:
+def _figures(question: Formulation, layouts: Mapping[str, Choice]) -> tuple[Figures, ...]:
     found = []
-    for name, start in known.items():
-        if start is not None:
-            numbers = Analysis(written(question, question.decode(start)), question.model)
-            fits = numbers.peak_bytes <= (question.problem.limit or 0)
-            found.append(Figures(name, numbers.step_ps * PICO, numbers.collective_bytes, numbers.peak_bytes, fits))
+    for name, choice in layouts.items():
+        numbers = Analysis(written(question, choice), question.model)
+        fits = numbers.peak_bytes <= (question.problem.limit or 0)
+        found.append(Figures(name, numbers.step_ps * PICO, numbers.collective_bytes, numbers.peak_bytes, fits))
     return tuple(found)
