@@ -22,6 +22,11 @@ def _why_no_gpu() -> str | None:
         return f"CUDA: {error}"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    about = "which databases the service is tested on: 'all' runs every test of it on PostgreSQL too"
+    parser.addoption("--databases", choices=("some", "all"), default="some", help=about)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if on_gpu and (reason := _why_no_gpu()):

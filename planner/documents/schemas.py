@@ -161,7 +161,7 @@ class PlanDocument(Strict):
     solver: SolverDocument
     shardings: dict[str, ShardingDocument]
     options: dict[str, AxisLists]
-    recomputed: dict[Id, Id] = Field(default={})
+    recomputed: dict[Id, Id]
     program: list[dict[str, JsonValue]]
     cost: CostDocument | NothingDocument
     memory: MemoryDocument | NothingDocument

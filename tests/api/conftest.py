@@ -1,4 +1,6 @@
-"""The databases that the service keeps its plans in: the same tests meet SQLite and a real PostgreSQL."""
+"""The databases that the service keeps its plans in: the same tests meet SQLite and a real PostgreSQL.
+
+`make test ARGS=--databases=all` runs all of them on both."""
 
 from __future__ import annotations
 
@@ -21,7 +23,15 @@ def cluster() -> Iterator[Cluster]:
     found.stop()
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Both kinds where a module says that databases are what it is about, or all are asked for."""
+    if "databases" in metafunc.fixturenames:
+        both = metafunc.config.getoption("databases") == "all" or hasattr(metafunc.module, "ON_BOTH_DATABASES")
+        kinds = ["sqlite", "postgresql"] if both else ["sqlite"]
+        metafunc.parametrize("databases", kinds, indirect=True, scope="module")
+
+
+@pytest.fixture(scope="module")
 def databases(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Databases:
     """URLs of new databases."""
     if request.param == "postgresql":

@@ -18,6 +18,8 @@ HELD, LOST = 60.0, -1.0
 """Leases that hold for the whole test, and that have ended when they are given."""
 DONE = Outcome("optimal", None, b"document", {"incumbent": 1.0, "bound": 1.0, "gap": 0.0})
 
+ON_BOTH_DATABASES = True
+
 
 def question(number: int) -> Question:
     return Question(f"{number:064x}", f"graph {number}", b"ask")

@@ -19,6 +19,8 @@ from tests.api.command import refused, shardplan
 
 DONE = Outcome("optimal", None, b"document")
 
+ON_BOTH_DATABASES = True
+
 
 def question(number: int) -> Question:
     return Question(f"{number:064x}", f"graph {number}", b"ask")

@@ -19,6 +19,8 @@ from planner.errors import InvalidRequest
 from tests.api.databases import Cluster, server_programs
 from tests.api.http.serving import MISBEHAVING, SECONDS, ask, named, serving
 
+ON_BOTH_DATABASES = True
+
 
 def test_the_migrations_make_the_tables(database: str) -> None:
     store = Store(database)
