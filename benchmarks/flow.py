@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,8 @@ from benchmarks.record import timed, write
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
 from planner.choose.hardware import load
-from planner.choose.reshard import UNREACHABLE
+from planner.choose.reshard import UNREACHABLE, Distances
+from planner.choose.variables import Variable
 from planner.documents.graphs import graph_from
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
@@ -151,13 +152,20 @@ def ways(question: Formulation) -> Iterator[Way]:
     for edge, value in zip(question.problem.edges, values, strict=True):
         table = question.distances[value]
         maker, reader = variables[edge.source], variables[edge.target]
-        made = next(port for port in maker.results if port.classes is edge.source_class)
-        read = next(port for port in (*reader.operands, *reader.results) if port.classes is edge.target_class)
-        rows, columns = (np.array([table.index[state] for state in port.states]) for port in (made, read))
-        assert np.array_equal(edge.matrix, table.time[np.ix_(rows, columns)])
+        rows, columns = _ends(table, edge, maker, reader)
         tails, heads = arcs.setdefault(id(table), needed(table.time))
         time = table.time[tails, heads]
-        yield Way(edge, len(table.states), tails, heads, time, rows[made.classes], columns[read.classes])
+        yield Way(edge, len(table.states), tails, heads, time, rows[edge.source_class], columns[edge.target_class])
+
+
+def _ends(table: Distances, edge: Edge, maker: Variable, reader: Variable) -> tuple[Integers, Integers]:
+    """The table's rows of what the maker may make and of what the reader may take, by which the edge is priced."""
+    for made, read in product(maker.results, (*reader.operands, *reader.results)):
+        if np.array_equal(made.classes, edge.source_class) and np.array_equal(read.classes, edge.target_class):
+            rows, columns = (np.array([table.index.get(state, 0) for state in port.states]) for port in (made, read))
+            if np.array_equal(edge.matrix, table.time[np.ix_(rows, columns)]):
+                return rows, columns
+    raise AssertionError(f"edge of {maker.name} and {reader.name}: no ports of theirs")
 
 
 def needed(time: Integers) -> tuple[Integers, Integers]:

@@ -123,7 +123,7 @@ def test_model_explorer_has_every_instruction_and_the_bytes_of_every_scope(progr
         for fact in node["attrs"]
         if fact["key"] == "received bytes" and not node["namespace"]
     )
-    assert sum(top) + at_the_ends == received_bytes(program).max(axis=1).sum()
+    assert sum(top.values()) + at_the_ends == received_bytes(program).max(axis=1).sum()
 
 
 @pytest.mark.parametrize("name", list(FORMATS))

@@ -28,7 +28,7 @@ from planner.plans import Request
 MESH = Mesh.parse("dp=2,tp=4")
 BLOCKS = 2
 EVERYTHING = 10**12
-GAP = 0.05
+GAP = 0.1
 """Wide, for speed: what is asked of plans here holds for the first ones found."""
 NAMES = ["fully replicated", "data parallel", "FSDP", "Megatron tensor parallel", "DPxTP"]
 

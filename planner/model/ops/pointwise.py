@@ -49,6 +49,11 @@ def _rule(signature: Signature) -> str:
     values = [_Known(kind, frozenset({i}), (frozenset({i}),)) for i, kind in enumerate(signature.operands)]
     for step in _steps(signature.attrs.get("steps")):
         values.append(_made(step, values))
+    read = {number for step in _steps(signature.attrs["steps"]) for number in step[1]}
+    if unread := sorted(set(range(len(values) - 1)) - read):
+        raise InvalidGraph(
+            "steps", got=f"value {unread[0]}, which no step reads", wanted="every value read but the last"
+        )
     made, (result,) = values[-1], signature.results
     if made.type != result:
         raise InvalidGraph("result of the steps", got=str(made.type), wanted=str(result))
