@@ -57,18 +57,19 @@ def test_a_child_ends_with_its_own_children() -> None:
 
 
 def test_one_is_kept_in_reserve_and_replaced_when_it_dies() -> None:
+    others = set(children_of(os.getpid()))  # of tests before this one: solvers keep a process for the next problem
     children = Children()
     try:
         children.prepare()
-        (spare,) = children_of(os.getpid())
+        (spare,) = set(children_of(os.getpid())) - others
         taken = children.take()
         assert taken.process.pid == spare
         taken.end()
-        (dead,) = children_of(os.getpid())
+        (dead,) = set(children_of(os.getpid())) - others
         os.kill(dead, 9)
         assert gone([dead])
         ask = packed({"graph": GRAPH, "mesh": "2x4"})
         assert children.take().do("plan", ask, ALLOWED).head["status"] == "optimal"
     finally:
         children.close()
-    assert children_of(os.getpid()) == []
+    assert set(children_of(os.getpid())) <= others
