@@ -120,8 +120,9 @@ class Child:
         assert self.process.stdout is not None
         while True:
             told = receive(self.process.stdout)
+            goes_on = told is not None and told.head["kind"] == "incumbent"  # looked at before another has it
             self.messages.put(told)
-            if told is None or told.head["kind"] != "incumbent":
+            if not goes_on:
                 return
 
     def _dead(self, allowed: Allowed) -> Ended:

@@ -61,6 +61,6 @@ def test_a_plan_is_validated_with_a_process_a_device(plan: Path) -> None:
     assert found["difference"] is None
 
 
-@pytest.mark.skipif(find_spec("mpi4py") is not None, reason="mpi4py is installed")
-def test_a_missing_mpi_is_said(plan: Path) -> None:
+def test_a_missing_mpi_is_said(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("planner.run.mpi.find_spec", lambda package: None)
     refused(shardplan("validate", plan, "--backend", "mpi"), "MPI cannot be used")
