@@ -17,10 +17,14 @@ from solvers.relaxation import Relaxation
 MOST, RISE = 0.1, 1.0
 # Once a choice fits, prices fall by this; rounds of messages at each prices; the prices to start from.
 FALL, ROUNDS, START = 0.85, 4, 1.5
+# Of the clock's time left: where messages are slow, what comes after is worth more.
+SHARE = 0.1
 
 
 def haggle(ledger: Ledger, relaxation: Relaxation, steps: int) -> None:
-    """Offer what so many prices give; the relaxation keeps its own prices and bound."""
+    """Offer what so many prices give, at most; the relaxation keeps its own prices and bound."""
+    left = ledger.seconds_left
+    until = None if left is None else (1 - SHARE) * left
     best, bound, limit = dict(relaxation.prices), relaxation.bound, ledger.problem.limit or 0
     problem = relaxation.field.restricted.problem
     every = sum(best.values()) or (ledger.cost or ledger.largest_cost) / max(limit, 1)
@@ -28,7 +32,7 @@ def haggle(ledger: Ledger, relaxation: Relaxation, steps: int) -> None:
     for _ in range(steps):
         relaxation.at(prices)
         choice = relaxation.tighten(ROUNDS, 0.0)
-        if choice is None or ledger.exhausted:
+        if choice is None or ledger.exhausted or (until is not None and (ledger.seconds_left or 0.0) < until):
             break
         over = usage_profile(problem, choice) - limit
         for moment in peaks(over):

@@ -37,7 +37,7 @@ PROGRAM_PAIRS, PRICED_PAIRS, MOST_PAIRS, PROGRAM_NODES = 30_000, 6000, 200_000, 
 # The share of the clock's time that a program is given, so that it answers in time.
 PUNCTUAL = 0.95
 # And the share of that which a restricted program is given.
-PROGRAM_SHARE = 0.2
+PROGRAM_SHARE = 0.6
 # Pairs an edge of a first program that no clock ends: it does not listen.
 UNTIMED_PAIRS = 2
 TURNS = 8
