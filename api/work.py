@@ -74,8 +74,7 @@ def resharding(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
 
 def conversion(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
     """The graph document of a model in another tool's form."""
-    with pointed(""):
-        return {}, imported(ask)
+    return {}, imported(ask)
 
 
 WORKS: Mapping[str, Work] = {

@@ -23,23 +23,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from api.http.openapi import GRAPH
 from benchmarks.record import write
 from planner.frontends.zoo import import_zoo
 
 CLIENTS = 8
 LINE = 200
 TICKS = os.sysconf("SC_CLK_TCK")
-GRAPH = {
-    "format": "shardplan.graph",
-    "version": 1,
-    "name": "layer",
-    "inputs": [
-        {"id": "x", "kind": "input", "name": "x", "shape": [8, 16], "dtype": "f32"},
-        {"id": "w", "kind": "parameter", "name": "w", "shape": [32, 16], "dtype": "f32"},
-    ],
-    "nodes": [{"id": "y", "op": "linear", "inputs": ["x", "w"], "outputs": [{"shape": [8, 32], "dtype": "f32"}]}],
-    "outputs": ["y"],
-}
 Ask = Callable[[http.client.HTTPConnection], int]
 """One request on a connection; its status."""
 

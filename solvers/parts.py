@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,6 +93,18 @@ class Node:
         if self.further is not None and self.further.start[0] < self.interval[1]:
             raise InvalidProblem("further usage", where, int(self.further.start[0]), f"from {self.interval[1]} on")
         _check_multiplicity(where, self.multiplicity, self.cost)
+
+    @classmethod
+    def over(cls, name: str, cost: Integers, spans: Sequence[tuple[int, int, Integers]]) -> Node:
+        """One that uses (start, stop, bytes of every strategy) over these intervals, which ascend; none: nothing."""
+        if not spans:
+            return cls(name, cost, np.zeros(len(cost), np.int64), (0, 0))
+        (start, stop, first), *others = spans
+        further = None
+        if others:
+            starts, stops, usages = zip(*others, strict=True)
+            further = Spans(np.array(starts, np.int64), np.array(stops, np.int64), np.stack(usages))
+        return cls(name, cost, first, (start, stop), further=further)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -14,7 +14,6 @@ from planner.choose.timeline import Life, Timeline
 from planner.choose.variables import Port, Role, Variable
 from planner.model.steps import Read, Reader, Share
 from solvers import Edge, EdgeUsage, Node
-from solvers.parts import Spans
 
 Integers = NDArray[np.int64]
 Span = tuple[int, int, Integers]
@@ -41,7 +40,7 @@ class Writing:
         self.single = {op.id: op.values[0] for op in self.graph.ops if len(op.values) == 1}
 
     def nodes(self) -> list[Node]:
-        return [_node(f"{v.role} {v.name}", v.costs, self._spans(v)) for v in self.listed]
+        return [Node.over(f"{v.role} {v.name}", v.costs, self._spans(v)) for v in self.listed]
 
     def edges(self) -> list[Edge]:
         found = []
@@ -192,14 +191,3 @@ class Writing:
 def _linked(one: Life | None, other: Life | None) -> str:
     handed, taken = one is not None and one.linked, other is not None and other.linked
     return "same" if handed and taken else "barred" if handed or taken else "free"
-
-
-def _node(name: str, costs: Integers, spans: list[Span]) -> Node:
-    if not spans:
-        return Node(name, costs, np.zeros(len(costs), np.int64), (0, 0))
-    (start, stop, first), *others = spans
-    further = None
-    if others:
-        starts, stops, usages = zip(*others, strict=True)
-        further = Spans(np.array(starts, np.int64), np.array(stops, np.int64), np.stack(usages))
-    return Node(name, costs, first, (start, stop), further=further)

@@ -9,18 +9,14 @@ from itertools import count
 
 import pytest
 
-from tests.api.databases import Cluster, Databases, server_programs
+from tests.api.databases import Cluster, Databases, running_cluster
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """A server of PostgreSQL, for this process's tests."""
-    programs = server_programs()
-    if programs is None:
-        pytest.skip("no PostgreSQL server is installed (initdb, postgres)")
-    found = Cluster.started(programs)
-    yield found
-    found.stop()
+    with running_cluster() as found:
+        yield found
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -8,10 +8,13 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+
+import pytest
 
 Databases = Callable[[], str]
 """Gives the URL of a new database."""
@@ -27,6 +30,19 @@ def server_programs() -> Path | None:
     found = shutil.which("initdb")
     folders += [] if found is None else [Path(found).parent]
     return next((folder for folder in folders if (folder / "initdb").exists() and (folder / "pg_ctl").exists()), None)
+
+
+@contextmanager
+def running_cluster() -> Iterator[Cluster]:
+    """A server of PostgreSQL until the end; where none is installed the test is skipped."""
+    programs = server_programs()
+    if programs is None:
+        pytest.skip("no PostgreSQL server is installed (initdb, postgres)")
+    found = Cluster.started(programs)
+    try:
+        yield found
+    finally:
+        found.stop()
 
 
 @dataclass

@@ -16,7 +16,7 @@ from sqlalchemy import text
 from api.store import Store
 from api.tables import metadata
 from planner.errors import InvalidRequest
-from tests.api.databases import Cluster, server_programs
+from tests.api.databases import Cluster, running_cluster
 from tests.api.http.serving import MISBEHAVING, SECONDS, ask, named, serving
 
 ON_BOTH_DATABASES = True
@@ -62,12 +62,8 @@ def test_the_clock_is_the_same_for_all(database: str) -> None:
 
 @pytest.fixture
 def own_cluster() -> Iterator[Cluster]:
-    programs = server_programs()
-    if programs is None:
-        pytest.skip("no PostgreSQL server is installed (initdb, postgres)")
-    found = Cluster.started(programs)
-    yield found
-    found.stop()
+    with running_cluster() as found:
+        yield found
 
 
 def test_a_server_whose_database_goes_down_says_so_and_recovers_by_itself(own_cluster: Cluster) -> None:

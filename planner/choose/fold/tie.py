@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from planner.choose.fold.content import Contents
 from planner.choose.fold.usage import Counts, Usages, segments
 from solvers import IMPOSSIBLE, Edge, EdgeUsage, Node, Problem
-from solvers.parts import Spans
 
 Integers = NDArray[np.int64]
 Kind = tuple[int, int, int, int, int]
@@ -94,14 +93,7 @@ class _Tying:
             (start, stop, np.tensordot(np.array(counts, np.int64), np.stack(arrays), 1))
             for start, stop, counts in segments([counts for _, counts in used])
         ]
-        if not spans:
-            return Node(name, cost, np.zeros(len(cost), np.int64), (0, 0))
-        (start, stop, first), *others = spans
-        further = None
-        if others:
-            starts, stops, usages = zip(*others, strict=True)
-            further = Spans(np.array(starts, np.int64), np.array(stops, np.int64), np.stack(usages))
-        return Node(name, cost, first, (start, stop), further=further)
+        return Node.over(name, cost, spans)
 
     def _tied_edges(self, kind: Kind, used: list[tuple[int, Counts]]) -> Iterator[Edge]:
         """One edge, or several where a cost so often would count as forbidden."""
