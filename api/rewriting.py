@@ -26,6 +26,7 @@ from planner.judge.analysis import instruction_ps
 from planner.model.graph import Graph, check_sizes
 from planner.model.mesh import Mesh
 from planner.model.program import Program
+from planner.onnx import annotated_model
 from planner.rewrite.materialize import materialize_completed
 from planner.rewrite.optimize import optimize
 from planner.rewrite.propagate import Traversal, propagate
@@ -90,17 +91,31 @@ def partition(
 
 def export(
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan document.")],
-    syntax: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}.")],
+    syntax: Annotated[str, typer.Option("--format", help=f"One of {', '.join(FORMATS)}; or onnx.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where to write it (else: print).")] = None,
+    model: Annotated[Path | None, typer.Option(help="For onnx: the model that was imported, to annotate.")] = None,
 ) -> None:
-    """Write a plan's program in another tool's language."""
+    """Write a plan's program in another tool's language, or its shardings onto the ONNX model it came from."""
     if output is not None:
         check_writable(output)
-    text = exported(program_from(read_plan(plan)), syntax)
+    program = program_from(read_plan(plan))
+    if syntax == "onnx":
+        _annotate(program, model, output)
+        return
+    if model is not None:
+        raise InvalidRequest("--model", got=str(model), wanted=f"--format onnx, not {syntax}")
+    text = exported(program, syntax)
     if output is None:
         typer.echo(text, nl=False)
     else:
         output.write_text(text)
+
+
+def _annotate(program: Program, model: Path | None, output: Path | None) -> None:
+    if model is None or output is None:
+        got = "no --model" if model is None else "no --output"
+        raise InvalidRequest("onnx is written onto a model", got=got, wanted="--model MODEL.onnx -o ANNOTATED.onnx")
+    output.write_bytes(annotated_model(program, model, output.parent))
 
 
 def _read(file: Path, mesh: str | None) -> tuple[Graph, Mesh]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from benchmarks.transformer import transformer
 from planner.export.formats import FORMATS
 from tests.api.command import refused, shardplan
-from tests.api.small import written
+from tests.api.small import changed, written
 
 # format, what its text has
 WORDS = [
@@ -51,6 +52,24 @@ def test_every_format_has_its_words_here() -> None:
 def test_what_cannot_be_exported_is_refused(plan: Path, tmp_path: Path) -> None:
     refused(shardplan("export", plan, "--format", "gspmd"), "format (got gspmd; wanted one of mesh, shard, sdy")
     refused(shardplan("export", plan, "--format", "mesh", "-o", tmp_path / "no" / "such"), "no such folder")
+
+
+# what of a plan was changed, into what; what is said
+TAMPERED = [
+    ("version", 2, "version: value does not fit (got 2; wanted 1)"),
+    ("mesh.axes.0.size", 4, "id: digest mismatch: mesh, hardware, request or versions are not those"),
+    ("request.gap", 0.5, "id: digest mismatch"),
+    ("hardware.memory_bytes", 1, "id: digest mismatch"),
+    ("id", "0" * 64, "id: digest mismatch"),
+    ("graph.document.name", "another", "graph: digest mismatch: the graph is not the one that was planned"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "words"), TAMPERED)
+def test_a_tampered_plan_is_neither_run_nor_exported(path: str, value: object, words: str, plan: Path) -> None:
+    file = written(plan.parent / "tampered.json", changed(json.loads(plan.read_text()), path, value))
+    refused(shardplan("validate", file), words)
+    refused(shardplan("export", file, "--format", "mesh"), words)
 
 
 @pytest.mark.skipif(find_spec("mpi4py") is None, reason="mpi4py is not installed (extra mpi)")

@@ -22,7 +22,10 @@ from planner.errors import InvalidRequest
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-__all__ = ["graph_document", "import_bytes", "import_onnx"]
+    from planner.frontends.onnx.document import Imported
+    from planner.model.sharding import Shape
+
+__all__ = ["graph_document", "import_again", "import_bytes", "import_onnx", "not_installed"]
 
 
 def import_onnx(path: Path, dims: Mapping[str, int] | None = None) -> dict[str, Any]:
@@ -38,7 +41,7 @@ def import_onnx(path: Path, dims: Mapping[str, int] | None = None) -> dict[str, 
 
         model = reading.read_model(path)
     except ModuleNotFoundError as missing:
-        raise _not_installed(missing) from missing
+        raise not_installed(missing) from missing
     return graph_document(model, path.stem, dims, path.parent)
 
 
@@ -49,7 +52,7 @@ def import_bytes(data: bytes, name: str, dims: Mapping[str, int] | None = None) 
 
         model = reading.model_of(data, name)
     except ModuleNotFoundError as missing:
-        raise _not_installed(missing) from missing
+        raise not_installed(missing) from missing
     return graph_document(model, name, dims)
 
 
@@ -62,10 +65,26 @@ def graph_document(
     """
     from planner.frontends.onnx import document
 
-    return document.graph_document(model, name, dict(dims or {}), folder)
+    return document.imported(model, name, dict(dims or {}), folder).document
 
 
-def _not_installed(missing: ModuleNotFoundError) -> Exception:
+def import_again(path: Path, shapes: Mapping[str, Shape]) -> tuple[ModelProto, Imported]:
+    """The model in an .onnx file, and what it is imported as where its inputs have these shapes.
+
+    Raises as `import_onnx` does.
+    """
+    try:
+        from planner.frontends.onnx import document, reading, sizes
+
+        model = reading.read_model(path)
+        dims = sizes.implied(model.graph.input, shapes)
+        return model, document.imported(reading.read_model(path), path.stem, dims, path.parent)
+    except ModuleNotFoundError as missing:
+        raise not_installed(missing) from missing
+
+
+def not_installed(missing: ModuleNotFoundError) -> Exception:
+    """What is raised where the extra is missing."""
     if missing.name != "onnx":
         return missing
     what = f"{missing.name} is not installed"

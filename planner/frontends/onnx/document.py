@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,20 @@ from planner.frontends.onnx.reading import plain
 from planner.frontends.onnx.translation import Translation
 from planner.frontends.reshapes import without_reshapes
 from planner.frontends.unknown import UnknownOpWarning, listed
+from planner.frontends.value import Value
+from planner.model.graph import value_id
 
 
-def graph_document(model: ModelProto, name: str, dims: Mapping[str, int], folder: Path | None) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, eq=False)
+class Imported:
+    """A graph document, and by their names in the model what its values have become: values of the document, of the
+    shapes they have in the model. Those that are gone (sizes, single numbers) are not among them."""
+
+    document: dict[str, Any]
+    values: Mapping[str, Value]
+
+
+def imported(model: ModelProto, name: str, dims: Mapping[str, int], folder: Path | None) -> Imported:
     """The graph document of `model`, as plain JSON values.
 
     Raises UnsupportedOp naming every operator that cannot be said with its nodes (all of them in its notes),
@@ -49,7 +61,7 @@ def graph_document(model: ModelProto, name: str, dims: Mapping[str, int], folder
         warnings.warn(f"{name}: planned replicated, as no row says them: {told}", UnknownOpWarning, stacklevel=3)
     shapes = {entry["id"]: tuple(entry["shape"]) for entry in translation.inputs}
     nodes, outputs = without_reshapes(translation.nodes, outputs, shapes)
-    return {
+    document = {
         "format": "shardplan.graph",
         "version": 1,
         "name": name,
@@ -59,6 +71,22 @@ def graph_document(model: ModelProto, name: str, dims: Mapping[str, int], folder
         "outputs": outputs,
         "annotations": [],
     }
+    return Imported(document, _kept(translation, document))
+
+
+def _kept(translation: Translation, document: Mapping[str, Any]) -> dict[str, Value]:
+    """Where a reshape is gone, its value is the one that it read: in the shape after it, where that has moved there."""
+    known = {entry["id"] for entry in document["inputs"]}
+    known |= {value_id(node["id"], k) for node in document["nodes"] for k in range(len(node["outputs"]))}
+    read = {node["id"]: node["inputs"][0] for node in translation.nodes if node["op"] == "reshape"}
+    kept = {}
+    for name, value in translation.values.items():
+        place = value.id
+        while place not in known:
+            place = read[place]
+        if name:
+            kept[name] = Value(place, value.type)
+    return kept
 
 
 def _translated(model: ModelProto, dims: Mapping[str, int], folder: Path | None) -> Translation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from onnx import TypeProto, ValueInfoProto
 
@@ -28,6 +28,19 @@ def bound(inputs: Iterable[ValueInfoProto], sizes: Mapping[str, int]) -> dict[st
         wanted = f"one of {', '.join(sorted(known))}" if known else "no --dim: every size is fixed"
         raise InvalidRequest("dim that no input has", got=strange[0], wanted=wanted)
     return types
+
+
+def implied(inputs: Iterable[ValueInfoProto], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The sizes of symbolic dims, where inputs have these shapes; of inputs that nothing reads, any will do."""
+    sizes: dict[str, int] = {}
+    for entry in inputs:
+        dims = entry.type.tensor_type.shape.dim
+        for place, dim in enumerate(dims):
+            if not dim.HasField("dim_value"):
+                shape = shapes.get(entry.name, ())
+                name = dim.dim_param or f"{entry.name}:{place}"
+                sizes[name] = shape[place] if len(shape) == len(dims) else sizes.get(name, 1)
+    return sizes
 
 
 def _with_numbers(entry: ValueInfoProto, sizes: Mapping[str, int], known: set[str]) -> TypeProto:

@@ -31,19 +31,20 @@ SCOPES = "pkg.torch.onnx.name_scopes"
 class Translation:
     """What each node of a model has become.
 
-    `nodes` and `inputs` are entries of the document. By operator, the names of nodes: `unknown` of those without a
-    row, which are planned replicated, `refused` of those that cannot be said; what depends on these is left out.
+    `nodes` and `inputs` are entries of the document, `values` stand by their names in the model. By operator, the names
+    of nodes: `unknown` of those without a row, which are planned replicated, `refused` of those that cannot be said;
+    what depends on these is left out.
     """
 
     def __init__(self, model: ModelProto, inputs: dict[str, TypeProto], reads: Reads, folder: Path | None) -> None:
         self.nodes: list[Node] = []
         self.unknown: dict[str, list[str]] = defaultdict(list)
         self.refused: dict[str, list[str]] = defaultdict(list)
+        self.values: dict[str, Value] = {}
         self._inference = Inference(model, inputs, reads, folder)
         self._reads = reads
         self._version = max((entry.version for entry in model.opset_import if entry.domain in STANDARD), default=1)
         self._kinds = dict.fromkeys(inputs, "input") | {tensor.name: "parameter" for tensor in model.graph.initializer}
-        self._values: dict[str, Value] = {}
         self._inputs: dict[str, dict[str, Any]] = {}
         self._lost: set[str] = set()
 
@@ -72,10 +73,10 @@ class Translation:
 
     def value(self, name: str) -> Value:
         """A value of the model as one of the document: made by a node, an input, or a constant."""
-        if name not in self._values:
+        if name not in self.values:
             known = self._inference.known.get(name)
-            self._values[name] = self._input(name) if known is None else self._constant(name, known)
-        return self._values[name]
+            self.values[name] = self._input(name) if known is None else self._constant(name, known)
+        return self.values[name]
 
     def is_lost(self, name: str) -> bool:
         """Whether it depends on an operator that cannot be said."""
@@ -94,7 +95,7 @@ class Translation:
         if row is None:
             self.unknown[node.op_type].append(_name(node))
         made = _replicated(call, node.op_type) if row is None else row(call)
-        self._values |= zip(node.output, [made] if isinstance(made, Value) else made, strict=False)
+        self.values |= zip(node.output, [made] if isinstance(made, Value) else made, strict=False)
 
     def _call(self, node: NodeProto) -> Call:
         """Raises InvalidGraph for an operand that no node before makes."""

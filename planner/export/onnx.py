@@ -1,0 +1,172 @@
+"""A program's shardings as the multi-device annotations of the ONNX model that its graph came from (IR version 11).
+
+Each node says in which shards it reads its operands and leaves its results; communication stands nowhere, it is what
+lies between. A spec lists the devices shard by shard, row-major over the dims that are split; shards that several
+devices hold are listed as a group under a negative number. Dims that the graph has apart and the model merged (the
+rows of a Gemm) are split one by one, major first, as the format foresees. Terms of a sum have no words: a node leaves
+them reduced, as its first reader does. How the format's words are meant: onnx/onnx, docs/proposals/0006 and 0007.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from onnx import ModelProto, NodeDeviceConfigurationProto, NodeProto, ShardedDimProto, ShardingSpecProto
+
+from planner.errors import InvalidRequest, InvalidSharding
+from planner.model.graph import Op
+from planner.model.mesh import Mesh
+from planner.model.program import Move, Program, Run
+from planner.model.sharding import Shape, Sharding
+
+IR_VERSION = 11
+"""The first that has annotations."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a value of the model has become: a value of the graph, and its shape in the model."""
+
+    value: str
+    shape: Shape
+
+
+def annotate(model: ModelProto, program: Program, origins: Mapping[str, Origin]) -> None:
+    """Write a program's shardings on the nodes of a model, as a configuration named after the mesh.
+
+    Raises InvalidSharding, naming the value, for terms of a sum that are read, uneven shards, halos and offsets;
+    InvalidRequest where the model has a configuration of that name.
+    """
+    mesh = program.mesh
+    if mesh.notation in (known.name for known in model.configuration):
+        raise InvalidRequest("the model has this configuration already", got=mesh.notation, wanted="a model without")
+    writer = _Writer(program, origins, {_first(node): node for node in model.graph.node})
+    found = [(node, list(writer.specs(node))) for node in model.graph.node]  # all of it, or nothing
+    for node, specs in found:
+        if specs:
+            node.device_configurations.append(
+                NodeDeviceConfigurationProto(configuration_id=mesh.notation, sharding_spec=specs)
+            )
+    model.configuration.add(name=mesh.notation, num_devices=mesh.devices, device=_names(mesh))
+    model.ir_version = max(model.ir_version, IR_VERSION)
+
+
+def _names(mesh: Mesh) -> list[str]:
+    """Of the devices: their places on the mesh."""
+    places = mesh.coordinates.tolist()
+    return [",".join(f"{axis}={k}" for axis, k in zip(mesh.names, place, strict=True)) for place in places]
+
+
+def _first(node: NodeProto) -> str:
+    return next(filter(None, node.output), "")
+
+
+class _Writer:
+    def __init__(self, program: Program, origins: Mapping[str, Origin], nodes: Mapping[str, NodeProto]) -> None:
+        self.program, self.origins, self.nodes = program, origins, nodes
+        self.readers: dict[str, list[tuple[Run, int]]] = {}
+        self.moves: dict[str, Move] = {}
+        for done in program.instructions:
+            if isinstance(done, Move):
+                self.moves.setdefault(done.operand, done)
+            else:
+                for position, value in enumerate(done.op.inputs):
+                    self.readers.setdefault(value, []).append((done, position))
+
+    def specs(self, node: NodeProto) -> Iterator[ShardingSpecProto]:
+        """One for each operand and result that the graph has."""
+        for name in dict.fromkeys((*node.input, *node.output)):
+            if name not in self.origins:
+                continue
+            origin = self.origins[name]
+            sharding = self._left(origin.value) if name in node.output else self._read(origin.value, node)
+            _check(sharding, self.program.graph.types[origin.value].shape, self.program.mesh, f"value {name!r}")
+            spec = self._spec(name, origin, sharding)
+            if spec is not None:
+                yield spec
+
+    def _read(self, value: str, node: NodeProto) -> Sharding:
+        """As an op that the node has become reads a value; as it is left, where the node has left no op."""
+        readers = [(run, place, self._owner(run.op)) for run, place in self.readers.get(value, ())]
+        for wanted in (node, None):  # an op of none is of a function that was opened
+            for run, place, owner in readers:
+                if owner is wanted:
+                    return run.reads(place, self.program.mesh)
+        return self._left(value)
+
+    def _owner(self, op: Op) -> NodeProto | None:
+        """An op has its node's first result for an id, or that and a number."""
+        name, _, step = op.id.rpartition("/")
+        return self.nodes.get(op.id) or (self.nodes.get(name) if step.isdigit() else None)
+
+    def _left(self, value: str) -> Sharding:
+        """As a node leaves a value: without the terms of a sum that the first reader finds reduced."""
+        held = self.program.values[value].sharding
+        while held.partial and value in self.moves:
+            value = self.moves[value].result
+            held = self.program.values[value].sharding
+        return held
+
+    def _spec(self, name: str, origin: Origin, sharding: Sharding) -> ShardingSpecProto | None:
+        """None where the model's dims are not the graph's, nor several of them merged."""
+        mesh, shape = self.program.mesh, self.program.graph.types[origin.value].shape
+        merged = _merged(shape, origin.shape)
+        if merged is None:
+            return None
+        spec = ShardingSpecProto(tensor_name=name)
+        parts = [mesh.group_size(axes) for axes in sharding.split_axes]
+        spec.sharded_dim.extend(_dims(shape, parts, merged))
+        index = mesh.group_index([axis for axes in sharding.split_axes for axis in axes]).tolist()
+        groups: list[list[int]] = [[] for _ in range(math.prod(parts))]
+        for device, shard in enumerate(index):
+            groups[shard].append(device)
+        for number, group in enumerate(groups):
+            spec.device.append(group[0] if len(group) == 1 else -1 - number)
+            if len(group) > 1:
+                spec.index_to_device_group_map.add(key=-1 - number, value=group)
+        return spec
+
+
+def _dims(shape: Shape, parts: list[int], merged: Iterable[range]) -> Iterator[ShardedDimProto]:
+    """Of every dim of the model that is split, the dims of the graph in it; one alone where only the major is split."""
+    for axis, group in enumerate(merged):
+        split = [dim for dim in group if parts[dim] > 1]
+        if not split:
+            continue
+        made = ShardedDimProto(axis=axis)
+        if split == [group[0]]:
+            made.simple_sharding.add(dim_value=math.prod(shape[dim] for dim in group), num_shards=parts[group[0]])
+        else:
+            for dim in group:
+                made.simple_sharding.add(dim_value=shape[dim], num_shards=parts[dim])
+        yield made
+
+
+def _merged(shape: Shape, into: Shape) -> list[range] | None:
+    """The dims of `shape` that each dim of `into` is made of."""
+    if shape == into:
+        return [range(dim, dim + 1) for dim in range(len(shape))]
+    found, start = [], 0
+    for size in into:
+        stop = start
+        while stop < len(shape) and math.prod(shape[start : stop + 1]) <= size:
+            stop += 1
+        if stop == start or math.prod(shape[start:stop]) != size:
+            return None
+        found.append(range(start, stop))
+        start = stop
+    return found if start == len(shape) else None
+
+
+def _check(sharding: Sharding, shape: Shape, mesh: Mesh, where: str) -> None:
+    if sharding.partial:
+        what, wanted = "terms of a sum have no words in ONNX", "reduced before it is read"
+        raise InvalidSharding(what, where=where, got=str(sharding), wanted=wanted)
+    if sharding.halo_sizes or sharding.sharded_dims_offsets:
+        raise InvalidSharding("halos and offsets have no words in ONNX", where=where, got=str(sharding))
+    for dim, (size, axes) in enumerate(zip(shape, sharding.split_axes, strict=True)):
+        if size % (parts := mesh.group_size(axes)):
+            got, wanted = f"{size} over {parts} devices", "a multiple: ONNX leaves uneven shards to the backend"
+            raise InvalidSharding(f"dim {dim} is split unevenly", where=where, got=got, wanted=wanted)
