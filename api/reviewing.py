@@ -16,12 +16,14 @@ from planner.documents.plans import read_plan, verdict_document
 from planner.documents.programs import program_from
 from planner.run.validate import validate as run_plan
 
+RUN_IN = "f64, f32, or rounded (each in its own dtype, f16 and bf16 rounded after every op); on a GPU f16 too"
+
 
 def validate(
     plan_file: PlanFile,
     backend: Backend = "numpy",
     shrink: Shrink = "auto",
-    precision: Annotated[str, typer.Option(help="f64 or f32 (on a GPU f16 too): the type of floats.")] = "f64",
+    precision: Annotated[str, typer.Option(help=f"What floats are run in: {RUN_IN}.")] = "f64",
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the inputs.")] = 0,
     as_json: Json = False,
 ) -> None:

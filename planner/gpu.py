@@ -19,7 +19,7 @@ from planner.documents.plans import read_plan, verdict_document
 from planner.documents.programs import program_from
 from planner.errors import ShardplanError
 from planner.model.program import Program, Run
-from planner.run.backend import HALF, PRECISIONS, array_module
+from planner.run.backend import HALF, PRECISIONS, ROUNDED, array_module
 from planner.run.devices import Execution
 from planner.run.homes import ALIGNMENT
 from planner.run.shrink import shrink
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("plans", nargs="+", type=Path, metavar="PLAN")
     parser.add_argument("-o", "--output", type=Path, help="where to write the result (else: standard output)")
     parser.add_argument("--backend", default="cupy", choices=("cupy", "numpy"))
-    parser.add_argument("--precision", default="f32", choices=(*PRECISIONS, HALF))
+    parser.add_argument("--precision", default="f32", choices=(*PRECISIONS, ROUNDED, HALF))
     parser.add_argument("--shrink", action="store_true", help="run the same instructions on small sizes")
     asked = parser.parse_args(arguments)
     try:

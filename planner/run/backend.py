@@ -19,6 +19,11 @@ PRECISIONS = ("f32", "f64")
 HALF = "f16"
 """On a GPU too; numpy's products of it are very slow, and neither module has bf16."""
 DECLARED = "declared"
+ROUNDED = "rounded"
+"""Each value in its own dtype, on every backend: half precision is computed in f32, and what an op or a collective has
+made is rounded to f16 or bf16."""
+_BF16_BITS = 8
+"""Of a number's significand, the leading one among them."""
 _STANDS_FOR = {"bf16": "float32", "f8e4m3": "float32", "f8e5m2": "float32", "index": "int64", "bool": "bool"}
 
 
@@ -59,11 +64,23 @@ def device_memory(xp: Any) -> int:
 def run_dtype(xp: Any, dtype: str, precision: str) -> Any:
     """The array dtype in which values declared as `dtype` are computed: every float in `precision`.
 
-    "declared" is the value's own, and f32 for the floats that numpy lacks.
+    "declared" is the value's own, and f32 for the floats that numpy lacks; "rounded" f64 of f64, and else f32.
     """
+    if precision == ROUNDED and is_float(dtype):
+        return xp.dtype("float64" if dtype == "f64" else "float32")
     if precision == DECLARED:
         letter, bits = dtype[0], dtype[1:]
         return xp.dtype(_STANDS_FOR.get(dtype) or {"f": "float", "i": "int", "u": "uint"}[letter] + bits)
     if is_float(dtype):
         return xp.dtype({HALF: "float16", "f32": "float32", "f64": "float64"}[precision])
     return xp.dtype("int64" if is_integer(dtype) else "bool")
+
+
+def rounded(xp: Any, array: Any, dtype: str, precision: str) -> Any:
+    """The array with elements that a value declared as `dtype` can have; as it is but in "rounded" half precision."""
+    if precision != ROUNDED or dtype not in ("f16", "bf16"):
+        return array
+    if dtype == "f16":
+        return array.astype("float16").astype("float32")
+    significand, exponent = xp.frexp(array)  # to the nearest, of two the even one; exponents are f32's
+    return xp.ldexp(xp.rint(xp.ldexp(significand, _BF16_BITS)), exponent - _BF16_BITS).astype("float32")

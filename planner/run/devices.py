@@ -20,6 +20,7 @@ from planner.model.graph import Graph
 from planner.model.mesh import Mesh, MeshAxis
 from planner.model.program import Instruction, Move, Program, Run
 from planner.model.sharding import Reduction, Sharding, held_bounds, shard_bounds
+from planner.run.backend import rounded
 from planner.run.exchange import Placed, exchange_tiles
 from planner.run.fabric import Fabric, OneProcess
 from planner.run.homes import home
@@ -135,7 +136,7 @@ class Machine:
             )
             self.received[place, group] = np.array(received) * source.type.itemsize
             for device, result in zip(here, results, strict=True):
-                self._keep(done.result, device, result)
+                self._keep(done.result, device, rounded(self.xp, result, source.type.dtype, self.precision))
 
     def _exchange(self, source: Sharding, shards: Mapping[int, Array], name: str) -> list[int]:
         """Make a value out of shards laid out as `source`; elements that every device receives."""
@@ -151,7 +152,7 @@ class Machine:
         reducer = Reducer.of(self.xp, source.reduction)
         exchange_tiles(self.xp, wire, reducer, exchange(source, target, shape, mesh), held, results)
         for device, array in made.items():
-            self._keep(name, device, array)
+            self._keep(name, device, rounded(self.xp, array, value.type.dtype, self.precision))
         return wire.received
 
     def _run(self, done: Run, place: int) -> None:

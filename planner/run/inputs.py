@@ -13,7 +13,7 @@ import numpy as np
 from planner.model.dtypes import is_float, is_integer
 from planner.model.graph import Graph
 from planner.model.ops import positions
-from planner.run.backend import run_dtype
+from planner.run.backend import rounded, run_dtype
 
 Array = Any
 POSITIVE = ("buffer", "optimizer_state")
@@ -30,5 +30,5 @@ def random_inputs(graph: Graph, xp: Any, precision: str, seed: int) -> dict[str,
         integers = random.integers(0, highest if is_integer(dtype) else 2, shape)
         drawn = random.standard_normal(shape) / 2 if is_float(dtype) else integers
         fitting = abs(drawn) if entry.kind in POSITIVE else drawn
-        arrays[entry.id] = xp.asarray(fitting).astype(run_dtype(xp, dtype, precision))
+        arrays[entry.id] = rounded(xp, xp.asarray(fitting).astype(run_dtype(xp, dtype, precision)), dtype, precision)
     return arrays

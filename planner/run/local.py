@@ -12,7 +12,7 @@ from planner.model.ops import OPS, Local, Row, Span
 from planner.model.program import Run
 from planner.model.sharding import block_bounds, held_bounds
 from planner.model.windows import interval
-from planner.run.backend import run_dtype
+from planner.run.backend import rounded, run_dtype
 
 Array = Any
 
@@ -40,7 +40,7 @@ def run_op(done: Run, mesh: Mesh, device: int, operands: list[Array], xp: Any, p
     except (ArithmeticError, IndexError, TypeError, ValueError) as error:
         raise RunFailed(f"{op.op} failed on device {device}", where=f"node {op.id!r}", got=str(error)) from error
     results = made if isinstance(made, tuple) else (made,)
-    arrays = tuple(xp.asarray(array) for array in results)
+    arrays = [xp.asarray(array) for array in results]
     for array, shape in zip(arrays, local.shapes, strict=True):
         if array.shape != shape:
             raise RunFailed(
@@ -49,7 +49,7 @@ def run_op(done: Run, mesh: Mesh, device: int, operands: list[Array], xp: Any, p
                 got=array.shape,
                 wanted=shape,
             )
-    return arrays
+    return tuple(rounded(xp, made, kind.dtype, precision) for made, kind in zip(arrays, op.results, strict=True))
 
 
 def _spans(done: Run, mesh: Mesh, device: int) -> dict[str, Span]:

@@ -19,10 +19,12 @@ import numpy as np
 from planner.errors import InvalidRequest, RunFailed
 from planner.model.accounts import live_bytes, received_bytes
 from planner.model.again import once
+from planner.model.dtypes import is_float
+from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.model.ops import OPS
 from planner.model.program import Program
-from planner.run.backend import BACKENDS, HALF, PRECISIONS, array_module
+from planner.run.backend import BACKENDS, HALF, PRECISIONS, ROUNDED, array_module
 from planner.run.compare import output_error
 from planner.run.devices import Execution, Progress, run_program, run_whole
 from planner.run.inputs import random_inputs
@@ -33,6 +35,8 @@ from planner.run.shrink import shrink
 
 Array = Any
 TOLERANCE = {"f64": 1e-10, "f32": 1e-5, HALF: 1e-2}
+ROUNDED_TOLERANCE = {"f64": 1e-10, "f32": 1e-5, "f16": 4 * 2.0**-10, "bf16": 4 * 2.0**-7}
+"""By the coarsest float there is: of half precision four times the distance from 1 to the next number."""
 SHRINK = ("auto", "none")
 MAX_DEVICES = 1024
 MAX_RANKS = 64
@@ -88,7 +92,7 @@ def checked_module(backend: str, shrinking: str, precision: str, mesh: Mesh) -> 
 
     Raises InvalidRequest for a bad option or too many devices, RunFailed for a backend that cannot be used.
     """
-    precisions = (*PRECISIONS, HALF) if backend == "cupy" else PRECISIONS
+    precisions = (*PRECISIONS, ROUNDED, HALF) if backend == "cupy" else (*PRECISIONS, ROUNDED)
     for what, got, known in (("shrink", shrinking, SHRINK), ("precision", precision, precisions)):
         if got not in known:
             raise InvalidRequest(what, got=got, wanted=f"one of {', '.join(known)}")
@@ -126,7 +130,7 @@ def _structural(program: Program, backend: str, precision: str, seed: int, shrun
 
 def _compared(verdict: Verdict, program: Program, on_progress: Progress | None) -> tuple[Verdict, Execution]:
     """The verdict after running the program, device by device and byte by byte."""
-    precision = verdict.precision
+    precision, near = verdict.precision, tolerance(program.graph, verdict.precision)
     xp = np if verdict.backend in OVER_MPI else array_module(verdict.backend)
     arrays = random_inputs(program.graph, xp, precision, verdict.seed)
     with np.errstate(all="ignore"):  # what is not finite must be so on both sides
@@ -137,18 +141,31 @@ def _compared(verdict: Verdict, program: Program, on_progress: Progress | None) 
             done = run_program(program, arrays, xp, precision, on_progress)
         error = _largest_error(program, whole, done, xp)
         difference = first_miscount(program, done)
-        if error > TOLERANCE[precision]:
-            began = first_difference(program, arrays, whole, xp, precision, TOLERANCE[precision])
+        if error > near:
+            began = first_difference(program, arrays, whole, xp, precision, near)
             difference = began or difference
     found = replace(
         verdict,
-        verdict="equal" if error <= TOLERANCE[precision] and difference is None else "different",
+        verdict="equal" if error <= near and difference is None else "different",
         max_relative_error=error,
         counted_bytes=int(done.received.sum(axis=0).max()),
         counted_peak_bytes=int(done.peak.max()),
         difference=difference,
     )
     return found, done
+
+
+def tolerance(graph: Graph, precision: str) -> float:
+    """The largest error that rounding explains. Where each value has its own dtype, the coarsest float decides.
+
+    Raises InvalidRequest for f8, whose numbers lie too far apart to compare anything.
+    """
+    if precision != ROUNDED:
+        return TOLERANCE[precision]
+    floats = sorted({kind.dtype for kind in graph.types.values() if is_float(kind.dtype)})
+    if coarse := [dtype for dtype in floats if dtype not in ROUNDED_TOLERANCE]:
+        raise InvalidRequest("precision rounded", where=f"values of {coarse[0]}", wanted=f"{' or '.join(PRECISIONS)}")
+    return max((ROUNDED_TOLERANCE[dtype] for dtype in floats), default=0.0)
 
 
 def _largest_error(program: Program, whole: Mapping[str, Array], done: Execution, xp: Any) -> float:

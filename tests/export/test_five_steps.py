@@ -1,0 +1,38 @@
+"""Five steps of training under JAX and under DTensor, from what is exported, lose what they lose unsharded.
+
+One small step here; all families are in `benchmarks.five_steps`.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import pytest
+
+pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+
+from benchmarks.five_steps import STEPS, beginning, largest_error, shard_map_job, step, whole
+from benchmarks.jax_steps import under_jax
+from benchmarks.torch_steps import under_dtensor
+from planner.model.program import Program
+
+NEAR = 1e-4
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return step("gpt2", "Megatron tensor parallel", "tp=2", layers=1)
+
+
+@pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed (extra jax)")
+def test_jax_trains_as_the_graph_does(program: Program) -> None:
+    arrays = beginning(program.graph)
+    wanted = whole(program.graph, arrays)
+    assert wanted == sorted(wanted, reverse=True), "it learns"
+    (losses,) = under_jax([shard_map_job(program, arrays)])
+    assert largest_error(losses, wanted) < NEAR
+
+
+def test_torch_trains_as_the_graph_does(program: Program) -> None:
+    arrays = beginning(program.graph)
+    assert largest_error(under_dtensor(program, arrays, STEPS), whole(program.graph, arrays)) < NEAR
