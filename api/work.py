@@ -27,9 +27,11 @@ from planner import pipeline
 from planner.choose.cost import PICO
 from planner.documents.plans import checked_plan, plan_document, verdict_document
 from planner.documents.programs import program_from
+from planner.documents.reports import report_document
 from planner.documents.schemas import checked
 from planner.errors import ShardplanError
-from planner.export.mlir import Dialect, print_program
+from planner.export.formats import exported
+from planner.export.report import html_page
 from planner.run.validate import validate
 
 Report = Callable[[dict[str, Any]], None]
@@ -64,7 +66,16 @@ def validation(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
 
 def export(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
     """A plan's program in another tool's language."""
-    return {}, print_program(program_from(checked_plan(ask["plan"], "plan")), Dialect(ask["format"]))
+    try:
+        return {}, exported(program_from(checked_plan(ask["plan"], "plan")), ask["format"])
+    except ShardplanError as error:
+        raise error.at(f"format {ask['format']}") from error
+
+
+def report(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
+    """What a plan's report shows, or the report as a page."""
+    found = report_document(*(checked_plan(plan, "plan") for plan in ask["plans"]))
+    return {}, html_page(found) if ask["form"] == "html" else found
 
 
 def resharding(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
@@ -81,6 +92,7 @@ WORKS: Mapping[str, Work] = {
     "plan": plan,
     "validation": validation,
     "export": export,
+    "report": report,
     "reshard": resharding,
     "conversion": conversion,
 }

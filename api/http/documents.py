@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gzip
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import AfterValidator
 
 from api.asking import pointed, unpacked
 from api.http.plans import PlanPath, found
@@ -16,6 +17,7 @@ from api.records import Record
 from api.service import Service
 from planner.documents.plans import checked_plan
 from planner.documents.schemas import PlanDocument
+from planner.export.formats import FORMATS
 
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
 
@@ -43,6 +45,12 @@ def checked_at(service: Service, tenant: str, given: Any, pointer: str) -> PlanD
         return checked_plan(plan_at(service, tenant, given), "body")
 
 
+def _known(form: str) -> str:
+    if form not in FORMATS:
+        raise ValueError(f"got {form[:50]}, wanted one of {', '.join(FORMATS)}")
+    return form
+
+
 @router.get(
     "/{plan}/document",
     response_class=Response,
@@ -66,17 +74,18 @@ def show_document(caller: Reader, service: ServiceDep, plan: PlanPath, request: 
 @router.get(
     "/{plan}/export",
     response_class=Response,
-    responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    responses={200: {"content": {home.media: {"schema": {"type": "string"}} for home in FORMATS.values()}}},
 )
 def export_plan(
     caller: Reader,
     service: ServiceDep,
     plan: PlanPath,
-    form: Annotated[Literal["mesh", "shard"], Query(alias="format")],
+    form: Annotated[str, Query(alias="format", json_schema_extra={"enum": [*FORMATS]}), AfterValidator(_known)],
 ) -> Response:
-    """The plan's program as MLIR: `mesh` for mlir-opt 19, `shard` for 22."""
+    """The plan's program in another tool's language, as `shardplan export` writes it. Refused (422) where the language
+    has no words for what the program does, or the service lacks the tool's package."""
     document = unpacked(kept(service, found(service, caller.tenant, plan)))
     ended = service.answer("export", {"plan": document, "format": form})
     if ended.kind != "result":
         raise of_child(ended)
-    return Response(unpacked(ended.payload), media_type="text/plain; charset=utf-8")
+    return Response(unpacked(ended.payload), media_type=f"{FORMATS[form].media}; charset=utf-8")

@@ -11,20 +11,21 @@ from planner.model.program import Program
 
 
 class Home(NamedTuple):
-    """`module:function` that takes a program, and the extra whose packages it needs."""
+    """`module:function` that takes a program, the extra whose packages it needs, and what the text is."""
 
     place: str
     extra: str | None = None
+    media: str = "text/plain"
 
 
 FORMATS = {
     "mesh": Home("planner.export.mlir.programs:print_mesh"),
     "shard": Home("planner.export.mlir.programs:print_shard"),
     "sdy": Home("planner.export.sdy:print_sdy"),
-    "dtensor": Home("planner.export.documents:dtensor_document", "torch"),
-    "partition-spec": Home("planner.export.documents:partition_spec_document", "jax"),
-    "shard-map": Home("planner.export.shard_map:print_shard_map", "jax"),
-    "model-explorer": Home("planner.export.model_explorer:print_model_explorer"),
+    "dtensor": Home("planner.export.documents:dtensor_document", "torch", "application/json"),
+    "partition-spec": Home("planner.export.documents:partition_spec_document", "jax", "application/json"),
+    "shard-map": Home("planner.export.shard_map:print_shard_map", "jax", "text/x-python"),
+    "model-explorer": Home("planner.export.model_explorer:print_model_explorer", None, "application/json"),
 }
 
 

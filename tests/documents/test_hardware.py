@@ -10,6 +10,7 @@ import pytest
 
 from planner.choose.hardware import hardware_of, load, names, source_text
 from planner.documents.hardware import planned_hardware, profile_document, read_hardware
+from planner.documents.ids import digest
 from planner.documents.plans import read_plan
 from planner.errors import ShardplanError
 from tests.api.command import refused, shardplan
@@ -77,6 +78,9 @@ def test_an_older_plan_names_its_profile(tmp_path: Path) -> None:
     document = plan(tmp_path)
     for key in ("links", "tiers"):
         document = changed(document, f"hardware.{key}", LEFT_OUT)
+    parts = {key: document[key] for key in ("mesh", "hardware", "request")}
+    versions = document["solver"]["versions"]
+    document["id"] = digest({"graph": document["graph"]["digest"], **parts, "versions": versions})
     assert planned_hardware(read_plan(written(tmp_path / "old.json", document))) == load("h100-sxm")
 
 

@@ -1,0 +1,85 @@
+"""Plans exported over HTTP: every format of the command line, the same bytes, or a problem that says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
+
+import httpx
+
+from planner.documents.plans import checked_plan
+from planner.documents.programs import program_from
+from planner.export.formats import FORMATS, exported
+from tests.api import test_export
+from tests.api.databases import Databases
+from tests.api.http.serving import ask, ended, planned, serving
+from tests.api.small import GRAPH, changed, pin, pins, typed
+
+JSON = {"dtensor", "partition-spec", "model-explorer"}
+WORDS = dict(test_export.WORDS)
+UNEVEN = changed(changed(GRAPH, "inputs.0.shape", [7, 16]), "nodes.0.outputs.0", typed(7, 32))
+UNEVEN = changed(UNEVEN, "nodes.1.outputs.0", typed(7, 32))
+
+# Formats whose shards are all alike, and what they say of dims that are split unevenly.
+REFUSING = ["mesh", "shard-map"]
+
+
+@pytest.fixture(scope="module")
+def client(databases: Databases) -> Iterator[httpx.Client]:
+    with serving(databases()) as client:
+        yield client
+
+
+def there(name: str) -> bool:
+    extra = FORMATS[name].extra
+    return extra is None or find_spec(extra) is not None
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_plan_is_exported_as_the_command_line_does(name: str, client: httpx.Client) -> None:
+    plan = planned(client, pins=pins(pin("b", [["tp"], []])))
+    answer = client.get(f"/v1/plans/{plan}/export", params={"format": name})
+    if not there(name):
+        assert answer.status_code == 422
+        assert answer.json()["wanted"] == f"shardplan[{FORMATS[name].extra}]"
+        return
+    assert answer.status_code == 200, answer.text
+    assert WORDS[name] in answer.text
+    if FORMATS[name].extra is None:  # a framework is not imported here for it
+        document = client.get(f"/v1/plans/{plan}/document").json()
+        assert answer.text == exported(program_from(checked_plan(document, "plan")), name)
+    assert answer.headers["content-type"] == f"{FORMATS[name].media}; charset=utf-8"
+    assert (FORMATS[name].media == "application/json") == (name in JSON)
+
+
+@pytest.mark.parametrize("name", REFUSING)
+def test_what_a_format_cannot_say_is_a_problem_that_names_it(name: str, client: httpx.Client) -> None:
+    if not there(name):
+        pytest.skip(f"{FORMATS[name].extra} is not installed")
+    plan = planned(client, UNEVEN, pins=pins(pin("b", [["tp"], []])))
+    answer = client.get(f"/v1/plans/{plan}/export", params={"format": name})
+    assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
+    assert f"format {name}: value" in answer.json()["detail"]
+    assert answer.json()["got"] == "7 over 4 devices"
+
+
+def test_a_plan_that_does_not_fit_has_nothing_to_export(client: httpx.Client) -> None:
+    plan = ask(client, request={"memory_limit_bytes": 1}).json()["id"]
+    assert ended(client, plan)["status"] == "infeasible"
+    told = client.get(f"/v1/plans/{plan}/export", params={"format": "mesh"})
+    assert (told.status_code, told.json()["got"]) == (422, "infeasible")
+
+
+def test_the_formats_are_told(client: httpx.Client) -> None:
+    assert client.get("/v1/limits").json()["export_formats"] == list(FORMATS)
+    described = client.get("/openapi.json").json()["paths"]["/v1/plans/{plan}/export"]["get"]
+    (form,) = (each for each in described["parameters"] if each["name"] == "format")
+    assert form["schema"]["enum"] == list(FORMATS)
+    assert {home.media for home in FORMATS.values()} <= described["responses"]["200"]["content"].keys()
+    refused = client.get(f"/v1/plans/{'0' * 64}/export", params={"format": "gspmd"})
+    assert refused.status_code == 422
+    assert "got gspmd, wanted one of mesh, shard" in refused.json()["detail"]
