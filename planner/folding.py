@@ -38,7 +38,8 @@ def solve(
     while len(stages) < len(PIECES) and (not stages or _far(stages[-1][1])):
         folded = layers.folded(PIECES[len(stages)])
         first = _first(folded, request, starts, on_progress and _unproven(spent, on_progress))
-        starts = starts if first.choice is None else [folded.lift(first.choice), *starts]
+        best = first.choice or first.leanest
+        starts = starts if best is None else [folded.lift(best), *starts]
         stages.append((folded, first))
         spent += first.wall_s
     left = _left(request, spent, len(stages))

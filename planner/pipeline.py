@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
-import solvers
-from planner import folding
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Choice, Formulation, formulate
 from planner.choose.hardware import Hardware
 from planner.choose.recompute import candidates
+from planner.errors import InvalidRequest
 from planner.folding import OnProgress, Starts
 from planner.judge.analysis import Analysis
 from planner.judge.baselines import baselines, strategies
@@ -18,8 +19,9 @@ from planner.judge.choices import as_stored, repeating, strategies_of
 from planner.model.graph import Graph, check_sizes
 from planner.model.mesh import Mesh
 from planner.model.program import Program
+from planner.objectives import Answer, Asking
 from planner.overlapping import ranked
-from planner.plans import Certificate, Figures, Folding, Plan, Request
+from planner.plans import Certificate, Figures, Plan, Request
 from planner.rewrite.materialize import materialize
 from planner.run.devices import Progress
 from planner.run.validate import validate
@@ -33,31 +35,63 @@ def plan(
     hardware: Hardware,
     request: Request | None = None,
     on_progress: OnProgress | None = None,
+    known: Collection[Choice] = (),
 ) -> Plan:
-    """The best sharding of a graph on a mesh, with what is proven about it; an infeasible plan has no program."""
+    """The best sharding of a graph on a mesh, with what is proven about it; an infeasible plan has no program. None of
+    the choices `known` that it offers is better."""
     request = request or Request()
     check_sizes(graph)
     model = CostModel(mesh, hardware)
     limit = request.memory_limit_bytes or hardware.memory_bytes
     plain = formulate(graph, model, limit)
-    known = {named.name: strategies(plain, named) for named in baselines(graph, mesh)}
-    starts: Starts = [start for start in known.values() if start is not None]
-    layouts = {name: plain.decode(start) for name, start in known.items() if start is not None}
+    named = {each.name: strategies(plain, each) for each in baselines(graph, mesh)}
+    layouts = {name: plain.decode(start) for name, start in named.items() if start is not None}
+    asking = _asking(graph, model, request, [*layouts.values(), *known], on_progress, plain)
+    found = asking.answer()
+    analysis = None if found.choice is None else Analysis(written(found.question, found.choice), model)
+    figures = _figures(plain, layouts)
+    made = Plan(graph, model, request, _certificate(found), found.choice, analysis, figures)
+    if request.objective != "time":
+        return made
+    return ranked(made, found.question, layouts, lambda priced: asking.ask(priced, limit), written)
+
+
+def answer(graph: Graph, model: CostModel, request: Request, known: Collection[Choice] = ()) -> Answer:
+    """The choice alone, with what is proven of it."""
+    return _asking(graph, model, request, known).answer()
+
+
+def _asking(
+    graph: Graph,
+    model: CostModel,
+    request: Request,
+    known: Collection[Choice],
+    on_progress: OnProgress | None = None,
+    plain: Formulation | None = None,
+) -> Asking:
+    """All that is asked with; `plain`: the question of the request where nothing is made again, if it is there."""
     late = candidates(graph) if request.recompute == "auto" else {}
-    question = formulate(graph, model, limit, late) if late else plain
-    starts = _again(question, layouts.values()) if late else starts
-    solution, folded = folding.solve(question.problem, request, starts, on_progress)
-    choice = None if solution.choice is None else question.decode(solution.choice)
-    analysis = None if choice is None else Analysis(written(question, choice), model)
-    found = Plan(graph, model, request, _certificate(solution, folded), choice, analysis, _figures(plain, layouts))
-    return ranked(found, question, layouts, lambda priced: formulate(graph, priced, limit, late), written)
+    limit = request.memory_limit_bytes or model.hardware.memory_bytes
+
+    def ask(priced: CostModel, most: int) -> Formulation:
+        if plain is not None and not late and priced is model and most == limit:
+            return plain
+        return formulate(graph, priced, most, late)
+
+    return Asking(ask, partial(_starts, known), written, model, limit, request, on_progress)
 
 
-def _again(question: Formulation, kept: Collection[Choice]) -> Starts:
-    """Choices of the plain question in the one that may make values again: all kept, all made again, and this with no
-    copy held of a graph input."""
-    again = [repeating(question, choice) for choice in kept]
-    return [strategies_of(question, choice) for choice in (*kept, *again, *map(as_stored, again))]
+def _starts(kept: Collection[Choice], question: Formulation) -> Starts:
+    """The choices that a question offers: all values kept, and where it may make some again, all made again, and this
+    with no copy held of a graph input."""
+    if question.doubled.first:
+        again = [repeating(question, choice) for choice in kept]
+        kept = [*kept, *again, *map(as_stored, again)]
+    found = []
+    for choice in kept:
+        with suppress(InvalidRequest):
+            found.append(strategies_of(question, choice))
+    return found
 
 
 def written(question: Formulation, choice: Choice) -> Program:
@@ -82,7 +116,8 @@ def validated(plan: Plan, backend: str = "numpy", shrinking: str = "auto", on_pr
     return replace(plan, verdict=validate(plan.analysis.program, backend, shrinking, on_progress=on_progress))
 
 
-def _certificate(solution: solvers.Solution, folded: Folding | None) -> Certificate:
+def _certificate(found: Answer) -> Certificate:
+    solution = found.solution
     return Certificate(
         status=solution.status,
         objective_s=None if solution.cost is None else solution.cost * PICO,
@@ -94,7 +129,9 @@ def _certificate(solution: solvers.Solution, folded: Folding | None) -> Certific
         memory_price_s_per_gib=solution.memory_price * PICO * GIB,
         least_limit_bytes=solution.least_limit,
         least_limit_bound_bytes=solution.least_limit_bound,
-        folding=folded,
+        folding=found.folding,
+        objective_bytes=found.least_bytes,
+        bound_bytes=found.bound_bytes,
     )
 
 

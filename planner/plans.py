@@ -12,6 +12,7 @@ from planner.judge.analysis import Analysis
 from planner.model.graph import Graph
 from planner.run.validate import Verdict
 
+OBJECTIVES = ("time", "bytes", "memory")
 RECOMPUTE = ("none", "auto")
 
 
@@ -19,6 +20,7 @@ RECOMPUTE = ("none", "auto")
 class Request:
     """How to plan. The memory limit is in bytes per device (None: what the hardware has), times in seconds.
 
+    `objective`: least seconds of a step, least bytes received, or least memory; of what is least, the fastest found.
     `recompute`: none, or auto - values of the forward pass may be made again for the backward pass.
     """
 
@@ -28,6 +30,7 @@ class Request:
     deterministic: bool = False
     seed: int = 0
     recompute: str = "none"
+    objective: str = "time"
 
     def __post_init__(self) -> None:
         if self.memory_limit_bytes is not None and self.memory_limit_bytes < 1:
@@ -36,6 +39,8 @@ class Request:
             raise InvalidRequest("gap", got=self.gap, wanted="0 or more, below 1")
         if self.time_limit_s is not None and not (math.isfinite(self.time_limit_s) and self.time_limit_s > 0):
             raise InvalidRequest("time limit", got=self.time_limit_s, wanted="seconds above 0")
+        if self.objective not in OBJECTIVES:
+            raise InvalidRequest("objective", got=self.objective, wanted=f"one of {', '.join(OBJECTIVES)}")
         if self.recompute not in RECOMPUTE:
             raise InvalidRequest("recompute", got=self.recompute, wanted=f"one of {', '.join(RECOMPUTE)}")
 
@@ -62,6 +67,10 @@ class Certificate:
     `memory_price_s_per_gib`: seconds saved per further GiB on every device. `least_limit_bytes`: of an
     infeasible question, the least limit known to be feasible; below `least_limit_bound_bytes` none is. `folding`:
     where repeated layers made a start.
+
+    Where the least bytes are asked for, `objective_bytes` are received in all collectives, or held at the peak, and
+    none receives or holds less than `bound_bytes`; `gap` and `status` speak of them. `bound_s` is then 0 for bytes
+    received, and for memory that of plans which hold no more.
     """
 
     status: str
@@ -75,6 +84,8 @@ class Certificate:
     least_limit_bytes: int | None
     least_limit_bound_bytes: int | None
     folding: Folding | None = None
+    objective_bytes: int | None = None
+    bound_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,6 +53,7 @@ class Ledger:
         self.cost: int | None = None
         self.bound = 0
         self.least_peak: int | None = None
+        self.leanest: Integers | None = None
         self.least_limit_bound = 0
         self.largest_cost = largest_cost(problem)
         self.pool: dict[bytes, int] = {}
@@ -61,7 +62,7 @@ class Ledger:
 
     def turn_to(self, problem: Problem) -> None:
         """Go on with a problem of the same costs: bounds stay, choices have to be offered anew."""
-        self.choice, self.cost = None, None
+        self.choice, self.cost, self.leanest = None, None, None
         self.pool.clear()
         self.problem, self.largest_cost = problem, largest_cost(problem)
 
@@ -151,7 +152,7 @@ class Ledger:
         if found.cost < IMPOSSIBLE and ((found.feasible and better) or len(self.pool) < POOL):
             self.pool[array.tobytes()] = found.cost
         if found.cost < IMPOSSIBLE and (self.least_peak is None or found.peak < self.least_peak):
-            self.least_peak = found.peak
+            self.least_peak, self.leanest = found.peak, array.copy()
         if found.feasible and better:
             self.choice, self.cost = array.copy(), found.cost
             self._tell()

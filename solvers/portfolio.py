@@ -258,14 +258,13 @@ def _certify(ledger: Ledger, relaxation: Relaxation, moments: list[int], seed: i
 
 def _solution(ledger: Ledger, reduced: Reduced | None, prices: Mapping[int, float]) -> Solution:
     status: Status = "unknown"
-    choice = ledger.choice if ledger.choice is None or reduced is None else reduced.lift(ledger.choice)
     if ledger.choice is not None:
         status = "optimal" if ledger.closed else "feasible"
     elif ledger.impossible:
         status = "infeasible"
     return Solution(
         status=status,
-        choice=None if choice is None else tuple(choice.tolist()),
+        choice=_lifted(ledger.choice, reduced),
         cost=ledger.cost,
         bound=ledger.bound,
         gap=ledger.gap,
@@ -275,4 +274,10 @@ def _solution(ledger: Ledger, reduced: Reduced | None, prices: Mapping[int, floa
         least_limit=ledger.least_peak if status == "infeasible" else None,
         least_limit_bound=ledger.least_limit_bound if status == "infeasible" else None,
         reproducible=ledger.reproducible,
+        leanest=_lifted(ledger.leanest, reduced) if status == "infeasible" else None,
     )
+
+
+def _lifted(choice: Integers | None, reduced: Reduced | None) -> tuple[int, ...] | None:
+    lifted = choice if choice is None or reduced is None else reduced.lift(choice)
+    return None if lifted is None else tuple(lifted.tolist())

@@ -24,8 +24,9 @@ class Solution:
 
     bound: an exact lower bound of every feasible choice's cost. gap: (cost - bound) / cost. optimal: the gap asked
     for is proven. memory_price: cost units saved per extra byte of limit. For an infeasible problem
-    least_limit is the least limit known to be feasible (bytes; None: no possible choice at all) and
-    least_limit_bound a proven lower bound of it. reproducible: no wall clock decided where the search stopped.
+    least_limit is the least limit known to be feasible (bytes; None: no possible choice at all), leanest a choice
+    that fits it, and least_limit_bound a proven lower bound of it. reproducible: no wall clock decided where the
+    search stopped.
     """
 
     status: Status
@@ -39,3 +40,4 @@ class Solution:
     least_limit: int | None
     least_limit_bound: int | None
     reproducible: bool
+    leanest: tuple[int, ...] | None = None

@@ -9,15 +9,19 @@ and t cut the dim:
     demanded(d)  = prod (sum over target parts of |H_d & part|) * (copies of each): what all want of H_d
     sent(d)      = (demanded(d) - what its holders keep of it) / (holders of H_d), as if they shared it evenly
 
+Where every split of a dim is even, lengths along it are so many times those along the least dim of which that holds:
+they are counted there and remembered, so that tensors which are split alike are counted once.
+
 Where a source has halos, sent(d) also counts what others hold themselves. `planner.model.exchange` receives the same
 elements exactly; its tests hold the two together. Time and memory grow with sources * targets * devices * dims.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import lcm, prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +37,8 @@ CHUNK = 1 << 22
 """Elements of the largest array made on the way."""
 WAYS = 1024
 """How many ways, and pairs of them, are remembered."""
+REMEMBERED = 32
+"""How many counts of all pairs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,16 +80,46 @@ class Footprints:
     @classmethod
     def of(cls, sources: Sequence[Sharding], targets: Sequence[Sharding], shape: Shape, mesh: Mesh) -> Footprints:
         """Of shardings whose partial axes, if any, are the same."""
-        rows = max(1, CHUNK // max(1, 3 * len(targets) * mesh.devices))
-        ends = [_Ends.of(each, len(shape)) for each in (sources, targets)]
-        pairs = [
-            np.array([[_shared_along(before, after, size, mesh) for after in target] for before in source])
-            for source, target, size in zip(ends[0].ways, ends[1].ways, shape, strict=True)
-        ]
-        wanted = _wanted(ends[1], shape, mesh)
-        starts = range(0, len(sources), rows)
-        parts = [_footprints(ends[0].rows(start, start + rows), ends[1], pairs, wanted, mesh) for start in starts]
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in cls.__slots__))
+        least = _least(dict.fromkeys((*sources, *targets)), shape, mesh)
+        counted, times = _counted(tuple(sources), tuple(targets), least, mesh), prod(shape) // prod(least)
+        return cls(counted.received * times, -(-counted.owed * times // counted.holders[:, None]), counted.messages)
+
+
+def _least(shardings: Collection[Sharding], shape: Shape, mesh: Mesh) -> Shape:
+    """The shape with every dim that they split evenly as short as it can be so split."""
+    if any(each.halo_sizes or each.sharded_dims_offsets for each in shardings):
+        return shape
+    parts = [
+        {mesh.group_size(axes) for axes in along} for along in zip(*(s.split_axes for s in shardings), strict=True)
+    ]
+    even = [all(size % count == 0 for count in counts) for size, counts in zip(shape, parts, strict=True)]
+    return tuple(lcm(*counts) if whole else size for size, counts, whole in zip(shape, parts, even, strict=True))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Counted:
+    """[sources, targets] of the busiest device: elements received, those that all who hold what it holds owe together,
+    messages; and [sources]: how many those are."""
+
+    received: Integers
+    owed: Integers
+    messages: Integers
+    holders: Integers
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _counted(sources: tuple[Sharding, ...], targets: tuple[Sharding, ...], shape: Shape, mesh: Mesh) -> _Counted:
+    rows = max(1, CHUNK // max(1, 3 * len(targets) * mesh.devices))
+    ends = [_Ends.of(each, len(shape)) for each in (sources, targets)]
+    pairs = [
+        np.array([[_shared_along(before, after, size, mesh) for after in target] for before in source])
+        for source, target, size in zip(ends[0].ways, ends[1].ways, shape, strict=True)
+    ]
+    wanted = _wanted(ends[1], shape, mesh)
+    starts = range(0, len(sources), rows)
+    parts = [_footprints(ends[0].rows(start, start + rows), ends[1], pairs, wanted, mesh) for start in starts]
+    received, owed, messages = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return _Counted(received, owed, messages, np.array([_copies(each, mesh) for each in sources], np.int64))
 
 
 def received_with_terms(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> int:
@@ -126,15 +162,18 @@ def way_along(sharding: Sharding, dim: int) -> Way:
     return sharding.split_axes[dim], () if sharding.sharded_dims_offsets else cut, cut
 
 
-def _footprints(source: _Ends, target: _Ends, pairs: list[Integers], wanted: Integers, mesh: Mesh) -> Footprints:
+def _footprints(
+    source: _Ends, target: _Ends, pairs: list[Integers], wanted: Integers, mesh: Mesh
+) -> tuple[Integers, Integers, Integers]:
+    """[sources, targets]: received, owed, messages."""
     counts = np.ones((len(source.shardings), len(target.shardings), 3, mesh.devices), np.int64)
     for pair, before, after in zip(pairs, source.way, target.way, strict=True):
         counts *= pair[before[:, None], after[None, :]]
     kept, met, demanded = np.moveaxis(counts, 2, 0)
     copies = np.array([_copies(each, mesh) for each in target.shardings], np.int64)[None, :, None]
-    sent = _sent(demanded * copies, kept, source.shardings, mesh)
+    owed = _owed(demanded * copies, kept, source.shardings, mesh)
     messages = np.where(wanted > 0, met - (kept > 0), 0)
-    return Footprints((wanted - kept).max(axis=2), sent.max(axis=2), messages.max(axis=2))
+    return (wanted - kept).max(axis=2), owed.max(axis=2), messages.max(axis=2)
 
 
 def _wanted(target: _Ends, shape: Shape, mesh: Mesh) -> Integers:
@@ -187,13 +226,12 @@ def _copies(sharding: Sharding, mesh: Mesh) -> int:
     return mesh.group_size(_unused(sharding, mesh))
 
 
-def _sent(demanded: Integers, kept: Integers, sources: Sequence[Sharding], mesh: Mesh) -> Integers:
-    """What is demanded of the holders of every box less what they keep of it, in equal shares, rounded up."""
+def _owed(demanded: Integers, kept: Integers, sources: Sequence[Sharding], mesh: Mesh) -> Integers:
+    """What is demanded of the holders of every box less what they keep of it."""
     unused = [_unused(each, mesh) for each in sources]
     for axes in dict.fromkeys(unused):
         rows = [row for row, own in enumerate(unused) if own == axes]
         grid = kept[rows].reshape(len(rows), -1, *mesh.shape)
         held = np.broadcast_to(grid.sum(axis=tuple(axis + 2 for axis in axes), keepdims=True), grid.shape)
         demanded[rows] -= held.reshape(len(rows), -1, mesh.devices)
-        demanded[rows] = -(-demanded[rows] // mesh.group_size(axes))
     return demanded

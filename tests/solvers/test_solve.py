@@ -45,6 +45,8 @@ def test_an_infeasible_answer_brackets_the_least_limit() -> None:
         assert found.least_limit_bound is not None, seed
         assert found.least_limit is not None, seed
         assert found.least_limit_bound <= least <= found.least_limit, seed
+        assert found.leanest is not None, seed
+        assert evaluate(problem, found.leanest).peak == found.least_limit, seed
         bracketed += 1
         exact += found.least_limit == least
     assert exact >= 0.9 * bracketed > 0

@@ -1,0 +1,190 @@
+"""`capacity`: which devices a model needs - the fewest, the cheapest, the fastest, and what lies between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from api.console import Json, Output, console, print_json
+from api.units import parse_bytes, show_bytes, show_share, show_time
+from planner import capacity as planning
+from planner import pipeline
+from planner.documents.capacity import capacity_document, journal_line, journal_outcomes
+from planner.documents.graphs import read_mesh
+from planner.documents.hardware import profile_document
+from planner.documents.plans import plan_document
+from planner.documents.reading import read_json
+from planner.documents.schemas import GraphDocument, checked
+from planner.documents.writing import check_writable, write_json
+from planner.errors import InvalidDocument, InvalidRequest
+from planner.frontends import zoo
+from planner.judge.candidates import candidates, counts
+from planner.plans import Request
+from planner.sweep import Asked, Offer, Question, Survey
+
+TITLES = {
+    "memory": "more than a device holds",
+    "infeasible": "no plan fits on a mesh that can do all it can",
+    "bound": "no better than a plan that is known",
+    "time": "not looked at: out of time",
+}
+
+
+def capacity(
+    graphs: Annotated[
+        list[str], typer.Argument(metavar="GRAPH...", help=f"Graph documents, or one of {', '.join(zoo.MODELS)}.")
+    ],
+    devices: Annotated[str, typer.Option(help="8,16,24 or 8..512, which doubles.")],
+    hardware: Annotated[str, typer.Option(help="Profiles, names or files, with a price of a device-hour: a=2.5,b.")],
+    mesh: Annotated[str | None, typer.Option(help="dp=?,tp=8: sizes to fill in; else every factorisation.")] = None,
+    axes: Annotated[int, typer.Option(min=1, max=3, help="Mesh axes at most.")] = 2,
+    batch: Annotated[str, typer.Option(help="Of a named model, one or several: 32,64.")] = "8",
+    seq: Annotated[str, typer.Option(help="Tokens of a sequence of a named model, one or several.")] = "2048",
+    train: Annotated[str | None, typer.Option(help="A named model's training step: sgd, sgd-momentum, adam.")] = None,
+    layers: Annotated[int | None, typer.Option(min=1, help="Another number of layers of a named model.")] = None,
+    memory_limit: Annotated[str | None, typer.Option(help="Per device; else the hardware's.")] = None,
+    recompute: Annotated[str, typer.Option(help="auto: make values again for the backward pass, or none.")] = "none",
+    gap: Annotated[float, typer.Option(help="How much better than the answer what was passed over may be.")] = 0.01,
+    max_step: Annotated[float | None, typer.Option(help="Seconds that a step may take.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="What a token, or step, may cost.")] = None,
+    plan_time_limit: Annotated[float, typer.Option(help="Seconds of solving for one mesh.")] = 60.0,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds after which no further mesh is planned.")] = None,
+    processes: Annotated[int, typer.Option(min=1, max=256, help="Meshes planned at a time.")] = 2,
+    journal: Annotated[
+        Path | None, typer.Option(help="Where outcomes are kept: run again to go on from there.")
+    ] = None,
+    plans: Annotated[Path | None, typer.Option(help="A folder for the plans of the frontier.")] = None,
+    validate: Annotated[bool, typer.Option("--validate", help="Run the plans of the frontier.")] = False,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Which devices a model needs: few of many meshes are planned, the rest are proven to be no better."""
+    request = Request(parse_bytes(memory_limit) if memory_limit else None, gap, plan_time_limit, recompute=recompute)
+    asked = tuple(one for text in graphs for one in _asked(text, batch, seq, train, layers))
+    offers = tuple(map(_offer, hardware.split(",")))
+    listed = candidates(len(asked), len(offers), counts(devices), axes, read_mesh(mesh) if mesh else None)
+    for path in filter(None, (output, journal, plans and plans / "plan.json")):
+        check_writable(path)
+    found = _surveyed(Question(asked, offers, listed, request), processes, time_limit, journal)
+    document = capacity_document(found, {}, max_step, max_cost)
+    if plans or validate:
+        document = capacity_document(found, _plans(found, plans, validate), max_step, max_cost)
+    _shown(document, output, as_json)
+
+
+def _shown(document: dict[str, Any], output: Path | None, as_json: bool) -> None:
+    if output:
+        write_json(output, document)
+    if as_json:
+        print_json(document)
+    else:
+        show_capacity(console(), document)
+
+
+def _asked(text: str, batch: str, seq: str, train: str | None, layers: int | None) -> Iterator[Asked]:
+    """A graph document, or a named model for every batch and sequence."""
+    if text not in zoo.MODELS:
+        document = checked(GraphDocument, read_json(Path(text)), text).model_dump(exclude_unset=True)
+        yield Asked(document, planning.tokens(document))
+        return
+    for many, long in product(_numbers("--batch", batch), _numbers("--seq", seq)):
+        yield Asked(zoo.import_zoo(text, batch=many, seq=long, train=train, layers=layers), many * long)
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    if not all(part.strip().isascii() and part.strip().isdecimal() for part in text.split(",")):
+        raise InvalidRequest(option, got=text, wanted="a number, or several with commas between")
+    return [int(part) for part in text.split(",")]
+
+
+def _offer(text: str) -> Offer:
+    name, priced, hour = text.strip().partition("=")
+    try:
+        return Offer(profile_document(name), float(hour) if priced else None)
+    except ValueError as error:
+        if isinstance(error, InvalidRequest | InvalidDocument) or not priced:
+            raise
+        raise InvalidRequest("price of a device-hour", got=hour, wanted="a number, such as h100-sxm=2.5") from None
+
+
+def _surveyed(question: Question, processes: int, time_limit: float | None, journal: Path | None) -> Survey:
+    known = journal_outcomes(question, journal.read_text(), str(journal)) if journal and journal.exists() else {}
+    with _watched(question) as show:
+
+        def done(found: Survey, number: int) -> None:
+            if journal:
+                _append(journal, journal_line(question, number, found.outcomes[number]))
+            show(found)
+
+        return planning.survey(question, processes=processes, time_limit_s=time_limit, known=known, on_outcome=done)
+
+
+def _append(path: Path, line: str) -> None:
+    """A line, on the disk before it counts."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _watched(question: Question) -> Iterator[Any]:
+    with Console(stderr=True, highlight=False).status("looking at what the graphs need") as status:
+
+        def show(found: Survey) -> None:
+            seen = len(found.outcomes) + len(found.passed)
+            status.update(f"{seen} of {len(question.candidates)} meshes, {len(found.outcomes)} of them planned")
+
+        yield show
+
+
+def _plans(found: Survey, folder: Path | None, validate: bool) -> dict[int, Mapping[str, Any]]:
+    """Of the frontier, by number; in the folder under their ids."""
+    written: dict[int, Mapping[str, Any]] = {}
+    for number in found.frontier():
+        plan = planning.full_plan(found, number)
+        document = plan_document(pipeline.validated(plan) if validate else plan)
+        if folder:
+            write_json(folder / f"{document['id']}.json.gz", document)
+        written[number] = document
+    return written
+
+
+def show_capacity(to: Console, document: Mapping[str, Any]) -> None:
+    """The frontier as a table, the named answers, and why the rest was passed over."""
+    table = Table(title="Plans that no other beats", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in ("hardware", "mesh", "devices", "step", f"cost of a {document['unit']}", "gap", "memory", "plan"):
+        table.add_column(column, justify="left" if column in ("hardware", "mesh", "plan") else "right")
+    several = len(document["graphs"]) > 1
+    for point in document["frontier"]:
+        graph = f" (graph {point['graph']})" if several else ""
+        shown = (show_time(point["objective_s"]), f"{point['cost']:.4g}", show_share(point["gap"]))
+        plan = point["plan"] or {}
+        known = f"{plan['id'][:12]} {plan['verdict'] or ''}" if plan else ""
+        table.add_row(
+            point["hardware"] + graph,
+            point["mesh"],
+            str(point["devices"]),
+            *shown,
+            show_bytes(point["peak_bytes"]),
+            known,
+        )
+    if document["frontier"]:
+        to.print(table, "")
+    for key in ("smallest_feasible", "cheapest", "fastest"):
+        best = document[key]
+        answer = "none fits" if best is None else f"{best['devices']} {best['hardware']} as {best['mesh']}"
+        to.print(f"{key.replace('_feasible', ''):<10}{answer}")
+    why = [one["why"] for one in document["candidates"] if one["why"]]
+    to.print(f"\n{len(document['candidates'])} meshes, {document['planned']} planned")
+    for key, title in TITLES.items():
+        if key in why:
+            to.print(f"  {why.count(key):>5}  {title}")

@@ -1,0 +1,77 @@
+"""What a program costs where bytes count: those that a device receives in every collective.
+
+With n devices a group and B = bytes of the largest shard, a collective costs
+
+    all_gather      (n - 1) B           reduce_scatter, all_to_all      B (n - 1) / n
+    all_reduce      2 B (n - 1) / n     all_slice                       0
+    exchange        what the busiest device receives (`planner.choose.footprint`)
+
+which is what is counted (`planner.model.collectives.received_elements`), but where shards are uneven, by what blocks
+are rounded. An op costs nothing, so that very different plans cost the same; with a price of a byte in ps times count
+beside: at a high enough one, of the plans that move least the fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.choose.cost import CostModel
+from planner.choose.footprint import Footprints
+from planner.model.collectives import Collective, Kind
+from planner.model.graph import Op, TensorType
+from planner.model.indexing import Option
+from planner.model.sharding import Sharding
+from solvers import IMPOSSIBLE
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class VolumeModel(CostModel):
+    """Costs in bytes, or, given the price of a byte, in ps; beyond what can be chosen at all a price rises no more."""
+
+    byte_ps: int | None = None
+
+    def op_between_ps(
+        self,
+        op: Op,
+        operands: tuple[TensorType, ...],
+        option: Option,
+        read: tuple[Sharding, ...],
+        made: tuple[Sharding, ...],
+    ) -> int:
+        return 0 if self.byte_ps is None else super().op_between_ps(op, operands, option, read, made)
+
+    def move_ps(self, move: Collective, source: Sharding, kind: TensorType) -> int:
+        if move.to is not None:
+            return super().move_ps(move, source, kind)
+        size = moved_bytes(move.kind, self.shard_bytes(kind, source), self.mesh.group_size(move.axes))
+        if self.byte_ps is None:
+            return size
+        return min(size * self.byte_ps, IMPOSSIBLE) + super().move_ps(move, source, kind)
+
+    def _exchanged_ps(
+        self, moved: Footprints, sources: Sequence[Sharding], targets: Sequence[Sharding], kind: TensorType
+    ) -> Integers:
+        size = moved.received * kind.itemsize
+        if self.byte_ps is None:
+            return size
+        priced = np.minimum(size.astype(np.float64) * self.byte_ps, IMPOSSIBLE).astype(np.int64)
+        return priced + super()._exchanged_ps(moved, sources, targets, kind)
+
+
+def moved_bytes(kind: Kind, local: int, devices: int) -> int:
+    """Bytes that a device receives in a basis move among so many, the largest shard being of `local` bytes."""
+    match kind:
+        case Kind.ALL_SLICE:
+            return 0
+        case Kind.ALL_GATHER:
+            return (devices - 1) * local
+        case Kind.ALL_REDUCE:
+            return 2 * local * (devices - 1) // devices
+        case _:
+            return local * (devices - 1) // devices

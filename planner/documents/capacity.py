@@ -1,0 +1,134 @@
+"""What is known of a question of capacity, as a document, and outcomes from and for a journal of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from planner.documents.graphs import mesh_document
+from planner.documents.ids import digest
+from planner.errors import InvalidDocument, InvalidRequest
+from planner.sweep import Outcome, Question, Survey
+
+_SAVED = ("status", "objective_s", "bound_s", "gap", "peak_bytes", "least_limit_bytes", "wall_s")
+
+
+def question_id(question: Question) -> str:
+    """The digest of all that determines the answer."""
+    return digest(
+        {
+            "graphs": [{"document": asked.document, "tokens": asked.tokens} for asked in question.graphs],
+            "hardware": [{"document": offer.document, "hour": offer.hour} for offer in question.offers],
+            "candidates": [[one.graph, one.hardware, mesh_document(one.mesh)] for one in question.candidates],
+            "request": asdict(question.request),
+        }
+    )
+
+
+def capacity_document(
+    found: Survey,
+    plans: Mapping[int, Mapping[str, Any]],
+    max_step_s: float | None = None,
+    max_cost: float | None = None,
+) -> dict[str, Any]:
+    """All candidates with what became of them, and the frontier within a budget; `plans`: plan documents by number.
+
+    Raises InvalidRequest for a budget that nothing meets, with the least that is known.
+    """
+    question, points = found.question, dict(found.points())
+    within = [
+        number
+        for number in found.frontier()
+        if _seconds(found, number) <= (max_step_s or float("inf")) and points[number].cost <= (max_cost or float("inf"))
+    ]
+    if points and not within:
+        fastest = min(_seconds(found, number) for number in points)
+        cheapest = min(point.cost for point in points.values())
+        got = f"a step in {max_step_s or 'any'} s, a {question.unit} for {max_cost or 'any'}"
+        wanted = f"{fastest:.4g} s or more, {cheapest:.4g} or more, and perhaps not both at once"
+        raise InvalidRequest("no plan meets the budget", got=got, wanted=wanted)
+    priced = question.offers[0].hour is not None
+    return {
+        "format": "shardplan.capacity",
+        "version": 1,
+        "id": question_id(question),
+        "unit": question.unit,
+        "cost_unit": "price" if priced else "device_s",
+        "request": asdict(question.request),
+        "graphs": [{"name": asked.document["name"], "tokens": asked.tokens} for asked in question.graphs],
+        "hardware": [{"name": offer.document["name"], "hour": offer.hour} for offer in question.offers],
+        "complete": all(passed.why != "time" for passed in found.passed.values()),
+        "planned": len(found.outcomes),
+        "candidates": [_candidate(found, number) for number in found.order],
+        "frontier": [_candidate(found, number) | {"plan": _plan(plans.get(number))} for number in within],
+        "smallest_feasible": _best(found, within, lambda number: points[number]),
+        "cheapest": _best(found, within, lambda number: points[number].cost),
+        "fastest": _best(found, within, lambda number: points[number].time_s),
+    }
+
+
+def _seconds(found: Survey, number: int) -> float:
+    return found.outcomes[number].objective_s or 0.0
+
+
+def _best(found: Survey, within: Iterable[int], key: Any) -> dict[str, Any] | None:
+    best = min(within, key=key, default=None)
+    return None if best is None else _candidate(found, best)
+
+
+def _plan(document: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if document is None:
+        return None
+    verdict = document["verdict"]
+    return {"id": document["id"], "verdict": verdict and verdict["verdict"]}
+
+
+def _candidate(found: Survey, number: int) -> dict[str, Any]:
+    """`by`: the mesh through which it was passed over; cost and time are of a step, or of a token."""
+    question, outcome = found.question, found.outcomes.get(number)
+    one, passed, floor = question.candidates[number], found.passed.get(number), found.floors[number]
+    known: dict[str, Any] = {"status": "passed" if outcome is None else outcome.status}
+    if outcome is not None:
+        known |= {key: getattr(outcome, key) for key in _SAVED}
+        if outcome.objective_s is not None:
+            point = question.point(one, outcome.objective_s)
+            known |= {"cost": point.cost, "time_s": point.time_s}
+    by = None if passed is None or passed.by is None else question.candidates[passed.by].mesh.notation
+    return {
+        "graph": one.graph,
+        "hardware": question.offers[one.hardware].document["name"],
+        "mesh": one.mesh.notation,
+        "devices": one.mesh.devices,
+        "floor_s": floor.step_s,
+        "floor_bytes": floor.peak_bytes,
+        **known,
+        "why": None if passed is None else passed.why,
+        "by": by,
+    }
+
+
+def journal_line(question: Question, number: int, outcome: Outcome) -> str:
+    """An outcome, to be read again by a later run of the same question."""
+    saved = {key: getattr(outcome, key) for key in _SAVED}
+    return json.dumps({"question": question_id(question), "candidate": number, **saved}) + "\n"
+
+
+def journal_outcomes(question: Question, text: str, where: str) -> dict[int, Outcome]:
+    """Outcomes by number. A last line that was cut off is left out. Raises InvalidDocument for another question's."""
+    wanted, found = question_id(question), dict[int, Outcome]()
+    lines = text.split("\n")[:-1]
+    for number, line in enumerate(lines, 1):
+        try:
+            raw = json.loads(line)
+            at, asked = raw.pop("candidate"), raw.pop("question")
+            outcome = Outcome(**raw)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InvalidDocument("not a line of a journal", where=f"{where}:{number}", got=line) from None
+        if asked != wanted:
+            raise InvalidDocument(
+                "journal of another question", where=f"{where}:{number}", got=asked[:12], wanted=wanted[:12]
+            )
+        found[at] = outcome
+    return found

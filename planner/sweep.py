@@ -1,0 +1,200 @@
+"""A question of capacity, and what is known of every mesh it asks about: the nouns of `planner.capacity`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from planner.choose.formulate import Choice
+from planner.choose.hardware import Hardware, hardware_of
+from planner.documents.graphs import graph_from
+from planner.documents.schemas import GraphDocument
+from planner.errors import InvalidRequest
+from planner.judge.candidates import Candidate, Joined, covers, joined
+from planner.judge.floors import memory_floor, time_floor_s
+from planner.judge.frontier import Point, frontier
+from planner.model.mesh import Mesh
+from planner.plans import Request
+
+HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A graph and how many tokens a step of it takes in, if known."""
+
+    document: Mapping[str, Any]
+    tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A hardware profile, and what a device of it costs an hour, if known."""
+
+    document: Mapping[str, Any]
+    hour: float | None
+
+
+@dataclass(frozen=True)
+class Question:
+    """Graphs, hardware, and the meshes to look at. Raises InvalidRequest for what cannot be compared."""
+
+    graphs: tuple[Asked, ...]
+    offers: tuple[Offer, ...]
+    candidates: tuple[Candidate, ...]
+    request: Request
+
+    def __post_init__(self) -> None:
+        if not self.candidates:
+            raise InvalidRequest("no mesh to look at", wanted="numbers of devices that the mesh's known sizes divide")
+        if len({offer.hour is None for offer in self.offers}) > 1:
+            raise InvalidRequest("a price for some hardware only", wanted="one for each, or none")
+        for offer in self.offers:
+            if offer.hour is not None and not (math.isfinite(offer.hour) and offer.hour > 0):
+                raise InvalidRequest("price of a device-hour", got=offer.hour, wanted="a number above 0")
+        if len(self.graphs) > 1 and any(asked.tokens is None for asked in self.graphs):
+            raise InvalidRequest("several graphs are compared by the token", wanted="how many tokens each takes in")
+
+    @cached_property
+    def unit(self) -> str:
+        return "step" if any(asked.tokens is None for asked in self.graphs) else "token"
+
+    def point(self, candidate: Candidate, step_s: float) -> Point:
+        """Cost (in device-seconds where nothing has a price) and seconds of a step, or of a token."""
+        devices, hour = candidate.mesh.devices, self.offers[candidate.hardware].hour
+        seconds = step_s / (self.graphs[candidate.graph].tokens or 1)
+        return Point(devices, devices * seconds * (1.0 if hour is None else hour / HOUR_S), seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What planning a candidate gave: status as of a plan; times in s, of a step."""
+
+    status: str
+    objective_s: float | None
+    bound_s: float
+    gap: float | None
+    peak_bytes: int | None
+    least_limit_bytes: int | None
+    wall_s: float
+    choice: Choice | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A candidate to be planned, with a choice to start from."""
+
+    graph: Mapping[str, Any]
+    profile: Mapping[str, Any]
+    mesh: Mesh
+    request: Request
+    start: Choice | None
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """Why a candidate was not planned: memory, infeasible, bound, or time where the limit ran out; and by which other
+    candidate, by number."""
+
+    why: str
+    by: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Floor:
+    step_s: float
+    peak_bytes: int
+
+
+@dataclass
+class Survey:
+    """Candidates, by number, and what is known of each so far."""
+
+    question: Question
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    passed: dict[int, Passed] = field(default_factory=dict)
+
+    @cached_property
+    def hardware(self) -> tuple[Hardware, ...]:
+        return tuple(hardware_of(offer.document) for offer in self.question.offers)
+
+    @cached_property
+    def order(self) -> list[int]:
+        listed = self.question.candidates
+        return sorted(range(len(listed)), key=lambda n: (listed[n].mesh.devices, -len(listed[n].mesh.axes), n))
+
+    @cached_property
+    def floors(self) -> dict[int, Floor]:
+        """Of every candidate: those of as many devices have the same."""
+        found: dict[tuple[int, int, int], Floor] = {}
+        return {number: self._floor(one, found) for number, one in enumerate(self.question.candidates)}
+
+    def _floor(self, one: Candidate, known: dict[tuple[int, int, int], Floor]) -> Floor:
+        key = one.graph, one.hardware, one.mesh.devices
+        if key not in known:
+            graph = graph_from(GraphDocument.model_validate(self.question.graphs[one.graph].document), one.mesh)
+            again = self.question.request.recompute != "none"
+            seconds = time_floor_s(graph, self.hardware[one.hardware], one.mesh.devices)
+            known[key] = Floor(seconds, memory_floor(graph, one.mesh.devices, again))
+        return known[key]
+
+    @cached_property
+    def _joined(self) -> list[tuple[Joined, ...]]:
+        return [joined(one.mesh, self.hardware[one.hardware]) for one in self.question.candidates]
+
+    def limit(self, number: int) -> int:
+        """Bytes of a device."""
+        hardware = self.hardware[self.question.candidates[number].hardware]
+        return self.question.request.memory_limit_bytes or hardware.memory_bytes
+
+    def _covering(self, number: int) -> Iterator[tuple[int, Outcome]]:
+        """Outcomes that tell what no plan of a candidate can do. Pins name mesh axes: with them each stands alone."""
+        one = self.question.candidates[number]
+        if self.question.graphs[one.graph].document.get("annotations"):
+            return
+        for other, outcome in self.outcomes.items():
+            of = self.question.candidates[other]
+            alike = (of.graph, of.hardware) == (one.graph, one.hardware)
+            if alike and covers(self._joined[other], self._joined[number]):
+                yield other, outcome
+
+    def reason(self, number: int) -> Passed | None:
+        """Why a candidate need not be planned, if it need not."""
+        floor, known = self.floors[number], list(self._covering(number))
+        if floor.peak_bytes > self.limit(number):
+            return Passed("memory")
+        if empty := [other for other, outcome in known if outcome.status == "infeasible"]:
+            return Passed("infeasible", empty[0])
+        least = max([floor.step_s, *(outcome.bound_s for _, outcome in known)])
+        at = self.question.point(self.question.candidates[number], least)
+        slack = self.question.request.gap
+        better = [other for other, point in self.points() if point.no_worse(at, slack)]
+        return Passed("bound", better[0]) if better else None
+
+    def points(self) -> list[tuple[int, Point]]:
+        """The plans that were found."""
+        done = ((number, outcome.objective_s) for number, outcome in sorted(self.outcomes.items()))
+        return [(n, self.question.point(self.question.candidates[n], s)) for n, s in done if s is not None]
+
+    def frontier(self) -> list[int]:
+        return frontier(self.points())
+
+    def start(self, number: int) -> Choice | None:
+        """The choice of the nearest mesh of as many axes that has one."""
+        one = self.question.candidates[number]
+        near = [
+            (abs(math.log2(of.mesh.devices / one.mesh.devices)), other, outcome.choice)
+            for other, outcome in self.outcomes.items()
+            if (of := self.question.candidates[other]).graph == one.graph
+            and len(of.mesh.axes) == len(one.mesh.axes)
+            and outcome.choice is not None
+        ]
+        return min(near, key=lambda each: each[:2])[2] if near else None
+
+    def task(self, number: int) -> Task:
+        one, question = self.question.candidates[number], self.question
+        graph, profile = question.graphs[one.graph].document, question.offers[one.hardware].document
+        return Task(graph, profile, one.mesh, question.request, self.start(number))
