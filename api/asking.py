@@ -32,7 +32,7 @@ MeshAsked = Annotated[MeshDocument | Name, Field(description="A mesh document, o
 class RequestAsked(Strict):
     """How to plan; what is left out is as on the command line."""
 
-    objective: Literal["time"] = "time"
+    objective: Literal["time", "bytes", "memory"] = "time"
     memory_limit_bytes: Annotated[int, Field(ge=1, le=1 << 62)] | None = None
     gap: Annotated[float, Field(ge=0, lt=1)] = 1e-6
     time_limit_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
@@ -68,8 +68,7 @@ class Asked:
 def asked_from(document: PlanAsked) -> Asked:
     """The question in a document. Raises ShardplanError, whose `pointer` leads to the fault."""
     with pointed("/request"):
-        numbers = document.request.model_dump(exclude={"objective"})
-        request = Request(**numbers)
+        request = Request(**document.request.model_dump())
     mesh = mesh_asked(document.mesh, "/mesh")
     with pointed("/hardware" if document.hardware else "/mesh/device"):
         profile = hardware.load(document.hardware or mesh.device or hardware.DEFAULT)

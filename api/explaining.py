@@ -46,6 +46,7 @@ def explain(
 
 def _overview(found: Document) -> Iterator[Any]:
     step = found["step_ps"]
+    yield from _objective(found)
     yield Text(f"step {_time(step)}: {_shared('compute', found)}, {_shared('communication', found)}", style="bold")
     rows = [(each["what"], each["count"], _time(each["time_ps"]), _share(each, step)) for each in found["ops"]]
     yield _table("Ops", ("op", "count", "time", "of the step"), rows)
@@ -65,6 +66,13 @@ def _overview(found: Document) -> Iterator[Any]:
         for turn in found["sensitivity"]
     ]
     yield Text("\n".join(lines) or "no known layout that fits is faster at any bandwidth up to 1024 times less or more")
+
+
+def _objective(found: Document) -> Iterator[Text]:
+    """Terms are seconds, whatever the plan has the least of."""
+    least = {"bytes": "receives the fewest bytes", "memory": "holds the least memory"}.get(found["objective"])
+    if least is not None:
+        yield Text(f"the plan {least} that was found; what follows speaks of time")
 
 
 def _beside(overlap: Document, step: int) -> str:
@@ -118,6 +126,7 @@ def _peak(memory: Document) -> Table:
 
 
 def _decision(found: Document) -> Iterator[Any]:
+    yield from _objective(found)
     yield Text(f"{found['role']} {found['name']}: {len(found['options'])} options; step {_time(found['step_ps'])}")
     listed = [option for option in found["options"] if option["chosen"] or option["forced"]]
     rows = [

@@ -41,11 +41,23 @@ def _certificate(plan: Document) -> Text:
         )
     if solver["objective_s"] is None:
         return Text(f"{solver['status']}: no plan found ({solver['reason']})")
+    if solver.get("objective_bytes") is not None:
+        return Text(_of_bytes(plan))
     price = solver["memory_price_s_per_gib"]
     worth = f"; a further GiB a device would save about {show_time(price)}" if price else ""
     return Text(
         f"{solver['status']}: step {show_time(solver['objective_s'])}, proven not below "
         f"{show_time(solver['bound_s'])} (gap {show_share(solver['gap'])}, {solver['reason']}){worth}"
+    )
+
+
+def _of_bytes(plan: Document) -> str:
+    """Of a plan that receives, or holds, the least."""
+    solver, done = plan["solver"], {"bytes": "receives", "memory": "holds"}[plan["request"]["objective"]]
+    return (
+        f"{solver['status']}: {done} {show_bytes(solver['objective_bytes'])} a device, proven not below "
+        f"{show_bytes(solver['bound_bytes'])} (gap {show_share(solver['gap'])}, {solver['reason']}); "
+        f"step {show_time(solver['objective_s'])}"
     )
 
 

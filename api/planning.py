@@ -34,6 +34,7 @@ def plan(
     time_limit: Annotated[float | None, typer.Option(help="Seconds of solving.")] = None,
     deterministic: Annotated[bool, typer.Option("--deterministic", help="Same input, same bytes.")] = False,
     seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the solver.")] = 0,
+    objective: Annotated[str, typer.Option(help="Least time, bytes (received) or memory.")] = "time",
     recompute: Annotated[str, typer.Option(help="auto: make values again for the backward pass, or none.")] = "none",
     validate: Annotated[bool, typer.Option("--validate", help="Run the plan and give the verdict.")] = False,
     backend: Backend = "numpy",
@@ -45,7 +46,7 @@ def plan(
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     if output:
         check_writable(output)
-    request = Request(limit, gap, time_limit, deterministic, seed, recompute)
+    request = Request(limit, gap, time_limit, deterministic, seed, recompute, objective)
     devices = read_mesh(mesh)
     if validate:
         checked_module(backend, shrink, "f64", devices)
@@ -78,6 +79,8 @@ def _print_plan(document: dict[str, Any], as_json: bool) -> None:
             "collective_bytes": document["cost"].get("collective_bytes"),
             "peak_memory_bytes": document["memory"].get("peak_bytes"),
             "verdict": verdict and verdict["verdict"],
+            "objective": document["request"]["objective"],
+            **{key: solver[key] for key in ("objective_bytes", "bound_bytes")},
             **{key: solver[key] for key in ("least_limit_bytes", "least_limit_bound_bytes", "reason", "wall_s")},
         }
     )

@@ -69,5 +69,5 @@ def at_least_limit(
     graph: Graph, model: CostModel, least_bytes: int, request: Request, seconds: float
 ) -> Analysis | None:
     """A program that fits the least limit known to be feasible: what fills it is what blocks a smaller one."""
-    asked = replace(request, memory_limit_bytes=least_bytes, time_limit_s=seconds)
+    asked = replace(request, memory_limit_bytes=least_bytes, time_limit_s=seconds, objective="time")
     return pipeline.plan(graph, model.mesh, model.hardware, asked).analysis

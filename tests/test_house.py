@@ -38,13 +38,17 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "planner.choose.formulate": ("planner.choose", *MODEL, "solvers"),
     "planner.choose.tables": ("planner.choose", *MODEL, "solvers"),
     "planner.choose.writing": ("planner.choose", *MODEL, "solvers"),
+    "planner.choose.volume": ("planner.choose", *MODEL, "solvers"),
     "planner.choose.fold": ("planner.choose", *MODEL, "solvers"),
     "planner.judge": ("planner.judge", *ON_MODEL, *MODEL),
     "planner.judge.explain": ("planner.judge", *ON_MODEL, *MODEL, "solvers"),
     "planner.judge.forcing": ("planner.judge", *ON_MODEL, *MODEL, "solvers"),
+    "planner.judge.alternatives": ("planner.judge", *ON_MODEL, *MODEL, "solvers"),
     "planner": ("planner",),  # documents and what else stands beside the pipeline
     "planner.pipeline": ("planner", "solvers"),
     "planner.folding": ("planner", "solvers"),
+    "planner.capacity": ("planner", "solvers"),
+    "planner.objectives": ("planner", "solvers"),
     "api": ("api", "planner", "solvers"),
 }
 

@@ -2,6 +2,7 @@
 
 app       routes, handlers and frame put together
 plans     what is asked of plans; events: their incumbents as they come
+reports   a plan's report, and the page at `/`
 answers   what is answered at once: validations, comparisons, reshards, exports
 house     hardware, limits, health, metrics
 schemas   what is answered, and how requests are described

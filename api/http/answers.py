@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
-from api.asking import unpacked
+from api.asking import pointed, unpacked
 from api.children import Ended
 from api.http.documents import checked_at, plan_at
 from api.http.limits import parsed
@@ -17,8 +17,11 @@ from api.http.schemas import ComparisonAnswer, ComparisonAsked, ValidationAsked
 from api.http.security import Body, Planner, ServiceDep
 from api.ways import ReshardAsked
 from planner.documents.comparisons import comparison_document
+from planner.documents.gates import gate_document
 from planner.documents.results import VerdictDocument
 from planner.documents.schemas import checked
+from planner.gating import compared
+from planner.judge.gate.thresholds import thresholds
 
 router = APIRouter(prefix="/v1", tags=["answers"])
 
@@ -35,11 +38,16 @@ def validate(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
 
 @router.post("/comparisons", openapi_extra=body_of(ComparisonAsked), responses={200: {"model": ComparisonAnswer}})
 def compare(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
-    """What differs between two plans: totals, and the values sharded otherwise."""
+    """What differs between two plans: totals, and the values sharded otherwise; under `fail_on`, what rose too far."""
     document = parsed(body, service.limits)
-    checked(ComparisonAsked, document, "body")
+    asked = checked(ComparisonAsked, document, "body")
     base, new = (checked_at(service, caller.tenant, document[key], f"/{key}") for key in ("base", "new"))
-    return JSONResponse(comparison_document(base, new))
+    if asked.fail_on is None:
+        return JSONResponse(comparison_document(base, new))
+    with pointed("/fail_on"):
+        limits = thresholds(asked.fail_on, "fail_on")
+    with pointed(""):
+        return JSONResponse(gate_document(compared(base, new), limits))
 
 
 @router.post("/reshards", openapi_extra=body_of(ReshardAsked))

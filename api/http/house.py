@@ -12,6 +12,7 @@ from api.http.schemas import HardwareAnswer, HealthAnswer
 from api.http.security import Admin, Reader, ServiceDep
 from planner.choose import hardware
 from planner.documents.reading import MAX_VALUES
+from planner.export.formats import FORMATS
 from planner.model.mesh import MAX_AXES, MAX_DEVICES
 
 router = APIRouter(tags=["house"])
@@ -28,9 +29,9 @@ def list_hardware(_caller: Reader) -> HardwareAnswer:
 
 
 @router.get("/v1/limits")
-def show_limits(_caller: Reader, service: ServiceDep) -> dict[str, int | float]:
-    """What a request may be at most, and what a solve may use."""
-    return {**asdict(service.limits), **FIXED}
+def show_limits(_caller: Reader, service: ServiceDep) -> dict[str, int | float | list[str]]:
+    """What a request may be at most, what a solve may use, and the formats that plans are exported in."""
+    return {**asdict(service.limits), **FIXED, "export_formats": [*FORMATS]}
 
 
 @router.get("/healthz")

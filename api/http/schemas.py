@@ -26,15 +26,16 @@ class ValidationAsked(Strict):
     plan: PlanGiven
     backend: Literal["numpy", "cupy"] = "numpy"
     shrink: Literal["auto", "none"] = "auto"
-    precision: Literal["f64", "f32"] = "f64"
+    precision: Literal["f64", "f32", "rounded"] = "f64"
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
 
 
 class ComparisonAsked(Strict):
-    """Two plans, as documents or ids."""
+    """Two plans, as documents or ids; `fail_on`: limits on what may rise, such as `time>5%,memory[h.0.mlp]>1GiB`."""
 
     base: PlanGiven
     new: PlanGiven
+    fail_on: Annotated[str, Field(max_length=4096)] | None = None
 
 
 class Answer(BaseModel):
@@ -105,6 +106,9 @@ class Change(Answer):
 class ComparisonAnswer(Answer):
     """What differs between two plans: totals (change = new - base), values, ops, the terms of time that moved (their
     `change_ps` add up to the step's) and what fills the peaks. `was`: the name in the base, where that is another.
+
+    Under `fail_on` also `same` (the graphs say the same), the figures that the `limits` are on, and of those `exceeded`
+    the terms, which add up to the change, and the edits nearest to it. No acknowledgements are known here.
     """
 
     base: str
@@ -114,6 +118,12 @@ class ComparisonAnswer(Answer):
     options: list[dict[str, JsonValue]]
     terms: list[dict[str, JsonValue]]
     memory: dict[str, JsonValue] | None
+    same: bool | None = None
+    limits: list[dict[str, JsonValue]] | None = None
+    exceeded: list[dict[str, JsonValue]] | None = None
+    acknowledged: list[dict[str, JsonValue]] | None = None
+    unused: list[dict[str, JsonValue]] | None = None
+    notes: list[str] | None = None
 
 
 class HardwareAnswer(Answer):

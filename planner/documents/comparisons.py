@@ -16,6 +16,25 @@ from planner.model.mesh import Mesh
 from planner.model.sharding import Sharding
 
 TOTALS = ("step_s", "compute_s", "communication_s", "collective_bytes")
+KEYS = ("objective_s", *TOTALS, "peak_bytes")
+NOTHING: dict[str, Any] = {"changes": [], "options": [], "terms": []}
+
+
+def unchanged_document(base: PlanDocument | None, new: PlanDocument | None) -> dict[str, Any]:
+    """The comparison of a plan with itself, looked at no further; None: a plan that was not made."""
+    numbers = {} if base is None else _figures(base)
+    return {
+        "base": base and base.id,
+        "new": new and new.id,
+        "totals": {key: {"base": numbers.get(key), "new": numbers.get(key), "change": 0} for key in KEYS},
+        **NOTHING,
+        "memory": None if base is None else _memory(base, base),
+    }
+
+
+def regression_of(base: PlanDocument, new: PlanDocument) -> Regression | None:
+    """The programs of two plans side by side, their numbers counted again; None where one is infeasible."""
+    return Regression(_analysis(base), _analysis(new)) if base.program and new.program else None
 
 
 def comparison_document(base: PlanDocument, new: PlanDocument) -> dict[str, Any]:
@@ -25,29 +44,31 @@ def comparison_document(base: PlanDocument, new: PlanDocument) -> dict[str, Any]
     the base, where that is another), None on the side that lacks it. `terms` are the times that moved, of ops and of
     the collectives of values; their changes add up to the step's, in ps. `memory` is what fills each peak.
     """
-    numbers = [{**_numbers(plan), "objective_s": plan.solver.objective_s} for plan in (base, new)]
-    keys = ("objective_s", *TOTALS, "peak_bytes")
+    return compared_document(base, new, regression_of(base, new))
+
+
+def compared_document(base: PlanDocument, new: PlanDocument, found: Regression | None) -> dict[str, Any]:
+    """The same of programs that stand side by side already."""
+    numbers = _figures(base), _figures(new)
     return {
         "base": base.id,
         "new": new.id,
-        "totals": {key: _total(numbers[0].get(key), numbers[1].get(key)) for key in keys},
-        **_differences(base, new),
+        "totals": {key: _total(numbers[0].get(key), numbers[1].get(key)) for key in KEYS},
+        **(NOTHING if found is None else _differences(found)),
         "memory": _memory(base, new),
     }
 
 
-def _numbers(plan: PlanDocument) -> dict[str, float]:
-    return {**plan.cost.model_dump(include=set(TOTALS)), **plan.memory.model_dump(include={"peak_bytes"})}
+def _figures(plan: PlanDocument) -> dict[str, float | None]:
+    found = {**plan.cost.model_dump(include=set(TOTALS)), **plan.memory.model_dump(include={"peak_bytes"})}
+    return {**found, "objective_s": plan.solver.objective_s}
 
 
 def _total(base: float | None, new: float | None) -> dict[str, float | None]:
     return {"base": base, "new": new, "change": None if base is None or new is None else new - base}
 
 
-def _differences(base: PlanDocument, new: PlanDocument) -> dict[str, Any]:
-    if not base.program or not new.program:
-        return {"changes": [], "options": [], "terms": []}
-    found = Regression(_analysis(base), _analysis(new))
+def _differences(found: Regression) -> dict[str, Any]:
     meshes = found.base.program.mesh, found.new.program.mesh
     changes = found.changes()
     laid_out = [change for change in changes if _layout(change.base, meshes[0]) != _layout(change.new, meshes[1])]

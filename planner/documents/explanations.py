@@ -24,17 +24,23 @@ MOST = 20
 
 
 def explained(document: PlanDocument) -> Explained:
-    """What a plan document holds, ready to be asked. Raises InvalidDocument where it is infeasible or damaged."""
+    """What a plan document holds, ready to be asked about time, whatever was asked for the least of; within the limit,
+    or the least memory. Raises InvalidDocument where it is infeasible or damaged.
+    """
     program = program_from(document)
     model = CostModel(program.mesh, planned_hardware(document))
-    bound = round(document.solver.bound_s / PICO)
-    return Explained(program, model, document.request.memory_limit_bytes, bound, request_from(document))
+    asked, solver = document.request, document.solver
+    limit = solver.objective_bytes if asked.objective == "memory" else asked.memory_limit_bytes
+    bound = round(solver.bound_s / PICO)
+    return Explained(program, model, limit or asked.memory_limit_bytes, bound, request_from(document))
 
 
 def request_from(document: PlanDocument) -> Request:
     """What was asked for."""
     asked = document.request
-    return Request(asked.memory_limit_bytes, asked.gap, None, asked.deterministic, asked.seed, asked.recompute)
+    return Request(
+        asked.memory_limit_bytes, asked.gap, None, asked.deterministic, asked.seed, asked.recompute, asked.objective
+    )
 
 
 def overview_document(document: PlanDocument, seconds: float) -> dict[str, Any]:
@@ -45,6 +51,7 @@ def overview_document(document: PlanDocument, seconds: float) -> dict[str, Any]:
     analysis = found.analysis
     return {
         "plan": document.id,
+        "objective": document.request.objective,
         "step_ps": analysis.step_ps,
         "compute_ps": analysis.compute_ps,
         "communication_ps": analysis.step_ps - analysis.compute_ps,
@@ -70,12 +77,10 @@ def _communication(found: Communication) -> dict[str, Any]:
 
 
 def _memory(analysis: Analysis, limit: int) -> dict[str, Any]:
-    instructions = analysis.program.instructions
-    at = instructions[analysis.peak_at].results[0] if analysis.peak_at < len(instructions) else "return"
     return {
         "peak_bytes": analysis.peak_bytes,
         "limit_bytes": limit,
-        "at": at,
+        "at": analysis.peak_made,
         "by_kind": dict(analysis.peak_by_kind()),
         "largest": [asdict(tensor) for tensor in largest_tensors(analysis, MOST)],
     }
@@ -108,6 +113,7 @@ def decision_document(found: Explained, asked: Decision, forced: dict[int, Force
     return {
         "role": asked.variable.role.value,
         "name": asked.variable.name,
+        "objective": found.request.objective,
         "step_ps": found.analysis.step_ps,
         "bound_ps": found.bound_ps,
         "limit_bytes": found.limit_bytes,

@@ -8,6 +8,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from planner.choose import cost
 from planner.choose.cost import PICO, CostModel
 from planner.documents.graphs import (
@@ -22,7 +24,7 @@ from planner.documents.reading import read_json
 from planner.documents.results import NothingDocument
 from planner.documents.schemas import PlanDocument, checked
 from planner.errors import InvalidDocument
-from planner.judge.analysis import Analysis
+from planner.judge.analysis import Analysis, Integers
 from planner.judge.overlap import overlap
 from planner.model.again import repeats
 from planner.model.graph import Graph
@@ -63,7 +65,7 @@ def identified(graph: Graph, model: CostModel, request: Request) -> dict[str, An
         "graph": {"digest": digest(document), "name": graph.name, "document": document},
         "mesh": mesh_document(model.mesh),
         "hardware": _hardware(model),
-        "request": {"objective": "time", **asdict(request), "memory_limit_bytes": limit},
+        "request": {**asdict(request), "memory_limit_bytes": limit},
     }
     return {"id": digest({**parts, "graph": parts["graph"]["digest"], "versions": VERSIONS}), **parts}
 
@@ -199,15 +201,18 @@ def _by_collective(analysis: Analysis) -> list[dict[str, Any]]:
 
 
 def _memory(analysis: Analysis) -> dict[str, Any]:
-    busiest = int(analysis.memory.max(axis=0).argmax())
-    instructions = analysis.program.instructions
-    at = instructions[analysis.peak_at].results[0] if analysis.peak_at < len(instructions) else "return"
     return {
         "peak_bytes": analysis.peak_bytes,
-        "at": at,
+        "at": analysis.peak_made,
         "by_kind": dict(analysis.peak_by_kind()),
-        "timeline": analysis.memory[:, busiest].tolist(),
+        "timeline": [_changes(kind, live) for kind, live in analysis.memory_by_kind.items()],
     }
+
+
+def _changes(kind: str, live: Integers) -> dict[str, Any]:
+    """The instructions at which the bytes of a kind change, and what they are from there on."""
+    moments = [0, *(np.flatnonzero(np.diff(live)) + 1).tolist()]
+    return {"kind": kind, "moments": moments, "bytes": live[moments].tolist()}
 
 
 def read_plan(path: Path) -> PlanDocument:
@@ -216,7 +221,8 @@ def read_plan(path: Path) -> PlanDocument:
 
 
 def checked_plan(raw: Any, where: str) -> PlanDocument:
-    """The plan document in a JSON value. Raises InvalidDocument, also where the graph is not the one planned."""
+    """The plan document in a JSON value. Raises InvalidDocument, also where graph, mesh, hardware or request are not
+    those that its id is of."""
     document = checked(PlanDocument, raw, where)
     graph = document.graph
     if digest(graph.document.model_dump(exclude_unset=True)) != graph.digest:
@@ -228,4 +234,8 @@ def checked_plan(raw: Any, where: str) -> PlanDocument:
         for entry in graph.document.inputs:
             if entry.id not in document.shardings:
                 raise InvalidDocument("missing sharding", where=f"{where}: shardings", wanted=entry.id)
+    parts = {key: raw[key] for key in ("mesh", "hardware", "request")}
+    if digest({"graph": graph.digest, **parts, "versions": raw["solver"]["versions"]}) != document.id:
+        what = "digest mismatch: mesh, hardware, request or versions are not those that were planned for"
+        raise InvalidDocument(what, where=f"{where}: id", got=document.id)
     return document

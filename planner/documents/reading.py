@@ -10,6 +10,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn, cast
 
@@ -33,16 +34,26 @@ def read_text(path: Path) -> str:
         raise InvalidDocument("not UTF-8 text", where=str(path), got=f"byte {error.start}") from None
 
 
+def read_packed(raw: bytes, where: str) -> Any:
+    """The JSON in bytes, gzip or plain, up to 16 MiB inflated. Raises InvalidDocument."""
+    return parse_json(_inflated(BytesIO(raw), where), where)
+
+
 def _read(path: Path) -> bytes:
     try:
         with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
-            return _bounded(cast(BinaryIO, stream), str(path))
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise InvalidDocument("damaged gzip file", where=str(path), got=str(error)) from None
+            return _inflated(file, str(path))
     except OSError as error:
         raise InvalidDocument("cannot be read", where=str(path), got=error.strerror or str(error)) from None
+
+
+def _inflated(file: BinaryIO, where: str) -> bytes:
+    packed = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    try:
+        return _bounded(cast(BinaryIO, gzip.GzipFile(fileobj=file)) if packed else file, where)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InvalidDocument("damaged gzip file", where=where, got=str(error)) from None
 
 
 def parse_json(raw: bytes, where: str) -> Any:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from operator import lt
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from planner.documents.profiles import CurvesDocument, LinkDocument, Points, TierDocument
 from planner.documents.strict import Id, Name, Size, Strict
@@ -34,7 +35,7 @@ class HardwareDocument(Strict):
 class RequestDocument(Strict):
     """What was asked for."""
 
-    objective: Literal["time"]
+    objective: Literal["time", "bytes", "memory"]
     memory_limit_bytes: Size
     gap: float
     time_limit_s: float | None
@@ -55,7 +56,13 @@ class FoldingDocument(Strict):
 
 
 class SolverDocument(Strict):
-    """What is proven: no plan is faster than `bound_s`, or none fits a limit below `least_limit_bound_bytes`."""
+    """What is proven: no plan is faster than `bound_s`, or none fits a limit below `least_limit_bound_bytes`.
+
+    Where the least bytes are asked for, `objective_bytes` are received in all collectives (each at its largest shard),
+    or held at the peak, and none receives or holds less than `bound_bytes`: `status` and `gap` then speak of bytes.
+    `objective_s` stays the time of a step; `bound_s` is 0 for bytes received, and for memory that of plans which hold
+    no more.
+    """
 
     status: Literal["optimal", "feasible", "infeasible", "unknown"]
     objective_s: float | None
@@ -68,6 +75,8 @@ class SolverDocument(Strict):
     least_limit_bytes: Size | None
     least_limit_bound_bytes: Size | None
     folding: FoldingDocument | None = None
+    objective_bytes: Size | None = None
+    bound_bytes: Size | None = None
     seed: int
     versions: dict[Name, int]
 
@@ -119,13 +128,32 @@ class CostDocument(Strict):
     dearest: list[CollectiveDocument]
 
 
+class KindDocument(Strict):
+    """Bytes of one kind: `bytes[i]` from instruction `moments[i]` (the first is 0) until `moments[i + 1]`. The number
+    of instructions stands for the end of the program, when its outputs are held.
+    """
+
+    kind: Name
+    moments: list[Size]
+    bytes: list[Size]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        rising = self.moments[:1] == [0] and all(map(lt, self.moments, self.moments[1:]))
+        if not rising or len(self.moments) != len(self.bytes):
+            raise ValueError("moments that rise from 0, and bytes for each")
+        return self
+
+
 class MemoryDocument(Strict):
-    """Peak memory, the value that is made then, its parts, and the bytes live at every instruction."""
+    """Peak memory, the value that is made then, its parts, and the bytes live over time, kind by kind: those of the
+    device that reaches the peak first. At every moment the kinds add up to what it holds.
+    """
 
     peak_bytes: Size
     at: Id
     by_kind: dict[Name, Size]
-    timeline: list[Size]
+    timeline: list[KindDocument]
 
 
 class FiguresDocument(Strict):

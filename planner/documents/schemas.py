@@ -208,7 +208,7 @@ def _fault(fault: Any, raw: Any, where: str) -> InvalidDocument:
     if kind == "extra_forbidden":
         return InvalidDocument("unknown key", where=where, wanted="the keys of the schema", pointer=pointer)
     wanted = "an object" if kind == "model_type" else re.sub("^(Input should be|Value error,) ", "", fault["msg"])
-    text = _JSON_NAMES.get(type(got)) or json.dumps(got, ensure_ascii=False)
+    text = _JSON_NAMES.get(type(got)) or json.dumps(got, ensure_ascii=False, default=str)
     return InvalidDocument("value does not fit", where=where, got=text, wanted=wanted, pointer=pointer)
 
 

@@ -28,11 +28,20 @@ def write_json(path: Path, document: Mapping[str, Any]) -> str:
     Raises InvalidDocument where the file cannot be written.
     """
     raw = json.dumps(document, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    _written(path, gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
+    return digest(document)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text by replacing the file. Raises InvalidDocument where the file cannot be written."""
+    _written(path, text.encode())
+
+
+def _written(path: Path, content: bytes) -> None:
     try:
-        _replace(path, gzip.compress(raw, mtime=0) if path.suffix == ".gz" else raw)
+        _replace(path, content)
     except OSError as error:
         raise _not_written(path, error.strerror or str(error)) from None
-    return digest(document)
 
 
 def _not_written(path: Path, why: str) -> InvalidDocument:

@@ -6,7 +6,6 @@ device that receives or holds most.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.cost import CostModel
-from planner.model.accounts import live_bytes, received_bytes, value_bytes
+from planner.model.accounts import live_bytes, received_bytes
+from planner.model.graph import OUTPUTS
+from planner.model.kinds import live_by_kind
 from planner.model.program import Instruction, Move, Program, Run, Value
 
 Integers = NDArray[np.int64]
@@ -63,7 +64,7 @@ class Analysis:
 
     @cached_property
     def memory(self) -> Integers:
-        """[instructions, devices]: bytes live while an instruction runs."""
+        """[instructions + 1, devices]: bytes live while an instruction runs, and at the end."""
         return live_bytes(self.program)
 
     @property
@@ -89,17 +90,23 @@ class Analysis:
                 found[axes] = found.get(axes, np.zeros_like(received)) + received
         return {axes: int(received.max()) for axes, received in found.items()}
 
+    @property
+    def busiest(self) -> int:
+        """The device that reaches the peak first."""
+        return int(self.memory[self.peak_at].argmax())
+
+    @property
+    def peak_made(self) -> str:
+        """What is made while the peak is first reached; `return`: nothing, it is the end."""
+        done = self.program.instructions
+        return done[self.peak_at].results[0] if self.peak_at < len(done) else OUTPUTS
+
+    @cached_property
+    def memory_by_kind(self) -> Mapping[str, Integers]:
+        """[instructions + 1] of every kind (`planner.model.kinds`): bytes live on the busiest device."""
+        return live_by_kind(self.program, self.busiest)
+
     def peak_by_kind(self) -> Mapping[str, int]:
-        """Bytes at the peak, on the device that holds most: inputs by kind, op results, copies made by moves."""
-        program, place = self.program, self.peak_at
-        device = int(self.memory[place].argmax())
-        kinds = {entry.id: entry.kind for entry in program.graph.inputs}
-        made = {name: -1 for name, _ in program.arguments}
-        for position, done in enumerate(program.instructions):
-            made |= dict.fromkeys(done.results, position)
-            kinds |= dict.fromkeys(done.results, "activation" if isinstance(done, Run) else "reshard")
-        sizes = Counter[str]()
-        for name, start in made.items():
-            if start <= place <= program.last_use[name]:
-                sizes[kinds[name]] += int(value_bytes(program, name)[device])
-        return dict(sizes)
+        """Bytes of every kind at the peak, on the busiest device."""
+        found = {kind: int(live[self.peak_at]) for kind, live in self.memory_by_kind.items()}
+        return {kind: size for kind, size in found.items() if size}

@@ -4,19 +4,25 @@ The label of an op says what it does: its name, attributes and rule, what it rea
 stands: the views of what it reads, then those of all who read it, then the first again - equal for two ops only if all
 that they depend on and all that depends on them is alike. Ops match
 
-    of equal view            those of one name first, the others in order: renamed, reordered, untouched
-    else of equal name       if they are of one label: something else around them changed
-    else of equal half view  by what they depend on alone, then by what depends on them: renamed, changed elsewhere
-    else of equal label      along the longest common stretches of both graphs: renamed where something changed too
+    of equal view            renamed, reordered, untouched
+    else of equal halves     by what they depend on and by what depends on them: something beside them changed
+    else of one equal half   by what they depend on alone, then by what depends on them: changed after or before them
+    else read by a match     as the same operand, and of one label: of branches alike, each with its own
+    else of equal name       if they are of one label: changed before and after them
+    else of equal label      along the longest common stretches of both graphs: and renamed
 
+Those that are the only ones of their view are matched first; of several, those of one name, then in order.
 Inputs match as the values that ops read do. Time grows linearly in ops, but for the last step, which is quadratic in
 what the others leave.
+
+What does not match was edited, is new or is gone. `likened` tells these apart: an op left over in the new graph is an
+edited one of the base if one of its name and kind is left over there, or else one of its kind, in the order of both.
 """
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
@@ -39,18 +45,47 @@ def matched(base: Graph, new: Graph) -> Matching:
     below, above, views = zip(*(_views(graph, numbers) for graph in (base, new)), strict=True)
     labels = [_labels(graph, numbers) for graph in (base, new)]
     found: dict[str, str] = {}
-    _pair(found, base, new, *views)
+    halves = tuple(
+        {op: numbers.setdefault((low[op], high[op]), len(numbers)) for op in low}
+        for low, high in zip(below, above, strict=True)
+    )
+    for keys in (views, halves, below, above):
+        _pair(found, base, new, *keys, alone=True)
+    _spread(found, base, new, *labels)
+    for keys in (views, halves, below, above):
+        _pair(found, base, new, *keys)
+        _spread(found, base, new, *labels)
     taken = set(found.values())
     mine = {op.id: labels[0][op.id] for op in base.ops if op.id not in taken}
     found |= {op.id: op.id for op in new.ops if op.id not in found and mine.get(op.id) == labels[1][op.id]}
-    _pair(found, base, new, *below)
-    _pair(found, base, new, *above)
     taken = set(found.values())
     left = [op.id for op in base.ops if op.id not in taken], [op.id for op in new.ops if op.id not in found]
-    keys = [[labels[side][op] for op in ops] for side, ops in enumerate(left)]
-    for block in SequenceMatcher(None, keys[0], keys[1], autojunk=False).get_matching_blocks():
+    kinds = [[labels[side][op] for op in ops] for side, ops in enumerate(left)]
+    for block in SequenceMatcher(None, kinds[0], kinds[1], autojunk=False).get_matching_blocks():
         found |= {left[1][block.b + k]: left[0][block.a + k] for k in range(block.size)}
     return Matching(found, _values(base, new, found))
+
+
+def likened(base: Graph, new: Graph, found: Matching) -> Matching:
+    """The same, and ops that were edited beside what they were, with what they read and make."""
+    taken = set(found.ops.values())
+    mine = {op.id: op.op for op in base.ops if op.id not in taken}
+    left = [op for op in new.ops if op.id not in found.ops]
+    ops = {op.id: op.id for op in left if mine.get(op.id) == op.op}
+    old = [name for name in mine if name not in ops]
+    rest = [op for op in left if op.id not in ops]
+    kinds = [mine[name] for name in old], [op.op for op in rest]
+    for block in SequenceMatcher(None, *kinds, autojunk=False).get_matching_blocks():
+        ops |= {rest[block.b + k].id: old[block.a + k] for k in range(block.size)}
+    listed = {op.id: op for op in new.ops if op.id in ops}
+    known = {op.id: op for op in base.ops}
+    values = dict(found.values)
+    for name, op in listed.items():
+        values |= dict(zip(op.values, known[ops[name]].values, strict=False))
+    inputs = {entry.id: entry for entry in base.inputs}
+    for name, op in listed.items():
+        _inputs(values, inputs, op.inputs, known[ops[name]].inputs)
+    return Matching({**found.ops, **ops}, values)
 
 
 def _labels(graph: Graph, numbers: dict[Hashable, int]) -> dict[str, int]:
@@ -100,17 +135,42 @@ def _upward(graph: Graph, own: Mapping[str, int], number: Callable[[Hashable], i
     return found
 
 
-def _pair(found: dict[str, str], base: Graph, new: Graph, mine: Mapping[str, int], other: Mapping[str, int]) -> None:
-    """Ops of one key that are not matched yet, those of one name first, then in order."""
+def _pair(
+    found: dict[str, str],
+    base: Graph,
+    new: Graph,
+    mine: Mapping[str, int],
+    other: Mapping[str, int],
+    alone: bool = False,
+) -> None:
+    """Ops of one key that are not matched yet, those of one name first, then in order; `alone`: only where there is
+    one of the key in each graph."""
     taken, left = set(found.values()), defaultdict[int, list[str]](list)
     for op in base.ops:
         if op.id not in taken:
             left[mine[op.id]].append(op.id)
     waiting = [op.id for op in new.ops if op.id not in found]
+    if alone:
+        counts = Counter(other[name] for name in waiting)
+        waiting = [name for name in waiting if counts[other[name]] == 1 == len(left[other[name]])]
     for op_id in [*(name for name in waiting if name in left[other[name]]), *waiting]:
         if op_id not in found and (names := left[other[op_id]]):
             found[op_id] = op_id if op_id in names else names[0]
             names.remove(found[op_id])
+
+
+def _spread(found: dict[str, str], base: Graph, new: Graph, mine: Mapping[str, int], other: Mapping[str, int]) -> None:
+    """What a matched pair reads is matched, where it is of one label: of branches alike, each with its own."""
+    makers = [{value: op.id for op in graph.ops for value in op.values} for graph in (base, new)]
+    known, taken = {op.id: op for op in base.ops}, set(found.values())
+    for op in reversed(new.ops):
+        if op.id not in found:
+            continue
+        for was, value in zip(known[found[op.id]].inputs, op.inputs, strict=True):
+            one, this = makers[0].get(was), makers[1].get(value)
+            if one and this and this not in found and one not in taken and mine[one] == other[this]:
+                found[this] = one
+                taken.add(one)
 
 
 def _values(base: Graph, new: Graph, ops: Mapping[str, str]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from planner.judge.analysis import Analysis
 from planner.model.accounts import value_bytes
+from planner.model.kinds import held
 from planner.model.program import Run
 
 
@@ -36,7 +37,7 @@ class Single:
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A value live at the peak, on the device that holds most; `by`: the op or collective that made it."""
+    """A value live at the peak, on the busiest device; `by`: the op or collective that made it."""
 
     value: str
     kind: str
@@ -78,14 +79,13 @@ def dearest_ops(analysis: Analysis, most: int) -> list[Single]:
 
 def largest_tensors(analysis: Analysis, most: int) -> list[Tensor]:
     """The largest values live at the peak."""
-    program, place = analysis.program, analysis.peak_at
-    device = int(analysis.memory[place].argmax())
-    live = [Tensor(i.id, i.kind, int(value_bytes(program, i.id)[device]), i.name) for i in program.graph.inputs]
-    for position, done in enumerate(program.instructions[: place + 1]):
-        run = isinstance(done, Run)
-        by = done.op.id if isinstance(done, Run) else str(done.collective.kind.value)
-        for name in done.results:
-            if position <= place <= program.last_use[name]:
-                size = int(value_bytes(program, name)[device])
-                live.append(Tensor(name, "activation" if run else "reshard", size, by))
+    program, device = analysis.program, analysis.busiest
+    by = {entry.id: entry.name for entry in program.graph.inputs}
+    for done in program.instructions:
+        by |= dict.fromkeys(done.results, done.op.id if isinstance(done, Run) else str(done.collective.kind.value))
+    live = [
+        Tensor(each.value, each.kind, int(value_bytes(program, each.value)[device]), by[each.value])
+        for each in held(program)
+        if each.covers(analysis.peak_at)
+    ]
     return sorted(live, key=lambda tensor: -tensor.bytes)[:most]

@@ -1,21 +1,26 @@
 """What changed between two planned programs, and what each change costs.
 
 The time of an op is its own; that of a collective belongs to the graph value it moves. So every picosecond of a step
-belongs to one op or one value, and the changes of all ops and values add up to the change of the step. Ops and values
-of the two are matched by `planner.judge.matching`.
+belongs to one op or one value, and the changes of all ops and values add up to the change of the step. The same holds
+of bytes received, and of bytes held at the peak (`planner.judge.gate.figures`). Ops and values of the two are matched
+by `planner.judge.matching`.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 from planner.judge.analysis import Analysis
-from planner.judge.matching import Matching, matched
+from planner.judge.matching import Matching, likened, matched
 from planner.model.indexing import Option
-from planner.model.program import Move, Run
+from planner.model.program import Move, Program, Run
 from planner.model.sharding import Sharding
+
+Owned = TypeVar("Owned")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,31 +55,71 @@ class Change:
         return (self.new.time_ps if self.new else 0) - (self.base.time_ps if self.base else 0)
 
 
+Pairs = list[tuple[str | None, str | None]]
+
+
 @dataclass(frozen=True)
 class Regression:
     """Two programs with their numbers."""
 
     base: Analysis
     new: Analysis
-    matching: Matching = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "matching", matched(self.base.program.graph, self.new.program.graph))
+    @cached_property
+    def same(self) -> Matching:
+        """What is the same in both."""
+        return matched(self.base.program.graph, self.new.program.graph)
+
+    @cached_property
+    def matching(self) -> Matching:
+        """And what was edited, beside what it was."""
+        return likened(self.base.program.graph, self.new.program.graph, self.same)
+
+    @cached_property
+    def sides(self) -> dict[str, tuple[dict[str, Side], dict[str, Side]]]:
+        """Of values and of ops, those of the base and of the new program, by name."""
+        both = self.base, self.new
+        return {"value": (_values(both[0]), _values(both[1])), "op": (_ops(both[0]), _ops(both[1]))}
+
+    def pairs(self, what: str) -> Pairs:
+        """Names of values or ops in base and new, in the order of the new program, what is gone last."""
+        same = self.matching.values if what == "value" else self.matching.ops
+        base, new = self.sides[what]
+        found: Pairs = [(same.get(name), name) for name in new]
+        gone = set(base) - {one for one, _ in found}
+        return found + [(name, None) for name in base if name in gone]
 
     def changes(self) -> list[Change]:
-        """Of values, then of ops, in the order of the new program, what is gone last; times add up to the step's."""
-        values = _changes("value", _values(self.base), _values(self.new), self.matching.values)
-        return values + _changes("op", _ops(self.base), _ops(self.new), self.matching.ops)
+        """Of values, then of ops; times add up to the step's."""
+        listed = []
+        for what, (base, new) in self.sides.items():
+            for one, other in self.pairs(what):
+                change = Change(what, _at(base, one), _at(new, other))
+                if change.base is None or change.new is None or _differ(change.base, change.new):
+                    listed.append(change)
+        return listed
+
+
+def _at(sides: Mapping[str, Owned], name: str | None) -> Owned | None:
+    return None if name is None else sides[name]
+
+
+def origins(program: Program) -> dict[str, str]:
+    """Every value of a program -> the graph value of which it is a copy, or which it is."""
+    found = {name: name for name in program.graph.types}
+    for done in program.instructions:
+        if isinstance(done, Move):
+            found[done.result] = found[done.operand]
+    return found
 
 
 def _values(analysis: Analysis) -> dict[str, Side]:
     """Every value of the graph as it is made, with the collectives that move it."""
     program, names = analysis.program, analysis.program.mesh.names
-    origin = {name: name for name in program.graph.types}
+    origin = origins(program)
     terms: dict[str, list[Term]] = defaultdict(list)
     for done, time in zip(program.instructions, analysis.times_ps, strict=True):
         if isinstance(done, Move):
-            origin[done.result] = origin[done.operand]
             axes = tuple(names[axis] for axis in done.collective.axes)
             terms[origin[done.operand]].append(Term(done.collective.kind.value, axes, time))
     return {
@@ -86,13 +131,6 @@ def _values(analysis: Analysis) -> dict[str, Side]:
 def _ops(analysis: Analysis) -> dict[str, Side]:
     pairs = zip(analysis.program.instructions, analysis.times_ps, strict=True)
     return {run.op.id: Side(run.op.id, run.option, time) for run, time in pairs if isinstance(run, Run)}
-
-
-def _changes(what: str, base: Mapping[str, Side], new: Mapping[str, Side], same: Mapping[str, str]) -> list[Change]:
-    pairs = [(base[same[name]] if name in same else None, side) for name, side in new.items()]
-    gone = set(base) - {one.name for one, _ in pairs if one}
-    listed = [Change(what, one, side) for one, side in pairs if one is None or _differ(one, side)]
-    return listed + [Change(what, side, None) for name, side in base.items() if name in gone]
 
 
 def _differ(one: Side, other: Side) -> bool:

@@ -22,6 +22,7 @@ LAYOUTS = ["fully replicated", "data parallel", "FSDP", "Megatron tensor paralle
 PLAN_KEYS = {
     *("id", "status", "objective_s", "bound_s", "gap", "collective_bytes", "peak_memory_bytes", "verdict"),
     *("least_limit_bytes", "least_limit_bound_bytes", "reason", "wall_s"),
+    *("objective", "objective_bytes", "bound_bytes"),
 }
 VALIDATE_KEYS = {
     *("verdict", "max_relative_error", "counted_bytes", "predicted_bytes"),
@@ -98,6 +99,19 @@ def test_plan_prints_one_json_object_with_its_keys(graph: Path) -> None:
 
 def test_a_plan_that_was_not_run_has_no_verdict(graph: Path) -> None:
     assert shardplan("plan", graph, "--mesh", "2", "--json").json["verdict"] is None
+
+
+def test_plan_says_what_there_is_the_least_of(graph: Path) -> None:
+    ask = ("plan", graph, "--mesh", "dp=2,tp=4", "--gap", "0.01", "--objective")
+    found = shardplan(*ask, "memory", "--json").json
+    assert (found["status"], found["objective"]) == ("optimal", "memory")
+    assert found["bound_bytes"] <= found["objective_bytes"] == found["peak_memory_bytes"]
+    output = graph.with_name("least.json")
+    assert "optimal: receives 0 B a device, proven not below 0 B" in shardplan(*ask, "bytes", "-o", output).out
+    assert "receives the fewest bytes" in shardplan("explain", output).out
+    answer = shardplan(*ask, "beauty")
+    assert (answer.code, answer.err.count("\n")) == (1, 1)
+    assert "objective (got beauty; wanted one of time, bytes, memory)" in answer.err
 
 
 def test_plan_writes_the_document_and_prints_the_page(graph: Path, plan: Path) -> None:

@@ -1,0 +1,1 @@
+"""What `check` reads and writes: where a base comes from, and the forms in which CI shows what was found."""

@@ -1,0 +1,40 @@
+"""A check as a page on the terminal: the comparison, then every limit and why it is broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from api.comparing import comparison_page
+from api.gate.words import amount, causes, headline, reasons, remarks, rise, verdict
+
+Document = dict[str, Any]
+
+
+def check_page(told: Document) -> Group:
+    """What a reviewer reads."""
+    parts: list[RenderableType] = [] if told["same"] else [comparison_page(told)]
+    if told["limits"]:
+        parts.append(Padding(_limits(told), (0, 0, 1, 0)))
+    for title, key, style in (("exceeded", "exceeded", "bold red"), ("acknowledged", "acknowledged", "yellow")):
+        for entry in told[key]:
+            lines = [*reasons(entry), *(f"Also edited: {cause}." for cause in causes(entry)[1:])]
+            parts.append(Text(f"{title}: {headline(entry)}", style=style))
+            parts.append(Padding(Text("\n".join(lines)), (0, 0, 1, 2)))
+    parts += [Text(f"note: {remark}", style="dim") for remark in remarks(told)]
+    return Group(*parts, Text(verdict(told), style="bold red" if told["exceeded"] else "bold green"))
+
+
+def _limits(told: Document) -> Table:
+    broken = [entry["limit"] for entry in (*told["exceeded"], *told["acknowledged"])]
+    table = Table(title="Limits", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for number, column in enumerate(("limit", "base", "new", "change", "")):
+        table.add_column(column, justify="right" if 0 < number < 4 else "left", overflow="fold")
+    for each in told["limits"]:
+        ends = (amount(each[side], each["unit"]) for side in ("base", "new"))
+        table.add_row(Text(each["limit"]), *ends, rise(each), "over" if each["limit"] in broken else "within")
+    return table

@@ -1,0 +1,104 @@
+"""What a check found, in sentences that the page, markdown, JUnit and SARIF share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.units import show_bytes, show_time
+from planner.choose.cost import PICO
+
+Document = dict[str, Any]
+NAMES = {"time": "time", "bytes": "bytes received", "memory": "peak memory", "gap": "the gap"}
+CERTIFICATES = {
+    "proven": "Proven: no plan of the new graph is within the limit.",
+    "dearer": "Proven: no plan of the new graph is as good as the base's; how much worse is not.",
+    "in gaps": "Not proven: the rise lies within the plans' gaps and may be the solver's. A smaller --gap would tell.",
+}
+
+
+def plain(text: str) -> str:
+    """Without what no page or XML document can hold."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+
+
+def amount(number: float | None, unit: str | None) -> str:
+    """`3.486 ms`, `12.3 MiB`, `1.2 %`; `-`: nothing is known."""
+    if number is None or unit is None:
+        return "-"
+    if unit == "share":
+        return f"{100 * number:.3g} %"
+    sign, size = ("-" if number < 0 else ""), abs(number)
+    return sign + (show_time(size * PICO) if unit == "ps" else show_bytes(size))
+
+
+def rise(entry: Document) -> str:
+    """`+12.30 %`, or, where a share says nothing, `+3.1 MiB`."""
+    if not entry["change"]:
+        return "-" if entry["change"] is None else "same"
+    if entry["share"] is not None:
+        return f"{100 * entry['share']:+.2f} %"
+    return ("+" if entry["change"] > 0 else "") + amount(entry["change"], entry["unit"])
+
+
+def name_of(entry: Document) -> str:
+    place = f" [{entry['place']}]" if entry["place"] else ""
+    return f"{NAMES.get(entry['measure'], entry['measure'])}{place}"
+
+
+def headline(entry: Document) -> str:
+    """A broken limit in a line."""
+    if entry["unit"] is None:
+        return f"no plan was found: {entry['certificate']}"
+    base, new = (amount(entry[side], entry["unit"]) for side in ("base", "new"))
+    return f"{name_of(entry)} {rise(entry)}: {new}, was {base} (limit {entry['limit']})"
+
+
+def causes(entry: Document) -> list[str]:
+    return [f"{each['what']} {each['name']}: {each['reason']}" for each in entry["causes"]]
+
+
+def reasons(entry: Document) -> list[str]:
+    """Why a limit is broken: the edit nearest to the term that rose most, that term, what is proven, who answered."""
+    told = []
+    if entry["causes"]:
+        told.append(f"Edited nearest to it: {causes(entry)[0]}.")
+    if entry["terms"]:
+        term = entry["terms"][0]
+        more = amount(term["change"], entry["unit"])
+        told.append(f"Rose most: {term['what']} {term['name']} by {more} ({term['reason']}).")
+    if entry["certificate"] in CERTIFICATES:
+        told.append(CERTIFICATES[entry["certificate"]])
+    if answer := entry["acknowledgement"]:
+        told.append(_answer(answer))
+    return told
+
+
+def _answer(one: Document) -> str:
+    if one["expired"]:
+        return f"Its acknowledgement ({one['reason']}) expired on {one['expires']}: renew it, or bring the rise down."
+    return f"Acknowledged until {one['expires']}: {one['reason']}."
+
+
+def verdict(told: Document) -> str:
+    """All in a line."""
+    if told["exceeded"]:
+        return f"{_count(len(told['exceeded']), 'limit')} exceeded"
+    if told["same"]:
+        return "says the same as its base"
+    more = f", {len(told['acknowledged'])} of them acknowledged" if told["acknowledged"] else ""
+    return f"within {_count(len(told['limits']), 'limit')}{more}"
+
+
+def remarks(told: Document) -> list[str]:
+    """What else is to be known: how the plans were made comparable, acknowledgements that nothing needs."""
+    unused = [
+        f"the acknowledgement of {one['limit']} ({one['reason']}) is not needed"
+        + (f", and expired on {one['expires']}" if one["expired"] else "")
+        + ": remove it"
+        for one in told["unused"]
+    ]
+    return [*told["notes"], *unused]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

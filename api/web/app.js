@@ -1,0 +1,77 @@
+// The page of the service: what stands in the address's hash is shown. A page is [words in the head, its pattern, make].
+
+import { askPage } from "./asking.js";
+import { comparePage } from "./comparing.js";
+import { h } from "./elements.js";
+import { planPage } from "./live.js";
+import { listPage } from "./plans.js";
+import { problemView } from "./problems.js";
+import { key } from "./service.js";
+
+const PAGES = [
+  ["Plans", /^#?\/?$/, listPage],
+  ["New plan", /^#\/new$/, askPage],
+  ["Compare", /^#\/compare(?:\/([0-9a-f]{64})\/([0-9a-f]{64}))?$/, comparePage],
+  [null, /^#\/plans\/([0-9a-f]{64})$/, planPage],
+];
+const PATHS = { Plans: "#/", "New plan": "#/new", Compare: "#/compare" };
+
+let leaving = new AbortController();
+
+function head() {
+  const field = h("input", {
+    type: "password",
+    id: "key",
+    autocomplete: "off",
+    placeholder: "none",
+    spellcheck: "false",
+    value: key.get(),
+  });
+  const keep = (event) => {
+    event.preventDefault();
+    key.set(field.value.trim());
+    show();
+  };
+  const links = Object.entries(PATHS).map(([name, path]) => h("a", { href: path, "data-name": name }, name));
+  document
+    .querySelector("#head")
+    .replaceChildren(
+      h(
+        "header",
+        { class: "head" },
+        h("a", { class: "mark", href: "#/" }, "shardplan"),
+        h("nav", { "aria-label": "Pages" }, links),
+        h(
+          "form",
+          { class: "key", onsubmit: keep },
+          h("label", { for: "key" }, "API key"),
+          field,
+          h("button", {}, "use"),
+        ),
+      ),
+    );
+}
+
+async function show() {
+  leaving.abort();
+  leaving = new AbortController();
+  const { signal } = leaving;
+  const main = document.querySelector("main");
+  const [name, pattern, make] = PAGES.find(([, pattern_]) => pattern_.test(location.hash)) ?? PAGES[0];
+  for (const each of document.querySelectorAll("nav a")) {
+    if (each.dataset.name === name) each.setAttribute("aria-current", "page");
+    else each.removeAttribute("aria-current");
+  }
+  const page = h("div", { class: "page", "aria-busy": "true" });
+  main.replaceChildren(page);
+  try {
+    await make(page, signal, ...(pattern.exec(location.hash) ?? []).slice(1));
+  } catch (error) {
+    if (error.name !== "AbortError") page.append(problemView(error));
+  }
+  page.removeAttribute("aria-busy");
+}
+
+head();
+addEventListener("hashchange", show);
+show();

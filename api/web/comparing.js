@@ -1,0 +1,43 @@
+// Two plans side by side: chosen here, or by the address.
+
+import { h } from "./elements.js";
+import { asked } from "./service.js";
+import { reportView } from "./views.js";
+
+/** The page of two plans; without them the form that chooses. */
+export async function comparePage(page, signal, base, now) {
+  if (base) {
+    page.append(reportView(await asked(`/v1/plans/${now}/report?beside=${base}`, { signal })));
+    return;
+  }
+  const { plans } = await asked("/v1/plans?limit=200", { signal });
+  const done = plans.filter((plan) => plan.links.document);
+  const choice = (id, words) =>
+    h(
+      "div",
+      { class: "field" },
+      h("label", { for: id }, words),
+      h(
+        "select",
+        { id, name: id },
+        done.map((plan) => h("option", { value: plan.id }, `${plan.name} (${plan.status}, ${plan.id.slice(0, 10)})`)),
+      ),
+    );
+  const go = (event) => {
+    event.preventDefault();
+    const given = new FormData(event.target);
+    location.hash = `#/compare/${given.get("base")}/${given.get("new")}`;
+  };
+  page.append(
+    h("h1", {}, "Compare two plans"),
+    done.length < 2
+      ? h("p", {}, "Two plans that have ended are wanted.")
+      : h(
+          "form",
+          { class: "ask", onsubmit: go },
+          choice("base", "base: what it was"),
+          choice("new", "new: what it is now"),
+          h("button", { class: "main" }, "Compare"),
+        ),
+  );
+}

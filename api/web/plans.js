@@ -1,0 +1,108 @@
+// The plans that are kept, the newest first; those in line and in hand are looked at again and again.
+
+import { h, table } from "./elements.js";
+import { asked } from "./service.js";
+import { share, time } from "./units.js";
+
+const AGAIN_MS = 2000;
+const OPEN = ["queued", "running"];
+
+/** Whether a plan is still to end. */
+export const isOpen = (plan) => OPEN.includes(plan.status);
+
+/** The mark of a status. */
+export const chip = (status) => h("span", { class: `chip ${status}` }, status);
+
+/** The page of all plans. */
+export async function listPage(page, signal) {
+  const list = h("div", {});
+  const chosen = new Set();
+  const compare = h(
+    "button",
+    {
+      type: "button",
+      disabled: true,
+      onclick: () => {
+        location.hash = `#/compare/${[...chosen].join("/")}`;
+      },
+    },
+    "Compare two",
+  );
+  page.append(
+    h(
+      "div",
+      { class: "titled" },
+      h("h1", {}, "Plans"),
+      h("span", { class: "buttons" }, compare, h("a", { class: "button", href: "#/new" }, "New plan")),
+    ),
+    list,
+  );
+  const choose = (id, on) => {
+    if (on) chosen.add(id);
+    else chosen.delete(id);
+    compare.disabled = chosen.size !== 2;
+  };
+  let path = "/v1/plans?limit=50";
+  const more = h(
+    "button",
+    {
+      type: "button",
+      onclick: () => {
+        path = path.replace(/limit=\d+/, "limit=200");
+        fill();
+      },
+    },
+    "More",
+  );
+  const fill = async () => {
+    const found = await asked(path, { signal });
+    list.replaceChildren(
+      found.plans.length ? rows(found.plans, chosen, choose) : empty(),
+      found.next && !path.includes("200") ? more : "",
+    );
+    if (found.plans.some(isOpen)) setTimeout(() => signal.aborted || fill().catch(() => {}), AGAIN_MS);
+  };
+  await fill();
+}
+
+function empty() {
+  return h(
+    "div",
+    { class: "empty" },
+    h("p", {}, "No plans yet."),
+    h(
+      "p",
+      {},
+      h("a", { href: "#/new" }, "Plan a graph"),
+      ", or post one: ",
+      h("code", {}, "curl -d @ask.json -H 'Content-Type: application/json' …/v1/plans"),
+    ),
+  );
+}
+
+function rows(plans, chosen, choose) {
+  const cells = (plan) => [
+    h(
+      "label",
+      { class: "chosen" },
+      h("input", {
+        type: "checkbox",
+        "aria-label": `compare ${plan.name}`,
+        onchange: (event) => choose(plan.id, event.target.checked),
+        ...(chosen.has(plan.id) ? { checked: true } : {}),
+      }),
+      h("a", { href: `#/plans/${plan.id}` }, h("bdi", {}, plan.name)),
+    ),
+    chip(plan.status),
+    time(plan.incumbent),
+    time(plan.bound),
+    share(plan.gap),
+    h("code", {}, plan.id.slice(0, 10)),
+    h("time", { datetime: plan.created_at }, new Date(plan.created_at).toLocaleString()),
+  ];
+  return table(
+    "Plans of this key",
+    [["graph"], ["status"], ["step", "number"], ["bound", "number"], ["gap", "number"], ["id"], ["asked"]],
+    plans.map(cells),
+  );
+}

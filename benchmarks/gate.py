@@ -1,0 +1,177 @@
+"""The gate on pairs of graphs: edits that change nothing raise no alarm, dearer ones are found and put down to an op.
+
+Every pair is a small model and an edit of it (`benchmarks.gate_edits`), seeded. A dearer edit counts where planning
+the edited graph by itself shows a rise of more than 5 % in time, bytes or memory; then `check` must find it, and the
+first cause it names of each must be an op that was edited, or the value that was pinned or returned. With odd seeds
+the edited graph was exported again: names and order are others too. Draws of an edit that raise nothing are not
+pairs. CPU seconds are those of a whole check, planning included.
+
+    python -m benchmarks.gate
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections import Counter
+from datetime import date
+from functools import cache
+from typing import Any
+
+from benchmarks.gate_edits import DEARER, NEUTRAL, Document, Edited, exported_again, resized
+from benchmarks.record import write
+from planner import gating, pipeline
+from planner.choose.hardware import load
+from planner.documents.gates import gate_document
+from planner.documents.graphs import graph_from
+from planner.documents.plans import checked_plan, plan_document
+from planner.documents.schemas import GraphDocument, PlanDocument
+from planner.frontends.zoo import import_zoo
+from planner.judge.gate.thresholds import thresholds
+from planner.model.mesh import Mesh
+from planner.plans import Request
+
+SIZES: Document = {"layers": 1, "batch": 8, "seq": 128}
+SMALL: Document = {**SIZES, "width": 256, "heads": 8}
+MODELS: dict[str, tuple[Document, str]] = {
+    "gpt2": ({"name": "gpt2", "feed_forward": 3072, **SIZES}, "dp=2,tp=4"),
+    "gpt2 training": ({"name": "gpt2", "feed_forward": 3072, "train": "adam", **SIZES}, "dp=2,tp=2"),
+    "llama": ({"name": "llama-7b", "feed_forward": 1024, "vocabulary": 4096, **SMALL}, "2x4"),
+    "mixtral": ({"name": "mixtral-8x7b", "feed_forward": 512, "vocabulary": 4096, **SMALL}, "2x2"),
+}
+RISE, DRAWS, SEEDS = 0.05, 6, 2
+RESIZED = "feed-forward layer wider and uneven"
+LIMITS = "time>5%,bytes>5%,memory>5%"
+NOTHING = "time>0.5%,bytes>0.5%,memory>0.5%"
+TODAY = date(2026, 1, 1)
+FIGURES = {"step_s": "time>5%", "collective_bytes": "bytes>5%", "peak_bytes": "memory>5%"}
+
+
+@cache
+def base(model: str) -> tuple[Document, PlanDocument]:
+    """A model and its plan."""
+    sizes, mesh = MODELS[model]
+    document = import_zoo(**sizes)
+    return document, planned(document, mesh)
+
+
+def planned(document: Document, mesh: str) -> PlanDocument:
+    """The plan of a graph by itself."""
+    devices = Mesh.parse(mesh, "h100-sxm")
+    graph = graph_from(GraphDocument.model_validate(document), devices)
+    found = pipeline.plan(graph, devices, load("h100-sxm"), Request(deterministic=True))
+    return checked_plan(json.loads(json.dumps(plan_document(found))), "plan")
+
+
+def told(model: str, edited: Document, limits: str) -> Document:
+    """What `check` says of an edited model, and its CPU seconds."""
+    start = time.process_time()
+    new = GraphDocument.model_validate(edited)
+    found = gate_document(gating.compared(base(model)[1], new), thresholds(limits), [], TODAY)
+    return {**found, "cpu_s": time.process_time() - start}
+
+
+def neutral_pair(model: str, edit: str, seed: int) -> Document:
+    """Limits of half a percent on a graph in which nothing that costs was edited."""
+    edited = NEUTRAL[edit](base(model)[0], random.Random(seed))
+    assert edited is not None
+    found = told(model, edited.document, NOTHING)
+    alarms = [each["limit"] for each in found["exceeded"]]
+    return {"model": model, "edit": edit, "seed": seed, "unplanned": found["same"], "alarms": alarms} | cpu(found)
+
+
+def dearer_pair(model: str, edit: str, seed: int) -> Document | None:
+    """The first draw that raises something, and what `check` says of it; None where none does."""
+    draw = random.Random(seed)
+    for _ in range(1 if edit == RESIZED else DRAWS):
+        edited = _edited(model, edit, seed, draw)
+        if edited is not None and (rises := _rises(model, edited.document)):
+            return {"model": model, "edit": edit, "seed": seed, "rises": rises} | _found(model, edited, rises)
+    return None
+
+
+def _edited(model: str, edit: str, seed: int, draw: random.Random) -> Edited | None:
+    sizes = MODELS[model][0]
+    start = _exported(import_zoo(**sizes), seed)
+    if edit != RESIZED:
+        return DEARER[edit](start, draw)
+    wider = sizes["feed_forward"] * 3 // 2 + 1
+    return resized(start, _exported(import_zoo(**{**sizes, "feed_forward": wider}), seed))
+
+
+def _exported(document: Document, seed: int) -> Document:
+    return exported_again(document, random.Random(seed)).document if seed % 2 else document
+
+
+def _rises(model: str, document: Document) -> Document:
+    """The figures that rose, as shares, by a plan that knows nothing of the base."""
+    plans = base(model)[1], planned(document, MODELS[model][1])
+    numbers = [{**plan.cost.model_dump(), **plan.memory.model_dump()} for plan in plans]
+    shares = {
+        key: numbers[1][key] / numbers[0][key] - 1 if numbers[0][key] else float(numbers[1][key] > 0) for key in FIGURES
+    }
+    return {key: round(share, 4) for key, share in shares.items() if share > RISE}
+
+
+def _found(model: str, edited: Edited, rises: Document) -> Document:
+    found = told(model, edited.document, LIMITS)
+    exceeded = found["exceeded"]
+    named = [each["causes"][0]["name"] if each["causes"] else None for each in exceeded]
+    exact = all(sum(term["change"] for term in each["terms"]) == each["change"] for each in exceeded)
+    return {
+        "touched": sorted(edited.touched),
+        "exceeded": [each["limit"] for each in exceeded],
+        "found": {FIGURES[key] for key in rises} <= {each["limit"] for each in exceeded},
+        "causes": named,
+        "attributed": bool(named) and all(name in edited.touched for name in named),
+        "terms_add_up": exact,
+    } | cpu(found)
+
+
+def cpu(found: Document) -> Document:
+    return {"cpu_s": round(found["cpu_s"], 2)}
+
+
+def summary(neutral: list[Document], dearer: list[Document]) -> Document:
+    """By kind of edit."""
+    return {
+        "neutral": _counted(
+            neutral, {"false alarms": lambda pair: bool(pair["alarms"]), "unplanned": lambda pair: pair["unplanned"]}
+        ),
+        "dearer": _counted(
+            dearer, {"found": lambda pair: pair["found"], "attributed": lambda pair: pair["attributed"]}
+        ),
+    }
+
+
+def _counted(pairs: list[Document], tests: dict[str, Any]) -> Document:
+    found: dict[str, Counter[str]] = {}
+    for pair in pairs:
+        counts = found.setdefault(pair["edit"], Counter(dict.fromkeys(["pairs", *tests], 0)))
+        counts.update({"pairs": 1, **{name: int(test(pair)) for name, test in tests.items()}})
+    return {edit: dict(counts) for edit, counts in found.items()}
+
+
+def table(result: Document) -> str:
+    """The result as the README shows it."""
+    rows = ["| edit | pairs | alarms | put down to the edit |", "|---|---|---|---|"]
+    for edit, counts in result["summary"]["neutral"].items():
+        rows.append(f"| {edit} | {counts['pairs']} | {counts['false alarms']} | |")
+    for edit, counts in result["summary"]["dearer"].items():
+        rows.append(f"| {edit} | {counts['pairs']} | {counts['found']} | {counts['attributed']} |")
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Every model with every edit, and write results/gate.json."""
+    neutral = [neutral_pair(model, edit, seed) for model in MODELS for edit in NEUTRAL for seed in range(SEEDS)]
+    drawn = [dearer_pair(model, edit, seed) for model in MODELS for edit in (RESIZED, *DEARER) for seed in range(SEEDS)]
+    dearer = [pair for pair in drawn if pair is not None]
+    seconds = round(time.process_time(), 1)
+    pairs = {"neutral": neutral, "dearer": dearer, "without_a_rise": len(drawn) - len(dearer)}
+    write("gate", {"cpu_s": seconds, "summary": summary(neutral, dearer), **pairs})
+
+
+if __name__ == "__main__":
+    main()

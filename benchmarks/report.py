@@ -1,0 +1,123 @@
+"""The report of a large plan, measured: its size, and how soon Chromium shows it.
+
+    python -m benchmarks.report [layers]
+
+Llama 7B with more layers (7,000 nodes of a training step), planned with a limit on time: only the report is measured.
+Writing is processor seconds, the plan read anew. What the page takes are wall seconds of its own clock, whatever else
+the machine does: the first view is there when the summary is drawn after the start of navigation, the others when they
+are drawn after their tab was picked, a box or an op after it was.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.record import write
+from planner import pipeline
+from planner.choose.hardware import DEFAULT, load
+from planner.documents.graphs import graph_from, read_mesh
+from planner.documents.plans import plan_document, read_plan
+from planner.documents.reports import report_document
+from planner.documents.schemas import GraphDocument
+from planner.documents.writing import write_json
+from planner.export.report import html_page
+from planner.frontends.zoo import import_zoo
+from planner.plans import Request
+from tests.browsing import browsing, window
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+MODEL, MESH, LAYERS, SECONDS, RUNS = "llama-7b", "dp=4,tp=8", 91, 30.0, 5
+DRAWN = "new Promise((go) => requestAnimationFrame(() => requestAnimationFrame(() => go(performance.now() / 1000))))"
+ACTS = {
+    "graph_s": "document.querySelector('#tab-graph')",
+    "box_s": "document.querySelector('.node.box')",
+    "op_s": "document.querySelector('.panel button.link')",
+    "memory_s": "document.querySelector('#tab-memory')",
+    "communication_s": "document.querySelector('#tab-communication')",
+    "schedule_s": "document.querySelector('#tab-schedule')",
+}
+"""What is picked, in this order."""
+
+
+def written(layers: int, folder: Path) -> dict[str, Any]:
+    """The report of a plan, in the folder; its size, and processor seconds of what led to it."""
+    document = import_zoo(MODEL, batch=8, seq=512, train="adam", layers=layers)
+    mesh = read_mesh(MESH)
+    graph = graph_from(GraphDocument.model_validate(document), mesh)
+    planned = pipeline.plan(graph, mesh, load(DEFAULT), Request(time_limit_s=SECONDS))
+    write_json(folder / "plan.json", plan_document(planned))
+    began = time.process_time()
+    report = report_document(read_plan(folder / "plan.json"))
+    drawn = time.process_time()
+    page = html_page(report).encode()
+    (folder / "report.html").write_bytes(page)
+    sizes = {
+        "nodes": len(graph.ops),
+        "inputs": len(graph.inputs),
+        "instructions": len(report["plan"]["program"]["schedule"]["stream"]),
+    }
+    return {
+        **sizes,
+        "bytes": len(page),
+        "read_and_drawn_cpu_s": drawn - began,
+        "written_cpu_s": time.process_time() - drawn,
+    }
+
+
+def shown(browser: Browser, url: str) -> dict[str, float]:
+    """Seconds until each view is drawn; no fault and no request but the file's is let pass."""
+    with window(browser, url) as found:
+        times = {"first_view_s": found.page.evaluate(DRAWN)}
+        for name, element in ACTS.items():
+            pick = f"{element}.dispatchEvent(new MouseEvent('click', {{ bubbles: true }}))"
+            times[name] = found.page.evaluate(
+                f"(() => {{ const at = performance.now() / 1000; {pick}; return {DRAWN}.then((end) => end - at); }})()"
+            )
+        if found.faults or found.asked != [url]:
+            raise SystemExit(f"the page is not as it should be: {found.faults} {found.asked}")
+        return times
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result as the README shows it."""
+    times = result["median_s"]
+    heads = [
+        "nodes",
+        "file",
+        "first view",
+        "graph",
+        "a box opened",
+        "an op found",
+        "memory",
+        "communication",
+        "schedule",
+    ]
+    keys = ("first_view_s", *ACTS)
+    cells = [f"{result['nodes']:,}", f"{result['bytes'] / 1e6:.1f} MB", *(f"{times[key]:.2f} s" for key in keys)]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (heads, ["---"] * len(heads), cells))
+
+
+def main() -> None:
+    """Measure and write results/report.json."""
+    layers = int(sys.argv[1]) if len(sys.argv) > 1 else LAYERS
+    asked = {"model": MODEL, "layers": layers, "mesh": MESH, "hardware": DEFAULT, "train": "adam", "runs": RUNS}
+    with tempfile.TemporaryDirectory() as folder, browsing() as browser:
+        made = written(layers, Path(folder))
+        runs = [shown(browser, (Path(folder) / "report.html").as_uri()) for _ in range(RUNS)]
+        known = {"chromium": browser.version, "load": round(os.getloadavg()[0], 1)}
+    times = {key: round(median(run[key] for run in runs), 3) for key in runs[0]}
+    most = {key: round(max(run[key] for run in runs), 3) for key in runs[0]}
+    rounded = {key: round(value, 2) if isinstance(value, float) else value for key, value in made.items()}
+    write("report", {**asked, **known, **rounded, "median_s": times, "most_s": most})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""A graph beside an earlier state of itself: whether it says the same, and its ops in the order of the earlier one.
+
+Names and the order of a document say nothing about a model. A graph that is its base but for names and order is the
+same question, to which the same plan is the answer: nothing has to be planned. One in which something changed is
+planned in the base's order, so that no live interval differs for the order's sake alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+
+import networkx as nx
+
+from planner.judge.matching import Matching
+from planner.model.graph import Graph
+
+Saying = tuple[frozenset[Hashable], ...]
+
+
+def says_the_same(base: Graph, new: Graph, found: Matching) -> bool:
+    """Whether the new graph is the base by other names or in another order; scopes and producers are names."""
+    whole = len(found.values) == len(new.types) == len(base.types) and len(found.ops) == len(new.ops) == len(base.ops)
+    return whole and _saying(new, found.values, found.ops) == _saying(base, {}, {})
+
+
+def asked(graph: Graph, values: Mapping[str, str], ops: Mapping[str, str]) -> dict[Hashable, str]:
+    """The annotations of a graph in other names, with the values' own."""
+    return {
+        (values.get(a.value, a.value), a.sharding, a.required, ops.get(a.user or "", a.user), a.operand): a.value
+        for a in graph.annotations
+    }
+
+
+def _saying(graph: Graph, values: Mapping[str, str], ops: Mapping[str, str]) -> Saying:
+    """Everything a graph says, in other names."""
+
+    def name(value: str | None) -> str | None:
+        return None if value is None else values.get(value, value)
+
+    made = {
+        (
+            *(ops.get(op.id, op.id), op.op, tuple(map(name, op.inputs)), op.results, op.notation, op.phase, op.option),
+            json.dumps(dict(op.attrs), sort_keys=True),
+        )
+        for op in graph.ops
+    }
+    given = {(name(entry.id), entry.kind, entry.type, name(entry.next)) for entry in graph.inputs}
+    left = {(number, name(value)) for number, value in enumerate(graph.outputs)}
+    return frozenset(made), frozenset(given), frozenset(left), frozenset(asked(graph, values, ops))
+
+
+def aligned(base: Graph, new: Graph, found: Matching) -> Graph:
+    """The new graph with inputs and ops in the base's order; what is new there stands where it can be first."""
+    place = {op.id: number for number, op in enumerate(base.ops)}
+    rank: dict[str, tuple[int, int]] = {}
+    for number, op in enumerate(new.ops):
+        above = max((rank[maker][0] for maker in new.dag.predecessors(op.id) if maker in rank), default=-1)
+        rank[op.id] = (place[found.ops[op.id]], -1) if op.id in found.ops else (above, number)
+    order = nx.lexicographical_topological_sort(new.dag, key=lambda node: rank.get(node, (-1, -1)))
+    ops = {op.id: op for op in new.ops}
+    known = {entry.id: number for number, entry in enumerate(base.inputs)}
+    inputs = sorted(new.inputs, key=lambda entry: known.get(found.values.get(entry.id, ""), len(known)))
+    return replace(new, inputs=tuple(inputs), ops=tuple(ops[node] for node in order if node in ops))

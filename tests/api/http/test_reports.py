@@ -1,0 +1,160 @@
+"""A plan's report over HTTP, and the page at `/` in Chromium: plans listed, asked for, followed, opened, compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
+
+import httpx
+
+from api.http.reports import PARTS
+from api.keys import Keys
+from api.store import Store
+from planner.export.report import html_page
+from tests.api.databases import Databases
+from tests.api.http.serving import Server, named, planned, serving, start
+from tests.api.small import GRAPH, changed
+from tests.browsing import browsing, window
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+
+HARM = "<img src=x onerror=alert(1)>"
+
+
+@pytest.fixture(scope="module")
+def client(databases: Databases) -> Iterator[httpx.Client]:
+    with serving(databases()) as client:
+        yield client
+
+
+def test_a_report_is_a_page_or_what_it_shows(client: httpx.Client) -> None:
+    plan = planned(client)
+    page = client.get(f"/v1/plans/{plan}/report")
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    data = client.get(f"/v1/plans/{plan}/report", headers={"Accept": "application/json"})
+    assert page.text == html_page(data.json())
+    assert "script-src 'sha256-" in page.headers["content-security-policy"]
+    assert "unsafe" not in page.headers["content-security-policy"]
+
+
+def test_a_report_has_another_plan_beside_it(client: httpx.Client) -> None:
+    plan, other = planned(client), planned(client, named("other"))
+    answer = client.get(f"/v1/plans/{plan}/report?beside={other}", headers={"Accept": "application/json"})
+    assert answer.json()["comparison"]["base"] == other
+    assert client.get(f"/v1/plans/{plan}/report?beside={'0' * 64}").status_code == 404
+    assert client.get(f"/v1/plans/{plan}/report?beside=none").status_code == 422
+
+
+def test_plans_that_have_nothing_in_common_are_not_compared(client: httpx.Client) -> None:
+    other = {**changed(GRAPH, "nodes", [{**GRAPH["nodes"][1], "op": "exp", "inputs": ["x"]}]), "name": "exp"}
+    other = changed(changed(other, "inputs.0.shape", [4, 4]), "nodes.0.outputs.0.shape", [4, 4])
+    plans = planned(client), planned(client, {**other, "inputs": other["inputs"][:1]})
+    answer = client.get(f"/v1/plans/{plans[0]}/report?beside={plans[1]}")
+    assert answer.status_code == 422
+    assert "nothing in common" in answer.json()["detail"]
+
+
+@pytest.mark.parametrize("name", sorted(PARTS))
+def test_a_part_of_the_page_is_served_with_a_policy_and_a_tag(client: httpx.Client, name: str) -> None:
+    path = "/" if name == "index.html" else f"/web/{name}"
+    answer = client.get(path)
+    assert answer.status_code == 200
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in answer.headers["content-security-policy"]
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert client.get(path, headers={"If-None-Match": answer.headers["etag"]}).status_code == 304
+    assert not re.search(r"<script>|\son\w+=|<style|style=", answer.text) or not name.endswith(".html")
+
+
+@pytest.mark.parametrize("name", ["../app.py", "%2e%2e%2fapp.py", "nothing.js", ""])
+def test_nothing_else_is_served(client: httpx.Client, name: str) -> None:
+    assert client.get(f"/web/{name}").status_code == 404
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def server(browser: Browser, databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    found = start(databases(), tmp_path_factory.mktemp("page") / "log")
+    yield found
+    found.stop()
+
+
+def fill(page: Page, graph: object, mesh: str = "dp=2,tp=2") -> None:
+    page.click("nav >> text=New plan")
+    page.fill("#graph", graph if isinstance(graph, str) else json.dumps(graph))
+    page.fill("#mesh", mesh)
+    page.click("button.main")
+
+
+def test_plans_are_asked_for_opened_and_compared(browser: Browser, server: Server) -> None:
+    with window(browser, str(server.client.base_url)) as found:
+        page = found.page
+        page.wait_for_selector("text=No plans yet")
+        fill(page, {**GRAPH, "name": HARM})
+        page.wait_for_selector(".report .headline")
+        assert HARM in page.inner_text("h1")
+        page.click("#tab-graph")
+        assert page.locator(".node").count() > 1
+        fill(page, {**GRAPH, "name": HARM}, "dp=4")
+        page.wait_for_selector(".report .headline")
+        page.click("nav >> text=Plans")
+        page.wait_for_selector("tbody tr >> nth=1")
+        for box in page.locator("input[type=checkbox]").all():
+            box.check()
+        page.click("text=Compare two")
+        page.click("#tab-compare")
+        assert "Totals" in page.inner_text("#panel-compare")
+        assert found.faults == []
+        assert {url.split("/")[2] for url in found.asked} == {server.client.base_url.netloc.decode()}
+
+
+def test_a_plan_is_followed_while_it_is_solved_and_can_be_saved(
+    browser: Browser, server: Server, tmp_path: Path
+) -> None:
+    with window(browser, str(server.client.base_url)) as found:
+        fill(found.page, named("followed"))
+        found.page.wait_for_selector(".report .headline")
+        with found.page.expect_download() as saved:
+            found.page.click("text=Save the report")
+        saved.value.save_as(tmp_path / "report.html")
+        assert "shardplan.report" in (tmp_path / "report.html").read_text()
+        assert found.faults == []
+
+
+@pytest.mark.parametrize(
+    ("graph", "pointer"), [('{"nodes": [', "#"), (changed(GRAPH, "nodes.1.op", "nonsense"), "#/graph/nodes/1")]
+)
+def test_an_error_is_shown_with_its_pointer(browser: Browser, server: Server, graph: object, pointer: str) -> None:
+    with window(browser, str(server.client.base_url)) as found:
+        fill(found.page, graph)
+        assert pointer in found.page.inner_text(".problem")
+
+
+def test_a_key_is_wanted_and_stays_in_the_session(browser: Browser, databases: Databases, tmp_path: Path) -> None:
+    database = databases()
+    store = Store(database)
+    key = Keys(store).add("tenant", "plan")
+    store.close()
+    server = start(database, tmp_path / "log")
+    with window(browser, str(server.client.base_url)) as found:
+        assert "API key" in found.page.inner_text(".problem")
+        found.page.fill("#key", key)
+        found.page.click("text=use")
+        found.page.wait_for_selector("text=No plans yet")
+        assert found.page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
+        found.page.reload()
+        found.page.wait_for_selector("text=No plans yet")
+    server.stop()

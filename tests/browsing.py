@@ -1,0 +1,63 @@
+"""Pages as people see them: in headless Chromium, with everything that a page says or asks for written down."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page, Request
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+WAIT_MS = 60_000
+"""For a machine under load; nothing takes so long that works."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """A page, what it asked for, and what went wrong in it."""
+
+    page: Page
+    asked: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    def texts(self, selector: str) -> list[str]:
+        return [text.strip() for text in self.page.locator(selector).all_text_contents()]
+
+
+@contextmanager
+def browsing() -> Iterator[Browser]:
+    """A browser. Skips where there is none."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: no page is opened")
+    path = next(filter(None, map(shutil.which, NAMES)), None)
+    if path is None:
+        pytest.skip("chromium is not installed: no page is opened")
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def window(browser: Browser, url: str, width: int = 1280, dark: bool = False) -> Iterator[Window]:
+    """A page opened, in a session of its own."""
+    scheme = "dark" if dark else "light"
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.set_default_timeout(WAIT_MS)
+    found = Window(page)
+
+    def note(request: Request) -> None:
+        found.asked.append(request.url)
+
+    page.on("request", note)
+    page.on("pageerror", lambda error: found.faults.append(str(error)))
+    page.on("console", lambda said: found.faults.append(said.text) if said.type == "error" else None)
+    page.on("dialog", lambda dialog: (found.faults.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    page.goto(url)
+    yield found
+    page.close()

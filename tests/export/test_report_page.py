@@ -1,0 +1,167 @@
+"""The report in Chromium: its views, its graph by mouse and keys, two plans side by side, names that mean harm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.api.command import shardplan
+from tests.api.small import GRAPH, Document, typed, written
+from tests.browsing import Window, browsing, window
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+
+SCRIPT = "</script><script>window.harmed = 1</script>"
+IMAGE = '<img src=x onerror="window.harmed = 1">'
+REVERSED = "gemm\u202egnp.exe"
+LAYERS = 70
+"""More than a box shows at once."""
+TABS = ["Summary", "Graph", "Memory", "Communication", "Schedule"]
+
+
+def layered() -> Document:
+    """A chain of layers, some with a product, then two ops with names that mean harm, the last of the backward pass."""
+    nodes: list[Document] = []
+    for k in range(LAYERS):
+        last = nodes[-1]["id"] if nodes else "x"
+        is_product = k % 20 == 1
+        named = {"id": f"product_{k}", "op": "linear"} if is_product else {"id": f"act_{k}", "op": "relu"}
+        inputs = [last, "w"] if is_product else [last]
+        nodes.append({**named, "inputs": inputs, "outputs": [typed(2048, 2048)], "scope": f"net.layers.{k}"})
+    harm = {"id": SCRIPT, "op": "relu", "inputs": [nodes[-1]["id"]], "outputs": [typed(2048, 2048)], "scope": IMAGE}
+    back = {"id": REVERSED, "op": "relu", "inputs": [SCRIPT], "outputs": [typed(2048, 2048)], "phase": "backward"}
+    return {
+        "format": "shardplan.graph",
+        "version": 1,
+        "name": f"chain {IMAGE}",
+        "inputs": [
+            {"id": "x", "kind": "input", "name": "x", **typed(2048, 2048)},
+            {"id": "w", "kind": "parameter", "name": f"weight {IMAGE}", **typed(2048, 2048)},
+        ],
+        "nodes": [*nodes, harm, back],
+        "outputs": [REVERSED],
+    }
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Path:
+    """Reports of a plan, of one beside another, and of one that is infeasible."""
+    place = tmp_path_factory.mktemp("pages")
+    graph = written(place / "graph.json", layered())
+    small = written(place / "small.json", GRAPH)
+    for name, words in {"plan": [graph], "other": [graph], "none": [small, "--memory-limit", "1KB"]}.items():
+        mesh = "dp=2" if name == "other" else "dp=2,tp=2"
+        made = shardplan("plan", *words, "--mesh", mesh, "--deterministic", "-o", place / f"{name}.json")
+        assert made.code == 0, made.err
+    for name, more in {"plan": [], "both": ["--beside", place / "other.json"], "none": []}.items():
+        plan = place / ("plan.json" if name == "both" else f"{name}.json")
+        made = shardplan("report", plan, *more, "-o", place / f"{name}.html")
+        assert made.code == 0, made.err
+    return place
+
+
+@pytest.fixture
+def report(browser: Browser, folder: Path) -> Iterator[Window]:
+    with window(browser, (folder / "plan.html").as_uri()) as found:
+        yield found
+        assert found.faults == []
+        assert found.page.evaluate("window.harmed") is None
+        assert found.asked == [(folder / "plan.html").as_uri()]
+
+
+def nodes(found: Window) -> list[str]:
+    return found.texts(".picture .node .name")
+
+
+def test_every_view_opens_and_the_file_asks_for_nothing(report: Window) -> None:
+    assert report.texts("[role=tab]") == TABS
+    assert "A step takes" in report.page.inner_text(".headline")
+    for tab in TABS:
+        report.page.click(f"#tab-{tab.lower()}")
+        assert report.page.locator("[role=tabpanel]:visible").count() == 1
+    assert report.page.locator("canvas").is_visible()
+
+
+def test_scopes_are_closed_at_first_and_open_one_by_one(report: Window) -> None:
+    report.page.click("#tab-graph")
+    assert nodes(report) == ["▸ forward", "▸ backward", "outputs"]
+    report.page.click(".node.box >> nth=0")
+    report.page.click(".node.box .name >> text=net.layers")
+    assert {"▸ layers.0 … layers.34", "▸ layers.35 … layers.69"} < set(nodes(report))
+    assert report.texts(".picture .edge text")
+
+
+def test_a_search_opens_what_it_finds_and_tells_of_it(report: Window) -> None:
+    report.page.click("#tab-graph")
+    report.page.fill("[type=search]", "product_21")
+    report.page.keyboard.press("Enter")
+    assert report.page.inner_text(".panel h3") == "product_21"
+    assert report.texts(".node.picked .name") == ["product_21"]
+    panel = report.page.inner_text(".panel")
+    for words in ("own time", "Why not another option?", "shardplan explain PLAN 'product_21'", "weight"):
+        assert words in panel
+    report.page.click(".panel button.link >> text=act_20")
+    assert report.page.inner_text(".panel h3") == "act_20"
+
+
+def test_the_graph_is_walked_by_keys_alone(report: Window) -> None:
+    report.page.focus("#tab-summary")
+    report.page.keyboard.press("ArrowRight")
+    report.page.focus('.node[tabindex="0"]')
+    report.page.keyboard.press("ArrowDown")
+    assert "backward" in report.page.evaluate("document.activeElement.getAttribute('aria-label')")
+    report.page.keyboard.press("ArrowUp")
+    report.page.keyboard.press("Enter")
+    assert report.page.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true"
+    assert len(nodes(report)) > 3
+
+
+def test_names_that_mean_harm_are_shown_as_they_are(report: Window) -> None:
+    report.page.click("#tab-graph")
+    report.page.fill("[type=search]", "window.harmed")
+    found = report.texts(".results button bdi")
+    assert SCRIPT in found
+    assert f"weight {IMAGE}" in found
+    report.page.fill("[type=search]", "gemm")
+    assert report.texts(".results button bdi") == ["gemm‹U+202E›gnp.exe"]
+    report.page.keyboard.press("Enter")
+    assert IMAGE in report.page.inner_text("h1")
+    assert report.page.locator("main img").count() == 0
+
+
+def test_two_plans_stand_side_by_side_with_what_moved(browser: Browser, folder: Path) -> None:
+    with window(browser, (folder / "both.html").as_uri(), dark=True) as found:
+        assert found.page.locator(".side:visible").count() == 2
+        found.page.click("#tab-compare")
+        assert "changes add up to the step" in found.page.inner_text("#panel-compare")
+        found.page.click("#tab-graph")
+        assert found.page.locator(".node.box.slower, .node.box.faster, .node.box.other").count() > 0
+        for tab in ("memory", "communication", "schedule"):
+            found.page.click(f"#tab-{tab}")
+            assert found.page.locator(f"#panel-{tab} .side").count() == 2
+        assert found.faults == []
+
+
+def test_an_infeasible_plan_says_the_least_limit_and_the_moment(browser: Browser, folder: Path) -> None:
+    with window(browser, (folder / "none.html").as_uri()) as found:
+        assert found.texts("[role=tab]") == ["Summary"]
+        assert "is known to be enough" in found.page.inner_text(".headline")
+        assert "the peak is reached while" in found.page.inner_text(".summary")
+        assert found.faults == []
+
+
+def test_a_narrow_screen_shows_all_without_moving_sideways(browser: Browser, folder: Path) -> None:
+    with window(browser, (folder / "plan.html").as_uri(), width=360) as found:
+        for tab in TABS:
+            found.page.click(f"#tab-{tab.lower()}")
+            assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
