@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 import solvers
+from api import sizing
 from api.asking import Asked, PlanAsked, asked_from, packed, pointed, unpacked
 from api.foreign import imported
 from api.messages import Message, receive, send
@@ -83,6 +84,11 @@ def resharding(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
     return {}, reshard(ask)
 
 
+def capacity(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
+    """Which devices a model needs."""
+    return {}, sizing.capacity(ask)
+
+
 def conversion(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
     """The graph document of a model in another tool's form."""
     return {}, imported(ask)
@@ -94,6 +100,7 @@ WORKS: Mapping[str, Work] = {
     "export": export,
     "report": report,
     "reshard": resharding,
+    "capacity": capacity,
     "conversion": conversion,
 }
 

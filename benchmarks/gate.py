@@ -41,7 +41,10 @@ MODELS: dict[str, tuple[Document, str]] = {
     "mixtral": ({"name": "mixtral-8x7b", "feed_forward": 512, "vocabulary": 4096, **SMALL}, "2x2"),
 }
 RISE, DRAWS, SEEDS = 0.05, 6, 2
-RESIZED = "feed-forward layer wider and uneven"
+RESIZED = {
+    "feed-forward layer wider and uneven": ("feed_forward", lambda size: size * 3 // 2 + 1),
+    "batch larger by half": ("batch", lambda size: size * 3 // 2),
+}
 LIMITS = "time>5%,bytes>5%,memory>5%"
 NOTHING = "time>0.5%,bytes>0.5%,memory>0.5%"
 TODAY = date(2026, 1, 1)
@@ -84,7 +87,7 @@ def neutral_pair(model: str, edit: str, seed: int) -> Document:
 def dearer_pair(model: str, edit: str, seed: int) -> Document | None:
     """The first draw that raises something, and what `check` says of it; None where none does."""
     draw = random.Random(seed)
-    for _ in range(1 if edit == RESIZED else DRAWS):
+    for _ in range(1 if edit in RESIZED else DRAWS):
         edited = _edited(model, edit, seed, draw)
         if edited is not None and (rises := _rises(model, edited.document)):
             return {"model": model, "edit": edit, "seed": seed, "rises": rises} | _found(model, edited, rises)
@@ -94,10 +97,10 @@ def dearer_pair(model: str, edit: str, seed: int) -> Document | None:
 def _edited(model: str, edit: str, seed: int, draw: random.Random) -> Edited | None:
     sizes = MODELS[model][0]
     start = _exported(import_zoo(**sizes), seed)
-    if edit != RESIZED:
+    if edit in DEARER:
         return DEARER[edit](start, draw)
-    wider = sizes["feed_forward"] * 3 // 2 + 1
-    return resized(start, _exported(import_zoo(**{**sizes, "feed_forward": wider}), seed))
+    key, larger = RESIZED[edit]
+    return resized(start, _exported(import_zoo(**{**sizes, key: larger(sizes[key])}), seed))
 
 
 def _exported(document: Document, seed: int) -> Document:
@@ -166,7 +169,9 @@ def table(result: Document) -> str:
 def main() -> None:
     """Every model with every edit, and write results/gate.json."""
     neutral = [neutral_pair(model, edit, seed) for model in MODELS for edit in NEUTRAL for seed in range(SEEDS)]
-    drawn = [dearer_pair(model, edit, seed) for model in MODELS for edit in (RESIZED, *DEARER) for seed in range(SEEDS)]
+    drawn = [
+        dearer_pair(model, edit, seed) for model in MODELS for edit in (*RESIZED, *DEARER) for seed in range(SEEDS)
+    ]
     dearer = [pair for pair in drawn if pair is not None]
     seconds = round(time.process_time(), 1)
     pairs = {"neutral": neutral, "dearer": dearer, "without_a_rise": len(drawn) - len(dearer)}

@@ -159,17 +159,6 @@ def twice(document: Document, draw: random.Random) -> Edited | None:
     return told and Edited(told.document, told.touched | {node["id"], again["id"]})
 
 
-def stored_transposed(document: Document, draw: random.Random) -> Edited | None:
-    """A weight kept the other way round and transposed where it is read."""
-    found = copy.deepcopy(document)
-    entry = draw.choice([each for each in found["inputs"] if each["kind"] == "parameter" and len(each["shape"]) == 2])
-    if "next" in entry:
-        return None
-    made = {"shape": entry["shape"], "dtype": entry["dtype"]}
-    entry["shape"] = entry["shape"][::-1]
-    return _between(found, entry["id"], [{"op": "transpose", "attrs": {"permutation": [1, 0]}, "outputs": [made]}])
-
-
 def _activation(document: Document, draw: random.Random) -> str:
     """A floating value of three dims or more that some op makes and some op reads."""
     read = {value for node in document["nodes"] for value in node["inputs"]}
@@ -179,7 +168,8 @@ def _activation(document: Document, draw: random.Random) -> str:
 
 
 def _between(document: Document, value: str, chain: list[Document], besides: str = "") -> Edited | None:
-    """A chain of ops between a value and all who read it but `besides`; None where nobody does."""
+    """A chain of ops between a value and all who read it but `besides`, the first of whom it stands before; None where
+    nobody does."""
     found = copy.deepcopy(document)
     readers = [node for node in found["nodes"] if value in node["inputs"] and node["id"] != besides]
     made, last = [], value
@@ -190,9 +180,7 @@ def _between(document: Document, value: str, chain: list[Document], besides: str
         last = name
     for node in readers:
         node["inputs"] = [last if read == value else read for read in node["inputs"]]
-    maker = value.partition(":")[0]
-    places = [k + 1 for k, node in enumerate(found["nodes"]) if node["id"] in (maker, besides)]
-    place = max(places, default=0)
+    place = min((k for k, node in enumerate(found["nodes"]) if node in readers), default=0)
     found["nodes"][place:place] = made
     return Edited(found, frozenset(node["id"] for node in made)) if readers else None
 
@@ -226,5 +214,4 @@ DEARER: dict[str, Edit] = {
     "pinned whole": pinned,
     "returned as well": returned,
     "product done twice": twice,
-    "weight stored transposed": stored_transposed,
 }

@@ -38,9 +38,8 @@ def code(name: str) -> str:
 
 def text(sentence: str) -> str:
     """A sentence in which names cannot turn into markup, links or mentions."""
-    return "".join(f"\\{letter}" if letter in "\\`*_[]<>|#~" else letter for letter in sentence).replace(
-        "@", "@&#8203;"
-    )
+    escaped = (f"\\{letter}" if letter in "\\`*_[]<>|#~&" else letter for letter in plain(sentence))
+    return "".join(escaped).replace("@", "@&#8203;")
 
 
 def _limits(told: Document) -> str:
@@ -49,14 +48,15 @@ def _limits(told: Document) -> str:
     broken = {entry["limit"]: "❌ exceeded" for entry in told["exceeded"]}
     broken |= {entry["limit"]: "acknowledged" for entry in told["acknowledged"]}
     rows = [
-        (code(each["limit"]), _of(each, "base"), _of(each, "new"), rise(each), broken.get(each["limit"], "within"))
+        (
+            code(each["limit"]),
+            *(amount(each[side], each["unit"]) for side in ("base", "new")),
+            rise(each),
+            broken.get(each["limit"], "within"),
+        )
         for each in told["limits"]
     ]
     return _table(("limit", "base", "new", "change", ""), rows)
-
-
-def _of(entry: Document, side: str) -> str:
-    return amount(entry[side], entry["unit"])
 
 
 def _why(entry: Document) -> str:
@@ -65,9 +65,7 @@ def _why(entry: Document) -> str:
     rows = [
         (
             code(f"{term['what']} {term['name']}"),
-            _of({**term, "unit": entry["unit"]}, "base"),
-            _of({**term, "unit": entry["unit"]}, "new"),
-            amount(term["change"], entry["unit"]),
+            *(amount(term[key], entry["unit"]) for key in ("base", "new", "change")),
             text(term["reason"]),
         )
         for term in entry["terms"][:ROWS]

@@ -12,7 +12,7 @@ NAMES = {"time": "time", "bytes": "bytes received", "memory": "peak memory", "ga
 CERTIFICATES = {
     "proven": "Proven: no plan of the new graph is within the limit.",
     "dearer": "Proven: no plan of the new graph is as good as the base's; how much worse is not.",
-    "in gaps": "Not proven: the rise lies within the plans' gaps and may be the solver's. A smaller --gap would tell.",
+    "in gaps": "Not proven: the rise lies within the plans' gaps and may be the solver's. A smaller gap would tell.",
 }
 
 

@@ -1,4 +1,4 @@
-"""What is answered at once: validations, comparisons, reshards. The work is done in a child process."""
+"""What is answered at once: validations, comparisons, reshards, capacity. The work is done in a child process."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from api.http.documents import checked_at, plan_at
 from api.http.limits import parsed
 from api.http.openapi import body_of
 from api.http.problems import of_child
-from api.http.schemas import ComparisonAnswer, ComparisonAsked, ValidationAsked
+from api.http.schemas import CapacityAnswer, ComparisonAnswer, ComparisonAsked, ValidationAsked
 from api.http.security import Body, Planner, ServiceDep
+from api.sizing import CapacityAsked, question_from
 from api.ways import ReshardAsked
 from planner.documents.comparisons import comparison_document
 from planner.documents.gates import gate_document
@@ -56,6 +57,14 @@ def reshard(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
     document = parsed(body, service.limits)
     checked(ReshardAsked, document, "body")
     return _answered(service.answer("reshard", document))
+
+
+@router.post("/capacity", openapi_extra=body_of(CapacityAsked), responses={200: {"model": CapacityAnswer}})
+def capacity(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
+    """Which devices a model needs: the fewest, the cheapest, the fastest, and what lies between."""
+    document = parsed(body, service.limits)
+    question_from(checked(CapacityAsked, document, "body"))
+    return _answered(service.answer("capacity", document))
 
 
 def _answered(ended: Ended) -> JSONResponse:

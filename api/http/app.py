@@ -36,6 +36,7 @@ def application(service: Service) -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json",
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,  # what a generated client calls it
     )
     app.state.service = service
     app.state.rates = Rates(service.limits.requests_per_s, service.limits.burst)

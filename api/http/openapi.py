@@ -11,6 +11,7 @@ from pydantic.json_schema import models_json_schema
 
 from api.asking import PlanAsked
 from api.http.schemas import ComparisonAsked, ProblemAnswer, ValidationAsked
+from api.sizing import CapacityAsked
 from api.ways import ReshardAsked
 from planner.documents.schemas import PlanDocument
 
@@ -20,6 +21,7 @@ SHOWN: tuple[type[BaseModel], ...] = (
     ValidationAsked,
     ComparisonAsked,
     ReshardAsked,
+    CapacityAsked,
     PlanDocument,
     ProblemAnswer,
 )
@@ -41,6 +43,7 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     ValidationAsked: {"plan": "0" * 64},
     ComparisonAsked: {"base": "0" * 64, "new": "1" * 64},
     ReshardAsked: RESHARD,
+    CapacityAsked: {"graphs": [GRAPH], "devices": "2..4", "hardware": [{"name": "h100-sxm", "hour": 2.5}]},
 }
 PROBLEMS = {
     400: "Not JSON, or damaged.",
@@ -76,6 +79,7 @@ def describe(app: FastAPI) -> dict[str, Any]:
         for operations in found["paths"].values():
             for operation in operations.values():
                 _add_problems(operation)
+                _leave_to_the_body(operation)
         for unused in ("HTTPValidationError", "ValidationError"):
             known.pop(unused, None)
         app.openapi_schema = found
@@ -87,3 +91,10 @@ def _add_problems(operation: dict[str, Any]) -> None:
     content = {"application/problem+json": {"schema": {"$ref": REF.format(model="ProblemAnswer")}}}
     shown = {str(status): {"description": about, "content": content} for status, about in PROBLEMS.items()}
     operation["responses"] = {**operation["responses"], **shown}
+
+
+def _leave_to_the_body(operation: dict[str, Any]) -> None:
+    """What a body says is not said beside it; a client that sent every default would."""
+    if "requestBody" in operation:
+        for parameter in operation.get("parameters", ()):
+            parameter["schema"].pop("default", None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
@@ -158,3 +158,20 @@ class ProblemAnswer(Answer):
 
 def _moment(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+class CapacityAnswer(Answer):
+    """Every candidate with what became of it, and those that no other beats; cost and time of a step or of a token."""
+
+    id: PlanId
+    unit: Literal["step", "token"]
+    cost_unit: Literal["price", "device_s"]
+    complete: bool
+    planned: int
+    graphs: list[dict[str, Any]]
+    hardware: list[dict[str, Any]]
+    candidates: list[dict[str, Any]]
+    frontier: list[dict[str, Any]]
+    smallest_feasible: dict[str, Any] | None
+    cheapest: dict[str, Any] | None
+    fastest: dict[str, Any] | None

@@ -7,14 +7,16 @@ import { planPage } from "./live.js";
 import { listPage } from "./plans.js";
 import { problemView } from "./problems.js";
 import { key } from "./service.js";
+import { sizePage } from "./sizing.js";
 
 const PAGES = [
   ["Plans", /^#?\/?$/, listPage],
   ["New plan", /^#\/new$/, askPage],
   ["Compare", /^#\/compare(?:\/([0-9a-f]{64})\/([0-9a-f]{64}))?$/, comparePage],
+  ["Capacity", /^#\/capacity$/, sizePage],
   [null, /^#\/plans\/([0-9a-f]{64})$/, planPage],
 ];
-const PATHS = { Plans: "#/", "New plan": "#/new", Compare: "#/compare" };
+const PATHS = { Plans: "#/", "New plan": "#/new", Compare: "#/compare", Capacity: "#/capacity" };
 
 let leaving = new AbortController();
 

@@ -12,7 +12,7 @@ export async function comparePage(page, signal, base, now) {
   }
   const { plans } = await asked("/v1/plans?limit=200", { signal });
   const done = plans.filter((plan) => plan.links.document);
-  const choice = (id, words) =>
+  const choice = (id, words, first) =>
     h(
       "div",
       { class: "field" },
@@ -20,7 +20,13 @@ export async function comparePage(page, signal, base, now) {
       h(
         "select",
         { id, name: id },
-        done.map((plan) => h("option", { value: plan.id }, `${plan.name} (${plan.status}, ${plan.id.slice(0, 10)})`)),
+        done.map((plan) =>
+          h(
+            "option",
+            { value: plan.id, selected: plan === first },
+            `${plan.name} (${plan.status}, ${plan.id.slice(0, 10)})`,
+          ),
+        ),
       ),
     );
   const go = (event) => {
@@ -35,8 +41,8 @@ export async function comparePage(page, signal, base, now) {
       : h(
           "form",
           { class: "ask", onsubmit: go },
-          choice("base", "base: what it was"),
-          choice("new", "new: what it is now"),
+          choice("base", "base: what it was", done[1]),
+          choice("new", "new: what it is now", done[0]),
           h("button", { class: "main" }, "Compare"),
         ),
   );

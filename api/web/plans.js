@@ -5,6 +5,7 @@ import { asked } from "./service.js";
 import { share, time } from "./units.js";
 
 const AGAIN_MS = 2000;
+const PAGE = 50;
 const OPEN = ["queued", "running"];
 
 /** Whether a plan is still to end. */
@@ -17,13 +18,15 @@ export const chip = (status) => h("span", { class: `chip ${status}` }, status);
 export async function listPage(page, signal) {
   const list = h("div", {});
   const chosen = new Set();
+  let order = [];
   const compare = h(
     "button",
     {
       type: "button",
       disabled: true,
       onclick: () => {
-        location.hash = `#/compare/${[...chosen].join("/")}`;
+        const [now, base] = order.filter((id) => chosen.has(id));
+        location.hash = `#/compare/${base}/${now}`;
       },
     },
     "Compare two",
@@ -42,27 +45,25 @@ export async function listPage(page, signal) {
     else chosen.delete(id);
     compare.disabled = chosen.size !== 2;
   };
-  let path = "/v1/plans?limit=50";
-  const more = h(
-    "button",
-    {
-      type: "button",
-      onclick: () => {
-        path = path.replace(/limit=\d+/, "limit=200");
-        fill();
-      },
-    },
-    "More",
-  );
+  let wanted = PAGE;
+  const more = h("button", { type: "button", onclick: () => fill((wanted += PAGE)) }, "More");
   const fill = async () => {
-    const found = await asked(path, { signal });
-    list.replaceChildren(
-      found.plans.length ? rows(found.plans, chosen, choose) : empty(),
-      found.next && !path.includes("200") ? more : "",
-    );
-    if (found.plans.some(isOpen)) setTimeout(() => signal.aborted || fill().catch(() => {}), AGAIN_MS);
+    const { plans, next } = await newest(wanted, signal);
+    order = plans.map((plan) => plan.id);
+    list.replaceChildren(plans.length ? rows(plans, chosen, choose) : empty(), next ? more : "");
+    if (plans.some(isOpen)) setTimeout(() => signal.aborted || fill().catch(() => {}), AGAIN_MS);
   };
   await fill();
+}
+
+/** So many plans, and whether there are more. */
+async function newest(wanted, signal) {
+  let found = { plans: [], next: `/v1/plans?limit=${PAGE}` };
+  while (found.next && found.plans.length < wanted) {
+    const page = await asked(found.next, { signal });
+    found = { plans: [...found.plans, ...page.plans], next: page.next };
+  }
+  return found;
 }
 
 function empty() {

@@ -15,8 +15,8 @@ Those that are the only ones of their view are matched first; of several, those 
 Inputs match as the values that ops read do. Time grows linearly in ops, but for the last step, which is quadratic in
 what the others leave.
 
-What does not match was edited, is new or is gone. `likened` tells these apart: an op left over in the new graph is an
-edited one of the base if one of its name and kind is left over there, or else one of its kind, in the order of both.
+What does not match was edited, is new or is gone. `likened` tells these apart: the same is done once more of what is
+left, with labels that say no more of an op than its name, and nothing of shapes.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
-from planner.model.graph import Graph, Op
+from planner.model.graph import Graph, Input, Op
 from planner.model.steps import readers
+
+Label = Callable[[Op, Graph], Hashable]
 
 
 @dataclass(frozen=True)
@@ -41,55 +43,53 @@ class Matching:
 
 def matched(base: Graph, new: Graph) -> Matching:
     """The ops and values of two graphs that are the same."""
-    numbers: dict[Hashable, int] = {}
-    below, above, views = zip(*(_views(graph, numbers) for graph in (base, new)), strict=True)
-    labels = [_labels(graph, numbers) for graph in (base, new)]
-    found: dict[str, str] = {}
-    halves = tuple(
-        {op: numbers.setdefault((low[op], high[op]), len(numbers)) for op in low}
-        for low, high in zip(below, above, strict=True)
-    )
-    for keys in (views, halves, below, above):
-        _pair(found, base, new, *keys, alone=True)
-    _spread(found, base, new, *labels)
-    for keys in (views, halves, below, above):
-        _pair(found, base, new, *keys)
-        _spread(found, base, new, *labels)
-    taken = set(found.values())
-    mine = {op.id: labels[0][op.id] for op in base.ops if op.id not in taken}
-    found |= {op.id: op.id for op in new.ops if op.id not in found and mine.get(op.id) == labels[1][op.id]}
-    taken = set(found.values())
-    left = [op.id for op in base.ops if op.id not in taken], [op.id for op in new.ops if op.id not in found]
-    kinds = [[labels[side][op] for op in ops] for side, ops in enumerate(left)]
-    for block in SequenceMatcher(None, kinds[0], kinds[1], autojunk=False).get_matching_blocks():
-        found |= {left[1][block.b + k]: left[0][block.a + k] for k in range(block.size)}
-    return Matching(found, _values(base, new, found))
+    ops = _paired(base, new, {}, _label, lambda entry: (entry.kind, entry.type))
+    return Matching(ops, _values(base, new, ops))
 
 
 def likened(base: Graph, new: Graph, found: Matching) -> Matching:
     """The same, and ops that were edited beside what they were, with what they read and make."""
-    taken = set(found.ops.values())
-    mine = {op.id: op.op for op in base.ops if op.id not in taken}
-    left = [op for op in new.ops if op.id not in found.ops]
-    ops = {op.id: op.id for op in left if mine.get(op.id) == op.op}
-    old = [name for name in mine if name not in ops]
-    rest = [op for op in left if op.id not in ops]
-    kinds = [mine[name] for name in old], [op.op for op in rest]
+    ops = _paired(base, new, found.ops, lambda op, graph: (op.op, op.again is None), lambda entry: entry.kind)
+    return Matching(ops, {**_values(base, new, ops), **found.values})
+
+
+def _paired(
+    base: Graph, new: Graph, known: Mapping[str, str], label: Label, given: Callable[[Input], Hashable]
+) -> dict[str, str]:
+    """The ops that match, and those known to."""
+    numbers: dict[Hashable, int] = {}
+    labels = [_numbered(graph, numbers, label) for graph in (base, new)]
+    pairs = zip((base, new), labels, strict=True)
+    below, above, views = zip(*(_views(graph, numbers, own, given) for graph, own in pairs), strict=True)
+    halves = tuple(
+        {op: numbers.setdefault((low[op], high[op]), len(numbers)) for op in low}
+        for low, high in zip(below, above, strict=True)
+    )
+    found = dict(known)
+    for mine, other in (views, halves, below, above):
+        _pair(found, base, new, mine, other, alone=True)
+    _spread(found, base, new, *labels)
+    for mine, other in (views, halves, below, above):
+        _pair(found, base, new, mine, other, alone=False)
+        _spread(found, base, new, *labels)
+    _rest(found, base, new, *labels)
+    return found
+
+
+def _rest(found: dict[str, str], base: Graph, new: Graph, mine: Mapping[str, int], other: Mapping[str, int]) -> None:
+    """Ops of one label: by name, then along common stretches."""
+    taken = set(found.values())
+    free = {op.id: mine[op.id] for op in base.ops if op.id not in taken}
+    found |= {op.id: op.id for op in new.ops if op.id not in found and free.get(op.id) == other[op.id]}
+    taken = set(found.values())
+    left = [op.id for op in base.ops if op.id not in taken], [op.id for op in new.ops if op.id not in found]
+    kinds = [mine[op] for op in left[0]], [other[op] for op in left[1]]
     for block in SequenceMatcher(None, *kinds, autojunk=False).get_matching_blocks():
-        ops |= {rest[block.b + k].id: old[block.a + k] for k in range(block.size)}
-    listed = {op.id: op for op in new.ops if op.id in ops}
-    known = {op.id: op for op in base.ops}
-    values = dict(found.values)
-    for name, op in listed.items():
-        values |= dict(zip(op.values, known[ops[name]].values, strict=False))
-    inputs = {entry.id: entry for entry in base.inputs}
-    for name, op in listed.items():
-        _inputs(values, inputs, op.inputs, known[ops[name]].inputs)
-    return Matching({**found.ops, **ops}, values)
+        found |= {left[1][block.b + k]: left[0][block.a + k] for k in range(block.size)}
 
 
-def _labels(graph: Graph, numbers: dict[Hashable, int]) -> dict[str, int]:
-    return {op.id: numbers.setdefault(_label(op, graph), len(numbers)) for op in graph.ops}
+def _numbered(graph: Graph, numbers: dict[Hashable, int], label: Label) -> dict[str, int]:
+    return {op.id: numbers.setdefault(label(op, graph), len(numbers)) for op in graph.ops}
 
 
 def _label(op: Op, graph: Graph) -> Hashable:
@@ -97,14 +97,15 @@ def _label(op: Op, graph: Graph) -> Hashable:
     return op.op, attrs, str(op.rule.pattern), tuple(graph.types[v] for v in op.inputs), op.results, op.again is None
 
 
-def _views(graph: Graph, numbers: dict[Hashable, int]) -> tuple[dict[str, int], ...]:
+def _views(
+    graph: Graph, numbers: dict[Hashable, int], labels: Mapping[str, int], given: Callable[[Input], Hashable]
+) -> tuple[dict[str, int], ...]:
     """Of every op the view of what it depends on, of what depends on it, and of all."""
 
     def number(key: Hashable) -> int:
         return numbers.setdefault(key, len(numbers))
 
-    inputs = {entry.id: number((entry.kind, entry.type)) for entry in graph.inputs}
-    labels = _labels(graph, numbers)
+    inputs = {entry.id: number(given(entry)) for entry in graph.inputs}
     below = seen = _downward(graph, inputs, labels, number)
     above = _upward(graph, {value: labels[op.id] for op in graph.ops for value in op.values} | inputs, number)
     for _ in range(2):
@@ -141,7 +142,8 @@ def _pair(
     new: Graph,
     mine: Mapping[str, int],
     other: Mapping[str, int],
-    alone: bool = False,
+    *,
+    alone: bool,
 ) -> None:
     """Ops of one key that are not matched yet, those of one name first, then in order; `alone`: only where there is
     one of the key in each graph."""
@@ -164,9 +166,8 @@ def _spread(found: dict[str, str], base: Graph, new: Graph, mine: Mapping[str, i
     makers = [{value: op.id for op in graph.ops for value in op.values} for graph in (base, new)]
     known, taken = {op.id: op for op in base.ops}, set(found.values())
     for op in reversed(new.ops):
-        if op.id not in found:
-            continue
-        for was, value in zip(known[found[op.id]].inputs, op.inputs, strict=True):
+        was_read = known[found[op.id]].inputs if op.id in found else ()
+        for was, value in zip(was_read, op.inputs, strict=False):
             one, this = makers[0].get(was), makers[1].get(value)
             if one and this and this not in found and one not in taken and mine[one] == other[this]:
                 found[this] = one

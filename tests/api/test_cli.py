@@ -101,12 +101,12 @@ def test_a_plan_that_was_not_run_has_no_verdict(graph: Path) -> None:
     assert shardplan("plan", graph, "--mesh", "2", "--json").json["verdict"] is None
 
 
-def test_plan_says_what_there_is_the_least_of(graph: Path) -> None:
-    ask = ("plan", graph, "--mesh", "dp=2,tp=4", "--gap", "0.01", "--objective")
+def test_plan_says_what_there_is_the_least_of(tmp_path: Path) -> None:
+    ask = ("plan", written(tmp_path / "g.json", GRAPH), "--mesh", "dp=2,tp=4", "--gap", "0.05", "--objective")
     found = shardplan(*ask, "memory", "--json").json
     assert (found["status"], found["objective"]) == ("optimal", "memory")
-    assert found["bound_bytes"] <= found["objective_bytes"] == found["peak_memory_bytes"]
-    output = graph.with_name("least.json")
+    assert max(found["bound_bytes"], found["peak_memory_bytes"]) <= found["objective_bytes"]
+    output = tmp_path / "least.json"
     assert "optimal: receives 0 B a device, proven not below 0 B" in shardplan(*ask, "bytes", "-o", output).out
     assert "receives the fewest bytes" in shardplan("explain", output).out
     answer = shardplan(*ask, "beauty")

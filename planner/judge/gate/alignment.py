@@ -52,12 +52,12 @@ def _saying(graph: Graph, values: Mapping[str, str], ops: Mapping[str, str]) -> 
 
 
 def aligned(base: Graph, new: Graph, found: Matching) -> Graph:
-    """The new graph with inputs and ops in the base's order; what is new there stands where it can be first."""
+    """The new graph with inputs and ops in the base's order; what is new there stands right before its first reader."""
     place = {op.id: number for number, op in enumerate(base.ops)}
     rank: dict[str, tuple[int, int]] = {}
-    for number, op in enumerate(new.ops):
-        above = max((rank[maker][0] for maker in new.dag.predecessors(op.id) if maker in rank), default=-1)
-        rank[op.id] = (place[found.ops[op.id]], -1) if op.id in found.ops else (above, number)
+    for number, op in reversed(list(enumerate(new.ops))):
+        first = min((rank[reader][0] for reader in new.dag.successors(op.id)), default=len(place))
+        rank[op.id] = (place[found.ops[op.id]], len(new.ops)) if op.id in found.ops else (first, number)
     order = nx.lexicographical_topological_sort(new.dag, key=lambda node: rank.get(node, (-1, -1)))
     ops = {op.id: op for op in new.ops}
     known = {entry.id: number for number, entry in enumerate(base.inputs)}

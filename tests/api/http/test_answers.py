@@ -32,6 +32,17 @@ RESHARD_FAULTS: list[tuple[str, object, str]] = [
 ]
 
 
+CAPACITY_FAULTS: list[tuple[str, object, str]] = [
+    ("graphs", [], "#/graphs"),
+    ("devices", "8..4", "#/devices"),
+    ("hardware", [{"name": "abacus"}], "#/hardware"),
+    ("hardware", [{"name": "cpu", "hour": -1}], "#/hardware/0/hour"),
+    ("mesh", "dp=?,tp=x", "#/mesh"),
+    ("axes", 4, "#/axes"),
+    ("max_step_s", 1e-12, "#"),
+]
+
+
 @pytest.fixture(scope="module")
 def client(databases: Databases) -> Iterator[httpx.Client]:
     with serving(databases()) as client:
@@ -147,7 +158,29 @@ def test_the_description_is_whole_and_its_examples_fit(client: httpx.Client) -> 
                 content = body["content"]["application/json"]
                 jsonschema.validate(content["example"], {**content["schema"], "components": told["components"]})
                 shown += 1
-    assert shown == 4
+    assert shown == 5
+
+
+def test_capacity_is_answered_with_its_frontier_and_why_the_rest_was_passed_over(client: httpx.Client) -> None:
+    asked = {"graphs": [named("sized")], "devices": "2..4", "hardware": [{"name": "cpu", "hour": 0.5}]}
+    answer = client.post("/v1/capacity", json=asked)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert found["complete"]
+    assert {one["mesh"] for one in found["candidates"]} == {"0=2", "0=4", "0=2,1=2"}
+    assert found["cheapest"]["devices"] == found["frontier"][0]["devices"] == 2
+    hurried = client.post("/v1/capacity", json={**asked, "time_limit_s": 1e-9}).json()
+    assert not hurried["complete"]
+
+
+@pytest.mark.parametrize(("key", "value", "pointer"), CAPACITY_FAULTS)
+def test_a_faulty_question_of_capacity_is_told_where(
+    client: httpx.Client, key: str, value: object, pointer: str
+) -> None:
+    asked = {"graphs": [named("sized")], "devices": "2..4", "hardware": [{"name": "cpu"}], key: value}
+    answer = client.post("/v1/capacity", json=asked)
+    assert answer.status_code == 422, answer.text
+    assert answer.json()["errors"][0]["pointer"] == pointer
 
 
 def test_answers_are_as_described(client: httpx.Client) -> None:

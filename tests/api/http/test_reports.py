@@ -134,6 +134,18 @@ def test_a_plan_is_followed_while_it_is_solved_and_can_be_saved(
         assert found.faults == []
 
 
+def test_the_devices_that_a_model_needs_are_found(browser: Browser, server: Server) -> None:
+    with window(browser, str(server.client.base_url)) as found:
+        found.page.click("nav >> text=Capacity")
+        found.page.fill("#graph", json.dumps(GRAPH))
+        found.page.fill("#devices", "2,4")
+        found.page.click("button.main")
+        found.page.wait_for_selector(".said .cards")
+        assert "Smallest that fits" in found.page.inner_text(".cards")
+        assert found.page.locator(".said table").count() == 2
+        assert found.faults == []
+
+
 @pytest.mark.parametrize(
     ("graph", "pointer"), [('{"nodes": [', "#"), (changed(GRAPH, "nodes.1.op", "nonsense"), "#/graph/nodes/1")]
 )

@@ -8,7 +8,7 @@ from datetime import date
 
 import pytest
 
-from benchmarks.gate_edits import Document, blocked, in_f32, pinned, resized, stored_transposed, twice, widened
+from benchmarks.gate_edits import Document, blocked, in_f32, pinned, resized, twice, widened
 from planner.documents.comparisons import regression_of
 from planner.documents.gates import gate_document, is_changed
 from planner.documents.schemas import PlanDocument
@@ -23,7 +23,7 @@ from planner.model.program import Move, Run
 from tests.judge.gate.models import base, given, model, node, planned
 
 TODAY = date(2026, 6, 1)
-EDITS = [blocked, in_f32, widened, stored_transposed, twice, pinned]
+EDITS = [blocked, in_f32, widened, twice, pinned]
 EVERYTHING = "time>0ps,bytes>0B,memory>0B,time[tp]>0ps,bytes[dp]>0B,bytes[h0]>0B,time[h0]>0ps,memory[h0]>0B,gap>0%"
 
 

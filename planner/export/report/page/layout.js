@@ -8,7 +8,7 @@ export const TITLE = 26;
 const PAD = 12;
 const SIZES = { op: [176, 42], input: [164, 30], outputs: [110, 30], box: [196, 52], port: [120, 22] };
 const LETTER = 6.1;
-const LINE = 13;
+export const LINE = 13;
 const LONGEST = 40;
 
 /** The picture of a box: its size, its parts with their middles, and its edges with points and labels. */
@@ -38,7 +38,7 @@ export function layout(box) {
 }
 
 const place = ({ x, y }) => ({ x, y: y + TITLE });
-const route = ({ points, x, y }) => ({ points: points.map(place), x, y: y + TITLE });
+const route = ({ points, x, y, width, height }) => ({ points: points.map(place), x, y: y + TITLE, width, height });
 
 /** The uses of values between two things in a box, as one edge. */
 function bundles(box) {

@@ -1,7 +1,7 @@
 // A layout as SVG: boxes in boxes, ops, ports, and edges with the shardings on them.
 
 import { s } from "./elements.js";
-import { TITLE, cut } from "./layout.js";
+import { LINE, TITLE, cut } from "./layout.js";
 import { ps, share } from "./units.js";
 
 const HEAT = [0.001, 0.005, 0.02, 0.08, 0.25];
@@ -123,7 +123,8 @@ function curve(points) {
 
 function edge(group, show) {
   const moved = group.uses.some((use) => use.moves.length);
-  const tall = group.lines.length * 13;
+  const { x, y, width, height } = group;
+  const top = y - height / 2;
   const wide = 1 + Math.min(4, 40 * show.part(group.time));
   const text = `${group.uses.length} use${group.uses.length > 1 ? "s" : ""}, ${ps(group.time)} (${share(show.part(group.time))})`;
   const classes = `edge${moved ? " moved" : ""}`;
@@ -132,6 +133,7 @@ function edge(group, show) {
     { class: classes, "data-from": group.from, "data-to": group.to, onclick: () => show.pickEdge(group) },
     s("title", {}, `${group.lines.join("\n")}\n${text}`),
     s("path", { d: curve(group.points), "stroke-width": wide, "marker-end": `url(#tip${moved ? "-moved" : ""})` }),
-    group.lines.map((line, k) => s("text", { x: group.x, y: group.y - tall / 2 + 10 + k * 13, class: "middle" }, line)),
+    s("rect", { class: "paper", x: x - width / 2 + 4, y: top, width: width - 8, height }),
+    group.lines.map((line, k) => s("text", { x, y: top + 10 + k * LINE, class: "middle" }, line)),
   );
 }

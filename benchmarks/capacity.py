@@ -1,0 +1,93 @@
+"""Capacity of a cluster for Llama 7B training: how many of all factorisations are planned, and in what time; and on a
+smaller sweep, whether the frontier is that of planning every mesh.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.record import timed, write
+from planner.capacity import planned, survey
+from planner.documents.capacity import capacity_document
+from planner.documents.hardware import profile_document
+from planner.frontends.zoo import import_zoo
+from planner.judge.candidates import candidates, counts
+from planner.judge.frontier import frontier
+from planner.plans import Request
+from planner.sweep import Asked, Offer, Question, Survey
+
+HARDWARE, GAP, SECONDS, PROCESSES = "h100-sxm", 0.01, 60.0, 2
+BATCH, SEQUENCE = 64, 2048
+# Name: layers, devices, axes, is every mesh planned too?
+SWEEPS = {
+    "Llama 7B, 2 layers": (2, "8..64", 2, True),
+    "Llama 7B, up to 2 axes": (32, "8..512", 2, False),
+    "Llama 7B, up to 3 axes": (32, "8..512", 3, False),
+}
+
+
+def question(layers: int, devices: str, axes: int) -> Question:
+    document = import_zoo("llama-7b", layers=layers, batch=BATCH, seq=SEQUENCE, train="adam")
+    offers = (Offer(profile_document(HARDWARE), None),)
+    request = Request(gap=GAP, time_limit_s=SECONDS)
+    return Question((Asked(document, BATCH * SEQUENCE),), offers, candidates(1, 1, counts(devices), axes), request)
+
+
+def swept(name: str) -> dict[str, Any]:
+    """One sweep: what became of its candidates, its frontier, and how far that is from the one of all plans."""
+    layers, devices, axes, every = SWEEPS[name]
+    asked, result = question(layers, devices, axes), dict[str, Any](name=name)
+    with timed(result, "wall_s"):
+        found = survey(asked, processes=PROCESSES)
+    document = capacity_document(found, {})
+    why = [one["why"] for one in document["candidates"]]
+    result |= {
+        "candidates": len(why),
+        "planned": document["planned"],
+        "excluded": 1 - document["planned"] / len(why),
+        "why": {each: why.count(each) for each in sorted({each for each in why if each})},
+        "frontier": [
+            {key: point[key] for key in ("mesh", "devices", "objective_s", "bound_s", "gap", "peak_bytes")}
+            for point in document["frontier"]
+        ],
+        "statuses": sorted({outcome.status for outcome in found.outcomes.values()}),
+    }
+    return result | ({"worst_loss": _loss(found)} if every else {})
+
+
+def _loss(found: Survey) -> float:
+    """By what share a plan of the exhaustive frontier beats the best of the sweep's that is no larger."""
+    asked, known = found.question, dict(found.points())
+    everything = {n: planned(found.task(n)) for n in range(len(asked.candidates))}
+    points = {n: asked.point(asked.candidates[n], o.objective_s) for n, o in everything.items() if o.objective_s}
+    return max(
+        min(own.time_s for own in known.values() if own.devices <= points[n].devices) / points[n].time_s - 1
+        for n in frontier(points.items())
+    )
+
+
+def table(results: dict[str, Any]) -> str:
+    """For README."""
+    lines = [
+        "| sweep | meshes | planned | passed over | time | frontier (devices: step) |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    for each in results["sweeps"]:
+        steps = ", ".join(f"{point['devices']}: {point['objective_s']:.3g} s" for point in each["frontier"])
+        lines.append(
+            f"| {each['name']} | {each['candidates']} | {each['planned']} | {each['excluded']:.0%} "
+            f"| {each['wall_s']:.0f} s | {steps} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Results after every sweep: results/capacity.json."""
+    done: list[dict[str, Any]] = []
+    for name in SWEEPS:
+        done.append(swept(name))
+        write("capacity", {"hardware": HARDWARE, "gap": GAP, "processes": PROCESSES, "sweeps": done})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,179 @@
+"""The service asked by schemathesis: cases made from its own OpenAPI description, right ones and wrong ones.
+
+The real application answers in this process, with its worker and its children. Every operation is asked with a key,
+without one, and with another tenant's, about ids that are made up and about plans that are there. A fault is an answer
+of 5xx, or one whose status, content type, headers or body the description does not foresee, or one that takes what the
+description forbids. `python -m benchmarks.fuzz_service [CASES [SEED]]`, else 10,000 and 0.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.errors import Unsatisfiable
+from schemathesis.checks import not_a_server_error
+from schemathesis.core.failures import FailureGroup
+from schemathesis.generation import GenerationMode
+from schemathesis.generation.case import Case
+from schemathesis.python import asgi
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from api.http.app import application
+from api.http.openapi import GRAPH
+from api.keys import Keys
+from api.service import Service
+from api.settings import Limits, Settings
+from api.store import Store
+from benchmarks.record import write
+
+CASES = 10_000
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    negative_data_rejection,
+]
+SLOW = ("export", "report")
+"""What a child answers: about a plan that is there, one case of so many."""
+ONE_OF = 40
+
+
+@dataclass
+class Fuzzed:
+    """What was asked and answered."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    operations: Counter[str] = field(default_factory=Counter)
+    modes: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class House:
+    """A served application, the `Authorization` of those who ask, and ids of plans that are there."""
+
+    client: Any
+    schema: Any
+    callers: Sequence[str]
+    plans: Sequence[str]
+
+
+@contextmanager
+def house() -> Iterator[House]:
+    """Two tenants; the first has a plan that was found and one that was cancelled."""
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{Path(folder) / 'service.db'}"
+        keys = Keys(Store(url))
+        owner, stranger = (f"Bearer {keys.add(tenant, 'admin')}" for tenant in ("a", "b"))
+        keys.store.close()
+        limits = Limits(requests_per_s=1e6, burst=1_000_000, queued=1_000_000)
+        app = application(Service(Settings(url, keys_required=True, limits=limits)))
+        with asgi.get_client(app) as client:
+            plans = [_planned(client, owner), _cancelled(client, owner)]
+            schema = schemathesis.openapi.from_dict(app.openapi())
+            schema.app = app
+            yield House(client, schema, (*[owner] * 7, stranger, "Bearer nobody", ""), plans)
+
+
+def _asked(client: Any, key: str, **changes: Any) -> str:
+    ask = {"graph": {**GRAPH, **changes}, "mesh": "dp=2,tp=4"}
+    return str(client.post("/v1/plans", json=ask, headers={"Authorization": key}).json()["id"])
+
+
+def _planned(client: Any, key: str) -> str:
+    plan = _asked(client, key)
+    while client.get(f"/v1/plans/{plan}", headers={"Authorization": key}).json()["ended_at"] is None:
+        time.sleep(0.1)
+    return plan
+
+
+def _cancelled(client: Any, key: str) -> str:
+    plan = _asked(client, key, name="another")
+    client.delete(f"/v1/plans/{plan}", headers={"Authorization": key})
+    return plan
+
+
+def fuzz(found: House, cases: int, first_seed: int = 0) -> Fuzzed:
+    """So many cases, evenly over operations; half of them wrong, where there is something to be wrong."""
+    fuzzed = Fuzzed()
+    operations = sorted((each.ok() for each in found.schema.get_all_operations()), key=lambda each: each.label)
+    for number, operation in enumerate(operations):
+        left = cases - sum(fuzzed.operations.values())
+        share = -(-left // (len(operations) - number))
+        for mode in (GenerationMode.NEGATIVE, GenerationMode.POSITIVE):
+            before = fuzzed.operations[operation.label]
+            count = share // 2 if mode is GenerationMode.NEGATIVE else share - before
+            _attempt(found, fuzzed, operation, mode, count, first_seed)
+    return fuzzed
+
+
+def _attempt(found: House, fuzzed: Fuzzed, operation: Any, mode: GenerationMode, count: int, first_seed: int) -> None:
+    places = [None, *found.plans] if not operation.path.endswith(SLOW) else [None] * ONE_OF + list(found.plans)
+
+    @seed(first_seed)
+    @settings(max_examples=count, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=HealthCheck)
+    @given(operation.as_strategy(generation_mode=mode), st.sampled_from(found.callers), st.sampled_from(places))
+    def attempt(case: Case, caller: str, plan: str | None) -> None:
+        if plan is not None and "plan" in case.path_parameters:
+            case.path_parameters["plan"] = plan
+        _ask(found, fuzzed, case, caller, mode)
+
+    try:
+        attempt()
+    except Unsatisfiable:  # an operation without parameters cannot be asked wrongly
+        return
+
+
+def _ask(found: House, fuzzed: Fuzzed, case: Case, caller: str, mode: GenerationMode) -> None:
+    headers = {"Authorization": caller} if caller else {}
+    answer = case.call(session=found.client, headers=headers)
+    fuzzed.statuses[str(answer.status_code)] += 1
+    fuzzed.operations[case.operation.label] += 1
+    fuzzed.modes[mode.value] += 1
+    try:
+        case.validate_response(answer, checks=CHECKS, headers=headers)
+    except FailureGroup as failures:
+        fuzzed.faults += [f"{case.operation.label}: {each.title}: {each.message}" for each in failures.exceptions]
+
+
+def main() -> None:
+    cases, first_seed = (int(word) for word in [*sys.argv[1:], *(str(CASES), "0")[len(sys.argv) - 1 :]])
+    began = time.process_time()
+    with house() as found:
+        fuzzed = fuzz(found, cases, first_seed)
+    write(
+        "fuzz_service",
+        {
+            "cases": sum(fuzzed.operations.values()),
+            "modes": dict(sorted(fuzzed.modes.items())),
+            "operations": dict(sorted(fuzzed.operations.items())),
+            "statuses": dict(sorted(fuzzed.statuses.items())),
+            "server_errors": sum(count for status, count in fuzzed.statuses.items() if status >= "500"),
+            "faults": len(fuzzed.faults),
+            "kinds": Counter(sorted(fault[:300] for fault in fuzzed.faults)).most_common(20),
+            "cpu_s": round(time.process_time() - began, 1),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""`shardplan capacity`: its table, its document, its plans, and how bad input ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.api.command import shardplan
+from tests.api.small import GRAPH, written
+
+KEYS = {"candidates", "frontier", "smallest_feasible", "cheapest", "fastest", "complete", "planned", "unit"}
+
+# Words after `capacity GRAPH`, and what the one message says.
+BAD = [
+    (["--devices", "8..4", "--hardware", "cpu"], "numbers of devices (got 8..4"),
+    (["--devices", "4", "--hardware", "h101"], "unknown hardware (got h101"),
+    (["--devices", "4", "--hardware", "cpu=dear"], "price of a device-hour (got dear"),
+    (["--devices", "4", "--hardware", "cpu=1,h100-sxm"], "a price for some hardware only"),
+    (["--devices", "4", "--hardware", "cpu", "--mesh", "dp=?,tp=3"], "no mesh to look at"),
+    (["--devices", "1..16384", "--hardware", ",".join(["cpu"] * 200), "--axes", "3"], "too many meshes"),
+    (["--devices", "2", "--hardware", "cpu", "--max-step", "1e-9"], "no plan meets the budget"),
+    (["--devices", "2", "--hardware", "cpu", "-o", "/nowhere/answer.json"], "no such folder"),
+]
+
+
+@pytest.fixture
+def graph(tmp_path: Path) -> Path:
+    return written(tmp_path / "graph.json", GRAPH)
+
+
+def test_the_answer_has_the_keys_that_checks_rely_on_and_its_plans_are_run(graph: Path, tmp_path: Path) -> None:
+    where, folder = tmp_path / "answer.json", tmp_path / "plans"
+    folder.mkdir()
+    words = ["--devices", "2..4", "--hardware", "cpu", "--plans", folder, "--validate", "-o", where, "--processes", 1]
+    answer = shardplan("capacity", graph, *words, "--json")
+    assert answer.code == 0, answer.err
+    assert answer.json.keys() >= KEYS
+    assert where.exists()
+    for point in answer.json["frontier"]:
+        assert point["plan"]["verdict"] == "equal"
+        shown = shardplan("show", folder / f"{point['plan']['id']}.json.gz", "--json")
+        assert shown.json["solver"]["objective_s"] <= point["objective_s"]
+
+
+def test_the_page_names_the_smallest_the_cheapest_and_the_fastest(graph: Path) -> None:
+    answer = shardplan("capacity", graph, "--devices", "2..4", "--hardware", "cpu=0.5", "--processes", 1)
+    assert answer.code == 0, answer.err
+    for word in ("Plans that no other beats", "smallest", "cheapest", "fastest", "planned"):
+        assert word in answer.out
+
+
+def test_a_journal_lets_a_second_run_plan_nothing(graph: Path, tmp_path: Path) -> None:
+    words = ["capacity", graph, "--devices", "2..4", "--hardware", "cpu", "--processes", 1, "--json"]
+    words += ["--journal", tmp_path / "journal.jsonl"]
+    first = shardplan(*words)
+    lines = (tmp_path / "journal.jsonl").read_text()
+    second = shardplan(*words)
+    assert (tmp_path / "journal.jsonl").read_text() == lines
+    assert second.json["frontier"] == first.json["frontier"]
+
+
+def test_a_named_model_is_asked_for_every_batch_and_sequence() -> None:
+    words = ["--layers", 1, "--batch", "2,4", "--seq", "64", "--devices", 2, "--hardware", "cpu", "--processes", 1]
+    answer = shardplan("capacity", "gpt2", *words, "--json")
+    assert answer.code == 0, answer.err
+    assert [one["tokens"] for one in answer.json["graphs"]] == [128, 256]
+    assert answer.json["unit"] == "token"
+
+
+@pytest.mark.parametrize(("words", "message"), BAD)
+def test_bad_input_ends_in_one_message(graph: Path, words: list[str], message: str) -> None:
+    answer = shardplan("capacity", graph, *words, "--processes", "1")
+    assert (answer.code, answer.out) == (1, "")
+    assert message in answer.err
+    assert "Traceback" not in answer.err

@@ -1,0 +1,172 @@
+"""Many meshes looked at and few planned: the answer is that of planning them all, and survives being cut off."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from planner.capacity import full_plan, planned, survey, tokens
+from planner.documents.capacity import capacity_document, journal_line, journal_outcomes
+from planner.documents.hardware import profile_document
+from planner.errors import InvalidDocument, InvalidRequest
+from planner.frontends.zoo import import_zoo
+from planner.judge.candidates import candidates
+from planner.judge.frontier import Point, frontier
+from planner.model.mesh import Mesh
+from planner.plans import Request
+from planner.sweep import Asked, Offer, Outcome, Question, Survey
+
+GAP = 1e-3
+BATCHES = (8, 16)
+OFFERS = (("h100-sxm", 2.5), ("a100-sxm", 1.4))
+
+
+@cache
+def model(batch: int) -> Asked:
+    sizes = {"layers": 1, "heads": 4, "width": 256, "feed_forward": 512, "vocabulary": 512}
+    document = import_zoo("gpt2", batch=batch, seq=64, train="sgd", **sizes)
+    return Asked(document, tokens(document))
+
+
+def question(numbers: tuple[int, ...] = (2, 4, 8), axes: int = 2, **asked: object) -> Question:
+    request = Request(gap=GAP, time_limit_s=60.0, **asked)  # type: ignore[arg-type]
+    offers = tuple(Offer(profile_document(name), hour) for name, hour in OFFERS)
+    return Question(tuple(map(model, BATCHES)), offers, candidates(2, 2, numbers, axes), request)
+
+
+@cache
+def found() -> Survey:
+    return survey(question())
+
+
+def exhaustive(asked: Question) -> dict[int, Outcome]:
+    everything = Survey(asked)
+    return {number: planned(everything.task(number)) for number in range(len(asked.candidates))}
+
+
+def test_the_tokens_of_a_step_are_the_elements_of_its_first_whole_numbers() -> None:
+    assert model(8).tokens == 8 * 64
+    assert tokens({"inputs": [{"kind": "input", "dtype": "f32", "shape": [2, 3]}]}) is None
+
+
+def test_few_are_planned_and_the_frontier_is_that_of_all_within_the_gap() -> None:
+    asked = question()
+    points = {n: asked.point(asked.candidates[n], o.objective_s or 0.0) for n, o in exhaustive(asked).items()}
+    wanted, known = frontier(points.items()), dict(found().points())
+    assert len(found().outcomes) < 0.7 * len(asked.candidates)
+    for number in wanted:
+        assert any(point.no_worse(points[number], 2 * GAP) for point in known.values()), asked.candidates[number]
+    for number in found().frontier():
+        close = [points[other] for other in wanted if points[other].devices == points[number].devices]
+        assert any(abs(known[number].time_s / point.time_s - 1) < 2 * GAP for point in close)
+
+
+def test_two_processes_find_what_one_finds() -> None:
+    asked = question((2, 4), 1)
+    alone, together = survey(asked), survey(asked, processes=2)
+    assert [alone.question.candidates[n] for n in alone.frontier()] == [
+        together.question.candidates[n] for n in together.frontier()
+    ]
+
+
+def test_where_nothing_fits_no_mesh_is_planned_that_cannot_fit() -> None:
+    nothing = survey(question(memory_limit_bytes=1000))
+    assert not nothing.outcomes
+    assert {passed.why for passed in nothing.passed.values()} == {"memory"}
+    document = capacity_document(nothing, {})
+    assert document["frontier"] == []
+    assert document["smallest_feasible"] is None
+
+
+def test_what_fits_no_plan_is_not_asked_of_meshes_that_can_do_less() -> None:
+    asked = question((4,), 2, memory_limit_bytes=1_450_000)
+    tight = survey(asked)
+    infeasible = [passed for passed in tight.passed.values() if passed.why == "infeasible"]
+    assert all(tight.outcomes[passed.by or 0].status == "infeasible" for passed in infeasible)
+    fits = {n: o.status for n, o in exhaustive(asked).items()}
+    assert {n for n, p in tight.passed.items() if p.why == "infeasible"} <= {n for n in fits if fits[n] == "infeasible"}
+
+
+def test_graphs_with_pins_of_named_mesh_axes_share_no_bounds() -> None:
+    one = model(8)
+    pin = {"value": one.document["inputs"][0]["id"], "sharding": {"split_axes": [["0"]]}}
+    pinned = Asked({**one.document, "annotations": [pin]}, one.tokens)
+    asked = question((4,), 2)
+    alone = survey(replace(asked, graphs=(pinned,), candidates=candidates(1, 1, (4,), 2), offers=asked.offers[:1]))
+    assert all(passed.why != "bound" or passed.by is not None for passed in alone.passed.values())
+    assert list(Survey(alone.question, alone.outcomes)._covering(0)) == []
+
+
+def test_a_template_is_the_question_of_its_unknown_sizes() -> None:
+    listed = candidates(1, 1, (2, 4), 3, Mesh.parse("dp=?,tp=2"))
+    answer = survey(
+        replace(question(), graphs=(model(8),), candidates=listed, offers=(Offer(profile_document("cpu"), None),))
+    )
+    document = capacity_document(answer, {})
+    assert document["cost_unit"] == "device_s"
+    assert {one["mesh"] for one in document["candidates"]} == {"dp=1,tp=2", "dp=2,tp=2"}
+
+
+def test_what_was_cut_off_goes_on_where_it_was() -> None:
+    asked, whole = found().question, found()
+    kept = dict(list(whole.outcomes.items())[:3])
+    text = "".join(journal_line(asked, number, outcome) for number, outcome in kept.items()) + '{"cut'
+    known = journal_outcomes(asked, text, "journal")
+    assert known == {number: replace(outcome, choice=None) for number, outcome in kept.items()}
+    planned_again: list[int] = []
+    again = survey(asked, known=known, on_outcome=lambda _, number: planned_again.append(number))
+    assert not set(planned_again) & set(kept)
+    assert again.frontier() == whole.frontier()
+
+
+def test_a_journal_of_another_question_or_no_journal_is_refused() -> None:
+    line = journal_line(found().question, 0, next(iter(found().outcomes.values())))
+    with pytest.raises(InvalidDocument, match="journal of another question"):
+        journal_outcomes(question((2,)), line, "journal")
+    with pytest.raises(InvalidDocument, match="journal:2: not a line of a journal"):
+        journal_outcomes(found().question, f"{line}[]\n", "journal")
+
+
+def test_out_of_time_is_said_and_nothing_of_what_was_found_is_lost() -> None:
+    hurried = survey(question(), time_limit_s=1e-9)
+    document = capacity_document(hurried, {})
+    assert not document["complete"]
+    assert {one["why"] for one in document["candidates"]} == {"time"}
+
+
+def test_the_plans_of_the_frontier_are_no_worse_than_what_was_told_of_them() -> None:
+    for number in found().frontier()[:2]:
+        plan, outcome = full_plan(found(), number), found().outcomes[number]
+        assert plan.certificate.objective_s is not None
+        assert plan.certificate.objective_s <= (outcome.objective_s or 0.0)
+
+
+def test_a_budget_leaves_what_meets_it_and_one_that_nothing_meets_is_refused() -> None:
+    every = capacity_document(found(), {})["frontier"]
+    fastest = min(point["objective_s"] for point in every)
+    within = capacity_document(found(), {}, max_step_s=fastest)["frontier"]
+    assert [point["objective_s"] for point in within] == [fastest]
+    with pytest.raises(InvalidRequest, match="no plan meets the budget"):
+        capacity_document(found(), {}, max_cost=1e-15)
+
+
+BAD = [
+    ({"candidates": ()}, "no mesh to look at"),
+    ({"offers": (Offer({"name": "a"}, 1.0), Offer({"name": "b"}, None))}, "a price for some hardware only"),
+    ({"offers": (Offer({"name": "a"}, -1.0),)}, "price of a device-hour"),
+    ({"graphs": (Asked({}, None), Asked({}, 5))}, "compared by the token"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD)
+def test_questions_that_make_no_sense_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        replace(question((2,)), **changes)  # type: ignore[arg-type]
+
+
+def test_points_are_of_a_token_where_tokens_are_known() -> None:
+    asked = question((2,))
+    point = asked.point(asked.candidates[0], 3.6)
+    assert point == Point(2, pytest.approx(2 * 3.6 / 512 * 2.5 / 3600), pytest.approx(3.6 / 512))
