@@ -15,6 +15,7 @@ from uuid import uuid4
 
 from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, insert, or_, select, update
 
+from api.hooks.register import notify
 from api.settings import DAY_S
 from api.store import Store
 from api.tables import events, idempotency, outcomes, plans, workers
@@ -216,7 +217,9 @@ def _end(connection: Connection, now: float, number: int, run: int, outcome: Out
         ended["progress"] = json.dumps(outcome.progress)
     connection.execute(update(plans).where(plans.c.number == number, plans.c.run == run).values(ended))
     cause = {} if outcome.cause is None else {"cause": outcome.cause}
-    _tell(connection, number, "done", {"status": outcome.status, **(outcome.progress or {}), **cause})
+    told = {"status": outcome.status, **(outcome.progress or {}), **cause}
+    _tell(connection, number, "done", told)
+    notify(connection, now, number, told)
     return True
 
 

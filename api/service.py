@@ -11,6 +11,9 @@ from sqlalchemy.exc import OperationalError
 
 from api.asking import packed
 from api.children import COMMAND, Allowed, Children, Ended
+from api.hooks.notifier import Notifier
+from api.hooks.register import Register
+from api.hooks.sending import Sender
 from api.jobs import Jobs
 from api.keys import Keys
 from api.metrics import Metrics
@@ -33,13 +36,16 @@ class Busy(Exception):
 
 
 class Service:
-    """Store, queue, workers, and children for what is answered at once; `command` starts a child."""
+    """Store, queue, workers, and children for what is answered at once; `command` starts a child, `sender` posts to
+    webhooks."""
 
-    def __init__(self, settings: Settings, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, settings: Settings, command: Sequence[str] = COMMAND, sender: Sender | None = None) -> None:
         self.settings, self.limits = settings, settings.limits
         self.store = Store(settings.database)
         self.jobs, self.records, self.keys = Jobs(self.store, settings.lease_s), Records(self.store), Keys(self.store)
         self.metrics, self.children = Metrics(), Children(command)
+        self.hooks = Register(self.store)
+        self.notifier = Notifier(self.hooks, sender or Sender()) if settings.webhooks else None
         work = self.jobs, self.children, self.limits, self.metrics
         self.workers = tuple(Worker(*work) for _ in range(settings.workers))
         self.streams: Counter[str] = Counter()
@@ -50,6 +56,8 @@ class Service:
         self.children.prepare()
         for worker in self.workers:
             worker.start()
+        if self.notifier is not None:
+            self.notifier.start()
         if self.settings.keep_days is not None:
             threading.Thread(target=self._forget, args=(self.settings.keep_days * DAY_S,), daemon=True).start()
 
@@ -81,6 +89,8 @@ class Service:
         self.leave()
         for worker in self.workers:
             worker.stop()
+        if self.notifier is not None:
+            self.notifier.stop()
         self.children.close()
         self.store.close()
 

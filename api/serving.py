@@ -29,12 +29,20 @@ def serve(
     database: Database = None,
     workers: Annotated[int, typer.Option(min=0, max=256, help="Plans solved here at once; 0: elsewhere.")] = 1,
     keep_days: Annotated[float | None, typer.Option(min=0, help="Forget plans that ended longer ago.")] = None,
+    webhooks: Annotated[
+        bool, typer.Option("--webhooks", help="Call public https addresses that callers name.")
+    ] = False,
 ) -> None:
     """Serve plans over HTTP, with one worker inside."""
     _log()
-    service = Service(
-        Settings(database_url(database), keys_required=not is_loopback(host), workers=workers, keep_days=keep_days)
+    settings = Settings(
+        database_url(database),
+        keys_required=not is_loopback(host),
+        workers=workers,
+        keep_days=keep_days,
+        webhooks=webhooks,
     )
+    service = Service(settings)
     if service.settings.keys_required and not service.keys.any_valid:
         raise InvalidRequest("no keys", where=f"--host {host}", wanted="`shardplan keys add` first, or 127.0.0.1")
     config = uvicorn.Config(

@@ -25,8 +25,8 @@ class Limits:
     """What a request may be at most, and what a child process may use; shown at `/v1/limits`.
 
     `body_bytes` count as received and again as inflated, and come within `body_s`. `queued` and `streams` (of events)
-    are a tenant's; `requests_per_s` a key's, `burst` at once. A child is ended past `child_*`; one whose answer is
-    waited for, past `answer_wall_s`.
+    are a tenant's; `webhooks` and `requests_per_s` a key's, `burst` at once. A child is ended past `child_*`; one whose
+    answer is waited for, past `answer_wall_s`.
     """
 
     body_bytes: int = MAX_BYTES
@@ -35,6 +35,7 @@ class Limits:
     edges: int = 200_000
     queued: int = 1000
     streams: int = 16
+    webhooks: int = 8
     body_s: float = 30.0
     requests_per_s: float = 1000.0
     burst: int = 2000
@@ -47,13 +48,15 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`database`: its URL. `keys_required`: also where none was ever made. `workers`: in this process. `keep_days`:
-    how long ended plans are kept. `lease_s`: how long a worker that says nothing keeps a plan."""
+    how long ended plans are kept. `lease_s`: how long a worker that says nothing keeps a plan. `webhooks`: whether any
+    may be made, and are called from here."""
 
     database: str
     keys_required: bool = False
     workers: int = 1
     keep_days: float | None = None
     lease_s: float = 6.0
+    webhooks: bool = False
     limits: Limits = field(default_factory=Limits)
 
 

@@ -97,3 +97,28 @@ workers = Table(
     Column("host", String, nullable=False),
     Column("seen_at", Float, nullable=False),
 )
+
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("tenant", String, nullable=False),
+    Column("key", String, nullable=False),  # the id of the API key that made it
+    Column("url", String, nullable=False),
+    Column("secret", String, nullable=False),  # as it is: signatures are made with it
+    Column("created_at", Float, nullable=False),
+    Index("webhooks_of", "tenant"),
+)
+
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("number", COUNTER, primary_key=True),
+    Column("webhook", String, nullable=False),
+    Column("body", String, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("due_at", Float, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Index("deliveries_due", "due_at"),
+    sqlite_autoincrement=True,
+)

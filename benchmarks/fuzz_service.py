@@ -35,6 +35,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from api.hooks.sending import Sender
 from api.http.app import application
 from api.http.openapi import GRAPH
 from api.keys import Keys
@@ -79,14 +80,15 @@ class House:
 
 @contextmanager
 def house() -> Iterator[House]:
-    """Two tenants; the first has a plan that was found and one that was cancelled."""
+    """Two tenants; the first has a plan that was found and one that was cancelled. No webhook is called."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder) / 'service.db'}"
         keys = Keys(Store(url))
         owner, stranger = (f"Bearer {keys.add(tenant, 'admin')}" for tenant in ("a", "b"))
         keys.store.close()
         limits = Limits(requests_per_s=1e6, burst=1_000_000, queued=1_000_000)
-        app = application(Service(Settings(url, keys_required=True, limits=limits)))
+        chosen = Settings(url, keys_required=True, webhooks=True, limits=limits)
+        app = application(Service(chosen, sender=Sender(lambda _name, _port: [])))
         with asgi.get_client(app) as client:
             plans = [_planned(client, owner), _cancelled(client, owner)]
             schema = schemathesis.openapi.from_dict(app.openapi())
@@ -130,7 +132,9 @@ def _attempt(found: House, fuzzed: Fuzzed, operation: Any, mode: GenerationMode,
     places = [None, *found.plans] if not operation.path.endswith(SLOW) else [None] * ONE_OF + list(found.plans)
 
     @seed(first_seed)
-    @settings(max_examples=count, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=HealthCheck)
+    @settings(
+        max_examples=count, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=HealthCheck
+    )
     @given(operation.as_strategy(generation_mode=mode), st.sampled_from(found.callers), st.sampled_from(places))
     def attempt(case: Case, caller: str, plan: str | None) -> None:
         if plan is not None and "plan" in case.path_parameters:

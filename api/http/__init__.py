@@ -4,6 +4,7 @@ app       routes, handlers and frame put together
 plans     what is asked of plans; events: their incumbents as they come
 reports   a plan's report, and the page at `/`
 answers   what is answered at once: validations, comparisons, reshards, exports
+webhooks  who is told when a plan has ended
 house     hardware, limits, health, metrics
 schemas   what is answered, and how requests are described
 openapi   the description of it all

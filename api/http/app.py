@@ -11,7 +11,7 @@ from fastapi import FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
 
-from api.http import answers, documents, events, house, plans, problems, reports
+from api.http import answers, documents, events, house, plans, problems, reports, webhooks
 from api.http.limits import Rates
 from api.http.openapi import describe
 from api.http.security import Frame
@@ -40,7 +40,7 @@ def application(service: Service) -> FastAPI:
     )
     app.state.service = service
     app.state.rates = Rates(service.limits.requests_per_s, service.limits.burst)
-    for part in (plans, documents, reports, events, answers, house):
+    for part in (plans, documents, reports, events, answers, webhooks, house):
         app.include_router(part.router)
     problems.install(app)
     app.add_middleware(GZipMiddleware, minimum_size=1024)

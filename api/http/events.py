@@ -29,7 +29,10 @@ LastEventId = Annotated[str | None, Header(pattern="^[0-9]{1,18}$", description=
     "/{plan}/events",
     response_class=StreamingResponse,
     responses={
-        200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
+        200: {
+            "description": "Server-sent events: number, kind, and JSON of status, incumbent, bound and gap.",
+            "content": {"text/event-stream": {}},
+        },
         204: {"description": "The plan has ended, and you have seen it."},
     },
 )

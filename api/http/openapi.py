@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from api.asking import PlanAsked
-from api.http.schemas import ComparisonAsked, ProblemAnswer, ValidationAsked
+from api.http.schemas import ComparisonAsked, ProblemAnswer, ValidationAsked, WebhookAsked
 from api.sizing import CapacityAsked
 from api.ways import ReshardAsked
 from planner.documents.schemas import PlanDocument
@@ -22,6 +22,7 @@ SHOWN: tuple[type[BaseModel], ...] = (
     ComparisonAsked,
     ReshardAsked,
     CapacityAsked,
+    WebhookAsked,
     PlanDocument,
     ProblemAnswer,
 )
@@ -43,6 +44,7 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     ValidationAsked: {"plan": "0" * 64},
     ComparisonAsked: {"base": "0" * 64, "new": "1" * 64},
     ReshardAsked: RESHARD,
+    WebhookAsked: {"url": "https://hooks.example.com/shardplan"},
     CapacityAsked: {"graphs": [GRAPH], "devices": "2..4", "hardware": [{"name": "h100-sxm", "hour": 2.5}]},
 }
 PROBLEMS = {

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Field, JsonValue
 
 from api.asking import MAX_SEED
+from api.hooks.register import Webhook
+from api.hooks.targets import MAX_URL
 from api.records import Record
 from planner.documents.schemas import PlanDocument
 from planner.documents.strict import Name, Strict
@@ -36,6 +38,12 @@ class ComparisonAsked(Strict):
     base: PlanGiven
     new: PlanGiven
     fail_on: Annotated[str, Field(max_length=4096)] | None = None
+
+
+class WebhookAsked(Strict):
+    """An https address that is to be told when one of your plans has ended."""
+
+    url: Annotated[str, Field(min_length=1, max_length=MAX_URL)]
 
 
 class Answer(BaseModel):
@@ -137,6 +145,26 @@ class HealthAnswer(Answer):
 
     status: Literal["ok", "unavailable"]
     checks: dict[str, bool] = {}
+
+
+class WebhookAnswer(Answer):
+    id: str
+    url: str
+    created_at: datetime
+
+    @classmethod
+    def of(cls, hook: Webhook) -> WebhookAnswer:
+        return cls.model_validate({"id": hook.id, "url": hook.url, "created_at": _moment(hook.created_at)})
+
+
+class WebhookMade(WebhookAnswer):
+    """With the secret that deliveries are signed with, shown this once."""
+
+    secret: str
+
+
+class WebhooksAnswer(Answer):
+    webhooks: list[WebhookAnswer]
 
 
 class Fault(Answer):

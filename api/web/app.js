@@ -59,7 +59,7 @@ async function show() {
   leaving = new AbortController();
   const { signal } = leaving;
   const main = document.querySelector("main");
-  const [name, pattern, make] = PAGES.find(([, pattern_]) => pattern_.test(location.hash)) ?? PAGES[0];
+  const [name, pattern, make] = PAGES.find(([, each]) => each.test(location.hash)) ?? PAGES[0];
   for (const each of document.querySelectorAll("nav a")) {
     if (each.dataset.name === name) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");

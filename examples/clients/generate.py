@@ -24,7 +24,9 @@ from api.settings import Settings
 
 PROGRAM = "openapi-python-client"
 ROOT = Path(__file__).resolve().parents[2]
-PLACES = os.pathsep.join([str(ROOT / "build" / "generator" / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+PLACES = os.pathsep.join(
+    [str(ROOT / "build" / "generator" / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]
+)
 """Where the generator is looked for; it finds ruff, which formats what it wrote, there too."""
 
 

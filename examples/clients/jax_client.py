@@ -1,7 +1,7 @@
 """A JAX function planned by a service: lowered here, converted and planned there.
 
-    shardplan serve &
-    python -m examples.clients.jax_client [URL [KEY]]
+shardplan serve &
+python -m examples.clients.jax_client [URL [KEY]]
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A PyTorch model planned by a service: exported here, converted and planned there.
 
-    shardplan serve &
-    python -m examples.clients.torch_client [URL [KEY]]
+shardplan serve &
+python -m examples.clients.torch_client [URL [KEY]]
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ def exported(module: nn.Module, *arguments: torch.Tensor) -> bytes:
 def main(url: str = Planner.url, key: str | None = None) -> None:
     model = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256))
     program = exported(model, torch.zeros(64, 256))
-    document = Planner(url, key).plan(program, "application/x-torch-export+json", mesh="dp=2,tp=4", gap=1e-3, name="mlp")
+    document = Planner(url, key).plan(
+        program, "application/x-torch-export+json", mesh="dp=2,tp=4", gap=1e-3, name="mlp"
+    )
     for name, axes in shardings(document).items():
         print(name, axes)
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from decimal import Decimal
-from json.encoder import encode_basestring
 from typing import Any
+
+_STRING = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")')
+_FLOAT = re.compile(r"-?\d+(?:\.\d+(?:e[+-]\d+)?|e[+-]\d+)")
 
 
 def digest(document: Any) -> str:
@@ -16,23 +19,43 @@ def digest(document: Any) -> str:
 
 
 def canonical(document: Any) -> str:
-    """The one text of a JSON value: keys in UTF-16 order, numbers as ECMAScript writes them, no white space."""
+    """The one text of a JSON value: keys in UTF-16 order, numbers as ECMAScript writes them, no white space.
+
+    Raises ValueError for nan and infinity.
+    """
+    text = _dumped(document, sort_keys=True)
+    if not text.isascii() and max(text) > "\uffff":  # code points and UTF-16 order differ
+        text = _dumped(_ordered(document), sort_keys=False)
+    parts = _STRING.split(text)
+    for at in range(0, len(parts), 2):
+        if "." in parts[at] or "e" in parts[at]:
+            parts[at] = _FLOAT.sub(lambda found: _number(float(found[0])), parts[at])
+    return "".join(parts)
+
+
+def _dumped(document: Any, *, sort_keys: bool) -> str:
+    return json.dumps(
+        document, ensure_ascii=False, allow_nan=False, sort_keys=sort_keys, separators=(",", ":"), default=_plain
+    )
+
+
+def _plain(value: Any) -> Any:
+    return dict(value) if isinstance(value, Mapping) else list(value)
+
+
+def _ordered(document: Any) -> Any:
     match document:
-        case str():
-            return encode_basestring(document)
-        case None | bool() | int():
-            return json.dumps(document)
-        case float():
-            return _number(document)
         case Mapping():
             keys = sorted(document, key=lambda key: str(key).encode("utf-16-be"))
-            return "{" + ",".join(f"{canonical(key)}:{canonical(document[key])}" for key in keys) + "}"
+            return {key: _ordered(document[key]) for key in keys}
+        case list() | tuple():
+            return [_ordered(each) for each in document]
         case _:
-            return "[" + ",".join(map(canonical, document)) + "]"
+            return document
 
 
 def _number(number: float) -> str:
-    """ECMA-262, Number::toString: the shortest digits that read back the same. Raises ValueError for nan, infinity."""
+    """ECMA-262, Number::toString: the shortest digits that read back the same."""
     if number == 0:
         return "0"
     sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()

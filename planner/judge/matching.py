@@ -50,7 +50,7 @@ def matched(base: Graph, new: Graph) -> Matching:
 def likened(base: Graph, new: Graph, found: Matching) -> Matching:
     """The same, and ops that were edited beside what they were, with what they read and make."""
     ops = _paired(base, new, found.ops, lambda op, graph: (op.op, op.again is None), lambda entry: entry.kind)
-    return Matching(ops, {**_values(base, new, ops), **found.values})
+    return Matching(ops, _values(base, new, ops))
 
 
 def _paired(
@@ -197,3 +197,4 @@ def _inputs(found: dict[str, str], inputs: Mapping[str, object], mine: Iterable[
     for value, other in zip(mine, theirs, strict=False):
         if value not in found and other in inputs and other not in taken:
             found[value] = other
+            taken.add(other)

@@ -19,7 +19,7 @@ from api.keys import Keys
 from api.store import Store
 from planner.export.report import html_page
 from tests.api.databases import Databases
-from tests.api.http.serving import Server, named, planned, serving, start
+from tests.api.http.serving import Server, named, planned, start
 from tests.api.small import GRAPH, changed
 from tests.browsing import browsing, window
 
@@ -30,36 +30,37 @@ HARM = "<img src=x onerror=alert(1)>"
 
 
 @pytest.fixture(scope="module")
-def client(databases: Databases) -> Iterator[httpx.Client]:
-    with serving(databases()) as client:
-        yield client
+def server(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    found = start(databases(), tmp_path_factory.mktemp("page") / "log")
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def client(server: Server) -> httpx.Client:
+    return server.client
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with browsing() as found:
+        yield found
 
 
 def test_a_report_is_a_page_or_what_it_shows(client: httpx.Client) -> None:
-    plan = planned(client)
-    page = client.get(f"/v1/plans/{plan}/report")
+    plan, other = planned(client), planned(client, named("other"))
+    path = f"/v1/plans/{plan}/report?beside={other}"
+    page, data = client.get(path), client.get(path, headers={"Accept": "application/json"})
     assert page.headers["content-type"] == "text/html; charset=utf-8"
-    data = client.get(f"/v1/plans/{plan}/report", headers={"Accept": "application/json"})
     assert page.text == html_page(data.json())
+    assert data.json()["comparison"]["base"] == other
     assert "script-src 'sha256-" in page.headers["content-security-policy"]
     assert "unsafe" not in page.headers["content-security-policy"]
 
 
-def test_a_report_has_another_plan_beside_it(client: httpx.Client) -> None:
-    plan, other = planned(client), planned(client, named("other"))
-    answer = client.get(f"/v1/plans/{plan}/report?beside={other}", headers={"Accept": "application/json"})
-    assert answer.json()["comparison"]["base"] == other
-    assert client.get(f"/v1/plans/{plan}/report?beside={'0' * 64}").status_code == 404
-    assert client.get(f"/v1/plans/{plan}/report?beside=none").status_code == 422
-
-
-def test_plans_that_have_nothing_in_common_are_not_compared(client: httpx.Client) -> None:
-    other = {**changed(GRAPH, "nodes", [{**GRAPH["nodes"][1], "op": "exp", "inputs": ["x"]}]), "name": "exp"}
-    other = changed(changed(other, "inputs.0.shape", [4, 4]), "nodes.0.outputs.0.shape", [4, 4])
-    plans = planned(client), planned(client, {**other, "inputs": other["inputs"][:1]})
-    answer = client.get(f"/v1/plans/{plans[0]}/report?beside={plans[1]}")
-    assert answer.status_code == 422
-    assert "nothing in common" in answer.json()["detail"]
+@pytest.mark.parametrize(("beside", "status"), [("0" * 64, 404), ("none", 422)])
+def test_what_is_not_there_is_not_put_beside(client: httpx.Client, beside: str, status: int) -> None:
+    assert client.get(f"/v1/plans/{planned(client)}/report?beside={beside}").status_code == status
 
 
 @pytest.mark.parametrize("name", sorted(PARTS))
@@ -79,19 +80,6 @@ def test_nothing_else_is_served(client: httpx.Client, name: str) -> None:
     assert client.get(f"/web/{name}").status_code == 404
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with browsing() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def server(browser: Browser, databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    found = start(databases(), tmp_path_factory.mktemp("page") / "log")
-    yield found
-    found.stop()
-
-
 def fill(page: Page, graph: object, mesh: str = "dp=2,tp=2") -> None:
     page.click("nav >> text=New plan")
     page.fill("#graph", graph if isinstance(graph, str) else json.dumps(graph))
@@ -99,39 +87,27 @@ def fill(page: Page, graph: object, mesh: str = "dp=2,tp=2") -> None:
     page.click("button.main")
 
 
-def test_plans_are_asked_for_opened_and_compared(browser: Browser, server: Server) -> None:
+def test_plans_are_asked_for_opened_saved_and_compared(browser: Browser, server: Server, tmp_path: Path) -> None:
     with window(browser, str(server.client.base_url)) as found:
         page = found.page
-        page.wait_for_selector("text=No plans yet")
         fill(page, {**GRAPH, "name": HARM})
         page.wait_for_selector(".report .headline")
         assert HARM in page.inner_text("h1")
         page.click("#tab-graph")
         assert page.locator(".node").count() > 1
-        fill(page, {**GRAPH, "name": HARM}, "dp=4")
-        page.wait_for_selector(".report .headline")
+        with page.expect_download() as saved:
+            page.click("text=Save the report")
+        saved.value.save_as(tmp_path / "report.html")
+        assert "shardplan.report" in (tmp_path / "report.html").read_text()
+        planned(server.client)
         page.click("nav >> text=Plans")
-        page.wait_for_selector("tbody tr >> nth=1")
-        for box in page.locator("input[type=checkbox]").all():
-            box.check()
+        for name in (HARM, GRAPH["name"]):
+            page.get_by_label(f"compare {name}", exact=True).check()
         page.click("text=Compare two")
         page.click("#tab-compare")
         assert "Totals" in page.inner_text("#panel-compare")
         assert found.faults == []
         assert {url.split("/")[2] for url in found.asked} == {server.client.base_url.netloc.decode()}
-
-
-def test_a_plan_is_followed_while_it_is_solved_and_can_be_saved(
-    browser: Browser, server: Server, tmp_path: Path
-) -> None:
-    with window(browser, str(server.client.base_url)) as found:
-        fill(found.page, named("followed"))
-        found.page.wait_for_selector(".report .headline")
-        with found.page.expect_download() as saved:
-            found.page.click("text=Save the report")
-        saved.value.save_as(tmp_path / "report.html")
-        assert "shardplan.report" in (tmp_path / "report.html").read_text()
-        assert found.faults == []
 
 
 def test_the_devices_that_a_model_needs_are_found(browser: Browser, server: Server) -> None:
@@ -164,7 +140,7 @@ def test_a_key_is_wanted_and_stays_in_the_session(browser: Browser, databases: D
     with window(browser, str(server.client.base_url)) as found:
         assert "API key" in found.page.inner_text(".problem")
         found.page.fill("#key", key)
-        found.page.click("text=use")
+        found.page.click(".key button")
         found.page.wait_for_selector("text=No plans yet")
         assert found.page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
         found.page.reload()

@@ -73,6 +73,7 @@ def test_an_edited_graph_in_the_order_of_its_base_is_the_same_graph(edit: str) -
     exported = exported_again(edited.document, draw).document
     start, new = graph(document), graph(exported)
     found = likened(start, new, matched(start, new))
+    assert all(len(set(each.values())) == len(each) for each in (found.ops, found.values))
     ordered = aligned(start, new, found)
     assert same(new, ordered)
     place = {op.id: number for number, op in enumerate(start.ops)}

@@ -10,7 +10,7 @@ const MOST = 12;
 /** The parts of the panel for a node, or for none. */
 export function describe(node, view) {
   if (!node) return start(view);
-  return { op, box, input, outputs }[node.kind](node, view);
+  return { op, box, input, outputs }[node.kind](node, view).filter(Boolean);
 }
 
 function start(view) {
@@ -107,8 +107,8 @@ function reasons(it) {
 
 function readers(value, view) {
   if (!value.reads.length) return null;
-  const named_ = (read) => (read.op ? link(read.op.id, () => view.revealOp(read.op)) : `output ${read.operand}`);
-  const listed = value.reads.slice(0, MOST).map((read) => [named_(read), h("code", {}, way(read))]);
+  const reader = (read) => (read.op ? link(read.op.id, () => view.revealOp(read.op)) : `output ${read.operand}`);
+  const listed = value.reads.slice(0, MOST).map((read) => [reader(read), h("code", {}, way(read))]);
   const left = value.reads.length > MOST ? [[`and ${value.reads.length - MOST} more`, ""]] : [];
   return table(`${value.id} is read by`, [["reader"], ["as made → as read"]], [...listed, ...left]);
 }
@@ -129,7 +129,7 @@ function input(node, view) {
     ]),
     change(node, view),
     readers(value, view),
-  ].filter(Boolean);
+  ];
 }
 
 function box(node, view) {
@@ -169,7 +169,7 @@ function box(node, view) {
           share((each.time + each.moved) / (all || 1)),
         ]),
     ),
-  ].filter(Boolean);
+  ];
 }
 
 function outputs(node, view) {

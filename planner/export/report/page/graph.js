@@ -159,7 +159,7 @@ class GraphView {
       this.window.scrollTo(left, top);
     }
     this.pick(node);
-    this.bring(this.element_of(node), false);
+    this.bring(this.elementOf(node), false);
   }
 
   pick(node) {
@@ -170,7 +170,7 @@ class GraphView {
 
   mark() {
     for (const each of this.svg.querySelectorAll(".picked, .near")) each.classList.remove("picked", "near");
-    const element = this.element_of(this.picked);
+    const element = this.elementOf(this.picked);
     if (!element) return;
     element.classList.add("picked");
     const { key } = this.picked;
@@ -185,7 +185,7 @@ class GraphView {
     this.draw();
     this.pick(node);
     this.results.hidden = true;
-    this.bring(this.element_of(node), true);
+    this.bring(this.elementOf(node), true);
   }
 
   /** A node in sight, in the middle where asked; the page around the window stays. */
@@ -210,7 +210,7 @@ class GraphView {
     return value.maker ? this.revealOp(value.maker) : this.reveal(this.leaves.inputs.get(value));
   }
 
-  element_of(node) {
+  elementOf(node) {
     return node && this.svg.querySelector(`.node[data-key="${CSS.escape(node.key)}"]`);
   }
 

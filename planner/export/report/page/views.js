@@ -18,7 +18,7 @@ export function reportView(report) {
 
 class Report {
   constructor(report) {
-    Object.assign(this, { report, plan: report.plan, beside: report.beside, made: new Map() });
+    Object.assign(this, { report, plan: report.plan, beside: report.beside, made: new Set() });
     this.program = readProgram(this.plan);
     this.other = this.beside && readProgram(this.beside);
     this.byId = new Map((this.program?.values ?? []).map((value) => [value.id, value]));
@@ -147,7 +147,7 @@ class Report {
       each.tab.setAttribute("tabindex", chosen ? "0" : "-1");
       each.panel.hidden = !chosen;
       if (chosen && !this.made.has(name)) {
-        this.made.set(name, true);
+        this.made.add(name);
         each.panel.append(each.make());
       }
     }

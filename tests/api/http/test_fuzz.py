@@ -1,0 +1,23 @@
+"""Some cases of benchmarks/fuzz_service.py: none is answered with 5xx, nor otherwise than the description foresees."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
+pytest.importorskip("schemathesis", reason="schemathesis is not installed: pip install shardplan[dev]")
+
+from benchmarks.fuzz_service import fuzz, house
+
+CASES = 60
+
+
+def test_answers_are_as_described() -> None:
+    with house() as found:
+        fuzzed = fuzz(found, CASES)
+        described = sum(map(len, found.schema.raw_schema["paths"].values()))
+    assert fuzzed.faults == []
+    assert len(fuzzed.operations) == described
+    assert sum(fuzzed.operations.values()) >= CASES
+    assert {"200", "401", "404", "422"} <= set(fuzzed.statuses)
+    assert not [status for status in fuzzed.statuses if status >= "500"]

@@ -1,0 +1,257 @@
+"""Webhooks: made over HTTP, queued with the plan's outcome, delivered signed over TLS, at least once."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
+
+import httpx
+from fastapi.testclient import TestClient
+from sqlalchemy import select, update
+
+from api.hooks.notifier import Notifier
+from api.hooks.register import ATTEMPTS, Register
+from api.hooks.sending import Sender, signature
+from api.http.app import application
+from api.jobs import Jobs, Outcome, Question
+from api.keys import Keys
+from api.service import Service
+from api.settings import Limits, Settings
+from api.store import Store
+from api.tables import deliveries
+from tests.api.http.serving import LOCAL, MISBEHAVING, SECONDS, ask, ended, named, serving
+
+ON_BOTH_DATABASES = True
+NAME = "hooks.example.com"
+URL = f"https://{NAME}:8443/told"
+SIGNED = "be8cb8325f2202445260a855532f967e30ad2a9394ce28da66ee02880ddcb661"
+
+
+@dataclass
+class Receiver:
+    """An https server of that name, on an address of loopback; what it was sent."""
+
+    address: str
+    sender: Sender
+    statuses: list[int] = field(default_factory=list)
+    heard: list[tuple[Any, bytes]] = field(default_factory=list)
+
+    def take(self, headers: Any, body: bytes) -> int:
+        self.heard.append((headers, body))
+        return self.statuses.pop(0) if self.statuses else 204
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Key and certificate of the name, signed by itself."""
+    folder = tmp_path_factory.mktemp("certificate")
+    words = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    named = ["-subj", f"/CN={NAME}", "-addext", f"subjectAltName=DNS:{NAME}"]
+    files = ["-keyout", str(folder / "key"), "-out", str(folder / "certificate")]
+    try:
+        subprocess.run([*words, *named, *files], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    return folder
+
+
+@contextmanager
+def receiving(certificate: Path) -> Iterator[Receiver]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(receiver.take(self.headers, body))
+            self.send_header("Location", "https://127.0.0.1:8443/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    address = ".".join(["127", *(str(Random().randint(1, 254)) for _ in range(3))])
+    server = ThreadingHTTPServer((address, 8443), Handler)
+    offered = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    offered.load_cert_chain(certificate / "certificate", certificate / "key")
+    server.socket = offered.wrap_socket(server.socket, server_side=True)
+    believed = ssl.create_default_context(cafile=str(certificate / "certificate"))
+    receiver = Receiver(address, Sender(lambda _name, _port: [address], lambda found: found == address, believed))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield receiver
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def receiver(certificate: Path) -> Iterator[Receiver]:
+    with receiving(certificate) as found:
+        yield found
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[Store]:
+    found = Store(database)
+    yield found
+    found.close()
+
+
+def end_a_plan(store: Store, tenant: str = "local", name: str = "a") -> None:
+    jobs = Jobs(store, 6.0)
+    jobs.submit(tenant, Question(name * 64, name, b""), 100)
+    claim = jobs.claim()
+    assert claim is not None
+    jobs.finish(claim, Outcome("failed", "for a test"))
+
+
+def due_now(store: Store) -> None:
+    with store.writing() as connection:
+        connection.execute(update(deliveries).values(due_at=0.0))
+
+
+def waiting(store: Store) -> list[Any]:
+    with store.reading() as connection:
+        return list(connection.execute(select(deliveries).order_by(deliveries.c.number)))
+
+
+def test_a_plan_that_ends_is_told_to_its_tenant(database: str, receiver: Receiver) -> None:
+    service = Service(Settings(database, webhooks=True), MISBEHAVING, receiver.sender)
+    with TestClient(application(service), LOCAL) as client:
+        made = client.post("/v1/webhooks", json={"url": URL})
+        assert made.status_code == 201
+        plan = ask(client, named("exit")).json()["id"]
+        ended(client, plan)
+        until = time.monotonic() + SECONDS
+        while not receiver.heard and time.monotonic() < until:
+            time.sleep(0.05)
+    headers, body = receiver.heard[0]
+    told = json.loads(body)
+    assert (told["type"], told["plan"], told["status"]) == ("plan.ended", plan, "failed")
+    secret, timestamp = made.json()["secret"], headers["Shardplan-Timestamp"]
+    assert headers["Shardplan-Signature"] == f"v1={signature(secret, timestamp, body)}"
+    assert abs(int(timestamp) - time.time()) < SECONDS
+    assert headers["Host"] == f"{NAME}:8443"
+
+
+def test_a_signature_is_what_the_documents_say() -> None:
+    """Computed with `printf '1700000000.{}' | openssl dgst -sha256 -hmac whsec_x`."""
+    assert signature("whsec_x", "1700000000", b"{}") == SIGNED
+
+
+def test_only_its_tenants_hooks_hear_of_a_plan(store: Store) -> None:
+    register = Register(store)
+    hooks = {tenant: register.add(tenant, "key", URL, 8) for tenant in ("a", "b")}
+    end_a_plan(store, "b")
+    assert [row.webhook for row in waiting(store)] == [hooks["b"].id]
+    assert register.remove("a", hooks["b"].id) is False
+    assert register.remove("b", hooks["b"].id) is True
+    assert waiting(store) == []
+
+
+def test_what_was_taken_and_not_brought_is_brought_again(store: Store, receiver: Receiver) -> None:
+    """As after a kill between sending and deleting."""
+    register = Register(store)
+    register.add("local", "key", URL, 8)
+    end_a_plan(store)
+    first = register.take()
+    assert first is not None
+    assert register.take() is None, "it is in somebody's hands"
+    due_now(store)
+    assert Notifier(register, receiver.sender).deliver()
+    assert [(int(h["Shardplan-Delivery"]), body.decode()) for h, body in receiver.heard] == [(first.number, first.body)]
+    assert waiting(store) == []
+
+
+@pytest.mark.parametrize("status", [302, 307, 404, 500])
+def test_what_is_not_taken_waits_longer_each_time(status: int, store: Store, receiver: Receiver) -> None:
+    register, receiver.statuses = Register(store), [status] * ATTEMPTS
+    register.add("local", "key", URL, 8)
+    end_a_plan(store)
+    end_a_plan(store, name="b")
+    notifier, waits = Notifier(register, receiver.sender), []
+    with store.writing() as connection:  # the second behind the first
+        connection.execute(update(deliveries).where(deliveries.c.number == 2).values(due_at=2e9))
+    for attempt in range(1, ATTEMPTS + 1):
+        assert notifier.deliver()
+        assert not notifier.deliver(), "the other waits too"
+        left = waiting(store)
+        if attempt < ATTEMPTS:
+            waits.append(left[0].due_at - time.time())
+        with store.writing() as connection:
+            connection.execute(update(deliveries).where(deliveries.c.number == 1).values(due_at=0.0))
+    assert all(after > 1.5 * before for before, after in pairwise(waits))
+    assert len(receiver.heard) == ATTEMPTS, "redirects were not followed"
+    assert [row.number for row in left] == [2], "the first was given up"
+
+
+def test_a_certificate_of_another_name_is_not_believed(store: Store, receiver: Receiver) -> None:
+    register = Register(store)
+    register.add("local", "key", "https://other.example.com:8443/", 8)
+    end_a_plan(store)
+    assert Notifier(register, receiver.sender).deliver()
+    assert (receiver.heard, len(waiting(store))) == ([], 1)
+
+
+def test_a_name_that_leads_inside_is_not_called(store: Store, receiver: Receiver) -> None:
+    register = Register(store)
+    register.add("local", "key", URL, 8)
+    end_a_plan(store)
+    sender = Sender(receiver.sender.resolve, context=receiver.sender.context)
+    assert Notifier(register, sender).deliver()
+    assert (receiver.heard, len(waiting(store))) == ([], 1)
+
+
+def test_webhooks_are_off_unless_turned_on(database: str) -> None:
+    with serving(database, command=MISBEHAVING) as client:
+        answer = client.post("/v1/webhooks", json={"url": URL})
+        assert (answer.status_code, answer.json()["title"]) == (403, "Webhooks off")
+
+
+@contextmanager
+def hooked(database: str) -> Iterator[httpx.Client]:
+    keys = Keys(Store(database))
+    settings = Settings(database, webhooks=True, keys_required=True, limits=Limits(webhooks=1))
+    with TestClient(application(Service(settings, MISBEHAVING)), LOCAL) as client:
+        client.headers["Authorization"] = f"Bearer {keys.add('a', 'plan')}"
+        yield client
+        client.headers["Authorization"] = f"Bearer {keys.add('b', 'plan')}"
+        assert client.get("/v1/webhooks").json() == {"webhooks": []}
+    keys.store.close()
+
+
+def test_a_webhook_is_made_listed_and_removed(database: str) -> None:
+    with hooked(database) as client:
+        made = client.post("/v1/webhooks", json={"url": URL}).json()
+        listed = client.get("/v1/webhooks").json()["webhooks"]
+        assert listed == [{key: made[key] for key in ("id", "url", "created_at")}]
+        assert client.post("/v1/webhooks", json={"url": URL}).status_code == 429
+        assert client.delete(f"/v1/webhooks/{made['id']}").status_code == 204
+        assert client.delete(f"/v1/webhooks/{made['id']}").status_code == 404
+        wrong = client.post("/v1/webhooks", json={"url": "https://127.1/"})
+        assert (wrong.status_code, wrong.json()["errors"][0]["pointer"]) == (422, "#/url")
