@@ -9,4 +9,5 @@ publish   writes their JSON Schemas to planner/schemas/
 graphs    graph and mesh documents <-> Graph, Mesh
 programs  instructions <-> Program
 plans     Plan -> plan document
+reports   what a report shows of plan documents; drawings: a program as columns to draw
 """
