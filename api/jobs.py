@@ -45,13 +45,14 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A plan in the hands of a worker."""
+    """A plan in the hands of a worker; `waited_s` since it was asked for."""
 
     number: int
     run: int
     holder: str
     id: str
     ask: bytes
+    waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Jobs:
             row = connection.execute(_waiting(now, plans)).first()
             if row is None:
                 return None
-            claim = Claim(row.number, row.run, uuid4().hex, row.id, row.ask)
+            claim = Claim(row.number, row.run, uuid4().hex, row.id, row.ask, now - row.created_at)
             if row.attempts >= ATTEMPTS:
                 _end(connection, now, claim.number, claim.run, DEADLY)
                 return None

@@ -21,6 +21,7 @@ from api.records import Records
 from api.retention import forget
 from api.settings import DAY_S, UNSEEN_S, Settings
 from api.store import Store
+from api.tracing import OUTCOME, span
 from api.worker import Worker
 
 log = logging.getLogger("shardplan.service")
@@ -104,6 +105,9 @@ class Service:
             raise Busy
         try:
             allowed = Allowed(self.limits.answer_wall_s, int(self.limits.answer_wall_s), self.limits.child_memory_bytes)
-            return self.children.take().do(kind, packed(ask), allowed, lambda: not self.is_stopping)
+            with span(f"child {kind}", {}) as told:
+                ended = self.children.take().do(kind, packed(ask), allowed, lambda: not self.is_stopping)
+                told[OUTCOME] = ended.kind
+            return ended
         finally:
             self._free.release()

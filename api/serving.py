@@ -12,6 +12,7 @@ import typer
 
 from api.console import Database, service_extra
 from api.settings import Settings, database_url, is_loopback
+from api.tracing import export
 from planner.errors import InvalidRequest
 
 with service_extra():
@@ -75,6 +76,8 @@ def worker(
 
 
 def _log() -> None:
+    """Lines to the terminal, spans to whoever collects them."""
+    export()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("alembic").setLevel(logging.WARNING)
 

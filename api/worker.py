@@ -19,6 +19,7 @@ from api.children import Allowed, Children, Ended
 from api.jobs import Claim, Jobs, Outcome
 from api.metrics import Metrics
 from api.settings import SAY_S, Limits
+from api.tracing import OUTCOME, PLAN, span, waited
 
 log = logging.getLogger("shardplan.worker")
 
@@ -77,7 +78,10 @@ class Worker:
     def _work(self, claim: Claim) -> None:
         began = time.monotonic()
         watch = Watch(self.jobs, claim, self)
-        ended = self.children.take().do("plan", claim.ask, self.allowed, watch.goes_on, watch.hear)
+        waited("in line", claim.waited_s, {PLAN: claim.id})
+        with span("child plan", {PLAN: claim.id}) as told:
+            ended = self.children.take().do("plan", claim.ask, self.allowed, watch.goes_on, watch.hear)
+            told[OUTCOME] = ended.head.get("status", ended.kind)
         if ended.kind == "killed":
             log.warning("plan %s: the child %s", claim.id, ended.head["cause"])
             self.jobs.release(claim)

@@ -76,6 +76,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "sqlalchemy": ("api/",),
     "alembic": ("api/",),
     "psycopg": ("api/",),
+    "opentelemetry": ("api/tracing.py",),
 }
 
 HEAVY = ("ortools", "cupy", "torch", "transformers", "jax", "jaxlib", "onnx", "sqlalchemy", "mpi4py")

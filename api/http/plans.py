@@ -16,6 +16,7 @@ from api.http.schemas import DONE, PlanAnswer, PlansAnswer
 from api.http.security import ModelBody, Planner, Reader, ServiceDep
 from api.records import Record
 from api.service import Service
+from api.tracing import PLAN, mark
 
 _ID = re.compile("[0-9a-f]{64}")
 router = APIRouter(prefix="/v1/plans", tags=["plans"])
@@ -46,6 +47,7 @@ def ask_plan(
     digest = digest_of(sent, beside)
     plan = service.jobs.submit(caller.tenant, question, service.limits.queued, idempotency_key, digest)
     service.wake()
+    mark(PLAN, plan)
     record = found(service, caller.tenant, plan)
     response.headers["Location"] = f"/v1/plans/{plan}"
     if record.status in DONE:

@@ -22,6 +22,7 @@ from api.keys import Key
 from api.keys import Scope as KeyScope
 from api.service import Service
 from api.settings import is_loopback
+from api.tracing import REQUEST, mark
 
 log = logging.getLogger("shardplan.http")
 
@@ -106,6 +107,7 @@ class Frame:
             await self.app(scope, receive, send)
             return
         name, began, begun, status = uuid4().hex[:16], time.monotonic(), False, 500
+        mark(REQUEST, name)
 
         async def framed(message: Message) -> None:
             nonlocal begun, status
