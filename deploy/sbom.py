@@ -1,0 +1,69 @@
+"""The bill of materials of the images (CycloneDX 1.6, JSON), from the lock file that they are built from.
+
+Same lock, same bytes: it bears neither a time nor a random number. Hashes are those of every file of a version; an
+image holds one of them. `make sbom`, or `python deploy/sbom.py [LOCK] > sbom.json`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCK = ROOT / "deploy" / "requirements.lock"
+ENTRY = re.compile(r"^([A-Za-z0-9_.-]+)==(\S+) \\\n((?: +--hash=\S+(?: \\)?\n)+)((?: +#.*\n?)*)", re.MULTILINE)
+VIA = re.compile(r"# +(?:via )?([A-Za-z0-9_.-]+)(?: \(.*\))?$", re.MULTILINE)
+
+
+def bill(lock: str, project: dict[str, Any]) -> dict[str, Any]:
+    """The document. `project`: that of pyproject.toml."""
+    found = [(_named(name), version, hashes, via) for name, version, hashes, via in ENTRY.findall(lock)]
+    refs = {name: _purl(name, version) for name, version, _, _ in found}
+    ours = _purl(project["name"], project["version"])
+    needs: dict[str, list[str]] = {ref: [] for ref in (ours, *refs.values())}
+    for name, _, _, via in found:
+        for user in _users(via):
+            needs[refs.get(_named(user), ours)].append(refs[name])
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "metadata": {"component": _component("application", project["name"], project["version"], "")},
+        "components": [_component("library", name, version, hashes) for name, version, hashes, _ in found],
+        "dependencies": [{"ref": ref, "dependsOn": sorted(used)} for ref, used in sorted(needs.items())],
+    }
+
+
+def _users(comments: str) -> Iterator[str]:
+    """Who wants a package, by the comments that pip-compile leaves; `-c` names a file."""
+    for name in VIA.findall(comments):
+        if name != "via":
+            yield name
+
+
+def _component(kind: str, name: str, version: str, hashes: str) -> dict[str, Any]:
+    purl = _purl(name, version)
+    found = [{"alg": "SHA-256", "content": each} for each in re.findall(r"sha256:([0-9a-f]{64})", hashes)]
+    told = {"type": kind, "bom-ref": purl, "name": name, "version": version, "purl": purl}
+    return {**told, "hashes": found} if found else told
+
+
+def _purl(name: str, version: str) -> str:
+    return f"pkg:pypi/{_named(name)}@{version}"
+
+
+def _named(name: str) -> str:
+    """As PEP 503 compares names."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+if __name__ == "__main__":
+    locked = Path(sys.argv[1]) if len(sys.argv) > 1 else LOCK
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    json.dump(bill(locked.read_text(encoding="utf-8"), known), sys.stdout, indent=1)
+    sys.stdout.write("\n")

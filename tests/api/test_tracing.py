@@ -1,0 +1,75 @@
+"""Spans as a collector sees them: a plan's wait in line and the run of its child, by the plan's id."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
+pytest.importorskip("opentelemetry.sdk", reason="OpenTelemetry is not installed: pip install shardplan[otel]")
+
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from api import tracing
+from api.tracing import OUTCOME, PLAN, REQUEST, mark, span, waited
+from planner.errors import InvalidRequest
+from tests.api.http.serving import MISBEHAVING, ask, ended, named, serving
+
+Spans = Callable[[], list[ReadableSpan]]
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Spans:
+    """What was collected, in the order of its ends."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(tracing, "_tracer", provider.get_tracer("test"))
+    return lambda: list(exporter.get_finished_spans())
+
+
+def test_a_plan_waits_and_is_run(spans: Spans, database: str) -> None:
+    with serving(database, command=MISBEHAVING) as client:
+        plan = ask(client, named("exit")).json()["id"]
+        ended(client, plan)
+    line, child = (each for each in spans() if each.attributes and each.attributes.get(PLAN) == plan)
+    assert (line.name, child.name) == ("in line", "child plan")
+    assert child.attributes is not None
+    assert child.attributes[OUTCOME] == "failed"
+    assert line.end_time is not None
+    assert child.start_time is not None
+    assert line.start_time is not None
+    assert line.start_time <= line.end_time <= child.start_time
+
+
+def test_attributes_go_to_the_span_under_way(spans: Spans) -> None:
+    with span("outer", {PLAN: "a"}) as told:
+        mark(REQUEST, "b")
+        waited("inner", 2.0, {})
+        told[OUTCOME] = "c"
+    inner, outer = spans()
+    assert dict(outer.attributes or {}) == {PLAN: "a", REQUEST: "b", OUTCOME: "c"}
+    assert inner.end_time is not None
+    assert inner.start_time is not None
+    assert inner.end_time - inner.start_time == 2_000_000_000
+
+
+def test_nothing_is_done_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "_tracer", None)
+    with span("outer", {PLAN: "a"}) as told:
+        mark(REQUEST, "b")
+        waited("inner", 2.0, {})
+        told[OUTCOME] = "c"
+    assert told == {PLAN: "a", OUTCOME: "c"}
+
+
+def test_to_send_spans_the_extra_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(tracing.ENDPOINT, raising=False)
+    tracing.export()
+    monkeypatch.setenv(tracing.ENDPOINT, "http://127.0.0.1:4318")
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
+    with pytest.raises(InvalidRequest, match=r"shardplan\[otel\]"):
+        tracing.export()
