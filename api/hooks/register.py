@@ -18,7 +18,7 @@ from sqlalchemy import Connection, delete, func, insert, select, update
 from api.hooks.targets import Target
 from api.settings import DAY_S
 from api.store import Store
-from api.tables import deliveries, plans, webhooks
+from api.tables import deliveries, keys, plans, webhooks
 
 HELD_S = 60.0
 """Longer than an attempt lasts."""
@@ -27,6 +27,7 @@ AGAIN_S = 5.0
 ATTEMPTS = 12
 """The last after about three hours."""
 KEPT_S = DAY_S
+"""Where nobody delivers: webhooks were turned off again."""
 
 
 class TooManyHooks(Exception):
@@ -123,14 +124,18 @@ class Register:
             late = update(deliveries).where(columns.webhook == delivery.webhook, columns.due_at < later)
             connection.execute(late.values(due_at=later))
             connection.execute(update(deliveries).where(mine).values(due_at=later))
-            given_up = (columns.attempts >= ATTEMPTS) & mine | (columns.created_at < now - KEPT_S)
-            connection.execute(delete(deliveries).where(given_up))
+            connection.execute(delete(deliveries).where(mine, columns.attempts >= ATTEMPTS))
 
 
 def notify(connection: Connection, now: float, number: int, told: dict[str, Any]) -> None:
-    """Queues a delivery of what a plan came to for every hook of its tenant."""
+    """Queues a delivery of what a plan came to for every hook of its tenant, but of revoked keys; and forgets what
+    nobody has brought for a day."""
+    revoked = select(keys.c.id).where(keys.c.revoked_at.is_not(None))
     owned = select(webhooks.c.id, plans.c.id.label("plan")).join(plans, plans.c.tenant == webhooks.c.tenant)
-    for row in connection.execute(owned.where(plans.c.number == number)).all():
+    rows = connection.execute(owned.where(plans.c.number == number, webhooks.c.key.not_in(revoked))).all()
+    if rows:
+        connection.execute(delete(deliveries).where(deliveries.c.created_at < now - KEPT_S))
+    for row in rows:
         body = json.dumps({"type": "plan.ended", "plan": row.plan, "ended_at": round(now, 3), **told})
         values = {"webhook": row.id, "body": body, "attempts": 0, "due_at": now, "created_at": now}
         connection.execute(insert(deliveries).values(values))

@@ -40,7 +40,20 @@ def description(folder: Path) -> dict[str, Any]:
             content = operation.get("requestBody", {}).get("content", {})
             for kind in content.keys() - {"application/json"}:
                 del content[kind]
+    _spell_out(found)
     return found
+
+
+def _spell_out(described: Any) -> None:
+    """One of several that is one word (`const`) as a list of one (`enum`): the generator takes no others beside the
+    first."""
+    for each in described.values() if isinstance(described, dict) else described:
+        if isinstance(each, dict | list):
+            _spell_out(each)
+    if isinstance(described, dict):
+        for choice in described.get("anyOf", ()):
+            if "const" in choice:
+                choice["enum"] = [choice.pop("const")]
 
 
 def program() -> str | None:

@@ -158,7 +158,7 @@ def test_the_description_is_whole_and_its_examples_fit(client: httpx.Client) -> 
                 content = body["content"]["application/json"]
                 jsonschema.validate(content["example"], {**content["schema"], "components": told["components"]})
                 shown += 1
-    assert shown == 5
+    assert shown == 6
 
 
 def test_capacity_is_answered_with_its_frontier_and_why_the_rest_was_passed_over(client: httpx.Client) -> None:

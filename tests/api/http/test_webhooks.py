@@ -31,7 +31,7 @@ from api.http.app import application
 from api.jobs import Jobs, Outcome, Question
 from api.keys import Keys
 from api.service import Service
-from api.settings import Limits, Settings
+from api.settings import DAY_S, Limits, Settings
 from api.store import Store
 from api.tables import deliveries
 from tests.api.http.serving import LOCAL, MISBEHAVING, SECONDS, ask, ended, named, serving
@@ -172,6 +172,25 @@ def test_only_its_tenants_hooks_hear_of_a_plan(store: Store) -> None:
     assert register.remove("a", hooks["b"].id) is False
     assert register.remove("b", hooks["b"].id) is True
     assert waiting(store) == []
+
+
+def test_a_revoked_keys_hook_hears_nothing_more(store: Store) -> None:
+    keys, register = Keys(store), Register(store)
+    key = keys.add("a", "plan").split("_")[1]
+    register.add("a", key, URL, 8)
+    end_a_plan(store, "a", "a")
+    keys.revoke(key)
+    end_a_plan(store, "a", "b")
+    assert [json.loads(row.body)["plan"] for row in waiting(store)] == ["a" * 64]
+
+
+def test_what_nobody_brings_is_forgotten_after_a_day(store: Store) -> None:
+    Register(store).add("local", "key", URL, 8)
+    end_a_plan(store)
+    with store.writing() as connection:
+        connection.execute(update(deliveries).values(created_at=time.time() - 2 * DAY_S))
+    end_a_plan(store, name="b")
+    assert [row.number for row in waiting(store)] == [2]
 
 
 def test_what_was_taken_and_not_brought_is_brought_again(store: Store, receiver: Receiver) -> None:
