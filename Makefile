@@ -14,7 +14,7 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 ARGS ?=
 
-.PHONY: help setup demo test check bench gpu lock clean
+.PHONY: help setup demo test check bench gpu lock client sbom clean
 
 help:  ## This list
 	@grep -E '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -53,6 +53,14 @@ lock: $(READY)  ## Choose versions anew within pyproject.toml: requirements.lock
 	@$(PY) -m pip install --quiet 'pip-tools>=7.5,<8'
 	@$(COMPILE) --upgrade --extra dev --output-file requirements.lock pyproject.toml
 	@$(COMPILE) --constraint requirements.lock --output-file deploy/requirements.lock pyproject.toml
+
+client: $(READY)  ## Generate a typed Python client of the service into build/client
+	@$(PY) -m venv build/generator  # the generator wants an older typer than ours
+	@build/generator/bin/pip install --quiet --disable-pip-version-check 'openapi-python-client>=0.29,<0.30'
+	@$(PY) -m examples.clients.generate build/client
+
+sbom: $(READY)  ## The images' bill of materials (CycloneDX) in build/sbom.json
+	@mkdir -p build && $(PY) deploy/sbom.py > build/sbom.json
 
 clean:  ## Remove .venv and every cache
 	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

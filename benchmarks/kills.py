@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
 from benchmarks.kill_house import WAIT_S, House, cpu_s
 from benchmarks.record import write
 from tests.api.databases import running_cluster

@@ -19,7 +19,11 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 @router.post("", status_code=201, openapi_extra=body_of(WebhookAsked))
 def add_webhook(caller: Planner, service: ServiceDep, body: Body) -> WebhookMade:
     """Have an https address told when one of your plans has ended. Refused (403) where the operator has not turned
-    webhooks on, and (422) for addresses that are not the whole internet's."""
+    webhooks on, and (422) for addresses that are not the whole internet's.
+
+    A delivery is a POST of JSON (`type`, `plan`, `status`, `ended_at`, incumbent, bound, gap or cause), at least once,
+    with the headers `Shardplan-Delivery` (its number), `Shardplan-Timestamp` (seconds since 1970) and
+    `Shardplan-Signature`: `v1=` and HMAC-SHA256 of timestamp, a dot and the body, by the secret, in hex. Answer 2xx."""
     if not service.settings.webhooks:
         raise Problem(403, "webhooks-off", "webhooks are off", wanted="shardplan serve --webhooks")
     asked = checked(WebhookAsked, parsed(body, service.limits), "body")
