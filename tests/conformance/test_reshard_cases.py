@@ -24,6 +24,8 @@ from planner.model.sharding import Reduction, Sharding
 from tests.movement import brought
 
 CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("reshard_cases.json").read_text())["cases"]
+# Tables of all pairs are large on more axes: every so many cases there; all go by single ways in tests/api and benchmarks.
+MOST, EVERY = 3, 4
 MESHES = sorted({tuple(case["mesh"]) for case in CASES})
 
 
@@ -47,7 +49,8 @@ def chain(source: Sharding, target: Sharding, kind: TensorType, mesh: Mesh) -> l
 def test_every_case_arrives_and_receives_no_less_than_it_must(
     shape: tuple[int, ...], record_property: Callable[[str, object], None]
 ) -> None:
-    ratios = [run(case) for case in CASES if tuple(case["mesh"]) == shape]
+    cases = [case for case in CASES if tuple(case["mesh"]) == shape]
+    ratios = [run(case) for case in (cases[::EVERY] if len(shape) > MOST else cases)]
     record_property("bytes over least", ratios)
 
 

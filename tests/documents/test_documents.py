@@ -146,12 +146,11 @@ def test_a_pinned_value_has_the_pinned_sharding() -> None:
     assert document["shardings"]["b"] == {"split_axes": [[], []]}
 
 
-@pytest.mark.parametrize("name", ["plan.json", "plan.json.gz"])
-def test_deterministic_plans_are_equal_to_the_byte(tmp_path: Path, name: str) -> None:
+def test_deterministic_plans_are_equal_to_the_byte(tmp_path: Path) -> None:
     graph = written(tmp_path / "graph.json", ANNOTATED)
     files = []
     for hash_seed in (1, 2):
-        files.append(tmp_path / str(hash_seed) / name)
+        files.append(tmp_path / str(hash_seed) / "plan.json.gz")
         files[-1].parent.mkdir()
         answer = child("plan", graph, "--mesh", "dp=2,tp=4", "--deterministic", "-o", files[-1], hash_seed=hash_seed)
         assert answer.code == 0, answer.err

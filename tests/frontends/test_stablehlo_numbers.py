@@ -37,7 +37,7 @@ PLANNED = [
     ("gpt", "sgd", "2x4"),
     ("mixtral", "sgd", "2x4"),
     ("llama", "sgd", "2x2x2"),
-    ("vit", "sgd", "2x2x2"),
+    ("vit", "sgd", "2x2"),
 ]
 PASSES: dict[str, Callable[..., Any]] = {
     "forward": models.inference,

@@ -99,7 +99,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(changes=st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=3))
 def test_whatever_stands_at_a_place_is_planned_or_refused(changes: list[tuple[str, Any]], client: httpx.Client) -> None:
     body: Any = ASK
