@@ -24,7 +24,7 @@ from planner.model.sharding import Reduction, Sharding
 from tests.movement import brought
 
 CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("reshard_cases.json").read_text())["cases"]
-# Tables of all pairs are large on more axes: every so many cases there; all go by single ways in tests/api and benchmarks.
+# Tables of all pairs are large on more axes: every so many cases there. All go by single ways in benchmarks/reshard.py.
 MOST, EVERY = 3, 4
 MESHES = sorted({tuple(case["mesh"]) for case in CASES})
 
