@@ -98,7 +98,7 @@ def test_a_child_killed_while_it_solves_is_replaced(database: str, tmp_path: Pat
             os.kill(child, signal.SIGKILL)
         assert rows(database)[0]["status"] is None, "the kill came too late"
         all_end_once(server, database, plans)
-        assert rows(database)[0]["attempts"] == 2
+        assert rows(database)[0]["attempts"] in (2, 3), "the one in reserve is dead too"
     finally:
         server.stop()
 
@@ -144,7 +144,7 @@ def test_what_is_acknowledged_under_fire_is_there_afterwards(database: str, tmp_
 def test_a_server_that_is_stopped_leaves_no_process(database: str, tmp_path: Path) -> None:
     server = start(database, tmp_path / "log")
     plans = asked(server, "stopped")
-    reached(database, dict(STAGES)["claimed"])
+    reached(database, dict(STAGES)["solving"])
     children = children_of(server.process.pid)
     server.stop()
     assert gone(children)
