@@ -96,7 +96,8 @@ def _asked(text: str, batch: str, seq: str, train: str | None, layers: int | Non
         yield Asked(document, planning.tokens(document))
         return
     for many, long in product(_numbers("--batch", batch), _numbers("--seq", seq)):
-        yield Asked(zoo.import_zoo(text, batch=many, seq=long, train=train, layers=layers), many * long)
+        document = zoo.import_zoo(text, batch=many, seq=long, train=train, layers=layers)
+        yield Asked(document, planning.tokens(document))
 
 
 def _numbers(option: str, text: str) -> list[int]:

@@ -16,6 +16,7 @@ from planner.errors import InvalidRequest
 from planner.judge.candidates import Candidate, Joined, covers, joined
 from planner.judge.floors import memory_floor, time_floor_s
 from planner.judge.frontier import Point, frontier
+from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.plans import Request
 
@@ -135,11 +136,18 @@ class Survey:
     def _floor(self, one: Candidate, known: dict[tuple[int, int, int], Floor]) -> Floor:
         key = one.graph, one.hardware, one.mesh.devices
         if key not in known:
-            graph = graph_from(GraphDocument.model_validate(self.question.graphs[one.graph].document), one.mesh)
+            graph = self._graphs[one.graph]
             again = self.question.request.recompute != "none"
             seconds = time_floor_s(graph, self.hardware[one.hardware], one.mesh.devices)
             known[key] = Floor(seconds, memory_floor(graph, one.mesh.devices, again))
         return known[key]
+
+    @cached_property
+    def _graphs(self) -> tuple[Graph, ...]:
+        """On the first mesh each is asked for: floors are read off what is the same on all."""
+        meshes = {one.graph: one.mesh for one in reversed(self.question.candidates)}
+        documents = (GraphDocument.model_validate(asked.document) for asked in self.question.graphs)
+        return tuple(graph_from(document, meshes[number]) for number, document in enumerate(documents))
 
     @cached_property
     def _joined(self) -> list[tuple[Joined, ...]]:
@@ -153,7 +161,8 @@ class Survey:
     def _covering(self, number: int) -> Iterator[tuple[int, Outcome]]:
         """Outcomes that tell what no plan of a candidate can do. Pins name mesh axes: with them each stands alone."""
         one = self.question.candidates[number]
-        if self.question.graphs[one.graph].document.get("annotations"):
+        graph = self._graphs[one.graph]
+        if graph.annotations or any(op.option is not None for op in graph.ops):
             return
         for other, outcome in self.outcomes.items():
             of = self.question.candidates[other]
