@@ -46,12 +46,12 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def client(package: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Any:
+def client(package: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     monkeypatch.syspath_prepend(str(package.parent))
     module = importlib.import_module("generated_client")
-    return module.AuthenticatedClient(
-        base_url=str(server.client.base_url), token="any", raise_on_unexpected_status=True
-    )
+    base = str(server.client.base_url)
+    with module.AuthenticatedClient(base_url=base, token="any", raise_on_unexpected_status=True) as found:
+        yield found
 
 
 def call(name: str, **arguments: Any) -> Any:
