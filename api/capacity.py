@@ -28,7 +28,7 @@ from planner.errors import InvalidDocument, InvalidRequest
 from planner.frontends import zoo
 from planner.judge.candidates import candidates, counts
 from planner.plans import Request
-from planner.sweep import Asked, Offer, Question, Survey
+from planner.sweep import Asked, Budget, Offer, Question, Survey
 
 TITLES = {
     "memory": "more than a device holds",
@@ -74,10 +74,9 @@ def capacity(
     for path in filter(None, (output, journal, plans and plans / "plan.json")):
         check_writable(path)
     found = _surveyed(Question(asked, offers, listed, request), processes, time_limit, journal)
-    document = capacity_document(found, {}, max_step, max_cost)
-    if plans or validate:
-        document = capacity_document(found, _plans(found, plans, validate), max_step, max_cost)
-    _shown(document, output, as_json)
+    budget = Budget(max_step, max_cost)
+    written = _plans(found, budget, plans, validate) if plans or validate else {}
+    _shown(capacity_document(found, budget, written), output, as_json)
 
 
 def _shown(document: dict[str, Any], output: Path | None, as_json: bool) -> None:
@@ -142,15 +141,15 @@ def _watched(question: Question) -> Iterator[Any]:
 
         def show(found: Survey) -> None:
             seen = len(found.outcomes) + len(found.passed)
-            status.update(f"{seen} of {len(question.candidates)} meshes, {len(found.outcomes)} of them planned")
+            status.update(f"{seen} of {len(question.candidates)} meshes, {found.planned} of them planned")
 
         yield show
 
 
-def _plans(found: Survey, folder: Path | None, validate: bool) -> dict[int, Mapping[str, Any]]:
-    """Of the frontier, by number; in the folder under their ids."""
+def _plans(found: Survey, budget: Budget, folder: Path | None, validate: bool) -> dict[int, Mapping[str, Any]]:
+    """Of the frontier within a budget, by number; in the folder under their ids."""
     written: dict[int, Mapping[str, Any]] = {}
-    for number in found.frontier():
+    for number in found.within(budget):
         plan = planning.full_plan(found, number)
         document = plan_document(pipeline.validated(plan) if validate else plan)
         if folder:

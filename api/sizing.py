@@ -17,7 +17,7 @@ from planner.documents.strict import Id, Name, Strict
 from planner.judge.candidates import candidates, counts
 from planner.model.mesh import Mesh
 from planner.plans import Request
-from planner.sweep import Asked, Offer, Question
+from planner.sweep import Asked, Budget, Offer, Question
 
 MOST = 16
 """Graphs, or kinds of hardware, in one question."""
@@ -80,4 +80,4 @@ def capacity(raw: Any) -> dict[str, Any]:
     asked = checked(CapacityAsked, raw, "body")
     found = survey(question_from(asked), time_limit_s=asked.time_limit_s)
     with pointed(""):
-        return capacity_document(found, {}, asked.max_step_s, asked.max_cost)
+        return capacity_document(found, Budget(asked.max_step_s, asked.max_cost))

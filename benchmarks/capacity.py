@@ -39,7 +39,7 @@ def swept(name: str) -> dict[str, Any]:
     asked, result = question(layers, devices, axes), dict[str, Any](name=name)
     with timed(result, "wall_s"):
         found = survey(asked, processes=PROCESSES)
-    document = capacity_document(found, {})
+    document = capacity_document(found)
     why = [one["why"] for one in document["candidates"]]
     result |= {
         "candidates": len(why),

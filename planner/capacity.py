@@ -1,16 +1,17 @@
 """Which devices a model needs: many meshes, few of them planned.
 
-Candidates are taken in turn, fewest devices first, and of as many those of most axes first. One is passed over where
-that is proven to lose nothing:
+Candidates are taken in turn (`Survey.turn`), fewest devices first. One is passed over where that is proven to lose
+nothing:
 
     memory      some device would hold more than its limit (`planner.judge.floors`)
     infeasible  a mesh that covers it (`planner.judge.candidates`) fits no plan
     bound       a plan is known that is no worse than anything there (`planner.judge.frontier`), by the least time of
                 the work itself and by what was proven of the meshes that cover it
 
-What is left is asked as any plan is, with the choice of the nearest mesh of as many axes as a start. As many as there
-are processes are asked at once and then weighed together, so that the answer depends on their number, not their pace.
-The frontier is of what was planned, and nothing that was passed over beats it by more than the gap asked for. Work
+What is left is asked as any plan is, with the choice of the nearest mesh of as many axes as a start, and with a cutoff:
+where its own bound comes to show that the plans known are no worse, that is all it is asked for. As many as there are
+processes are asked at once and then weighed together, so that the answer depends on their number, not their pace. The
+frontier is of what was planned, and nothing that was passed over beats it by more than the gap asked for. Work
 grows linearly in the candidates planned; n devices form O(log(n)^(k - 1)) meshes of k axes where n is a power of two.
 """
 
@@ -32,7 +33,7 @@ from planner.choose.hardware import hardware_of
 from planner.documents.graphs import graph_from
 from planner.documents.schemas import GraphDocument
 from planner.plans import Plan
-from planner.sweep import Outcome, Passed, Question, Survey, Task
+from planner.sweep import BOUNDED, Outcome, Passed, Question, Survey, Task
 
 
 def survey(
@@ -45,12 +46,13 @@ def survey(
 ) -> Survey:
     """Every candidate planned or passed over; `known`: outcomes of an earlier run, by number."""
     found, ends = Survey(question, dict(known or {})), time.monotonic() + (time_limit_s or math.inf)
-    waiting = [number for number in found.order if number not in found.outcomes]
+    waiting = {number for number in found.order if number not in found.outcomes}
     with _workers(processes) as pool:
         while waiting:
             batch: list[int] = []
             while waiting and len(batch) < processes:
-                number = waiting.pop(0)
+                number = min(waiting, key=found.turn)
+                waiting.remove(number)
                 late = Passed("time") if time.monotonic() > ends else None
                 reason = found.reason(number) or late
                 if reason is None:
@@ -82,13 +84,16 @@ def tokens(document: Mapping[str, Any]) -> int | None:
 
 
 def planned(task: Task) -> Outcome:
-    """A candidate planned, without comparisons."""
+    """A candidate planned, without comparisons, or proven to be of no interest."""
     began = time.monotonic()
     hardware = hardware_of(task.profile)
     graph = graph_from(GraphDocument.model_validate(task.graph), task.mesh)
     known = [] if task.start is None else [task.start]
-    found = pipeline.answer(graph, CostModel(task.mesh, hardware), task.request, known)
-    solution = found.solution
+    cutoff = None if task.cutoff_s is None else math.ceil(task.cutoff_s / PICO) + 1
+    found = pipeline.answer(graph, CostModel(task.mesh, hardware), task.request, known, cutoff)
+    solution, wall_s = found.solution, time.monotonic() - began
+    if solution.reason == solvers.CUT_OFF:
+        return Outcome(BOUNDED, None, solution.bound * PICO, None, None, None, wall_s, None)
     return Outcome(
         status=solution.status,
         objective_s=None if solution.cost is None else solution.cost * PICO,
@@ -96,7 +101,7 @@ def planned(task: Task) -> Outcome:
         gap=solution.gap,
         peak_bytes=None if solution.choice is None else solvers.evaluate(found.question.problem, solution.choice).peak,
         least_limit_bytes=solution.least_limit,
-        wall_s=time.monotonic() - began,
+        wall_s=wall_s,
         choice=found.choice,
     )
 

@@ -3,7 +3,8 @@
 Where layers repeat, the problem in which equal layers are planned alike is solved first; the search of the unfolded
 problem starts from its answer. A memory limit wants some layers treated differently: where more than a hundredth of
 the folded plan's cost is left unproven, each half of the layers is folded for itself before all are unfolded. The
-bound is always that of the unfolded problem, so that the gap counts what folding loses.
+bound is always that of the unfolded problem, so that the gap counts what folding loses. Where a cutoff asks for the
+bound before all else, nothing is folded.
 """
 
 from __future__ import annotations
@@ -27,12 +28,17 @@ SHARE, SECONDS = 0.2, 15.0
 
 
 def solve(
-    problem: solvers.Problem, request: Request, starts: Starts, on_progress: OnProgress | None = None
+    problem: solvers.Problem,
+    request: Request,
+    starts: Starts,
+    on_progress: OnProgress | None = None,
+    cutoff: int | None = None,
 ) -> tuple[solvers.Solution, Folding | None]:
-    """The best choice found, no worse than a feasible start, and how folding was used (None: not)."""
-    layers = Layers.of(problem) if len(problem.nodes) >= LEAST_NODES else None
+    """The best choice found, no worse than a feasible start, and how folding was used (None: not). cutoff: what costs
+    as much is of no interest."""
+    layers = Layers.of(problem) if len(problem.nodes) >= LEAST_NODES and cutoff is None else None
     if layers is None or layers.left > MOST_LEFT * len(problem.nodes):
-        return _solved(problem, request, request.time_limit_s, starts, on_progress), None
+        return _solved(problem, request, request.time_limit_s, starts, on_progress, cutoff), None
     stages: list[tuple[Folded, solvers.Solution]] = []
     spent = 0.0
     while len(stages) < len(PIECES) and (not stages or _far(stages[-1][1])):
@@ -59,6 +65,7 @@ def _solved(
     time_limit: float | None,
     starts: Starts,
     on_progress: OnProgress | None,
+    cutoff: int | None = None,
 ) -> solvers.Solution:
     return solvers.solve(
         problem,
@@ -67,6 +74,7 @@ def _solved(
         deterministic=request.deterministic,
         seed=request.seed,
         starts=starts,
+        cutoff=cutoff,
         on_progress=on_progress,
     )
 

@@ -77,6 +77,8 @@ class Asking:
     limit: int
     request: Request
     on_progress: OnProgress | None
+    cutoff: int | None = None
+    """In ps, where time is asked for: a step that takes as long is of no interest."""
 
     def answer(self) -> Answer:
         match self.request.objective:
@@ -85,12 +87,18 @@ class Asking:
             case "memory":
                 return self._least_memory()
             case _:
-                return self._solved(self.ask(self.model, self.limit), self.request, self.on_progress)
+                return self._solved(self.ask(self.model, self.limit), self.request, self.on_progress, (), self.cutoff)
 
     def _solved(
-        self, question: Formulation, request: Request, on_progress: OnProgress | None, starts: Starts = ()
+        self,
+        question: Formulation,
+        request: Request,
+        on_progress: OnProgress | None,
+        starts: Starts = (),
+        cutoff: int | None = None,
     ) -> Answer:
-        solution, folded = folding.solve(question.problem, request, [*starts, *self.begin(question)], on_progress)
+        starts = [*starts, *self.begin(question)]
+        solution, folded = folding.solve(question.problem, request, starts, on_progress, cutoff)
         choice = None if solution.choice is None else question.decode(solution.choice)
         return Answer(question, solution, folded, choice)
 

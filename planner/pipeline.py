@@ -56,9 +56,11 @@ def plan(
     return ranked(made, found.question, layouts, lambda priced: asking.ask(priced, limit), written)
 
 
-def answer(graph: Graph, model: CostModel, request: Request, known: Collection[Choice] = ()) -> Answer:
-    """The choice alone, with what is proven of it."""
-    return _asking(graph, model, request, known).answer()
+def answer(
+    graph: Graph, model: CostModel, request: Request, known: Collection[Choice] = (), cutoff: int | None = None
+) -> Answer:
+    """The choice alone, with what is proven of it; a step that takes `cutoff` ps is of no interest."""
+    return replace(_asking(graph, model, request, known), cutoff=cutoff).answer()
 
 
 def _asking(

@@ -72,7 +72,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What planning a candidate gave: status as of a plan; times in s, of a step."""
+    """What planning a candidate gave: status as of a plan, or `BOUNDED`; times in s, of a step."""
 
     status: str
     objective_s: float | None
@@ -84,15 +84,34 @@ class Outcome:
     choice: Choice | None = field(default=None, repr=False)
 
 
+BOUNDED = "bounded"
+"""Of an outcome: proven, before any plan was looked for, to be no better than what was known."""
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A candidate to be planned, with a choice to start from."""
+    """A candidate to be planned, with a choice to start from; a step that takes `cutoff_s` is of no interest."""
 
     graph: Mapping[str, Any]
     profile: Mapping[str, Any]
     mesh: Mesh
     request: Request
     start: Choice | None
+    cutoff_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The most seconds of a step, and the most that a step, or a token, may cost."""
+
+    step_s: float | None = None
+    cost: float | None = None
+
+    def allows(self, step_s: float, point: Point) -> bool:
+        return step_s <= (self.step_s or math.inf) and point.cost <= (self.cost or math.inf)
+
+
+UNBOUNDED = Budget()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,17 +180,19 @@ class Survey:
     def _covering(self, number: int) -> Iterator[tuple[int, Outcome]]:
         """Outcomes that tell what no plan of a candidate can do. Pins name mesh axes: with them each stands alone."""
         one = self.question.candidates[number]
+        if number in self.outcomes:
+            yield number, self.outcomes[number]
         graph = self._graphs[one.graph]
         if graph.annotations or any(op.option is not None for op in graph.ops):
             return
         for other, outcome in self.outcomes.items():
             of = self.question.candidates[other]
-            alike = (of.graph, of.hardware) == (one.graph, one.hardware)
+            alike = (of.graph, of.hardware) == (one.graph, one.hardware) and other != number
             if alike and covers(self._joined[other], self._joined[number]):
                 yield other, outcome
 
     def reason(self, number: int) -> Passed | None:
-        """Why a candidate need not be planned, if it need not."""
+        """Why a candidate need not be planned, or planned further, if it need not."""
         floor, known = self.floors[number], list(self._covering(number))
         if floor.peak_bytes > self.limit(number):
             return Passed("memory")
@@ -183,6 +204,23 @@ class Survey:
         better = [other for other, point in self.points() if point.no_worse(at, slack)]
         return Passed("bound", better[0]) if better else None
 
+    @property
+    def planned(self) -> int:
+        """How many candidates were planned, or proven to fit no plan."""
+        return sum(outcome.status != BOUNDED for outcome in self.outcomes.values())
+
+    def why(self, number: int) -> Passed | None:
+        """Why there is no plan of a candidate, where it was passed over."""
+        outcome = self.outcomes.get(number)
+        return self.reason(number) if outcome and outcome.status == BOUNDED else self.passed.get(number)
+
+    def cutoff_s(self, number: int) -> float | None:
+        """Seconds of a step from which on a plan that is known is no worse, but for the gap."""
+        one, share = self.question.candidates[number], 1 - self.question.request.gap
+        unit = self.question.point(one, 1.0)
+        fewer = (point for _, point in self.points() if point.devices <= unit.devices)
+        return min((share * max(p.cost / unit.cost, p.time_s / unit.time_s) for p in fewer), default=None)
+
     def points(self) -> list[tuple[int, Point]]:
         """The plans that were found."""
         done = ((number, outcome.objective_s) for number, outcome in sorted(self.outcomes.items()))
@@ -191,19 +229,42 @@ class Survey:
     def frontier(self) -> list[int]:
         return frontier(self.points())
 
+    def within(self, budget: Budget) -> list[int]:
+        """The frontier, as far as a budget allows. Raises InvalidRequest where it allows none of the plans found, with
+        the least that is known."""
+        points = dict(self.points())
+        steps = {number: self.outcomes[number].objective_s or 0.0 for number in points}
+        allowed = [number for number in self.frontier() if budget.allows(steps[number], points[number])]
+        if points and not allowed:
+            got = f"a step in {budget.step_s or 'any'} s, a {self.question.unit} for {budget.cost or 'any'}"
+            cheapest = min(point.cost for point in points.values())
+            wanted = f"{min(steps.values()):.4g} s or more, {cheapest:.4g} or more, and perhaps not both at once"
+            raise InvalidRequest("no plan meets the budget", got=got, wanted=wanted)
+        return allowed
+
+    def turn(self, number: int) -> tuple[float, ...]:
+        """When to look at a candidate, least first: of as many devices those of most axes, which cover others, and of
+        those the one nearest to the fastest plan so far, which is likely to be better still."""
+        mesh = self.question.candidates[number].mesh
+        known = ((self.outcomes[other].objective_s or 0.0, far) for far, other in self._near(number))
+        return mesh.devices, -len(mesh.axes), min(known, default=(0.0, 0.0))[1], number
+
     def start(self, number: int) -> Choice | None:
         """The choice of the nearest mesh of as many axes that has one."""
+        chosen = [each for each in self._near(number) if self.outcomes[each[1]].choice is not None]
+        return self.outcomes[min(chosen)[1]].choice if chosen else None
+
+    def _near(self, number: int) -> Iterator[tuple[float, int]]:
+        """Plans of a graph on meshes of as many axes: how far their sizes are from a candidate's, in doublings."""
         one = self.question.candidates[number]
-        near = [
-            (abs(math.log2(of.mesh.devices / one.mesh.devices)), other, outcome.choice)
-            for other, outcome in self.outcomes.items()
-            if (of := self.question.candidates[other]).graph == one.graph
-            and len(of.mesh.axes) == len(one.mesh.axes)
-            and outcome.choice is not None
-        ]
-        return min(near, key=lambda each: each[:2])[2] if near else None
+        for other, outcome in self.outcomes.items():
+            of = self.question.candidates[other]
+            alike = of.graph == one.graph and len(of.mesh.axes) == len(one.mesh.axes)
+            if alike and outcome.objective_s is not None:
+                pairs = zip(one.mesh.axes, of.mesh.axes, strict=True)
+                yield sum(abs(math.log2((a.size or 1) / (b.size or 1))) for a, b in pairs), other
 
     def task(self, number: int) -> Task:
         one, question = self.question.candidates[number], self.question
         graph, profile = question.graphs[one.graph].document, question.offers[one.hardware].document
-        return Task(graph, profile, one.mesh, question.request, self.start(number))
+        return Task(graph, profile, one.mesh, question.request, self.start(number), self.cutoff_s(number))

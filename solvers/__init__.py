@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 from solvers.evaluation import Evaluation, evaluate, usage_profile
 from solvers.parts import IMPOSSIBLE, Edge, EdgeUsage, InvalidProblem, Node
 from solvers.problem import Problem
-from solvers.solution import Progress, Solution, Status
+from solvers.solution import CUT_OFF, Progress, Solution, Status
 
 if TYPE_CHECKING:
     from solvers.portfolio import solve as solve
 
 __all__ = [
+    "CUT_OFF",
     "IMPOSSIBLE",
     "Edge",
     "EdgeUsage",

@@ -41,8 +41,9 @@ class Ledger:
         deterministic: bool,
         on_progress: Callable[[Progress], None] | None,
         cancelled: Callable[[], bool] | None,
+        cutoff: int | None = None,
     ) -> None:
-        self.problem, self.gap_asked = problem, gap
+        self.problem, self.gap_asked, self._cutoff = problem, gap, cutoff
         self._began = time.monotonic()
         by_clock = time_limit is not None and not deterministic
         self._deadline = self._began + time_limit if by_clock and time_limit is not None else None
@@ -85,8 +86,9 @@ class Ledger:
 
     @property
     def ceiling(self) -> int:
-        """A choice that costs this much or more is of no interest; none exists if no choice is known."""
-        return self.largest_cost + 1 if self.cost is None else self.cost - int(self.cost * self.gap_asked)
+        """A choice that costs this much or more is of no interest, or does not exist."""
+        ceiling = self.largest_cost + 1 if self.cost is None else self.cost - int(self.cost * self.gap_asked)
+        return ceiling if self._cutoff is None else min(ceiling, self._cutoff)
 
     @property
     def impossible(self) -> bool:
@@ -96,9 +98,19 @@ class Ledger:
         return self.cost is None and (too_tight or self.bound > self.largest_cost)
 
     @property
+    def cut_off(self) -> bool:
+        """Is it proven that every choice costs as much as is of no interest from the start?"""
+        return self._cutoff is not None and self.bound >= self._cutoff
+
+    @property
+    def optimal(self) -> bool:
+        """Is the gap asked for proven?"""
+        return self.gap is not None and self.gap <= self.gap_asked
+
+    @property
     def closed(self) -> bool:
         """Is the gap asked for proven, or is it proven that there is nothing to find?"""
-        return self.impossible or (self.gap is not None and self.gap <= self.gap_asked)
+        return self.impossible or self.cut_off or self.optimal
 
     @property
     def exhausted(self) -> bool:

@@ -23,7 +23,7 @@ from solvers.problem import Problem
 from solvers.relaxation import Relaxation
 from solvers.restrict import Restricted
 from solvers.search import branch, dive
-from solvers.solution import Progress, Solution, Status
+from solvers.solution import CUT_OFF, Progress, Solution, Status
 from solvers.topology import Topology
 
 Integers = NDArray[np.int64]
@@ -61,6 +61,7 @@ def solve(
     processes: int = 2,
     seed: int = 0,
     starts: Sequence[Sequence[int]] = (),
+    cutoff: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Solution:
@@ -69,9 +70,10 @@ def solve(
     time_limit in seconds of wall clock; a deterministic run turns it into units of work and never looks at the
     clock (without a limit, no run does: all have 60 seconds' worth of work). processes: for the dual of a large problem
     beside its search (2 or more; one in a deterministic run). seed: the mixed-integer solver's and the search's.
-    starts: known choices (the answer is never worse than a feasible one of them).
+    starts: known choices (the answer is never worse than a feasible one of them). cutoff: what costs as much is of no
+    interest; the answer ends with reason `CUT_OFF` once it is proven that every choice does.
     """
-    ledger = Ledger(problem, gap, time_limit, deterministic, on_progress, cancelled)
+    ledger = Ledger(problem, gap, time_limit, deterministic, on_progress, cancelled, cutoff)
     reduced = _reduced(ledger)
     if reduced is None:
         ledger.prove(ledger.largest_cost + 1)
@@ -259,7 +261,7 @@ def _certify(ledger: Ledger, relaxation: Relaxation, moments: list[int], seed: i
 def _solution(ledger: Ledger, reduced: Reduced | None, prices: Mapping[int, float]) -> Solution:
     status: Status = "unknown"
     if ledger.choice is not None:
-        status = "optimal" if ledger.closed else "feasible"
+        status = "optimal" if ledger.optimal else "feasible"
     elif ledger.impossible:
         status = "infeasible"
     return Solution(
@@ -269,13 +271,19 @@ def _solution(ledger: Ledger, reduced: Reduced | None, prices: Mapping[int, floa
         bound=ledger.bound,
         gap=ledger.gap,
         wall_s=ledger.elapsed_s,
-        reason=ledger.stop_reason or ("gap proven" if ledger.closed else "methods exhausted"),
+        reason=_reason(ledger),
         memory_price=float(sum(prices.values())),
         least_limit=ledger.least_peak if status == "infeasible" else None,
         least_limit_bound=ledger.least_limit_bound if status == "infeasible" else None,
         reproducible=ledger.reproducible,
         leanest=_lifted(ledger.leanest, reduced) if status == "infeasible" else None,
     )
+
+
+def _reason(ledger: Ledger) -> str:
+    if ledger.impossible or ledger.optimal:
+        return ledger.stop_reason or "gap proven"
+    return CUT_OFF if ledger.cut_off else ledger.stop_reason or "methods exhausted"
 
 
 def _lifted(choice: Integers | None, reduced: Reduced | None) -> tuple[int, ...] | None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+CUT_OFF = "nothing below the cutoff"
+"""The reason of a solution where that is proven."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Any
 
 from planner.documents.graphs import mesh_document
 from planner.documents.ids import digest
-from planner.errors import InvalidDocument, InvalidRequest
-from planner.sweep import Outcome, Question, Survey
+from planner.errors import InvalidDocument
+from planner.sweep import UNBOUNDED, Budget, Outcome, Question, Survey
 
 _SAVED = ("status", "objective_s", "bound_s", "gap", "peak_bytes", "least_limit_bytes", "wall_s")
 
@@ -28,27 +28,14 @@ def question_id(question: Question) -> str:
 
 
 def capacity_document(
-    found: Survey,
-    plans: Mapping[int, Mapping[str, Any]],
-    max_step_s: float | None = None,
-    max_cost: float | None = None,
+    found: Survey, budget: Budget = UNBOUNDED, plans: Mapping[int, Mapping[str, Any]] | None = None
 ) -> dict[str, Any]:
     """All candidates with what became of them, and the frontier within a budget; `plans`: plan documents by number.
 
-    Raises InvalidRequest for a budget that nothing meets, with the least that is known.
+    Raises InvalidRequest for a budget that nothing meets.
     """
     question, points = found.question, dict(found.points())
-    within = [
-        number
-        for number in found.frontier()
-        if _seconds(found, number) <= (max_step_s or float("inf")) and points[number].cost <= (max_cost or float("inf"))
-    ]
-    if points and not within:
-        fastest = min(_seconds(found, number) for number in points)
-        cheapest = min(point.cost for point in points.values())
-        got = f"a step in {max_step_s or 'any'} s, a {question.unit} for {max_cost or 'any'}"
-        wanted = f"{fastest:.4g} s or more, {cheapest:.4g} or more, and perhaps not both at once"
-        raise InvalidRequest("no plan meets the budget", got=got, wanted=wanted)
+    within, plans = found.within(budget), plans or {}
     priced = question.offers[0].hour is not None
     return {
         "format": "shardplan.capacity",
@@ -60,17 +47,13 @@ def capacity_document(
         "graphs": [{"name": asked.document["name"], "tokens": asked.tokens} for asked in question.graphs],
         "hardware": [{"name": offer.document["name"], "hour": offer.hour} for offer in question.offers],
         "complete": all(passed.why != "time" for passed in found.passed.values()),
-        "planned": len(found.outcomes),
+        "planned": found.planned,
         "candidates": [_candidate(found, number) for number in found.order],
         "frontier": [_candidate(found, number) | {"plan": _plan(plans.get(number))} for number in within],
         "smallest_feasible": _best(found, within, lambda number: points[number]),
         "cheapest": _best(found, within, lambda number: points[number].cost),
         "fastest": _best(found, within, lambda number: points[number].time_s),
     }
-
-
-def _seconds(found: Survey, number: int) -> float:
-    return found.outcomes[number].objective_s or 0.0
 
 
 def _best(found: Survey, within: Iterable[int], key: Any) -> dict[str, Any] | None:
@@ -88,9 +71,9 @@ def _plan(document: Mapping[str, Any] | None) -> dict[str, Any] | None:
 def _candidate(found: Survey, number: int) -> dict[str, Any]:
     """`by`: the mesh through which it was passed over; cost and time are of a step, or of a token."""
     question, outcome = found.question, found.outcomes.get(number)
-    one, passed, floor = question.candidates[number], found.passed.get(number), found.floors[number]
-    known: dict[str, Any] = {"status": "passed" if outcome is None else outcome.status}
-    if outcome is not None:
+    one, passed, floor = question.candidates[number], found.why(number), found.floors[number]
+    known: dict[str, Any] = {"status": "passed" if outcome is None or passed else outcome.status}
+    if outcome is not None and not passed:
         known |= {key: getattr(outcome, key) for key in _SAVED}
         if outcome.objective_s is not None:
             point = question.point(one, outcome.objective_s)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -21,7 +22,7 @@ from planner.documents.schemas import (
     checked,
 )
 from planner.errors import InvalidGraph, InvalidSharding, ShardplanError
-from planner.model.graph import Annotation, Graph, Input, Op, TensorType, check_sizes
+from planner.model.graph import Annotation, Graph, Input, Op, TensorType, check_sizes, value_id
 from planner.model.indexing import Option, Rule
 from planner.model.mesh import Mesh, MeshAxis
 from planner.model.ops import bind_op
@@ -46,8 +47,8 @@ def graph_from(document: GraphDocument, mesh: Mesh, pins: Iterable[AnnotationDoc
     inputs = tuple(_input(entry) for entry in document.inputs)
     types = {entry.id: entry.type for entry in inputs}
     for node in document.nodes:
-        kinds = [_type(output.shape, output.dtype, f"node {node.id!r}") for output in node.outputs]
-        types |= {f"{node.id}:{k}" if k else node.id: kind for k, kind in enumerate(kinds)}
+        for k, output in enumerate(node.outputs):
+            types[value_id(node.id, k)] = _type(output.shape, output.dtype, f"node {node.id!r}")
     return Graph(
         document.name,
         inputs,
@@ -64,9 +65,13 @@ def _input(entry: InputDocument) -> Input:
 
 def _type(shape: Iterable[int], dtype: str, where: str) -> TensorType:
     try:
-        return TensorType(tuple(shape), dtype)
+        return _tensor_type(tuple(shape), dtype)
     except InvalidGraph as error:
         raise error.at(where) from None
+
+
+_tensor_type = lru_cache(maxsize=4096)(TensorType)
+"""A graph has few types, and each is checked once."""
 
 
 def _op(node: NodeDocument, types: Mapping[str, TensorType], mesh: Mesh) -> Op:
@@ -75,7 +80,7 @@ def _op(node: NodeDocument, types: Mapping[str, TensorType], mesh: Mesh) -> Op:
         if value not in types:
             raise InvalidGraph("reference to a value that nothing makes", where=where, got=value, wanted="a known id")
     operands = tuple(types[value] for value in node.inputs)
-    results = tuple(types[f"{node.id}:{k}" if k else node.id] for k in range(len(node.outputs)))
+    results = tuple(types[value_id(node.id, k)] for k in range(len(node.outputs)))
     try:
         rule = bind_op(node.op, operands, results, node.attrs, node.rule)
         option = None if node.option is None else option_from(node.option, rule, mesh)

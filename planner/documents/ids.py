@@ -7,10 +7,11 @@ import json
 import re
 from collections.abc import Mapping
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
-_STRING = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")')
-_FLOAT = re.compile(r"-?\d+(?:\.\d+(?:e[+-]\d+)?|e[+-]\d+)")
+_FLOAT = re.compile(r"[:\[,](-?\d+(?:\.\d+(?:e[+-]\d+)?|e[+-]\d+))")
+_ESCAPE = re.compile(r"\\.")
 
 
 def digest(document: Any) -> str:
@@ -26,11 +27,18 @@ def canonical(document: Any) -> str:
     text = _dumped(document, sort_keys=True)
     if not text.isascii() and max(text) > "\uffff":  # code points and UTF-16 order differ
         text = _dumped(_ordered(document), sort_keys=False)
-    parts = _STRING.split(text)
-    for at in range(0, len(parts), 2):
-        if "." in parts[at] or "e" in parts[at]:
-            parts[at] = _FLOAT.sub(lambda found: _number(float(found[0])), parts[at])
-    return "".join(parts)
+    return _with_numbers(f",{text}")[1:]
+
+
+def _with_numbers(text: str) -> str:
+    """What looks like a float, rewritten where an even number of quotes is before it: outside of strings."""
+    parts, done, quotes = [], 0, 0
+    for found in _FLOAT.finditer(text):
+        between = text[done : found.start(1)]
+        quotes += (_ESCAPE.sub("", between) if "\\" in between else between).count('"')
+        parts += [between, found[1] if quotes % 2 else _number(float(found[1]))]
+        done = found.end()
+    return "".join([*parts, text[done:]])
 
 
 def _dumped(document: Any, *, sort_keys: bool) -> str:
@@ -54,6 +62,7 @@ def _ordered(document: Any) -> Any:
             return document
 
 
+@lru_cache(maxsize=4096)
 def _number(number: float) -> str:
     """ECMA-262, Number::toString: the shortest digits that read back the same."""
     if number == 0:

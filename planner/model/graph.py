@@ -155,7 +155,7 @@ class Graph:
         _check_annotations(self)
         if not self.outputs:
             raise InvalidGraph("no outputs", where=self.name, wanted="at least one output")
-        object.__setattr__(self, "ops", tuple(_in_order(self.dag, self.ops)))
+        object.__setattr__(self, "ops", tuple(_in_order(self)))
 
     @cached_property
     def replaced(self) -> dict[int, str]:
@@ -212,7 +212,7 @@ def _check_next(graph: Graph) -> None:
 
 def _check_annotations(graph: Graph) -> None:
     """Values, users and operands that exist, no more lists than dims, one required sharding for a definition or use."""
-    reads = _reads(graph)
+    reads = _reads(graph) if graph.annotations else {}
     required: dict[tuple[str, str | None, int | None], Annotation] = {}
     for one in graph.annotations:
         _known(one.value, graph.types, "annotations")
@@ -260,10 +260,18 @@ def _known(value: str, types: Mapping[str, TensorType], where: str) -> None:
         raise InvalidGraph("reference to a value that nothing makes", where=where, got=value, wanted="a known id")
 
 
-def _in_order(dag: nx.MultiDiGraph, ops: Sequence[Op]) -> Sequence[Op]:
+def _in_order(graph: Graph) -> Sequence[Op]:
+    """The ops as they are where each reads only what was made before; else sorted."""
+    made = {entry.id for entry in graph.inputs}
+    for op in graph.ops:
+        if not made.issuperset(op.inputs):
+            return _sorted(graph.dag, graph.ops)
+        made.update(op.values)
+    return graph.ops
+
+
+def _sorted(dag: nx.MultiDiGraph, ops: Sequence[Op]) -> Sequence[Op]:
     position = {op.id: place for place, op in enumerate(ops)}
-    if all(position.get(maker, -1) < position[user] for maker, user in dag.edges()):
-        return ops
     try:
         order = list(nx.lexicographical_topological_sort(dag, key=lambda node: position.get(node, -1)))
     except nx.NetworkXUnfeasible:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from solvers import Edge, Node, Problem, Progress, evaluate, solve
+from solvers import CUT_OFF, Edge, Node, Problem, Progress, evaluate, solve
 from solvers.exhaustive import cheapest, least_peak
 from tests.solvers.random_problems import tiny
 
@@ -29,6 +29,20 @@ def test_solve_equals_the_exhaustive_search(seeds: range | list[int]) -> None:
         assert (found.status, found.cost) == ("optimal", wanted[1].cost), seed
         assert evaluate(problem, found.choice).cost == found.cost, seed
         assert found.bound <= wanted[1].cost, seed
+
+
+def test_a_cutoff_ends_the_search_where_nothing_costs_less_and_changes_no_cheaper_answer() -> None:
+    for seed in range(100):
+        problem = tiny(seed)
+        wanted = cheapest(problem)
+        if wanted is None:
+            assert solve(problem, cutoff=1).status in ("infeasible", "unknown"), seed
+            continue
+        least = wanted[1].cost
+        cheaper, cut = solve(problem, cutoff=least + 1), solve(problem, cutoff=least)
+        assert (cheaper.status, cheaper.cost) == ("optimal", least), seed
+        assert cut.reason == CUT_OFF or cut.status == "optimal", seed
+        assert cut.bound <= least, seed
 
 
 def test_an_infeasible_answer_brackets_the_least_limit() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from types import MappingProxyType
 
 from planner.errors import InvalidGraph, UnsupportedOp
@@ -52,6 +54,10 @@ FAMILIES = (
 OPS: Mapping[str, Row] = MappingProxyType({row.name: row for family in FAMILIES for row in family.ROWS})
 
 
+MAX_KEPT = 1024
+"""Letters of attributes with which a bound rule is remembered: a model has few kinds of op, and layers repeat them."""
+
+
 def positions(op: Op) -> Mapping[int, str]:
     """Operand -> loop: the operand's elements are positions in that loop of an op."""
     indexes = OPS[op.op].indexes if op.op in OPS else {}
@@ -70,11 +76,32 @@ def bind_op(
 
     Raises UnsupportedOp when there is neither; InvalidGraph or InvalidRule when the op contradicts its rule.
     """
+    text = repr(attrs)
+    bound = _bound if len(text) <= MAX_KEPT else _bound.__wrapped__
+    return bound(op, operands, results, _Attributes(text, attrs), notation)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attributes:
+    """Attributes that are the same where their text is: 1, 1.0 and True are not."""
+
+    text: str
+    values: Mapping[str, object] = field(compare=False)
+
+
+@lru_cache(maxsize=4096)
+def _bound(
+    op: str,
+    operands: tuple[TensorType, ...],
+    results: tuple[TensorType, ...],
+    attrs: _Attributes,
+    notation: str | None,
+) -> Rule:
     row = OPS.get(op)
     if row is None and notation is None:
         raise UnsupportedOp("unknown op without a rule", got=op, wanted=f"a 'rule', or one of {', '.join(OPS)}")
     try:
-        text = row.notation(Signature(operands, results, attrs)) if row else notation or ""
+        text = row.notation(Signature(operands, results, attrs.values)) if row else notation or ""
     except (IndexError, ValueError) as error:
         if isinstance(error, InvalidGraph):
             raise
