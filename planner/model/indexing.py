@@ -16,10 +16,10 @@ A dim of size K split over n devices has blocks of ceil(K / n) (see `planner.mod
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from planner.errors import InvalidRule, InvalidSharding
 from planner.model.mesh import Mesh
@@ -71,12 +71,12 @@ class Rule:
 
     def operand_sharding(self, operand: int, option: Option) -> Sharding:
         """The sharding in which the op, run under `option`, takes an operand; the halos of windows are left out."""
-        partial = [
+        partial = tuple(
             (loop.reduction, axis)
             for loop, axes in zip(self.loops, option, strict=True)
             if operand in loop.operands
             for axis in axes
-        ]
+        )
         return _sharding(self._split(self.operands[operand], option), partial)
 
     def read_sharding(self, operand: int, option: Option, mesh: Mesh) -> Sharding:
@@ -130,18 +130,19 @@ class Rule:
         axes = {loop.name: axes for loop, axes in zip(self.loops, option, strict=True)}
         return tuple(() if dim.joined or not dim.loops else axes[dim.loops[0]] for dim in term)
 
-    def _partial(self, term: Term, option: Option) -> list[tuple[Reduction, int]]:
+    def _partial(self, term: Term, option: Option) -> tuple[tuple[Reduction, int], ...]:
         """Reduction and mesh axis of every partial sum in a result."""
         present = {loop for dim in term for loop in dim.loops}
-        return [
+        return tuple(
             (loop.reduction, axis)
             for loop, axes in zip(self.loops, option, strict=True)
             if loop.kind is LoopKind.LINEAR or (loop.name in self.carried and loop.name not in present)
             for axis in axes
-        ]
+        )
 
 
-def _sharding(split: tuple[Axes, ...], partial: Sequence[tuple[Reduction, int]]) -> Sharding:
+@lru_cache(1 << 16)
+def _sharding(split: tuple[Axes, ...], partial: tuple[tuple[Reduction, int], ...]) -> Sharding:
     kinds = sorted({kind for kind, _ in partial})
     if len(kinds) > 1:
         raise InvalidRule("option mixes reductions", got=kinds, wanted="one kind")

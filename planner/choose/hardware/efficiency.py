@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
 from planner.errors import InvalidHardware
 from planner.model.graph import Op
@@ -46,7 +48,12 @@ class Efficiency:
     def at(self, flops: float) -> float:
         if flops <= self.flops[0]:
             return self.share[0]
-        return math.exp(np.interp(math.log(flops), np.log(self.flops), np.log(self.share)))
+        return math.exp(np.interp(math.log(flops), _logs(self.flops), _logs(self.share)))
+
+
+@lru_cache
+def _logs(points: tuple[float, ...]) -> NDArray[np.float64]:
+    return np.log(points)
 
 
 def work_class(op: Op) -> str | None:
