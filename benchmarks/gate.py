@@ -4,7 +4,8 @@ Every pair is a small model and an edit of it (`benchmarks.gate_edits`), seeded.
 the edited graph by itself shows a rise of more than 5 % in time, bytes or memory; then `check` must find it, and the
 first cause it names of each must be an op that was edited, or the value that was pinned or returned. With odd seeds
 the edited graph was exported again: names and order are others too. Draws of an edit that raise nothing are not
-pairs. CPU seconds are those of a whole check, planning included.
+pairs. Networks in JAX (`examples.jax_models`), as JAX 0.8.3 lowered them (`benchmarks/data`), are held against what the
+version installed makes of them. CPU seconds are those of a whole check, planning included.
 
     python -m benchmarks.gate
 """
@@ -17,6 +18,8 @@ import time
 from collections import Counter
 from datetime import date
 from functools import cache
+from gzip import decompress as gunzip
+from pathlib import Path
 from typing import Any
 
 from benchmarks.gate_edits import DEARER, NEUTRAL, Document, Edited, exported_again, resized
@@ -27,6 +30,7 @@ from planner.documents.gates import gate_document
 from planner.documents.graphs import graph_from
 from planner.documents.plans import checked_plan, plan_document
 from planner.documents.schemas import GraphDocument, PlanDocument
+from planner.frontends.stablehlo import imported
 from planner.frontends.zoo import import_zoo
 from planner.judge.gate.thresholds import thresholds
 from planner.model.mesh import Mesh
@@ -48,6 +52,9 @@ RESIZED = {
 LIMITS = "time>5%,bytes>5%,memory>5%"
 NOTHING = "time>0.5%,bytes>0.5%,memory>0.5%"
 TODAY = date(2026, 1, 1)
+FAMILIES, KINDS, TRAINED = ("gpt", "llama", "mixtral"), ("inference", "adam"), ("adam",)
+OLD = Path(__file__).parent / "data" / "jax-0.8.3"
+VERSIONS = "lowered by JAX 0.10, not 0.8"
 FIGURES = {"step_s": "time>5%", "collective_bytes": "bytes>5%", "peak_bytes": "memory>5%"}
 
 
@@ -67,11 +74,11 @@ def planned(document: Document, mesh: str) -> PlanDocument:
     return checked_plan(json.loads(json.dumps(plan_document(found))), "plan")
 
 
-def told(model: str, edited: Document, limits: str) -> Document:
-    """What `check` says of an edited model, and its CPU seconds."""
+def told(plan: PlanDocument, edited: Document, limits: str) -> Document:
+    """What `check` says of an edited model, held against the plan of its base, and its CPU seconds."""
     start = time.process_time()
     new = GraphDocument.model_validate(edited)
-    found = gate_document(gating.compared(base(model)[1], new), thresholds(limits), [], TODAY)
+    found = gate_document(gating.compared(plan, new), thresholds(limits), [], TODAY)
     return {**found, "cpu_s": time.process_time() - start}
 
 
@@ -79,9 +86,23 @@ def neutral_pair(model: str, edit: str, seed: int) -> Document:
     """Limits of half a percent on a graph in which nothing that costs was edited."""
     edited = NEUTRAL[edit](base(model)[0], random.Random(seed))
     assert edited is not None
-    found = told(model, edited.document, NOTHING)
-    alarms = [each["limit"] for each in found["exceeded"]]
-    return {"model": model, "edit": edit, "seed": seed, "unplanned": found["same"], "alarms": alarms} | cpu(found)
+    found = told(base(model)[1], edited.document, NOTHING)
+    return {"model": model, "edit": edit, "seed": seed} | _unmoved(found)
+
+
+def version_pair(family: str, kind: str) -> Document:
+    """The same network as another version of JAX lowers it."""
+    from examples.jax_models import Model, inference, training  # jax is needed for nothing else here
+
+    function, *arguments = training(Model(family), 8, kind) if kind in TRAINED else inference(Model(family), 8)
+    texts = gunzip((OLD / f"{family}-{kind}.mlir.gz").read_bytes()).decode(), function.lower(*arguments).as_text()
+    older, newer = (imported(text, family).document for text in texts)
+    found = told(planned(older, "2x2"), newer, NOTHING)
+    return {"model": f"{family} {kind}, JAX", "edit": VERSIONS, "seed": 0} | _unmoved(found)
+
+
+def _unmoved(found: Document) -> Document:
+    return {"unplanned": found["same"], "alarms": [each["limit"] for each in found["exceeded"]]} | cpu(found)
 
 
 def dearer_pair(model: str, edit: str, seed: int) -> Document | None:
@@ -118,7 +139,7 @@ def _rises(model: str, document: Document) -> Document:
 
 
 def _found(model: str, edited: Edited, rises: Document) -> Document:
-    found = told(model, edited.document, LIMITS)
+    found = told(base(model)[1], edited.document, LIMITS)
     exceeded = found["exceeded"]
     named = [each["causes"][0]["name"] if each["causes"] else None for each in exceeded]
     exact = all(sum(term["change"] for term in each["terms"]) == each["change"] for each in exceeded)
@@ -169,6 +190,7 @@ def table(result: Document) -> str:
 def main() -> None:
     """Every model with every edit, and write results/gate.json."""
     neutral = [neutral_pair(model, edit, seed) for model in MODELS for edit in NEUTRAL for seed in range(SEEDS)]
+    neutral += [version_pair(family, kind) for family in FAMILIES for kind in KINDS]
     drawn = [
         dearer_pair(model, edit, seed) for model in MODELS for edit in (*RESIZED, *DEARER) for seed in range(SEEDS)
     ]
