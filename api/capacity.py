@@ -14,9 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 from api.console import Json, Output, console, print_json
+from api.elsewhere import asked_of
 from api.units import parse_bytes, show_bytes, show_share, show_time
 from planner import capacity as planning
 from planner import pipeline
+from planner.capacity import Ask
 from planner.documents.capacity import capacity_document, journal_line, journal_outcomes
 from planner.documents.graphs import read_mesh
 from planner.documents.hardware import profile_document
@@ -36,6 +38,8 @@ TITLES = {
     "bound": "no better than a plan that is known",
     "time": "not looked at: out of time",
 }
+Server = Annotated[str | None, typer.Option(help="A server whose workers plan them; its key in SHARDPLAN_KEY.")]
+Journal = Annotated[Path | None, typer.Option(help="Where outcomes are kept: run again to go on from there.")]
 
 
 def capacity(
@@ -58,9 +62,8 @@ def capacity(
     plan_time_limit: Annotated[float, typer.Option(help="Seconds of solving for one mesh.")] = 60.0,
     time_limit: Annotated[float | None, typer.Option(help="Seconds after which no further mesh is planned.")] = None,
     processes: Annotated[int, typer.Option(min=1, max=256, help="Meshes planned at a time.")] = 2,
-    journal: Annotated[
-        Path | None, typer.Option(help="Where outcomes are kept: run again to go on from there.")
-    ] = None,
+    server: Server = None,
+    journal: Journal = None,
     plans: Annotated[Path | None, typer.Option(help="A folder for the plans of the frontier.")] = None,
     validate: Annotated[bool, typer.Option("--validate", help="Run the plans of the frontier.")] = False,
     output: Output = None,
@@ -73,7 +76,9 @@ def capacity(
     listed = candidates(len(asked), len(offers), counts(devices), axes, read_mesh(mesh) if mesh else None)
     for path in filter(None, (output, journal, plans and plans / "plan.json")):
         check_writable(path)
-    found = _surveyed(Question(asked, offers, listed, request), processes, time_limit, journal)
+    question = Question(asked, offers, listed, request)
+    ask = asked_of(server, question) if server else None
+    found = _surveyed(question, processes, ask, time_limit, journal)
     budget = Budget(max_step, max_cost)
     written = _plans(found, budget, plans, validate) if plans or validate else {}
     _shown(capacity_document(found, budget, written), output, as_json)
@@ -115,7 +120,9 @@ def _offer(text: str) -> Offer:
         raise InvalidRequest("price of a device-hour", got=hour, wanted="a number, such as h100-sxm=2.5") from None
 
 
-def _surveyed(question: Question, processes: int, time_limit: float | None, journal: Path | None) -> Survey:
+def _surveyed(
+    question: Question, processes: int, ask: Ask | None, time_limit: float | None, journal: Path | None
+) -> Survey:
     known = journal_outcomes(question, journal.read_text(), str(journal)) if journal and journal.exists() else {}
     with _watched(question) as show:
 
@@ -124,7 +131,9 @@ def _surveyed(question: Question, processes: int, time_limit: float | None, jour
                 _append(journal, journal_line(question, number, found.outcomes[number]))
             show(found)
 
-        return planning.survey(question, processes=processes, time_limit_s=time_limit, known=known, on_outcome=done)
+        return planning.survey(
+            question, processes=processes, ask=ask, time_limit_s=time_limit, known=known, on_outcome=done
+        )
 
 
 def _append(path: Path, line: str) -> None:

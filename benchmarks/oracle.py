@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from itertools import product
 from typing import Any
 
@@ -20,6 +20,7 @@ Array = Any
 Axes = Sequence[int]
 Shape = tuple[int, ...]
 JUNK = 77
+REMEMBERED = 1 << 15
 COMBINE = {
     Reduction.SUM: np.add,
     Reduction.MAX: np.maximum,
@@ -33,8 +34,13 @@ COMBINE = {
 
 def coordinates(mesh: Mesh, device: int) -> tuple[int, ...]:
     """Row-major: the last axis is the fastest."""
+    return _coordinates(mesh.shape, device)
+
+
+@lru_cache(REMEMBERED)
+def _coordinates(sizes: Shape, device: int) -> tuple[int, ...]:
     found: list[int] = []
-    for size in reversed(mesh.shape):
+    for size in reversed(sizes):
         device, place = divmod(device, size)
         found.insert(0, place)
     return tuple(found)
@@ -42,10 +48,16 @@ def coordinates(mesh: Mesh, device: int) -> tuple[int, ...]:
 
 def place(mesh: Mesh, device: int, axes: Axes) -> int:
     """Position over the listed axes, the first the major-most."""
-    at = coordinates(mesh, device)
-    return reduce(lambda index, axis: index * mesh.shape[axis] + at[axis], axes, 0)
+    return _place(mesh.shape, device, tuple(axes))
 
 
+@lru_cache(REMEMBERED)
+def _place(sizes: Shape, device: int, axes: tuple[int, ...]) -> int:
+    at = _coordinates(sizes, device)
+    return reduce(lambda index, axis: index * sizes[axis] + at[axis], axes, 0)
+
+
+@lru_cache(REMEMBERED)
 def block(size: int, parts: int, index: int) -> slice:
     """Blocks of ceil(size / parts), cut off at the end."""
     width = math.ceil(size / parts)

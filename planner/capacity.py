@@ -20,9 +20,9 @@ from __future__ import annotations
 import math
 import multiprocessing
 import time
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -35,19 +35,24 @@ from planner.documents.schemas import GraphDocument
 from planner.plans import Plan
 from planner.sweep import BOUNDED, Outcome, Passed, Question, Survey, Task
 
+Ask = Callable[[Sequence[Task]], Iterable[Outcome]]
+"""Plans candidates: their outcomes, in order."""
+
 
 def survey(
     question: Question,
     *,
     processes: int = 1,
+    ask: Ask | None = None,
     time_limit_s: float | None = None,
     known: Mapping[int, Outcome] | None = None,
     on_outcome: Callable[[Survey, int], None] | None = None,
 ) -> Survey:
-    """Every candidate planned or passed over; `known`: outcomes of an earlier run, by number."""
+    """Every candidate planned or passed over, `processes` at a time: by `ask`, else in processes of this machine.
+    `known`: outcomes of an earlier run, by number."""
     found, ends = Survey(question, dict(known or {})), time.monotonic() + (time_limit_s or math.inf)
     waiting = {number for number in found.order if number not in found.outcomes}
-    with _workers(processes) as pool:
+    with nullcontext(ask) if ask else _workers(processes) as outcomes:
         while waiting:
             batch: list[int] = []
             while waiting and len(batch) < processes:
@@ -60,8 +65,7 @@ def survey(
                 else:
                     found.passed[number] = reason
             tasks = [found.task(number) for number in batch]
-            done = pool.map(planned, tasks) if pool and len(tasks) > 1 else map(planned, tasks)
-            for number, outcome in zip(batch, done, strict=True):
+            for number, outcome in zip(batch, outcomes(tasks), strict=True):
                 found.outcomes[number] = outcome
                 if on_outcome is not None:
                     on_outcome(found, number)
@@ -69,12 +73,12 @@ def survey(
 
 
 @contextmanager
-def _workers(processes: int) -> Iterator[Executor | None]:
+def _workers(processes: int) -> Iterator[Ask]:
     if processes == 1:
-        yield None
+        yield lambda tasks: map(planned, tasks)
         return
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        yield pool
+        yield lambda tasks: pool.map(planned, tasks)
 
 
 def tokens(document: Mapping[str, Any]) -> int | None:

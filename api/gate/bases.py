@@ -6,25 +6,19 @@ where it means the file checked as it stood then, or git's own `REVISION:PATH`.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from api.remote import NotKept, Remote
 from planner.documents.plans import checked_plan
-from planner.documents.reading import MAX_BYTES, read_json, read_packed
+from planner.documents.reading import read_json, read_packed
 from planner.documents.schemas import GraphDocument, PinsDocument, PlanDocument, checked
 from planner.errors import InvalidDocument, InvalidRequest
 from planner.gating import Given, Kept
 
-KEY = "SHARDPLAN_KEY"
-"""The environment variable that holds the server's key: on a command line others could read it."""
-SECONDS = 30.0
 FETCHED = "a revision that was fetched, in a git repository (git fetch origin main; actions/checkout: fetch-depth: 0)"
 
 
@@ -48,16 +42,18 @@ def read_base(text: str, new: Path, server: str | None) -> Given:
     if re.fullmatch("[0-9a-f]{64}", text):
         if server is None:
             raise InvalidRequest("a plan id without a server", where="--base", got=text, wanted="--server URL")
-        return _given(_fetched(server, text), f"--base {text}")
+        return _given(Remote(server).document(text), f"--base {text}")
     return _given(read_packed(_at_revision(text, new), f"--base {text}"), f"--base {text}")
 
 
 def kept_by(server: str) -> Kept:
     """The plans that a server keeps: a base that is a graph needs no planning where it was planned there."""
 
+    remote = Remote(server)
+
     def kept(plan: str) -> PlanDocument | None:
         try:
-            return checked_plan(_fetched(server, plan), plan)
+            return checked_plan(remote.document(plan), plan)
         except NotKept:
             return None
 
@@ -101,52 +97,3 @@ def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
 
 def _said(done: subprocess.CompletedProcess[bytes]) -> str:
     return done.stderr.decode(errors="replace").strip().partition("\n")[0]
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """A key is for one host; where that one sends us on, it is not taken along."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-class NotKept(InvalidRequest):
-    """The server does not have the plan, or not yet."""
-
-
-def _fetched(server: str, plan: str) -> Any:
-    """The document of a plan. Raises NotKept, or InvalidRequest with what the server says."""
-    url = f"{server.rstrip('/')}/v1/plans/{plan}/document"
-    if not url.startswith(("http://", "https://")):
-        raise InvalidRequest("--server", got=url, wanted="http://… or https://…")
-    headers = {"Accept": "application/json", "Accept-Encoding": "gzip"}
-    if key := os.environ.get(KEY):
-        headers["Authorization"] = f"Bearer {key}"
-    try:
-        with build_opener(_NoRedirects).open(Request(url, headers=headers), timeout=SECONDS) as answer:
-            return read_packed(answer.read(MAX_BYTES + 1), url)
-    except HTTPError as error:
-        kind = NotKept if error.code in (404, 409) else InvalidRequest
-        raise kind("the server refuses", where=url, got=_problem(error), wanted=_remedy(error.code)) from None
-    except (URLError, HTTPException, OSError, ValueError) as error:
-        if isinstance(error, InvalidDocument):
-            raise
-        why = str(getattr(error, "reason", error)) or type(error).__name__
-        raise InvalidRequest(
-            "the server cannot be reached", where=url, got=why, wanted="a running shardplan serve"
-        ) from None
-
-
-def _problem(error: HTTPError) -> str:
-    """Its RFC 9457 problem in a line."""
-    try:
-        told = json.loads(error.read(MAX_BYTES))
-        return f"{error.code} {told['title']}: {told['detail']}"
-    except (ValueError, KeyError, TypeError, OSError):
-        return f"{error.code} {error.reason}"
-
-
-def _remedy(code: int) -> str:
-    if code in (401, 403):
-        return f"a key that may read, in {KEY}"
-    return "the id of a plan that it keeps" if code == 404 else "a plan that is done"

@@ -106,6 +106,8 @@ class Trial:
         self, operand: int, option: Option, mesh: Mesh, device: int, spans: dict[str, Span], array: Array
     ) -> Array:
         """What a device holds of an operand as its array function sees it: of windows, every place they reach."""
+        if operand not in self.rule.windows:
+            return array
         shape = self.case.operands[operand].shape
         held = box(self.rule.read_sharding(operand, option, mesh), shape, mesh, device)
         for axis, (dim, size) in enumerate(zip(self.rule.operands[operand], shape, strict=True)):

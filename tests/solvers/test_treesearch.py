@@ -13,7 +13,7 @@ from solvers.treesearch.block import conditional, grow, optimise, scratch_of
 from solvers.treesearch.graph import graph_of, spans_over
 from tests.solvers.random_problems import contracting, tiny_public
 
-SEEDS = range(80)
+SEEDS = range(50)
 
 
 def _random_choice(problem: Problem, seed: int) -> np.ndarray:
