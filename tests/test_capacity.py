@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,7 @@ from planner.model.mesh import Mesh
 from planner.plans import Request
 from planner.sweep import Asked, Budget, Offer, Outcome, Question, Survey
 
+Document = Mapping[str, Any]
 GAP = 1e-3
 BATCHES = (8, 16)
 OFFERS = (("h100-sxm", 2.5), ("a100-sxm", 1.4))
@@ -30,7 +33,7 @@ def model(batch: int) -> Asked:
     return Asked(document, tokens(document))
 
 
-def question(numbers: tuple[int, ...] = (2, 4, 8), axes: int = 2, **asked: object) -> Question:
+def question(numbers: tuple[int, ...] = (2, 4), axes: int = 2, **asked: object) -> Question:
     request = Request(gap=GAP, time_limit_s=60.0, **asked)  # type: ignore[arg-type]
     offers = tuple(Offer(profile_document(name), hour) for name, hour in OFFERS)
     return Question(tuple(map(model, BATCHES)), offers, candidates(2, 2, numbers, axes), request)
@@ -89,10 +92,20 @@ def test_what_fits_no_plan_is_not_asked_of_meshes_that_can_do_less() -> None:
     assert {n for n, p in tight.passed.items() if p.why == "infeasible"} <= {n for n in fits if fits[n] == "infeasible"}
 
 
-def test_graphs_with_pins_of_named_mesh_axes_share_no_bounds() -> None:
+def _pinned(document: Document) -> Document:
+    pin = {"value": document["inputs"][0]["id"], "sharding": {"split_axes": [["0"]]}}
+    return {**document, "annotations": [pin]}
+
+
+def _with_an_option(document: Document) -> Document:
+    first, *others = document["nodes"]
+    return {**document, "nodes": [{**first, "option": {}}, *others]}
+
+
+@pytest.mark.parametrize("asking", [_pinned, _with_an_option])
+def test_graphs_that_ask_for_named_mesh_axes_share_no_bounds(asking: Callable[[Document], Document]) -> None:
     one = model(8)
-    pin = {"value": one.document["inputs"][0]["id"], "sharding": {"split_axes": [["0"]]}}
-    pinned = Asked({**one.document, "annotations": [pin]}, one.tokens)
+    pinned = Asked(asking(one.document), one.tokens)
     asked = question((4,), 2)
     alone = survey(replace(asked, graphs=(pinned,), candidates=candidates(1, 1, (4,), 2), offers=asked.offers[:1]))
     assert all(passed.why != "bound" or passed.by is not None for passed in alone.passed.values())

@@ -51,7 +51,8 @@ def small() -> PlanDocument:
 
 
 def planned(document: Document, hardware: str = "h100-sxm", limit: int | None = None) -> PlanDocument:
-    found = pipeline.plan(graph(document), MESH, load(hardware), Request(limit, gap=1e-6 if limit is None else 0.02, deterministic=True))
+    request = Request(limit, gap=1e-6 if limit is None else 0.02, deterministic=True)
+    found = pipeline.plan(graph(document), MESH, load(hardware), request)
     return checked_plan(json.loads(json.dumps(plan_document(found))), "plan")
 
 
