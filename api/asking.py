@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -116,7 +117,12 @@ def _pointer(error: ShardplanError, document: PlanAsked) -> str:
 
 def packed(document: Any) -> bytes:
     """JSON as it is kept and handed over."""
-    return gzip.compress(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(), 1, mtime=0)
+    return packed_text(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def packed_text(text: bytes) -> bytes:
+    """JSON that is text already, and good."""
+    return gzip.compress(text, 1, mtime=0)
 
 
 def unpacked(raw: bytes) -> Any:
@@ -128,8 +134,8 @@ def check_nesting(document: Any, most: int) -> None:
     """Raises InvalidDocument where objects and arrays lie more than `most` deep."""
     level = [document]
     for _ in range(most + 1):
-        inner = [each for each in level if isinstance(each, dict | list)]
-        level = [child for each in inner for child in (each.values() if isinstance(each, dict) else each)]
-        if not level:
+        inner = [each for each in level if type(each) is dict or type(each) is list]
+        if not inner:
             return
+        level = [*chain.from_iterable(each.values() if type(each) is dict else each for each in inner)]
     raise InvalidDocument("nested too deeply", where="body", wanted=f"at most {most} levels", pointer="")

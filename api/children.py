@@ -23,6 +23,10 @@ from api.messages import Message, receive, send
 
 COMMAND = (sys.executable, "-m", "api.work")
 TICK_S = 0.1
+NICE = 5
+"""Whoever asks goes before what is solved."""
+GOES_ON = "begun", "incumbent"
+"""What is said on the way."""
 MEMORY_SIGNS = "std::bad_alloc", "MemoryError", "Cannot allocate memory", "out of memory"
 SIGNALS = {
     signal.SIGXCPU: "used up its processor time",
@@ -58,7 +62,10 @@ class Child:
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True
         )
+        with suppress(ProcessLookupError):
+            os.setpriority(os.PRIO_PROCESS, self.process.pid, NICE)
         self.threads: list[threading.Thread] = []
+        self.has_begun = False
         self.messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
 
     @property
@@ -88,9 +95,12 @@ class Child:
                     continue
                 if told is None:
                     return self._dead(allowed)
-                if (said := told.head.pop("kind")) != "incumbent":
+                said = told.head.pop("kind")
+                if said not in GOES_ON:
                     return Ended(said, told.head, told.payload)
-                on_progress(told.head)
+                self.has_begun = True
+                if said == "incumbent":
+                    on_progress(told.head)
             return Ended("failed", {"cause": f"gave no answer within {allowed.wall_s:g} s"})
         finally:
             self.end()
@@ -120,7 +130,7 @@ class Child:
         assert self.process.stdout is not None
         while True:
             told = receive(self.process.stdout)
-            goes_on = told is not None and told.head["kind"] == "incumbent"  # looked at before another has it
+            goes_on = told is not None and told.head["kind"] in GOES_ON  # looked at before another has it
             self.messages.put(told)
             if not goes_on:
                 return
@@ -169,6 +179,14 @@ class Children:
             spare.end()
             spare = None
         return spare or Child(self.command)
+
+    def do(self, kind: str, ask: bytes, allowed: Allowed, *more: Callable[..., Any]) -> Ended:
+        """A piece of work; in a new process where the one in reserve was killed before it began."""
+        child = self.take()
+        ended = child.do(kind, ask, allowed, *more)
+        if ended.kind != "killed" or child.has_begun:
+            return ended
+        return Child(self.command).do(kind, ask, allowed, *more)
 
     def close(self) -> None:
         """End the one in reserve; those at work belong to who took them."""

@@ -9,28 +9,45 @@ All hosts that share the store go by the store's clock.
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    union_all,
+    update,
+)
 
 from api.hooks.register import notify
 from api.settings import DAY_S
 from api.store import Store
 from api.tables import events, idempotency, outcomes, plans, workers
+from api.together import Refused, Together
 
 ATTEMPTS = 3
 """A plan at which workers or their child processes died so often is not tried again: it may be what they die of."""
+COUNT_S = 1.0
+"""How long a count of a line is believed."""
 AGAIN = ("timeout", "cancelled", "failed")
 """Outcomes after which the same question may be asked anew."""
 
 
-class KeyReused(Exception):
+class KeyReused(Refused):
     """An idempotency key came with another body than the first time."""
 
 
-class LineFull(Exception):
+class LineFull(Refused):
     """A tenant has as many plans waiting as it may."""
 
 
@@ -73,30 +90,50 @@ class Jobs:
 
     def __init__(self, store: Store, lease_s: float) -> None:
         self.store, self.lease_s = store, lease_s
+        self._together, self._room = Together(store), _Room()
 
     def submit(self, tenant: str, question: Question, most: int, key: str | None = None, body: str = "") -> str:
         """The id of the plan, which is committed by now: in line, unless it was asked before.
 
         With an idempotency `key`, the plan that it came with first. Raises KeyReused, LineFull.
         """
-        with self.store.writing() as connection:
+
+        def write(connection: Connection) -> str:
+            earlier = None if key is None else _earlier(connection, tenant, key, body)
+            if earlier is not None:
+                return earlier
+            self._enter(connection, tenant, question, most)
             if key is not None:
-                earlier = _earlier(connection, tenant, key, body)
-                if earlier is not None:
-                    return earlier
-                values = {"tenant": tenant, "key": key, "body": body, "plan": question.id}
-                connection.execute(insert(idempotency).values(values))
-            _enter(connection, self.store.now(connection), tenant, question, most)
-        return question.id
+                kept = {"tenant": tenant, "key": key, "body": body, "plan": question.id}
+                connection.execute(insert(idempotency), kept)
+            return question.id
+
+        return self._together.write(write)
+
+    def _enter(self, connection: Connection, tenant: str, question: Question, most: int) -> None:
+        """Into the line, where the plan is new or its last run came to nothing."""
+        row = connection.execute(_LAST, {"tenant": tenant, "plan": question.id}).first()
+        if row is not None and row.status not in AGAIN:
+            return
+        self._room.take(connection, tenant, most)
+        now = self.store.now(connection)
+        fresh = {"state": "queued", "created_at": now, "attempts": 0, "progress": None, "started_at": None}
+        if row is None:
+            values = {"tenant": tenant, "id": question.id, "name": question.name, "ask": question.ask, "run": 1}
+            number = connection.execute(_NEW, {**values, **fresh}).scalar_one()
+        else:
+            number = row.number
+            connection.execute(update(plans).where(plans.c.number == number).values(run=row.run + 1, **fresh))
+        _tell(connection, number, "queued", {"status": "queued"})
 
     def claim(self) -> Claim | None:
         """The plan that waits longest, taken; None where none waits."""
         with self.store.reading() as connection:
-            if connection.execute(_waiting(self.store.now(connection), plans.c.number)).first() is None:
+            if connection.execute(_NEXT_NUMBER, {"now": self.store.now(connection)}).scalar() is None:
                 return None
         with self.store.writing() as connection:
             now = self.store.now(connection)
-            row = connection.execute(_waiting(now, plans)).first()
+            row = connection.execute(_NEXT, {"now": now}).first()
             if row is None:
                 return None
             claim = Claim(row.number, row.run, uuid4().hex, row.id, row.ask, now - row.created_at)
@@ -160,10 +197,21 @@ class Jobs:
             connection.execute(delete(workers).where(workers.c.id == worker))
 
 
-def _waiting(now: float, *columns: Any) -> Select[Any]:
-    """The plan that waits longest."""
-    free = or_(plans.c.state == "queued", and_(plans.c.state == "running", plans.c.lease_until < now))
-    return select(*columns).where(free).order_by(plans.c.number).limit(1)
+class _Room:
+    """How many plans of a tenant wait at most: counted at least once a second and before anybody is refused, and
+    meanwhile what was let in here is added. Servers beside this one may let in their own of that second."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, float]] = {}
+
+    def take(self, connection: Connection, tenant: str, most: int) -> None:
+        """One more, in the writers' turn. Raises LineFull."""
+        count, counted_at = self._known.get(tenant, (most, 0.0))
+        if count >= most or time.monotonic() - counted_at > COUNT_S:
+            count, counted_at = connection.execute(_IN_LINE, {"tenant": tenant}).scalar_one(), time.monotonic()
+        if count >= most:
+            raise LineFull
+        self._known[tenant] = count + 1, counted_at
 
 
 def _row(claim: Claim) -> Any:
@@ -185,27 +233,6 @@ def _earlier(connection: Connection, tenant: str, key: str, body: str) -> str | 
     return str(row.plan)
 
 
-def _enter(connection: Connection, now: float, tenant: str, question: Question, most: int) -> None:
-    """Into the line, where the plan is new or its last run came to nothing."""
-    mine = and_(plans.c.tenant == tenant, plans.c.id == question.id)
-    last = and_(outcomes.c.number == plans.c.number, outcomes.c.run == plans.c.run)
-    chosen = select(plans.c.number, plans.c.run, outcomes.c.status).select_from(plans.outerjoin(outcomes, last))
-    row = connection.execute(chosen.where(mine)).first()
-    if row is not None and row.status not in AGAIN:
-        return
-    waiting = and_(plans.c.tenant == tenant, plans.c.state == "queued")
-    if connection.execute(select(func.count()).select_from(plans).where(waiting)).scalar_one() >= most:
-        raise LineFull
-    fresh = {"state": "queued", "created_at": now, "attempts": 0, "progress": None, "started_at": None}
-    if row is None:
-        values = {"tenant": tenant, "id": question.id, "name": question.name, "ask": question.ask, "run": 1, **fresh}
-        number = connection.execute(insert(plans).values(values).returning(plans.c.number)).scalar_one()
-    else:
-        number = row.number
-        connection.execute(update(plans).where(plans.c.number == number).values(run=row.run + 1, **fresh))
-    _tell(connection, number, "queued", {"status": "queued"})
-
-
 def _end(connection: Connection, now: float, number: int, run: int, outcome: Outcome) -> bool:
     """Inserts an outcome where there is none; writers take turns, so that none comes between."""
     earlier = select(outcomes.c.number).where(outcomes.c.number == number, outcomes.c.run == run)
@@ -225,4 +252,28 @@ def _end(connection: Connection, now: float, number: int, run: int, outcome: Out
 
 
 def _tell(connection: Connection, number: int, kind: str, data: dict[str, Any]) -> None:
-    connection.execute(insert(events).values(number=number, kind=kind, data=json.dumps(data)))
+    connection.execute(_EVENT, {"number": number, "kind": kind, "data": json.dumps(data)})
+
+
+def _first(*free: ColumnElement[bool]) -> Select[Any]:
+    chosen = select(plans.c.number).where(*free).order_by(plans.c.number).limit(1).subquery()
+    return select(chosen.c.number)
+
+
+_FREE = union_all(  # each found by the index, however long the line
+    _first(plans.c.state == "queued", plans.c.lease_until.is_(None)),
+    _first(plans.c.state == "running", plans.c.lease_until < bindparam("now")),
+).subquery()
+_NEXT_NUMBER = select(func.min(_FREE.c.number))
+"""Of the plan that waits longest."""
+_NEXT = select(plans).where(plans.c.number == _NEXT_NUMBER.scalar_subquery())
+_LAST = (
+    select(plans.c.number, plans.c.run, outcomes.c.status)
+    .select_from(plans.outerjoin(outcomes, and_(outcomes.c.number == plans.c.number, outcomes.c.run == plans.c.run)))
+    .where(plans.c.tenant == bindparam("tenant"), plans.c.id == bindparam("plan"))
+)
+_IN_LINE = (
+    select(func.count()).select_from(plans).where(plans.c.tenant == bindparam("tenant"), plans.c.state == "queued")
+)
+_NEW = insert(plans).returning(plans.c.number)
+_EVENT = insert(events)

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from api.store import Store
 from api.tables import keys
@@ -21,6 +21,8 @@ SCOPES: tuple[Scope, ...] = get_args(Scope)
 """Each allows what those before it allow."""
 
 _KEY = re.compile(r"sp_([0-9a-f]{12})_([A-Za-z0-9_-]{43})", re.ASCII)
+_FIRST = select(keys.c.id).limit(1)
+_KNOWN = select(keys).where(keys.c.id == bindparam("id"))
 _TENANT = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 
@@ -43,6 +45,7 @@ class Keys:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+        self._any_made = False  # once there is one there always is
 
     def add(self, tenant: str, scope: Scope) -> str:
         """A new key, told here and nowhere again."""
@@ -71,8 +74,10 @@ class Keys:
     @property
     def any_made(self) -> bool:
         """Whether there is a key, revoked ones included: the service never falls open again."""
-        with self.store.reading() as connection:
-            return connection.execute(select(keys.c.id).limit(1)).first() is not None
+        if not self._any_made:
+            with self.store.reading() as connection:
+                self._any_made = connection.execute(_FIRST).first() is not None
+        return self._any_made
 
     @property
     def any_valid(self) -> bool:
@@ -86,7 +91,7 @@ class Keys:
         if found is None:
             return None
         with self.store.reading() as connection:
-            row = connection.execute(select(keys).where(keys.c.id == found[1])).first()
+            row = connection.execute(_KNOWN, {"id": found[1]}).first()
         known = _digest("") if row is None else row.digest
         if not hmac.compare_digest(known, _digest(found[2])) or row is None or row.revoked_at is not None:
             return None

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from sqlalchemy import Select, and_, func, select
+from sqlalchemy import Select, and_, bindparam, func, select
 
 from api.store import Store
 from api.tables import events, outcomes, plans, workers
@@ -49,7 +49,7 @@ class Records:
     def find(self, tenant: str, plan: str) -> Record | None:
         """A tenant's plan; None also where another's has that id."""
         with self.store.reading() as connection:
-            row = connection.execute(_records().where(plans.c.tenant == tenant, plans.c.id == plan)).first()
+            row = connection.execute(_FOUND, {"tenant": tenant, "plan": plan}).first()
         return None if row is None else _record(row)
 
     def page(self, tenant: str, after: int | None, most: int) -> list[Record]:
@@ -98,6 +98,9 @@ def _records() -> Select[Any]:
     ]
     ended = [outcomes.c.status, outcomes.c.cause, outcomes.c.ended_at]
     return select(*columns, *ended).select_from(plans.outerjoin(outcomes, _LAST))
+
+
+_FOUND = _records().where(plans.c.tenant == bindparam("tenant"), plans.c.id == bindparam("plan"))
 
 
 def _record(row: Any) -> Record:

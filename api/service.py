@@ -106,7 +106,7 @@ class Service:
         try:
             allowed = Allowed(self.limits.answer_wall_s, int(self.limits.answer_wall_s), self.limits.child_memory_bytes)
             with span(f"child {kind}", {}) as told:
-                ended = self.children.take().do(kind, packed(ask), allowed, lambda: not self.is_stopping)
+                ended = self.children.do(kind, packed(ask), allowed, lambda: not self.is_stopping)
                 told[OUTCOME] = ended.kind
             return ended
         finally:

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from api.console import Database, service_extra
-from api.settings import Settings, database_url, is_loopback
+from api.settings import Limits, Settings, database_url, is_loopback
 from api.tracing import export
 from planner.errors import InvalidRequest
 
@@ -29,6 +29,8 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.")] = 8000,
     database: Database = None,
     workers: Annotated[int, typer.Option(min=0, max=256, help="Plans solved here at once; 0: elsewhere.")] = 1,
+    queued: Annotated[int, typer.Option(min=1, help="Plans of a tenant that may wait in line.")] = Limits().queued,
+    rate: Annotated[float, typer.Option(min=1, help="Requests of a key a second.")] = Limits().requests_per_s,
     keep_days: Annotated[float | None, typer.Option(min=0, help="Forget plans that ended longer ago.")] = None,
     webhooks: Annotated[
         bool, typer.Option("--webhooks", help="Call public https addresses that callers name.")
@@ -42,6 +44,7 @@ def serve(
         workers=workers,
         keep_days=keep_days,
         webhooks=webhooks,
+        limits=Limits(queued=queued, requests_per_s=rate, burst=int(2 * rate)),
     )
     service = Service(settings)
     if service.settings.keys_required and not service.keys.any_valid:

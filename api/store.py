@@ -3,10 +3,15 @@
 What has been acknowledged is committed, and a commit is on the disk (SQLite: WAL, synchronous FULL). Writers take
 turns, readers never wait for them: SQLite by BEGIN IMMEDIATE, PostgreSQL by an advisory lock that lasts as long as the
 transaction. So numbers rise in the order of commits, and what a writer has looked up stays true until it commits.
+
+SQLite lets those who wait for the turn look again after ever longer pauses; threads of one process wait for a lock
+instead. Statements that every request runs are made once, at import, with parameters: to make one takes longer than to
+run it.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +20,7 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, create_engine, event, make_url, text
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy.exc import DatabaseError, OperationalError
 
 from api.migrations import migrate
 from planner.errors import InvalidRequest
@@ -29,10 +34,12 @@ HUNG_MS = 60_000
 
 
 class Store:
-    """One database. `reading` and `writing` each give a connection in a transaction of its own."""
+    """One database. `writing` gives a connection in a transaction of its own; `reading` one for statements each of
+    which sees what is committed by then."""
 
     def __init__(self, url: str) -> None:
         address = make_url(url)
+        self._turn = threading.Lock()
         self.engine = _sqlite(address) if address.get_backend_name() == "sqlite" else _postgresql(address)
         try:
             with self.writing() as connection:
@@ -44,6 +51,10 @@ class Store:
             self.close()
             raise InvalidRequest(error.what, where=str(address), got=error.got, wanted=error.wanted) from None
 
+    @property
+    def is_file(self) -> bool:
+        return self.engine.dialect.name == "sqlite"
+
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         with self.engine.connect() as connection:
@@ -51,12 +62,17 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
-            yield connection
+        if not self._turn.acquire(timeout=BUSY_MS / 1000):
+            raise OperationalError("BEGIN", None, TimeoutError(f"no turn to write within {BUSY_MS} ms"))
+        try:
+            with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
+                yield connection
+        finally:
+            self._turn.release()
 
     def now(self, connection: Connection) -> float:
         """Seconds since 1970 by the one clock that all hosts share: the database's."""
-        if self.engine.dialect.name == "sqlite":
+        if self.is_file:
             return time.time()
         return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
 
@@ -84,7 +100,7 @@ def _sqlite(address: URL) -> Engine:
     settings = {"timeout": BUSY_MS / 1000, "isolation_level": None, "check_same_thread": False}
     engine = create_engine(address, connect_args=settings, pool_size=16, max_overflow=48)
     event.listen(engine, "connect", _prepare)
-    event.listen(engine, "begin", lambda connection: _begin(connection, "BEGIN IMMEDIATE", "BEGIN"))
+    event.listen(engine, "begin", lambda connection: _begin(connection, "BEGIN IMMEDIATE"))
     return engine
 
 
@@ -103,10 +119,9 @@ def _prepare(connection: Any, _record: object) -> None:
         connection.execute(f"PRAGMA {pragma}")
 
 
-def _begin(connection: Connection, writes: str, reads: str | None = None) -> None:
-    begin = writes if connection.get_execution_options().get("writes") else reads
-    if begin is not None:
-        connection.exec_driver_sql(begin)
+def _begin(connection: Connection, words: str) -> None:
+    if connection.get_execution_options().get("writes"):
+        connection.exec_driver_sql(words)
 
 
 def _told(error: DatabaseError) -> str:

@@ -43,6 +43,7 @@ plans = Table(
     Column("progress", String),
     UniqueConstraint("tenant", "id"),
     Index("plans_in_line", "state", "lease_until", "number"),
+    Index("plans_of", "tenant", "state"),
     sqlite_autoincrement=True,  # a number is never given twice, so that pages stay in order
 )
 

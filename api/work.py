@@ -1,9 +1,9 @@
 """`python -m api.work`: one piece of work in a process that may be killed at any time.
 
 On standard input a line of JSON (`kind`, limits, `bytes` of what follows) and the packed ask; on standard output lines
-of JSON: `incumbent` while it solves, then `result` with the bytes that follow, `refused` where the ask is at fault, or
-`failed`. Whatever a library prints goes to standard error. When the server is gone, standard input ends, and so does
-the process with its group. A clock that runs out kills it even where the server cannot.
+of JSON: `begun`, `incumbent` while it solves, then `result` with the bytes that follow, `refused` where the ask is at
+fault, or `failed`. Whatever a library prints goes to standard error. When the server is gone, standard input ends, and
+so does the process with its group. A clock that runs out kills it even where the server cannot.
 """
 
 from __future__ import annotations
@@ -112,6 +112,7 @@ def serve(works: Mapping[str, Work]) -> None:
     asked = receive(sys.stdin.buffer)
     if asked is None:
         return
+    send(out, Message({"kind": "begun"}))
     _limit(asked.head)
     threading.Thread(target=_end_with_the_server, daemon=True).start()
     send(out, _done(works[asked.head["kind"]], asked.payload, out))
@@ -125,7 +126,8 @@ def _done(work: Work, payload: bytes, out: IO[bytes]) -> Message:
         told = {"what": error.what, "where": error.where, "got": error.got, "wanted": error.wanted}
         return Message({"kind": "refused", **told, "pointer": error.pointer, "message": str(error)})
     except MemoryError:
-        return Message({"kind": "failed", "cause": "out of memory"})
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        return Message({"kind": "failed", "cause": f"out of memory (limit {limit} bytes)"})
     except Exception as error:  # noqa: BLE001 - told in one line, whatever it is; the rest is in the log
         traceback.print_exc()
         return Message({"kind": "failed", "cause": f"fault of the planner: {type(error).__name__}: {error}"[:500]})

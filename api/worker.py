@@ -80,7 +80,7 @@ class Worker:
         watch = Watch(self.jobs, claim, self)
         waited("in line", claim.waited_s, {PLAN: claim.id})
         with span("child plan", {PLAN: claim.id}) as told:
-            ended = self.children.take().do("plan", claim.ask, self.allowed, watch.goes_on, watch.hear)
+            ended = self.children.do("plan", claim.ask, self.allowed, watch.goes_on, watch.hear)
             told[OUTCOME] = ended.head.get("status", ended.kind)
         if ended.kind == "killed":
             log.warning("plan %s: the child %s", claim.id, ended.head["cause"])

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from signal import SIGKILL
+from signal import SIGCONT, SIGKILL, SIGSTOP
 from subprocess import Popen
 from typing import Any
 
@@ -82,6 +82,17 @@ class House:
         else:
             self.server.kill()
         return children
+
+    @contextmanager
+    def line_stands(self) -> Iterator[None]:
+        """The worker takes nothing meanwhile; it is stopped while it does not write."""
+        assert self.worker is not None
+        with self.store.writing():
+            self.worker.send_signal(SIGSTOP)
+        try:
+            yield
+        finally:
+            self.worker.send_signal(SIGCONT)
 
     def again(self, victim: str) -> None:
         """Puts what was struck back, and waits until the service is ready."""

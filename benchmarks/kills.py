@@ -7,9 +7,10 @@ kill. Stages: a body half sent (accept), in line (commit), taken (claim), its ch
 (build), with one (solve), the child done and its outcome not yet stored (store), stored and a webhook not yet told
 (notify). The webhook's name leads nowhere, so that its delivery must still be there in the end.
 
-    python -m benchmarks.kills [SECONDS [HOUSES]]     else 300, and 3 services at a time on each database
+    python -m benchmarks.kills [KILLS [SECONDS [HOUSES]]]
 
-Most of the time is waiting for leases to end.
+Else 30 kills a stage on each database, within an hour, 2 services at a time on each. Most of the time goes into
+starting processes anew.
 """
 
 from __future__ import annotations
@@ -21,9 +22,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,16 @@ from tests.api.databases import running_cluster
 from tests.api.http.serving import ask, chain, children_of, ended, gone, named
 
 LENGTH = 200
-CASES = (
-    *(("accept", "server"), ("commit", "server")),
-    *(("claim", "server"), ("claim", "worker")),
-    *(("build", "server"), ("build", "worker"), ("build", "child")),
-    *(("solve", "server"), ("solve", "worker"), ("solve", "child")),
-    *(("store", "server"), ("store", "worker"), ("notify", "server")),
-)
+VICTIMS = {
+    "accept": ("server",),
+    "commit": ("server",),
+    "claim": ("server", "worker"),
+    "build": ("server", "worker", "child"),
+    "solve": ("server", "worker", "child"),
+    "store": ("server", "worker"),
+    "notify": ("server",),
+}
+"""What is killed at a stage."""
 TURN_S = 8.0
 """A turn is given back before the others' patience ends."""
 
@@ -50,15 +53,37 @@ TURN_S = 8.0
 class Tally:
     """What came of the kills at one stage on one kind of database."""
 
-    kills: Counter[str] = field(default_factory=Counter)
-    missed: int = 0
+    kills: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
     again_s: list[float] = field(default_factory=list)
 
     def shown(self) -> dict[str, Any]:
         again = {"served_again_s_at_most": round(max(self.again_s), 1)} if self.again_s else {}
-        shown = {"kills": self.kills.total(), "of": dict(self.kills), "missed": self.missed, **again}
+        shown = {"kills": len(self.kills), "of": dict(Counter(self.kills)), "missed": len(self.missed), **again}
         return {**shown, "faults": len(self.faults), "first_faults": self.faults[:3]}
+
+
+@dataclass
+class Book:
+    """Which kill is next, for all services on one kind of database: at the stage that had fewest, each victim in its
+    turn; none once every stage has had as many as wanted, or time is up."""
+
+    wanted: int
+    until: float
+    tallies: dict[str, Tally] = field(default_factory=lambda: {stage: Tally() for stage in VICTIMS})
+    begun: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def next(self) -> tuple[str, str, int] | None:
+        with self.lock:
+            counts = {stage: self.begun[stage] - len(tally.missed) for stage, tally in self.tallies.items()}
+            stage = min(counts, key=lambda stage: counts[stage])
+            if counts[stage] >= self.wanted or time.monotonic() > self.until:
+                return None
+            number = self.begun[stage]
+            self.begun[stage] += 1
+            return stage, VICTIMS[stage][number % len(VICTIMS[stage])], number
 
 
 def struck_at(house: House, stage: str, victim: str, name: str, before: dict[int, float]) -> list[int] | None:
@@ -114,14 +139,15 @@ def kill(house: House, stage: str, victim: str, name: str, tally: Tally) -> None
         struck: list[int] | None = half_sent(house)
     else:
         thread = threading.Thread(target=post)
-        thread.start()
-        struck = struck_at(house, stage, victim, name, before)
+        with house.line_stands() if stage == "commit" else nullcontext():
+            thread.start()
+            struck = struck_at(house, stage, victim, name, before)
         thread.join()
     if struck is None:
-        tally.missed += 1
+        tally.missed.append(victim)
     else:
         at = time.monotonic()
-        tally.kills[victim] += 1
+        tally.kills.append(victim)
         house.again(victim)
         tally.again_s.append(time.monotonic() - at)
         if not gone(struck, 10.0):
@@ -158,39 +184,34 @@ def houses(kind: str, number: int) -> Iterator[list[Callable[[bool], House]]]:
         yield [made] * number
 
 
-def rounds(made: Callable[[bool], House], until: float, first: int, tallies: dict[str, Tally]) -> None:
-    """Case after case, each house beginning at another."""
+def rounds(made: Callable[[bool], House], book: Book) -> None:
+    """Kill after kill."""
     apart = {False: made(False), True: made(True)}
     try:
-        for number in count(first):
-            stage, victim = CASES[number % len(CASES)]
-            if time.monotonic() > until:
-                return
+        while (case := book.next()) is not None:
+            stage, victim, number = case
             house = apart[victim == "worker" or stage == "commit"]  # a worker within would be woken by the commit
-            kill(house, stage, victim, f"{stage} {victim} {number}", tallies[stage])
+            kill(house, stage, victim, f"{stage} {victim} {number}", book.tallies[stage])
     finally:
         for each in apart.values():
             each.close()
 
 
 def main() -> None:
-    words = sys.argv[1:]
-    seconds, number = float(words[0]) if words else 300.0, int(words[1]) if words[1:] else 3
-    result: dict[str, dict[str, Tally]] = {}
-    until = time.monotonic() + seconds
+    wanted, seconds, number = (int(word) for word in [*sys.argv[1:], *("30", "3600", "2")[len(sys.argv) - 1 :]])
+    until, began = time.monotonic() + seconds, time.monotonic()
+    books = {kind: Book(wanted, until) for kind in ("sqlite", "postgresql")}
     with ExitStack() as stack:
         threads = []
-        for kind in ("sqlite", "postgresql"):
-            result[kind] = {stage: Tally() for stage, _ in CASES}
-            for place, made in enumerate(stack.enter_context(houses(kind, number))):
-                first = place * len(CASES) // number
-                threads.append(threading.Thread(target=rounds, args=(made, until, first, result[kind])))
+        for kind, book in books.items():
+            for made in stack.enter_context(houses(kind, number)):
+                threads.append(threading.Thread(target=rounds, args=(made, book)))
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-    shown = {kind: {stage: tally.shown() for stage, tally in found.items()} for kind, found in result.items()}
-    write("kills", {"seconds": seconds, "houses": number, **shown})
+    shown = {kind: {stage: tally.shown() for stage, tally in book.tallies.items()} for kind, book in books.items()}
+    write("kills", {"seconds": round(time.monotonic() - began), "houses": number, **shown})
 
 
 if __name__ == "__main__":

@@ -10,5 +10,7 @@ schemas   what is answered, and how requests are described
 openapi   the description of it all
 problems  errors as RFC 9457 says
 limits    bodies counted, rates
+reading   the store read, at once or in a thread
+queries   query parameters nobody described, refused
 security  keys, and the headers of every answer
 """

@@ -7,13 +7,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from importlib.metadata import version
 
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
 
-from api.http import answers, documents, events, house, plans, problems, reports, webhooks
+from api.http import answers, asks, documents, events, house, plans, problems, reports, webhooks
 from api.http.limits import Rates
 from api.http.openapi import describe
+from api.http.queries import no_others
 from api.http.security import Frame
 from api.service import Service
 
@@ -34,11 +35,13 @@ def application(service: Service) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
-        openapi_url="/openapi.json",
+        openapi_url=None,  # shown by the house, as everything is
+        dependencies=[Depends(no_others)],
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,  # what a generated client calls it
     )
     app.state.service = service
+    app.state.repeats = asks.Repeats()
     app.state.rates = Rates(service.limits.requests_per_s, service.limits.burst)
     for part in (plans, documents, reports, events, answers, webhooks, house):
         app.include_router(part.router)

@@ -4,18 +4,21 @@ child process converts first."""
 from __future__ import annotations
 
 import hashlib
+import threading
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from api.asking import PlanAsked, RequestAsked, asked_from, packed, unpacked
+from api.asking import PlanAsked, RequestAsked, asked_from, packed, packed_text, unpacked
 from api.foreign import asked_of
 from api.http.limits import JSON, Sent, check_size, parsed
 from api.http.problems import Problem, of_child
 from api.jobs import Question
 from api.service import Service
+from api.settings import Limits
 from api.units import parse_sizes
 from planner.documents.plans import identified
+from planner.documents.reading import collector_paused
 from planner.documents.schemas import checked
 from planner.documents.strict import Id, Name
 
@@ -30,28 +33,55 @@ class Beside(RequestAsked, strict=False):
     dim: Annotated[list[str], Field(max_length=64)] = Field(default=[])
 
 
+class Repeats:
+    """The plans that bodies asked for, so that the same body is not read again; only the last are kept."""
+
+    MOST = 4096
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._plans: dict[str, str] = {}
+
+    def plan_of(self, digest: str) -> str | None:
+        with self._lock:
+            return self._plans.get(digest)
+
+    def keep(self, digest: str, plan: str) -> None:
+        with self._lock:
+            self._plans.pop(digest, None)
+            self._plans[digest] = plan
+            if len(self._plans) > self.MOST:
+                del self._plans[next(iter(self._plans))]
+
+
 def question_of(service: Service, sent: Sent, beside: Beside) -> Question:
     """The question, checked as far as can be without solving. Raises Problem, ShardplanError."""
-    document = _asked(service, sent, beside)
+    if sent.kind == JSON:
+        if said := sorted(beside.model_fields_set):
+            raise _wrong(said[0], f"{said[0]} is said in the body where it is JSON")
+        with collector_paused():
+            return _question(parsed(sent.data, service.limits), packed_text(sent.data), service.limits)
+    document = _converted(service, sent, beside)
+    with collector_paused():
+        return _question(document, packed(document), service.limits)
+
+
+def _question(document: Any, ask: bytes, limits: Limits) -> Question:
     asked = checked(PlanAsked, document, "body")
-    check_size(asked, service.limits)
+    check_size(asked, limits)
     values = asked_from(asked)
     identity: str = identified(values.graph, values.model, values.request)["id"]
-    return Question(identity, values.graph.name, packed(document))
+    return Question(identity, values.graph.name, ask)
 
 
 def digest_of(sent: Sent, beside: Beside) -> str:
     """Of everything that was sent."""
-    told = f"{sent.kind}\n{beside.model_dump_json(exclude_unset=True)}\n".encode()
-    return hashlib.sha256(told + sent.data).hexdigest()
+    told = hashlib.sha256(f"{sent.kind}\n{beside.model_dump_json(exclude_unset=True)}\n".encode())
+    told.update(sent.data)
+    return told.hexdigest()
 
 
-def _asked(service: Service, sent: Sent, beside: Beside) -> Any:
-    said = sorted(beside.model_fields_set)
-    if sent.kind == JSON:
-        if said:
-            raise _wrong(said[0], f"{said[0]} is said in the body where it is JSON")
-        return parsed(sent.data, service.limits)
+def _converted(service: Service, sent: Sent, beside: Beside) -> Any:
     if beside.mesh is None:
         raise _wrong("mesh", "the mesh is missing, such as ?mesh=dp=2,tp=4")
     ended = service.answer("conversion", asked_of(sent.kind, sent.data, beside.name, parse_sizes(beside.dim)))

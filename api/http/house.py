@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
 
 from api.http.plans import PAGE
 from api.http.schemas import HardwareAnswer, HealthAnswer
@@ -35,7 +36,7 @@ def show_limits(_caller: Reader, service: ServiceDep) -> dict[str, int | float |
 
 
 @router.get("/healthz")
-def is_alive() -> HealthAnswer:
+async def is_alive() -> HealthAnswer:
     """The process answers."""
     return HealthAnswer(status="ok")
 
@@ -49,6 +50,12 @@ def is_ready(service: ServiceDep, response: Response) -> HealthAnswer:
         return HealthAnswer(status="ok", checks=checks)
     response.status_code = 503
     return HealthAnswer(status="unavailable", checks=checks)
+
+
+@router.get("/openapi.json", include_in_schema=False)
+def show_description(request: Request) -> JSONResponse:
+    """What can be asked here, as OpenAPI."""
+    return JSONResponse(request.app.openapi())
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api.foreign import FORMS
 from api.http.limits import JSON, Sent, read_body
 from api.http.problems import Problem, unforeseen
+from api.http.reading import read
 from api.keys import Key
 from api.keys import Scope as KeyScope
 from api.service import Service
@@ -69,8 +70,8 @@ class Caller:
     def __init__(self, scope: KeyScope) -> None:
         self.scope = scope
 
-    def __call__(self, request: Request, service: ServiceDep, _shown: Annotated[Any, Depends(bearer)]) -> Key:
-        key = _key(request, service)
+    async def __call__(self, request: Request, service: ServiceDep, _shown: Annotated[Any, Depends(bearer)]) -> Key:
+        key = await read(service, _key, request, service)
         request.app.state.rates.check(key.id)
         if not key.allows(self.scope):
             raise Problem(403, "forbidden", f"the key's scope is {key.scope}", wanted=self.scope)

@@ -5,6 +5,7 @@ A database that knows a step which is not here was made by a newer service, and 
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 from alembic import command
@@ -14,6 +15,9 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 from planner.errors import InvalidRequest
+
+_ALONE = threading.Lock()
+"""Alembic keeps what it is at in globals of its modules."""
 
 
 def migrate(connection: Connection) -> None:
@@ -26,4 +30,5 @@ def migrate(connection: Connection) -> None:
     if found is not None and found not in known:
         raise InvalidRequest("database of another version", got=found, wanted=" or ".join(sorted(known)))
     config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    with _ALONE:
+        command.upgrade(config, "head")

@@ -19,7 +19,7 @@ from planner.errors import InvalidGraph, InvalidSharding
 from planner.model.dtypes import DTYPE_BYTES
 from planner.model.indexing import Option, Rule
 from planner.model.sharding import Shape, Sharding
-from planner.model.unknown import is_known, known
+from planner.model.unknown import UNKNOWN, known
 
 INPUT_KINDS = ("parameter", "buffer", "input", "constant", "optimizer_state")
 PHASES = ("forward", "backward", "update")
@@ -51,7 +51,7 @@ class TensorType:
 
     @property
     def is_sized(self) -> bool:
-        return all(map(is_known, self.shape))
+        return UNKNOWN not in self.shape
 
     @property
     def itemsize(self) -> int:
@@ -102,6 +102,8 @@ class Op:
 
     @property
     def values(self) -> tuple[str, ...]:
+        if len(self.results) == 1:
+            return (self.id,)
         return tuple(value_id(self.id, k) for k in range(len(self.results)))
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 
 import pytest
@@ -73,3 +75,17 @@ def test_one_is_kept_in_reserve_and_replaced_when_it_dies() -> None:
     finally:
         children.close()
     assert set(children_of(os.getpid())) <= others
+
+
+def test_a_process_that_dies_in_reserve_costs_the_work_nothing() -> None:
+    others = set(children_of(os.getpid()))
+    children = Children(MISBEHAVING)
+    try:
+        children.prepare()
+        (spare,) = set(children_of(os.getpid())) - others
+        os.kill(spare, signal.SIGSTOP)  # struck, and not dead yet when it is taken
+        threading.Timer(0.5, os.kill, (spare, signal.SIGKILL)).start()
+        ended = children.do("plan", packed({"graph": {"name": "abort"}}), ALLOWED)
+        assert (ended.kind, ended.head["cause"]) == ("failed", "crashed (SIGABRT)")
+    finally:
+        children.close()

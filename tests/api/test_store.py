@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +35,15 @@ def test_a_database_is_opened_by_many_at_once_and_again(database: str) -> None:
     stores = [Store(database) for _ in range(3)]
     assert all(store.answers() for store in stores)
     for store in stores:
+        store.close()
+
+
+def test_databases_are_opened_by_threads_at_once(tmp_path: Path) -> None:
+    urls = [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(8)]
+    with ThreadPoolExecutor(len(urls)) as pool:
+        stores = list(pool.map(Store, urls))
+    for store in stores:
+        assert store.answers()
         store.close()
 
 

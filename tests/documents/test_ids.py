@@ -100,6 +100,28 @@ def test_canonical_json_reads_back_as_what_has_the_same_text(value: Any) -> None
     assert canonical(json.loads(canonical(value))) == canonical(value)
 
 
+TRAPS = st.text('",:[]\\-.019eE+', max_size=12)
+"""Strings that look like what stands around numbers."""
+TRAPPED = st.recursive(
+    TRAPS | st.floats(allow_nan=False, allow_infinity=False) | st.integers(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TRAPS, inner, max_size=4),
+)
+
+
+def plainly(value: Any) -> str:
+    """Canonical JSON, written piece by piece."""
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{json.dumps(key)}:{plainly(value[key])}" for key in sorted(value)) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(plainly, value)) + "]"
+    return canonical(value) if isinstance(value, float) else json.dumps(value)
+
+
+@given(TRAPPED)
+def test_numbers_are_told_from_strings_that_hold_them(value: Any) -> None:
+    assert canonical(value) == plainly(value)
+
+
 def test_the_order_of_keys_changes_no_digest() -> None:
     entries = [("a", 1), ("b", [1.5, {"c": None}]), ("é", "ü")]
     assert len({digest(dict(order)) for order in permutations(entries)}) == 1

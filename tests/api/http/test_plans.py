@@ -18,6 +18,7 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 import httpx
 from sqlalchemy import select
 
+from api.http.asks import Repeats
 from api.settings import Limits
 from api.store import Store
 from api.tables import plans
@@ -184,6 +185,25 @@ def test_a_solve_that_goes_wrong_is_a_plan_that_failed_with_its_cause(name: str,
         assert found["status"] == "failed"
         assert cause in found["cause"]
         assert client.get(f"/v1/plans/{found['id']}/document").status_code == 409
+
+
+def test_a_body_that_is_known_is_asked_anew_where_it_came_to_nothing(database: str) -> None:
+    with serving(database, command=MISBEHAVING) as client:
+        first, second = (ask(client, named("hang")) for _ in range(2))
+        assert (first.status_code, second.status_code) == (202, 202)
+        plan = first.json()["id"]
+        assert second.json()["id"] == plan
+        assert client.delete(f"/v1/plans/{plan}").json()["status"] == "cancelled"
+        assert ask(client, named("hang")).json()["status"] in ("queued", "running")
+        assert ask(client, named("hang")).json()["id"] == plan
+
+
+def test_only_the_last_bodies_are_remembered() -> None:
+    repeats = Repeats()
+    for number in range(Repeats.MOST + 1):
+        repeats.keep(f"body {number}", f"plan {number}")
+    assert repeats.plan_of("body 0") is None
+    assert repeats.plan_of(f"body {Repeats.MOST}") == f"plan {Repeats.MOST}"
 
 
 def test_a_time_limit_that_leaves_no_time_is_a_timeout_or_a_plan(client: httpx.Client) -> None:

@@ -113,6 +113,13 @@ REQUESTS = [
     ("GET", "/v1/plans?after=-1", 422),
     ("GET", f"{NO_PLAN}/export?format=pdf", 422),
     ("GET", f"{NO_PLAN}/export", 422),
+    ("GET", "/v1/plans?limits=2", 422),
+    ("GET", "/v1/plans?limit=2&limits=2", 422),
+    ("GET", f"{NO_PLAN}?format=mesh", 422),
+    ("DELETE", f"{NO_PLAN}?format=mesh", 422),
+    ("GET", "/healthz?a", 422),
+    ("GET", "/openapi.json?a=1", 422),
+    ("GET", "/?a=1", 422),
 ]
 
 

@@ -83,7 +83,8 @@ def test_another_tenants_plan_is_not_there(database: str) -> None:
         stranger = found.as_of("b")
         for method, path, _ in operations(stranger):
             if "{plan}" in path:
-                answer = stranger.request(method, path.format(plan=plan), params={"format": "mesh"})
+                params = {"format": "mesh"} if path.endswith("/export") else None
+                answer = stranger.request(method, path.format(plan=plan), params=params)
                 assert answer.status_code == 404, (method, path)
         for body in ({"plan": plan}, {"base": plan, "new": plan}):
             where = "validations" if "plan" in body else "comparisons"

@@ -1,0 +1,12 @@
+"""How many plans of a tenant wait, counted without looking at them."""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    op.create_index("plans_of", "plans", ["tenant", "state"])
