@@ -42,7 +42,10 @@ def cut(ledger: Ledger, relaxation: Relaxation, pairs: int) -> Relaxation:
     """The relaxation under the limits that a program of at most so many pairs finds, at its prices, tightened."""
     own, marginal = relaxation.field.restricted.problem, relaxation.marginal()
     best = None if ledger.choice is None else relaxation.field.restricted.lower(ledger.choice)
-    flags = likely(own.layout, np.where(relaxation.allowed, marginal, np.iinfo(np.int64).max), best, pairs)
+    known = np.zeros(marginal.size, bool)
+    if best is not None:
+        known[own.layout.node_start[:-1] + best] = True
+    flags = likely(own.layout, np.where(relaxation.allowed, marginal, np.iinfo(np.int64).max), known, pairs)
     narrow = Restricted.nothing(own).narrowed(flags).problem
     cost, timed = ledger.cost or ledger.largest_cost, ledger.seconds_left is not None
     task = CutTask(narrow, ledger.problem.layout.moments, list(relaxation.prices), cost, ledger.gap_asked, timed)
@@ -57,13 +60,13 @@ def cut(ledger: Ledger, relaxation: Relaxation, pairs: int) -> Relaxation:
     return under
 
 
-def likely(layout: Layout, marginal: Integers, best: Integers | None, pairs: int) -> Mask:
-    """Flags of the strategies that choices near to the bound may take: those of the best choice and each node's least
+def likely(layout: Layout, marginal: Integers, known: Mask, pairs: int) -> Mask:
+    """Flags of the strategies that choices near to the bound may take: those known to and each node's least
     marginals, as many as keep the number of pairs on edges at most so large."""
     first = layout.node_start[:-1]
-    flags: Mask = marginal == np.repeat(np.minimum.reduceat(marginal, first), np.diff(layout.node_start))
-    if best is not None:
-        flags[first + best] = True
+    node = np.repeat(np.arange(first.size), np.diff(layout.node_start))
+    flags: Mask = known.copy()
+    flags[np.lexsort((marginal, node))[first]] = True
     levels = np.unique(marginal[marginal < np.iinfo(np.int64).max])
     low, high = 0, levels.size
     while low < high:

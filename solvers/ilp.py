@@ -21,6 +21,7 @@ from solvers.layout import begins, numbered
 from solvers.parts import IMPOSSIBLE
 from solvers.problem import Problem
 from solvers.program import Answer, Linear, Program
+from solvers.rounding import expected_usage
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -154,21 +155,40 @@ class LocalPolytope:
         self._program.add_entries(np.repeat(row, at.size), columns[at], used[at])
 
     def _usage_on_edges(self, moment: int) -> Iterator[tuple[Integers, Integers]]:
-        """Columns and what they use at the moment: pairs of wide edges, strategies at an end of the others."""
+        """Columns and what they use at the moment."""
         layout = self._layout
         live = np.flatnonzero((layout.edge_usage_start <= moment) & (moment < layout.edge_usage_stop))
-        edges, places = layout.edge_usage_edge[live], layout.edge_usage_pair_start[live]
+        return ((columns, used) for _, columns, used in self._on_edges(live))
+
+    def _on_edges(self, which: Integers) -> Iterator[tuple[Integers, Integers, Integers]]:
+        """Of these usages on edges: their numbers, columns (pairs of wide edges, strategies at an end of the others)
+        and what these use."""
+        layout = self._layout
+        edges, places = layout.edge_usage_edge[which], layout.edge_usage_pair_start[which]
         wide, low = self._wide[edges], layout.width[edges] == 1
         sizes = np.diff(self._pair_at)[edges[wide]]
         columns = self._pair_column[_spread(self._pair_at[edges[wide]], sizes)]
-        used = layout.pair_usage[_spread(places[wide], sizes)]
-        yield columns[columns >= 0], used[columns >= 0]
+        used, possible = layout.pair_usage[_spread(places[wide], sizes)], columns >= 0
+        yield np.repeat(which[wide], sizes)[possible], columns[possible], used[possible]
         ends = ((layout.source_start, layout.source_class, low), (layout.target_start, layout.target_class, ~low))
         for (starts, classes, here), strategies in zip(ends, self._strategies, strict=True):
             mine = here & ~wide
             sizes = np.diff(starts)[edges[mine]]
             at = _spread(starts[edges[mine]], sizes)
-            yield strategies[at], layout.pair_usage[np.repeat(places[mine], sizes) + classes[at]]
+            yield (
+                np.repeat(which[mine], sizes),
+                strategies[at],
+                layout.pair_usage[np.repeat(places[mine], sizes) + classes[at]],
+            )
+
+    def usage(self, values: Floats) -> Floats:
+        """What these values of the columns use at every moment, on nodes and on edges."""
+        layout = self._layout
+        profile, change = expected_usage(layout, values[: layout.cost.size]), np.zeros(layout.moments + 1)
+        for which, columns, used in self._on_edges(np.arange(layout.edge_usage_edge.size)):
+            np.add.at(change, layout.edge_usage_start[which], values[columns] * used)
+            np.add.at(change, layout.edge_usage_stop[which], -values[columns] * used)
+        return profile + np.cumsum(change)[:-1]
 
     def extend(self, problem: Problem) -> None:
         """Go on with the same problem under more limits, at further moments."""

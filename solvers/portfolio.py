@@ -10,18 +10,19 @@ from numpy.typing import NDArray
 
 from solvers.bound import PriceSearch, overfills
 from solvers.certificate import proven_bound
+from solvers.columns import Columns
 from solvers.cutting import cut
 from solvers.evaluation import usage_profile
 from solvers.haggling import haggle
-from solvers.ilp import Found, Task, peaks
+from solvers.ilp import peaks
 from solvers.large import frugal, improve
 from solvers.ledger import Ledger
+from solvers.narrow import PUNCTUAL, solved
 from solvers.peak import PeakSearch
 from solvers.potentials import Scale
 from solvers.presolve import Reduced, presolve, untouched
 from solvers.problem import Problem
 from solvers.relaxation import Relaxation
-from solvers.restrict import Restricted
 from solvers.search import branch, dive
 from solvers.solution import CUT_OFF, Progress, Solution, Status
 from solvers.topology import Topology
@@ -34,21 +35,19 @@ LARGE = 1000
 WHOLE_PAIRS, WHOLE_NODES, WHOLE_SHARE, CERTIFY_ROUNDS = 100_000, 1000, 0.5, 200
 # Pairs of a first program (with prices, which make programs harder), twice as many each time, and at most; its nodes.
 PROGRAM_PAIRS, PRICED_PAIRS, MOST_PAIRS, PROGRAM_NODES = 30_000, 6000, 200_000, 20
-# The share of the clock's time that a program is given, so that it answers in time.
-PUNCTUAL = 0.95
-# And the share of that which a restricted program is given.
+# The share of the clock's time left that a restricted program is given.
 PROGRAM_SHARE = 0.6
 # Pairs an edge of a first program that no clock ends: it does not listen.
 UNTIMED_PAIRS = 2
 TURNS = 8
 # Prices tried for choices that fit.
 HAGGLING = 40
+# Prices tried for the bound, and where linear programs of columns go on from them.
+PRICES, FIRST_PRICES = 40, 16
 # Pairs of a program that looks for cuts.
 CUT_PAIRS = 60_000
 # Choices whose peaks above the limit a program limits from the start.
 NEAREST = 4
-# A rough guess for one program, in units of work, so that deterministic runs count it too.
-WORK_PER_PAIR = 2e5
 BRANCH_WORK = 5e8
 
 
@@ -96,14 +95,17 @@ def _improved(ledger: Ledger, seed: int, processes: int) -> Mapping[int, float]:
     relaxation = _root(ledger)
     choice, limit = relaxation.tighten(ROOT_ROUNDS, ROOT_STALL), ledger.problem.limit
     if limit is not None and choice is not None and _tight(ledger, choice, limit):
-        PriceSearch(ledger, relaxation, limit).run(choice, 40, 16)
+        many = _pairs(ledger.problem) > WHOLE_PAIRS
+        PriceSearch(ledger, relaxation, limit).run(choice, FIRST_PRICES if many else PRICES, 16)
         if ledger.cost is None and not ledger.stop_reason:
             PeakSearch(ledger).run(60)
             if not ledger.exhausted:
                 # What fits tells more about prices than all that does not.
-                PriceSearch(ledger, relaxation, limit).run(choice, 40, 16)
+                PriceSearch(ledger, relaxation, limit).run(choice, PRICES, 16)
         if not ledger.exhausted:
             haggle(ledger, relaxation, HAGGLING)
+        if not ledger.exhausted and many:
+            relaxation = Columns(ledger, relaxation, seed).run()
     prices = relaxation.prices
     if not ledger.exhausted:
         relaxation = _close(ledger, relaxation, seed)
@@ -195,35 +197,8 @@ def _program(
     if limit is not None:
         near = [usage_profile(relaxation.field.restricted.problem, x) - limit for x, _ in relaxation.known(NEAREST)]
         moments = list(dict.fromkeys([*moments, *relaxation.prices, *(t for over in near for t in peaks(over))]))
-    found = _solved(ledger, narrow, moments, PROGRAM_SHARE, PROGRAM_NODES, ledger.gap_asked / 100, seed)
+    found = solved(ledger, narrow, moments, PROGRAM_SHARE, PROGRAM_NODES, ledger.gap_asked / 100, seed)
     return (moments if found is None else found.moments), complete
-
-
-def _solved(
-    ledger: Ledger,
-    narrow: Restricted,
-    moments: Sequence[int],
-    share: float,
-    nodes: int | None,
-    gap: float,
-    seed: int,
-) -> Found | None:
-    """Solve a program within a share of the clock's time left, and offer its choice."""
-    left = ledger.seconds_left
-    hint = None if ledger.choice is None else narrow.lower(ledger.choice)
-    seconds = None if left is None else PUNCTUAL * share * left
-    found = ledger.beside(Task(narrow.problem, _unit(ledger), hint, moments, seconds, nodes, gap, seed))
-    if left is not None and (found is None or not found.finished):
-        ledger.stopped_by_clock()
-    if found is not None:
-        ledger.spend(WORK_PER_PAIR * (1000 + found.pairs))
-        if found.choice is not None:
-            ledger.offer(narrow.lift(found.choice))
-    return found
-
-
-def _unit(ledger: Ledger) -> float:
-    return max((ledger.cost or ledger.largest_cost) / 1e6, 1e-6)
 
 
 def _pairs(problem: Problem) -> int:
@@ -237,7 +212,7 @@ def _whole(ledger: Ledger, relaxation: Relaxation, seed: int) -> None:
     if pairs > WHOLE_PAIRS:
         return
     nodes = WHOLE_NODES if ledger.seconds_left is None else None
-    found = _solved(ledger, narrow, list(relaxation.prices), WHOLE_SHARE, nodes, ledger.gap_asked / 4, seed)
+    found = solved(ledger, narrow, list(relaxation.prices), WHOLE_SHARE, nodes, ledger.gap_asked / 4, seed)
     if found is not None and not ledger.exhausted:
         _certify(ledger, relaxation, found.moments, seed)
 

@@ -143,8 +143,9 @@ class Linear:
     def solve(self, seconds: float | None = None) -> Vertex | None:
         """The optimum, None if there is none or it takes longer than so many seconds of wall clock."""
         self._take_rows()
-        # No proof rests on the answer, so a slightly imprecise one will do.
-        parameters = mathopt.SolveParameters(glop=GlopParameters(change_status_to_imprecise=False))
+        # No proof rests on the answer, so a slightly imprecise one will do; and new rows leave the dual feasible.
+        glop = GlopParameters(change_status_to_imprecise=False, use_dual_simplex=True)
+        parameters = mathopt.SolveParameters(glop=glop)
         if seconds is not None:
             parameters.time_limit = timedelta(seconds=max(seconds, 0.01))
         result = self._solver.solve(params=parameters)

@@ -1,0 +1,163 @@
+"""Column generation: a linear program of few strategies gives prices, messages over all of them say which it lacks.
+
+Whole choices teach slowly what many equal layers may do (solvers/bound.py): each is one plane, though its layers could
+be combined in any way. The linear program of their strategies combines them: the local polytope, limited at the
+moments that its optimum overfills. The slopes of those rows are prices. Messages at these prices bound the cost in
+integers, over all strategies; and what they find cheapest joins (Dantzig and Wolfe, "Decomposition principle for
+linear programs", 1960, with messages for the subproblem): strategies of least marginal, and the choices nearest to the
+bound. What the last optimum takes stays.
+
+Where program and messages meet, few nodes take parts of several strategies. The mixed-integer program of what the
+optimum takes is small then, and its answer near to the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.cutting import likely
+from solvers.ilp import LocalPolytope, peaks
+from solvers.ledger import Ledger
+from solvers.narrow import solved
+from solvers.problem import Problem
+from solvers.relaxation import Relaxation
+
+Mask = NDArray[np.bool_]
+
+# Programs at most; pairs of one, for each edge of the problem; rounds of messages at its prices.
+PROGRAMS, PAIRS, ROUNDS = 30, 4, 32
+# A change of less than this share of the gap is none, and so many programs without one end it.
+GAIN, PATIENCE = 0.02, 3
+# A round of messages that gains less than this share of the gap asked for ends them.
+STALL = 1e-3
+# A program with integers: the share of the clock's time left that it is given, its nodes.
+SHARE, NODES = 0.5, 20
+# What is left of a problem when it is worth shrinking.
+SHRUNK = 0.7
+# More than this of a strategy is some; what breaks a limit by this share of it breaks it.
+SOME, TOLERANCE = 1e-6, 1e-7
+# Work of a pair in one program; seconds of wall clock of one.
+PAIR_WORK, SECONDS = 6e4, 20.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LinearTask:
+    """A problem's linear program, limited at these moments: a call of it may be sent to another process.
+
+    cost: what a good choice costs; timed: whether a clock may end it.
+    """
+
+    problem: Problem
+    moments: Sequence[int]
+    cost: int
+    timed: bool
+
+    def __call__(self) -> Optimum | None:
+        """The optimum, if there is one and it is found in time."""
+        unit, limit = max(self.cost / 1e6, 1e-6), self.problem.limit or 0
+        polytope = LocalPolytope(self.problem, unit)
+        polytope.limit_at(self.moments)
+        vertex = polytope.linear().solve(SECONDS if self.timed else None)
+        if vertex is None:
+            return None
+        over = np.floor(polytope.usage(vertex.values) - limit * (1 + TOLERANCE)).astype(np.int64)
+        over[list(self.moments)] = 0
+        taken = vertex.values[: self.problem.layout.cost.size] > SOME
+        return Optimum(vertex.cost * unit, polytope.prices(vertex.slopes), taken, peaks(over), polytope.pairs)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Optimum:
+    """Of a linear program: its cost, prices, flags of the strategies it takes some of, moments it overfills, pairs."""
+
+    cost: float
+    prices: dict[int, float]
+    taken: Mask
+    overfilled: list[int]
+    pairs: int
+
+
+class Columns:
+    """The strategies in play: those of the last program (flat flags of the relaxation's), those its optimum took."""
+
+    def __init__(self, ledger: Ledger, relaxation: Relaxation, seed: int) -> None:
+        self._ledger, self._relaxation, self._seed = ledger, relaxation, seed
+        self._pairs = PAIRS * relaxation.field.layout.source.size
+        self._flags = self._taken = np.zeros(relaxation.allowed.size, bool)
+        self._moments = list(relaxation.prices)
+
+    def run(self) -> Relaxation:
+        """Programs and messages in turn until neither gains; the relaxation (or what is left of it) at the best
+        prices."""
+        ledger, best, best_prices = self._ledger, self._relaxation.bound, self._relaxation.prices
+        last, idle = np.inf, 0
+        for _ in range(PROGRAMS):
+            optimum = self._optimum()
+            if optimum is None or ledger.exhausted:
+                break
+            cost = ledger.cost or ledger.largest_cost
+            some, moved = GAIN * (cost - best), abs(last - optimum.cost)
+            if moved <= some or optimum.cost - best <= ledger.gap_asked / 2 * cost:
+                self._choose(optimum.cost)
+                self._pairs *= 2
+            bound = self._priced(optimum.prices)
+            gained = max(bound - best, moved, cost - (ledger.cost or cost))
+            last, idle = optimum.cost, 0 if gained > some else idle + 1
+            if bound > best:
+                best, best_prices = bound, optimum.prices
+            if ledger.exhausted or idle >= PATIENCE:
+                break
+        self._relaxation.at(best_prices)
+        self._relaxation.bound = best
+        return self._relaxation
+
+    def _priced(self, prices: dict[int, float]) -> int:
+        """The bound at these prices."""
+        self._relaxation.at(prices)
+        self._relaxation.tighten(ROUNDS, STALL * self._ledger.gap_asked)
+        return self._relaxation.bound
+
+    def _optimum(self) -> Optimum | None:
+        """Of the program of what seems cheapest at the present prices."""
+        ledger, relaxation, field = self._ledger, self._relaxation, self._relaxation.field
+        marginal = np.where(relaxation.allowed, relaxation.marginal(), np.iinfo(np.int64).max)
+        near, _ = relaxation.nearest(self._pairs // 2)
+        self._flags = likely(field.layout, marginal, self._taken | near | self._best(), self._pairs)
+        cost, timed = ledger.cost or ledger.largest_cost, ledger.seconds_left is not None
+        narrow = field.restricted.narrowed(self._flags)
+        optimum = ledger.beside(LinearTask(narrow.problem, self._moments, cost, timed))
+        if optimum is None and timed:
+            ledger.stopped_by_clock()
+        if optimum is not None:
+            ledger.spend(PAIR_WORK * (1000 + optimum.pairs))
+            self._moments += optimum.overfilled
+            self._taken = np.zeros(self._flags.size, bool)
+            self._taken[self._flags] = optimum.taken
+        return optimum
+
+    def _best(self) -> Mask:
+        """Flags of the best choice known, if all of it is left."""
+        choice, field = self._ledger.choice, self._relaxation.field
+        best = None if choice is None else field.restricted.lower(choice)
+        flags = np.zeros(self._taken.size, bool)
+        if best is not None:
+            flags[field.layout.node_start[:-1] + best] = True
+        return flags
+
+    def _choose(self, cost: float) -> None:
+        """Offer the best choice of what the optimum takes, or else of all that it might; drop what that excludes."""
+        ledger, relaxation = self._ledger, self._relaxation
+        restricted, gap = relaxation.field.restricted, ledger.gap_asked
+        for flags in (self._taken, self._flags):
+            if ledger.exhausted or (ledger.cost is not None and ledger.cost - cost <= gap / 2 * cost):
+                break
+            narrow = restricted.narrowed(flags | self._best())
+            solved(ledger, narrow, self._moments, SHARE, NODES, gap / 4, self._seed)
+        relaxation.tighten(1, 0.0)
+        if not relaxation.done and relaxation.allowed.mean() < SHRUNK:
+            self._taken = self._taken[relaxation.allowed]
+            self._relaxation = relaxation.shrunk()

@@ -1,0 +1,72 @@
+"""Column generation against every choice one by one, and its program's usage against that of a choice."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solvers import IMPOSSIBLE, Problem, usage_profile
+from solvers.columns import Columns, LinearTask
+from solvers.exhaustive import cheapest
+from solvers.ilp import LocalPolytope
+from solvers.ledger import Ledger
+from solvers.potentials import Scale
+from solvers.relaxation import Relaxation
+from tests.solvers.random_problems import tiny
+from tests.solvers.transformers import TWO_BY_FOUR, problem
+
+SEEDS = range(24)
+# Bytes; the least feasible limit is not far below.
+LIMIT = 1_600_000_000
+
+
+def test_a_choice_as_a_point_of_the_program_uses_what_the_choice_uses() -> None:
+    for seed in SEEDS:
+        each = tiny(seed)
+        layout, polytope = each.layout, LocalPolytope(each, 1.0)
+        choice = np.random.default_rng(seed).integers(0, np.diff(layout.node_start))
+        possible = layout.pair_cost[layout.pair_start + layout.pair(choice)] < IMPOSSIBLE
+        if possible.all():
+            assert (polytope.usage(polytope._hint(choice)) == usage_profile(each, choice)).all(), seed
+
+
+def test_the_program_of_all_strategies_costs_no_more_than_the_best_choice() -> None:
+    for seed in SEEDS:
+        each = tiny(seed)
+        best = cheapest(each)
+        if best is None or each.limit is None:
+            continue
+        optimum = LinearTask(each, range(each.layout.moments), best[1].cost, timed=False)()
+        assert optimum is not None, seed
+        assert optimum.cost <= best[1].cost * (1 + 1e-6) + 1e-6, seed
+        assert optimum.overfilled == [], seed
+        assert np.logical_or.reduceat(optimum.taken, each.layout.node_start[:-1]).all(), seed
+
+
+def test_programs_and_messages_never_prove_more_than_the_best_choice_costs() -> None:
+    for seed in SEEDS:
+        each = tiny(seed)
+        best = cheapest(each)
+        if best is None or each.limit is None:
+            continue
+        ledger, relaxation = _tightened(each, 4)
+        Columns(ledger, relaxation, 0).run()
+        assert ledger.bound <= best[1].cost, seed
+        assert ledger.cost is None or ledger.cost >= best[1].cost, seed
+
+
+def test_near_the_least_limit_programs_find_prices_and_a_choice_that_nearly_meet() -> None:
+    layers = problem(1, TWO_BY_FOUR)
+    ledger, relaxation = _tightened(Problem(layers.nodes, layers.edges, LIMIT), 20)
+    free = relaxation.bound
+    bound = Columns(ledger, relaxation, 0).run().bound
+    assert ledger.cost is not None
+    assert free < 0.98 * bound
+    assert ledger.bound <= ledger.cost <= 1.005 * ledger.bound
+
+
+def _tightened(asked: Problem, rounds: int) -> tuple[Ledger, Relaxation]:
+    """Without prices, after so many rounds of messages."""
+    ledger = Ledger(asked, 1e-3, 60.0, True, None, None)
+    relaxation = Relaxation.over(ledger, Scale.of(16, ledger.largest_cost))
+    relaxation.tighten(rounds, 0.0)
+    return ledger, relaxation
