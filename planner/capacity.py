@@ -1,6 +1,6 @@
 """Which devices a model needs: many meshes, few of them planned.
 
-Candidates are taken in turn (`Survey.turn`), fewest devices first. One is passed over where that is proven to lose
+Candidates are taken in turn (`Survey.arranged`), fewest devices first. One is passed over where that is proven to lose
 nothing:
 
     memory      some device would hold more than its limit (`planner.judge.floors`)
@@ -51,13 +51,12 @@ def survey(
     """Every candidate planned or passed over, `processes` at a time: by `ask`, else in processes of this machine.
     `known`: outcomes of an earlier run, by number."""
     found, ends = Survey(question, dict(known or {})), time.monotonic() + (time_limit_s or math.inf)
-    waiting = {number for number in found.order if number not in found.outcomes}
+    waiting = found.arranged(set(found.order) - found.outcomes.keys())
     with nullcontext(ask) if ask else _workers(processes) as outcomes:
         while waiting:
             batch: list[int] = []
             while waiting and len(batch) < processes:
-                number = min(waiting, key=found.turn)
-                waiting.remove(number)
+                number = waiting.pop(0)
                 late = Passed("time") if time.monotonic() > ends else None
                 reason = found.reason(number) or late
                 if reason is None:
@@ -69,6 +68,7 @@ def survey(
                 found.outcomes[number] = outcome
                 if on_outcome is not None:
                     on_outcome(found, number)
+            waiting = found.arranged(waiting)
     return found
 
 

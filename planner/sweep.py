@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ from planner.choose.hardware import Hardware, hardware_of
 from planner.documents.graphs import graph_from
 from planner.documents.schemas import GraphDocument
 from planner.errors import InvalidRequest
-from planner.judge.candidates import Candidate, Joined, covers, joined
+from planner.judge.candidates import Candidate, Joined, apart, covers, joined
 from planner.judge.floors import memory_floor, time_floor_s
 from planner.judge.frontier import Point, frontier
 from planner.model.graph import Graph
@@ -129,6 +129,11 @@ class Floor:
     peak_bytes: int
 
 
+def _kind(one: Candidate) -> tuple[int, int]:
+    """What candidates share whose choices are alike: graph, number of axes."""
+    return one.graph, len(one.mesh.axes)
+
+
 @dataclass
 class Survey:
     """Candidates, by number, and what is known of each so far."""
@@ -143,6 +148,7 @@ class Survey:
 
     @cached_property
     def order(self) -> list[int]:
+        """In which candidates are listed."""
         listed = self.question.candidates
         return sorted(range(len(listed)), key=lambda n: (listed[n].mesh.devices, -len(listed[n].mesh.axes), n))
 
@@ -242,27 +248,29 @@ class Survey:
             raise InvalidRequest("no plan meets the budget", got=got, wanted=wanted)
         return allowed
 
-    def turn(self, number: int) -> tuple[float, ...]:
-        """When to look at a candidate, least first: of as many devices those of most axes, which cover others, and of
-        those the one nearest to the fastest plan so far, which is likely to be better still."""
-        mesh = self.question.candidates[number].mesh
-        known = ((self.outcomes[other].objective_s or 0.0, far) for far, other in self._near(number))
-        return mesh.devices, -len(mesh.axes), min(known, default=(0.0, 0.0))[1], number
+    def arranged(self, numbers: Iterable[int]) -> list[int]:
+        """Candidates in the order to look at them: fewest devices first, of as many those of most axes, which cover
+        others, and of those the ones nearest to the fastest plan of their kind so far, likely to be better still."""
+        listed, fastest = self.question.candidates, dict[tuple[int, int], int]()
+        for number in sorted(dict(self.points()), key=lambda n: self.outcomes[n].objective_s or 0.0):
+            fastest.setdefault(_kind(listed[number]), number)
+
+        def turn(number: int) -> tuple[float, ...]:
+            one, lead = listed[number], fastest.get(_kind(listed[number]))
+            far = 0.0 if lead is None else apart(one.mesh, listed[lead].mesh)
+            return one.mesh.devices, -len(one.mesh.axes), far, number
+
+        return sorted(numbers, key=turn)
 
     def start(self, number: int) -> Choice | None:
         """The choice of the nearest mesh of as many axes that has one."""
-        chosen = [each for each in self._near(number) if self.outcomes[each[1]].choice is not None]
-        return self.outcomes[min(chosen)[1]].choice if chosen else None
-
-    def _near(self, number: int) -> Iterator[tuple[float, int]]:
-        """Plans of a graph on meshes of as many axes: how far their sizes are from a candidate's, in doublings."""
         one = self.question.candidates[number]
-        for other, outcome in self.outcomes.items():
-            of = self.question.candidates[other]
-            alike = of.graph == one.graph and len(of.mesh.axes) == len(one.mesh.axes)
-            if alike and outcome.objective_s is not None:
-                pairs = zip(one.mesh.axes, of.mesh.axes, strict=True)
-                yield sum(abs(math.log2((a.size or 1) / (b.size or 1))) for a, b in pairs), other
+        near = [
+            (apart(one.mesh, of.mesh), other)
+            for other, outcome in self.outcomes.items()
+            if outcome.choice is not None and _kind(of := self.question.candidates[other]) == _kind(one)
+        ]
+        return self.outcomes[min(near)[1]].choice if near else None
 
     def task(self, number: int) -> Task:
         one, question = self.question.candidates[number], self.question

@@ -1,4 +1,5 @@
-"""Cases of hypothesis are the same on every run; tests marked `gpu` skip where there is none."""
+"""Cases of hypothesis are the same on every run; tests marked `gpu` skip where there is none; the longest come first,
+so that no worker is left with them at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +28,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--databases", choices=("some", "all"), default="some", help=about)
 
 
+JOURNEYS = ("test_readme.py", "test_tutorials.py")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in JOURNEYS)
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if on_gpu and (reason := _why_no_gpu()):
         for item in on_gpu:

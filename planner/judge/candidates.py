@@ -89,6 +89,11 @@ def covers(one: Sequence[Joined], other: Sequence[Joined]) -> bool:
     return False
 
 
+def apart(one: Mesh, other: Mesh) -> float:
+    """How far the sizes of two meshes of as many axes are from each other, in doublings."""
+    return math.fsum(abs(math.log2(a / b)) for a, b in zip(one.shape, other.shape, strict=True))
+
+
 def counts(text: str) -> tuple[int, ...]:
     """Numbers of devices: `8,16,24`, or `8..512`, which doubles. Raises InvalidMesh."""
     found: set[int] = set()
