@@ -1,13 +1,14 @@
 """Steps of the zoo's models written, formulated and solved, each model in a process of its own: our own instances.
 
 Each is solved with the hardware's memory first, then under limits that bind: shares of the peak of that first plan,
-and a little above the least limit known to be feasible.
+and a little above the least limit known to be feasible; there also by way of the folded problem, as plans are.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from typing import Any
 import solvers
 from benchmarks.record import timed, write
 from benchmarks.solver_run import peak_bytes, processor_s
+from planner import folding
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Formulation, formulate
 from planner.choose.hardware import load
@@ -22,10 +24,15 @@ from planner.documents.graphs import graph_from
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
 from planner.model.mesh import Mesh
+from planner.plans import Request
 
 HARDWARE, SEQUENCE = "h100-sxm", 2048
 SHARES, ABOVE_LEAST = (0.9, 0.75, 0.6), 1.02
 WRITTEN = ("gpt2", "llama-7b", "llama-70b", "mixtral-8x7b")
+
+
+Ask = Callable[[solvers.Problem, float, float], solvers.Solution]
+"""Solves a problem to a gap within seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +89,9 @@ def measured(case: Case) -> dict[str, Any]:
         limits = [int(share * free["peak_bytes"]) for share in SHARES]
         limits.append(int(ABOVE_LEAST * least["least_limit"]))
         feasible = [limit for limit in limits if limit >= least["least_limit"]]
-        result["solved"] += [_solved(question.problem, limit, case.gap_limited, case.seconds) for limit in feasible]
+        for key, ask in (("solved", _alone), ("folded", _folded)):
+            asked = [_solved(question.problem, limit, case.gap_limited, case.seconds, ask) for limit in feasible]
+            result[key] = [*result.get(key, ()), *asked]
     return result | {"peak_rss_bytes": peak_bytes()}
 
 
@@ -97,12 +106,20 @@ def _sizes(question: Formulation) -> dict[str, int]:
     }
 
 
-def _solved(problem: solvers.Problem, limit: int, gap: float, seconds: float) -> dict[str, Any]:
+def _alone(problem: solvers.Problem, gap: float, seconds: float) -> solvers.Solution:
+    return solvers.solve(problem, gap=gap, time_limit=seconds)
+
+
+def _folded(problem: solvers.Problem, gap: float, seconds: float) -> solvers.Solution:
+    return folding.solve(problem, Request(gap=gap, time_limit_s=seconds), ())[0]
+
+
+def _solved(problem: solvers.Problem, limit: int, gap: float, seconds: float, ask: Ask = _alone) -> dict[str, Any]:
     """One solve; wall and CPU seconds (of all threads and processes), and the plan's peak."""
     result: dict[str, Any] = {"limit_bytes": limit, "gap_asked": gap}
     limited, began = solvers.Problem(problem.nodes, problem.edges, limit), processor_s()
     with timed(result, "solve_s"):
-        found = solvers.solve(limited, gap=gap, time_limit=seconds)
+        found = ask(limited, gap, seconds)
     result |= {"cpu_s": round(processor_s() - began, 3), "status": found.status, "reason": found.reason}
     if found.choice is None or found.cost is None:
         return result | {"least_limit": found.least_limit, "least_limit_bound": found.least_limit_bound}
