@@ -55,9 +55,9 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _kept(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _kept(rows: list[dict[str, Any]], deterministic: bool) -> list[dict[str, Any]]:
     """What the last result has beside these."""
-    last, again = RESULTS / "solver.json", {(row["instance"], row["seed"]) for row in rows}
+    last, again = RESULTS / f"{_name(deterministic)}.json", {(row["instance"], row["seed"]) for row in rows}
     runs = json.loads(last.read_text())["runs"] if last.exists() else []
     return [row for row in runs if "winner_contest" in row and (row["instance"], row["seed"]) not in again]
 
@@ -87,8 +87,12 @@ def main() -> None:
 
 def _write(rows: list[dict[str, Any]], order: list[str], deterministic: bool) -> None:
     """After every run, so that a run that is cut off loses nothing."""
-    runs = sorted([*_kept(rows), *rows], key=lambda row: (order.index(row["instance"]), row["seed"]))
-    write("solver", {"deterministic": deterministic, "runs": runs})
+    runs = sorted([*_kept(rows, deterministic), *rows], key=lambda row: (order.index(row["instance"]), row["seed"]))
+    write(_name(deterministic), {"deterministic": deterministic, "runs": runs})
+
+
+def _name(deterministic: bool) -> str:
+    return "solver_deterministic" if deterministic else "solver"
 
 
 if __name__ == "__main__":

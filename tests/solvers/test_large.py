@@ -23,7 +23,7 @@ def _improved(problem: Problem, seconds: float, processes: int) -> Ledger:
 
 def test_answers_on_tiny_problems_are_optimal_and_bounds_below() -> None:
     for make in (tiny_public, contracting):
-        for seed in range(25):
+        for seed in range(15):
             problem = make(seed)
             wanted, ledger = cheapest(problem), _improved(problem, 0.2, 1)
             assert ledger.cost == (None if wanted is None else wanted[1].cost), (make.__name__, seed)
