@@ -3,8 +3,7 @@
 Where layers repeat, the problem in which equal layers are planned alike is solved first; the search of the unfolded
 problem starts from its answer. A memory limit wants some layers treated differently: where more than a hundredth of
 the folded plan's cost is left unproven, each half of the layers is folded for itself before all are unfolded. The
-bound is always that of the unfolded problem, so that the gap counts what folding loses. Where a cutoff asks for the
-bound before all else, nothing is folded.
+bound is always that of the unfolded problem, so that the gap counts what folding loses.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ def solve(
 ) -> tuple[solvers.Solution, Folding | None]:
     """The best choice found, no worse than a feasible start, and how folding was used (None: not). cutoff: what costs
     as much is of no interest."""
-    layers = Layers.of(problem) if len(problem.nodes) >= LEAST_NODES and cutoff is None else None
+    layers = Layers.of(problem) if len(problem.nodes) >= LEAST_NODES else None
     if layers is None or layers.left > MOST_LEFT * len(problem.nodes):
         return _solved(problem, request, request.time_limit_s, starts, on_progress, cutoff), None
     stages: list[tuple[Folded, solvers.Solution]] = []
@@ -49,7 +48,7 @@ def solve(
         stages.append((folded, first))
         spent += first.wall_s
     left = _left(request, spent, len(stages))
-    solution = _solved(problem, request, left, starts, on_progress and _after(spent, on_progress))
+    solution = _solved(problem, request, left, starts, on_progress and _after(spent, on_progress), cutoff)
     reproducible = all(each.reproducible for _, each in stages) and solution.reproducible
     together = replace(solution, wall_s=spent + solution.wall_s, reproducible=reproducible)
     return together, _report(layers, *stages[-1], solution)
