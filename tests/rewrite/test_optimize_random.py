@@ -24,7 +24,7 @@ from planner.run.validate import validate
 from tests.programs import Lines
 from tests.random_programs import random_program
 
-ALONE, TOGETHER, FREE = range(160), range(300, 460), range(900, 940)
+ALONE, TOGETHER, FREE = range(300), range(300, 460), range(900, 940)
 GROUPS = 5
 PROFILES = ["h100-sxm", "cpu", "without launches"]
 SECONDS_PER_OP = 2e-3
