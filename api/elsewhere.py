@@ -19,7 +19,6 @@ from planner.errors import InvalidRequest
 from planner.sweep import Outcome, Question, Task
 
 POLL_S, LONGEST_S = 0.2, 5.0
-PLANNED = ("optimal", "feasible", "infeasible")
 
 
 def asked_of(url: str, question: Question) -> Ask:
@@ -65,9 +64,10 @@ def _patiently(ask: Callable[..., Any], *what: Any) -> Any:
 
 def _outcome(remote: Remote, ended: Mapping[str, Any], wall_s: float) -> Outcome:
     """Of a plan that has ended; one that has failed proves nothing."""
-    if ended["status"] not in PLANNED:
+    path = ended["links"]["document"]
+    if path is None:
         return Outcome(ended["status"], None, 0.0, None, None, None, wall_s, None)
-    document = _patiently(remote.document, ended["id"])
+    document = _patiently(remote.asked, path)
     solver, peak = document["solver"], document["memory"].get("peak_bytes")
     figures = solver["objective_s"], solver["bound_s"], solver["gap"], peak, solver["least_limit_bytes"]
     return Outcome(solver["status"], *figures, wall_s, None)

@@ -16,7 +16,8 @@ from planner.errors import InvalidDocument, InvalidRequest
 
 KEY = "SHARDPLAN_KEY"
 SECONDS = 30.0
-REMEDIES = {401: f"a key that may do so, in {KEY}", 404: "the id of a plan that it keeps", 409: "a plan that is done"}
+KEYED = f"a key that may do so, in {KEY}"
+REMEDIES = {401: KEYED, 403: KEYED, 404: "the id of a plan that it keeps", 409: "a plan that is done"}
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -64,7 +65,7 @@ class Remote:
                 return read_packed(answer.read(MAX_BYTES + 1), url)
         except HTTPError as error:
             kind = REFUSALS.get(error.code, InvalidRequest)
-            wanted = REMEDIES.get(error.code, REMEDIES[401] if error.code == 403 else None)
+            wanted = REMEDIES.get(error.code)
             raise kind("the server refuses", where=url, got=_problem(error), wanted=wanted) from None
         except (URLError, HTTPException, OSError, ValueError) as error:
             if isinstance(error, InvalidDocument):

@@ -52,7 +52,7 @@ RESIZED = {
 LIMITS = "time>5%,bytes>5%,memory>5%"
 NOTHING = "time>0.5%,bytes>0.5%,memory>0.5%"
 TODAY = date(2026, 1, 1)
-FAMILIES, KINDS, TRAINED = ("gpt", "llama", "mixtral"), ("inference", "adam"), ("adam",)
+FAMILIES, KINDS = ("gpt", "llama", "mixtral"), ("inference", "adam")
 OLD = Path(__file__).parent / "data" / "jax-0.8.3"
 VERSIONS = "lowered by JAX 0.10, not 0.8"
 FIGURES = {"step_s": "time>5%", "collective_bytes": "bytes>5%", "peak_bytes": "memory>5%"}
@@ -94,7 +94,7 @@ def version_pair(family: str, kind: str) -> Document:
     """The same network as another version of JAX lowers it."""
     from examples.jax_models import Model, inference, training  # jax is needed for nothing else here
 
-    function, *arguments = training(Model(family), 8, kind) if kind in TRAINED else inference(Model(family), 8)
+    function, *arguments = inference(Model(family), 8) if kind == "inference" else training(Model(family), 8, kind)
     texts = gunzip((OLD / f"{family}-{kind}.mlir.gz").read_bytes()).decode(), function.lower(*arguments).as_text()
     older, newer = (imported(text, family).document for text in texts)
     found = told(planned(older, "2x2"), newer, NOTHING)

@@ -186,15 +186,12 @@ class Survey:
     def _covering(self, number: int) -> Iterator[tuple[int, Outcome]]:
         """Outcomes that tell what no plan of a candidate can do. Pins name mesh axes: with them each stands alone."""
         one = self.question.candidates[number]
-        if number in self.outcomes:
-            yield number, self.outcomes[number]
         graph = self._graphs[one.graph]
-        if graph.annotations or any(op.option is not None for op in graph.ops):
-            return
+        alone = bool(graph.annotations) or any(op.option is not None for op in graph.ops)
         for other, outcome in self.outcomes.items():
             of = self.question.candidates[other]
-            alike = (of.graph, of.hardware) == (one.graph, one.hardware) and other != number
-            if alike and covers(self._joined[other], self._joined[number]):
+            alike = not alone and (of.graph, of.hardware) == (one.graph, one.hardware)
+            if other == number or (alike and covers(self._joined[other], self._joined[number])):
                 yield other, outcome
 
     def reason(self, number: int) -> Passed | None:

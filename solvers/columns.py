@@ -126,7 +126,7 @@ class Columns:
         ledger, relaxation, field = self._ledger, self._relaxation, self._relaxation.field
         marginal = np.where(relaxation.allowed, relaxation.marginal(), np.iinfo(np.int64).max)
         near, _ = relaxation.nearest(self._pairs // 2)
-        self._flags = likely(field.layout, marginal, self._taken | near | self._best(), self._pairs)
+        self._flags = likely(field.layout, marginal, self._taken | near | relaxation.best(), self._pairs)
         cost, timed = ledger.cost or ledger.largest_cost, ledger.seconds_left is not None
         narrow = field.restricted.narrowed(self._flags)
         optimum = ledger.beside(LinearTask(narrow.problem, self._moments, cost, timed))
@@ -139,15 +139,6 @@ class Columns:
             self._taken[self._flags] = optimum.taken
         return optimum
 
-    def _best(self) -> Mask:
-        """Flags of the best choice known, if all of it is left."""
-        choice, field = self._ledger.choice, self._relaxation.field
-        best = None if choice is None else field.restricted.lower(choice)
-        flags = np.zeros(self._taken.size, bool)
-        if best is not None:
-            flags[field.layout.node_start[:-1] + best] = True
-        return flags
-
     def _choose(self, cost: float) -> None:
         """Offer the best choice of what the optimum takes, or else of all that it might; drop what that excludes."""
         ledger, relaxation = self._ledger, self._relaxation
@@ -155,7 +146,7 @@ class Columns:
         for flags in (self._taken, self._flags):
             if ledger.exhausted or (ledger.cost is not None and ledger.cost - cost <= gap / 2 * cost):
                 break
-            narrow = restricted.narrowed(flags | self._best())
+            narrow = restricted.narrowed(flags | relaxation.best())
             solved(ledger, narrow, self._moments, SHARE, NODES, gap / 4, self._seed)
         relaxation.tighten(1, 0.0)
         if not relaxation.done and relaxation.allowed.mean() < SHRUNK:

@@ -41,11 +41,8 @@ SECONDS = 20.0
 def cut(ledger: Ledger, relaxation: Relaxation, pairs: int) -> Relaxation:
     """The relaxation under the limits that a program of at most so many pairs finds, at its prices, tightened."""
     own, marginal = relaxation.field.restricted.problem, relaxation.marginal()
-    best = None if ledger.choice is None else relaxation.field.restricted.lower(ledger.choice)
-    known = np.zeros(marginal.size, bool)
-    if best is not None:
-        known[own.layout.node_start[:-1] + best] = True
-    flags = likely(own.layout, np.where(relaxation.allowed, marginal, np.iinfo(np.int64).max), known, pairs)
+    marginal = np.where(relaxation.allowed, marginal, np.iinfo(np.int64).max)
+    flags = likely(own.layout, marginal, relaxation.best(), pairs)
     narrow = Restricted.nothing(own).narrowed(flags).problem
     cost, timed = ledger.cost or ledger.largest_cost, ledger.seconds_left is not None
     task = CutTask(narrow, ledger.problem.layout.moments, list(relaxation.prices), cost, ledger.gap_asked, timed)

@@ -89,6 +89,14 @@ class Relaxation:
                 complete = False
         return (flags, complete) if flags.any() else (self.allowed, True)
 
+    def best(self) -> Mask:
+        """Flags of the strategies of the best choice known, if all of it is left."""
+        choice = None if self.field.ledger.choice is None else self.field.restricted.lower(self.field.ledger.choice)
+        flags = np.zeros(self.allowed.size, bool)
+        if choice is not None:
+            flags[self.field.layout.node_start[:-1] + choice] = True
+        return flags
+
     def known(self, most: int | None = None) -> list[tuple[Integers, int]]:
         """The choices offered so far that are still possible here and their costs, cheapest at these prices first."""
         pool, lower = self.field.ledger.pool, self.field.restricted.lower

@@ -19,4 +19,4 @@ async def no_others(request: Request) -> None:
     for name in request.query_params:
         if name not in known:
             wanted = f"one of {', '.join(known)}" if known else "none"
-            raise Problem(422, "invalid-parameter", "unknown query parameter", parameter=name, wanted=wanted)
+            raise Problem(422, "invalid-parameter", f"{name}: unknown query parameter", parameter=name, wanted=wanted)

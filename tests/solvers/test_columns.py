@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from solvers import IMPOSSIBLE, Problem, usage_profile
@@ -30,28 +32,20 @@ def test_a_choice_as_a_point_of_the_program_uses_what_the_choice_uses() -> None:
 
 
 def test_the_program_of_all_strategies_costs_no_more_than_the_best_choice() -> None:
-    for seed in SEEDS:
-        each = tiny(seed)
-        best = cheapest(each)
-        if best is None or each.limit is None:
-            continue
-        optimum = LinearTask(each, range(each.layout.moments), best[1].cost, timed=False)()
+    for seed, each, cost in _limited():
+        optimum = LinearTask(each, range(each.layout.moments), cost, timed=False)()
         assert optimum is not None, seed
-        assert optimum.cost <= best[1].cost * (1 + 1e-6) + 1e-6, seed
+        assert optimum.cost <= cost * (1 + 1e-6) + 1e-6, seed
         assert optimum.overfilled == [], seed
         assert np.logical_or.reduceat(optimum.taken, each.layout.node_start[:-1]).all(), seed
 
 
 def test_programs_and_messages_never_prove_more_than_the_best_choice_costs() -> None:
-    for seed in SEEDS:
-        each = tiny(seed)
-        best = cheapest(each)
-        if best is None or each.limit is None:
-            continue
+    for seed, each, cost in _limited():
         ledger, relaxation = _tightened(each, 4)
         Columns(ledger, relaxation, 0).run()
-        assert ledger.bound <= best[1].cost, seed
-        assert ledger.cost is None or ledger.cost >= best[1].cost, seed
+        assert ledger.bound <= cost, seed
+        assert ledger.cost is None or ledger.cost >= cost, seed
 
 
 def test_near_the_least_limit_programs_find_prices_and_a_choice_that_nearly_meet() -> None:
@@ -62,6 +56,15 @@ def test_near_the_least_limit_programs_find_prices_and_a_choice_that_nearly_meet
     assert ledger.cost is not None
     assert free < 0.98 * bound
     assert ledger.bound <= ledger.cost <= 1.005 * ledger.bound
+
+
+def _limited() -> Iterator[tuple[int, Problem, int]]:
+    """Seeds, their problems that have a limit and a choice under it, and what the best choice costs."""
+    for seed in SEEDS:
+        each = tiny(seed)
+        best = cheapest(each)
+        if best is not None and each.limit is not None:
+            yield seed, each, best[1].cost
 
 
 def _tightened(asked: Problem, rounds: int) -> tuple[Ledger, Relaxation]:
