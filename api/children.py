@@ -1,7 +1,7 @@
 """Child processes, in which all long or dangerous work is done: each does one piece and is gone.
 
-One is kept in reserve, its imports behind it, so that work begins at once. Each leads a process group of its own and
-is killed with it.
+They are forks of one process that has loaded what they need (api/nursery.py), which is started at the first need, and
+again where it was killed: who is at work then works on. Each leads a process group of its own and is killed with it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,11 +21,10 @@ from dataclasses import dataclass
 from typing import IO, Any, Literal
 
 from api.messages import Message, receive, send
+from api.nursery import CODE
 
 COMMAND = (sys.executable, "-m", "api.work")
 TICK_S = 0.1
-NICE = 5
-"""Whoever asks goes before what is solved."""
 GOES_ON = "begun", "incumbent"
 """What is said on the way."""
 MEMORY_SIGNS = "std::bad_alloc", "MemoryError", "Cannot allocate memory", "out of memory"
@@ -54,23 +54,47 @@ class Ended:
     payload: bytes = b""
 
 
-class Child:
-    """A process that waits for its work."""
+class Nursery:
+    """The process that bears children."""
 
-    def __init__(self, command: Sequence[str] = COMMAND) -> None:
+    def __init__(self, command: Sequence[str]) -> None:
+        self.line, far = socket.socketpair()
+        with far:
+            self.process = subprocess.Popen(
+                command, stdin=far.fileno(), stdout=subprocess.DEVNULL, start_new_session=True
+            )
+
+    def bears(self, ends: Sequence[int]) -> bool:
+        """Ask for a child with these ends of its pipes; False where there is nobody to ask."""
+        try:
+            socket.send_fds(self.line, [b"."], ends)
+        except OSError:
+            return False
+        return True
+
+    def end(self) -> None:
+        """Kill it; what it bore ends when its own pipes do."""
+        self.process.kill()
+        self.process.wait()
+        self.line.close()
+
+
+class Child:
+    """A process that waits for its work, or that is to be born."""
+
+    def __init__(self, bear: Callable[[Sequence[int]], None]) -> None:
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True
-        )
-        with suppress(ProcessLookupError):
-            os.setpriority(os.PRIO_PROCESS, self.process.pid, NICE)
+        self.line, far = socket.socketpair()
+        asks, mine = os.pipe()
+        told, answers = os.pipe()
+        self.asks, self.answers = os.fdopen(mine, "wb"), os.fdopen(told, "rb")
+        bear((asks, answers, self.errors.fileno(), far.fileno()))
+        far.close()
+        os.close(asks)
+        os.close(answers)
         self.threads: list[threading.Thread] = []
         self.has_begun = False
         self.messages: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
-
-    @property
-    def waits(self) -> bool:
-        return self.process.poll() is None
 
     def do(
         self,
@@ -107,29 +131,36 @@ class Child:
 
     def end(self) -> None:
         """Kill the process and all its kind."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        self._killed()
+        with suppress(OSError):  # what was left to write
+            self.asks.close()  # also a process that its nursery can no longer kill hears of this
         for thread in self.threads:
             thread.join(1.0)
-        for pipe in (self.process.stdin, self.process.stdout, self.errors):
-            with suppress(OSError):  # what was left to write
-                if pipe is not None:
-                    pipe.close()
+        for end in (self.line, self.answers, self.errors):
+            end.close()
+
+    def _killed(self) -> int:
+        """Its exit code, or the signal's number below 0."""
+        with suppress(OSError):
+            self.line.shutdown(socket.SHUT_WR)
+            if code := self.line.recv(CODE.size):
+                return int(*CODE.unpack(code))
+        return -signal.SIGKILL  # with its nursery, or for want of it
 
     def _begin(self, thread: threading.Thread) -> None:
         self.threads.append(thread)
         thread.start()
 
     def _feed(self, message: Message) -> None:
-        assert self.process.stdin is not None
         with suppress(OSError):  # the process has died
-            send(self.process.stdin, message)  # and left open: its end is the server's
+            send(self.asks, message)  # and left open: its end is the server's
 
     def _listen(self) -> None:
-        assert self.process.stdout is not None
         while True:
-            told = receive(self.process.stdout)
+            try:
+                told = receive(self.answers)
+            except ValueError:
+                told = Message({"kind": "failed", "cause": "said something that is no answer"})
             goes_on = told is not None and told.head["kind"] in GOES_ON  # looked at before another has it
             self.messages.put(told)
             if not goes_on:
@@ -137,10 +168,7 @@ class Child:
 
     def _dead(self, allowed: Allowed) -> Ended:
         """Of a process that went without a word."""
-        try:
-            code = self.process.wait(1.0)
-        except subprocess.TimeoutExpired:
-            return Ended("failed", {"cause": "said something that is no answer"})
+        code = self._killed()
         return Ended("killed" if code == -signal.SIGKILL else "failed", {"cause": self._cause(code, allowed)})
 
     def _cause(self, code: int, allowed: Allowed) -> str:
@@ -156,41 +184,40 @@ class Child:
 
 
 class Children:
-    """Makes child processes, one ahead."""
+    """Has children borne by one nursery, which is replaced where it was killed."""
 
     def __init__(self, command: Sequence[str] = COMMAND) -> None:
         self.command = command
         self._lock = threading.Lock()
-        self._spare: Child | None = None
-        self._closed = False
+        self._nursery: Nursery | None = None
 
     def prepare(self) -> None:
-        """Have one in reserve."""
+        """Have the nursery load what children need."""
         with self._lock:
-            if not self._closed and self._spare is None:
-                self._spare = Child(self.command)
-
-    def take(self) -> Child:
-        """One that waits for work; the next is made ready beside it."""
-        with self._lock:
-            spare, self._spare = self._spare, None
-        self.prepare()
-        if spare is not None and not spare.waits:
-            spare.end()
-            spare = None
-        return spare or Child(self.command)
+            if self._nursery is None:
+                self._renew()
 
     def do(self, kind: str, ask: bytes, allowed: Allowed, *more: Callable[..., Any]) -> Ended:
-        """A piece of work; in a new process where the one in reserve was killed before it began."""
-        child = self.take()
+        """A piece of work; once more where the process was killed before it began."""
+        child = Child(self._bear)
         ended = child.do(kind, ask, allowed, *more)
         if ended.kind != "killed" or child.has_begun:
             return ended
-        return Child(self.command).do(kind, ask, allowed, *more)
+        return Child(self._bear).do(kind, ask, allowed, *more)
 
     def close(self) -> None:
-        """End the one in reserve; those at work belong to who took them."""
+        """End the nursery; children at work belong to who asked for them."""
         with self._lock:
-            spare, self._spare, self._closed = self._spare, None, True
-        if spare is not None:
-            spare.end()
+            if self._nursery is not None:
+                self._nursery.end()
+            self._nursery = None
+
+    def _bear(self, ends: Sequence[int]) -> None:
+        with self._lock:
+            while self._nursery is None or not self._nursery.bears(ends):
+                self._renew()
+
+    def _renew(self) -> None:
+        if self._nursery is not None:
+            self._nursery.end()
+        self._nursery = Nursery(self.command)

@@ -7,7 +7,7 @@ cutoffs and starts: it proves every plan that it is asked for.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -29,11 +29,10 @@ def asked_of(url: str, question: Question) -> Ask:
         if profile_document(name) != offer.document:
             raise InvalidRequest("--server with a profile of yours", got=name, wanted="a built-in profile")
 
-    def ask(tasks: Sequence[Task]) -> Iterator[Outcome]:
+    def ask(task: Task) -> Callable[[], Outcome]:
         began = time.monotonic()
-        for found in [_patiently(remote.asked, "/v1/plans", _body(task)) for task in tasks]:
-            ended = _waited(remote, found)
-            yield _outcome(remote, ended, time.monotonic() - began)
+        found = _patiently(remote.asked, "/v1/plans", _body(task))
+        return lambda: _outcome(remote, _waited(remote, found), began)
 
     return ask
 
@@ -62,9 +61,9 @@ def _patiently(ask: Callable[..., Any], *what: Any) -> Any:
             time.sleep(LONGEST_S)
 
 
-def _outcome(remote: Remote, ended: Mapping[str, Any], wall_s: float) -> Outcome:
+def _outcome(remote: Remote, ended: Mapping[str, Any], began: float) -> Outcome:
     """Of a plan that has ended; one that has failed proves nothing."""
-    path = ended["links"]["document"]
+    path, wall_s = ended["links"]["document"], time.monotonic() - began
     if path is None:
         return Outcome(ended["status"], None, 0.0, None, None, None, wall_s, None)
     document = _patiently(remote.asked, path)

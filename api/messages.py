@@ -26,11 +26,14 @@ def send(stream: IO[bytes], message: Message) -> None:
 
 
 def receive(stream: IO[bytes]) -> Message | None:
-    """The next message; None where the stream ends, also within one, or holds something else."""
-    try:
-        head = json.loads(stream.readline(MAX_LINE))
-        size = head.pop("bytes")
-        payload = stream.read(size) if 0 <= size <= MAX_PAYLOAD else b""
-    except (ValueError, KeyError, TypeError, AttributeError):
+    """The next message; None where the stream ends, also within one. Raises ValueError at something else."""
+    line = stream.readline(MAX_LINE)
+    if not line.endswith(b"\n"):
         return None
-    return Message(head, payload) if len(payload) == size else None
+    head = json.loads(line)
+    match head:
+        case {"kind": str(), "bytes": int(size)} if 0 <= size <= MAX_PAYLOAD:
+            payload = stream.read(size)
+            del head["bytes"]
+            return Message(head, payload) if len(payload) == size else None
+    raise ValueError(f"no message: {line[:80]!r}")

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Sequence
 
 from sqlalchemy.exc import OperationalError
 
 from api.asking import packed
-from api.children import COMMAND, Allowed, Children, Ended
+from api.children import Allowed, Children, Ended
 from api.hooks.notifier import Notifier
 from api.hooks.register import Register
 from api.hooks.sending import Sender
@@ -37,14 +36,14 @@ class Busy(Exception):
 
 
 class Service:
-    """Store, queue, workers, and children for what is answered at once; `command` starts a child, `sender` posts to
-    webhooks."""
+    """Store, queue, workers, and children for what is answered at once, which whoever lends them closes; `sender` posts
+    to webhooks."""
 
-    def __init__(self, settings: Settings, command: Sequence[str] = COMMAND, sender: Sender | None = None) -> None:
+    def __init__(self, settings: Settings, children: Children, sender: Sender | None = None) -> None:
         self.settings, self.limits = settings, settings.limits
         self.store = Store(settings.database)
         self.jobs, self.records, self.keys = Jobs(self.store, settings.lease_s), Records(self.store), Keys(self.store)
-        self.metrics, self.children = Metrics(), Children(command)
+        self.metrics, self.children = Metrics(), children
         self.hooks = Register(self.store)
         self.notifier = Notifier(self.hooks, sender or Sender()) if settings.webhooks else None
         work = self.jobs, self.children, self.limits, self.metrics
@@ -92,7 +91,6 @@ class Service:
             worker.stop()
         if self.notifier is not None:
             self.notifier.stop()
-        self.children.close()
         self.store.close()
 
     @property

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+from contextlib import closing
 from types import FrameType
 from typing import Annotated
 
 import typer
 
+from api.children import Children
 from api.console import Database, service_extra
 from api.settings import Limits, Settings, database_url, is_loopback
 from api.tracing import export
@@ -46,20 +48,21 @@ def serve(
         webhooks=webhooks,
         limits=Limits(queued=queued, requests_per_s=rate, burst=int(2 * rate)),
     )
-    service = Service(settings)
-    if service.settings.keys_required and not service.keys.any_valid:
-        raise InvalidRequest("no keys", where=f"--host {host}", wanted="`shardplan keys add` first, or 127.0.0.1")
-    config = uvicorn.Config(
-        application(service),
-        host,
-        port,
-        access_log=False,
-        server_header=False,
-        ws="none",
-        log_config=None,
-        timeout_graceful_shutdown=SECONDS_TO_END,
-    )
-    Server(config, service).run()
+    with closing(Children()) as children:
+        service = Service(settings, children)
+        if service.settings.keys_required and not service.keys.any_valid:
+            raise InvalidRequest("no keys", where=f"--host {host}", wanted="`shardplan keys add` first, or 127.0.0.1")
+        config = uvicorn.Config(
+            application(service),
+            host,
+            port,
+            access_log=False,
+            server_header=False,
+            ws="none",
+            log_config=None,
+            timeout_graceful_shutdown=SECONDS_TO_END,
+        )
+        Server(config, service).run()
 
 
 def worker(
@@ -68,14 +71,15 @@ def worker(
 ) -> None:
     """Solve plans for the servers of a database, until told to end; what is in hand goes back in line."""
     _log()
-    service = Service(Settings(database_url(database), workers=workers))
     told = threading.Event()
     for sign in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sign, lambda _number, _frame: told.set())
-    service.start()
-    logging.getLogger("shardplan.worker").info("at work")
-    told.wait()
-    service.stop()
+    with closing(Children()) as children:
+        service = Service(Settings(database_url(database), workers=workers), children)
+        service.start()
+        logging.getLogger("shardplan.worker").info("at work")
+        told.wait()
+        service.stop()
 
 
 def _log() -> None:

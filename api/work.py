@@ -1,9 +1,9 @@
-"""`python -m api.work`: one piece of work in a process that may be killed at any time.
+"""`python -m api.work`: a nursery of processes that do one piece of work each and may be killed at any time.
 
-On standard input a line of JSON (`kind`, limits, `bytes` of what follows) and the packed ask; on standard output lines
-of JSON: `begun`, `incumbent` while it solves, then `result` with the bytes that follow, `refused` where the ask is at
-fault, or `failed`. Whatever a library prints goes to standard error. When the server is gone, standard input ends, and
-so does the process with its group. A clock that runs out kills it even where the server cannot.
+On a child's standard input a line of JSON (`kind`, limits, `bytes` of what follows) and the packed ask; its answer is
+lines of JSON: `begun`, `incumbent` while it solves, then `result` with the bytes that follow, `refused` where the ask
+is at fault, or `failed`. Whatever a library prints goes to standard error. When the server is gone, standard input
+ends, and so does the process with its group. A clock that runs out kills it even where the server cannot.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 import os
 import resource
 import signal
-import sys
 import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import IO, Any
 
 import solvers
-from api import sizing
+from api import nursery, sizing
 from api.asking import Asked, PlanAsked, asked_from, packed, pointed, unpacked
 from api.foreign import imported
 from api.messages import Message, receive, send
@@ -41,6 +41,19 @@ Work = Callable[[Any, Report], tuple[dict[str, Any], Any]]
 
 GRACE_S = 5.0
 """By how much the process's own clock is later than the server's."""
+_TENSOR = {"shape": [8, 8], "dtype": "f32"}
+FIRST = {
+    "graph": {
+        "format": "shardplan.graph",
+        "version": 1,
+        "name": "first",
+        "inputs": [{"id": name, "kind": "input", "name": name, **_TENSOR} for name in "xy"],
+        "nodes": [{"id": "z", "op": "add", "inputs": ["x", "y"], "outputs": [_TENSOR]}],
+        "outputs": ["z"],
+    },
+    "mesh": "2x2",
+}
+"""What is planned before any child is born."""
 
 
 def plan(ask: Any, report: Report) -> tuple[dict[str, Any], Any]:
@@ -106,10 +119,13 @@ WORKS: Mapping[str, Work] = {
 
 
 def serve(works: Mapping[str, Work]) -> None:
+    """Bear children that do a piece of work each."""
+    nursery.serve(partial(_live, works))
+
+
+def _live(works: Mapping[str, Work], asks: IO[bytes], out: IO[bytes]) -> None:
     """Do one piece of work, if one comes."""
-    out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    asked = receive(sys.stdin.buffer)
+    asked = receive(asks)
     if asked is None:
         return
     send(out, Message({"kind": "begun"}))
@@ -150,5 +166,5 @@ def _end_with_the_server() -> None:
 
 
 if __name__ == "__main__":
-    solvers.solve  # noqa: B018 - loaded now, so that a process kept in reserve begins at once
+    plan(FIRST, lambda told: None)  # what this loads, numba's kernels too, no child loads again
     serve(WORKS)

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -97,7 +97,8 @@ def living(mark: str) -> list[int]:
 def main() -> None:
     times = int(sys.argv[1]) if len(sys.argv) > 1 else TIMES
     os.environ[MARK] = uuid4().hex
-    ways = {way: tried(way, times) for way in WAYS}
+    with closing(MISBEHAVING):
+        ways = {way: tried(way, times) for way in WAYS}
     orphans = 0 if gone(living(os.environ[MARK]), 5.0) else len(living(os.environ[MARK]))
     limits = {"cpu_s": CPU_S, "memory_bytes": MEMORY_BYTES}
     write("faults", {"limits": limits, "workers": WORKERS, "ways": ways, "orphans": orphans})

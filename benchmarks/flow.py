@@ -24,8 +24,9 @@ from benchmarks.record import timed, write
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
 from planner.choose.hardware import load
-from planner.choose.reshard import UNREACHABLE, Distances
+from planner.choose.reshard import Distances
 from planner.choose.variables import Variable
+from planner.choose.web import UNREACHABLE
 from planner.documents.graphs import graph_from
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo

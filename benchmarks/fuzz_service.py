@@ -44,6 +44,7 @@ from api.service import Service
 from api.settings import Limits, Settings
 from api.store import Store
 from benchmarks.record import write
+from tests.api.http.serving import CHILDREN
 
 CASES = 10_000
 CHECKS = [
@@ -93,7 +94,7 @@ def house() -> Iterator[House]:
         keys.store.close()
         limits = Limits(requests_per_s=1e6, burst=1_000_000, queued=1_000_000)
         chosen = Settings(url, keys_required=True, webhooks=True, limits=limits)
-        app = application(Service(chosen, sender=Sender(lambda _name, _port: [])))
+        app = application(Service(chosen, CHILDREN, Sender(lambda _name, _port: [])))
         with asgi.get_client(app) as client:
             plans = [_planned(client, owner), _cancelled(client, owner)]
             schema = schemathesis.openapi.from_dict(app.openapi())

@@ -17,10 +17,10 @@ from sqlalchemy import text
 
 from api.hooks.register import Register
 from api.store import Store
-from tests.api.http.serving import Server, children_of, start, work
+from tests.api.http.serving import Server, borne, children_of, descendants, start, work
 
-BEGUN_S = 0.2
-"""Of processor time: so much more than before, and a child is at work."""
+BEGUN_S = 0.05
+"""Of processor time: so much, and a child is at work."""
 WAIT_S = 60.0
 STATE = """SELECT state, progress, status, attempts,
     (SELECT count(*) FROM outcomes WHERE outcomes.number = plans.number) AS outcomes,
@@ -54,15 +54,17 @@ class House:
 
     @property
     def solver(self) -> int:
-        """The process whose children solve."""
+        """The process whose nursery's children solve."""
         return self.server.process.pid if self.worker is None else self.worker.pid
 
     def state(self, connection: Any, name: str) -> Any:
         return connection.execute(text(STATE), {"name": name}).mappings().first()
 
-    def comes_to(self, stage: str, name: str, before: dict[int, float], connection: Any) -> bool | None:
-        """Whether a plan is at a stage; None where it has passed it. `before`: what the children had used."""
-        return is_at(stage, self.state(connection, name), before, cpu_s(children_of(self.solver)))
+    def comes_to(self, stage: str, name: str, seen: set[int], connection: Any) -> bool | None:
+        """Whether a plan is at a stage; None where it has passed it. `seen` are the children it had, and gets more."""
+        now = cpu_s(borne(self.solver))
+        seen.update(now)
+        return is_at(stage, self.state(connection, name), max(now.values(), default=0.0), bool(seen) and not now)
 
     def is_taken(self, name: str) -> bool:
         with self.store.reading() as connection:
@@ -71,17 +73,19 @@ class House:
 
     def strike(self, victim: str) -> list[int]:
         """Ends a process where it stands; the processes that must be gone soon."""
-        children = children_of(self.solver)
-        if victim == "child":
-            for child in children:
-                os.kill(child, SIGKILL)
-        elif victim == "worker":
+        if victim in ("child", "nursery"):
+            struck = borne(self.solver) if victim == "child" else children_of(self.solver)
+            for process in struck:
+                os.kill(process, SIGKILL)
+            return struck
+        struck = descendants(self.server.process.pid if victim == "server" else self.solver)
+        if victim == "worker":
             assert self.worker is not None
             self.worker.kill()
             self.worker.wait()
         else:
             self.server.kill()
-        return children
+        return struck
 
     @contextmanager
     def line_stands(self) -> Iterator[None]:
@@ -122,17 +126,18 @@ def cpu_s(processes: list[int]) -> dict[int, float]:
     return found
 
 
-def is_at(stage: str, row: Any, before: dict[int, float], now: dict[int, float]) -> bool | None:
+def is_at(stage: str, row: Any, used_s: float, done: bool) -> bool | None:
+    """Where a plan is, by its row, the seconds its child has used, and whether that has come and gone."""
     if row is None:
         return False
-    began = any(now[child] - before.get(child, now[child]) > BEGUN_S for child in now)
+    began = used_s > BEGUN_S or done
     runs, stored = row["state"] == "running", row["status"] is not None
     place = {
         "commit": (row["state"] == "queued" and row["attempts"] == 0, runs or stored),
         "claim": (runs and row["progress"] is None and not began, began or stored),
-        "build": (runs and row["progress"] is None and began, row["progress"] is not None or stored),
-        "solve": (runs and row["progress"] is not None and not stored, stored),
-        "store": (runs and not stored and any(child not in now for child in before), stored),
+        "build": (runs and row["progress"] is None and began and not done, row["progress"] is not None or stored),
+        "solve": (runs and row["progress"] is not None and not done and not stored, stored),
+        "store": (runs and not stored and done, stored),
         "notify": (stored and row["deliveries"] == 1, False),
     }
     there, passed = place[stage]

@@ -1,5 +1,6 @@
-"""kill -9 of the server, of a worker and of the child that solves, at every stage of a plan's way, on SQLite and on
-PostgreSQL: is anything lost that was acknowledged, is anything done twice, how soon is it served again?
+"""kill -9 of the server, of a worker, of the child that solves and of the nursery that bore it, at every stage of a
+plan's way, on SQLite and on PostgreSQL: is anything lost that was acknowledged, is anything done twice, how soon is it
+served again?
 
 Each kill is struck while the driver holds the writers' turn of the database: it has read there that the plan is at the
 stage, and nothing can move it on until the process is dead. A plan that had passed the stage by then is a miss, and no
@@ -29,18 +30,18 @@ from typing import Any
 
 import httpx
 
-from benchmarks.kill_house import WAIT_S, House, cpu_s
+from benchmarks.kill_house import WAIT_S, House
 from benchmarks.record import write
 from tests.api.databases import running_cluster
-from tests.api.http.serving import ask, chain, children_of, ended, gone, named
+from tests.api.http.serving import ask, chain, ended, gone, named
 
 LENGTH = 200
 VICTIMS = {
     "accept": ("server",),
     "commit": ("server",),
     "claim": ("server", "worker"),
-    "build": ("server", "worker", "child"),
-    "solve": ("server", "worker", "child"),
+    "build": ("server", "worker", "child", "nursery"),
+    "solve": ("server", "worker", "child", "nursery"),
     "store": ("server", "worker"),
     "notify": ("server",),
 }
@@ -86,17 +87,17 @@ class Book:
             return stage, VICTIMS[stage][number % len(VICTIMS[stage])], number
 
 
-def struck_at(house: House, stage: str, victim: str, name: str, before: dict[int, float]) -> list[int] | None:
+def struck_at(house: House, stage: str, victim: str, name: str, seen: set[int]) -> list[int] | None:
     """Strikes when the plan is at the stage; None where it got past it."""
     until = time.monotonic() + WAIT_S
     while time.monotonic() < until:
         with house.store.reading() as connection:
-            near = house.comes_to(stage, name, before, connection)
+            near = house.comes_to(stage, name, seen, connection)
         if near is None:
             return None
         if near or (stage == "store" and house.is_taken(name)):
             with house.store.writing() as connection:
-                struck = _struck_in_turn(house, stage, victim, lambda: house.comes_to(stage, name, before, connection))
+                struck = _struck_in_turn(house, stage, victim, lambda: house.comes_to(stage, name, seen, connection))
             if struck is not None:
                 return struck
         time.sleep(0.002)
@@ -128,7 +129,6 @@ def kill(house: House, stage: str, victim: str, name: str, tally: Tally) -> None
     """One plan, one kill, and what became of it."""
     small = stage in ("accept", "commit", "store", "notify")
     graph = named(name) if small else chain(name, LENGTH)
-    before = cpu_s(children_of(house.solver))
     asked: list[httpx.Response] = []
 
     def post() -> None:
@@ -141,7 +141,7 @@ def kill(house: House, stage: str, victim: str, name: str, tally: Tally) -> None
         thread = threading.Thread(target=post)
         with house.line_stands() if stage == "commit" else nullcontext():
             thread.start()
-            struck = struck_at(house, stage, victim, name, before)
+            struck = struck_at(house, stage, victim, name, set())
         thread.join()
     if struck is None:
         tally.missed.append(victim)

@@ -23,7 +23,7 @@ from sqlalchemy import text
 from api.store import Store
 from benchmarks.record import write
 from tests.api.databases import running_cluster
-from tests.api.http.serving import Server, ask, chain, children_of, ended, gone, start, work
+from tests.api.http.serving import Server, ask, chain, descendants, ended, gone, start, work
 
 TIMES = 10
 LENGTH = 200
@@ -44,7 +44,7 @@ def struck(store: Store, server: Server, workers: tuple[Popen[bytes], Popen[byte
     plan = ask(server.client, chain(name, LENGTH)).json()["id"]
     while row(store, name)["state"] != "running":
         time.sleep(0.01)
-    children = children_of(first.pid)
+    children = descendants(first.pid)
     first.kill()
     first.wait()
     held = row(store, name)

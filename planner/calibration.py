@@ -70,10 +70,7 @@ def probes_of(ops: Sequence[str]) -> list[Probe]:
 def _worked(found: Sequence[Measured], model: CostModel) -> Iterator[tuple[float, int]]:
     """Flops and bytes of every op measured, as the cost model counts them."""
     for each in found:
-        rule, whole = each.op.rule, ((),) * len(each.op.rule.loops)
-        read = tuple(rule.read_sharding(i, whole, ONE) for i in range(len(each.operands)))
-        made = tuple(rule.result_sharding(i, whole) for i in range(len(each.op.results)))
-        yield model.work(each.op, each.operands, whole, read, made)
+        yield model.op_work(each.op, each.operands, ((),) * len(each.op.rule.loops))
 
 
 def _by_op(found: Sequence[Measured], work: Sequence[tuple[float, int]]) -> dict[str, dict[str, Points]]:

@@ -10,7 +10,8 @@ nothing:
 
 What is left is asked as any plan is, with the choice of the nearest mesh of as many axes as a start, and with a cutoff:
 where its own bound comes to show that the plans known are no worse, that is all it is asked for. As many as there are
-processes are asked at once and then weighed together, so that the answer depends on their number, not their pace. The
+processes are asked at a time; the next is picked by what is known of all but them when the first of them is done, so
+that the answer depends on their number, not their pace. The
 frontier is of what was planned, and nothing that was passed over beats it by more than the gap asked for. Work
 grows linearly in the candidates planned; n devices form O(log(n)^(k - 1)) meshes of k axes where n is a power of two.
 """
@@ -20,10 +21,12 @@ from __future__ import annotations
 import math
 import multiprocessing
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import solvers
@@ -35,8 +38,8 @@ from planner.documents.schemas import GraphDocument
 from planner.plans import Plan
 from planner.sweep import BOUNDED, Outcome, Passed, Question, Survey, Task
 
-Ask = Callable[[Sequence[Task]], Iterable[Outcome]]
-"""Plans candidates: their outcomes, in order."""
+Ask = Callable[[Task], Callable[[], Outcome]]
+"""Has a candidate planned; its outcome is waited for when it is wanted."""
 
 
 def survey(
@@ -52,33 +55,33 @@ def survey(
     `known`: outcomes of an earlier run, by number."""
     found, ends = Survey(question, dict(known or {})), time.monotonic() + (time_limit_s or math.inf)
     waiting = found.arranged(set(found.order) - found.outcomes.keys())
-    with nullcontext(ask) if ask else _workers(processes) as outcomes:
-        while waiting:
-            batch: list[int] = []
-            while waiting and len(batch) < processes:
+    running: deque[tuple[int, Callable[[], Outcome]]] = deque()
+    with nullcontext(ask) if ask else _workers(processes) as begun:
+        while waiting or running:
+            while waiting and len(running) < processes:
                 number = waiting.pop(0)
                 late = Passed("time") if time.monotonic() > ends else None
                 reason = found.reason(number) or late
                 if reason is None:
-                    batch.append(number)
+                    running.append((number, begun(found.task(number))))
                 else:
                     found.passed[number] = reason
-            tasks = [found.task(number) for number in batch]
-            for number, outcome in zip(batch, outcomes(tasks), strict=True):
-                found.outcomes[number] = outcome
+            if running:
+                number, outcome = running.popleft()
+                found.outcomes[number] = outcome()
+                waiting = found.arranged(waiting)
                 if on_outcome is not None:
                     on_outcome(found, number)
-            waiting = found.arranged(waiting)
     return found
 
 
 @contextmanager
 def _workers(processes: int) -> Iterator[Ask]:
     if processes == 1:
-        yield lambda tasks: map(planned, tasks)
+        yield lambda task: partial(planned, task)
         return
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        yield lambda tasks: pool.map(planned, tasks)
+        yield lambda task: pool.submit(planned, task).result
 
 
 def tokens(document: Mapping[str, Any]) -> int | None:

@@ -3,7 +3,8 @@
 Where layers repeat, the problem in which equal layers are planned alike is solved first; the search of the unfolded
 problem starts from its answer. A memory limit wants some layers treated differently: where more than a hundredth of
 the folded plan's cost is left unproven, each half of the layers is folded for itself before all are unfolded. The
-bound is always that of the unfolded problem, so that the gap counts what folding loses.
+bound is always that of the unfolded problem, so that the gap counts what folding loses. A cutoff wants a bound and no
+choice: under one, the unfolded problem is looked at first, until a choice is found that costs less.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ LEAST_NODES, MOST_LEFT = 1000, 0.6
 PIECES, LARGE_GAP = (1, 2), 0.01
 # Of the time limit, for each; without one, seconds' worth of work.
 SHARE, SECONDS = 0.2, 15.0
+# The same, for a look at what a cutoff leaves.
+LOOK_SHARE, LOOK_SECONDS = 0.1, 6.0
 
 
 def solve(
@@ -35,6 +38,41 @@ def solve(
 ) -> tuple[solvers.Solution, Folding | None]:
     """The best choice found, no worse than a feasible start, and how folding was used (None: not). cutoff: what costs
     as much is of no interest."""
+    if cutoff is None or len(problem.nodes) < LEAST_NODES:
+        return _layered(problem, request, starts, on_progress, cutoff)
+    look, limit = _look(problem, request, starts, cutoff), request.time_limit_s
+    if look.reason == solvers.CUT_OFF:
+        return look, None
+    starts = starts if look.choice is None else [look.choice, *starts]
+    later = replace(request, time_limit_s=None if limit is None else (1 - LOOK_SHARE) * limit)
+    solution, folding = _layered(problem, later, starts, on_progress and _after(look.wall_s, on_progress), cutoff)
+    return replace(solution, wall_s=look.wall_s + solution.wall_s), folding
+
+
+def _look(problem: solvers.Problem, request: Request, starts: Starts, cutoff: int) -> solvers.Solution:
+    """A little work on whether anything costs less than the cutoff."""
+    limit, found = request.time_limit_s, list[int]()
+    return solvers.solve(
+        problem,
+        time_limit=LOOK_SECONDS if limit is None else LOOK_SHARE * limit,
+        gap=request.gap,
+        deterministic=True,
+        seed=request.seed,
+        starts=starts,
+        cutoff=cutoff,
+        on_progress=lambda now: found.append(cutoff if now.incumbent is None else now.incumbent),
+        cancelled=lambda: bool(found) and found[-1] < cutoff,
+    )
+
+
+def _layered(
+    problem: solvers.Problem,
+    request: Request,
+    starts: Starts,
+    on_progress: OnProgress | None,
+    cutoff: int | None,
+) -> tuple[solvers.Solution, Folding | None]:
+    """By way of the folded problem, where folding leaves little."""
     layers = Layers.of(problem) if len(problem.nodes) >= LEAST_NODES else None
     if layers is None or layers.left > MOST_LEFT * len(problem.nodes):
         return _solved(problem, request, request.time_limit_s, starts, on_progress, cutoff), None

@@ -36,8 +36,6 @@ GAIN, PATIENCE = 0.02, 3
 STALL = 1e-3
 # A program with integers: the share of the clock's time left that it is given, its nodes.
 SHARE, NODES = 0.5, 20
-# What is left of a problem when it is worth shrinking.
-SHRUNK = 0.7
 # More than this of a strategy is some; what breaks a limit by this share of it breaks it.
 SOME, TOLERANCE = 1e-6, 1e-7
 # Work of a pair in one program; seconds of wall clock of one.
@@ -149,6 +147,6 @@ class Columns:
             narrow = restricted.narrowed(flags | relaxation.best())
             solved(ledger, narrow, self._moments, SHARE, NODES, gap / 4, self._seed)
         relaxation.tighten(1, 0.0)
-        if not relaxation.done and relaxation.allowed.mean() < SHRUNK:
+        if not relaxation.done and relaxation.sparse:
             self._taken = self._taken[relaxation.allowed]
             self._relaxation = relaxation.shrunk()

@@ -92,9 +92,9 @@ def _improved(ledger: Ledger, seed: int, processes: int) -> Mapping[int, float]:
     """Narrow the gap of the ledger's problem by all means; the prices found."""
     if _large(ledger.problem):
         return improve(ledger, seed, processes)
-    relaxation = _root(ledger)
-    choice, limit = relaxation.tighten(ROOT_ROUNDS, ROOT_STALL), ledger.problem.limit
-    if limit is not None and choice is not None and _tight(ledger, choice, limit):
+    relaxation, choice = _root(ledger).tightened(ROOT_ROUNDS, ROOT_STALL)
+    limit = ledger.problem.limit
+    if limit is not None and choice is not None and _tight(relaxation, choice, limit):
         many = _pairs(ledger.problem) > WHOLE_PAIRS
         PriceSearch(ledger, relaxation, limit).run(choice, FIRST_PRICES if many else PRICES, 16)
         if ledger.cost is None and not ledger.stop_reason:
@@ -114,8 +114,9 @@ def _improved(ledger: Ledger, seed: int, processes: int) -> Mapping[int, float]:
     return prices or relaxation.prices
 
 
-def _tight(ledger: Ledger, choice: Integers, limit: int) -> bool:
-    return ledger.cost is None or overfills(ledger.problem, choice, limit)
+def _tight(relaxation: Relaxation, choice: Integers, limit: int) -> bool:
+    field = relaxation.field
+    return field.ledger.cost is None or overfills(field.restricted.problem, choice, limit)
 
 
 def _reduced(ledger: Ledger) -> Reduced | None:
@@ -157,7 +158,7 @@ def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:
         pairs = _first_pairs(ledger, bool(relaxation.prices)) << turn
         moments, complete = _program(ledger, relaxation, min(pairs, MOST_PAIRS), moments, seed)
         relaxation.tighten(8, 0.0)
-        if not ledger.exhausted and not relaxation.done and relaxation.allowed.mean() < 0.7:
+        if not ledger.exhausted and not relaxation.done and relaxation.sparse:
             relaxation = relaxation.shrunk()
         choice = relaxation.tighten(200, SMALL_STALL)
         if choice is None or ledger.exhausted:

@@ -25,6 +25,9 @@ Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Prices = Mapping[int, float]
 
+# Where less than this share of the strategies is left, a problem of only those pays.
+SPARSE = 0.7
+
 
 class Field:
     """What relaxations of one (restricted) problem at given prices share."""
@@ -117,15 +120,29 @@ class Relaxation:
         """Nothing below the ceiling is left here."""
         return self.bound >= self.field.ledger.ceiling or bool((self.counts() == 0).any())
 
-    def tighten(self, rounds: int, stall: float, decode_every: int = 4) -> Integers | None:
-        """Pass messages until a round gains less than `stall` of the bound; the last choice decoded, None if done."""
+    @property
+    def sparse(self) -> bool:
+        """Is so little left that a problem of only that pays?"""
+        return bool(np.count_nonzero(self.allowed) < SPARSE * self.allowed.size)
+
+    def tightened(self, rounds: int, stall: float) -> tuple[Relaxation, Integers | None]:
+        """Tighten, each time so little is left over that alone: what then stands for this, and its last choice."""
+        relaxation, choice = self, self.tighten(rounds, stall, while_dense=True)
+        while choice is not None and relaxation.sparse and not self.field.ledger.exhausted:
+            relaxation = relaxation.shrunk()
+            choice = relaxation.tighten(rounds, stall, while_dense=True)
+        return relaxation, choice
+
+    def tighten(self, rounds: int, stall: float, decode_every: int = 4, while_dense: bool = False) -> Integers | None:
+        """Pass messages until a round gains less than `stall` of the bound (`while_dense`: or this is sparse); the last
+        choice decoded, None if done."""
         ledger, choice = self.field.ledger, None
         history: list[int] = [self.bound]
         for step in range(rounds):
             potentials = self._potentials()
             self._pass(potentials, True, 1 + step % 2)
             self._pass(potentials, False, 1 + step % 2)
-            last = step == rounds - 1
+            last = step == rounds - 1 or (while_dense and self.sparse)
             if step % decode_every == decode_every - 1 or last:
                 history.append(self.bound)
                 last = last or (len(history) > 3 and history[-1] - history[-3] <= 2 * decode_every * stall * self.bound)

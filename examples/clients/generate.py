@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from api.children import Children
 from api.http.app import application
 from api.service import Service
 from api.settings import Settings
@@ -32,7 +33,7 @@ PLACES = os.pathsep.join(
 
 def description(folder: Path) -> dict[str, Any]:
     """The service's OpenAPI document, with bodies as JSON only; `folder` gets an empty database."""
-    service = Service(Settings(f"sqlite:///{folder / 'service.db'}"))
+    service = Service(Settings(f"sqlite:///{folder / 'service.db'}"), Children())
     found = application(service).openapi()
     service.store.close()
     for operations in found["paths"].values():

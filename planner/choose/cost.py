@@ -29,6 +29,7 @@ from planner.choose.footprint import Footprints
 from planner.choose.hardware import Hardware
 from planner.choose.hardware.efficiency import work_class
 from planner.choose.hardware.network import Crossing, Link, collective_s
+from planner.choose.port import Port
 from planner.model.collectives import Collective, Kind
 from planner.model.graph import Op, TensorType
 from planner.model.indexing import LoopKind, Option
@@ -63,44 +64,70 @@ class CostModel:
 
     def op_ps(self, op: Op, operands: tuple[TensorType, ...], option: Option) -> int:
         """Time of an op's largest local part. An op without a row costs its memory traffic."""
-        read = tuple(op.rule.read_sharding(i, option, self.mesh) for i in range(len(operands)))
-        made = tuple(op.rule.result_sharding(i, option) for i in range(len(op.results)))
-        return self.op_between_ps(op, operands, option, read, made)
+        return int(self.options_ps(op, operands, (option,), *self._sides(op, option))[0])
 
-    def op_between_ps(
+    def op_work(self, op: Op, operands: tuple[TensorType, ...], option: Option) -> tuple[float, int]:
+        """Flops of an op's largest local part, and the bytes it reads and writes."""
+        return self._work(op, operands, (option,), *self._sides(op, option))[0]
+
+    def options_ps(
         self,
         op: Op,
         operands: tuple[TensorType, ...],
-        option: Option,
-        read: tuple[Sharding, ...],
-        made: tuple[Sharding, ...],
-    ) -> int:
-        """The same, where the shardings in which the option reads operands and makes results are known."""
+        options: Sequence[Option],
+        read: Sequence[Port],
+        made: Sequence[Port],
+    ) -> Integers:
+        """[options]: times of an op, given the shardings in which they read its operands and make its results."""
         row = OPS.get(op.op)
         if row and row.free:
-            return 0
-        work = self.work(op, operands, option, read, made)
-        return _ps(self.hardware.op_s(variant(op), op.results[0].dtype, *work, self._class(op)))
+            return np.zeros(len(options), np.int64)
+        name, dtype, kind = variant(op), op.results[0].dtype, self._class(op)
+        work = self._work(op, operands, options, read, made)
+        times = {each: _ps(self.hardware.op_s(name, dtype, *each, kind)) for each in dict.fromkeys(work)}
+        return np.array([times[each] for each in work], np.int64)
 
-    def work(
+    def _sides(self, op: Op, option: Option) -> tuple[list[Port], list[Port]]:
+        read = (op.rule.read_sharding(i, option, self.mesh) for i in range(len(op.rule.operands)))
+        made = (op.rule.result_sharding(i, option) for i in range(len(op.results)))
+        return [Port.of([each]) for each in read], [Port.of([each]) for each in made]
+
+    def _work(
         self,
         op: Op,
         operands: tuple[TensorType, ...],
-        option: Option,
-        read: tuple[Sharding, ...],
-        made: tuple[Sharding, ...],
-    ) -> tuple[float, int]:
-        """Flops of an op's largest local part, and the bytes it reads and writes."""
-        sizes = {
-            loop.name: block_size(loop.size, self.mesh.group_size(axes))
-            for loop, axes in zip(op.rule.loops, option, strict=True)
-            if loop.kind is not LoopKind.LINEAR
-        }
-        written, few = sum(map(self.shard_bytes, op.results, made)), looked_up(op)
-        sources = enumerate(map(self.shard_bytes, operands, read))
-        moved = written + sum(min(size, written) if i in few else size for i, size in sources)
+        options: Sequence[Option],
+        read: Sequence[Port],
+        made: Sequence[Port],
+    ) -> list[tuple[float, int]]:
+        """[options]: flops and bytes."""
+        few, nothing = looked_up(op), np.zeros(len(options), np.int64)
+        written = sum((self._port_bytes(*side) for side in zip(op.results, made, strict=True)), nothing)
+        moved = written.copy()
+        for i, side in enumerate(zip(operands, read, strict=True)):
+            size = self._port_bytes(*side)
+            moved += np.minimum(size, written) if i in few else size
+        return list(zip(self._flops(op, options), moved.tolist(), strict=True))
+
+    def _flops(self, op: Op, options: Sequence[Option]) -> list[float]:
+        """[options]; those that leave loops of the same sizes do as much."""
         row = OPS.get(op.op)
-        return row.count_flops(sizes, op.attrs) if row else 0.0, moved
+        if row is None:
+            return [0.0] * len(options)
+        loops = [(k, loop) for k, loop in enumerate(op.rule.loops) if loop.kind is not LoopKind.LINEAR]
+        counts = [
+            {axes: block_size(loop.size, self.mesh.group_size(axes)) for axes in {o[k] for o in options}}
+            for k, loop in loops
+        ]
+        sizes = [tuple(count[option[k]] for count, (k, _) in zip(counts, loops, strict=True)) for option in options]
+        names = [loop.name for _, loop in loops]
+        flops = {each: row.count_flops(dict(zip(names, each, strict=True)), op.attrs) for each in dict.fromkeys(sizes)}
+        return [flops[each] for each in sizes]
+
+    def _port_bytes(self, kind: TensorType, port: Port) -> Integers:
+        """[strategies]: bytes of the largest shard."""
+        sizes: Integers = np.array([self.shard_bytes(kind, state) for state in port.states], np.int64)[port.classes]
+        return sizes
 
     def _class(self, op: Op) -> str | None:
         """The class of an op, where the profile knows rates of classes."""

@@ -22,6 +22,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import lcm, prod
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,9 @@ Way = tuple[Axes, tuple[int, ...], tuple[int, ...]]
 CHUNK = 1 << 22
 """Elements of the largest array made on the way."""
 WAYS = 1024
-"""How many ways, and pairs of them, are remembered."""
+"""How many ways are remembered."""
+DIMS = 8
+"""For how many dims what all pairs of ways share is."""
 REMEMBERED = 32
 """How many counts of all pairs."""
 
@@ -111,10 +114,8 @@ class _Counted:
 def _counted(sources: tuple[Sharding, ...], targets: tuple[Sharding, ...], shape: Shape, mesh: Mesh) -> _Counted:
     rows = max(1, CHUNK // max(1, 3 * len(targets) * mesh.devices))
     ends = [_Ends.of(each, len(shape)) for each in (sources, targets)]
-    pairs = [
-        np.array([[_shared_along(before, after, size, mesh) for after in target] for before in source])
-        for source, target, size in zip(ends[0].ways, ends[1].ways, shape, strict=True)
-    ]
+    dims = zip(ends[0].ways, ends[1].ways, shape, strict=True)
+    pairs = [_shared_along(source, target, size, mesh) for source, target, size in dims]
     wanted = _wanted(ends[1], shape, mesh)
     starts = range(0, len(sources), rows)
     parts = [_footprints(ends[0].rows(start, start + rows), ends[1], pairs, wanted, mesh) for start in starts]
@@ -163,17 +164,26 @@ def way_along(sharding: Sharding, dim: int) -> Way:
 
 
 def _footprints(
-    source: _Ends, target: _Ends, pairs: list[Integers], wanted: Integers, mesh: Mesh
+    source: _Ends, target: _Ends, pairs: Sequence[_Shared], wanted: Integers, mesh: Mesh
 ) -> tuple[Integers, Integers, Integers]:
     """[sources, targets]: received, owed, messages."""
-    counts = np.ones((len(source.shardings), len(target.shardings), 3, mesh.devices), np.int64)
-    for pair, before, after in zip(pairs, source.way, target.way, strict=True):
-        counts *= pair[before[:, None], after[None, :]]
-    kept, met, demanded = np.moveaxis(counts, 2, 0)
+    kept, met, demanded = (
+        _product([each[which] for each in pairs], source, target, mesh) for which in range(len(_Shared._fields))
+    )
     copies = np.array([_copies(each, mesh) for each in target.shardings], np.int64)[None, :, None]
-    owed = _owed(demanded * copies, kept, source.shardings, mesh)
-    messages = np.where(wanted > 0, met - (kept > 0), 0)
-    return (wanted - kept).max(axis=2), owed.max(axis=2), messages.max(axis=2)
+    received = (wanted - kept).max(axis=2)
+    met -= kept > 0
+    messages = (met * (wanted > 0)).max(axis=2)
+    return received, _owed(demanded * copies, kept, source.shardings, mesh).max(axis=2), messages
+
+
+def _product(along: Sequence[Integers], source: _Ends, target: _Ends, mesh: Mesh) -> Integers:
+    """[sources, targets, devices], or [sources, 1, devices] if no target counts: of a number along every dim."""
+    wide = len(target.shardings) if not along or any(each.shape[1] > 1 for each in along) else 1
+    product = np.ones((len(source.shardings), wide, mesh.devices), np.int64)
+    for each, before, after in zip(along, source.way, target.way, strict=True):
+        product *= each[before[:, None], after[None, :] if each.shape[1] > 1 else 0]
+    return product
 
 
 def _wanted(target: _Ends, shape: Shape, mesh: Mesh) -> Integers:
@@ -203,18 +213,35 @@ def _parts(way: Way, size: int, mesh: Mesh) -> Integers:
     return np.unique(np.stack([low, high]), axis=1)
 
 
-@lru_cache(maxsize=WAYS)
-def _shared_along(source: Way, target: Way, size: int, mesh: Mesh) -> Integers:
-    """[3, devices]: lengths kept, source parts met, and lengths demanded along a dim."""
-    (low, high), (first, last) = way_bounds(source, size, mesh), way_bounds(target, size, mesh)
+class _Shared(NamedTuple):
+    """[source ways, target ways, devices]: lengths kept, source parts met, and lengths demanded along a dim; the last
+    is the same for all targets ([source ways, 1, devices]) where none has a halo."""
+
+    kept: Integers
+    met: Integers
+    demanded: Integers
+
+
+@lru_cache(maxsize=DIMS)
+def _shared_along(sources: tuple[Way, ...], targets: tuple[Way, ...], size: int, mesh: Mesh) -> _Shared:
+    low, high = np.stack([way_bounds(way, size, mesh) for way in sources], axis=1)[:, :, None]
+    first, last = np.stack([way_bounds(way, size, mesh) for way in targets], axis=1)
     kept = np.maximum(np.minimum(high, last) - np.maximum(low, first), 0)
-    starts, stops = _parts(source, size, mesh)
-    met = np.searchsorted(starts, last, "left") - np.searchsorted(stops, first, "right")
+    parts = [_parts(way, size, mesh) for way in sources]
+    met = [np.searchsorted(starts, last, "left") - np.searchsorted(stops, first, "right") for starts, stops in parts]
     demanded = high - low
-    if target[1]:
-        one, other = (part[:, None] for part in _parts(target, size, mesh))
-        demanded = np.maximum(np.minimum(high, other) - np.maximum(low, one), 0).sum(axis=0)
-    return np.stack([kept, met, demanded])
+    if any(halo for _, halo, _ in targets):
+        demanded = np.concatenate([_demanded(low, high, way, size, mesh) for way in targets], axis=1)
+    return _Shared(kept, np.stack(met), demanded)
+
+
+def _demanded(low: Integers, high: Integers, target: Way, size: int, mesh: Mesh) -> Integers:
+    """[source ways, 1, devices]: summed over the parts of a target; those without a halo do not overlap."""
+    if not target[1]:
+        return high - low
+    parts = _parts(target, size, mesh).T
+    wants = (np.maximum(np.minimum(high, stop) - np.maximum(low, start), 0) for start, stop in parts)
+    return sum(wants, np.zeros_like(low))
 
 
 def _unused(sharding: Sharding, mesh: Mesh) -> tuple[int, ...]:

@@ -5,73 +5,133 @@ result shardings only the cheapest is kept, because nothing else of an option is
 come with the halos that windows need. Partial sums pass through the ops that are linear in them; partial maxima and
 their like are reduced where they arise (`planner.rewrite.optimize` moves those reductions past the ops that commute
 with them).
+
+What the options are, and what neighbours see of them, depends on a mesh only by how far each loop can be split (and by
+the halos of windows): it is remembered for the next mesh of which that is the same. Prices are the mesh's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import permutations, product
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import combinations, permutations, product
 from math import comb, factorial
 
+import numpy as np
+from numpy.typing import NDArray
+
 from planner.choose.cost import CostModel
+from planner.choose.port import Port
 from planner.errors import InvalidRequest
 from planner.model.graph import Op, TensorType
 from planner.model.indexing import Loop, LoopKind, Option, Rule, splittable
-from planner.model.mesh import Mesh
-from planner.model.sharding import Reduction, Sharding
+from planner.model.mesh import MAX_AXES, Mesh
+from planner.model.sharding import Axes, Reduction, Shape, Sharding
 
 MAX_OPTIONS = 30_000
 MAX_LAYOUTS = 700
+REMEMBERED = 128
+"""Of how many rules the options are."""
+Fits = tuple[frozenset[Axes], ...]
+"""Per loop, or dim, the sets of mesh axes, in order, that it may be split over."""
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """Options with what the neighbours see of them; `costs_ps` are the op's own times."""
+
+    options: tuple[Option, ...]
+    operands: tuple[Port, ...]
+    results: tuple[Port, ...]
+    costs_ps: Integers
+
+
+def options(rule: Rule, mesh: Mesh) -> tuple[Option, ...]:
+    """Every option of a rule; the first leaves all loops whole. Raises InvalidRequest where there are too many."""
+    return _seen(_Asked.of(rule, mesh)).options
+
+
+def candidates(op: Op, operands: tuple[TensorType, ...], model: CostModel) -> Candidates:
+    """The options of an op worth choosing from: the cheapest, and of those the first, that look alike from outside."""
+    seen = _seen(_Asked.of(op.rule, model.mesh))
+    costs = model.options_ps(op, operands, seen.options, seen.operands, seen.results)
+    by_look = np.lexsort((costs, seen.look))
+    chosen = by_look[np.flatnonzero(np.diff(seen.look[by_look], prepend=-1))]
+    read, made = ([Port(each.states, each.classes[chosen]) for each in side] for side in (seen.operands, seen.results))
+    return Candidates(tuple(seen.options[k] for k in chosen.tolist()), tuple(read), tuple(made), costs[chosen])
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """An option with what the neighbours see of it. `cost_ps` is the op's own time."""
+class _Asked:
+    """A rule on a mesh, which is any of those that split its loops alike; `halos`: the mesh, where it has windows."""
 
-    option: Option
-    operands: tuple[Sharding, ...]
-    results: tuple[Sharding, ...]
-    cost_ps: int
+    rule: Rule
+    fits: Fits
+    halos: Mesh | None
+    mesh: Mesh = field(compare=False)
+
+    @classmethod
+    def of(cls, rule: Rule, mesh: Mesh) -> _Asked:
+        parts = _parts(mesh)
+        may = tuple(frozenset(axes for axes, count in parts.items() if _may_split(each, count)) for each in rule.loops)
+        check_count("options of an op", sum(map(bool, may)), mesh, MAX_OPTIONS)
+        return cls(rule, may, mesh if rule.windows else None, mesh)
 
 
-def options(rule: Rule, mesh: Mesh) -> Iterator[Option]:
-    """Every option of a rule; the first leaves all loops whole. Raises InvalidRequest where there are too many."""
-    chosen = [i for i, loop in enumerate(rule.loops) if not _commutes_with_another_than_sums(loop)]
-    places = [[None, *(i for i in chosen if n > 1 and splittable(rule.loops[i], n))] for n in mesh.shape]
-    check_count("options of an op", len({i for axis in places for i in axis} - {None}), mesh, MAX_OPTIONS)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Seen:
+    """All options of a rule, in which shardings they read and make values, and for each the first that looks alike."""
+
+    options: tuple[Option, ...]
+    operands: tuple[Port, ...]
+    results: tuple[Port, ...]
+    look: NDArray[np.int64]
+
+
+@lru_cache(maxsize=REMEMBERED)
+def _seen(asked: _Asked) -> _Seen:
+    rule, mesh = asked.rule, asked.mesh
+    listed = tuple(option for option in _fitting(asked.fits) if rule.allows(option, mesh))
+    like = _read_alike(rule)
+    read = {i: Port.of(rule.read_sharding(i, option, mesh) for option in listed) for i in dict.fromkeys(like)}
+    made = tuple(Port.of(rule.result_sharding(i, option) for option in listed) for i in range(len(rule.results)))
+    look = np.zeros(len(listed), np.int64)
+    for port in (*read.values(), *made):
+        _, first, number = np.unique(look * len(port.states) + port.classes, return_index=True, return_inverse=True)
+        look = first[number]
+    return _Seen(listed, tuple(read[i] for i in like), made, look)
+
+
+def _parts(mesh: Mesh) -> dict[Axes, int]:
+    """The sets of mesh axes that split what they are put on, and into how many parts."""
+    axes = [axis for axis, size in enumerate(mesh.shape) if size > 1]
+    return {some: mesh.group_size(some) for n in range(1, len(axes) + 1) for some in combinations(axes, n)}
+
+
+def _may_split(loop: Loop, parts: int) -> bool:
+    sums = loop.kind is not LoopKind.LINEAR or loop.reduction is Reduction.SUM
+    return sums and splittable(loop, parts)
+
+
+def _fitting(fits: Fits) -> Iterator[Option]:
+    """All ways to put mesh axes on what they may split, each on one at most, in every order."""
+    axes = sorted({axis for each in fits for some in each for axis in some})
+    places = [[None, *(at for at, each in enumerate(fits) if (axis,) in each)] for axis in axes]
     for assignment in product(*places):
-        for option in _orders(assignment, len(rule.loops)):
-            if rule.allows(option, mesh):
-                yield option
+        chosen: list[list[int]] = [[] for _ in fits]
+        for axis, at in zip(axes, assignment, strict=True):
+            if at is not None:
+                chosen[at].append(axis)
+        sets = list(map(tuple, chosen))
+        if all(not some or some in each for some, each in zip(sets, fits, strict=True)):
+            yield from product(*map(_orders, sets))
 
 
-def _commutes_with_another_than_sums(loop: Loop) -> bool:
-    return loop.kind is LoopKind.LINEAR and loop.reduction is not Reduction.SUM
-
-
-def _orders(assignment: tuple[int | None, ...], loops: int) -> Iterator[Option]:
-    """Options that put axis a on loop assignment[a], in every order of the axes of a loop."""
-    chosen: list[list[int]] = [[] for _ in range(loops)]
-    for axis, loop in enumerate(assignment):
-        if loop is not None:
-            chosen[loop].append(axis)
-    yield from product(*(permutations(axes) for axes in chosen))
-
-
-def candidates(op: Op, operands: tuple[TensorType, ...], model: CostModel) -> list[Candidate]:
-    """The options of an op worth choosing from, cheapest first among those that look alike from outside."""
-    best: dict[tuple[tuple[Sharding, ...], tuple[Sharding, ...]], Candidate] = {}
-    like = _read_alike(op.rule)
-    for option in options(op.rule, model.mesh):
-        known = {i: op.rule.read_sharding(i, option, model.mesh) for i in dict.fromkeys(like)}
-        read = tuple(known[i] for i in like)
-        made = tuple(op.rule.result_sharding(i, option) for i in range(len(op.results)))
-        cost = model.op_between_ps(op, operands, option, read, made)
-        seen = best.get((read, made))
-        if seen is None or cost < seen.cost_ps:
-            best[read, made] = Candidate(option, read, made, cost)
-    return list(best.values())
+@lru_cache(maxsize=1 << MAX_AXES)
+def _orders(axes: Axes) -> tuple[Axes, ...]:
+    return tuple(permutations(axes))
 
 
 def _read_alike(rule: Rule) -> list[int]:
@@ -90,15 +150,13 @@ def layouts(kind: TensorType, mesh: Mesh) -> list[Sharding]:
     Raises InvalidRequest where there are too many.
     """
     check_count("shardings of a tensor", len(kind.shape), mesh, MAX_LAYOUTS)
-    places: list[list[int | None]] = [
-        [None, *(dim for dim, size in enumerate(kind.shape) if 1 < n <= size)] for n in mesh.shape
-    ]
-    return [
-        Sharding(order)
-        for assignment in product(*places)
-        for order in _orders(assignment, len(kind.shape))
-        if all(mesh.group_size(axes) <= size for axes, size in zip(order, kind.shape, strict=True))
-    ]
+    return list(map(Sharding, _fitting(fits(kind.shape, mesh))))
+
+
+def fits(shape: Shape, mesh: Mesh) -> Fits:
+    """Per dim the sets of mesh axes that split it into no more parts than it has elements."""
+    parts = _parts(mesh)
+    return tuple(frozenset(axes for axes, count in parts.items() if count <= size) for size in shape)
 
 
 def check_count(what: str, places: int, mesh: Mesh, most: int) -> None:

@@ -14,24 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from itertools import combinations
-from math import lcm, prod
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.cost import CostModel
-from planner.choose.options import layouts
+from planner.choose.web import UNREACHABLE, Split, Web
 from planner.errors import InvalidSharding
-from planner.model.collectives import Collective, Kind, moves
+from planner.model.collectives import Collective
 from planner.model.graph import TensorType
-from planner.model.mesh import Mesh
-from planner.model.sharding import Axes, Reduction, Shape, Sharding
+from planner.model.sharding import Reduction, Sharding
 
-UNREACHABLE = 1 << 60
-DIRECT = -2
-"""In place of the number of a first move: one exchange leads there."""
 Integers = NDArray[np.int64]
 
 
@@ -45,7 +39,8 @@ class Distances:
     time: Integers
     peak: Integers
     following: NDArray[np.int32]
-    hops: tuple[dict[int, Collective], ...]
+    web: Web
+    cost: Integers
 
     @classmethod
     def of(
@@ -55,14 +50,13 @@ class Distances:
 
         No dim is split into more parts than it has elements, but in the shardings of `also`.
         """
-        web = _Web.of(_alike(kind.shape, model.mesh), tuple(sorted(set(reductions))), model.mesh)
+        web = Web.of(Split.of(kind.shape, tuple(sorted(set(reductions))), model.mesh))
         states = tuple(dict.fromkeys((*web.states, *also)))
         index = {state: i for i, state in enumerate(states)}
-        direct = _direct(states, kind, model)
         held = np.array([model.shard_bytes(kind, state) for state in states], np.int64)
-        target, cost = web.target_and_cost(held, kind, model)
-        time, following = _shortest(target, cost, direct)
-        return cls(states, index, held, time, _peaks(held, following), following, web.hops(cost, direct))
+        cost = web.cost(held[: len(web.states)], kind, model)
+        time, following = _shortest(web.target, cost, _direct(states, kind, model))
+        return cls(states, index, held, time, _peaks(held, following), following, web, cost)
 
     def between(self, what: str) -> Integers:
         """[states, states] by source and target: `time` in ps, or bytes in use
@@ -104,78 +98,15 @@ class Distances:
         found = []
         while at != end:
             hop = int(self.following[at, end])
-            found.append(self.hops[at].get(hop) or Collective.exchange(self.states[at], self.states[hop]))
+            found.append(self._hop(at, hop))
             at = hop
         return found
 
-
-@dataclass(frozen=True, eq=False)
-class _Web:
-    """The shardings of all tensors whose dims are split alike, and per sharding the basis moves, with where they lead.
-
-    The time of a move depends on the collective and on bytes alone.
-    """
-
-    states: tuple[Sharding, ...]
-    moves: tuple[tuple[tuple[Collective, int], ...], ...]
-
-    @classmethod
-    @lru_cache(maxsize=256)
-    def of(cls, shape: Shape, reductions: tuple[Reduction, ...], mesh: Mesh) -> _Web:
-        states = tuple(_states(shape, reductions, mesh))
-        index = {state: i for i, state in enumerate(states)}
-        return cls(
-            states, tuple(tuple((m, index[to]) for m, to in moves(each, shape, mesh) if to in index) for each in states)
-        )
-
-    def target_and_cost(self, held: Integers, kind: TensorType, model: CostModel) -> tuple[Integers, Integers]:
-        """[states, moves] targets and times, given the bytes of every state; states beyond these have no move."""
-        width = max(1, max(map(len, self.moves)))
-        target = np.broadcast_to(np.arange(len(held))[:, None], (len(held), width)).copy()
-        cost = np.full(target.shape, UNREACHABLE, np.int64)
-        known: dict[tuple[Kind, Axes, int], int] = {}
-        sizes = held.tolist()
-        for i, (state, each) in enumerate(zip(self.states, self.moves, strict=True)):
-            for k, (move, to) in enumerate(each):
-                like = move.kind, move.axes, sizes[to if move.kind is Kind.ALL_SLICE else i]
-                if like not in known:
-                    known[like] = model.move_ps(move, state, kind)
-                target[i, k], cost[i, k] = to, known[like]
-        return target, cost
-
-    def hops(self, cost: Integers, direct: Integers) -> tuple[dict[int, Collective], ...]:
-        """The cheapest basis move by target, of those that no exchange beats."""
-        found: list[dict[int, Collective]] = []
-        for each, times, exchanged in zip(self.moves, cost.tolist(), direct.tolist(), strict=False):
-            best: dict[int, tuple[int, Collective]] = {}
-            for (move, to), time in zip(each, times, strict=False):
-                if time <= exchanged[to] and (to not in best or time < best[to][0]):
-                    best[to] = time, move
-            found.append({to: move for to, (_, move) in best.items()})
-        return tuple(found) + ({},) * (len(cost) - len(found))
-
-
-def _alike(shape: Shape, mesh: Mesh) -> Shape:
-    """The least shape whose dims the mesh splits alike, exactly and not, into the same shardings."""
-    groups = {prod(sizes) for n in range(len(mesh.shape) + 1) for sizes in combinations(mesh.shape, n)}
-    fitting = [[group for group in groups if group <= size] for size in shape]
-    return tuple(
-        lcm(*each) if all(size % group == 0 for group in each) else size
-        for size, each in zip(shape, fitting, strict=True)
-    )
-
-
-def _states(shape: Shape, reductions: tuple[Reduction, ...], mesh: Mesh) -> list[Sharding]:
-    whole = layouts(TensorType(shape, "bool"), mesh)
-    axes = [axis for axis, size in enumerate(mesh.shape) if size > 1]
-    partials = [part for n in range(1, len(axes) + 1) for part in combinations(axes, n)]
-    return whole + [
-        Sharding(state.split_axes, part, reduction)
-        for part in partials
-        for state in whole
-        if not {axis for axes in state.split_axes for axis in axes} & set(part)
-        for reduction in reductions
-    ]
+    def _hop(self, at: int, to: int) -> Collective:
+        """The basis move on the shortest way from one state to the next, or the exchange, if none is as fast."""
+        ways = zip(self.web.moves[at], self.cost[at].tolist(), strict=False) if at < len(self.web.moves) else ()
+        best = (move for (move, target), time in ways if target == to and time == self.time[at, to])
+        return next(best, None) or Collective.exchange(self.states[at], self.states[to])
 
 
 def _direct(states: tuple[Sharding, ...], kind: TensorType, model: CostModel) -> Integers:
@@ -193,29 +124,42 @@ def _direct(states: tuple[Sharding, ...], kind: TensorType, model: CostModel) ->
 def _shortest(target: Integers, cost: Integers, direct: Integers) -> tuple[Integers, NDArray[np.int32]]:
     """Distances and the state after the first hop, for every pair.
 
-    `target`, `cost`: [states, moves], by number of the move; `direct`: [states, states]. An exchange that is no
-    shortest way to where it leads is on no shortest way.
+    `target`, `cost`: [states with moves, moves], by number of the move; `direct`: [states, states]. An exchange that is
+    no shortest way to where it leads is on no shortest way; and a hop to where nothing has changed since it was last
+    tried gives nothing new.
     """
-    count = len(target)
-    everywhere = np.arange(count)
+    count = len(direct)
     time = direct.copy()
     np.fill_diagonal(time, 0)
-    following = np.broadcast_to(everywhere, (count, count)).astype(np.int32)
-    changed = True
-    while changed:
-        changed = False
+    following = np.broadcast_to(np.arange(count, dtype=np.int32), (count, count)).copy()
+    changed, tried, turn = np.zeros(count, np.int64), np.full(count, -1), 0
+    room = np.empty((target.shape[1] + count, count), np.int64)
+    while changed.max() > tried.min():
         for state in range(count):
             exchanged = np.flatnonzero((time[state] == direct[state]) & (direct[state] < UNREACHABLE))
-            hop = np.concatenate([target[state], exchanged])
-            through = np.concatenate([cost[state], direct[state, exchanged]])[:, None] + time[hop]
-            best = through.argmin(axis=0)
-            least = through[best, everywhere]
-            better = least < time[state]
-            if better.any():
-                time[state, better] = least[better]
-                following[state, better] = hop[best[better]]
-                changed = True
+            hop = np.concatenate([target[state : state + 1].ravel(), exchanged])
+            price = np.concatenate([cost[state : state + 1].ravel(), direct[state, exchanged]])
+            new = changed[hop] > tried[state]
+            tried[state] = turn
+            if new.any() and _shortened(hop[new], price[new], state, time, following, room):
+                turn += 1
+                changed[state] = turn
     return time, following
+
+
+def _shortened(
+    hop: Integers, price: Integers, state: int, time: Integers, following: NDArray[np.int32], room: Integers
+) -> bool:
+    """Whether some of these hops shorten ways from a state; the first of the best is taken. `room` is written over."""
+    ways = np.take(time, hop, axis=0, out=room[: len(hop)], mode="clip")
+    ways += price[:, None]
+    least = ways.min(axis=0)
+    better = least < time[state]
+    if not better.any():
+        return False
+    time[state, better] = least[better]
+    following[state, better] = hop[ways.argmin(axis=0)[better]]
+    return True
 
 
 def _peaks(held: Integers, following: NDArray[np.int32]) -> Integers:

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.cost import CostModel
+from planner.choose.port import Port
 from planner.choose.reshard import Distances
 from planner.choose.timeline import Timeline
-from planner.choose.variables import Port, Role, Variable
+from planner.choose.variables import Role, Variable
 from planner.model.sharding import Reduction, Sharding
 from solvers import IMPOSSIBLE
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from planner.choose.cost import CostModel
 from planner.choose.options import candidates, layouts
+from planner.choose.port import Port
 from planner.choose.timeline import Life, Timeline
 from planner.errors import InvalidSharding
 from planner.model.graph import OUTPUTS, Annotation, Op, TensorType
@@ -44,28 +45,6 @@ class Use(NamedTuple):
     value: str
     user: str | None = None
     operand: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Port:
-    """One value as a variable's strategies make or read it: the distinct shardings, and which each strategy has
-    (one more than there are: it has none)."""
-
-    states: tuple[Sharding, ...]
-    classes: NDArray[np.int32]
-
-    @classmethod
-    def of(cls, by_strategy: Iterable[Sharding]) -> Port:
-        listed = list(by_strategy)
-        states = {state: i for i, state in enumerate(dict.fromkeys(listed))}
-        return cls(tuple(states), np.array([states[state] for state in listed], np.int32))
-
-    def or_none(self) -> Port:
-        """The same with one more strategy, which has none."""
-        return Port(self.states, np.append(self.classes, np.int32(len(self.states))))
-
-    def keep(self, chosen: NDArray[np.intp]) -> Port:
-        return Port.of(self.states[self.classes[strategy]] for strategy in chosen)
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,18 +126,10 @@ class _Listing:
 
     def _op(self, op: Op) -> Variable:
         kinds = tuple(self.graph.types[value] for value in op.inputs)
-        rule = op.rule
-        key = (op.op, rule.operands, rule.results, rule.loops, kinds, op.results)
+        key = (op.op, id(op.rule), kinds, op.results)
         if key not in self.by_signature:
             found = candidates(op, kinds, self.model)
-            self.by_signature[key] = Variable(
-                Role.OP,
-                "",
-                np.array([c.cost_ps for c in found], np.int64),
-                tuple(Port.of(c.results[i] for c in found) for i in range(len(op.results))),
-                tuple(Port.of(c.operands[i] for c in found) for i in range(len(kinds))),
-                tuple(c.option for c in found),
-            )
+            self.by_signature[key] = Variable(Role.OP, "", found.costs_ps, found.results, found.operands, found.options)
         like = self.by_signature[key]
         variable = Variable(Role.OP, op.id, like.costs, like.results, like.operands, like.options)
         uses = [*map(Use, op.values), *(Use(value, op.id, k) for k, value in enumerate(op.inputs))]

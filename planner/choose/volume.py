@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from planner.choose.cost import CostModel
 from planner.choose.footprint import Footprints
+from planner.choose.port import Port
 from planner.model.collectives import Collective, Kind
 from planner.model.graph import Op, TensorType
 from planner.model.indexing import Option
@@ -36,15 +37,17 @@ class VolumeModel(CostModel):
 
     byte_ps: int | None = None
 
-    def op_between_ps(
+    def options_ps(
         self,
         op: Op,
         operands: tuple[TensorType, ...],
-        option: Option,
-        read: tuple[Sharding, ...],
-        made: tuple[Sharding, ...],
-    ) -> int:
-        return 0 if self.byte_ps is None else super().op_between_ps(op, operands, option, read, made)
+        options: Sequence[Option],
+        read: Sequence[Port],
+        made: Sequence[Port],
+    ) -> Integers:
+        if self.byte_ps is None:
+            return np.zeros(len(options), np.int64)
+        return super().options_ps(op, operands, options, read, made)
 
     def move_ps(self, move: Collective, source: Sharding, kind: TensorType) -> int:
         if move.to is not None:

@@ -9,9 +9,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.choose.port import Port
 from planner.choose.tables import Blocks, Lines, Tables
 from planner.choose.timeline import Life, Timeline
-from planner.choose.variables import Port, Role, Variable
+from planner.choose.variables import Role, Variable
 from planner.model.steps import Read, Reader, Share
 from solvers import Edge, EdgeUsage, Node
 

@@ -15,7 +15,8 @@ from typing import Literal
 
 import solvers
 from planner.choose.formulate import Formulation
-from planner.choose.variables import Port, Role, Variable
+from planner.choose.port import Port
+from planner.choose.variables import Role, Variable
 from planner.errors import InvalidRequest
 from planner.model.graph import Op
 from planner.model.sharding import Sharding

@@ -18,7 +18,6 @@ from planner.choose.hardware.efficiency import work_class
 from planner.model.graph import Graph, Op
 from planner.model.mesh import Mesh
 from planner.model.ops import OPS
-from planner.model.sharding import Sharding
 from planner.model.steps import readers
 
 
@@ -33,8 +32,7 @@ def _op_s(graph: Graph, op: Op, alone: CostModel, devices: int) -> float:
     if row and row.free:
         return 0.0
     operands = tuple(graph.types[value] for value in op.inputs)
-    read, made = (tuple(Sharding(((),) * len(t.shape)) for t in types) for types in (operands, op.results))
-    flops, moved = alone.work(op, operands, ((),) * len(op.rule.loops), read, made)
+    flops, moved = alone.op_work(op, operands, ((),) * len(op.rule.loops))
     kind = work_class(op) if alone.hardware.efficiency else None
     return alone.hardware.op_s(variant(op), op.results[0].dtype, flops / devices, moved / devices, kind)
 

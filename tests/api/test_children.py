@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import threading
-import time
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-from api.asking import packed
-from api.children import Allowed, Child, Children, Ended
-from tests.api.http.serving import MISBEHAVING, children_of, gone
+from api.asking import packed, unpacked
+from api.children import Allowed, Ended
+from api.messages import receive
+from api.nursery import NICE
+from tests.api.http.serving import CHILDREN, MISBEHAVING, borne, children_of, descendants, gone
 from tests.api.small import GRAPH
 
 GIB = 1 << 30
@@ -34,8 +38,16 @@ CAUSES = [
 ]
 
 
-def done(way: str, allowed: Allowed = ALLOWED) -> Ended:
-    return Child(MISBEHAVING).do("plan", packed({"graph": {"name": way}}), allowed)
+def done(way: str, allowed: Allowed = ALLOWED, goes_on: Callable[[], bool] = lambda: True) -> Ended:
+    return MISBEHAVING.do("plan", packed({"graph": {"name": way}}), allowed, goes_on)
+
+
+def nursery(module: str = "tests.api.misbehaving") -> int:
+    """The process that bears the children that run a module."""
+    (found,) = [
+        each for each in children_of(os.getpid()) if module.encode() in Path(f"/proc/{each}/cmdline").read_bytes()
+    ]
+    return found
 
 
 @pytest.mark.parametrize(("way", "allowed", "kind", "cause"), CAUSES)
@@ -46,46 +58,86 @@ def test_every_way_to_fail_has_its_cause(way: str, allowed: Allowed, kind: str, 
 
 
 def test_a_child_ends_with_its_own_children() -> None:
-    child, began = Child(MISBEHAVING), time.monotonic()
     seen: set[int] = set()
 
     def goes_on() -> bool:
-        seen.update(children_of(child.process.pid))
-        return not seen and time.monotonic() - began < 60
+        seen.update(descendants(nursery()))
+        return len(seen) < 2
 
-    assert child.do("plan", packed({"graph": {"name": "family"}}), ALLOWED, goes_on).kind == "stopped"
-    assert seen
-    assert gone([child.process.pid, *seen])
-
-
-def test_one_is_kept_in_reserve_and_replaced_when_it_dies() -> None:
-    others = set(children_of(os.getpid()))  # of tests before this one: solvers keep a process for the next problem
-    children = Children()
-    try:
-        children.prepare()
-        (spare,) = set(children_of(os.getpid())) - others
-        taken = children.take()
-        assert taken.process.pid == spare
-        taken.end()
-        (dead,) = set(children_of(os.getpid())) - others
-        os.kill(dead, 9)
-        assert gone([dead])
-        ask = packed({"graph": GRAPH, "mesh": "2x4"})
-        assert children.take().do("plan", ask, ALLOWED).head["status"] == "optimal"
-    finally:
-        children.close()
-    assert set(children_of(os.getpid())) <= others
+    assert done("family", goes_on=goes_on).kind == "stopped"
+    assert gone(sorted(seen))
 
 
-def test_a_process_that_dies_in_reserve_costs_the_work_nothing() -> None:
-    others = set(children_of(os.getpid()))
-    children = Children(MISBEHAVING)
-    try:
-        children.prepare()
-        (spare,) = set(children_of(os.getpid())) - others
-        os.kill(spare, signal.SIGSTOP)  # struck, and not dead yet when it is taken
-        threading.Timer(0.5, os.kill, (spare, signal.SIGKILL)).start()
-        ended = children.do("plan", packed({"graph": {"name": "abort"}}), ALLOWED)
-        assert (ended.kind, ended.head["cause"]) == ("failed", "crashed (SIGABRT)")
-    finally:
-        children.close()
+def test_a_child_leads_a_session_and_has_limits_of_its_own_and_nothing_of_its_siblings() -> None:
+    found: list[Ended] = []
+
+    def goes_on() -> bool:
+        if borne(os.getpid()):
+            found.append(done("show"))
+        return not found
+
+    assert done("hang", goes_on=goes_on).kind == "stopped"
+    shown = unpacked(found[0].payload)
+    assert shown == {"leads": True, "nice": os.nice(0) + NICE, "cpu_s": ALLOWED.cpu_s, "pipes": 2, "sockets": 0}
+
+
+def test_the_nursery_has_one_thread_and_nothing_beside_and_its_children_plan() -> None:
+    ask = packed({"graph": GRAPH, "mesh": "2x4"})
+    assert CHILDREN.do("plan", ask, ALLOWED).head["status"] == "optimal"
+    assert len(list(Path(f"/proc/{nursery('api.work')}/task").iterdir())) == 1
+    assert not children_of(nursery("api.work"))
+
+
+def test_a_child_outlives_its_nursery_and_the_next_is_born_by_another() -> None:
+    struck: list[int] = []
+
+    def goes_on() -> bool:
+        if not struck and borne(os.getpid()):
+            struck.append(nursery())
+            os.kill(struck[0], signal.SIGKILL)
+        return True
+
+    assert done("orphan", goes_on=goes_on).kind == "result"
+    assert done("exit").head["cause"].startswith("ended with code 3")
+    assert struck != [nursery()]
+
+
+def test_a_child_whose_nursery_was_killed_can_be_ended_all_the_same() -> None:
+    children: list[int] = []
+
+    def goes_on() -> bool:
+        children.extend(descendants(nursery()))
+        if len(children) > 1:
+            os.kill(nursery(), signal.SIGKILL)
+        return len(children) < 2
+
+    assert done("family", goes_on=goes_on).kind == "stopped"
+    assert gone(children)
+
+
+def test_a_nursery_that_dies_before_it_bears_costs_the_work_nothing() -> None:
+    done("exit")
+    struck = nursery()
+    os.kill(struck, signal.SIGSTOP)  # and not dead yet when it is asked
+    threading.Timer(0.5, os.kill, (struck, signal.SIGKILL)).start()
+    ended = done("abort")
+    assert (ended.kind, ended.head["cause"]) == ("failed", "crashed (SIGABRT)")
+    assert gone([struck])
+
+
+def test_nothing_is_left_of_a_nursery_that_is_closed() -> None:
+    done("exit")
+    left = nursery()
+    MISBEHAVING.close()
+    assert gone([left])
+
+
+@pytest.mark.parametrize("said", [b"a library that prints\n", b"3\n", b'{"kind": "result"}\n', b'{"bytes": 0}\n'])
+def test_what_is_no_message_is_refused(said: bytes) -> None:
+    with pytest.raises(ValueError, match=r"no message|Expecting value"):
+        receive(BytesIO(said))
+
+
+@pytest.mark.parametrize("said", [b"", b'{"kind": "result", "by', b'{"kind": "result", "bytes": 2}\n.'])
+def test_a_message_that_is_cut_off_is_none(said: bytes) -> None:
+    assert receive(BytesIO(said)) is None

@@ -78,7 +78,7 @@ def own_cluster() -> Iterator[Cluster]:
 
 
 def test_a_server_whose_database_goes_down_says_so_and_recovers_by_itself(own_cluster: Cluster) -> None:
-    with serving(own_cluster.database(), command=MISBEHAVING) as client:
+    with serving(own_cluster.database(), children=MISBEHAVING) as client:
         kept = ask(client, named("hang")).json()["id"]
         own_cluster.halt()
         answer = ask(client, named("late"))

@@ -32,7 +32,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Spans:
 
 
 def test_a_plan_waits_and_is_run(spans: Spans, database: str) -> None:
-    with serving(database, command=MISBEHAVING) as client:
+    with serving(database, children=MISBEHAVING) as client:
         plan = ask(client, named("exit")).json()["id"]
         ended(client, plan)
     line, child = (each for each in spans() if each.attributes and each.attributes.get(PLAN) == plan)

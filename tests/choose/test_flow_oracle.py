@@ -12,7 +12,7 @@ from benchmarks.flow import FlowProgram, needed, ways
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
 from planner.choose.hardware import load
-from planner.choose.reshard import UNREACHABLE
+from planner.choose.web import UNREACHABLE
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from solvers import evaluate

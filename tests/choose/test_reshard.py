@@ -14,7 +14,8 @@ import pytest
 from benchmarks.oracle import agree, assembled, laid_out, layouts
 from planner.choose.cost import CostModel
 from planner.choose.hardware import Hardware, load
-from planner.choose.reshard import UNREACHABLE, Distances, _alike, _Web
+from planner.choose.reshard import Distances
+from planner.choose.web import UNREACHABLE, Split, Web
 from planner.errors import InvalidSharding
 from planner.model.collectives import moves
 from planner.model.graph import TensorType
@@ -56,7 +57,7 @@ ALIKE = [("2x2x2", (64, 6, 24)), ("2x3", (12, 6)), ("2x3", (9, 4)), ("4", (5, 10
 @pytest.mark.parametrize(("mesh", "shape"), ALIKE)
 def test_tensors_that_the_mesh_splits_alike_have_the_same_moves(mesh: str, shape: tuple[int, ...]) -> None:
     devices = Mesh.parse(mesh)
-    web = _Web.of(_alike(shape, devices), (Reduction.SUM,), devices)
+    web = Web.of(Split.of(shape, (Reduction.SUM,), devices))
     assert set(web.states) == set(layouts(len(shape), devices, shape, (Reduction.SUM,)))
     for state, found in zip(web.states, web.moves, strict=True):
         wanted = [(move, to) for move, to in moves(state, shape, devices) if to in web.states]

@@ -22,6 +22,7 @@ from planner.model.program import Run
 from planner.pipeline import written
 from planner.run.validate import validate
 from tests.choices import random_strategies
+from tests.choose.offered import priced
 from tests.eager import EAGER
 from tests.graphs import Sketch
 
@@ -94,10 +95,10 @@ def test_operands_are_offered_and_priced_with_their_halos(mesh: str) -> None:
     for op in graph.ops:
         kinds = tuple(graph.types[value] for value in op.inputs)
         offered = candidates(op, kinds, model)
-        assert any(any(each.operands[0].halo_sizes) for each in offered)
-        for each in offered:
-            run = Run(op, each.option, (), ())
-            assert each.operands == tuple(run.reads(i, model.mesh) for i in range(len(kinds)))
-            sides = zip((*each.operands, *each.results), (*kinds, *op.results), strict=True)
+        assert any(any(state.halo_sizes) for state in offered.operands[0].states)
+        for option, cost, operands, results in priced(offered):
+            run = Run(op, option, (), ())
+            assert operands == tuple(run.reads(i, model.mesh) for i in range(len(kinds)))
+            sides = zip((*operands, *results), (*kinds, *op.results), strict=True)
             moved = sum(model.shard_bytes(kind, sharding) for sharding, kind in sides)
-            assert each.cost_ps == round(moved / model.hardware.bytes_rate / PICO)
+            assert cost == round(moved / model.hardware.bytes_rate / PICO)

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 from fastapi.testclient import TestClient
 
-from api.children import COMMAND
+from api.children import Children
 from api.http.app import application
 from api.service import Service
 from api.settings import Limits, Settings
@@ -29,16 +29,18 @@ LOCAL = "http://127.0.0.1"
 SECONDS = 120.0
 """For a machine under load; nothing takes so long that works."""
 
-MISBEHAVING = (sys.executable, "-m", "tests.api.misbehaving")
+CHILDREN = Children()
+MISBEHAVING = Children((sys.executable, "-m", "tests.api.misbehaving"))
+"""Lent to all services of this process, whose end is theirs."""
 
 
 @contextmanager
 def serving(
-    database: str, limits: Limits | None = None, keys_required: bool = False, command: Sequence[str] = COMMAND
+    database: str, limits: Limits | None = None, keys_required: bool = False, children: Children = CHILDREN
 ) -> Iterator[TestClient]:
     """A client of a service on a database."""
     settings = Settings(database, keys_required=keys_required, limits=limits or Limits())
-    with TestClient(application(Service(settings, command)), LOCAL) as client:
+    with TestClient(application(Service(settings, children)), LOCAL) as client:
         yield client
 
 
@@ -140,6 +142,16 @@ def children_of(process: int) -> list[int]:
         if int(state[1]) == process and state[0] != "Z":
             found.append(int(folder.name))
     return found
+
+
+def borne(process: int) -> list[int]:
+    """The children that a service's nursery has."""
+    return [child for nursery in children_of(process) for child in children_of(nursery)]
+
+
+def descendants(process: int) -> list[int]:
+    """Children, their children, and so on."""
+    return [each for child in children_of(process) for each in (child, *descendants(child))]
 
 
 def lives(process: int) -> bool:

@@ -121,7 +121,7 @@ def test_hardware_and_limits_are_shown(client: httpx.Client) -> None:
 
 
 def test_the_house_says_how_it_is(database: str) -> None:
-    with serving(database, command=MISBEHAVING) as client:
+    with serving(database, children=MISBEHAVING) as client:
         assert client.get("/healthz").json()["status"] == "ok"
         assert client.get("/readyz").json() == {"status": "ok", "checks": {"database": True, "worker": True}}
         ended(client, ask(client, named("exit")).json()["id"])

@@ -51,7 +51,7 @@ def test_who_comes_back_hears_what_came_since(server: Server) -> None:
 
 
 def test_a_plan_asked_anew_goes_on_in_the_same_stream(database: str) -> None:
-    with serving(database, command=MISBEHAVING) as client:
+    with serving(database, children=MISBEHAVING) as client:
         plan = ask(client, named("exit")).json()["id"]
         ended(client, plan)
         ask(client, named("exit"))
@@ -96,6 +96,6 @@ def test_an_event_that_was_never_sent_is_refused(number: str, server: Server) ->
 
 
 def test_no_more_streams_are_open_than_allowed(database: str) -> None:
-    with serving(database, Limits(streams=0), command=MISBEHAVING) as client:
+    with serving(database, Limits(streams=0), children=MISBEHAVING) as client:
         plan = ask(client, named("hang")).json()["id"]
         assert client.get(f"/v1/plans/{plan}/events").status_code == 429

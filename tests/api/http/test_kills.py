@@ -21,7 +21,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
 from tests.api.databases import Cluster
-from tests.api.http.serving import SECONDS, Server, ask, chain, children_of, ended, gone, named, start, work
+from tests.api.http.serving import SECONDS, Server, ask, borne, chain, descendants, ended, gone, named, start, work
 
 LENGTH = 200
 """Products in the graph whose solve is killed: seconds of work."""
@@ -78,7 +78,7 @@ def test_a_server_killed_at_a_stage_loses_nothing(
     server = start(database, tmp_path / "log")
     plans = asked(server, stage)
     reached(database, is_there)
-    children = children_of(server.process.pid)
+    children = descendants(server.process.pid)
     server.kill()
     assert is_there(rows(database)[0]), "the kill came too late"
     assert gone(children)
@@ -94,7 +94,7 @@ def test_a_child_killed_while_it_solves_is_replaced(database: str, tmp_path: Pat
     try:
         plans = asked(server, "solving")
         reached(database, dict(STAGES)["solving"])
-        for child in children_of(server.process.pid):  # at work, and in reserve
+        for child in borne(server.process.pid):
             os.kill(child, signal.SIGKILL)
         assert rows(database)[0]["status"] is None, "the kill came too late"
         all_end_once(server, database, plans)
@@ -110,7 +110,7 @@ def test_a_worker_killed_on_another_host_leaves_its_plan_to_the_others(cluster: 
     try:
         plans = asked(server, "left")
         reached(database, dict(STAGES)["solving"])
-        children = children_of(first.pid)
+        children = descendants(first.pid)
         first.kill()
         first.wait()
         assert rows(database)[0]["status"] is None, "the kill came too late"
@@ -145,7 +145,7 @@ def test_a_server_that_is_stopped_leaves_no_process(database: str, tmp_path: Pat
     server = start(database, tmp_path / "log")
     plans = asked(server, "stopped")
     reached(database, dict(STAGES)["solving"])
-    children = children_of(server.process.pid)
+    children = descendants(server.process.pid)
     server.stop()
     assert gone(children)
     assert {row["state"] for row in rows(database)} == {"queued"}

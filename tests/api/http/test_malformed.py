@@ -18,7 +18,7 @@ from fastapi.testclient import TestClient
 from api.http.app import application
 from api.service import Service
 from api.settings import Limits, Settings
-from tests.api.http.serving import LOCAL
+from tests.api.http.serving import CHILDREN, LOCAL
 from tests.api.small import GRAPH, MESH, Document, changed, pin
 from tests.api.test_bad_input import ATTRIBUTES, CHANGES, MYSTERY, RULES, TEXTS
 
@@ -34,9 +34,8 @@ ASK: Document = {
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """Nothing is solved: the application is not started."""
     database = tmp_path_factory.mktemp("service") / "service.db"
-    service = Service(
-        Settings(f"sqlite:///{database}", limits=Limits(queued=1 << 30, requests_per_s=1e9, burst=1 << 30))
-    )
+    limits = Limits(queued=1 << 30, requests_per_s=1e9, burst=1 << 30)
+    service = Service(Settings(f"sqlite:///{database}", limits=limits), CHILDREN)
     yield TestClient(application(service), LOCAL)
     service.store.close()
 

@@ -24,7 +24,7 @@ from api.store import Store
 from api.tables import plans
 from tests.api.command import shardplan
 from tests.api.databases import Databases
-from tests.api.http.serving import MISBEHAVING, ask, chain, children_of, ended, gone, named, planned, serving
+from tests.api.http.serving import MISBEHAVING, ask, borne, chain, children_of, ended, gone, named, planned, serving
 from tests.api.small import GRAPH, MESH, pin, pins, typed, written
 
 KEYS = ["id", "status", "name", "incumbent", "bound", "gap", "cause", "created_at", "started_at", "ended_at", "links"]
@@ -131,7 +131,7 @@ def test_many_who_ask_the_same_at_once_ask_one_thing(client: httpx.Client) -> No
 
 
 def test_pages_hold_every_plan_once_the_newest_first(database: str) -> None:
-    with serving(database, command=MISBEHAVING) as client:
+    with serving(database, children=MISBEHAVING) as client:
         names = ["hang", "exit", "abort", "spin", "fault"]
         for name in names:
             ask(client, named(name))
@@ -144,7 +144,7 @@ def test_pages_hold_every_plan_once_the_newest_first(database: str) -> None:
 
 
 def test_cancelling_ends_the_child_within_a_second_and_the_next_is_served(database: str) -> None:
-    with serving(database, command=MISBEHAVING) as client:
+    with serving(database, children=MISBEHAVING) as client:
         held, waiting = (ask(client, named(name)).json()["id"] for name in ("family", "spin"))
         child = at_work(client, held)
         family = [child, *children_of(child)]
@@ -161,7 +161,7 @@ def at_work(client: httpx.Client, plan: str) -> int:
     until = time.monotonic() + 60
     while time.monotonic() < until:
         if client.get(f"/v1/plans/{plan}").json()["status"] == "running":
-            for child in children_of(os.getpid()):
+            for child in borne(os.getpid()):
                 if children_of(child):
                     return child
         time.sleep(0.02)
@@ -180,7 +180,7 @@ def at_work(client: httpx.Client, plan: str) -> int:
 )
 def test_a_solve_that_goes_wrong_is_a_plan_that_failed_with_its_cause(name: str, cause: str, database: str) -> None:
     limits = Limits(child_wall_s=30.0 if name != "hang" else 3.0, child_memory_bytes=3 << 30)
-    with serving(database, limits, command=MISBEHAVING) as client:
+    with serving(database, limits, children=MISBEHAVING) as client:
         found = ended(client, ask(client, named(name)).json()["id"])
         assert found["status"] == "failed"
         assert cause in found["cause"]
@@ -188,7 +188,7 @@ def test_a_solve_that_goes_wrong_is_a_plan_that_failed_with_its_cause(name: str,
 
 
 def test_a_body_that_is_known_is_asked_anew_where_it_came_to_nothing(database: str) -> None:
-    with serving(database, command=MISBEHAVING) as client:
+    with serving(database, children=MISBEHAVING) as client:
         first, second = (ask(client, named("hang")) for _ in range(2))
         assert (first.status_code, second.status_code) == (202, 202)
         plan = first.json()["id"]
@@ -212,11 +212,11 @@ def test_a_time_limit_that_leaves_no_time_is_a_timeout_or_a_plan(client: httpx.C
 
 
 def test_a_service_that_is_stopped_puts_its_plan_back_in_line(database: str) -> None:
-    with serving(database, command=MISBEHAVING) as client:
+    with serving(database, children=MISBEHAVING) as client:
         plan = ask(client, named("family")).json()["id"]
         family = [child := at_work(client, plan), *children_of(child)]
     assert gone(family)
-    with serving(database, command=MISBEHAVING) as client:
+    with serving(database, children=MISBEHAVING) as client:
         at_work(client, plan)
 
 

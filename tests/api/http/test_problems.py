@@ -125,7 +125,7 @@ REQUESTS = [
 
 @pytest.fixture(scope="module")
 def client(databases: Databases) -> Iterator[httpx.Client]:
-    with serving(databases(), command=MISBEHAVING) as client:
+    with serving(databases(), children=MISBEHAVING) as client:
         yield client
 
 
@@ -179,7 +179,7 @@ def test_a_body_that_does_not_come_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize(("limits", "what"), [(Limits(nodes=1), "2 nodes"), (Limits(edges=2), "3 edges")])
 def test_a_graph_larger_than_is_allowed_here_is_refused(limits: Limits, what: str, database: str) -> None:
-    with serving(database, limits, command=MISBEHAVING) as client:
+    with serving(database, limits, children=MISBEHAVING) as client:
         told = problem(ask(client), 413)
     assert what in told["detail"]
     assert told["errors"][0]["pointer"] == "#/graph/nodes"
@@ -187,7 +187,7 @@ def test_a_graph_larger_than_is_allowed_here_is_refused(limits: Limits, what: st
 
 def test_a_full_line_and_a_hasty_caller_are_told_to_wait(database: str) -> None:
     limits = Limits(queued=1, requests_per_s=0.001, burst=8)
-    with serving(database, limits, command=MISBEHAVING) as client:
+    with serving(database, limits, children=MISBEHAVING) as client:
         answers = [ask(client, named(name)) for name in ("hang", "hang", "spin", "fault", "exit", "abort")]
         full = [answer for answer in answers if answer.status_code == 429]
         assert full
@@ -200,7 +200,7 @@ def test_a_full_line_and_a_hasty_caller_are_told_to_wait(database: str) -> None:
 def test_a_database_that_is_locked_is_503_and_comes_back(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api.store.BUSY_MS", 100)
     other = Store(database)
-    with serving(database, command=MISBEHAVING) as client:
+    with serving(database, children=MISBEHAVING) as client:
         with other.writing():
             answer = ask(client, named("hang"))
             assert problem(answer, 503)["title"] == "Database unavailable"
@@ -211,7 +211,7 @@ def test_a_database_that_is_locked_is_503_and_comes_back(database: str, monkeypa
 
 
 def test_a_fault_of_the_service_is_a_problem_that_tells_nothing(database: str) -> None:
-    with serving(database, command=MISBEHAVING) as client:
+    with serving(database, children=MISBEHAVING) as client:
         del client.app.state.rates  # type: ignore[attr-defined]
         answer = client.get("/v1/limits")
         assert "rates" not in problem(answer, 500)["detail"]

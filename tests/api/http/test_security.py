@@ -49,7 +49,7 @@ class House:
 @contextmanager
 def house(database: str) -> Iterator[House]:
     keys = Keys(Store(database))
-    with serving(database, keys_required=True, command=MISBEHAVING) as client:
+    with serving(database, keys_required=True, children=MISBEHAVING) as client:
         yield House(client, keys)
     keys.store.close()
 
@@ -117,7 +117,7 @@ def test_no_body_is_read_of_who_has_no_key(database: str) -> None:
 
 
 def test_a_revoked_key_opens_nothing_and_the_service_stays_closed(database: str) -> None:
-    with serving(database, command=MISBEHAVING) as client:
+    with serving(database, children=MISBEHAVING) as client:
         assert client.get("/v1/plans").status_code == 200
         keys = Keys(Store(database))
         text = keys.add("a", "plan")
@@ -139,14 +139,14 @@ def test_a_secret_is_kept_nowhere(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("host", ["example.org", "127.0.0.1.example.org", "192.168.0.1"])
 def test_without_keys_only_loopback_is_answered(host: str, database: str) -> None:
-    with serving(database, command=MISBEHAVING) as client:
+    with serving(database, children=MISBEHAVING) as client:
         assert client.get("/v1/plans", headers={"Host": host}).status_code == 421
         assert client.get("/v1/plans", headers={"Host": "localhost:8000"}).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/plans", "/nowhere", "/healthz", "/openapi.json"])
 def test_every_answer_has_the_headers(path: str, database: str) -> None:
-    with serving(database, command=MISBEHAVING) as client:
+    with serving(database, children=MISBEHAVING) as client:
         headers = client.get(path).headers
         assert {name: headers[name] for name in HEADERS} == HEADERS
         assert re.fullmatch("[0-9a-f]{16}", headers["x-request-id"])

@@ -247,7 +247,7 @@ def test_a_name_that_leads_inside_is_not_called(store: Store, receiver: Receiver
 
 
 def test_webhooks_are_off_unless_turned_on(database: str) -> None:
-    with serving(database, command=MISBEHAVING) as client:
+    with serving(database, children=MISBEHAVING) as client:
         answer = client.post("/v1/webhooks", json={"url": URL})
         assert (answer.status_code, answer.json()["title"]) == (403, "Webhooks off")
 
