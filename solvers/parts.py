@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
 Classes = NDArray[np.int32]
+Part = TypeVar("Part", "EdgeUsage", "Edge")
 
 IMPOSSIBLE = 10**16
 """A cost of this or more forbids the strategy or the pair."""
@@ -45,6 +47,20 @@ def _check_multiplicity(where: str, multiplicity: int, cost: Integers) -> None:
     if finite.size and int(finite.max()) * multiplicity >= IMPOSSIBLE:
         got = int(finite.max()) * multiplicity
         raise InvalidProblem("cost times multiplicity", where, got, f"less than {IMPOSSIBLE}")
+
+
+def _check_ends(source: int, target: int) -> None:
+    if source == target:
+        where, wanted = f"edge {source} -> {target}", "two different nodes (add the diagonal to the node's cost)"
+        raise InvalidProblem("ends", where, source, wanted)
+
+
+def _changed(part: Part, **valid: object) -> Part:
+    """A part like one that is valid, with some valid values in place of its own: nothing is checked."""
+    made = object.__new__(type(part))
+    for name in part.__slots__:
+        object.__setattr__(made, name, valid[name] if name in valid else getattr(part, name))
+    return made
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -119,6 +135,11 @@ class EdgeUsage:
         _check_interval("edge usage", self.start, self.stop)
         _check_sizes("usage", "edge usage", self.matrix, 2)
 
+    def over(self, start: int, stop: int) -> EdgeUsage:
+        """The same at other moments."""
+        _check_interval("edge usage", start, stop)
+        return _changed(self, start=start, stop=stop)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edge:
@@ -134,10 +155,7 @@ class Edge:
 
     def __post_init__(self) -> None:
         where = f"edge {self.source} -> {self.target}"
-        if self.source == self.target:
-            raise InvalidProblem(
-                "ends", where, self.source, "two different nodes (add the diagonal to the node's cost)"
-            )
+        _check_ends(self.source, self.target)
         _check_sizes("matrix", where, self.matrix, 2)
         _check_multiplicity(where, self.multiplicity, self.matrix)
         for classes, count in (
@@ -153,3 +171,9 @@ class Edge:
         for usage in self.usages:
             if usage.matrix.shape != self.matrix.shape:
                 raise InvalidProblem("usage", where, usage.matrix.shape, f"the matrix's shape {self.matrix.shape}")
+
+    def between(self, source: int, target: int, intervals: Sequence[tuple[int, int]]) -> Edge:
+        """The same between other nodes, and its usages over other half-open intervals: no array is checked again."""
+        _check_ends(source, target)
+        usages = tuple(usage.over(*interval) for usage, interval in zip(self.usages, intervals, strict=True))
+        return _changed(self, source=source, target=target, usages=usages)

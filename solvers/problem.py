@@ -12,13 +12,14 @@ usage as it is. Costs are integers of any one unit; a cost of IMPOSSIBLE or more
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from solvers.layout import Layout
-from solvers.parts import IMPOSSIBLE, Edge, InvalidProblem, Node
+from solvers.parts import IMPOSSIBLE, Edge, Integers, InvalidProblem, Node
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
@@ -64,10 +65,9 @@ class Problem:
     def _check(self) -> None:
         if self.limit is not None and self.limit < 0:
             raise InvalidProblem("limit", "problem", self.limit, "None or at least 0")
-        largest = sum(int(node.usage.max()) for node in self.nodes)
-        largest += sum(int(node.further.usage.max(axis=1).sum()) for node in self.nodes if node.further is not None)
-        largest += sum(int(usage.matrix.max()) for edge in self.edges for usage in edge.usages)
-        _check_largest(largest)
+        largest = sum(int(node.further.usage.max(axis=1).sum()) for node in self.nodes if node.further is not None)
+        largest += _largest([node.usage for node in self.nodes])
+        _check_largest(largest + _largest([usage.matrix for edge in self.edges for usage in edge.usages]))
         count = len(self.nodes)
         for edge in self.edges:
             where = f"edge {edge.source} -> {edge.target}"
@@ -78,6 +78,12 @@ class Problem:
                 if classes.size != strategies:
                     wanted = f"one for each of the {strategies} strategies of node {self.nodes[end].name!r}"
                     raise InvalidProblem("number of classes", where, classes.size, wanted)
+
+
+def _largest(arrays: Sequence[Integers]) -> int:
+    """The sum of their largest entries; many may be one and the same array."""
+    times = Counter(map(id, arrays))
+    return sum(int(each.max()) * times[number] for number, each in {id(each): each for each in arrays}.items())
 
 
 def _check_largest(usage: int) -> None:

@@ -30,6 +30,7 @@ class Writing:
     listed: list[Variable]
     tables: Tables
     classes: dict[tuple[int, int, Lines], NDArray[np.int32]] = field(default_factory=dict)
+    known: dict[object, Edge] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.graph = self.time.doubled.graph
@@ -168,13 +169,18 @@ class Writing:
         return [(self.time.made[value], moment, (("source",) * max(1, len(lives)),))]
 
     def _edge(self, maker: int, user: int, value: str, ports: tuple[Port, Port], cost: Blocks, uses: list[Use]) -> Edge:
-        every = [cost, *(held for _, _, held in uses)]
-        rows = Lines.of([tuple(block[row] for block in every) for row in range(len(cost))])
-        columns = Lines.of([tuple(tuple(c[n] for c in block) for block in every) for n in range(len(cost[0]))])
-        matrix, *held = (self.tables.matrix(value, ports, block, rows, columns) for block in every)
-        used = tuple(EdgeUsage(*use[:2], array) for use, array in zip(uses, held, strict=True) if use[0] < use[1])
-        ends = self._classes(maker, ports[0], rows), self._classes(user, ports[1], columns)
-        return Edge(maker, user, *ends, matrix, usages=used)
+        """Edges that differ by their nodes and moments alone are put together and checked once."""
+        blocks, lives = (cost, *(held for _, _, held in uses)), (self.listed[maker].life, self.listed[user].life)
+        spans = {n: (start, stop) for n, (start, stop, _) in enumerate(uses) if start < stop}
+        key = (id(self.tables.by_value[value]), *map(id, (*ports, *lives)), blocks, *spans)
+        if key not in self.known:
+            rows = Lines.of([tuple(block[row] for block in blocks) for row in range(len(cost))])
+            columns = Lines.of([tuple(tuple(c[n] for c in block) for block in blocks) for n in range(len(cost[0]))])
+            matrix, *held = (self.tables.matrix(value, ports, block, rows, columns) for block in blocks)
+            ends = self._classes(maker, ports[0], rows), self._classes(user, ports[1], columns)
+            used = tuple(EdgeUsage(*span, held[n]) for n, span in spans.items())
+            self.known[key] = Edge(maker, user, *ends, matrix, usages=used)
+        return self.known[key].between(maker, user, list(spans.values()))
 
     def _classes(self, node: int, port: Port, lines: Lines) -> NDArray[np.int32]:
         """The class of every strategy: by its line and, in one that tells them apart, its sharding."""

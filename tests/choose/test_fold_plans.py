@@ -8,15 +8,16 @@ import pytest
 
 import solvers
 from planner import Request
-from planner.choose.cost import PICO
+from planner.choose.cost import PICO, CostModel
 from planner.choose.hardware import load
 from planner.documents.graphs import graph_from
 from planner.documents.ids import canonical
 from planner.documents.plans import plan_document
 from planner.documents.schemas import GraphDocument, PlanDocument, checked
 from planner.frontends.zoo import import_zoo
+from planner.model.graph import Graph
 from planner.model.mesh import Mesh
-from planner.pipeline import plan
+from planner.pipeline import answer, plan
 from planner.plans import Plan
 from tests.graphs import small_transformer
 
@@ -25,8 +26,8 @@ REQUESTS = [Request(gap=0.01, deterministic=True), Request(gap=0.01, time_limit_
 
 
 @cache
-def planned(request: Request) -> tuple[Plan, tuple[solvers.Progress, ...]]:
-    """A training step of eight layers, and what was told on the way."""
+def trained() -> Graph:
+    """A training step of eight layers."""
     written = import_zoo(
         "llama-7b",
         batch=8,
@@ -39,9 +40,14 @@ def planned(request: Request) -> tuple[Plan, tuple[solvers.Progress, ...]]:
         feed_forward=32,
         vocabulary=24,
     )
-    document = checked(GraphDocument, written, "llama")
+    return graph_from(checked(GraphDocument, written, "llama"), MESH)
+
+
+@cache
+def planned(request: Request) -> tuple[Plan, tuple[solvers.Progress, ...]]:
+    """Its plan, and what was told on the way."""
     told: list[solvers.Progress] = []
-    return plan(graph_from(document, MESH), MESH, load("cpu"), request, told.append), tuple(told)
+    return plan(trained(), MESH, load("cpu"), request, told.append), tuple(told)
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=str)
@@ -85,6 +91,17 @@ def test_folding_is_the_same_every_time() -> None:
     first = canonical(plan_document(planned(REQUESTS[0])[0]))
     planned.cache_clear()
     assert canonical(plan_document(planned(REQUESTS[0])[0])) == first
+
+
+def test_a_cutoff_is_proven_without_folding_and_changes_no_cheaper_plan() -> None:
+    model, certificate = CostModel(MESH, load("cpu")), planned(REQUESTS[0])[0].certificate
+    least, most = (round(seconds / PICO) for seconds in (certificate.bound_s, certificate.objective_s or 0.0))
+    below, above = (answer(trained(), model, REQUESTS[0], cutoff=cutoff) for cutoff in (least - least // 50, 2 * most))
+    assert (below.solution.reason, below.folding) == (solvers.CUT_OFF, None)
+    assert above.folding is not None
+    assert above.solution.status == "optimal"
+    assert above.solution.bound <= most
+    assert least <= (above.solution.cost or 0)
 
 
 def test_a_small_problem_is_not_folded() -> None:
