@@ -139,13 +139,13 @@ class Child:
         for end in (self.line, self.answers, self.errors):
             end.close()
 
-    def _killed(self) -> int:
-        """Its exit code, or the signal's number below 0."""
+    def _killed(self) -> int | None:
+        """Have it killed, with its group: its exit code, or the signal's number below 0; None if nobody can tell."""
         with suppress(OSError):
             self.line.shutdown(socket.SHUT_WR)
             if code := self.line.recv(CODE.size):
                 return int(*CODE.unpack(code))
-        return -signal.SIGKILL  # with its nursery, or for want of it
+        return None
 
     def _begin(self, thread: threading.Thread) -> None:
         self.threads.append(thread)
@@ -169,6 +169,8 @@ class Child:
     def _dead(self, allowed: Allowed) -> Ended:
         """Of a process that went without a word."""
         code = self._killed()
+        if code is None:
+            return Ended("killed", {"cause": "was lost with its nursery"})
         return Ended("killed" if code == -signal.SIGKILL else "failed", {"cause": self._cause(code, allowed)})
 
     def _cause(self, code: int, allowed: Allowed) -> str:

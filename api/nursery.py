@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import gc
 import os
+import select
 import signal
 import socket
 import struct
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.connection import wait
 from typing import IO, NoReturn
 
 NICE = 5
@@ -37,8 +37,9 @@ def serve(life: Life) -> None:
     lines: dict[socket.socket, int] = {}
     gc.freeze()  # what is loaded is never looked through again, nor copied for that
     while True:
-        for each in wait([asked, *lines]):
-            if isinstance(each, socket.socket) and each in lines:
+        ready, _, _ = select.select([asked, *lines], [], [])
+        for each in ready:
+            if each is not asked:
                 _end(each, lines.pop(each))
             elif not _bear(asked, lines, life):
                 for line, child in lines.items():

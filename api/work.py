@@ -130,8 +130,10 @@ def _live(works: Mapping[str, Work], asks: IO[bytes], out: IO[bytes]) -> None:
         return
     send(out, Message({"kind": "begun"}))
     _limit(asked.head)
-    threading.Thread(target=_end_with_the_server, daemon=True).start()
+    end = threading.Thread(target=_end_with_the_server, daemon=True)
+    end.start()
     send(out, _done(works[asked.head["kind"]], asked.payload, out))
+    end.join()  # so that what the work has left running ends too
 
 
 def _done(work: Work, payload: bytes, out: IO[bytes]) -> Message:

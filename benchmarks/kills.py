@@ -35,7 +35,7 @@ from benchmarks.record import write
 from tests.api.databases import running_cluster
 from tests.api.http.serving import ask, chain, ended, gone, named
 
-LENGTH = 200
+LENGTH = 400
 VICTIMS = {
     "accept": ("server",),
     "commit": ("server",),

@@ -7,13 +7,16 @@ the rows at the moments given, so that the bound holds a fortiori for all of the
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from ortools.sat.python import cp_model
 
 from solvers.parts import IMPOSSIBLE
 from solvers.problem import Problem
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
 
 Integers = NDArray[np.int64]
 
@@ -26,12 +29,14 @@ def proven_bound(
 ) -> tuple[int, Integers | None]:
     """A lower bound, up to the ceiling, of every feasible choice's cost, and a cheaper choice than the ceiling if one
     turned up (feasible at these moments), in so many seconds (None: a reproducible amount of work)."""
+    from ortools.sat.python import cp_model  # and pandas with it, which only the process beside has to load
+
     model, strategies = cp_model.CpModel(), _Strategies(problem)
     strategies.state(model)
     for e in range(problem.layout.source.size):
         strategies.state_edge(model, e)
     for moment in moments if problem.limit is not None else []:
-        strategies.state_limit(model, moment, problem.limit or 0)
+        model.add(cp_model.LinearExpr.weighted_sum(*strategies.usage(moment)) <= (problem.limit or 0))
     total = cp_model.LinearExpr.weighted_sum(strategies.paid, strategies.costs)
     model.add(total <= ceiling - 1)
     model.minimize(total)
@@ -106,8 +111,8 @@ class _Strategies:
             model.add(sum(v for p, v in pairs.items() if p % width == t) == sum(own))
         self._pairs.append(pairs)
 
-    def state_limit(self, model: cp_model.CpModel, moment: int, limit: int) -> None:
-        """Usage at a moment within the limit."""
+    def usage(self, moment: int) -> tuple[list[cp_model.IntVar], list[int]]:
+        """What is used at a moment: booleans, and how much each brings."""
         layout = self._layout
         terms: list[cp_model.IntVar] = []
         weights: list[int] = []
@@ -119,4 +124,4 @@ class _Strategies:
             for position, variable in self._pairs[int(layout.edge_usage_edge[u])].items():
                 terms.append(variable)
                 weights.append(int(layout.pair_usage[layout.edge_usage_pair_start[u] + position]))
-        model.add(cp_model.LinearExpr.weighted_sum(terms, weights) <= limit)
+        return terms, weights

@@ -41,6 +41,7 @@ def nothing_but_noise() -> None:
 
 def outlive_the_nursery() -> None:
     nursery = os.getppid()
+    start_a_child()
     while os.getppid() == nursery:
         time.sleep(0.05)
 
@@ -57,8 +58,12 @@ def shown() -> dict[str, object]:
     }
 
 
-def leave_a_child() -> None:
+def start_a_child() -> None:
     subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+
+
+def leave_a_child() -> None:
+    start_a_child()
     time.sleep(600)
 
 

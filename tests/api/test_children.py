@@ -88,31 +88,22 @@ def test_the_nursery_has_one_thread_and_nothing_beside_and_its_children_plan() -
     assert not children_of(nursery("api.work"))
 
 
-def test_a_child_outlives_its_nursery_and_the_next_is_born_by_another() -> None:
+@pytest.mark.parametrize(("way", "kind"), [("orphan", "result"), ("family", "stopped")])
+def test_a_child_whose_nursery_is_killed_works_on_and_ends_with_its_own_children(way: str, kind: str) -> None:
     struck: list[int] = []
 
     def goes_on() -> bool:
-        if not struck and borne(os.getpid()):
-            struck.append(nursery())
+        if struck:
+            return way == "orphan"
+        found = descendants(nursery())
+        if len(found) > 1:
+            struck.extend([nursery(), *found])
             os.kill(struck[0], signal.SIGKILL)
         return True
 
-    assert done("orphan", goes_on=goes_on).kind == "result"
+    assert done(way, goes_on=goes_on).kind == kind
+    assert gone(struck)
     assert done("exit").head["cause"].startswith("ended with code 3")
-    assert struck != [nursery()]
-
-
-def test_a_child_whose_nursery_was_killed_can_be_ended_all_the_same() -> None:
-    children: list[int] = []
-
-    def goes_on() -> bool:
-        children.extend(descendants(nursery()))
-        if len(children) > 1:
-            os.kill(nursery(), signal.SIGKILL)
-        return len(children) < 2
-
-    assert done("family", goes_on=goes_on).kind == "stopped"
-    assert gone(children)
 
 
 def test_a_nursery_that_dies_before_it_bears_costs_the_work_nothing() -> None:

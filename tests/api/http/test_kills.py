@@ -10,6 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from sqlalchemy.pool import NullPool
 from tests.api.databases import Cluster
 from tests.api.http.serving import SECONDS, Server, ask, borne, chain, descendants, ended, gone, named, start, work
 
-LENGTH = 200
+LENGTH = 400
 """Products in the graph whose solve is killed: seconds of work."""
 BESIDE = 2
 """Small plans in line behind it."""
@@ -49,12 +50,15 @@ def rows(database: str) -> list[Row]:
         return [dict(row) for row in connection.execute(text(chosen)).mappings()]
 
 
-def reached(database: str, is_there: Callable[[Row], bool]) -> None:
-    """Waits until the first plan has come to a stage."""
+def reached(database: str, process: int, is_there: Callable[[Row], bool]) -> None:
+    """Waits until the first plan has come to a stage, and holds the child that is at work there."""
     until = time.monotonic() + SECONDS
     while not is_there(rows(database)[0]):
         assert time.monotonic() < until
         time.sleep(0.01)
+    for child in borne(process):
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGSTOP)
 
 
 def asked(server: Server, name: str) -> list[str]:
@@ -77,7 +81,7 @@ def test_a_server_killed_at_a_stage_loses_nothing(
 ) -> None:
     server = start(database, tmp_path / "log")
     plans = asked(server, stage)
-    reached(database, is_there)
+    reached(database, server.process.pid, is_there)
     children = descendants(server.process.pid)
     server.kill()
     assert is_there(rows(database)[0]), "the kill came too late"
@@ -93,7 +97,7 @@ def test_a_child_killed_while_it_solves_is_replaced(database: str, tmp_path: Pat
     server = start(database, tmp_path / "log")
     try:
         plans = asked(server, "solving")
-        reached(database, dict(STAGES)["solving"])
+        reached(database, server.process.pid, dict(STAGES)["solving"])
         for child in borne(server.process.pid):
             os.kill(child, signal.SIGKILL)
         assert rows(database)[0]["status"] is None, "the kill came too late"
@@ -109,7 +113,7 @@ def test_a_worker_killed_on_another_host_leaves_its_plan_to_the_others(cluster: 
     first = work(database, tmp_path / "first")
     try:
         plans = asked(server, "left")
-        reached(database, dict(STAGES)["solving"])
+        reached(database, first.pid, dict(STAGES)["solving"])
         children = descendants(first.pid)
         first.kill()
         first.wait()
@@ -144,7 +148,7 @@ def test_what_is_acknowledged_under_fire_is_there_afterwards(database: str, tmp_
 def test_a_server_that_is_stopped_leaves_no_process(database: str, tmp_path: Path) -> None:
     server = start(database, tmp_path / "log")
     plans = asked(server, "stopped")
-    reached(database, dict(STAGES)["solving"])
+    reached(database, server.process.pid, dict(STAGES)["solving"])
     children = descendants(server.process.pid)
     server.stop()
     assert gone(children)

@@ -235,7 +235,7 @@ def test_a_database_that_is_locked_while_a_plan_is_solved_costs_it_nothing(
         while client.get(f"/v1/plans/{plan}").json()["status"] == "queued":
             time.sleep(0.02)
         with other.writing():
-            time.sleep(5)  # longer than the solve: its outcome waits too
+            time.sleep(3)  # longer than the solve: its outcome waits too
             assert client.get(f"/v1/plans/{plan}").json()["status"] == "running"
         assert ended(client, plan)["status"] == "optimal"
     with other.reading() as connection:
