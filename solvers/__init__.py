@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from solvers.evaluation import Evaluation, evaluate, usage_profile
@@ -10,6 +11,7 @@ from solvers.problem import Problem
 from solvers.solution import CUT_OFF, Progress, Solution, Status
 
 if TYPE_CHECKING:
+    from solvers.converging import converged as converged
     from solvers.portfolio import solve as solve
 
 __all__ = [
@@ -24,16 +26,18 @@ __all__ = [
     "Progress",
     "Solution",
     "Status",
+    "converged",
     "evaluate",
     "solve",
     "usage_profile",
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """solve() brings numba and OR-Tools, which take a second to load: only when it is asked for."""
-    if name != "solve":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from solvers.portfolio import solve
+LATE = {"solve": "solvers.portfolio", "converged": "solvers.converging"}
+"""These bring numba and OR-Tools, which take a second to load: only when they are asked for."""
 
-    return solve
+
+def __getattr__(name: str) -> Any:
+    if name not in LATE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(LATE[name]), name)

@@ -22,7 +22,7 @@ from solvers.peak import PeakSearch
 from solvers.potentials import Scale
 from solvers.presolve import Reduced, presolve, untouched
 from solvers.problem import Problem
-from solvers.relaxation import Relaxation
+from solvers.relaxation import Relaxation, Values
 from solvers.search import branch, dive
 from solvers.solution import CUT_OFF, Progress, Solution, Status
 from solvers.topology import Topology
@@ -61,6 +61,7 @@ def solve(
     seed: int = 0,
     starts: Sequence[Sequence[int]] = (),
     cutoff: int | None = None,
+    messages: Values | None = None,
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Solution:
@@ -70,7 +71,8 @@ def solve(
     clock (without a limit, no run does: all have 60 seconds' worth of work). processes: for the dual of a large problem
     beside its search (2 or more; one in a deterministic run). seed: the mixed-integer solver's and the search's.
     starts: known choices (the answer is never worse than a feasible one of them). cutoff: what costs as much is of no
-    interest; the answer ends with reason `CUT_OFF` once it is proven that every choice does.
+    interest; the answer ends with reason `CUT_OFF` once it is proven that every choice does. messages: to start from
+    (`solvers.converged`), where presolve leaves the problem as it is.
     """
     ledger = Ledger(problem, gap, time_limit, deterministic, on_progress, cancelled, cutoff)
     reduced = _reduced(ledger)
@@ -84,15 +86,16 @@ def solve(
             ledger.offer(lowered)
     if ledger.cost is None:
         ledger.offer(frugal(reduced.problem))
-    prices = _improved(ledger, seed, processes if ledger.seconds_left is not None else 1)
+    messages = messages if reduced.problem is problem else None
+    prices = _improved(ledger, messages, seed, processes if ledger.seconds_left is not None else 1)
     return _solution(ledger, reduced, prices)
 
 
-def _improved(ledger: Ledger, seed: int, processes: int) -> Mapping[int, float]:
+def _improved(ledger: Ledger, messages: Values | None, seed: int, processes: int) -> Mapping[int, float]:
     """Narrow the gap of the ledger's problem by all means; the prices found."""
     if _large(ledger.problem):
         return improve(ledger, seed, processes)
-    relaxation, choice = _root(ledger).tightened(ROOT_ROUNDS, ROOT_STALL)
+    relaxation, choice = _root(ledger, messages).tightened(ROOT_ROUNDS, ROOT_STALL)
     limit = ledger.problem.limit
     if limit is not None and choice is not None and _tight(relaxation, choice, limit):
         many = _pairs(ledger.problem) > WHOLE_PAIRS
@@ -136,7 +139,7 @@ def _large(problem: Problem) -> bool:
     return _searched(problem) and problem.layout.node_start.size > LARGE
 
 
-def _root(ledger: Ledger) -> Relaxation:
+def _root(ledger: Ledger, messages: Values | None) -> Relaxation:
     """Scaled by a first guess of the cost: the finer the scale the better."""
     degree = Topology.of(ledger.problem.layout).degree
     rough = Relaxation.over(ledger, Scale.of(degree, ledger.largest_cost))
@@ -147,7 +150,7 @@ def _root(ledger: Ledger) -> Relaxation:
         rough.at(dict.fromkeys(range(ledger.problem.layout.moments), ledger.largest_cost / max(limit, 1)))
         rough.tighten(2, 0.0)
     dear = ledger.largest_cost if ledger.cost is None else min(ledger.largest_cost, 4 * ledger.cost)
-    return Relaxation.over(ledger, Scale.of(degree, dear))
+    return Relaxation.over(ledger, Scale.of(degree, dear), messages)
 
 
 def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:

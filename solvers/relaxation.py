@@ -23,6 +23,7 @@ from solvers.topology import Topology
 
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Values = NDArray[np.float64]
 Prices = Mapping[int, float]
 
 # Where less than this share of the strategies is left, a problem of only those pays.
@@ -53,11 +54,12 @@ class Relaxation:
         self.bound = 0
 
     @staticmethod
-    def over(ledger: Ledger, scale: Scale) -> Relaxation:
-        """Of a ledger's whole problem, without prices."""
+    def over(ledger: Ledger, scale: Scale, messages: Values | None = None) -> Relaxation:
+        """Of a ledger's whole problem, without prices; from messages in units of cost, if there are any."""
         every = np.ones(int(ledger.problem.layout.node_start[-1]), bool)
         field = Field(ledger, Restricted.nothing(ledger.problem), scale)
-        return Relaxation(field, {}, Messages(field.topology), every)
+        values = None if messages is None else (messages * scale.factor).clip(-scale.cap, scale.cap).astype(np.int64)
+        return Relaxation(field, {}, Messages(field.topology, values), every)
 
     def at(self, prices: Prices) -> None:
         """Change the prices; messages stay, the bound starts anew."""

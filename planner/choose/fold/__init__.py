@@ -5,6 +5,7 @@ structure   a choice problem as a labelled graph; how far its nodes look alike
 shifts      stacks of equal layers, as maps of each layer to the next
 tie         the problem in which like variables of a stack's layers take one strategy
 usage       what those layers use together, and the moments that matter
+spread      where message passing over the unfolded problem begins
 
 What is found of the folded problem holds for the unfolded one, at exactly its cost and peak; what is proven of
 it does not, because a plan may treat equal layers differently. Only a bound of the unfolded problem says how much
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 
 from planner.choose.fold.content import Contents
 from planner.choose.fold.shifts import Stacks, stacks
+from planner.choose.fold.spread import Values, spread
 from planner.choose.fold.structure import Structure
 from planner.choose.fold.tie import tied
 from solvers import Problem
@@ -78,3 +80,7 @@ class Layers:
         """Like variables of all layers tied, or of every one of so many runs of layers for itself."""
         member = self.stacks.members(len(self.problem.nodes), pieces)
         return Folded(tied(self.problem, member, self.contents), member)
+
+    def spread(self, folded: Folded, messages: Values) -> Values:
+        """Messages of the folded problem as messages of this one."""
+        return spread(self.problem, folded.member, folded.problem, self.contents, messages)

@@ -1,0 +1,53 @@
+"""Messages of a folded problem as messages of the unfolded one.
+
+An edge of the folded problem stands for as many equal ones as it counts, and each of them gets an equal share of its
+messages; an edge within a class has become part of a node, and gets none. Any messages are valid (solvers/messages.py).
+Where layers are alike, to their ends, these give each node of a class an equal share of what is left at the folded
+node: the bound begins near the folded problem's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.choose.fold.content import Contents
+from solvers import Edge, Problem
+
+Integers = NDArray[np.int64]
+Values = NDArray[np.float64]
+
+
+def spread(whole: Problem, member: Sequence[int], folded: Problem, contents: Contents, messages: Values) -> Values:
+    """Of each strategy at the source of each edge of the whole problem, then at the targets, as `messages` are of the
+    folded one; member[v]: the node there of node v."""
+    number = contents.number
+
+    def kind(edge: Edge, source: int, target: int) -> tuple[int, ...]:
+        return source, target, number(edge.matrix), number(edge.source_class), number(edge.target_class)
+
+    found = {kind(edge, edge.source, edge.target): e for e, edge in reversed(list(enumerate(folded.edges)))}
+    ends = ((edge, member[edge.source], member[edge.target]) for edge in whole.edges)
+    of = np.array([-1 if source == target else found[kind(edge, source, target)] for edge, source, target in ends])
+    times = np.array([edge.multiplicity for edge in folded.edges])
+    sources, targets = np.split(messages, [folded.layout.source_class.size])
+    own, theirs = whole.layout, folded.layout
+    return np.concatenate(
+        [
+            _shared(own.source_start, theirs.source_start, of, times, sources),
+            _shared(own.target_start, theirs.target_start, of, times, targets),
+        ]
+    )
+
+
+def _shared(starts: Integers, folded: Integers, of: Integers, times: Integers, messages: Values) -> Values:
+    """At one end of every edge: edge e's values begin at starts[e], those of the folded edge that it is part of, of
+    so many, at folded[of[e]]."""
+    edge = np.repeat(np.arange(of.size), np.diff(starts))
+    shared = of[edge] >= 0
+    edge, at = edge[shared], np.flatnonzero(shared)
+    values = np.zeros(int(starts[-1]))
+    values[at] = messages[folded[of[edge]] + at - starts[edge]] / times[of[edge]]
+    return values
