@@ -36,7 +36,7 @@ def numbered(starts: Integers) -> Integers:
 
 
 def _joined(parts: Sequence[NDArray[np.integer]]) -> Integers:
-    return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
+    return np.concatenate(parts, dtype=np.int64) if parts else np.zeros(0, np.int64)
 
 
 class _Pool:

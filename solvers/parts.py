@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
 Classes = NDArray[np.int32]
-Part = TypeVar("Part", "EdgeUsage", "Edge")
+Part = TypeVar("Part", "Node", "EdgeUsage", "Edge")
 
 IMPOSSIBLE = 10**16
 """A cost of this or more forbids the strategy or the pair."""
@@ -121,6 +121,11 @@ class Node:
             starts, stops, usages = zip(*others, strict=True)
             further = Spans(np.array(starts, np.int64), np.array(stops, np.int64), np.stack(usages))
         return cls(name, cost, first, (start, stop), further=further)
+
+    def at(self, name: str, start: int, stop: int) -> Node:
+        """The same choice under another name over other moments, without further usages: no array is checked again."""
+        _check_interval(f"node {name!r}", start, stop)
+        return _changed(self, name=name, interval=(start, stop), further=None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -101,13 +101,13 @@ class CostModel:
         made: Sequence[Port],
     ) -> list[tuple[float, int]]:
         """[options]: flops and bytes."""
-        few, nothing = looked_up(op), np.zeros(len(options), np.int64)
-        written = sum((self._port_bytes(*side) for side in zip(op.results, made, strict=True)), nothing)
-        moved = written.copy()
-        for i, side in enumerate(zip(operands, read, strict=True)):
-            size = self._port_bytes(*side)
-            moved += np.minimum(size, written) if i in few else size
-        return list(zip(self._flops(op, options), moved.tolist(), strict=True))
+        few = looked_up(op)
+        written = [sum(sizes) for sizes in zip(*map(self._port_bytes, op.results, made), strict=True)]
+        moved = list(written)
+        for i, sizes in enumerate(map(self._port_bytes, operands, read)):
+            least = map(min, sizes, written) if i in few else sizes
+            moved = [size + more for size, more in zip(moved, least, strict=True)]
+        return list(zip(self._flops(op, options), moved, strict=True))
 
     def _flops(self, op: Op, options: Sequence[Option]) -> list[float]:
         """[options]; those that leave loops of the same sizes do as much."""
@@ -116,7 +116,10 @@ class CostModel:
             return [0.0] * len(options)
         loops = [(k, loop) for k, loop in enumerate(op.rule.loops) if loop.kind is not LoopKind.LINEAR]
         counts = [
-            {axes: block_size(loop.size, self.mesh.group_size(axes)) for axes in {o[k] for o in options}}
+            {
+                axes: block_size(loop.size, self.mesh.group_size(axes))
+                for axes in dict.fromkeys(option[k] for option in options)
+            }
             for k, loop in loops
         ]
         sizes = [tuple(count[option[k]] for count, (k, _) in zip(counts, loops, strict=True)) for option in options]
@@ -124,10 +127,10 @@ class CostModel:
         flops = {each: row.count_flops(dict(zip(names, each, strict=True)), op.attrs) for each in dict.fromkeys(sizes)}
         return [flops[each] for each in sizes]
 
-    def _port_bytes(self, kind: TensorType, port: Port) -> Integers:
+    def _port_bytes(self, kind: TensorType, port: Port) -> list[int]:
         """[strategies]: bytes of the largest shard."""
-        sizes: Integers = np.array([self.shard_bytes(kind, state) for state in port.states], np.int64)[port.classes]
-        return sizes
+        sizes = [self.shard_bytes(kind, state) for state in port.states]
+        return [sizes[state] for state in port.classes.tolist()]
 
     def _class(self, op: Op) -> str | None:
         """The class of an op, where the profile knows rates of classes."""
@@ -164,8 +167,9 @@ class CostModel:
         latency, pace, step, fill = (np.zeros(moved.sent.shape) for _ in range(4))
         for axis, link in enumerate(self.links):
             ids: dict[object, int] = {}
-            roles = [[ids.setdefault(_role(each, axis), len(ids)) for each in side] for side in (sources, targets)]
-            takes_part = np.array(roles[0])[:, None] != np.array(roles[1])[None, :]
+            sides = (sources,) if targets is sources else (sources, targets)
+            roles = [np.array([ids.setdefault(_role(each, axis), len(ids)) for each in side]) for side in sides]
+            takes_part = roles[0][:, None] != roles[-1][None, :]
             latency = np.maximum(latency, takes_part * link.latency_s)
             pace = np.maximum(pace, takes_part / link.bandwidth)
             step = np.maximum(step, takes_part * link.step_s)
@@ -204,6 +208,12 @@ def variant(op: Op) -> str:
     """The name by which an op's curve is known: with the words among its attributes, which say how it is computed."""
     words = [value for key, value in sorted(op.attrs.items()) if isinstance(value, str) and value != "none"]
     return ":".join([op.op, *words])
+
+
+def priced_by(op: Op) -> str:
+    """What an op's price depends on beside its rule and types: attributes, where they say how much of it is done."""
+    row = OPS.get(op.op)
+    return variant(op) + (repr(sorted(op.attrs.items())) if row and row.part else "")
 
 
 def looked_up(op: Op) -> set[int]:

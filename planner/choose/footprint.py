@@ -34,7 +34,7 @@ from planner.model.sharding import Axes, Shape, Sharding, held_bounds
 Integers = NDArray[np.int64]
 Way = tuple[Axes, tuple[int, ...], tuple[int, ...]]
 """How a dim is cut: mesh axes, its halo if it has one, its halo or offsets."""
-CHUNK = 1 << 22
+CHUNK = 1 << 18
 """Elements of the largest array made on the way."""
 WAYS = 1024
 """How many ways are remembered."""

@@ -13,7 +13,7 @@ the halos of windows): it is remembered for the next mesh of which that is the s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations, permutations, product
 from math import comb, factorial
@@ -65,7 +65,8 @@ def candidates(op: Op, operands: tuple[TensorType, ...], model: CostModel) -> Ca
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A rule on a mesh, which is any of those that split its loops alike; `halos`: the mesh, where it has windows."""
+    """A rule on a mesh, which are any of those whose loops are split alike; with windows, whose halos depend on sizes,
+    none but this rule on this mesh (`halos`)."""
 
     rule: Rule
     fits: Fits
@@ -77,7 +78,7 @@ class _Asked:
         parts = _parts(mesh)
         may = tuple(frozenset(axes for axes, count in parts.items() if _may_split(each, count)) for each in rule.loops)
         check_count("options of an op", sum(map(bool, may)), mesh, MAX_OPTIONS)
-        return cls(rule, may, mesh if rule.windows else None, mesh)
+        return cls(rule if rule.windows else _unsized(rule), may, mesh if rule.windows else None, mesh)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +94,7 @@ class _Seen:
 @lru_cache(maxsize=REMEMBERED)
 def _seen(asked: _Asked) -> _Seen:
     rule, mesh = asked.rule, asked.mesh
-    listed = tuple(option for option in _fitting(asked.fits) if rule.allows(option, mesh))
+    listed = tuple(option for option in _fitting(asked.fits) if rule.sound(option, mesh))
     like = _read_alike(rule)
     read = {i: Port.of(rule.read_sharding(i, option, mesh) for option in listed) for i in dict.fromkeys(like)}
     made = tuple(Port.of(rule.result_sharding(i, option) for option in listed) for i in range(len(rule.results)))
@@ -102,6 +103,11 @@ def _seen(asked: _Asked) -> _Seen:
         _, first, number = np.unique(look * len(port.states) + port.classes, return_index=True, return_inverse=True)
         look = first[number]
     return _Seen(listed, tuple(read[i] for i in like), made, look)
+
+
+def _unsized(rule: Rule) -> Rule:
+    """What is left of a rule without windows where the sizes of its loops do not count."""
+    return replace(rule, loops=tuple(replace(loop, size=1, even=False) for loop in rule.loops), shapes=())
 
 
 def _parts(mesh: Mesh) -> dict[Axes, int]:

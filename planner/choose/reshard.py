@@ -12,7 +12,7 @@ A chain frees each value when the next is made. Its buffer peak, with source s, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -27,6 +27,8 @@ from planner.model.graph import TensorType
 from planner.model.sharding import Reduction, Sharding
 
 Integers = NDArray[np.int64]
+Hops = tuple[Integers, Integers]
+"""From one state: where the basis moves lead, and their times."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,7 +57,7 @@ class Distances:
         index = {state: i for i, state in enumerate(states)}
         held = np.array([model.shard_bytes(kind, state) for state in states], np.int64)
         cost = web.cost(held[: len(web.states)], kind, model)
-        time, following = _shortest(web.target, cost, _direct(states, kind, model))
+        time, following = _shortest(_basis(web, cost, len(states)), _direct(states, kind, model))
         return cls(states, index, held, time, _peaks(held, following), following, web, cost)
 
     def between(self, what: str) -> Integers:
@@ -109,6 +111,13 @@ class Distances:
         return next(best, None) or Collective.exchange(self.states[at], self.states[to])
 
 
+def _basis(web: Web, cost: Integers, states: int) -> list[Hops]:
+    """Of every state; those beyond the web's have none."""
+    ends = zip(web.target, cost, web.there, strict=True)
+    none = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return [(to[there], time[there]) for to, time, there in ends] + [none] * (states - len(web.states))
+
+
 def _direct(states: tuple[Sharding, ...], kind: TensorType, model: CostModel) -> Integers:
     """[states, states]: time of the exchange from one to another; only between states alike partial."""
     time = np.full((len(states),) * 2, UNREACHABLE, np.int64)
@@ -121,27 +130,29 @@ def _direct(states: tuple[Sharding, ...], kind: TensorType, model: CostModel) ->
     return time
 
 
-def _shortest(target: Integers, cost: Integers, direct: Integers) -> tuple[Integers, NDArray[np.int32]]:
+def _shortest(basis: Sequence[Hops], direct: Integers) -> tuple[Integers, NDArray[np.int32]]:
     """Distances and the state after the first hop, for every pair.
 
-    `target`, `cost`: [states with moves, moves], by number of the move; `direct`: [states, states]. An exchange that is
-    no shortest way to where it leads is on no shortest way; and a hop to where nothing has changed since it was last
-    tried gives nothing new.
+    `basis`: of every state; `direct`: [states, states]. An exchange that is no shortest way to where it leads is on no
+    shortest way; and a hop to where nothing has changed since it was last tried gives nothing new.
     """
     count = len(direct)
-    time = direct.copy()
+    time, alone = direct.copy(), direct < UNREACHABLE
     np.fill_diagonal(time, 0)
+    np.fill_diagonal(alone, False)
     following = np.broadcast_to(np.arange(count, dtype=np.int32), (count, count)).copy()
     changed, tried, turn = np.zeros(count, np.int64), np.full(count, -1), 0
-    room = np.empty((target.shape[1] + count, count), np.int64)
+    room = np.empty((count + max(len(hop) for hop, _ in basis), count), np.int64)
     while changed.max() > tried.min():
-        for state in range(count):
-            exchanged = np.flatnonzero((time[state] == direct[state]) & (direct[state] < UNREACHABLE))
-            hop = np.concatenate([target[state : state + 1].ravel(), exchanged])
-            price = np.concatenate([cost[state : state + 1].ravel(), direct[state, exchanged]])
-            new = changed[hop] > tried[state]
+        for state, (target, cost) in enumerate(basis):
+            new = changed > tried[state]
+            exchanged = np.flatnonzero(alone[state] & new)
+            hop = np.concatenate([target[new[target]], exchanged])
+            price = np.concatenate([cost[new[target]], direct[state, exchanged]])
             tried[state] = turn
-            if new.any() and _shortened(hop[new], price[new], state, time, following, room):
+            better = _shortened(hop, price, state, time, following, room)
+            if better.any():
+                alone[state, better] = False
                 turn += 1
                 changed[state] = turn
     return time, following
@@ -149,17 +160,18 @@ def _shortest(target: Integers, cost: Integers, direct: Integers) -> tuple[Integ
 
 def _shortened(
     hop: Integers, price: Integers, state: int, time: Integers, following: NDArray[np.int32], room: Integers
-) -> bool:
-    """Whether some of these hops shorten ways from a state; the first of the best is taken. `room` is written over."""
+) -> NDArray[np.bool_]:
+    """To where some of these hops shorten the way from a state; the first of the best is taken. `room` is used up."""
+    if not len(hop):
+        return np.zeros(len(time), bool)
     ways = np.take(time, hop, axis=0, out=room[: len(hop)], mode="clip")
     ways += price[:, None]
     least = ways.min(axis=0)
-    better = least < time[state]
-    if not better.any():
-        return False
-    time[state, better] = least[better]
-    following[state, better] = hop[ways.argmin(axis=0)[better]]
-    return True
+    better: NDArray[np.bool_] = least < time[state]
+    if better.any():
+        time[state, better] = least[better]
+        following[state, better] = hop[ways.argmin(axis=0)[better]]
+    return better
 
 
 def _peaks(held: Integers, following: NDArray[np.int32]) -> Integers:

@@ -72,8 +72,12 @@ class Tables:
             for operand in op.rule.windows:
                 value = op.inputs[operand]
                 windows[first.get(value, value)].update(by_op[op.id].operands[operand].states)
+        reduced = {
+            port: frozenset({Reduction.SUM, *(state.reduction for state in port.states)})
+            for port in dict.fromkeys(ports.values())
+        }
         for value, kind in graph.types.items():
-            reductions = frozenset({Reduction.SUM, *(state.reduction for state in ports[value].states)})
+            reductions = reduced[ports[value]]
             read = tuple(sorted(windows[first.get(value, value)]))
             key = (kind, reductions, read)
             if key not in self.distances:
@@ -101,8 +105,10 @@ class Tables:
     def held(self, value: str, port: Port) -> Integers:
         """[strategies]: bytes of a value as a port has it; 0 where it has none."""
         table = self.by_value[value]
-        held: Integers = np.append(table.bytes[self._rows(table, port)], 0)[port.classes]
-        return held
+        key = ("held", id(table), id(port))
+        if key not in self.arrays:
+            self.arrays[key] = np.append(table.bytes[self._rows(table, port)], 0)[port.classes]
+        return self.arrays[key]
 
     def _block(self, table: Distances, rows: Integers, columns: Integers, what: str) -> Integers:
         if what in EVEN:

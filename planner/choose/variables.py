@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.choose.cost import CostModel
+from planner.choose.cost import CostModel, priced_by
 from planner.choose.options import candidates, layouts
 from planner.choose.port import Port
 from planner.choose.timeline import Life, Timeline
@@ -126,7 +126,7 @@ class _Listing:
 
     def _op(self, op: Op) -> Variable:
         kinds = tuple(self.graph.types[value] for value in op.inputs)
-        key = (op.op, id(op.rule), kinds, op.results)
+        key = (priced_by(op), id(op.rule), kinds, op.results)
         if key not in self.by_signature:
             found = candidates(op, kinds, self.model)
             self.by_signature[key] = Variable(Role.OP, "", found.costs_ps, found.results, found.operands, found.options)
@@ -167,16 +167,17 @@ class _Listing:
 
     def _pinned(self, variable: Variable, uses: Sequence[Use]) -> Variable:
         """Only the strategies that meet the required annotations of what the variable makes and reads, in order."""
-        fits = np.ones(len(variable.costs), bool)
+        fits = None
         for use, port in zip(uses, (*variable.results, *variable.operands), strict=True):
             for pin in self.pins.get(use.value, ()):
                 if pin.user == use.user and pin.operand in (None, use.operand):
                     rank = len(self.graph.types[use.value].shape)
                     wanted = pin.sharding.completed(rank, self.model.mesh)
-                    fits &= np.array([state == wanted for state in port.states])[port.classes]
+                    met = np.array([state == wanted for state in port.states])[port.classes]
+                    fits = met if fits is None else fits & met
                     if not fits.any():
                         raise _unmet(variable, port, wanted, use.value)
-        return variable if fits.all() else variable.keep(np.flatnonzero(fits))
+        return variable if fits is None or fits.all() else variable.keep(np.flatnonzero(fits))
 
     def _hubs(self, ops: list[Variable], makers: dict[str, Port]) -> dict[str, Variable]:
         hubs = {}

@@ -30,7 +30,9 @@ class Writing:
     listed: list[Variable]
     tables: Tables
     classes: dict[tuple[int, int, Lines], NDArray[np.int32]] = field(default_factory=dict)
-    known: dict[object, Edge] = field(default_factory=dict)
+    alive: dict[tuple[int, int, tuple[bool, ...]], Integers] = field(default_factory=dict)
+    nodes_known: dict[tuple[int, int], Node] = field(default_factory=dict)
+    edges_known: dict[object, Edge] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.graph = self.time.doubled.graph
@@ -42,7 +44,7 @@ class Writing:
         self.single = {op.id: op.values[0] for op in self.graph.ops if len(op.values) == 1}
 
     def nodes(self) -> list[Node]:
-        return [Node.over(f"{v.role} {v.name}", v.costs, self._spans(v)) for v in self.listed]
+        return [self._node(f"{v.role} {v.name}", v.costs, self._spans(v)) for v in self.listed]
 
     def edges(self) -> list[Edge]:
         found = []
@@ -54,6 +56,16 @@ class Writing:
             elif isinstance(step, Read):
                 found.append(self._read(step.value, step.reader, moment))
         return found
+
+    def _node(self, name: str, costs: Integers, spans: list[Span]) -> Node:
+        """Nodes that differ by name and moments alone are checked once."""
+        if len(spans) != 1:
+            return Node.over(name, costs, spans)
+        ((start, stop, usage),) = spans
+        key = id(costs), id(usage)
+        if key not in self.nodes_known:
+            self.nodes_known[key] = Node.over(name, costs, spans)
+        return self.nodes_known[key].at(name, start, stop)
 
     def _spans(self, variable: Variable) -> list[Span]:
         """A node's own usage: of an input, a hub, an op's only result, or the results nobody reads."""
@@ -76,13 +88,20 @@ class Writing:
     def _lived(self, hub: Variable) -> list[Span]:
         """What a hub's strategies hold between the moments at which any of its lives begins or ends."""
         whens = [self.time.held(hub.name, life) for life in hub.lives]
-        held = self.tables.held(hub.name, hub.results[0])
         moments = sorted({moment for start, stop in whens if start < stop for moment in (start, stop)})
-        assert hub.life is not None
         return [
-            (start, stop, held * np.array([first <= start < last for first, last in whens])[hub.life])
+            (start, stop, self._alive(hub, tuple(first <= start < last for first, last in whens)))
             for start, stop in pairwise(moments)
         ]
+
+    def _alive(self, hub: Variable, lives: tuple[bool, ...]) -> Integers:
+        """[strategies]: what a hub holds while only some of its lives last."""
+        held = self.tables.held(hub.name, hub.results[0])
+        key = id(held), id(hub.life), lives
+        if key not in self.alive:
+            assert hub.life is not None
+            self.alive[key] = held * np.array(lives)[hub.life]
+        return self.alive[key]
 
     @cached_property
     def _position(self) -> dict[str, int]:
@@ -173,14 +192,14 @@ class Writing:
         blocks, lives = (cost, *(held for _, _, held in uses)), (self.listed[maker].life, self.listed[user].life)
         spans = {n: (start, stop) for n, (start, stop, _) in enumerate(uses) if start < stop}
         key = (id(self.tables.by_value[value]), *map(id, (*ports, *lives)), blocks, *spans)
-        if key not in self.known:
+        if key not in self.edges_known:
             rows = Lines.of([tuple(block[row] for block in blocks) for row in range(len(cost))])
             columns = Lines.of([tuple(tuple(c[n] for c in block) for block in blocks) for n in range(len(cost[0]))])
             matrix, *held = (self.tables.matrix(value, ports, block, rows, columns) for block in blocks)
             ends = self._classes(maker, ports[0], rows), self._classes(user, ports[1], columns)
             used = tuple(EdgeUsage(*span, held[n]) for n, span in spans.items())
-            self.known[key] = Edge(maker, user, *ends, matrix, usages=used)
-        return self.known[key].between(maker, user, list(spans.values()))
+            self.edges_known[key] = Edge(maker, user, *ends, matrix, usages=used)
+        return self.edges_known[key].between(maker, user, list(spans.values()))
 
     def _classes(self, node: int, port: Port, lines: Lines) -> NDArray[np.int32]:
         """The class of every strategy: by its line and, in one that tells them apart, its sharding."""

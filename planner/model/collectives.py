@@ -17,7 +17,7 @@ Rings after Thakur, Rabenseifner and Gropp, "Optimization of Collective Communic
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import permutations
 
@@ -79,7 +79,7 @@ class Collective:
             split[taken] = split[taken][: -len(self.axes)]
         if self.dim is not None and self.kind is not Kind.ALL_GATHER:
             split[self.dim] = (*split[self.dim], *self.axes)
-        return replace(source, split_axes=tuple(split), partial=partial)
+        return Sharding(tuple(split), partial, source.reduction)
 
     def __str__(self) -> str:
         dims = "" if self.dim is None else f" dim {self.dim}"

@@ -98,15 +98,17 @@ class Rule:
         return _sharding(self._split(term, option), self._partial(term, option))
 
     def allows(self, option: Option, mesh: Mesh) -> bool:
-        """Whether the option may be chosen: every loop splittable that far, one reduction a result, halos held by
-        the neighbours."""
-        return (
-            all(
-                not axes or splittable(loop, mesh.group_size(axes))
-                for loop, axes in zip(self.loops, option, strict=True)
-            )
-            and all(len({kind for kind, _ in self._partial(term, option)}) <= 1 for term in self.results)
-            and all(self._reaches(operand, option, mesh) for operand in self.windows)
+        """Whether the option may be chosen: every loop splittable that far, and what it reads and makes sound."""
+        loops = zip(self.loops, option, strict=True)
+        return all(not axes or splittable(loop, mesh.group_size(axes)) for loop, axes in loops) and self.sound(
+            option, mesh
+        )
+
+    def sound(self, option: Option, mesh: Mesh) -> bool:
+        """Whether every result has one reduction, and the neighbours hold the halos that windows need."""
+        reduced = (self._partial(term, option) for term in self.results)
+        return all(len(partial) <= 1 or len({kind for kind, _ in partial}) == 1 for partial in reduced) and all(
+            self._reaches(operand, option, mesh) for operand in self.windows
         )
 
     def _reaches(self, operand: int, option: Option, mesh: Mesh) -> bool:

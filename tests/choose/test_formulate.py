@@ -14,6 +14,7 @@ from planner.choose.cost import CostModel
 from planner.choose.formulate import Choice, Formulation, formulate
 from planner.choose.hardware import load
 from planner.choose.options import candidates, layouts, options
+from planner.choose.variables import Role
 from planner.errors import InvalidSharding
 from planner.judge.analysis import Analysis
 from planner.model.graph import Annotation, Graph
@@ -172,6 +173,17 @@ def test_options_that_look_alike_are_told_by_the_cheapest(make: Callable[[], Gra
             best[seen] = min(best.get(seen, 1 << 60), model.op_ps(op, kinds, option))
         told = {(read, made): cost for _, cost, read, made in priced(candidates(op, kinds, model))}
         assert list(told.items()) == list(best.items())
+
+
+def test_ops_that_differ_in_how_much_they_do_have_prices_of_their_own() -> None:
+    sketch, model = Sketch(), model_of("2")
+    ends = [sketch.input(2, 4, 256, 64) for _ in range(3)]
+    made = [sketch.op("scaled_dot_product_attention", ends, (2, 4, 256, 64), causal=causal) for causal in (False, True)]
+    question = formulate(sketch.graph(*made), model)
+    for op in question.graph.ops:
+        variable = question.variables[question.index[Role.OP, op.id]]
+        kinds = tuple(question.graph.types[value] for value in op.inputs)
+        assert variable.costs.tolist() == [model.op_ps(op, kinds, option) for option in variable.options]
 
 
 def best_program(graph: Graph, mesh: str) -> Analysis:

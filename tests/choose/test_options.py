@@ -2,19 +2,52 @@
 
 from __future__ import annotations
 
+from itertools import combinations, permutations, product
+
 import pytest
 
 from planner.choose.options import options
 from planner.model.binding import bind
-from planner.model.indexing import LoopKind
+from planner.model.indexing import LoopKind, Option, Rule
 from planner.model.mesh import Mesh
-from planner.model.sharding import Reduction
+from planner.model.sharding import Axes, Reduction, Shape
 
 # rule with a loop that passes other terms than those of sums; the same without
 RULES = [
     ("... -> ...; commutes max 0", "... -> ..."),
     ("..., ... -> ...; linear 0, 1; commutes product 0+1", "..., ... -> ...; linear 0, 1"),
 ]
+# rule with the shapes of its operands and of its result; those of other sizes come one after the other
+SIZED: list[tuple[str, list[Shape], Shape]] = [
+    ("b m k, b k n -> b m n", [(8, 4, 16), (8, 16, 2)], (8, 4, 2)),
+    ("b m k, b k n -> b m n", [(64, 32, 16), (64, 16, 128)], (64, 32, 128)),
+    ("b s (h d) -> b h s d", [(8, 3, 32)], (8, 4, 3, 8)),
+    ("... -> ...; linear 0", [(12, 6)], (12, 6)),
+    ("n (y+r), r -> n y", [(4, 18), (3,)], (4, 16)),
+    ("n (y+r), r -> n y", [(4, 10), (3,)], (4, 8)),
+]
+MESHES = ["2", "2x2", "4x2", "2x1x2", "2x3", "4x4", "2x2x2"]
+
+
+def every_option(rule: Rule, mesh: Mesh) -> set[Option]:
+    """Lists of mesh axes for all loops, without an axis of one device or on two loops, that the rule allows."""
+    axes = [axis for axis, size in enumerate(mesh.shape) if size > 1]
+    lists: list[Axes] = [
+        some for n in range(len(axes) + 1) for part in combinations(axes, n) for some in permutations(part)
+    ]
+    found = product(lists, repeat=len(rule.loops))
+    apart = (option for option in found if len({a for some in option for a in some}) == sum(map(len, option)))
+    return {option for option in apart if rule.allows(option, mesh)}
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_whatever_mesh_was_asked_before_every_option_is_found_once(mesh: str) -> None:
+    for text, operands, result in SIZED:
+        rule = bind(text, operands, [result])
+        found = options(rule, Mesh.parse(mesh))
+        assert len(set(found)) == len(found)
+        assert set(found) == every_option(rule, Mesh.parse(mesh))
+        assert found[0] == ((),) * len(rule.loops)
 
 
 @pytest.mark.parametrize(("rule", "plain"), RULES)

@@ -51,7 +51,17 @@ def test_the_table_holds_every_sharding(mesh: str, shape: tuple[int, ...], kinds
     assert set(found) == set(layouts(len(shape), Mesh.parse(mesh), shape, kinds))
 
 
-ALIKE = [("2x2x2", (64, 6, 24)), ("2x3", (12, 6)), ("2x3", (9, 4)), ("4", (5, 1024)), ("2x2x2", (7, 3))]
+ALIKE = [
+    *(("2x2x2", (64, 6, 24)), ("2x3", (12, 6)), ("2x3", (9, 4)), ("4", (5, 1024)), ("2x2x2", (7, 3))),
+    *(
+        ("2x2x2", (64, 64)),
+        ("4x2x3", (24, 48)),
+        ("1x2x2", (64, 64)),
+        ("2x4x1", (8, 4)),
+        ("3x2", (9, 4)),
+        ("4x2x3", (24, 7)),
+    ),
+]
 
 
 @pytest.mark.parametrize(("mesh", "shape"), ALIKE)

@@ -25,6 +25,8 @@ CONTEXT, FAR = 2, (6, 4, 2)
 # A stack that maps a smaller share of all nodes is left alone.
 LEAST_SHARE = 0.05
 Shift = dict[int, int]
+Ways = dict[tuple[int, int], list[int]]
+"""The far ends of a node's edges, those together that cannot be told apart: by label and view."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,9 @@ def stacks(structure: Structure) -> Stacks:
     free = set(range(len(structure.labels)))
     orbits: list[tuple[int, ...]] = []
     layers: list[int] = []
+    ways = [_ways(links, views[CONTEXT]) for links in structure.out]
     while True:
-        tried = [_grown(structure, views[CONTEXT], free, seeds) for seeds in _seeds(views, levels, free)]
+        tried = [_grown(structure, ways, views[CONTEXT], free, seeds) for seeds in _seeds(views, levels, free)]
         shift = max(tried, key=len, default={})
         if len(shift) < max(1.0, LEAST_SHARE * len(structure.labels)):
             return Stacks(tuple(orbits), tuple(layers))
@@ -65,9 +68,10 @@ def stacks(structure: Structure) -> Stacks:
 
 def _seeds(views: list[list[int]], levels: list[int], free: set[int]) -> Iterable[list[tuple[int, int]]]:
     """Consecutive members of the first class of the commonest size, by the views of several depths."""
+    ordered = sorted(free, key=lambda v: (levels[v], v))
     for depth in FAR:
         classes: dict[int, list[int]] = defaultdict(list)
-        for v in sorted(free, key=lambda v: (levels[v], v)):
+        for v in ordered:
             classes[views[depth][v]].append(v)
         chains = [each for each in classes.values() if 1 < len(each) == len({levels[v] for v in each})]
         sizes = Counter(map(len, chains))
@@ -86,8 +90,17 @@ def _orbits(shift: Shift) -> list[tuple[int, ...]]:
     return orbits
 
 
-def _grown(structure: Structure, views: list[int], free: set[int], seeds: Iterable[tuple[int, int]]) -> Shift:
-    growth = _Growth(structure, views, free, deque(seeds))
+def _ways(links: list[Link], views: list[int]) -> Ways:
+    ways: Ways = {}
+    for link in links:
+        ways.setdefault((link.label, views[link.other]), []).append(link.other)
+    return ways
+
+
+def _grown(
+    structure: Structure, ways: list[Ways], views: list[int], free: set[int], seeds: Iterable[tuple[int, int]]
+) -> Shift:
+    growth = _Growth(structure, ways, views, free, deque(seeds))
     growth.run()
     return growth.shift
 
@@ -97,6 +110,7 @@ class _Growth:
     """`first` of the last and `last` of the first of every orbit so far."""
 
     structure: Structure
+    ways: list[Ways]
     views: list[int]
     free: set[int]
     waiting: deque[tuple[int, int]]
@@ -127,20 +141,13 @@ class _Growth:
     def _spread(self, one: int, other: int) -> None:
         into = self.structure.into
         self.waiting.extend((a.other, b.other) for a, b in zip(into[one], into[other], strict=True))
-        ours, theirs = (self._alike(self.structure.out[end]) for end in (one, other))
+        ours, theirs = self.ways[one], self.ways[other]
         for key in (key for key in ours if key in theirs):
             pair = ours[key], theirs[key]
             if len(pair[0]) == len(pair[1]) == 1:
                 self.waiting.append((pair[0][0], pair[1][0]))
             else:
                 self.unclear.append(pair)
-
-    def _alike(self, links: list[Link]) -> dict[tuple[int, int], list[int]]:
-        """The far ends of edges that cannot be told apart."""
-        found: dict[tuple[int, int], list[int]] = defaultdict(list)
-        for link in links:
-            found[link.label, self.views[link.other]].append(link.other)
-        return found
 
     def _left(self, ours: list[int], theirs: list[int]) -> Iterable[tuple[int, int]]:
         one = [v for v in ours if v not in self.shift]

@@ -50,10 +50,8 @@ class Structure:
         found = [self.labels]
         for _ in range(depth):
             inner = found[-1]
-            seen = [
-                (inner[v], *_seen(self.into[v], inner), -1, *_seen(self.out[v], inner)) for v in range(len(self.labels))
-            ]
-            found.append(_numbered(seen))
+            ends = zip(inner, self.into, self.out, strict=True)
+            found.append(_numbered([(own, *_seen(into, inner), -1, *_seen(out, inner)) for own, into, out in ends]))
         return found
 
     def levels(self) -> list[int]:
@@ -64,8 +62,9 @@ class Structure:
         return found
 
 
-def _seen(links: list[Link], inner: list[int]) -> list[tuple[int, int]]:
-    return sorted((link.label, inner[link.other]) for link in links)
+def _seen(links: list[Link], inner: list[int]) -> list[int]:
+    """A number for every pair of a label and a view; there are fewer views than nodes."""
+    return sorted([label * len(inner) + inner[other] for other, label in links])
 
 
 def _numbered(keys: Sequence[Hashable]) -> list[int]:

@@ -31,17 +31,22 @@ def tied(problem: Problem, member: Sequence[int], contents: Contents) -> Problem
 
 @dataclass
 class _Tying:
+    """By number of an array: `arrays` themselves, whether there is `some` usage in one, the `largest` cost in a matrix.
+    By number of a node: `costs`, as how often which array counts."""
+
     whole: Problem
     member: Sequence[int]
     contents: Contents
-    costs: dict[int, Integers] = field(default_factory=dict)
+    costs: dict[int, Counter[int]] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     owners: dict[Kind, int] = field(default_factory=dict)
     like: dict[Kind, Edge] = field(default_factory=dict)
     times: Counter[Kind] = field(default_factory=Counter)
     usages: Usages = field(default_factory=Usages)
     arrays: dict[int, Integers] = field(default_factory=dict)
-    multiples: dict[tuple[int, int], Integers] = field(default_factory=dict)
+    some: dict[int, bool] = field(default_factory=dict)
+    largest: dict[int, int] = field(default_factory=dict)
+    multiples: dict[tuple[int, int], EdgeUsage] = field(default_factory=dict)
 
     def problem(self) -> Problem:
         for node, owner in zip(self.whole.nodes, self.member, strict=True):
@@ -49,13 +54,13 @@ class _Tying:
         for edge in self.whole.edges:
             self._edge(edge, self.member[edge.source], self.member[edge.target])
         used = self.usages.profile().by_owner()
-        nodes = [self._tied_node(owner, used.get(owner, [])) for owner in self.costs]
+        nodes = [self._tied_node(owner, used.get(owner, [])) for owner in self.names]
         edges = [edge for kind, owner in self.owners.items() for edge in self._tied_edges(kind, used.get(owner, []))]
         return Problem(nodes, edges, self.whole.limit)
 
     def _node(self, node: Node, owner: int) -> None:
         self.names.setdefault(owner, node.name)
-        self._cost(owner, node.cost, node.multiplicity)
+        self._costs(owner, node.cost, node.multiplicity)
         self._uses(owner, node.usage, node.interval)
         if node.further is not None:
             further = node.further
@@ -65,7 +70,7 @@ class _Tying:
     def _edge(self, edge: Edge, source: int, target: int) -> None:
         if source == target:
             diagonal = edge.source_class, edge.target_class
-            self._cost(source, edge.matrix[diagonal], edge.multiplicity)
+            self._costs(source, edge.matrix[diagonal], edge.multiplicity)
             for usage in edge.usages:
                 self._uses(source, usage.matrix[diagonal], (usage.start, usage.stop))
             return
@@ -77,40 +82,58 @@ class _Tying:
         for usage in edge.usages:
             self._uses(owner, usage.matrix, (usage.start, usage.stop))
 
-    def _cost(self, owner: int, cost: Integers, times: int) -> None:
-        more = np.where(cost >= IMPOSSIBLE, IMPOSSIBLE, cost * times)
-        self.costs[owner] = np.minimum(self.costs.get(owner, 0) + more, IMPOSSIBLE)
+    def _costs(self, owner: int, cost: Integers, times: int) -> None:
+        number = self.contents.number(cost)
+        self.arrays.setdefault(number, cost)
+        self.costs.setdefault(owner, Counter())[number] += times
 
     def _uses(self, owner: int, usage: Integers, interval: tuple[int, int]) -> None:
-        if usage.any():
-            number = self.contents.number(usage)
+        number = self.contents.number(usage)
+        if number not in self.some:
             self.arrays.setdefault(number, usage)
+            self.some[number] = bool(usage.any())
+        if self.some[number]:
             self.usages.add(owner, number, interval)
 
     def _tied_node(self, owner: int, used: list[tuple[int, Counts]]) -> Node:
-        name, cost, arrays = self.names[owner], self.costs[owner], [self.arrays[array] for array, _ in used]
+        name, cost, arrays = self.names[owner], self._cost(owner), [self.arrays[array] for array, _ in used]
         spans = [
             (start, stop, np.tensordot(np.array(counts, np.int64), np.stack(arrays), 1))
             for start, stop, counts in segments([counts for _, counts in used])
         ]
         return Node.over(name, cost, spans)
 
+    def _cost(self, owner: int) -> Integers:
+        """The sum of all costs; what is IMPOSSIBLE or more is IMPOSSIBLE."""
+        total = np.zeros_like(self.arrays[next(iter(self.costs[owner]))])
+        for number, times in self.costs[owner].items():
+            cost = self.arrays[number]
+            total += np.where(cost > (IMPOSSIBLE - 1) // times, IMPOSSIBLE, cost * times)
+            np.minimum(total, IMPOSSIBLE, out=total)
+        return total
+
     def _tied_edges(self, kind: Kind, used: list[tuple[int, Counts]]) -> Iterator[Edge]:
         """One edge, or several where a cost so often would count as forbidden."""
         source, target, like = kind[0], kind[1], self.like[kind]
-        finite = like.matrix[like.matrix < IMPOSSIBLE]
-        most = (IMPOSSIBLE - 1) // max(1, int(finite.max(initial=0)))
         usages = tuple(
-            EdgeUsage(start, stop, self._multiple(array, times))
+            self._multiple(array, times).over(start, stop)
             for array, counts in used
             for start, stop, (times,) in segments([counts])
         )
-        left = self.times[kind]
+        left, most = self.times[kind], self._most(kind[2], like.matrix)
         while left:
             times = min(left, most)
             yield Edge(source, target, like.source_class, like.target_class, like.matrix, times, usages)
             left, usages = left - times, ()
 
-    def _multiple(self, array: int, times: int) -> Integers:
-        """Usages of several edges share it."""
-        return self.multiples.setdefault((array, times), self.arrays[array] * times)
+    def _most(self, number: int, cost: Integers) -> int:
+        """How often the largest cost in a matrix can be counted before it would count as forbidden."""
+        if number not in self.largest:
+            self.largest[number] = max(1, int(cost.max(initial=0, where=cost < IMPOSSIBLE)))
+        return (IMPOSSIBLE - 1) // self.largest[number]
+
+    def _multiple(self, array: int, times: int) -> EdgeUsage:
+        """Usages of several edges share it; its moments are to be said."""
+        if (array, times) not in self.multiples:
+            self.multiples[array, times] = EdgeUsage(0, 0, self.arrays[array] * times)
+        return self.multiples[array, times]

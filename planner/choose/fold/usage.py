@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,10 +69,10 @@ def segments(counts: list[Counts]) -> Iterator[tuple[int, int, list[int]]]:
     if not counts:
         return
     stacked = np.stack(counts)
-    bounds = [0, *(np.flatnonzero((stacked[:, 1:] != stacked[:, :-1]).any(axis=0)) + 1).tolist(), stacked.shape[1]]
-    for start, stop in pairwise(bounds):
-        if start < stop and stacked[:, start].any():
-            yield start, stop, stacked[:, start].tolist()
+    starts = [0, *(np.flatnonzero((stacked[:, 1:] != stacked[:, :-1]).any(axis=0)) + 1).tolist()]
+    for start, stop, times in zip(starts, [*starts[1:], stacked.shape[1]], stacked[:, starts].T.tolist(), strict=True):
+        if any(times):
+            yield start, stop, times
 
 
 def _before_ends(start: Integers, stop: Integers) -> Integers:
@@ -92,12 +91,12 @@ def _undominated(counts: Counts) -> Integers:
         groups[things.tobytes()].append(moment)
     found: list[int] = []
     for moments in groups.values():
-        found += [moments[k] for k in _extreme(held[moments].astype(np.int64))]
+        found += [moments[k] for k in _extreme(held[moments].astype(np.int64))] if len(moments) > 1 else moments
     return np.array(sorted(found), np.int64)
 
 
 def _extreme(held: Integers) -> list[int]:
-    """The first row and the last, unless the other dominates it, and those that no mean of the two does.
+    """Of several rows the first and the last, unless the other dominates it, and those that no mean of the two does.
 
     A mean is p/q of the first and the rest of the last: the one is tried that agrees where the two differ most.
     """
@@ -107,6 +106,6 @@ def _extreme(held: Integers) -> list[int]:
     p, q = sign * (held[:, widest] - last[widest]), sign * int(first[widest] - last[widest])
     p, q = (p, q) if q else (np.ones_like(p), 1)
     below = (p >= 0) & (p <= q) & (q * held <= p[:, None] * first + (q - p)[:, None] * last).all(axis=1)
-    below[0] = len(held) > 1 and bool((first <= last).all())
-    below[-1] = not below[0] and len(held) > 1 and bool((last <= first).all())
+    below[0] = bool((first <= last).all())
+    below[-1] = not below[0] and bool((last <= first).all())
     return np.flatnonzero(~below).tolist()
