@@ -51,6 +51,11 @@ def _known(form: str) -> str:
     return form
 
 
+def _schema(media: str) -> dict[str, str]:
+    """Of what an export in this kind of text is."""
+    return {"type": "object" if media == "application/json" else "string"}
+
+
 @router.get(
     "/{plan}/document",
     response_class=Response,
@@ -74,7 +79,7 @@ def show_document(caller: Reader, service: ServiceDep, plan: PlanPath, request: 
 @router.get(
     "/{plan}/export",
     response_class=Response,
-    responses={200: {"content": {home.media: {"schema": {"type": "string"}} for home in FORMATS.values()}}},
+    responses={200: {"content": {home.media: {"schema": _schema(home.media)} for home in FORMATS.values()}}},
 )
 def export_plan(
     caller: Reader,

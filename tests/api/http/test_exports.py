@@ -54,6 +54,9 @@ def test_a_plan_is_exported_as_the_command_line_does(name: str, client: httpx.Cl
         assert answer.text == exported(program_from(checked_plan(document, "plan")), name)
     assert answer.headers["content-type"] == f"{FORMATS[name].media}; charset=utf-8"
     assert (FORMATS[name].media == "application/json") == (name in JSON)
+    export = client.get("/openapi.json").json()["paths"]["/v1/plans/{plan}/export"]["get"]
+    declared = export["responses"]["200"]["content"][FORMATS[name].media]["schema"]["type"]
+    assert declared == ("object" if name in JSON and isinstance(answer.json(), dict) else "string")
 
 
 @pytest.mark.parametrize("name", REFUSING)
