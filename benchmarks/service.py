@@ -217,6 +217,18 @@ def _await_end(connection: Connection, plan: str) -> None:
         time.sleep(0.1)
 
 
+def table(results: dict[str, Any]) -> str:
+    """For README."""
+    rates = {"a new plan": "accepting", "how a plan stands": "looking", "a plan asked for again": "repeated"}
+    lines = ["| asked | a second | median | 99 of 100 within | errors |", "| --- | --- | --- | --- | --- |"]
+    for name, key in rates.items():
+        found = results[key]
+        taken = f"{found['p50_ms']:.0f} ms | {found['p99_ms']:.0f} ms"
+        lines.append(f"| {name} | {found['per_s']:.0f} | {taken} | {found['errors']} |")
+    nodes, seconds = results["large"]["nodes"], results["large"]["seconds_median"]
+    return "\n".join([*lines, f"| a new plan of {nodes:,} nodes, one at a time | | {seconds} s | | |"])
+
+
 def main() -> None:
     seconds = float(sys.argv[1]) if len(sys.argv) > 1 else 60.0
     write(
