@@ -10,10 +10,10 @@ nothing:
 
 What is left is asked as any plan is, with the choice of the nearest mesh of as many axes as a start, and with a cutoff:
 where its own bound comes to show that the plans known are no worse, that is all it is asked for. As many as there are
-processes are asked at a time; the next is picked by what is known of all but them when the first of them is done, so
-that the answer depends on their number, not their pace. The
-frontier is of what was planned, and nothing that was passed over beats it by more than the gap asked for. Work
-grows linearly in the candidates planned; n devices form O(log(n)^(k - 1)) meshes of k axes where n is a power of two.
+processes are asked at a time; whenever the one asked first is done, the next is picked by what is known of all but
+those still asked, so that the answer depends on their number, not their pace. The frontier is of what was planned, and
+nothing that was passed over beats it by more than the gap asked for. Work grows linearly in the candidates planned; n
+devices form O(log(n)^(k - 1)) meshes of k axes where n is a power of two.
 """
 
 from __future__ import annotations

@@ -96,18 +96,14 @@ def _lifted(stages: Sequence[Stage]) -> list[tuple[int, ...]]:
 
 def _look(problem: solvers.Problem, request: Request, starts: Starts, cutoff: int) -> solvers.Solution:
     """A little work on whether anything costs less than the cutoff."""
-    found: list[int] = []
-    return solvers.solve(
-        problem,
-        time_limit=_brief(request),
-        gap=request.gap,
-        deterministic=True,
-        seed=request.seed,
-        starts=starts,
-        cutoff=cutoff,
-        on_progress=lambda now: found.append(cutoff if now.incumbent is None else now.incumbent),
-        cancelled=lambda: bool(found) and found[-1] < cutoff,
-    )
+    cheaper: list[int] = []
+
+    def see(now: solvers.Progress) -> None:
+        if now.incumbent is not None and now.incumbent < cutoff:
+            cheaper.append(now.incumbent)
+
+    asked = replace(request, deterministic=True)
+    return _solved(problem, asked, _brief(request), starts, see, cutoff, cancelled=lambda: bool(cheaper))
 
 
 def _solved(
@@ -118,6 +114,7 @@ def _solved(
     on_progress: OnProgress | None,
     cutoff: int | None = None,
     messages: Messages | None = None,
+    cancelled: Callable[[], bool] | None = None,
 ) -> solvers.Solution:
     return solvers.solve(
         problem,
@@ -129,6 +126,7 @@ def _solved(
         cutoff=cutoff,
         messages=messages,
         on_progress=on_progress,
+        cancelled=cancelled,
     )
 
 

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.fold.content import Contents
-from solvers import Edge, Problem
+from planner.choose.fold.tie import kind_of
+from solvers import Problem
 
 Integers = NDArray[np.int64]
 Values = NDArray[np.float64]
@@ -23,14 +24,10 @@ Values = NDArray[np.float64]
 def spread(whole: Problem, member: Sequence[int], folded: Problem, contents: Contents, messages: Values) -> Values:
     """Of each strategy at the source of each edge of the whole problem, then at the targets, as `messages` are of the
     folded one; member[v]: the node there of node v."""
-    number = contents.number
-
-    def kind(edge: Edge, source: int, target: int) -> tuple[int, ...]:
-        return source, target, number(edge.matrix), number(edge.source_class), number(edge.target_class)
-
-    found = {kind(edge, edge.source, edge.target): e for e, edge in reversed(list(enumerate(folded.edges)))}
+    kinds = [kind_of(edge, edge.source, edge.target, contents) for edge in folded.edges]
+    first = {kind: e for e, kind in reversed(list(enumerate(kinds)))}
     ends = ((edge, member[edge.source], member[edge.target]) for edge in whole.edges)
-    of = np.array([-1 if source == target else found[kind(edge, source, target)] for edge, source, target in ends])
+    of = np.array([-1 if s == t else first[kind_of(edge, s, t, contents)] for edge, s, t in ends])
     times = np.array([edge.multiplicity for edge in folded.edges])
     sources, targets = np.split(messages, [folded.layout.source_class.size])
     own, theirs = whole.layout, folded.layout

@@ -24,6 +24,12 @@ Kind = tuple[int, int, int, int, int]
 """Of an edge: source, target, and the numbers of its matrix and of the classes of both ends."""
 
 
+def kind_of(edge: Edge, source: int, target: int, contents: Contents) -> Kind:
+    """Of an edge between members of these classes."""
+    number = contents.number
+    return source, target, number(edge.matrix), number(edge.source_class), number(edge.target_class)
+
+
 def tied(problem: Problem, member: Sequence[int], contents: Contents) -> Problem:
     """The problem in which node v takes the strategy of class member[v]; classes are numbered by first member."""
     return _Tying(problem, member, contents).problem()
@@ -74,8 +80,7 @@ class _Tying:
             for usage in edge.usages:
                 self._uses(source, usage.matrix[diagonal], (usage.start, usage.stop))
             return
-        number = self.contents.number
-        kind = source, target, number(edge.matrix), number(edge.source_class), number(edge.target_class)
+        kind = kind_of(edge, source, target, self.contents)
         self.like.setdefault(kind, edge)
         self.times[kind] += edge.multiplicity
         owner = self.owners.setdefault(kind, -1 - len(self.owners))
