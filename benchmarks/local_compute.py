@@ -101,7 +101,7 @@ def predicted_s(program: Program, hardware: Hardware) -> dict[str, float]:
 def rank_correlation(one: list[float], other: list[float]) -> float:
     """Spearman's."""
     ranks = [np.argsort(np.argsort(values)) for values in (one, other)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def compared(hardware: Hardware, seed: int) -> dict[str, Any]:
@@ -137,6 +137,19 @@ def compared(hardware: Hardware, seed: int) -> dict[str, Any]:
             if any(got for got, _ in each)
         },
     }
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result as the README shows it."""
+    head = "| calibrated profile | plans | measured | median error | largest | rank correlation |"
+    named = {"measured curves of ops": result["curves"], "its rates alone (roofline)": result["roofline"]}
+    return "\n".join([head, "|---|---|---|---|---|---|", *(_row(name, found) for name, found in named.items())])
+
+
+def _row(name: str, found: dict[str, Any]) -> str:
+    least, most = (f"{1e3 * seconds:.0f}" for seconds in found["measured_s"])
+    shown = [f"{found['median_error']:.1%}", f"{found['largest_error']:.0%}", f"{found['rank_correlation']:.2f}"]
+    return f"| {name} | {found['plans']} | {least} to {most} ms | {' | '.join(shown)} |"
 
 
 def main() -> None:

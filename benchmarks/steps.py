@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import combinations
@@ -51,6 +52,10 @@ UNSTATED = "h100-96-hbm2e-500w"
 TorchTitan, 2024, arXiv:2410.06511). It is compared at the SXM's rates all the same."""
 CLOSE = 0.01
 """Published speeds that differ by less have no order."""
+ALIKE = ("model", "source", "device", "seq", "compile")
+"""What layouts in a pair share; what was compiled is compared with what was compiled."""
+TABLE = "table"
+"""Runs a source tells apart: llm-foundry published those on 128 devices and more later, in a table of their own."""
 MPT = {"mpt-7b": (32, 4096, 32), "mpt-13b": (40, 5120, 40), "mpt-30b": (48, 7168, 64), "mpt-70b": (80, 8192, 64)}
 """Layers, width and heads (llm-foundry, scripts/train/yamls/pretrain); the parameters published agree."""
 TITLES = {
@@ -178,14 +183,11 @@ def published_s(row: Row) -> float:
     return float(row["global_batch"] * row["seq"] / row["tokens_per_s_per_device"] / row["devices"])
 
 
-def ordered(rows: list[dict[str, Any]]) -> tuple[int, int]:
-    """Pairs of layouts of one model on one cluster in the order published, by time per token and device; of how many.
-
-    What was compiled is compared with what was compiled.
-    """
+def ordered(rows: list[dict[str, Any]], alike: Sequence[str] = ALIKE) -> tuple[int, int]:
+    """Pairs of layouts of one model on one cluster in the order published, by time per token; of how many."""
     right = pairs = 0
     for one, other in combinations(rows, 2):
-        if any(one[key] != other[key] for key in ("model", "source", "device", "seq", "compile")):
+        if any(one[key] != other[key] for key in alike):
             continue
         published, predicted = (one[key] / other[key] for key in ("published_per_token", "predicted_per_token"))
         if abs(published - 1) > CLOSE:
@@ -207,6 +209,7 @@ def compared() -> list[dict[str, Any]]:
             {
                 **{key: row[key] for key in KEPT},
                 "compile": row.get("compile"),
+                TABLE: row.get(TABLE),
                 "published_s": round(published, 4),
                 "predicted_s": round(parts["step_s"], 4),
                 "ratio": round(parts["step_s"] / published, 4),
@@ -232,7 +235,9 @@ def table(result: dict[str, Any]) -> str:
         f"| {name} | {len(found)} | {median(found):.2f} ({min(found):.2f}, {max(found):.2f}) |"
         for name, found in groups.items()
     ]
-    order = f"{result['in_order']} of {result['pairs']} pairs of layouts in the order published"
+    one = result["one_table"]
+    order = f"{one['in_order']} of {one['pairs']} pairs of layouts in one table in the order published"
+    order += f", {result['in_order']} of {result['pairs']} across tables"
     known = result["peak_stated"]
     stated = f"of the {known['rows']} on devices whose peak is stated {known['median_error']:.1%}"
     last = f"| all | {result['rows']} | median error {result['median_error']:.1%}, {stated}; {order} |"
@@ -243,9 +248,11 @@ def main() -> None:
     """Compare, and write results/steps.json."""
     rows = compared()
     right, pairs = ordered(rows)
+    right_in_one, pairs_in_one = ordered(rows, (*ALIKE, TABLE))
     stated = [row for row in rows if row["device"] != UNSTATED]
     left = {row["id"]: why for row in json.loads(DATA.read_text())["rows"] if (why := why_not(row))}
     summary = {**errors(rows), "peak_stated": errors(stated), "pairs": pairs, "in_order": right}
+    summary["one_table"] = {"pairs": pairs_in_one, "in_order": right_in_one}
     write("steps", {**summary, "compared": rows, "left_out": left})
 
 

@@ -118,3 +118,4 @@ def test_pairs_are_of_one_model_on_one_cluster_and_those_alike_have_no_order() -
         {**same, "model": "other", "published_per_token": 9.0, "predicted_per_token": 0.1},
     ]
     assert steps.ordered(listed) == (1, 2)
+    assert steps.ordered([{**each, "table": n} for n, each in enumerate(listed)], (*steps.ALIKE, steps.TABLE)) == (0, 0)

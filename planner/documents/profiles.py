@@ -85,7 +85,7 @@ class ProfileDocument(Strict):
     links: Annotated[dict[Id, LinkDocument], Field(min_length=1, max_length=64)]
     tiers: Annotated[list[TierDocument], Field(min_length=1, max_length=16)]
     curves: Annotated[dict[Id, CurvesDocument], Field(max_length=4096)] = Field(default={})
-    efficiency: dict[Literal["product", "attention"], Points] = Field(default={})
+    efficiency: dict[Literal["product", "attention", "attention_backward"], Points] = Field(default={})
     overlap: Annotated[float, Field(ge=0, le=1)] = 0.0
     sources: dict[Name, Annotated[str, Field(max_length=4096)]] = Field(default={})
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from planner.choose.hardware import load, names
-from planner.choose.hardware.efficiency import ATTENTION, PRODUCT, Efficiency, work_class
+from planner.choose.hardware.efficiency import ATTENTION, ATTENTION_BACKWARD, PRODUCT, Efficiency, work_class
 from planner.errors import InvalidHardware
 from planner.model.graph import Op, TensorType
 from planner.model.ops import OPS, bind_op
@@ -22,7 +22,7 @@ CLASSES: list[tuple[str, list[Shape], list[Shape], dict[str, object], str | None
     ("einsum", [(2, 4, 6), (2, 4, 8)], [(6, 8)], {"equation": "b r m, b r n -> m n"}, PRODUCT),
     ("einsum", [(4, 6), (4, 6)], [(4,)], {"equation": "m k, m k -> m"}, None),
     ("scaled_dot_product_attention", [(2, 8, 4)] * 3, [(2, 8, 4)], {"causal": True}, ATTENTION),
-    ("scaled_dot_product_attention_backward", [(2, 8, 4)] * 4, [(2, 8, 4)] * 3, {}, ATTENTION),
+    ("scaled_dot_product_attention_backward", [(2, 8, 4)] * 4, [(2, 8, 4)] * 3, {}, ATTENTION_BACKWARD),
     ("softmax", [(4, 6)], [(4, 6)], {"dim": 1}, None),
     ("softmax_backward", [(4, 6), (4, 6)], [(4, 6)], {"dim": 1}, None),
     ("add", [(4, 6), (4, 6)], [(4, 6)], {}, None),

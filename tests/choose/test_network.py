@@ -151,3 +151,13 @@ def test_a_fit_finds_the_links_that_made_the_measurements() -> None:
 def test_a_figure_no_measurement_depends_on_stays() -> None:
     made = [Timing(Kind.ALL_GATHER, (8, 1), 1e6, 1e-4)]
     assert fitted((NEAR, FAR), made, rounds=5)[1] == FAR
+
+
+def test_large_messages_alone_say_what_a_link_carries_and_nothing_of_its_waits() -> None:
+    sizes = [2.0**k for k in range(21, 31)]
+    made = [Timing(Kind.ALL_GATHER, (8,), size, seconds(Kind.ALL_GATHER, NEAR, FAR, 8, 1, size)) for size in sizes]
+    slower = replace(NEAR, bandwidth=50e9, latency_s=1e-3)
+    (found,) = fitted((slower,), made)
+    assert found == replace(slower, bandwidth=found.bandwidth) != slower
+    (waits,) = fitted((slower,), [*made, *(replace(each, local_bytes=1e3) for each in made)])
+    assert waits.latency_s != slower.latency_s

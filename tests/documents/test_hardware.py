@@ -40,8 +40,10 @@ FAULTS: list[tuple[str, Any, str]] = [
     ("launch_s", True, "launch_s"),
     ("version", 1, "version"),
     ("colour", "red", "colour: unknown key"),
-    ("curves", {"matmul": {"flops": [[1e3, 2e-6], [1e6, 1e-6]]}}, "no less time for more work"),
+    ("curves", {"matmul": {"flops": [[1e3, 2e-6], [1e6, 1e-6]]}}, "curves.matmul: points of a curve"),
     ("curves", {"matmul": {"flops": [[1e3]]}}, "curves.matmul.flops[0]"),
+    ("efficiency.product", [[1e9, 0.5], [1e9, 0.6]], "efficiency.product: points"),
+    ("efficiency.convolution", [[1e9, 0.5]], "efficiency.convolution"),
 ]
 
 

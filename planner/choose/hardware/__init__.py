@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from planner.choose.hardware.curves import Curve, Curves
 from planner.choose.hardware.efficiency import Efficiency
@@ -27,6 +27,7 @@ from planner.errors import InvalidHardware
 from planner.model.mesh import Mesh
 
 DEFAULT = "h100-sxm"
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,10 +169,21 @@ def hardware_of(raw: Mapping[str, Any]) -> Hardware:
         launch_s=raw["launch_s"],
         links=MappingProxyType({key: _link(**link) for key, link in raw["links"].items()}),
         tiers=tuple(Tier(**tier) for tier in raw["tiers"]),
-        curves=MappingProxyType({key: _curves(each) for key, each in raw.get("curves", {}).items()}),
-        efficiency=MappingProxyType({key: Efficiency.of(each) for key, each in raw.get("efficiency", {}).items()}),
+        curves=_each(raw, "curves", _curves),
+        efficiency=_each(raw, "efficiency", Efficiency.of),
         overlap=raw.get("overlap", 0.0),
     )
+
+
+def _each(raw: Mapping[str, Any], key: str, made: Callable[[Any], Made]) -> Mapping[str, Made]:
+    """What is made of every entry under a key; errors say of which."""
+    found = {}
+    for name, given in raw.get(key, {}).items():
+        try:
+            found[name] = made(given)
+        except InvalidHardware as error:
+            raise error.at(f"hardware {raw['name']!r}: {key}.{name}") from None
+    return MappingProxyType(found)
 
 
 def _link(switch: Mapping[str, Any] | None = None, **numbers: float) -> Link:

@@ -1,6 +1,7 @@
 """What share of a device's peak rate a class of ops reaches, by how much work it does at once.
 
-Classes: `product` (operands contracted over common loops) and `attention` (a contraction that a softmax keeps whole).
+Classes: `product` (operands contracted over common loops), `attention` (a contraction that a softmax keeps whole) and
+`attention_backward` (the same with a gradient for each operand).
 Between measured points the share goes as a power of the work, beyond them it stays. Points must be such that more work
 never takes less time; then it holds between them too.
 """
@@ -20,7 +21,7 @@ from planner.errors import InvalidHardware
 from planner.model.graph import Op
 from planner.model.indexing import LoopKind
 
-PRODUCT, ATTENTION = "product", "attention"
+PRODUCT, ATTENTION, ATTENTION_BACKWARD = "product", "attention", "attention_backward"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,6 @@ def work_class(op: Op) -> str | None:
     made = {loop for term in op.rule.results for dim in term for loop in dim.loops}
     kinds = {loop.kind for loop in op.rule.loops if loop.name in common}
     if LoopKind.BLOCKED in kinds:
-        return ATTENTION
+        return ATTENTION if len(op.results) == 1 else ATTENTION_BACKWARD
     contracted = any(loop.kind is LoopKind.REDUCTION and loop.name in common - made for loop in op.rule.loops)
     return PRODUCT if contracted else None

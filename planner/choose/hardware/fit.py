@@ -19,7 +19,10 @@ from planner.model.collectives import Kind
 
 ROUNDS = 30
 LEAST_TIMINGS = 8
-"""Of a link that is fitted: it has up to seven figures."""
+"""Of a link that is fitted, and of small messages where its waits are: it has up to seven figures."""
+SMALL = 1 << 20
+"""Bytes below which waits are what is measured."""
+RATES = ("bandwidth", "factor")
 FIGURES = ("bandwidth", "latency_s", "fill_s", "step_s", "level_s", "factor", "switch_fill_s")
 
 
@@ -32,6 +35,11 @@ class Timing:
     local_bytes: float
     seconds: float
 
+    @property
+    def whole_bytes(self) -> float:
+        """Of what a device gathers, or starts from."""
+        return self.local_bytes * (math.prod(self.counts) if self.kind is Kind.ALL_GATHER else 1)
+
     def predicted_s(self, links: Sequence[Link]) -> float:
         group = [Crossing(*each) for each in zip(links, self.counts, strict=True)]
         return collective_s(self.kind, group, self.local_bytes)
@@ -43,9 +51,11 @@ class Timing:
 
 def fitted(links: Sequence[Link], timings: Sequence[Timing], rounds: int = ROUNDS, held: int = 0) -> tuple[Link, ...]:
     """The links, innermost first, with the figures that fit best, from those given as the start; the first `held`
-    of them as given."""
+    of them as given. Few measurements of small messages say nothing of waits: then only rates are fitted."""
     now = list(links)
-    strides = dict.fromkeys(((at, figure) for at in range(held, len(now)) for figure in FIGURES), 0.5)
+    small = sum(each.whole_bytes < SMALL for each in timings)
+    figures = FIGURES if small >= LEAST_TIMINGS else RATES
+    strides = dict.fromkeys(((at, figure) for at in range(held, len(now)) for figure in figures), 0.5)
     error = _error(now, timings)
     for _ in range(rounds):
         for (at, figure), stride in strides.items():
