@@ -1,7 +1,8 @@
 """Steps of the zoo's models written, formulated and solved, each model in a process of its own: our own instances.
 
 Each is solved with the hardware's memory first, then under limits that bind: shares of the peak of that first plan,
-and a little above the least limit known to be feasible; there also by way of the folded problem, as plans are.
+and a little above the least limit known to be feasible; by the solver alone, and by way of the folded problem, as plans
+are.
 """
 
 from __future__ import annotations
@@ -81,17 +82,17 @@ def measured(case: Case) -> dict[str, Any]:
     with timed(result, "build_s"):
         question = formulate(graph, CostModel(mesh, hardware), hardware.memory_bytes)
     result |= {"build_cpu_s": round(time.process_time() - began, 3), "ops": len(graph.ops)} | _sizes(question)
-    free = _solved(question.problem, hardware.memory_bytes, case.gap, case.seconds)
-    result["solved"] = [free]
+    for key, ask in WAYS.items():
+        result[key] = [_solved(question.problem, hardware.memory_bytes, case.gap, case.seconds, ask)]
+    free = result["solved"][0]
     if case.gap_limited is not None and "peak_bytes" in free:
         least = _solved(question.problem, 0, case.gap_limited, case.seconds)
         result |= {key: least[key] for key in ("least_limit", "least_limit_bound")}
         limits = [int(share * free["peak_bytes"]) for share in SHARES]
         limits.append(int(ABOVE_LEAST * least["least_limit"]))
         feasible = [limit for limit in limits if limit >= least["least_limit"]]
-        for key, ask in (("solved", _alone), ("folded", _folded)):
-            asked = [_solved(question.problem, limit, case.gap_limited, case.seconds, ask) for limit in feasible]
-            result[key] = [*result.get(key, ()), *asked]
+        for key, ask in WAYS.items():
+            result[key] += [_solved(question.problem, limit, case.gap_limited, case.seconds, ask) for limit in feasible]
     return result | {"peak_rss_bytes": peak_bytes()}
 
 
@@ -114,6 +115,9 @@ def _folded(problem: solvers.Problem, gap: float, seconds: float) -> solvers.Sol
     return folding.solve(problem, Request(gap=gap, time_limit_s=seconds), ())[0]
 
 
+WAYS: dict[str, Ask] = {"solved": _alone, "folded": _folded}
+
+
 def _solved(problem: solvers.Problem, limit: int, gap: float, seconds: float, ask: Ask = _alone) -> dict[str, Any]:
     """One solve; wall and CPU seconds (of all threads and processes), and the plan's peak."""
     result: dict[str, Any] = {"limit_bytes": limit, "gap_asked": gap}
@@ -130,6 +134,24 @@ def _solved(problem: solvers.Problem, limit: int, gap: float, seconds: float, as
         "gap": found.gap,
         "peak_bytes": peak,
     }
+
+
+def table(result: dict[str, Any]) -> str:
+    """A line per limit of every model: what is proven as plans are solved, and by the solver alone."""
+    head = "| model | mesh | batch | nodes | limit | asked | as plans are solved | the solver alone |"
+    lines = [head, "|---" * 8 + "|"]
+    for row in result["planned"]:
+        step = ", Adam" if row["train"] else ", forward"
+        model = f"{row['model']}, {row['layers']} layers{step} | {row['mesh']} | {row['batch']} | {row['variables']:,}"
+        for found, alone in zip(row["folded"], row["solved"], strict=True):
+            limit, asked = f"{found['limit_bytes'] / 1e9:.1f} GB", f"{100 * found['gap_asked']:g} %"
+            lines.append(f"| {model} | {limit} | {asked} | {_shown(found)} | {_shown(alone)} |")
+    return "\n".join(lines)
+
+
+def _shown(found: dict[str, Any]) -> str:
+    proven = "none found" if found.get("gap") is None else f"{100 * found['gap']:.2f} %"
+    return f"{proven}, {found['solve_s']:.1f} s"
 
 
 def main() -> None:

@@ -1,21 +1,19 @@
 """A choice problem solved by way of its folded one (`planner.choose.fold`).
 
 Where layers repeat, the problem in which equal layers are planned alike is solved first; the search of the unfolded
-problem starts from its answer, and its bound from the folded problem's messages, which soon prove as much there. A
-memory limit wants some layers treated differently: where more than a hundredth of the folded plan's cost is left
-unproven, each half of the layers is folded for itself before all are unfolded. The bound is always that of the unfolded
-problem, so that the gap counts what folding loses. A cutoff wants a bound and no choice: under one, the unfolded
-problem is looked at before all else, until a choice is found that costs less.
+problem starts from its answer, and its bound from the folded problem's prices and messages, which soon prove as much
+there. A memory limit wants some layers treated differently: a choice that fits and a cheaper one that does not are
+spliced, and where more than a hundredth of the cost is still unproven, each half of the layers is folded for itself
+before all are unfolded. The bound is always that of the unfolded problem, so that the gap counts what folding loses. A
+cutoff wants a bound and no choice: under one, the unfolded problem is looked at before all else, until a choice is
+found that costs less.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import dataclass, replace
 
 import solvers
 from planner.choose.fold import Folded, Layers
@@ -23,13 +21,11 @@ from planner.plans import Folding, Request
 
 OnProgress = Callable[[solvers.Progress], None]
 Starts = Sequence[Sequence[int]]
-Messages = NDArray[np.float64]
-Stage = tuple[Folded, solvers.Solution]
 
 # A problem of fewer nodes is solved in the time that folding takes; one that folds to more of its nodes gains little.
 LEAST_NODES, MOST_LEFT = 1000, 0.6
-# Runs of layers folded for themselves, tried in turn while the gap is larger than this.
-PIECES, LARGE_GAP = (2,), 0.01
+# Runs of layers folded for themselves, tried in turn while the gap is larger than this; choices that are spliced.
+PIECES, LARGE_GAP, SPLICED = (1, 2), 0.01, 20
 # Of the time limit, for each folded problem; without one, seconds' worth of work.
 SHARE, SECONDS = 0.2, 15.0
 # The same, for messages and for a look at a cutoff.
@@ -57,41 +53,59 @@ def solve(
     layers = Layers.of(problem)
     if layers.left > MOST_LEFT * len(problem.nodes):
         return _solved(problem, request, _left(request, began, shares), starts, told, cutoff), None
-    folded = layers.folded()
-    messages = solvers.converged(folded.problem, request.gap, _brief(request))
-    stages = list(_stages(layers, folded, messages, request, starts, told and _unproven(told)))
-    shares += BRIEF_SHARE + SHARE * len(stages)
-    starts, spread = [*_lifted(stages), *starts], layers.spread(folded, messages)
-    solution = _solved(problem, request, _left(request, began, shares), starts, told, cutoff, spread)
-    reproducible = all(each.reproducible for _, each in stages) and solution.reproducible
+    stages = list(_stages(layers, request, starts, told and _unproven(told)))
+    last, shares = stages[-1], shares + len(stages) * (BRIEF_SHARE + SHARE)
+    if last.solution.prices:
+        last, shares = last.priced(request), shares + BRIEF_SHARE
+    start = layers.spread(last.folded, last.start)
+    solution = _solved(problem, request, _left(request, began, shares), last.starts, told, cutoff, start)
+    reproducible = all(each.solution.reproducible for each in stages) and solution.reproducible
     together = replace(solution, wall_s=time.monotonic() - began, reproducible=reproducible)
-    return together, _report(layers, *stages[-1], solution)
+    return together, _report(layers, last, solution)
 
 
-def _stages(
-    layers: Layers,
-    folded: Folded,
-    messages: Messages,
-    request: Request,
-    starts: Starts,
-    on_progress: OnProgress | None,
-) -> Iterator[Stage]:
-    """The folded problem solved, and those of more pieces while much is unproven, each from the answer before."""
-    first = _first(folded, request, starts, on_progress, messages)
-    yield folded, first
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """A folded problem, where its messages began and its answer; choices of the unfolded one known by then."""
+
+    folded: Folded
+    start: solvers.Start
+    solution: solvers.Solution
+    starts: Starts
+
+    def priced(self, request: Request) -> Stage:
+        """Its messages at the prices found."""
+        start = solvers.converged(self.folded.problem, request.gap, _brief(request), self.solution.prices)
+        return replace(self, start=start)
+
+    def near(self, problem: solvers.Problem) -> bool:
+        """Is the best choice known near to what is proven of the folded problem?"""
+        judged = [solvers.evaluate(problem, start) for start in self.starts]
+        least = min((each.cost for each in judged if each.feasible), default=None)
+        return least is not None and least - self.solution.bound <= LARGE_GAP * least
+
+
+def _stages(layers: Layers, request: Request, starts: Starts, on_progress: OnProgress | None) -> Iterator[Stage]:
+    """The folded problem solved, and that of more pieces while much is unproven, each from the answer before."""
     for pieces in PIECES:
-        if first.gap is not None and first.gap <= LARGE_GAP:
-            return
-        starts = [*_lifted([(folded, first)]), *starts]
         folded = layers.folded(pieces)
-        first = _first(folded, request, starts, on_progress)
-        yield folded, first
+        start = solvers.converged(folded.problem, request.gap, _brief(request))
+        solution = _first(folded, request, starts, on_progress, start)
+        starts = [*_lifted(layers, folded, solution), *starts]
+        stage = Stage(folded, start, solution, starts)
+        yield stage
+        if stage.near(layers.problem):
+            return
 
 
-def _lifted(stages: Sequence[Stage]) -> list[tuple[int, ...]]:
-    """The choices found, the last first; where none fits, the leanest."""
-    found = ((folded, first.choice or first.leanest) for folded, first in reversed(stages))
-    return [folded.lift(choice) for folded, choice in found if choice is not None]
+def _lifted(layers: Layers, folded: Folded, solution: solvers.Solution) -> Iterator[tuple[int, ...]]:
+    """The choice found (where none fits, the leanest), and what splicing makes of those like it."""
+    best = solution.choice or solution.leanest
+    found = [folded.lift(choice) for choice in (best, *solution.nearest) if choice is not None]
+    spliced = layers.spliced(found)
+    yield from found[:1] if best else ()
+    if spliced is not None:
+        yield spliced
 
 
 def _look(problem: solvers.Problem, request: Request, starts: Starts, cutoff: int) -> solvers.Solution:
@@ -113,7 +127,8 @@ def _solved(
     starts: Starts,
     on_progress: OnProgress | None,
     cutoff: int | None = None,
-    messages: Messages | None = None,
+    start: solvers.Start | None = None,
+    nearest: int = 0,
     cancelled: Callable[[], bool] | None = None,
 ) -> solvers.Solution:
     return solvers.solve(
@@ -124,7 +139,8 @@ def _solved(
         seed=request.seed,
         starts=starts,
         cutoff=cutoff,
-        messages=messages,
+        start=start,
+        nearest=nearest,
         on_progress=on_progress,
         cancelled=cancelled,
     )
@@ -135,14 +151,14 @@ def _first(
     request: Request,
     starts: Starts,
     on_progress: OnProgress | None,
-    messages: Messages | None = None,
+    start: solvers.Start,
 ) -> solvers.Solution:
     """Of the folded problem, to half the gap, which leaves the other half for what folding loses."""
     limit = request.time_limit_s
     asked = replace(request, gap=request.gap / 2, deterministic=request.deterministic or limit is None)
     lowered = [low for low in map(folded.lower, starts) if low is not None]
     seconds = SECONDS if limit is None else SHARE * limit
-    return _solved(folded.problem, asked, seconds, lowered, on_progress, None, messages)
+    return _solved(folded.problem, asked, seconds, lowered, on_progress, None, start, SPLICED)
 
 
 def _brief(request: Request) -> float:
@@ -167,8 +183,8 @@ def _since(began: float, on_progress: OnProgress) -> OnProgress:
     return lambda now: on_progress(replace(now, elapsed_s=time.monotonic() - began))
 
 
-def _report(layers: Layers, folded: Folded, first: solvers.Solution, solution: solvers.Solution) -> Folding:
-    known, cost = first.cost, solution.cost
+def _report(layers: Layers, stage: Stage, solution: solvers.Solution) -> Folding:
+    folded, known, cost = stage.folded, stage.solution.cost, solution.cost
     return Folding(
         layers=layers.counts,
         groups=len(folded.groups),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from solvers.evaluation import Evaluation, evaluate, usage_profile
 from solvers.parts import IMPOSSIBLE, Edge, EdgeUsage, InvalidProblem, Node
 from solvers.problem import Problem
-from solvers.solution import CUT_OFF, Progress, Solution, Status
+from solvers.solution import CUT_OFF, Progress, Solution, Start, Status
 
 if TYPE_CHECKING:
     from solvers.converging import converged as converged
@@ -25,6 +25,7 @@ __all__ = [
     "Problem",
     "Progress",
     "Solution",
+    "Start",
     "Status",
     "converged",
     "evaluate",

@@ -6,27 +6,26 @@ excluded here: what a strategy that is excluded sends is of no use where it is n
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Mapping
 
 from solvers.ledger import WORK_PER_SECOND, largest_cost, pass_work
 from solvers.messages import Messages
 from solvers.potentials import Pricing, Scale
 from solvers.problem import Problem
+from solvers.solution import Start
 from solvers.topology import Topology
-
-Values = NDArray[np.float64]
 
 # Rounds at most; they end where one gains less of the bound than this share of the gap that is to be proven.
 ROUNDS, CHECKED, STALL = 400, 4, 1e-3
 
 
-def converged(problem: Problem, gap: float, seconds: float) -> Values:
-    """Messages after so many seconds' worth of work, or where the bound hardly rises any more: in units of cost, one
-    for each strategy at the source of each edge, then at the targets. No limit of memory counts."""
+def converged(problem: Problem, gap: float, seconds: float, prices: Mapping[int, float] | None = None) -> Start:
+    """Messages at these prices after so many seconds' worth of work, or where the bound hardly rises any more. Without
+    prices, no limit of memory counts."""
     topology = Topology.of(problem.layout)
     pricing = Pricing(topology, Scale.of(topology.degree, largest_cost(problem)))
-    messages, potentials = Messages(topology), pricing.at({})
+    prices = prices or {}
+    messages, potentials = Messages(topology), pricing.at(prices, problem.limit or 0)
     rounds = int(seconds * WORK_PER_SECOND / (2 * pass_work(problem.layout)))
     last = bound = 0
     for step in range(min(rounds, ROUNDS)):
@@ -36,4 +35,4 @@ def converged(problem: Problem, gap: float, seconds: float) -> Values:
             if step > CHECKED and bound - last <= CHECKED * STALL * gap * bound:
                 break
             last = bound
-    return messages.values / pricing.scale.factor
+    return Start(prices, messages.values / pricing.scale.factor)

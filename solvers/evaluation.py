@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,6 +61,14 @@ def _profile(problem: Problem, choice: Integers) -> Integers:
 def usage_profile(problem: Problem, choice: Sequence[int] | Integers) -> Integers:
     """Bytes in use at every moment."""
     return _profile(problem, _checked(problem, choice))
+
+
+def priced(problem: Problem, choice: Sequence[int] | Integers, cost: int, prices: Mapping[int, float]) -> float:
+    """What a choice of this cost is worth at prices of moments: usage above the limit is paid, below it paid back."""
+    if not prices:
+        return float(cost)
+    over = usage_profile(problem, choice) - (problem.limit or 0)
+    return cost + sum(price * int(over[moment]) for moment, price in prices.items())
 
 
 def evaluate(problem: Problem, choice: Sequence[int] | Integers) -> Evaluation:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from solvers.awaiting import awaited
-from solvers.evaluation import Evaluation, evaluate
+from solvers.evaluation import Evaluation, evaluate, priced
 from solvers.layout import Layout
 from solvers.parts import IMPOSSIBLE
 from solvers.problem import Problem
@@ -19,6 +20,7 @@ from solvers.solution import Progress
 Integers = NDArray[np.int64]
 Result = TypeVar("Result")
 
+TIME_LIMIT, WORK_LIMIT = "time limit", "work limit"
 WORK_PER_SECOND = 10**9
 DEFAULT_SECONDS = 60.0
 # Choices remembered; each is priced anew whenever they are ranked.
@@ -125,10 +127,22 @@ class Ledger:
         if self._cancelled is not None and self._cancelled():
             self.stop_reason, self.reproducible = "cancelled", False
         elif self._deadline is not None and time.monotonic() >= self._deadline:
-            self.stop_reason, self.reproducible = "time limit", False
+            self.stop_reason, self.reproducible = TIME_LIMIT, False
         elif self._deadline is None and self.work_done >= self._most_work:
-            self.stop_reason = "work limit"
+            self.stop_reason = WORK_LIMIT
         return bool(self.stop_reason)
+
+    @contextmanager
+    def within(self, share: float) -> Iterator[None]:
+        """For a while, as if only this share of the seconds or the work left were left."""
+        deadline, most = self._deadline, self._most_work
+        if deadline is not None:
+            self._deadline = deadline - (1 - share) * max(deadline - time.monotonic(), 0.0)
+        self._most_work = most - (1 - share) * max(most - self.work_done, 0.0)
+        yield
+        self._deadline, self._most_work = deadline, most
+        if self.stop_reason in (TIME_LIMIT, WORK_LIMIT):
+            self.stop_reason = ""
 
     def spend(self, work: float) -> None:
         """Count work done (about a nanosecond each)."""
@@ -149,7 +163,7 @@ class Ledger:
         found = awaited(work, unwanted, None if by_clock else self._most_work / WORK_PER_SECOND)
         if found is None:
             self.stopped_by_clock()
-            self.stop_reason = self.stop_reason or ("" if by_clock or self.closed else "work limit")
+            self.stop_reason = self.stop_reason or ("" if by_clock or self.closed else WORK_LIMIT)
         return found
 
     def stopped_by_clock(self) -> None:
@@ -169,6 +183,12 @@ class Ledger:
             self.choice, self.cost = array.copy(), found.cost
             self._tell()
         return found
+
+    def nearest(self, prices: Mapping[int, float], most: int) -> list[Integers]:
+        """The choices remembered that cost least at these prices, at most so many."""
+        known = self.pool.items() if most else ()
+        ranked = sorted((priced(self.problem, np.frombuffer(key, np.int64), cost, prices), key) for key, cost in known)
+        return [np.frombuffer(key, np.int64) for _, key in ranked[:most]]
 
     def prove(self, bound: int) -> None:
         """A lower bound of every feasible choice's cost (never above the best choice's: that one is then optimal)."""

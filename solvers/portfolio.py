@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -22,16 +23,17 @@ from solvers.peak import PeakSearch
 from solvers.potentials import Scale
 from solvers.presolve import Reduced, presolve, untouched
 from solvers.problem import Problem
-from solvers.relaxation import Relaxation, Values
+from solvers.relaxation import Relaxation
 from solvers.search import branch, dive
-from solvers.solution import CUT_OFF, Progress, Solution, Status
+from solvers.solution import CUT_OFF, Progress, Solution, Start, Status
 from solvers.topology import Topology
 
 Integers = NDArray[np.int64]
 
 ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
 SMALL_STALL = 1e-7
-LARGE = 1000
+# Nodes up to which messages and programs have the clock before the search has what they leave; and so many, this share.
+SMALL, LARGE, SHARE = 1000, 2000, 0.5
 WHOLE_PAIRS, WHOLE_NODES, WHOLE_SHARE, CERTIFY_ROUNDS = 100_000, 1000, 0.5, 200
 # Pairs of a first program (with prices, which make programs harder), twice as many each time, and at most; its nodes.
 PROGRAM_PAIRS, PRICED_PAIRS, MOST_PAIRS, PROGRAM_NODES = 30_000, 6000, 200_000, 20
@@ -61,7 +63,8 @@ def solve(
     seed: int = 0,
     starts: Sequence[Sequence[int]] = (),
     cutoff: int | None = None,
-    messages: Values | None = None,
+    start: Start | None = None,
+    nearest: int = 0,
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Solution:
@@ -71,35 +74,49 @@ def solve(
     clock (without a limit, no run does: all have 60 seconds' worth of work). processes: for the dual of a large problem
     beside its search (2 or more; one in a deterministic run). seed: the mixed-integer solver's and the search's.
     starts: known choices (the answer is never worse than a feasible one of them). cutoff: what costs as much is of no
-    interest; the answer ends with reason `CUT_OFF` once it is proven that every choice does. messages: to start from
-    (`solvers.converged`), where presolve leaves the problem as it is.
+    interest; the answer ends with reason `CUT_OFF` once it is proven that every choice does. start: prices and
+    messages to begin from (`solvers.converged`), where presolve leaves the problem as it is. nearest: how many choices
+    to return besides.
     """
     ledger = Ledger(problem, gap, time_limit, deterministic, on_progress, cancelled, cutoff)
     reduced = _reduced(ledger)
     if reduced is None:
         ledger.prove(ledger.largest_cost + 1)
-        return _solution(ledger, None, {})
+        return _solution(ledger, None, {}, nearest)
     ledger.turn_to(reduced.problem)
-    for start in starts:
-        lowered = reduced.lower(start)
+    for known in starts:
+        lowered = reduced.lower(known)
         if lowered is not None:
             ledger.offer(lowered)
     if ledger.cost is None:
         ledger.offer(frugal(reduced.problem))
-    messages = messages if reduced.problem is problem else None
-    prices = _improved(ledger, messages, seed, processes if ledger.seconds_left is not None else 1)
-    return _solution(ledger, reduced, prices)
+    same = reduced.problem is problem
+    processes = processes if ledger.seconds_left is not None else 1
+    prices = _improved(ledger, start if same else None, seed, processes)
+    solution = _solution(ledger, reduced, prices, nearest)
+    return replace(solution, prices=prices) if same else solution
 
 
-def _improved(ledger: Ledger, messages: Values | None, seed: int, processes: int) -> Mapping[int, float]:
+def _improved(ledger: Ledger, start: Start | None, seed: int, processes: int) -> Mapping[int, float]:
     """Narrow the gap of the ledger's problem by all means; the prices found."""
-    if _large(ledger.problem):
-        return improve(ledger, seed, processes)
-    relaxation, choice = _root(ledger, messages).tightened(ROOT_ROUNDS, ROOT_STALL)
+    problem, prices = ledger.problem, dict[int, float]()
+    if not _searched(problem):
+        return _by_messages(ledger, start, seed)
+    nodes = problem.layout.node_start.size - 1
+    if nodes <= LARGE:
+        with ledger.within(1.0 if nodes <= SMALL else SHARE):
+            prices = dict(_by_messages(ledger, start, seed))
+    return prices if ledger.exhausted else improve(ledger, seed, processes)
+
+
+def _by_messages(ledger: Ledger, start: Start | None, seed: int) -> Mapping[int, float]:
+    """By message passing and programs of few strategies; the prices found."""
+    relaxation, choice = _root(ledger, start).tightened(ROOT_ROUNDS, ROOT_STALL)
     limit = ledger.problem.limit
-    if limit is not None and choice is not None and _tight(relaxation, choice, limit):
+    if limit is not None and choice is not None and (relaxation.prices or _tight(relaxation, choice, limit)):
         many = _pairs(ledger.problem) > WHOLE_PAIRS
-        PriceSearch(ledger, relaxation, limit).run(choice, FIRST_PRICES if many else PRICES, 16)
+        if not relaxation.prices:
+            PriceSearch(ledger, relaxation, limit).run(choice, FIRST_PRICES if many else PRICES, 16)
         if ledger.cost is None and not ledger.stop_reason:
             PeakSearch(ledger).run(60)
             if not ledger.exhausted:
@@ -112,8 +129,6 @@ def _improved(ledger: Ledger, messages: Values | None, seed: int, processes: int
     prices = relaxation.prices
     if not ledger.exhausted:
         relaxation = _close(ledger, relaxation, seed)
-    if not ledger.exhausted and _searched(ledger.problem):
-        return improve(ledger, seed, processes)
     return prices or relaxation.prices
 
 
@@ -134,12 +149,7 @@ def _searched(problem: Problem) -> bool:
     return problem.limit is not None and not problem.layout.edge_usage_edge.size
 
 
-def _large(problem: Problem) -> bool:
-    """Is it for nothing but that?"""
-    return _searched(problem) and problem.layout.node_start.size > LARGE
-
-
-def _root(ledger: Ledger, messages: Values | None) -> Relaxation:
+def _root(ledger: Ledger, start: Start | None) -> Relaxation:
     """Scaled by a first guess of the cost: the finer the scale the better."""
     degree = Topology.of(ledger.problem.layout).degree
     rough = Relaxation.over(ledger, Scale.of(degree, ledger.largest_cost))
@@ -150,7 +160,7 @@ def _root(ledger: Ledger, messages: Values | None) -> Relaxation:
         rough.at(dict.fromkeys(range(ledger.problem.layout.moments), ledger.largest_cost / max(limit, 1)))
         rough.tighten(2, 0.0)
     dear = ledger.largest_cost if ledger.cost is None else min(ledger.largest_cost, 4 * ledger.cost)
-    return Relaxation.over(ledger, Scale.of(degree, dear), messages)
+    return Relaxation.over(ledger, Scale.of(degree, dear), start)
 
 
 def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:
@@ -237,7 +247,7 @@ def _certify(ledger: Ledger, relaxation: Relaxation, moments: list[int], seed: i
         ledger.prove(min(bound, ceiling))
 
 
-def _solution(ledger: Ledger, reduced: Reduced | None, prices: Mapping[int, float]) -> Solution:
+def _solution(ledger: Ledger, reduced: Reduced | None, prices: Mapping[int, float], nearest: int) -> Solution:
     status: Status = "unknown"
     if ledger.choice is not None:
         status = "optimal" if ledger.optimal else "feasible"
@@ -256,6 +266,7 @@ def _solution(ledger: Ledger, reduced: Reduced | None, prices: Mapping[int, floa
         least_limit_bound=ledger.least_limit_bound if status == "infeasible" else None,
         reproducible=ledger.reproducible,
         leanest=_lifted(ledger.leanest, reduced) if status == "infeasible" else None,
+        nearest=tuple(filter(None, (_lifted(choice, reduced) for choice in ledger.nearest(prices, nearest)))),
     )
 
 

@@ -13,12 +13,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.evaluation import usage_profile
+from solvers.evaluation import priced
 from solvers.ledger import Ledger, pass_work
 from solvers.messages import Messages
 from solvers.potentials import Potentials, Pricing, Scale
 from solvers.problem import Problem
 from solvers.restrict import Restricted
+from solvers.solution import Start
 from solvers.topology import Topology
 
 Integers = NDArray[np.int64]
@@ -54,12 +55,14 @@ class Relaxation:
         self.bound = 0
 
     @staticmethod
-    def over(ledger: Ledger, scale: Scale, messages: Values | None = None) -> Relaxation:
-        """Of a ledger's whole problem, without prices; from messages in units of cost, if there are any."""
+    def over(ledger: Ledger, scale: Scale, start: Start | None = None) -> Relaxation:
+        """Of a ledger's whole problem: from there, or without prices and messages."""
         every = np.ones(int(ledger.problem.layout.node_start[-1]), bool)
         field = Field(ledger, Restricted.nothing(ledger.problem), scale)
-        values = None if messages is None else (messages * scale.factor).clip(-scale.cap, scale.cap).astype(np.int64)
-        return Relaxation(field, {}, Messages(field.topology, values), every)
+        if start is None:
+            return Relaxation(field, {}, Messages(field.topology), every)
+        values = (start.messages * scale.factor).clip(-scale.cap, scale.cap).astype(np.int64)
+        return Relaxation(field, start.prices, Messages(field.topology, values), every)
 
     def at(self, prices: Prices) -> None:
         """Change the prices; messages stay, the bound starts anew."""
@@ -107,15 +110,9 @@ class Relaxation:
         pool, lower = self.field.ledger.pool, self.field.restricted.lower
         lowered = ((lower(np.frombuffer(key, np.int64)), cost, key) for key, cost in pool.items())
         possible = [(choice, cost, key) for choice, cost, key in lowered if choice is not None]
-        ranked = sorted((self._worth(choice, cost), key, choice, cost) for choice, cost, key in possible)
+        problem, prices = self.field.restricted.problem, self.prices
+        ranked = sorted((priced(problem, choice, cost, prices), key, choice, cost) for choice, cost, key in possible)
         return [(choice, cost) for _, _, choice, cost in ranked[:most]]
-
-    def _worth(self, choice: Integers, cost: int) -> float:
-        if not self.prices:
-            return float(cost)
-        problem = self.field.restricted.problem
-        profile, limit = usage_profile(problem, choice), problem.limit or 0
-        return cost + sum(price * (int(profile[moment]) - limit) for moment, price in self.prices.items())
 
     @property
     def done(self) -> bool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 CUT_OFF = "nothing below the cutoff"
@@ -20,6 +24,15 @@ class Progress:
     gap: float | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Start:
+    """Where a solve may begin: prices of moments (cost units a byte), and messages at these prices (units of cost), of
+    each strategy at the source of each edge, then at the targets."""
+
+    prices: Mapping[int, float]
+    messages: NDArray[np.float64]
+
+
 @dataclass(frozen=True, slots=True)
 class Solution:
     """The best choice found and what is proven about it.
@@ -28,7 +41,8 @@ class Solution:
     for is proven. memory_price: cost units saved per extra byte of limit. For an infeasible problem
     least_limit is the least limit known to be feasible (bytes; None: no possible choice at all), leanest a choice
     that fits it, and least_limit_bound a proven lower bound of it. reproducible: no wall clock decided where the
-    search stopped.
+    search stopped. prices: of the moments, where presolve left the problem as it is; nearest: the choices that cost
+    least at the last prices, whether they fit the limit or not, as many as were asked for.
     """
 
     status: Status
@@ -43,3 +57,5 @@ class Solution:
     least_limit_bound: int | None
     reproducible: bool
     leanest: tuple[int, ...] | None = None
+    prices: Mapping[int, float] = field(default_factory=dict)
+    nearest: tuple[tuple[int, ...], ...] = ()

@@ -112,6 +112,8 @@ def same_worth(problem: Problem, folded: Folded, choice: tuple[int, ...]) -> Non
     one, other = solvers.evaluate(folded.problem, choice), solvers.evaluate(problem, folded.lift(choice))
     assert (one.peak, one.feasible) == (other.peak, other.feasible)
     assert one.cost == other.cost or min(one.cost, other.cost) >= IMPOSSIBLE
+    used = solvers.usage_profile(folded.problem, choice)
+    np.testing.assert_array_equal(used, solvers.usage_profile(problem, folded.lift(choice))[folded.moments])
 
 
 @pytest.mark.parametrize(("name", "layers"), [(name, layers) for name, _, layers in STACKS], ids=NAMES)
@@ -137,7 +139,8 @@ def test_any_like_variables_may_be_tied(seed: int) -> None:
     label = {(size, k): 2 * size + k for size in sizes for k in (0, 1)}
     picked = [label[size, int(random.integers(0, 2))] for size in sizes]
     member = tuple(list(dict.fromkeys(picked)).index(each) for each in picked)
-    folded = Folded(tied(problem, member, Contents()), member)
+    together, moments = tied(problem, member, Contents())
+    folded = Folded(together, member, moments)
     for _ in range(10):
         same_worth(problem, folded, anything(folded.problem, random))
 

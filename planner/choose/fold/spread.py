@@ -1,9 +1,9 @@
-"""Messages of a folded problem as messages of the unfolded one.
+"""Prices and messages of a folded problem as those of the unfolded one.
 
 An edge of the folded problem stands for as many equal ones as it counts, and each of them gets an equal share of its
 messages; an edge within a class has become part of a node, and gets none. Any messages are valid (solvers/messages.py).
-Where layers are alike, to their ends, these give each node of a class an equal share of what is left at the folded
-node: the bound begins near the folded problem's.
+Where layers are alike, to their ends, and use as much at the moments that have a price, these give each node of a class
+an equal share of what is left at the folded node: the bound begins near the folded problem's.
 """
 
 from __future__ import annotations

@@ -30,8 +30,9 @@ def kind_of(edge: Edge, source: int, target: int, contents: Contents) -> Kind:
     return source, target, number(edge.matrix), number(edge.source_class), number(edge.target_class)
 
 
-def tied(problem: Problem, member: Sequence[int], contents: Contents) -> Problem:
-    """The problem in which node v takes the strategy of class member[v]; classes are numbered by first member."""
+def tied(problem: Problem, member: Sequence[int], contents: Contents) -> tuple[Problem, Integers]:
+    """The problem in which node v takes the strategy of class member[v] (classes are numbered by first member), and
+    which of the moments each of its is."""
     return _Tying(problem, member, contents).problem()
 
 
@@ -54,15 +55,16 @@ class _Tying:
     largest: dict[int, int] = field(default_factory=dict)
     multiples: dict[tuple[int, int], EdgeUsage] = field(default_factory=dict)
 
-    def problem(self) -> Problem:
+    def problem(self) -> tuple[Problem, Integers]:
         for node, owner in zip(self.whole.nodes, self.member, strict=True):
             self._node(node, owner)
         for edge in self.whole.edges:
             self._edge(edge, self.member[edge.source], self.member[edge.target])
-        used = self.usages.profile().by_owner()
+        profile = self.usages.profile()
+        used = profile.by_owner()
         nodes = [self._tied_node(owner, used.get(owner, [])) for owner in self.names]
         edges = [edge for kind, owner in self.owners.items() for edge in self._tied_edges(kind, used.get(owner, []))]
-        return Problem(nodes, edges, self.whole.limit)
+        return Problem(nodes, edges, self.whole.limit), profile.moments
 
     def _node(self, node: Node, owner: int) -> None:
         self.names.setdefault(owner, node.name)
