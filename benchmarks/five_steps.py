@@ -1,7 +1,8 @@
 """Five steps of training under JAX and torch's DTensor from our exports, beside the same steps unsharded.
 
-A family of the zoo, two layers, widths shrunk, Adam, f32, in a named layout. The losses of five steps, each fed the
-parameters that the one before has made, must be those of the graph run whole in numpy. Three ways to them:
+A family of the zoo, two layers, widths shrunk, Adam, f32, in a named layout; GPT-2 with a prime number of words, whose
+blocks are uneven. The losses of five steps, each fed the parameters that the one before has made, must be those of the
+graph run whole in numpy. Three ways to them:
 
 shard-map       the literal program, as `export --format shard-map` writes it, jitted on eight host devices of JAX
 partition-spec  the graph as one device's JAX function, jitted with the exported specs of arguments and results: XLA's
@@ -39,8 +40,9 @@ from planner.run.devices import run_whole
 STEPS, MESH = 5, "dp=2,tp=4"
 LAYOUTS = ("DPxTP", "FSDP")
 SMALL = {"vocabulary": 64, "width": 32, "heads": 4, "feed_forward": 64}
+WORDS = 61
 FAMILIES = {
-    "gpt2": SMALL | {"positions": 16},
+    "gpt2": SMALL | {"positions": 16, "vocabulary": WORDS},
     "llama-7b": SMALL,
     "mixtral-8x7b": SMALL | {"kv_heads": 4, "experts": 4},
 }
@@ -66,7 +68,7 @@ def beginning(graph: Graph, seed: int = 0) -> Arrays:
     for entry in graph.inputs:
         shape = entry.type.shape
         if entry.kind == "input":
-            arrays[entry.id] = random.integers(0, SMALL["vocabulary"], shape)
+            arrays[entry.id] = random.integers(0, WORDS, shape)
         elif entry.kind == "optimizer_state":
             arrays[entry.id] = np.full(shape, float(entry.id == "step"), "f4")
         else:

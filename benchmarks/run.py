@@ -1,8 +1,9 @@
 """Programs run on every backend of this machine: verdicts, bytes and peaks counted beside those predicted.
 
 Rows: every case of the op table in programs of random options, many cases side by side in one program, on 4 and on 8
-devices. Models: steps whose layout is a named one, on the sizes to which they shrink; the example, planned. All on
-logical devices in one process (numpy), and a process a device (mpi, where mpi4py is installed).
+devices; half of them have sizes that divide unevenly. Models: steps whose layout is a named one, on the sizes to which
+they shrink (GPT-2's 50257 words stay uneven), in f64 and with every value rounded to the f16 or bf16 declared; the
+example, planned. All on logical devices in one process (numpy), and a process a device (mpi, where mpi4py is there).
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.model.program import Program
 from planner.plans import Request
+from planner.run.backend import ROUNDED
 from planner.run.validate import checked_module, validate
 from tests.choices import random_strategies
 from tests.graphs import Sketch
 from tests.model.op_cases import CASES, Case
 
-HARDWARE, SEEDS, TOGETHER = "h100-sxm", 2, 150
+HARDWARE, SEEDS, TOGETHER = "h100-sxm", 2, 400
 UNDEFINED = {"log", "sqrt", "rsqrt", "pow"}
 """Of random inputs half the time: outputs may lack any number to compare."""
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gpt2.json.gz"
@@ -48,6 +50,12 @@ class Model:
     layers: int
     layout: str
     mesh: str = "dp=2,tp=4"
+    dtype: str = "bf16"
+    precision: str = "f64"
+
+    def __str__(self) -> str:
+        rounded = f", in {self.dtype}" if self.precision == ROUNDED else ""
+        return f"{self.name}, {self.layers} layers, adam, {self.layout}{rounded}"
 
 
 MODELS = (
@@ -56,6 +64,8 @@ MODELS = (
     Model("llama-7b", 2, "FSDP"),
     Model("mixtral-8x7b", 2, "DPxTP"),
     Model("gpt2", 2, "Megatron tensor parallel", "2x2"),
+    Model("gpt2", 2, "DPxTP", dtype="f16", precision=ROUNDED),
+    Model("llama-7b", 2, "DPxTP", dtype="bf16", precision=ROUNDED),
 )
 
 
@@ -97,7 +107,7 @@ def row_programs(mesh: str) -> Iterator[Program]:
 
 def model_program(model: Model) -> Program:
     mesh = Mesh.parse(model.mesh)
-    document = import_zoo(model.name, layers=model.layers, batch=8, seq=128, train="adam")
+    document = import_zoo(model.name, layers=model.layers, batch=8, seq=128, train="adam", dtype=model.dtype)
     graph = graph_from(GraphDocument.model_validate(document), mesh)
     question = question_of(graph, model.mesh)
     named = next(each for each in baselines(graph, mesh) if each.name == model.layout)
@@ -115,10 +125,12 @@ def example_program(mesh: str = "dp=2,tp=4") -> Program:
     return found.analysis.program
 
 
-def checked(what: str, programs: Sequence[Program], backend: str, shrinking: str = "none") -> dict[str, Any]:
+def checked(
+    what: str, programs: Sequence[Program], backend: str, shrinking: str = "none", precision: str = "f64"
+) -> dict[str, Any]:
     """All programs on one backend."""
     start = time.perf_counter()
-    found = [validate(program, backend, shrinking) for program in programs]
+    found = [validate(program, backend, shrinking, precision) for program in programs]
     return {
         "what": what,
         "devices": found[0].devices,
@@ -139,7 +151,7 @@ def measured() -> Iterator[dict[str, Any]]:
     for model in MODELS:
         program = model_program(model)
         for backend in here:
-            yield checked(f"{model.name}, {model.layers} layers, adam, {model.layout}", [program], backend, "auto")
+            yield checked(str(model), [program], backend, "auto", model.precision)
     example = example_program()
     for backend in here:
         yield checked("example gpt2, planned", [example], backend, "auto")

@@ -73,11 +73,27 @@ def program_from(document: PlanDocument) -> Program:
             tuple(last["return"]),  # type: ignore[arg-type]
         )
         _check_values(program)
+        _check_told(document, program)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, ShardplanError):
             raise error.at("plan: program") from None
         raise InvalidDocument("the program is damaged", where="plan: program", got=repr(error)) from None
     return program
+
+
+def _check_told(document: PlanDocument, program: Program) -> None:
+    """Values are laid out, and ops run, as the plan says of them elsewhere."""
+    for name, told in document.shardings.items():
+        held = program.values[name]
+        said = sharding_from(told, program.mesh).completed(len(held.type.shape), program.mesh)
+        if said != held.sharding:
+            where, got, wanted = f"value {name!r}", str(held.sharding), f"{said}, as the plan's shardings say"
+            raise InvalidDocument("the program is not the plan's", where=where, got=got, wanted=wanted)
+    for entry in document.program:
+        chosen = document.options.get(str(entry.get("op")))
+        if chosen is not None and chosen != entry["option"]:
+            where, wanted = f"op {entry['op']!r}", f"{chosen}, as the plan's options say"
+            raise InvalidDocument("the program is not the plan's", where=where, got=entry["option"], wanted=wanted)
 
 
 def _read_instruction(entry: Mapping[str, Any], ops: Mapping[str, Op], mesh: Mesh) -> Instruction:

@@ -3,14 +3,18 @@
 An op is a stablehlo.custom_call @shardplan.<op> that says by a sharding rule how its dims belong together: a factor a
 loop, reductions and loops that are needed whole marked as such; joined dims and windows have factors of their own. Its
 attributes stand in backend_config, its id in its location. A collective is Shardy's of the same name, a tile exchange
-sdy.reshard. Terms of a sum are `unreduced` axes. Shardy's reductions are sums, and its shards are by the block rule:
-other reductions, halos and offsets are refused.
+sdy.reshard. Terms of a sum are `unreduced` axes. Shardy has none of another reduction: where all that is done with such
+terms is that they are reduced, the op and the all_reduce are one, as Shardy takes an op whose result is replicated
+although it reduces a split loop. Other terms are refused, and so are halos and offsets: its shards are by the block
+rule.
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from planner.errors import InvalidSharding
 from planner.export.mlir.dialect import quoted, symbol, tensor
@@ -18,7 +22,7 @@ from planner.model.collectives import Kind
 from planner.model.indexing import LoopKind, Rule
 from planner.model.mesh import Mesh
 from planner.model.notation import Term
-from planner.model.program import Move, Program, Run
+from planner.model.program import Instruction, Move, Program, Run
 from planner.model.sharding import Axes, Reduction, Shape, Sharding
 
 _LETTERS = "ijklmnopqrstuvwxyz"
@@ -33,12 +37,13 @@ class _Writer:
     def __init__(self, program: Program) -> None:
         self.program, self.mesh = program, program.mesh
         self.names = {value: f"%n{number}" for number, value in enumerate(program.values)}
+        self.reduced = _reduced_at_once(program)
 
     def text(self) -> str:
         program = self.program
         sizes = ", ".join(f"{quoted(name)}={size}" for name, size in zip(self.mesh.names, self.mesh.shape, strict=True))
         arguments = ", ".join(f"{self.names[name]}: {self._typed(name)}" for name, _ in program.arguments)
-        lines = [self._run(done) if isinstance(done, Run) else self._move(done) for done in program.instructions]
+        lines = [line for done in program.instructions for line in self._line(done)]
         names = ", ".join(self.names[name] for name in program.outputs)
         opening = f"func.func @main({arguments}) -> ({', '.join(map(self._typed, program.outputs))}) {{"
         last = f"return {names} : {self._kinds(program.outputs)}"
@@ -53,26 +58,42 @@ class _Writer:
 
     def _sharding(self, value: str) -> str:
         try:
-            return sharding(self.program.values[value].sharding, self.mesh)
+            return sharding(self.program.values[self.reduced.get(value, value)].sharding, self.mesh)
         except InvalidSharding as error:
             raise error.at(f"value {value!r}") from None
 
-    def _run(self, run: Run) -> str:
-        op, count = run.op, f":{len(run.results)}" if len(run.results) > 1 else ""
+    def _line(self, done: Instruction) -> list[str]:
+        if isinstance(done, Run):
+            return self._run(done)
+        if done.operand in self.reduced:
+            self.names[done.result] = self.names[done.operand]
+            return []
+        return [self._move(done)]
+
+    def _run(self, run: Run) -> list[str]:
+        """One call, or a call a result where they are terms along different axes, which Shardy's passes refuse."""
+        everything = range(len(run.results))
+        partial = {self.program.values[self.reduced.get(name, name)].sharding.partial for name in run.results}
+        return [self._call(run, everything)] if len(partial) == 1 else [self._call(run, (k,)) for k in everything]
+
+    def _call(self, run: Run, chosen: Sequence[int]) -> str:
+        """The op, or of its results one alone: @shardplan.<op>.<number>."""
+        op, results = run.op, [run.results[k] for k in chosen]
+        alone = f".{chosen[0]}" if len(chosen) < len(run.results) else ""
         read = ", ".join(self.names[name] for name in run.operands)
-        made = ", ".join(map(self._sharding, run.results))
         entries = [
             f"backend_config = {quoted(json.dumps(dict(op.attrs), sort_keys=True))}",
-            f"sdy.sharding = #sdy.sharding_per_value<[{made}]>",
+            f"sdy.sharding = #sdy.sharding_per_value<[{', '.join(map(self._sharding, results))}]>",
         ]
         if op.inputs:  # Shardy has no rules without operands
-            rule = sharding_rule(op.rule, [kind.shape for kind in op.results])
-            entries.append(f"sdy.sharding_rule = #sdy.op_sharding_rule<{rule}>")
-        name = self.names[run.results[0]]
-        self.names |= {value: f"{name}#{k}" for k, value in enumerate(run.results) if count}
-        kinds = self._kinds(run.results)
-        kinds = f"({kinds})" if count else kinds
-        call = f"stablehlo.custom_call {symbol(f'shardplan.{op.op}')}({read}) {{{', '.join(entries)}}}"
+            rule = replace(op.rule, results=tuple(op.rule.results[k] for k in chosen))
+            text = sharding_rule(rule, [op.results[k].shape for k in chosen])
+            entries.append(f"sdy.sharding_rule = #sdy.op_sharding_rule<{text}>")
+        name, kinds, count = self.names[results[0]], self._kinds(results), ""
+        if len(results) > 1:
+            self.names |= {value: f"{name}#{k}" for k, value in enumerate(results)}
+            kinds, count = f"({kinds})", f":{len(results)}"
+        call = f"stablehlo.custom_call {symbol(f'shardplan.{op.op}{alone}')}({read}) {{{', '.join(entries)}}}"
         return f"{name}{count} = {call} : ({self._kinds(run.operands)}) -> {kinds} loc({quoted(op.id)})"
 
     def _move(self, move: Move) -> str:
@@ -91,6 +112,26 @@ class _Writer:
         if done.kind is Kind.ALL_TO_ALL:
             return f"[{axes}: {done.source_dim}->{done.dim}]"
         return f"[{', '.join(axes if dim == done.dim else '{}' for dim in range(rank))}]"
+
+
+def _reduced_at_once(program: Program) -> dict[str, str]:
+    """Values in terms of no sum that are read by all_reduces of all terms alone, and what these make of them."""
+    values, readers = program.values, defaultdict[str, list[Instruction]](list)
+    for done in program.instructions:
+        for name in done.operands:
+            readers[name].append(done)
+
+    def reduces(done: Instruction) -> bool:
+        moved = isinstance(done, Move) and done.collective.kind is Kind.ALL_REDUCE
+        return moved and not values[done.results[0]].sharding.partial
+
+    return {
+        name: listed[0].results[0]
+        for name, listed in readers.items()
+        if values[name].sharding.reduction is not Reduction.SUM
+        and name not in (*program.outputs, *(argument for argument, _ in program.arguments))
+        and all(map(reduces, listed))
+    }
 
 
 def sharding(of: Sharding, mesh: Mesh) -> str:
@@ -120,7 +161,8 @@ def sharding_rule(rule: Rule, results: Sequence[Shape]) -> str:
     text = f"({read})->({made}) {{{', '.join(f'{letter[name]}={size}' for name, size in sizes.items())}}}"
     kept = {loop for term in rule.results for dim in term for loop in dim.loops}
     blocked = [loop.name for loop in rule.loops if loop.kind is LoopKind.BLOCKED]
-    summed = [loop.name for loop in rule.loops if loop.kind is LoopKind.REDUCTION and loop.name not in kept]
+    added = (LoopKind.REDUCTION, LoopKind.PARALLEL)
+    summed = [loop.name for loop in rule.loops if loop.kind in added and loop.name not in kept]
     for word, names in (("reduction", summed), ("need_replication", blocked)):
         if listed := [letter[name] for name in names if name in letter]:
             text += f" {word}={{{', '.join(sorted(listed, key=_LETTERS.find))}}}"

@@ -54,13 +54,13 @@ def cuts_of(rule: Rule, results: Sequence[Sharding]) -> Cuts:
     for term, sharding in zip(rule.results, results, strict=True):
         for dim in sharding.split_dims:
             ends, name = sharding.cut(dim), _loop(term[dim])
-            if ends and name in _plain(rule):
+            if ends and name in plain(rule):
                 found[name] = Cut(offsets=ends) if sharding.sharded_dims_offsets else Cut(halo=(ends[0], ends[1]))
     offset = {name: cut for name, cut in found.items() if cut.offsets}
     return tuple(sorted((offset or found).items()))
 
 
-def _plain(rule: Rule) -> set[str]:
+def plain(rule: Rule) -> set[str]:
     """Parallel loops that are dims of their own wherever they stand."""
     dims = [dim for term in (*rule.operands, *rule.results) for dim in term]
     bound = {loop for dim in dims if not _loop(dim) for loop in dim.loops}

@@ -39,7 +39,7 @@ def differences(
     """For every group that holds terms of a shard of a value: the largest difference, the first device of the group,
     and what it holds beside what it should. Shards of another shape differ infinitely."""
     want, held = whole.astype("float64"), program.values[name]
-    finite = xp.abs(want[xp.isfinite(want)])
+    finite = xp.abs(want.reshape(-1)[xp.isfinite(want).reshape(-1)])
     scale = (float(finite.max()) if finite.size else 0.0) or 1.0
     reducer = Reducer.of(xp, held.sharding.reduction)
     boxes = held_bounds(held.sharding, want.shape, program.mesh)
@@ -61,6 +61,7 @@ def _within(shard: Array, whole: Array, box: NDArray[np.int64]) -> tuple[Array, 
 
 
 def _difference(got: Array, wanted: Array, xp: Any) -> float:
+    got, wanted = got.reshape(-1), wanted.reshape(-1)
     alike = (got == wanted) | (xp.isnan(got) & xp.isnan(wanted))
     got, wanted = got[~alike], wanted[~alike]
     if not (xp.isfinite(got).all() and xp.isfinite(wanted).all()):

@@ -7,7 +7,9 @@ sent and received as bytes in one NCCL group, on the stream at hand. Two ranks o
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
+from importlib import import_module
 from math import prod
 from typing import Any
 
@@ -21,7 +23,7 @@ class NcclWire(MpiWire):
 
     def __init__(self, communicator: Any, nccl: Any, xp: Any) -> None:
         super().__init__(communicator, xp)
-        self.nccl = nccl
+        self.nccl, self.cuda = nccl, binding()
 
     def swap(self, sent: Sequence[Pieces]) -> list[list[Array]]:
         (mine,), (me,) = sent, self.here
@@ -29,7 +31,7 @@ class NcclWire(MpiWire):
         kinds = self.communicator.alltoall([None if each is None else (each.shape, each.dtype.str) for each in held])
         got = [None if kind is None else self.xp.empty(*kind) for kind in kinds]
         got[me] = held[me]
-        stream, cuda = self.xp.cuda.get_current_stream(), self.xp.cuda.nccl
+        stream, cuda = self.xp.cuda.get_current_stream(), self.cuda
         cuda.groupStart()
         for other in range(self.members):
             for move, array in ((self.nccl.send, held[other]), (self.nccl.recv, got[other])):
@@ -53,14 +55,25 @@ class NcclFabric(MpiFabric):
     def wire(self, devices: Sequence[int]) -> Wire:
         communicator, group = self.communicator(devices), tuple(devices)
         if group not in self.nccl:
-            cuda, rank = self.xp.cuda.nccl, communicator.Get_rank()
+            cuda, rank = binding(), communicator.Get_rank()
             drawn = communicator.bcast(cuda.get_unique_id() if rank == 0 else None)
             self.nccl[group] = cuda.NcclCommunicator(len(group), drawn, rank)
         return NcclWire(communicator, self.nccl[group], self.xp)
 
 
+def binding() -> Any:
+    """cupy's binding of NCCL, which `import cupy` leaves out. Raises RunFailed where there is no NCCL."""
+    with warnings.catch_warnings():  # cupy says in several lines how to install it
+        warnings.simplefilter("ignore")
+        found = import_module("cupy.cuda.nccl")
+    if not found.available:
+        raise RunFailed("no NCCL", where="backend nccl", wanted="shardplan[cuda12] or [cuda13]")
+    return found
+
+
 def check_gpus(xp: Any, devices: int) -> None:
-    """Raises RunFailed where there are fewer GPUs than devices."""
+    """Raises RunFailed where there is no NCCL, or fewer GPUs than devices."""
+    binding()
     if (count := int(xp.cuda.runtime.getDeviceCount())) < devices:
         wanted = f"{devices}, or --backend mpi"
         raise RunFailed("fewer GPUs than devices", where="backend nccl", got=count, wanted=wanted)

@@ -31,6 +31,7 @@ from planner.run.inputs import random_inputs
 from planner.run.locate import Difference, first_difference, first_miscount
 from planner.run.mpi import check_mpi, run_over_mpi
 from planner.run.nccl import check_gpus
+from planner.run.room import check_room
 from planner.run.shrink import shrink
 
 Array = Any
@@ -129,9 +130,19 @@ def _structural(program: Program, backend: str, precision: str, seed: int, shrun
 
 
 def _compared(verdict: Verdict, program: Program, on_progress: Progress | None) -> tuple[Verdict, Execution]:
-    """The verdict after running the program, device by device and byte by byte."""
+    """The verdict after running the program, device by device and byte by byte. Raises RunFailed where memory ends."""
+    try:
+        return _run_and_compared(verdict, program, on_progress)
+    except MemoryError as error:  # cupy's is one too
+        raise RunFailed(
+            "out of memory", where=f"backend {verdict.backend}", got=str(error), wanted="--shrink auto"
+        ) from error
+
+
+def _run_and_compared(verdict: Verdict, program: Program, on_progress: Progress | None) -> tuple[Verdict, Execution]:
     precision, near = verdict.precision, tolerance(program.graph, verdict.precision)
     xp = np if verdict.backend in OVER_MPI else array_module(verdict.backend)
+    check_room(program, xp, precision)
     arrays = random_inputs(program.graph, xp, precision, verdict.seed)
     with np.errstate(all="ignore"):  # what is not finite must be so on both sides
         whole = run_whole(once(program.graph), arrays, xp, precision)

@@ -131,6 +131,8 @@ PROGRAM_CHANGES: list[tuple[str, object]] = [
     ("program.2", LEFT_OUT),
     ("shardings.x", {"split_axes": [["0", "1"], []]}),
     ("shardings.x", {"split_axes": [[], [], ["0"]]}),
+    ("shardings.b", {"split_axes": [["0"], ["1"]]}),
+    ("options.a", [["0"], ["1"], [], [], []]),
     ("mesh.axes.0.size", "?"),
     ("mesh.axes.0.name", "tp"),
 ]

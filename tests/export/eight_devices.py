@@ -76,8 +76,10 @@ def _run(text: str, arguments: Sequence[Any]) -> Done:
     exec(compile(text, "exported", "exec"), module)
     names, sizes = zip(*module["AXES"].items(), strict=True)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[: int(np.prod(sizes))]).reshape(sizes), names)
-    compiled = jax.jit(module["mapped"](mesh)).lower(*arguments).compile()
-    return [np.asarray(array) for array in compiled(*arguments)], received(compiled.as_text())
+    laid_out, whole = (module.get(name, lambda *arrays: arrays) for name in ("laid_out", "whole"))
+    arrays = laid_out(*arguments)
+    compiled = jax.jit(module.get("over_parts", module["mapped"])(mesh)).lower(*arrays).compile()
+    return [np.asarray(array) for array in whole(*compiled(*arrays))], received(compiled.as_text())
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from planner.model.program import Move, Program
 from planner.model.sharding import Reduction
 from tests.graphs import small_transformer
 from tests.model.op_cases import CASES
-from tests.run.sample_programs import question_of, random_program
+from tests.run.sample_programs import question_of, random_program, training_step
 from tests.run.test_validate import alone, left_partial
 
 RESHARD = "builtin.module(func.func(sdy-insert-explicit-reshards{enable-full-version=true}))"
@@ -61,18 +61,32 @@ def readers_of_terms(program: Program) -> int:
     return sum(any(held[name].sharding.partial for name in done.operands) for done in program.instructions)
 
 
+def left_alone(program: Program, text: str) -> None:
+    """Shardy left a program as it was, but for sums."""
+    ours, theirs = collectives(print_sdy(program)), collectives(text)
+    added = theirs - ours
+    assert set(added) <= {"all_reduce"}, "Shardy sums terms before whoever reads them, our collectives too"
+    assert added["all_reduce"] <= readers_of_terms(program)
+    assert not ours - theirs
+
+
 @pytest.mark.parametrize("sizes", SIZES, ids=["even", "uneven"])
 def test_shardy_accepts_programs_and_inserts_no_reshard(sizes: dict[str, int]) -> None:
     question = question_of(small_transformer(Mesh.parse("2x4"), **sizes), "2x4")
     programs = [random_program(question, seed) for seed in range(5)]
     for program, text in zip(programs, resharded(programs), strict=True):
-        ours, theirs = collectives(print_sdy(program)), collectives(text)
         moves = [done for done in program.instructions if isinstance(done, Move)]
-        assert ours.total() == len(moves)
-        added = theirs - ours
-        assert set(added) <= {"all_reduce"}, "Shardy sums terms before whoever reads them, our collectives too"
-        assert added["all_reduce"] <= readers_of_terms(program)
-        assert not ours - theirs
+        assert collectives(print_sdy(program)).total() == len(moves)
+        left_alone(program, text)
+
+
+def test_training_steps_are_said_whole() -> None:
+    """A maximum over the words, which are split, and gradients of which some are terms and some are not."""
+    programs = [training_step(model, "f32") for model in ("llama-7b", "gpt2")]
+    held = [value.sharding for program in programs for value in program.values.values()]
+    assert {each.reduction for each in held if each.partial} == {Reduction.SUM, Reduction.MAX}
+    for program, text in zip(programs, resharded(programs), strict=True):
+        left_alone(program, text)
 
 
 def test_shardy_accepts_the_rule_of_every_row() -> None:

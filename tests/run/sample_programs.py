@@ -1,4 +1,4 @@
-"""Programs to run: those of random choices, and one that is sure to reduce partial sums."""
+"""Programs to run: those of random choices, training steps, and one that is sure to reduce partial sums."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import numpy as np
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
 from planner.choose.hardware import load
+from planner.documents.graphs import graph_from
+from planner.documents.schemas import GraphDocument, checked
+from planner.frontends.zoo import import_zoo
+from planner.judge.baselines import baselines, strategies
 from planner.model.collectives import Collective, Kind
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.model.program import Move, Program
 from planner.pipeline import written
+from planner.run.shrink import shrink
 from tests.choices import random_strategies
 from tests.graphs import Sketch
 
@@ -23,6 +28,17 @@ def question_of(graph: Graph, mesh: str) -> Formulation:
 def random_program(question: Formulation, seed: int) -> Program:
     chosen = random_strategies(question, np.random.default_rng(seed))
     return written(question, question.decode(chosen))
+
+
+def training_step(model: str, dtype: str) -> Program:
+    """With Adam, data and tensor parallel, shrunk."""
+    document = import_zoo(model, layers=1, batch=8, seq=64, train="adam", dtype=dtype)
+    mesh = Mesh.parse("dp=2,tp=4")
+    graph = graph_from(checked(GraphDocument, document, model), mesh)
+    question = question_of(graph, "dp=2,tp=4")
+    chosen = strategies(question, next(each for each in baselines(graph, mesh) if each.name == "DPxTP"))
+    assert chosen is not None
+    return shrink(written(question, question.decode(chosen)))
 
 
 def three_inputs() -> Program:

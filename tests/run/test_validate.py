@@ -195,3 +195,12 @@ def test_progress_counts_every_instruction_once() -> None:
 def test_the_same_seed_gives_the_same_verdict() -> None:
     program = three_inputs()
     assert validate(program, seed=3) == validate(program, seed=3)
+
+
+def test_what_cannot_fit_into_memory_is_refused_before_anything_runs() -> None:
+    s = Sketch()
+    most = (1 << 22, 1 << 20)
+    program = random_program(question_of(s.graph(s.op("relu", [s.input(*most)], most)), "2"), 0)
+    with pytest.raises(RunFailed, match=r"too little memory to run the program .* GiB; wanted \d+.0 GiB at least"):
+        validate(program, shrinking="none")
+    assert validate(program).verdict == "equal"

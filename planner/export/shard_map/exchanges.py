@@ -1,96 +1,171 @@
-"""A tile exchange as rounds of lax.ppermute: in each, boxes of one shape, from and to every device at most once.
+"""A tile exchange as rounds of lax.ppermute: in each, pieces of one shape, from and to every device at most once.
 
-Which box a device takes of its shard, and where in its result it puts the one that arrives, stands in tables by
-device number. What a device holds of what it wants is put there without being sent. Reductions on the way (terms that
-meet in an exchange) are refused: they have collectives of their own.
+A piece is a box of the tensor, or, where several devices combine its terms, some elements of the flattened box. Which
+box a device takes, and where in its result it puts the piece that arrives, stands in tables by device number. First a
+device puts there what it holds itself; then come terms, which are combined with what is there (the first of a piece
+of which the device has no term is just put there); and then, from where they were combined, copies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import InvalidSharding
-from planner.model.exchange import Transfers, exchange
-from planner.model.program import Move, Program
-from planner.model.sharding import Shape, held_bounds
+from planner.export.shard_map.functions import index_of
+from planner.model.exchange import Pieces, Transfers, exchange, part_bounds, volumes
+from planner.model.mesh import Mesh
+from planner.model.program import Value
+from planner.model.sharding import Reduction, held_bounds, shard_shape
 
 Integers = NDArray[np.int64]
+PIECES = '''def taken(array, corner, start, shape, count):
+    """Elements of a flattened box of an array."""
+    return lax.dynamic_slice_in_dim(lax.dynamic_slice(array, corner, shape).reshape(-1), start, count)
 
 
-@dataclass
-class _Round:
-    """Boxes of one shape, which cross between devices or (`stays`) do not."""
+def put(array, piece, corner, start, shape):
+    """The array with a piece of a flattened box in its place."""
+    box = lax.dynamic_slice(array, corner, shape).reshape(-1)
+    return lax.dynamic_update_slice(array, lax.dynamic_update_slice(box, piece, (start,)).reshape(shape), corner)
+'''
+COMBINED = {
+    Reduction.SUM: "there + piece",
+    Reduction.AVERAGE: "there + piece",
+    Reduction.MAX: "jnp.maximum(there, piece)",
+    Reduction.MIN: "jnp.minimum(there, piece)",
+    Reduction.PRODUCT: "there * piece",
+    Reduction.BITWISE_AND: "there & piece",
+    Reduction.BITWISE_OR: "there | piece",
+    Reduction.BITWISE_XOR: "there ^ piece",
+}
 
-    shape: Shape
-    stays: bool
-    pairs: list[tuple[int, int]] = field(default_factory=list)
-    boxes: list[Integers] = field(default_factory=list)
 
-    def takes(self, sender: int, receiver: int, shape: Shape, stays: bool) -> bool:
-        free = all(sender != source and receiver != target for source, target in self.pairs)
-        return free and (self.shape, self.stays) == (shape, stays)
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """`count` elements from `start` on of a flattened box of the tensor."""
 
+    sender: int
+    receiver: int
+    box: Integers
+    start: int
+    count: int
 
-def exchange_function(program: Program, move: Move, name: str) -> str:
-    """The text of a function of a device's shard. Raises InvalidSharding, naming the value, where terms are reduced."""
-    mesh, held, made = program.mesh, program.values[move.operand], program.values[move.result]
-    shape, source, target = held.type.shape, held.sharding, made.sharding
-    if source.partial != target.partial or source.reduction is not target.reduction:
-        what, where = "no collective of jax.lax", f"value {move.result!r}"
-        raise InvalidSharding(
-            what, where=where, got=str(move.collective), wanted="a sharding partial over the same axes"
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple((self.box[:, 1] - self.box[:, 0]).tolist())
+
+    @property
+    def place(self) -> tuple[int, bytes, int]:
+        """Where it arrives."""
+        return self.receiver, self.box.tobytes(), self.start
+
+    def beside(self, others: Iterable[_Piece]) -> bool:
+        """Whether it may be sent at once with others."""
+        return all(
+            self.sender != each.sender
+            and self.receiver != each.receiver
+            and (self.shape, self.count) == (each.shape, each.count)
+            for each in others
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """[devices, dims] each: the first element of the tensor in what a device holds and makes; the axes' names."""
+
+    x: Integers
+    made: Integers
+    names: tuple[str, ...]
+
+    def lines(self, pieces: list[_Piece], source: str, value: str = "piece") -> list[str]:
+        """A round: pieces of `x` or `made` are sent and put in `made`, as they are or combined with what is there."""
+        like, origins = pieces[0], {"x": self.x, "made": self.made}[source]
+        corners = [(each.box[:, 0] - origins[each.sender]).tolist() for each in pieces]
+        places = [(each.box[:, 0] - self.made[each.receiver]).tolist() for each in pieces]
+        senders, receivers = ([getattr(each, end) for each in pieces] for end in ("sender", "receiver"))
+        starts, nowhere = [each.start for each in pieces], [0] * len(like.shape)
+        there = f"{self.table(receivers, places, nowhere)}, {self.table(receivers, starts, 0)}, {like.shape!r}"
+        box = f"{self.table(senders, corners, nowhere)}, {self.table(senders, starts, 0)}, {like.shape!r}"
+        lines = [f"piece = taken({source}, {box}, {like.count})"]
+        if senders != receivers:
+            pairs = list(zip(senders, receivers, strict=True))
+            lines.append(f"piece = lax.ppermute(piece, {self.names!r}, {pairs!r})")
+        if "there" in value:
+            lines.append(f"there = taken(made, {there}, {like.count})")
+        arrives = self.table(receivers, [True] * len(pieces), False)
+        return [*lines, f"made = jnp.where({arrives}, put(made, {value}, {there}), made)"]
+
+    def table(self, devices: Sequence[int], entries: Sequence[Any], nothing: Any) -> str:
+        """An entry a device, and nothing for the others; the device's own is read."""
+        found = dict(zip(devices, entries, strict=True))
+        table = [found.get(device, nothing) for device in range(len(self.x))]
+        return repr(nothing) if all(entry == nothing for entry in table) else f"jnp.array({table!r})[me]"
+
+
+def exchange_function(held: Value, made: Value, mesh: Mesh, name: str) -> str:
+    """The text of a function of a device's shard of what is held, which gives its shard of what is made of it."""
+    shape, source, target = held.type.shape, held.sharding, made.sharding
     done = exchange(source, target, shape, mesh)
-    ends = [held_bounds(each, shape, mesh) for each in (source, target)]
-    lines = [f"me = lax.axis_index({mesh.names!r})", f"made = jnp.zeros({_sizes(ends[1][0])}, x.dtype)"]
-    for each in _rounds(done):
-        lines += _lines(each, ends, mesh.names)
+    x, result = (held_bounds(each, shape, mesh)[..., 0] for each in (source, target))
+    ends = _Ends(x, result, mesh.names)
+    lines = [
+        f"me = {index_of(tuple(range(len(mesh.names))), mesh)}",
+        f"made = jnp.zeros({shard_shape(target, shape, mesh)!r}, x.dtype)",
+        *(line for pieces in _rounds(_kept(done)) for line in ends.lines(pieces, "x")),
+    ]
+    if done.ends.terms > 1:
+        lines += _combining(done, ends, source.reduction)
+    copied = "made" if done.ends.terms > 1 else "x"
+    lines += [line for pieces in _rounds(_pieces(done, done.copy)) for line in ends.lines(pieces, copied)]
+    if target.reduction is Reduction.PRODUCT and not done.ends.wants.all():
+        lines.append(f"made = jnp.where(jnp.array({done.ends.wants.tolist()!r})[me], made, 1)")
     return "\n".join([f"def {name}(x):", *(f"    {line}" for line in [*lines, "return made"]), ""])
 
 
-def _rounds(done: Transfers) -> list[_Round]:
-    rounds: list[_Round] = []
-    for sender, receiver, box in _pieces(done):
-        shape, stays = _sizes(box), sender == receiver
-        fitting = (each for each in rounds if each.takes(sender, receiver, shape, stays))
-        taken = next(fitting, None) or _Round(shape, stays)
-        if not taken.pairs:
-            rounds.append(taken)
-        taken.pairs.append((sender, receiver))
-        taken.boxes.append(box)
+def _combining(done: Transfers, ends: _Ends, reduction: Reduction) -> list[str]:
+    """Every device combines the terms of what it reduces."""
+    lines, begun = [], set[tuple[int, bytes, int]]()
+    for pieces in _rounds(_pieces(done, done.reduce)):
+        first = [each.place not in begun and not _lies_in(each.box, done.ends.held[each.receiver]) for each in pieces]
+        begun.update(each.place for each in pieces)
+        table = ends.table([each.receiver for each in pieces], first, False)
+        combined = COMBINED[reduction]
+        lines += ends.lines(pieces, "x", f"jnp.where({table}, piece, {combined})" if any(first) else combined)
+    if reduction is Reduction.AVERAGE:
+        lines.append(f"made = (made / {done.ends.terms}).astype(x.dtype)")
+    return lines
+
+
+def _rounds(pieces: Iterable[_Piece]) -> list[list[_Piece]]:
+    rounds: list[list[_Piece]] = []
+    for piece in pieces:
+        if fitting := next((listed for listed in rounds if piece.beside(listed)), None):
+            fitting.append(piece)
+        else:
+            rounds.append([piece])
     return rounds
 
 
-def _pieces(done: Transfers) -> Iterable[tuple[int, int, Integers]]:
-    """What stays, and then what is sent."""
+def _kept(done: Transfers) -> Iterator[_Piece]:
+    """What a device holds of what it wants."""
     held, wanted = done.ends.held, done.ends.wanted
     low, high = np.maximum(held[..., 0], wanted[..., 0]), np.minimum(held[..., 1], wanted[..., 1])
-    for device in np.flatnonzero((low < high).all(axis=1)).tolist():
-        yield device, device, np.stack([low[device], high[device]], axis=-1)
-    for cell, sender, receiver in zip(done.copy.cell, done.copy.sender, done.copy.receiver, strict=True):
-        yield int(sender), int(receiver), done.cells[cell]
+    boxes = np.stack([low, high], axis=-1)
+    kept = (low < high).all(axis=1) & done.ends.holds & done.ends.wants
+    for device in np.flatnonzero(kept).tolist():
+        yield _Piece(device, device, boxes[device], 0, int(volumes(boxes[device : device + 1])[0]))
 
 
-def _sizes(box: Integers) -> Shape:
-    return tuple((box[:, 1] - box[:, 0]).tolist())
+def _pieces(done: Transfers, sent: Pieces) -> Iterator[_Piece]:
+    starts, stops = part_bounds(done.sizes[sent.cell], sent.part, sent.parts)
+    for cell, sender, receiver, start, stop in zip(sent.cell, sent.sender, sent.receiver, starts, stops, strict=True):
+        if start < stop:
+            yield _Piece(int(sender), int(receiver), done.cells[cell], int(start), int(stop - start))
 
 
-def _lines(done: _Round, ends: list[Integers], names: tuple[str, ...]) -> list[str]:
-    devices, rank = len(ends[0]), len(done.shape)
-    takes, puts = np.zeros((2, devices, rank), np.int64)
-    arrives = np.zeros(devices, bool)
-    for (sender, receiver), box in zip(done.pairs, done.boxes, strict=True):
-        takes[sender] = box[:, 0] - ends[0][sender, :, 0]
-        puts[receiver] = box[:, 0] - ends[1][receiver, :, 0]
-        arrives[receiver] = True
-    sent = [] if done.stays else [f"piece = lax.ppermute(piece, {names!r}, {done.pairs!r})"]
-    return [
-        f"piece = lax.dynamic_slice(x, jnp.array({takes.tolist()!r})[me], {done.shape!r})",
-        *sent,
-        f"there = lax.dynamic_update_slice(made, piece, jnp.array({puts.tolist()!r})[me])",
-        f"made = jnp.where(jnp.array({arrives.tolist()!r})[me], there, made)",
-    ]
+def _lies_in(box: Integers, other: Integers) -> bool:
+    return bool((other[:, 0] <= box[:, 0]).all() and (box[:, 1] <= other[:, 1]).all())

@@ -1,4 +1,7 @@
-"""Ops as functions of a device's arrays: for equal ops one function, written by the row's own array function."""
+"""Ops as functions of a device's arrays: for equal ops one function, written by the row's own array function.
+
+Where devices do not do alike, it is one function for each group of devices, and one that chooses among them.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ import jax
 import numpy as np
 
 from planner.errors import InvalidSharding
+from planner.export.shard_map.alike import Alike, alike
+from planner.export.shard_map.filling import fitted
 from planner.export.shard_map.recording import Edge, Page, Recorded, Recorder, Undecided, Unsayable
 from planner.model.dtypes import DTYPE_BYTES
 from planner.model.graph import TensorType
@@ -18,8 +23,7 @@ from planner.model.indexing import LoopKind
 from planner.model.mesh import Mesh
 from planner.model.ops import OPS, Local, Span
 from planner.model.program import Run
-from planner.model.sharding import Axes, Shape
-from planner.model.windows import interval
+from planner.model.sharding import Axes, Shape, block_size
 
 NAMES = {"f": "float", "i": "int", "u": "uint"}
 STRANGE = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2", "bool": "bool"}
@@ -35,6 +39,11 @@ def index_of(axes: Axes, mesh: Mesh) -> str:
     return f"lax.axis_index({tuple(mesh.names[axis] for axis in axes)!r})"
 
 
+def of_device(table: Sequence[Any], mesh: Mesh) -> str:
+    """A device's entry of a table by device number, as text."""
+    return f"jnp.array({list(table)!r})[{index_of(tuple(range(len(mesh.names))), mesh)}]"
+
+
 @dataclass
 class Functions:
     """The text of every function, and the name of the function of every op that was asked for."""
@@ -45,20 +54,35 @@ class Functions:
     numbers: count[int] = field(default_factory=lambda: count(1))
 
     def of(self, run: Run, read: Sequence[TensorType], made: Sequence[Shape]) -> str:
-        """The name of the function that takes local arrays of these types and makes results of these shapes.
+        """The name of the function that takes arrays of these types, as devices hold them, and makes such shapes.
 
         Raises InvalidSharding, naming the op, for one that asks arrays what only devices know.
         """
-        key = repr((run.op.op, sorted(run.op.attrs.items()), read, run.op.results, made, run.option, run.op.rule.sizes))
+        op = run.op
+        attrs = sorted(op.attrs.items())
+        key = repr((op.op, attrs, read, op.results, made, run.option, run.cuts, op.rule.sizes))
         if key not in self.named:
-            writer = _Writer(run, self.mesh, read, made, self.texts)
-            self.named[key] = writer.function(f"{run.op.op}_{next(self.numbers)}")
+            name = self.named[key] = f"{op.op}_{next(self.numbers)}"
+            groups = alike(run, self.mesh)
+            names = [name] if len(groups) == 1 else [f"{name}_{k}" for k in range(len(groups))]
+            for each, group in zip(names, groups, strict=True):
+                _Writer(run, group, self.mesh, read, made, self.texts).function(each)
+            if len(groups) > 1:
+                self.texts.append(self._choice(name, names, groups, len(read)))
         return self.named[key]
+
+    def _choice(self, name: str, names: Sequence[str], groups: Sequence[Alike], operands: int) -> str:
+        number = {device: k for k, group in enumerate(groups) for device in group.devices}
+        which = of_device([number[device] for device in range(self.mesh.devices)], self.mesh)
+        arrays = [f"x{k}" for k in range(operands)]
+        chosen = ", ".join([which, f"({', '.join(names)})", *arrays])
+        return f"def {name}({', '.join(arrays)}):\n    return lax.switch({chosen})\n"
 
 
 @dataclass
 class _Writer:
     run: Run
+    group: Alike
     mesh: Mesh
     read: Sequence[TensorType]
     made: Sequence[Shape]
@@ -87,45 +111,46 @@ class _Writer:
         # A position outside a table is refused where a program runs; a jitted one reads zeros there.
         refuses = op.attrs.get("beyond", "refuse") == "refuse"
         attrs = {**op.attrs, "beyond": "drop"} if refuses else op.attrs
-        local = Local(Recorder(page), attrs, self._spans(page), tuple(self.made), dtypes)
+        part = self.group.parts[0]
+        local = Local(Recorder(page), attrs, self._spans(page), part.shapes, dtypes)
         kinds = [jax.ShapeDtypeStruct(kind.shape, dtype_of(kind.dtype)) for kind in self.read]
-        arrays = [Recorded(page, name, kind) for name, kind in zip(names, kinds, strict=True)]
-        for position in op.rule.windows:
-            arrays[position] = self._window(position, arrays[position], local.xp, row.padding)
+        held = [Recorded(page, name, kind) for name, kind in zip(names, kinds, strict=True)]
+        arrays = [self._fitted(array, shape) for array, shape in zip(held, self.group.read, strict=True)]
+        for position, window in part.windows.items():
+            arrays[position] = window.cut(local.xp, arrays[position], row.padding)
         found = row.compute(local, *arrays)
         results = list(found) if isinstance(found, tuple) else [found]
-        return [self._as(each, *wanted) for each, *wanted in zip(results, self.made, dtypes, strict=True)]
+        right = [self._as(each, *wanted) for each, *wanted in zip(results, part.shapes, dtypes, strict=True)]
+        return [self._fitted(array, shape) for array, shape in zip(right, self.made, strict=True)]
+
+    def _fitted(self, array: Recorded, shape: Shape) -> Any:
+        if array.shape == shape:
+            return array
+        text = fitted(array.text, array.shape, shape)
+        return array.page.line(text, lambda of: jax.numpy.zeros(shape, of.dtype), array)
 
     def _as(self, array: Any, shape: Shape, dtype: Any) -> Any:
         if array.shape != shape:
             raise Unsayable(f"it makes {array.shape}, not {shape}")
         return array if array.dtype == dtype else array.astype(dtype)
 
-    def _window(self, position: int, array: Any, xp: Any, padding: float) -> Any:
-        """What windows read of an operand that is whole where they do, with the row's padding beyond the tensor."""
-        rule = self.run.op.rule
-        option = {loop.name: axes for loop, axes in zip(rule.loops, self.run.option, strict=True)}
-        take, pad = [slice(None)] * array.ndim, [(0, 0)] * array.ndim
-        for place, (dim, size) in enumerate(zip(rule.operands[position], rule.shapes[position], strict=True)):
-            if not dim.coefficients:
-                continue
-            if any(option[loop] for loop in dim.loops):
-                raise Unsayable("its windows are split")
-            low, high = interval(dim, {loop: (0, rule.sizes[loop]) for loop in dim.loops})
-            first, last = max(low, 0), min(high, size)
-            take[place], pad[place] = slice(first, last), (first - low, high - last)
-        cut = array[tuple(take)]
-        return xp.pad(cut, pad, constant_values=padding) if any(map(any, pad)) else cut
-
     def _spans(self, page: Page) -> dict[str, Any]:
         spans: dict[str, Any] = {}
         for loop, axes in zip(self.run.op.rule.loops, self.run.option, strict=True):
-            if loop.kind is LoopKind.LINEAR:
-                continue
-            parts = self.mesh.group_size(axes)
-            if loop.size % parts:
-                raise Unsayable(f"loop {loop.name} of {loop.size} is split unevenly")
-            block = loop.size // parts
-            start: Any = Edge(page, index_of(axes, self.mesh), block) if parts > 1 else 0
-            spans[loop.name] = Span(start, start + block, loop.size)
+            if loop.kind is not LoopKind.LINEAR:
+                span = self.group.parts[0].spans[loop.name]
+                block = block_size(loop.size, self.mesh.group_size(axes))
+                start = self._start(page, self.group.starts(loop.name), axes, block)
+                spans[loop.name] = Span(start, start + span.length, loop.size)
         return spans
+
+    def _start(self, page: Page, starts: Sequence[int], axes: Axes, block: int) -> Any:
+        """Where a device's span of a loop begins: in whole blocks and a rest, or from a table."""
+        if len(set(starts)) == 1:
+            return starts[0]
+        index = self.mesh.group_index(axes)[list(self.group.devices)]
+        rests = set((starts - index * block).tolist())
+        if len(rests) == 1:
+            return Edge(page, f"({index_of(axes, self.mesh)} * {block})") + rests.pop()
+        table = dict(zip(self.group.devices, starts, strict=True))
+        return Edge(page, of_device([table.get(device, 0) for device in range(self.mesh.devices)], self.mesh))

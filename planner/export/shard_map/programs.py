@@ -1,23 +1,28 @@
 """A program as a Python module: functions of ops, the program of one device, and the same over whole arrays.
 
 `program` is what every device runs, with jax.lax's collectives where the plan has its own; `mapped(mesh)` takes and
-gives whole arrays in the order of ARGUMENTS and RESULTS. Shapes in it are those of a device, so that every dim must
-divide by the devices it is split over. Numbers are computed in the types declared: for i64 and f64 JAX has to be told
-(jax_enable_x64).
+gives whole arrays in the order of ARGUMENTS and RESULTS. Where arguments or results are held otherwise than in even
+blocks (uneven ones, halos, offsets, terms), a module has three functions more: `over_parts(mesh)` is the same over
+arrays laid out so that every device has as much, `laid_out(*arrays)` lays out arguments, and `whole(*arrays)` puts
+results together. Who steps again and again keeps its arrays laid out. Numbers are computed in the types declared: for
+i64 and f64 JAX has to be told (jax_enable_x64).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import jax
 
-from planner.errors import InvalidSharding
-from planner.export.partition_spec import partition_spec
 from planner.export.shard_map.collectives import collective
+from planner.export.shard_map.ends import JOINED, PARTS, TERMS, Layout, mapped
+from planner.export.shard_map.exchanges import PIECES
+from planner.export.shard_map.filling import FITTED
 from planner.export.shard_map.functions import Functions
-from planner.export.shards import shard_types
-from planner.model.program import Move, Program, Run
+from planner.model.graph import TensorType
+from planner.model.mesh import Mesh
+from planner.model.program import Move, Program, Run, Value
+from planner.model.sharding import shard_shape
+
+GIVEN = {"fitted": FITTED, "parts_of": PARTS, "joined": JOINED, "terms_of": TERMS, "taken": PIECES}
 
 HEAD = '''"""A program on {mesh}, as every device runs it."""
 
@@ -33,10 +38,6 @@ RESULTS = {results!r}
 IN_SPECS = {reads}
 OUT_SPECS = {leaves}
 '''
-TAIL = '''def mapped(mesh):
-    """The program over whole arrays, in the order of ARGUMENTS; `mesh` is a jax.sharding.Mesh with AXES."""
-    return jax.shard_map(program, mesh=mesh, in_specs=IN_SPECS, out_specs=OUT_SPECS, check_vma=False)
-'''
 
 
 def print_shard_map(program: Program) -> str:
@@ -46,7 +47,8 @@ def print_shard_map(program: Program) -> str:
 
 
 def _printed(program: Program) -> str:
-    kinds, functions = shard_types(program), Functions(program.mesh)
+    functions = Functions(program.mesh)
+    kinds = {name: _held(value, program.mesh) for name, value in program.values.items()}
     names = {value: f"n{number}" for number, value in enumerate(program.values)}
     lines = []
     for done in program.instructions:
@@ -58,29 +60,31 @@ def _printed(program: Program) -> str:
             shapes = [kinds[name].shape for name in done.results]
             name = functions.of(done, [kinds[name] for name in done.operands], shapes)
             lines.append(f"{made} = {name}({', '.join(read)})  # {done.op.id!r}")
-    lines.append("return (" + "".join(f"{names[name]}, " for name in program.outputs) + ")")
     arguments = [name for name, _ in program.arguments]
+    ends = [[Layout(program, value) for value in values] for values in (arguments, program.outputs)]
+    entered = [line for value, end in zip(arguments, ends[0], strict=True) for line in end.entered(names[value])]
+    left = [end.left(names[value]) for value, end in zip(program.outputs, ends[1], strict=True)]
+    lines = [*entered, *lines, "return (" + "".join(f"{name}, " for name in left) + ")"]
+    specs = ["(" + "".join(f"{each.spec}, " for each in listed) + ")" for listed in ends]
     head = HEAD.format(
         graph=program.graph.name,
         mesh=program.mesh.notation,
         axes=dict(zip(program.mesh.names, program.mesh.shape, strict=True)),
         arguments=tuple(arguments),
         results=program.graph.outputs,
-        reads=_specs(program, arguments),
-        leaves=_specs(program, program.outputs),
+        reads=specs[0],
+        leaves=specs[1],
     )
     body = "".join(f"    {line}\n" for line in lines)
-    main = f"def program({', '.join(names[name] for name in arguments)}):\n{body}"
-    return "\n\n".join([head, *functions.texts, main, TAIL])
+    texts = [*functions.texts, f"def program({', '.join(names[name] for name in arguments)}):\n{body}", *mapped(*ends)]
+    return "\n\n".join([head, *_called(texts), *texts])
 
 
-def _specs(program: Program, values: Iterable[str]) -> str:
-    specs = []
-    for value in values:
-        held = program.values[value]
-        if held.sharding.partial:
-            what, got = "terms of a sum have no PartitionSpec", str(held.sharding)
-            raise InvalidSharding(what, where=f"value {value!r}", got=got, wanted="reduced at the program's ends")
-        spec, _ = partition_spec(held.sharding, held.type.shape, program.mesh)
-        specs.append(f"P({', '.join(map(repr, spec))})")
-    return "(" + "".join(f"{spec}, " for spec in specs) + ")"
+def _held(value: Value, mesh: Mesh) -> TensorType:
+    """What every device holds of a value: an array as large as the largest shard."""
+    return TensorType(shard_shape(value.sharding, value.type.shape, mesh), value.type.dtype)
+
+
+def _called(texts: list[str]) -> list[str]:
+    """The functions that others call."""
+    return [given for name, given in GIVEN.items() if any(f"{name}(" in text for text in texts)]

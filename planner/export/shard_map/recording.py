@@ -182,22 +182,22 @@ for _name, _sign in (ARITHMETIC | LOGIC | COMPARISONS).items():
 
 
 class Edge(Recorded):
-    """A device's index in its group over mesh axes, times a block, plus an offset."""
+    """A number that only the device knows, plus an offset that all know."""
 
-    def __init__(self, page: Page, index: str, block: int, offset: int = 0) -> None:
-        self.index, self.block, self.offset = index, block, offset
-        text = f"({index} * {block} + {offset})" if offset else f"({index} * {block})"
+    def __init__(self, page: Page, known: str, offset: int = 0) -> None:
+        self.known, self.offset = known, offset
+        text = f"({known} + {offset})" if offset else known
         super().__init__(page, text, jax.ShapeDtypeStruct((), jnp.int32))
 
     def __add__(self, other: Any) -> Any:
         if isinstance(other, int):
-            return Edge(self.page, self.index, self.block, self.offset + other)
+            return Edge(self.page, self.known, self.offset + other)
         return self.page.line(f"{self.text} + {written(other)}", operator.add, self, other)
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        if isinstance(other, Edge) and (other.index, other.block) == (self.index, self.block):
+        if isinstance(other, Edge) and other.known == self.known:
             return self.offset - other.offset
         if isinstance(other, int):
             return self + -other
@@ -251,7 +251,7 @@ class _Function:
 
     def at(self, into: Recorded, places: Any, values: Any) -> None:
         """`ufunc.at`, in place."""
-        into.write(self.name, places, values)
+        into.write({"maximum": "max", "minimum": "min"}.get(self.name, self.name), places, values)
 
 
 class _Static(dict[str, Any]):

@@ -22,6 +22,8 @@ def word(value: Any) -> str:
             return repr(value)
         case np.generic() | np.dtype() | float():
             return _number(value)
+        case type():
+            return _number(np.dtype(value))
         case slice() | tuple() | list():
             return _several(value)
         case _ if value is Ellipsis:

@@ -16,6 +16,7 @@ from planner.model.dtypes import is_integer
 from planner.model.ops.lookup import along, index_terms, served_everywhere, slice_terms, start_inside, to_front
 from planner.model.ops.positions import numbered, served
 from planner.model.ops.row import Array, Local, Row, Signature
+from planner.model.sharding import Shape
 
 
 def _put_dtypes(signature: Signature) -> str | None:
@@ -49,18 +50,31 @@ def _ground(local: Local, x: Array) -> Array:
     return x.copy() if not (local.attrs.get("accumulate") and any(adds)) else local.xp.zeros_like(x)
 
 
-def _write(local: Local, ground: Array, places: tuple[Array, ...], updates: Array) -> None:
+def _write(local: Local, ground: Array, inside: Array, places: tuple[Array, ...], updates: Array) -> None:
     if local.attrs.get("accumulate"):
-        local.xp.add.at(ground, places, updates)
-    else:
-        ground[places] = updates
+        # cupy adds no i64 at places, and sums of u64 have the same bits.
+        kind = "uint64" if ground.dtype == "int64" else ground.dtype
+        local.xp.add.at(ground.view(kind), tuple(each[inside] for each in places), updates[inside].view(kind))
+        return
+    last = _last(local, ground.shape[: len(places)], inside, places)
+    ground[tuple(each[last] for each in places)] = updates[last]
+
+
+def _last(local: Local, shape: Shape, inside: Array, places: tuple[Array, ...]) -> Array:
+    """Of those that are to be written to one place, the last: a GPU writes in no order."""
+    order = local.xp.arange(inside.size).reshape(inside.shape).astype("int32")
+    latest = local.xp.full(shape, -1, "int32")
+    if latest.size == 0:
+        return inside
+    local.xp.maximum.at(latest, tuple(each[inside] for each in places), order[inside])
+    return inside & (latest[places] == order)
 
 
 def _scatter(local: Local, x: Array, ids: Array, updates: Array) -> Array:
     inside, places = served(local, ids, "v")
     ground, everywhere = _ground(local, x), list(local.xp.indices(ids.shape))
     everywhere[int(local.number("dim"))] = places
-    _write(local, ground, tuple(each[inside] for each in everywhere), updates[inside])
+    _write(local, ground, inside, tuple(everywhere), updates)
     return ground
 
 
@@ -68,10 +82,9 @@ def _index_put(local: Local, x: Array, *others: Array) -> Array:
     *ids, updates = others
     first = local.dims("dims", x.ndim)[0]
     inside, places = served_everywhere(local, tuple(ids))
-    ground = _ground(local, x)
-    written = to_front(local, ground, first, len(ids))
-    _write(local, written, tuple(each[inside] for each in places), to_front(local, updates, first, inside.ndim)[inside])
-    return ground
+    ground = _ground(local, to_front(local, x, first, len(ids)))
+    _write(local, ground, inside, places, to_front(local, updates, first, inside.ndim))
+    return local.xp.moveaxis(ground, range(len(ids)), range(first, first + len(ids)))
 
 
 def _update_slice_rule(signature: Signature) -> str:

@@ -25,7 +25,7 @@ UNEVEN = changed(changed(GRAPH, "inputs.0.shape", [7, 16]), "nodes.0.outputs.0",
 UNEVEN = changed(UNEVEN, "nodes.1.outputs.0", typed(7, 32))
 
 # Formats whose shards are all alike, and what they say of dims that are split unevenly.
-REFUSING = ["mesh", "shard-map"]
+REFUSING = ["mesh", "shard"]
 
 
 @pytest.fixture(scope="module")
