@@ -21,6 +21,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, create_engine, event, make_url, text
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from api.migrations import migrate
 from planner.errors import InvalidRequest
@@ -39,8 +40,9 @@ class Store:
 
     def __init__(self, url: str) -> None:
         address = make_url(url)
-        self._turn = threading.Lock()
+        self._turn, self._closed = threading.Lock(), threading.Event()
         self.engine = _sqlite(address) if address.get_backend_name() == "sqlite" else _postgresql(address)
+        event.listen(self.engine, "checkin", self._returned)
         try:
             with self.writing() as connection:
                 migrate(connection)
@@ -86,7 +88,14 @@ class Store:
         return True
 
     def close(self) -> None:
+        """Whoever still reads or writes ends in peace."""
+        self._closed.set()
         self.engine.dispose()
+
+    def _returned(self, _connection: object, record: ConnectionPoolEntry) -> None:
+        """The pool that a connection was lent from forgets it when it is disposed of."""
+        if self._closed.is_set():
+            record.invalidate()
 
 
 def _sqlite(address: URL) -> Engine:

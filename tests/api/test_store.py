@@ -64,6 +64,17 @@ def test_a_database_that_is_not_there_is_one_error_without_its_password() -> Non
     assert "secret" not in str(error.value)
 
 
+def test_what_is_lent_while_a_store_is_closed_is_closed_when_it_comes_back(database: str) -> None:
+    store = Store(database)
+    with store.reading() as lent:
+        store.close()
+        assert lent.execute(text("SELECT 1")).scalar_one() == 1
+        driver = lent.connection.driver_connection
+    assert driver is not None
+    with pytest.raises(Exception, match="closed"):
+        driver.execute("SELECT 1")
+
+
 def test_the_clock_is_the_same_for_all(database: str) -> None:
     store = Store(database)
     with store.reading() as connection:
