@@ -77,7 +77,7 @@ def capacity(
     for path in filter(None, (output, journal, plans and plans / "plan.json")):
         check_writable(path)
     question = Question(asked, offers, listed, request)
-    ask = asked_of(server, question) if server else None
+    ask = asked_of(server, question, time_limit) if server else None
     found = _surveyed(question, processes, ask, time_limit, journal)
     budget = Budget(max_step, max_cost)
     written = _plans(found, budget, plans, validate) if plans or validate else {}

@@ -38,8 +38,8 @@ from planner.documents.schemas import GraphDocument
 from planner.plans import Plan
 from planner.sweep import BOUNDED, Outcome, Passed, Question, Survey, Task
 
-Ask = Callable[[Task], Callable[[], Outcome]]
-"""Has a candidate planned; its outcome is waited for when it is wanted."""
+Ask = Callable[[Task], Callable[[], Outcome] | None]
+"""Has a candidate planned; its outcome is waited for when it is wanted. None: nobody would before time was up."""
 
 
 def survey(
@@ -62,10 +62,10 @@ def survey(
                 number = waiting.pop(0)
                 late = Passed("time") if time.monotonic() > ends else None
                 reason = found.reason(number) or late
-                if reason is None:
-                    running.append((number, begun(found.task(number))))
+                if reason is None and (asked := begun(found.task(number))):
+                    running.append((number, asked))
                 else:
-                    found.passed[number] = reason
+                    found.passed[number] = reason or Passed("time")
             if running:
                 number, outcome = running.popleft()
                 found.outcomes[number] = outcome()
