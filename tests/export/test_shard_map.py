@@ -31,25 +31,26 @@ from tests.export.eight_devices import on_eight_devices
 from tests.graphs import Sketch
 from tests.model.op_cases import CASES
 from tests.run.sample_programs import moves, question_of, random_program, training_step
-from tests.run.test_validate import alone
+from tests.run.test_validate import alone, known_by_its_rule
 
 pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed (extra jax)")
 
-# Ops whose array functions ask for more than shapes: where a span begins, what a mask leaves, several results, windows.
+# Ops whose array functions ask for more than shapes: where a span begins, what a mask leaves, numbers that only the
+# devices know, several results, windows.
 ROWS = (
     *("addmm", "arange", "embedding", "embedding_backward", "scatter", "split", "tril", "dilate", "adam"),
     *("cross_entropy_backward", "scaled_dot_product_attention_backward", "layer_norm_backward"),
+    *("grouped_mm", "grouped_mm_weight_backward", "dynamic_slice", "dynamic_update_slice"),
 )
 # Ops that read beyond their own elements, where blocks are uneven: what fills them up must not be read.
 UNEVEN = (
     *("matmul", "max", "mean", "embedding_backward", "cross_entropy_backward", "layer_norm_backward"),
     *("scatter", "tril", "convolution", "max_pool"),
+    *("grouped_mm", "grouped_mm_weight_backward", "dynamic_slice", "dynamic_update_slice"),
 )
 # Random graphs with halos, offsets, uneven blocks and terms, at the ends too.
 CUT = (1, 3, 7, 19, 22, 26, 49, 68, 75, 117)
 OF_JAX = (Reduction.SUM, Reduction.MAX, Reduction.MIN)
-# What a row needs to know before it is run, and JAX cannot say.
-REFUSED = [("grouped_mm", "int"), ("dynamic_slice", "int")]
 
 
 def split_as(graph: Graph, mesh: str, options: dict[str, Option]) -> Program:
@@ -204,13 +205,24 @@ def test_a_step_in_bf16_comes_as_near_as_rounding_lets_it() -> None:
         np.testing.assert_allclose(result.astype("f4"), whole[name], rtol=0, atol=near)
 
 
-@pytest.mark.parametrize(("op", "message"), REFUSED)
-def test_an_op_that_cannot_be_said_is_named(op: str, message: str) -> None:
+@pytest.mark.parametrize("starts", [(-3, 1), (9, 0), (2, 4)])
+def test_a_slice_that_reaches_beyond_an_end_is_moved_inside(starts: tuple[int, int]) -> None:
+    s = Sketch()
+    x, update = s.input(7, 6), s.input(3, 4)
+    at = [s.op("full", [], TensorType((), "i64"), value=start) for start in starts]
+    put = s.op("dynamic_update_slice", [x, update, *at], (7, 6), dims=[0, 1])
+    cut = s.op("dynamic_slice", [put, *at], (3, 4), dims=[0, 1])
+    graph = s.graph(put, cut)
+    split = {loop.name for op in s.ops[-2:] for loop in op.rule.loops}
+    assert {"v0", "v1", "k0", "k1"} <= split
+    agree([random_program(question_of(graph, "2x2"), seed) for seed in range(4)])
+
+
+def test_an_op_known_by_its_rule_alone_is_named() -> None:
     from planner.export.shard_map import print_shard_map
 
-    case = next(case for case in CASES if case.op == op)
-    program = split_as(alone(case), "1", {})
-    with pytest.raises(InvalidSharding, match=rf"op .*\({op}\): an op has no text for jax.shard_map.*{message}"):
+    program = split_as(known_by_its_rule(), "1", {})
+    with pytest.raises(InvalidSharding, match=r"op 'n' \(sort_rows\): an op has no text for jax.shard_map.*its rule"):
         print_shard_map(program)
 
 

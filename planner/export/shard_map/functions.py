@@ -16,7 +16,8 @@ import numpy as np
 from planner.errors import InvalidSharding
 from planner.export.shard_map.alike import Alike, alike
 from planner.export.shard_map.filling import fitted
-from planner.export.shard_map.recording import Edge, Page, Recorded, Recorder, Undecided, Unsayable
+from planner.export.shard_map.recorder import Recorder
+from planner.export.shard_map.recording import Edge, Page, Recorded, Undecided, Unsayable
 from planner.model.dtypes import DTYPE_BYTES
 from planner.model.graph import TensorType
 from planner.model.indexing import LoopKind

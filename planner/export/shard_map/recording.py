@@ -4,9 +4,10 @@ A row of the op table is written for any array module. Given this one, its array
 function, so that no second table of ops has to agree with the first. Shapes and dtypes of what it makes are asked of
 JAX, which computes nothing for it (`jax.eval_shape`).
 
-What only the devices know cannot be asked of an array, but for three things. Where a span begins is an `Edge`, a
+What only the devices know cannot be asked of an array, but for four things. Where a span begins is an `Edge`, a
 number of the device's place on the mesh. The elements that a mask leaves may be written at places that the same mask
-leaves (`Masked`). A truth value is answered by whoever records, yes and no in turn (`Undecided`).
+leaves (`Masked`). Rows from one number on to another may be multiplied, and written to the same rows (`Rows`): they
+are all rows, the others zero. A truth value is answered by whoever records, yes and no in turn (`Undecided`).
 """
 
 from __future__ import annotations
@@ -120,6 +121,9 @@ class Recorded:
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, Recorded) and key.dtype == bool:
             return Masked(self, key)
+        if isinstance(key, slice) and _unknown(key):
+            text = f"jnp.where({(inside := self._inside(key)).text}, {self.text}, 0)"
+            return Rows(self.page.line(text, lambda m, of: jnp.where(m, of, 0), inside, self))
         keys = key if isinstance(key, tuple) else (key,)
         edges = [dim for dim, each in enumerate(keys) if isinstance(each, slice) and isinstance(each.start, Edge)]
         if edges:
@@ -132,13 +136,33 @@ class Recorded:
         text = f"lax.dynamic_slice_in_dim({self.text}, {part.start.text}, {length}, {dim})"
         return self.page.line(text, lambda of: jax.lax.slice_in_dim(of, 0, length, axis=dim), self)
 
+    def _inside(self, rows: slice) -> Recorded:
+        """Which rows are those from one number on to another, as a mask that broadcasts."""
+        each = f"jnp.arange({self.shape[0]}).reshape(-1{', 1' * (self.ndim - 1)})"
+        text = f"({rows.start.text} <= {each}) & ({each} < {rows.stop.text})"
+        mask = jnp.empty((self.shape[0], *(1,) * (self.ndim - 1)), bool)
+        made: Recorded = self.page.line(text, lambda first, last: mask, rows.start, rows.stop)
+        return made
+
+    def tolist(self) -> list[Any]:
+        """Numbers that only the devices know."""
+        return list(self)
+
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.write("set", key, value)
+        if isinstance(key, slice) and _unknown(key):
+            self._writable()
+            text = f"jnp.where({(inside := self._inside(key)).text}, {value.text}, {self.text})"
+            self.text = self.page.line(text, jnp.where, inside, value, self).text
+        else:
+            self.write("set", key, value)
+
+    def _writable(self) -> None:
+        if not self.fresh:
+            raise Unsayable("it writes through a view")
 
     def write(self, how: str, key: Any, value: Any) -> None:
         """The array with elements set or added to; it goes on under another name."""
-        if not self.fresh:
-            raise Unsayable("it writes through a view")
+        self._writable()
         keys, more = key if isinstance(key, tuple) else (key,), ""
         if isinstance(value, Masked):
             keys = tuple(each.beyond(size) for each, size in zip(keys, self.shape, strict=False))
@@ -219,40 +243,17 @@ class Masked:
         return self.array.page.line(where, lambda m, p: jnp.where(m, p, size), self.mask, self.array)
 
 
-class Recorder:
-    """What stands for the array module."""
-
-    def __init__(self, page: Page) -> None:
-        self.page = page
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or not hasattr(jnp, name):
-            raise AttributeError(name)
-        return _Function(self.page, name)
-
-    def arange(self, *ends: Any, **named: Any) -> Any:
-        """From a device's edge on: as many numbers as its span is long."""
-        if len(ends) > 1 and isinstance(ends[0], Edge):
-            return ends[0] + self.arange(ends[1] - ends[0], **named)
-        return _Function(self.page, "arange")(*ends, **named)
+def _unknown(part: slice) -> bool:
+    """Whether only the devices know where a part begins, and how long it is."""
+    return isinstance(part.start, Recorded) and not isinstance(part.start, Edge)
 
 
-@dataclass(frozen=True, slots=True)
-class _Function:
-    page: Page
-    name: str
+@dataclass(frozen=True, slots=True, eq=False)
+class Rows:
+    """Rows that only the devices know: an array that is zero elsewhere, so that products with it are theirs."""
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        function = getattr(jnp, self.name)
-        if named.pop("kind", None) == "stable":  # numpy's word for it
-            named["stable"] = True
-        text = f"jnp.{self.name}({written(*given, **named)})"
-        return self.page.line(text, lambda a, k: function(*a, **k), given, _Static(named), fresh=self.name in FRESH)
+    array: Recorded
 
-    def at(self, into: Recorded, places: Any, values: Any) -> None:
-        """`ufunc.at`, in place."""
-        into.write({"maximum": "max", "minimum": "min"}.get(self.name, self.name), places, values)
-
-
-class _Static(dict[str, Any]):
-    """Keywords, which are no arrays: opaque to JAX's trees."""
+    @property
+    def T(self) -> Rows:  # noqa: N802 (numpy's name)
+        return Rows(self.array.T)

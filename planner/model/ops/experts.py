@@ -12,7 +12,7 @@ of all experts, the offsets').
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import accumulate, islice, pairwise
+from itertools import pairwise
 
 from planner.errors import InvalidGraph
 from planner.model.dtypes import is_float, is_integer
@@ -38,12 +38,11 @@ def _weight_rule(signature: Signature) -> str:
 
 def _rows(local: Local, offsets: Array) -> Iterator[tuple[int, slice]]:
     """The local experts, each with its rows among the local ones."""
-    tokens, experts = local.spans["t"], local.spans["e"]
-    ends = accumulate((int(end) for end in offsets), max, initial=0)
-    inside = (min(max(end, tokens.start), tokens.stop) for end in ends)
-    for place, (first, last) in enumerate(islice(pairwise(inside), experts.start, experts.stop)):
-        if first < last:
-            yield place, slice(first - tokens.start, last - tokens.start)
+    xp, tokens, experts = local.xp, local.spans["t"], local.spans["e"]
+    latest = xp.where(xp.tri(offsets.size, dtype=bool), offsets.astype("int64"), 0).max(axis=1)
+    ends = xp.concatenate([xp.zeros(1, latest.dtype), latest]).clip(tokens.start, tokens.stop) - tokens.start
+    bounds = ends[xp.arange(experts.start, experts.stop + 1).clip(0, offsets.size)].tolist()
+    return ((place, slice(first, last)) for place, (first, last) in enumerate(pairwise(bounds)))
 
 
 def _forward(local: Local, x: Array, weights: Array, offsets: Array) -> Array:

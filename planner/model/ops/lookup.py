@@ -137,9 +137,9 @@ def _dynamic_slice_rule(signature: Signature) -> str:
     return f"{whole}{', []' * starts} -> {part}; linear 0"
 
 
-def start_inside(local: Local, start: Array, k: int) -> int:
+def start_inside(local: Local, start: Array, k: int) -> Array:
     """The start moved so that the slice is inside of the whole."""
-    return max(0, min(int(start), local.spans[f"v{k}"].size - local.spans[f"k{k}"].size))
+    return start.astype("int64").clip(0, local.spans[f"v{k}"].size - local.spans[f"k{k}"].size)
 
 
 def _dynamic_slice(local: Local, x: Array, *starts: Array) -> Array:

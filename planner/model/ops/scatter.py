@@ -94,17 +94,15 @@ def _update_slice_rule(signature: Signature) -> str:
 
 
 def _update_slice(local: Local, x: Array, updates: Array, *starts: Array) -> Array:
-    """The places that updates have in the local part are side by side."""
-    here, there = [slice(None)] * x.ndim, [slice(None)] * x.ndim
+    """Every place of the local part takes the update that belongs there, if one does."""
+    written, beside = local.xp.ones((1,) * x.ndim, bool), updates
     for k, (dim, start) in enumerate(zip(local.dims("dims", x.ndim), starts, strict=True)):
-        span, first = local.spans[f"v{k}"], start_inside(local, start, k)
-        low = min(max(first, span.start), span.stop)
-        high = max(min(first + updates.shape[dim], span.stop), low)
-        here[dim], there[dim] = slice(low - span.start, high - span.start), slice(low - first, high - first)
-    made = x.copy()
-    if all(each.start is None or each.start < each.stop for each in here):
-        made[tuple(here)] = updates[tuple(there)]
-    return made
+        span, length = local.spans[f"v{k}"], updates.shape[dim]
+        wanted = local.xp.arange(span.start, span.stop) - start_inside(local, start, k)
+        inside = (wanted >= 0) & (wanted < length)
+        written = written & inside.reshape(-1, *(1,) * (x.ndim - dim - 1))
+        beside = beside.take(wanted.clip(0, length - 1), axis=dim)
+    return local.xp.where(written, beside, x)
 
 
 def _update_slice_dtypes(signature: Signature) -> str | None:
