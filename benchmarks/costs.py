@@ -29,13 +29,14 @@ HELD_OUT = DATA.with_name("collectives_held_out.json")
 LARGE = 1 << 20
 NOT_FITTED = "C"
 """Quality of a source that lacks what a comparison needs."""
-# What a fit starts from, and what a link without measurements is taken for: round figures of links of its kind.
+# What a fit starts from, and what a link without measurements is taken for: round figures of links of its kind, hops as
+# NCCL takes them (LL in src/graph/tuning.cc: 0.6 us over NVLink, 2.7 and 5 us by network in rings and trees).
 NEAR = {
-    "h100-sxm": Link(1e-5, 360e9, 6e-7, 6e-7, 3e-6, Switch(1.33, 8e-6, 6)),
-    "h200-sxm": Link(1e-5, 360e9, 6e-7, 6e-7, 3e-6, Switch(1.33, 8e-6, 6)),
-    "b200-sxm": Link(1e-5, 720e9, 6e-7, 6e-7, 3e-6, Switch(1.33, 8e-6, 6)),
-    "a100-sxm": Link(1e-5, 240e9, 6e-7, 6e-7, 3e-6),
-    "mi300x": Link(1e-5, 336e9, 6e-7, 6e-7, 3e-6),
+    "h100-sxm": Link(1e-5, 360e9, 6e-7, None, 3e-6, Switch(1.33, 8e-6, 6)),
+    "h200-sxm": Link(1e-5, 360e9, 6e-7, None, 3e-6, Switch(1.33, 8e-6, 6)),
+    "b200-sxm": Link(1e-5, 720e9, 6e-7, None, 3e-6, Switch(1.33, 8e-6, 6)),
+    "a100-sxm": Link(1e-5, 240e9, 6e-7, None, 3e-6),
+    "mi300x": Link(1e-5, 336e9, 6e-7, None, 3e-6),
 }
 LINE_RATES = {"infiniband": 50e9, "roce": 50e9, "efa": 50e9, "tcpxo": 25e9}
 SLOWER = {("a100-sxm", "infiniband"): 25e9, ("a100-sxm", "roce"): 25e9, ("a100-sxm", "efa"): 6.25e9}
@@ -85,7 +86,7 @@ def without(source: str, rows: Sequence[Row]) -> dict[tuple[str, str | None], tu
         found[profile, None] = (near, near)
         for link in far:
             rate = SLOWER.get((profile, link), LINE_RATES[link])
-            start = (near, Link(3e-5, rate, 7e-6, 7e-6, 3e-5))
+            start = (near, Link(2e-5, rate, 2.7e-6, 5e-6, 3e-5))
             found[profile, link] = fitted(start, [row.timing for row in others if row.link == link], held=1)
     return found
 

@@ -40,7 +40,7 @@ from planner.model.sharding import Sharding, block_size, shard_elements
 
 PICO = 1e-12
 Integers = NDArray[np.int64]
-VERSION = 4
+VERSION = 5
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,8 @@ class SwitchDocument(Strict):
 
 
 class LinkDocument(Strict):
-    """A link: s a collective, a step of a ring, a level of a tree (null: no trees) and the fill of a pipeline; B/s a
-    device and direction."""
+    """A link: s a collective, a step of a ring or chain, a level of a tree (null: chains) and the fill of a pipeline;
+    B/s a device and direction."""
 
     latency_s: Seconds
     bandwidth: Rate

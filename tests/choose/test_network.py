@@ -17,8 +17,9 @@ from planner.errors import InvalidHardware
 from planner.model.collectives import Kind
 from planner.model.mesh import Mesh
 
-NEAR = Link(1e-5, 100e9, 1e-6, 1e-6, 4e-6, Switch(2.0, 9e-6, 6))
+NEAR = Link(1e-5, 100e9, 1e-6, None, 4e-6, Switch(2.0, 9e-6, 6))
 FAR = Link(2e-5, 10e9, 5e-6, 8e-6, 36e-6)
+TREES = replace(NEAR, level_s=1e-6)
 MB = 1e6
 
 # kind, devices in a node, nodes, local bytes; latency and steps in us, time of the bytes in us, fill in us
@@ -29,10 +30,12 @@ WORKED = [
     (Kind.ALL_REDUCE, 8, 1, 8 * MB, 10 + 14, 70, 9),
     (Kind.ALL_TO_ALL, 4, 1, 4 * MB, 10 + 3, 30, 4),
     (Kind.ALL_GATHER, 1, 4, MB, 20 + 15, 300, 36),
-    (Kind.ALL_GATHER, 4, 4, MB, 20 + 3 + 15, 15e6 / 40e9 * 1e6, 36),
-    (Kind.ALL_REDUCE, 8, 2, 8 * MB, 20 + 2 * (3 + 8), 8e6 / 80e9 * 1e6, 36),
-    (Kind.ALL_REDUCE, 4, 4, 16 * MB, 20 + 2 * (3 + 15), 2 * 15e6 / 40e9 * 1e6, 72),
-    (Kind.ALL_TO_ALL, 4, 4, 16 * MB, 20 + 3 + 15, 12e6 / 10e9 * 1e6, 36),
+    (Kind.ALL_REDUCE, 1, 8, 8 * MB, 20 + 2 * 24, 1400, 36),
+    (Kind.ALL_GATHER, 4, 4, MB, 20 + 12 + 15, 15e6 / 40e9 * 1e6, 36),
+    (Kind.ALL_REDUCE, 8, 2, 8 * MB, 20 + 2 * (7 + 8), 8e6 / 80e9 * 1e6, 36),
+    (Kind.ALL_REDUCE, 2, 2, 4 * MB, 20 + 2 * (2 + 5), 200, 36),
+    (Kind.ALL_REDUCE, 4, 4, 16 * MB, 20 + 2 * (3 + 16), 2 * 15e6 / 40e9 * 1e6, 72),
+    (Kind.ALL_TO_ALL, 4, 4, 16 * MB, 20 + 3 + 60, 12e6 / 10e9 * 1e6, 36),
 ]
 
 KINDS = (Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_REDUCE, Kind.ALL_TO_ALL)
@@ -70,8 +73,8 @@ def test_nothing_is_taken_by_one_device() -> None:
 @pytest.mark.parametrize(("devices", "nodes"), SIZES)
 def test_more_bytes_slower_links_and_longer_waits_never_take_less(kind: Kind, devices: int, nodes: int) -> None:
     for local in (0.0, 1e3, 1e5, 1e7, 1e9):
-        known = seconds(kind, NEAR, FAR, devices, nodes, local)
-        assert seconds(kind, NEAR, FAR, devices, nodes, 2 * local) >= known
+        known = seconds(kind, TREES, FAR, devices, nodes, local)
+        assert seconds(kind, TREES, FAR, devices, nodes, 2 * local) >= known
         for figure, factor in (
             ("bandwidth", 0.7),
             ("latency_s", 1.5),
@@ -79,9 +82,9 @@ def test_more_bytes_slower_links_and_longer_waits_never_take_less(kind: Kind, de
             ("level_s", 1.5),
             ("fill_s", 1.5),
         ):
-            near, far = (replace(link, **{figure: getattr(link, figure) * factor}) for link in (NEAR, FAR))
+            near, far = (replace(link, **{figure: getattr(link, figure) * factor}) for link in (TREES, FAR))
             assert seconds(kind, near, FAR, devices, nodes, local) >= known
-            assert seconds(kind, NEAR, far, devices, nodes, local) >= known
+            assert seconds(kind, TREES, far, devices, nodes, local) >= known
 
 
 @pytest.mark.parametrize("kind", KINDS[:3])
@@ -142,7 +145,7 @@ def test_a_fit_finds_the_links_that_made_the_measurements() -> None:
         for counts in ((8, 1), (4, 1), (8, 2), (8, 4), (8, 16))
         for size in (1e3, 1e5, 1e6, 1e7, 1e8, 1e9)
     ]
-    start = (Link(3e-5, 70e9, 3e-6, 2e-6, 1e-5, Switch(1.2, 3e-6, 6)), Link(1e-5, 20e9, 2e-6, 3e-6, 1e-5))
+    start = (Link(3e-5, 70e9, 3e-6, None, 1e-5, Switch(1.2, 3e-6, 6)), Link(1e-5, 20e9, 2e-6, 3e-6, 1e-5))
     found = fitted(start, made, rounds=80)
     assert np.mean([each.error(found) for each in made]) < 0.01
     assert [link.bandwidth / 1e9 for link in found] == pytest.approx([100, 10], rel=0.03)
@@ -161,3 +164,18 @@ def test_large_messages_alone_say_what_a_link_carries_and_nothing_of_its_waits()
     assert found == replace(slower, bandwidth=found.bandwidth) != slower
     (waits,) = fitted((slower,), [*made, *(replace(each, local_bytes=1e3) for each in made)])
     assert waits.latency_s != slower.latency_s
+
+
+def test_steps_of_rings_and_levels_of_trees_are_fitted_to_collectives_that_take_them_alone() -> None:
+    start = (NEAR, Link(1e-5, 10e9, 2e-6, 3e-6, 36e-6))
+    for kind, kept in ((Kind.ALL_REDUCE, "step_s"), (Kind.ALL_GATHER, "level_s")):
+        made = [Timing(kind, (8, 2), size, seconds(kind, NEAR, FAR, 8, 2, size)) for size in (10.0, 1e2, 1e3, 1e4) * 2]
+        (_, found) = fitted(start, made, held=1)
+        assert getattr(found, kept) == getattr(start[1], kept)
+        assert found.latency_s != start[1].latency_s
+
+
+def test_an_all_reduce_among_nodes_takes_as_long_with_one_device_each_but_for_the_chain_inside() -> None:
+    alone, whole = (seconds(Kind.ALL_REDUCE, NEAR, FAR, devices, 64, 0.0) for devices in (1, 8))
+    assert alone == pytest.approx(20e-6 + 2 * 6 * 8e-6)
+    assert whole - alone == pytest.approx(2 * 7 * 1e-6)

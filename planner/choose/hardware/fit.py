@@ -51,10 +51,8 @@ class Timing:
 
 def fitted(links: Sequence[Link], timings: Sequence[Timing], rounds: int = ROUNDS, held: int = 0) -> tuple[Link, ...]:
     """The links, innermost first, with the figures that fit best, from those given as the start; the first `held`
-    of them as given. Few measurements of small messages say nothing of waits: then only rates are fitted."""
-    now = list(links)
-    small = sum(each.whole_bytes < SMALL for each in timings)
-    figures = FIGURES if small >= LEAST_TIMINGS else RATES
+    of them as given, and waits that `timings` say nothing of."""
+    now, figures = list(links), _told(timings)
     strides = dict.fromkeys(((at, figure) for at in range(held, len(now)) for figure in figures), 0.5)
     error = _error(now, timings)
     for _ in range(rounds):
@@ -113,6 +111,16 @@ def _refit(hardware: Hardware, ends: tuple[str, str], timings: Sequence[Timing],
     best = fitted(links, timings, held=held)
     before, after = (median(each.error(listed) for each in timings) for listed in (links, best))
     return Refit(name, best[held], len(timings), before, after)
+
+
+def _told(timings: Sequence[Timing]) -> tuple[str, ...]:
+    """Figures that measurements say something of: waits, if enough of them are of small messages; steps of rings only
+    beside an all_reduce's own, which trees take as long for, and levels of trees only by an all_reduce."""
+    small = [each.kind for each in timings if each.whole_bytes < SMALL]
+    if len(small) < LEAST_TIMINGS:
+        return RATES
+    untold = {"level_s"} if Kind.ALL_REDUCE not in small else {"step_s"} if {*small} == {Kind.ALL_REDUCE} else set()
+    return tuple(figure for figure in FIGURES if figure not in untold)
 
 
 def _trials(links: list[Link], at: int, figure: str, stride: float) -> Iterator[list[Link]]:

@@ -13,11 +13,19 @@ with n_i > 1 is the top: k = n_top, g = n / k. B bytes a device before, S the wh
 
     seconds = latency + steps + 2 sqrt(fill w) + w
 
-latency is the top's, steps = sum step_i (n_i - 1), twice that of an all_reduce or its trees' 2 sum level_i log2 n_i if
-less; of an exchange, step * messages. 2 sqrt(fill w) + w is a pipeline of chunks of the best size, each paying a fill
-(Hockney, "The communication challenge for MPP", 1994, with the number of chunks chosen); fill counts log2 k times in
-trees. The form is that of the published nccl-tests rows: plain latency + bytes / bandwidth misses them by 16-35 % about
-the knee. `benchmarks/costs.py` measures it.
+latency is the top's. 2 sqrt(fill w) + w is a pipeline of chunks of the best size, each paying a fill (Hockney, "The
+communication challenge for MPP", 1994, with the number of chunks chosen); fill counts log2 k times in trees. Plain
+latency + bytes / bandwidth misses the published nccl-tests rows by 16-35 % about the knee. The steps are NCCL's:
+
+    all_gather, reduce_scatter      sum step_i (n_i - 1) prod_{j>i} n_j: a ring through all n, by link i inside each of
+                                    what it joins; between k nodes k - 1 steps, inside them n - k
+    all_reduce                      twice that, or twice from the leaves to the root if less: a chain of n_i - 1 steps
+                                    inside a node, a tree of log2 n_i levels where a link has them
+    all_to_all, any other exchange  sum of step_i over the messages that a device sends over link i
+
+"NVIDIA/nccl" 2.30.7, src/graph/tuning.cc: of a ring (nsteps - nInterSteps) intraLat + nInterSteps interLat, nsteps =
+2 (n - 1) or n - 1, of a tree 2 ((n / k - 1) intraLat + log2i(k) interLat). An all_to_all it does not price: those are
+grouped sends and receives, one to each peer. `benchmarks/costs.py` measures all of it.
 """
 
 from __future__ import annotations
@@ -41,8 +49,8 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Seconds of any collective, of a step of a ring, of a level of a tree (None: no trees), of filling a pipeline; bus
-    bandwidth in B/s per device and direction."""
+    """Seconds of any collective, of a step of a ring or chain, of a level of a tree (None: chains), of filling a
+    pipeline; bus bandwidth in B/s per device and direction."""
 
     latency_s: float
     bandwidth: float
@@ -75,12 +83,11 @@ def collective_s(kind: Kind, group: Sequence[Crossing], local: float) -> float:
         return 0.0
     if kind is Kind.ALL_REDUCE:
         return _all_reduce_s(crossed, local)
-    top, steps = crossed[-1].link, sum(link.step_s * (count - 1) for link, count in crossed)
-    n = math.prod(count for _, count in crossed)
+    top, n = crossed[-1].link, math.prod(count for _, count in crossed)
     if kind is Kind.ALL_TO_ALL:
-        return top.seconds(_spread_s(crossed, local), steps, top.fill_s)
+        return top.seconds(_spread_s(crossed, local), _steps_s(crossed), top.fill_s)
     received = (n - 1) * local if kind is Kind.ALL_GATHER else local * (n - 1) / n
-    return top.seconds(received / _ring_rate(crossed), steps, top.fill_s)
+    return top.seconds(received / _ring_rate(crossed), _ring_s(crossed), top.fill_s)
 
 
 def exchange_s(link: Link, messages: float, size: float) -> float:
@@ -90,7 +97,7 @@ def exchange_s(link: Link, messages: float, size: float) -> float:
 
 def _all_reduce_s(crossed: Sequence[Crossing], local: float) -> float:
     (top, k), n = crossed[-1], math.prod(count for _, count in crossed)
-    steps = 2 * sum(link.step_s * (count - 1) for link, count in crossed)
+    steps = 2 * min(_ring_s(crossed), sum(_climb_s(*each) for each in crossed))
     wire = 2 * local * (n - 1) / n / _ring_rate(crossed)
     if len(crossed) == 1:
         if top.switch and n >= top.switch.devices:
@@ -100,8 +107,7 @@ def _all_reduce_s(crossed: Sequence[Crossing], local: float) -> float:
         return top.seconds(wire, steps, top.fill_s)
     if k == 2:
         wire = min(wire, max(_inside_s(crossed[:-1], local), local * k / n / top.bandwidth))
-    levels = [steps if link.level_s is None else 2 * link.level_s * math.log2(count) for link, count in crossed]
-    return top.seconds(wire, min(steps, sum(levels)), top.fill_s * max(1.0, math.log2(k)))
+    return top.seconds(wire, steps, top.fill_s * max(1.0, math.log2(k)))
 
 
 def _inside_s(inner: Sequence[Crossing], local: float) -> float:
@@ -109,6 +115,24 @@ def _inside_s(inner: Sequence[Crossing], local: float) -> float:
     n, link = math.prod(count for _, count in inner), inner[-1].link
     factor = link.switch.factor if len(inner) == 1 and link.switch and n >= link.switch.devices else 1.0
     return 2 * local * (n - 1) / n / (_ring_rate(inner) * factor)
+
+
+def _steps_s(crossed: Sequence[Crossing]) -> float:
+    """A step to each of the others: on a link as many times as what it joins holds."""
+    seconds, held = 0.0, 1
+    for link, count in crossed:
+        seconds, held = seconds + link.step_s * (count - 1) * held, held * count
+    return seconds
+
+
+def _ring_s(crossed: Sequence[Crossing]) -> float:
+    """Steps through all of a group: inner links are used in every one of what outer ones join."""
+    return _steps_s(crossed[::-1])
+
+
+def _climb_s(link: Link, count: int) -> float:
+    """From the leaves to the root of what a link joins."""
+    return link.step_s * (count - 1) if link.level_s is None else link.level_s * math.log2(count)
 
 
 def _ring_rate(crossed: Sequence[Crossing]) -> float:
