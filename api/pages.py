@@ -180,4 +180,5 @@ def _difference_lines(found: Document) -> Iterable[str]:
     yield f"  first difference: {found['what']} of %{found['value']}, {where}{at}"
     yield f"    got {found['got']}, wanted {found['wanted']}"
     for shard in found["inputs"]:
-        yield f"    read %{shard['value']}, shape {shard['shape']} (elements with --json)"
+        elements = "too many elements to show" if shard["elements"] is None else "elements with --json"
+        yield f"    read %{shard['value']} on device {shard['device']}, shape {shard['shape']} ({elements})"

@@ -81,6 +81,7 @@ def verdict_document(verdict: Verdict) -> dict[str, Any]:
 def _difference(found: Difference) -> dict[str, Any]:
     inputs = [
         {
+            "device": shard.device,
             "value": shard.value,
             "shape": list(shard.shape),
             "elements": None if shard.elements is None else list(map(_finite, shard.elements)),

@@ -169,6 +169,7 @@ class FiguresDocument(Strict):
 class ShardDocument(Strict):
     """What a device read: its elements row by row (null: one that is no number), or null where they are too many."""
 
+    device: Size | None = None
     value: Name
     shape: list[int]
     elements: list[float | None] | None

@@ -1,7 +1,9 @@
-"""Where a run begins to differ: the first instruction, device and index, and the shards it read there.
+"""Where a run begins to differ: the first instruction, device and index, and the shards that were read for it.
 
 The program is run once more on logical devices, and after every instruction what it made is compared with its part of
-the graph run whole, terms combined. Where all values agree, the first count that is not as predicted is named.
+the graph run whole, terms combined. The shards are those of all devices that have a part in the number: of the terms
+that are combined in it, and of the members of a collective. Where all values agree, the first count that is not as
+predicted is named, or the first output of the run itself: then the backend alone is at fault.
 """
 
 from __future__ import annotations
@@ -14,7 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.model.accounts import live_bytes, received_bytes
-from planner.model.program import Instruction, Program, Run
+from planner.model.collectives import Kind
+from planner.model.mesh import Mesh
+from planner.model.program import Instruction, Move, Program, Run
+from planner.model.sharding import Axes
 from planner.run.backend import host
 from planner.run.compare import differences
 from planner.run.devices import Execution, Machine
@@ -24,12 +29,15 @@ Array = Any
 Integers = NDArray[np.int64]
 MOST_ELEMENTS = 4096
 """Of an input shard that is written out; of a larger one its shape is."""
+MOST_SHARDS = 64
+"""That are written out."""
 
 
 @dataclass(frozen=True)
 class Shard:
     """What a device read: its elements row by row, nothing where they are too many to write out."""
 
+    device: int
     value: str
     shape: tuple[int, ...]
     elements: tuple[float, ...] | None
@@ -40,7 +48,7 @@ class Difference:
     """`what` differs: a value, the bytes received or the peak of bytes held; `got` and `wanted` are numbers of it.
 
     `instruction` counts from 0, `done` is its op id or collective, `value` what it made; `index` is that in the
-    device's shard. `inputs` are the shards that the device read.
+    device's shard. `inputs` are the shards that were read for it.
     """
 
     what: str
@@ -67,8 +75,22 @@ def first_difference(
             shards = [held[name] for held in machine.held.values()]
             for error, device, pair in differences(program, name, whole[means[name]], shards, xp):
                 if error > tolerance:
-                    return _described(place, done, name, device, pair, machine.held[device], xp)
+                    inputs = _inputs(program, done, name, device, machine.held, xp)
+                    return _described(place, done, name, device, pair, inputs, xp)
         machine.settle(place, (*done.operands, *done.results))
+    return None
+
+
+def first_output(
+    program: Program, whole: Mapping[str, Array], done: Execution, xp: Any, tolerance: float
+) -> Difference | None:
+    """The first output that is not as it should be, at the instruction that made it."""
+    makers = {name: (place, made) for place, made in enumerate(program.instructions) for name in made.results}
+    for number, (value, name) in enumerate(zip(program.graph.outputs, program.outputs, strict=True)):
+        shards = [held[number] for held in done.outputs]
+        for error, device, pair in differences(program, name, whole[value], shards, xp):
+            if error > tolerance:
+                return _described(*makers.get(name, (0, None)), name, device, pair, (), xp)
     return None
 
 
@@ -105,11 +127,11 @@ def _name(done: Instruction) -> str:
 
 def _described(
     place: int,
-    done: Instruction,
+    done: Instruction | None,
     name: str,
     device: int,
     pair: tuple[Array, Array],
-    held: Mapping[str, Array],
+    inputs: tuple[Shard, ...],
     xp: Any,
 ) -> Difference:
     got, wanted = (host(xp, each) for each in pair)
@@ -120,12 +142,31 @@ def _described(
         apart[(got == wanted) | (np.isnan(got) & np.isnan(wanted))] = 0
         index = [int(at) for at in np.unravel_index(int(apart.argmax()), got.shape)]
         got, wanted = got[tuple(index)], wanted[tuple(index)]
-    inputs = tuple(_shard(operand, held[operand], xp) for operand in done.operands)
     one, other = (float(each) if each.ndim == 0 else float("nan") for each in (got, wanted))
-    return Difference("value", place, _name(done), name, device, tuple(index), one, other, inputs)
+    what = _name(done) if done else "argument"
+    return Difference("value", place, what, name, device, tuple(index), one, other, inputs)
 
 
-def _shard(name: str, array: Array, xp: Any) -> Shard:
+def _inputs(
+    program: Program, done: Instruction, name: str, device: int, held: Mapping[int, Mapping[str, Array]], xp: Any
+) -> tuple[Shard, ...]:
+    """What was read, by whom, for a value as the devices hold it that have the terms of a device's shard."""
+    devices = _together(program.mesh, program.values[name].sharding.partial, [device])
+    if isinstance(done, Move):
+        exchanged = done.collective.kind is Kind.EXCHANGE
+        axes = tuple(range(len(program.mesh.axes))) if exchanged else done.collective.axes
+        devices = _together(program.mesh, axes, devices)
+    read = [(member, operand) for member in devices for operand in dict.fromkeys(done.operands)]
+    return tuple(_shard(member, operand, held[member][operand], xp) for member, operand in read[:MOST_SHARDS])
+
+
+def _together(mesh: Mesh, axes: Axes, devices: Sequence[int]) -> list[int]:
+    """Devices and who is in a group with one of them."""
+    groups: list[list[int]] = mesh.groups(axes).tolist()
+    return sorted({member for group in groups if not set(group).isdisjoint(devices) for member in group})
+
+
+def _shard(device: int, name: str, array: Array, xp: Any) -> Shard:
     few = array.size <= MOST_ELEMENTS
     elements = tuple(map(float, host(xp, array).reshape(-1).tolist())) if few else None
-    return Shard(name, tuple(array.shape), elements)
+    return Shard(device, name, tuple(array.shape), elements)

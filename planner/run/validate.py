@@ -28,7 +28,7 @@ from planner.run.backend import BACKENDS, HALF, PRECISIONS, ROUNDED, array_modul
 from planner.run.compare import output_error
 from planner.run.devices import Execution, Progress, run_program, run_whole
 from planner.run.inputs import random_inputs
-from planner.run.locate import Difference, first_difference, first_miscount
+from planner.run.locate import Difference, first_difference, first_miscount, first_output
 from planner.run.mpi import check_mpi, run_over_mpi
 from planner.run.nccl import check_gpus
 from planner.run.room import check_room
@@ -154,7 +154,7 @@ def _run_and_compared(verdict: Verdict, program: Program, on_progress: Progress 
         difference = first_miscount(program, done)
         if error > near:
             began = first_difference(program, arrays, whole, xp, precision, near)
-            difference = began or difference
+            difference = began or difference or first_output(program, whole, done, xp, near)
     found = replace(
         verdict,
         verdict="equal" if error <= near and difference is None else "different",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,10 +13,16 @@ from planner.documents.plans import verdict_document
 from planner.documents.results import VerdictDocument
 from planner.documents.schemas import checked
 from planner.model import ops
+from planner.model.collectives import Collective, Kind
 from planner.model.mesh import Mesh
 from planner.model.ops import OPS
 from planner.model.program import Move, Program, Run
-from planner.run.locate import Difference
+from planner.run.devices import Machine, run_program, run_whole
+from planner.run.fabric import OneProcess
+from planner.run.inputs import random_inputs
+from planner.run.locate import Difference, first_output
+from planner.run.transfer import Reducer, combined, transfer
+from planner.run.undefined import poison
 from planner.run.validate import validate
 from tests.graphs import Sketch, small_transformer
 from tests.run.sample_programs import question_of, random_program, three_inputs
@@ -56,6 +63,7 @@ def test_a_wrong_row_is_named_with_the_shards_that_show_it(monkeypatch: pytest.M
     assert ops.OPS["relu"] is right
     assert (found.what, found.done, found.value) == ("value", "n1", "n1")
     (shard,) = found.inputs
+    assert shard.device == found.device
     read = np.array(shard.elements).reshape(shard.shape)[found.index]
     assert read > 0.25
     assert found.wanted == pytest.approx(read)
@@ -82,6 +90,75 @@ def test_values_left_partial_are_compared_together() -> None:
     assert validate(program, shrinking="none").difference is None
     last = program.instructions[-1]
     assert isinstance(last, (Run, Move))
+
+
+def made_again(program: Program, found: Difference) -> float:
+    """The number that the instruction makes of the shards written out, with no other element defined."""
+    arrays = random_inputs(program.graph, np, "f64", 0)
+    machine = Machine(program, arrays, np, "f64", OneProcess(program.mesh.devices))
+    for place, done in enumerate(program.instructions[: found.instruction]):
+        machine.do(place, done)
+        machine.settle(place, (*done.operands, *done.results))
+    done = program.instructions[found.instruction]
+    for held in machine.held.values():
+        held.update({name: np.full_like(held[name], poison(np, held[name].dtype)) for name in done.operands})
+    for shard in found.inputs:
+        assert shard.elements is not None
+        made = np.array(shard.elements, machine.held[shard.device][shard.value].dtype).reshape(shard.shape)
+        machine.held[shard.device][shard.value] = made
+    machine.do(found.instruction, done)
+    partial = program.values[found.value].sharding
+    (group,) = (each for each in program.mesh.groups(partial.partial).tolist() if found.device in each)
+    terms = [machine.held[device][found.value] for device in group]
+    return float(combined(np, Reducer.of(np, partial.reduction), terms)[found.index])
+
+
+@pytest.mark.parametrize("mesh", ["2x2", "3x2"])
+def test_the_shards_written_out_make_the_number_again(mesh: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A product that is wrong on some devices alone, where it is split."""
+    right = OPS["matmul"]
+
+    def wrong(local: Any, *operands: np.ndarray) -> np.ndarray:
+        return right.compute(local, *operands) + any(span.start for span in local.spans.values())
+
+    monkeypatch.setattr("planner.run.local.OPS", {**OPS, "matmul": replace(right, compute=wrong)})
+    s = Sketch()
+    x, w = s.input(6, 12), s.input(12, 6)
+    question = question_of(s.graph(s.op("exp", [s.op("matmul", [x, w], (6, 6))], (6, 6))), mesh)
+    programs = [random_program(question, seed) for seed in range(40)]
+    found = [(program, located(program)) for program in programs if validate(program).verdict == "different"]
+    assert len(found) > 10
+    for program, difference in found:
+        assert made_again(program, difference) == difference.got
+    assert {len(difference.inputs) for _, difference in found} > {2}, "of several devices, whose terms are combined"
+
+
+def test_of_a_wrong_collective_the_shards_of_all_its_members_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wrong(xp: Any, done: Collective, *given: Any) -> Any:
+        results, received = transfer(xp, done, *given)
+        return [each + (each > 0) if done.kind is Kind.ALL_REDUCE else each for each in results], received
+
+    monkeypatch.setattr("planner.run.devices.transfer", wrong)
+    program = three_inputs()
+    found = located(program)
+    assert found.done.startswith("all_reduce")
+    assert [shard.device for shard in found.inputs] == [0, 1, 2, 3]
+    assert made_again(program, found) == found.got
+    assert found.got == pytest.approx(found.wanted + 1)
+
+
+def test_what_the_backend_alone_makes_wrong_is_named_at_the_output() -> None:
+    program = three_inputs()
+    arrays = random_inputs(program.graph, np, "f64", 0)
+    whole = run_whole(program.graph, arrays, np, "f64")
+    done = run_program(program, arrays, np, "f64")
+    assert first_output(program, whole, done, np, 1e-10) is None
+    wanted = float(done.outputs[2][0][1, 3])
+    done.outputs[2][0][1, 3] += 1
+    found = first_output(program, whole, done, np, 1e-10)
+    assert found is not None
+    assert (found.value, found.done, found.device, found.index) == (program.outputs[0], "n2", 2, (1, 3))
+    assert (found.got, found.wanted) == (pytest.approx(wanted + 1), pytest.approx(wanted))
 
 
 def test_bytes_that_were_not_predicted_are_located(monkeypatch: pytest.MonkeyPatch) -> None:
