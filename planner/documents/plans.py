@@ -41,7 +41,7 @@ DEAREST = 20
 
 def plan_document(plan: Plan) -> dict[str, Any]:
     """The document of a plan. Same input, same document, but for `wall_s` and what a clock has stopped."""
-    return {
+    document = {
         "format": "shardplan.plan",
         "version": 1,
         **identified(plan.graph, plan.model, plan.request),
@@ -55,6 +55,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "baselines": [asdict(figures) for figures in plan.baselines],
         "verdict": verdict_document(plan.verdict) if plan.verdict else None,
     }
+    return {**document, "digest": digest(document)}
 
 
 def identified(graph: Graph, model: CostModel, request: Request) -> dict[str, Any]:
@@ -223,7 +224,7 @@ def read_plan(path: Path) -> PlanDocument:
 
 def checked_plan(raw: Any, where: str) -> PlanDocument:
     """The plan document in a JSON value. Raises InvalidDocument, also where graph, mesh, hardware or request are not
-    those that its id is of."""
+    those that its id is of, or anything else is not what was written."""
     document = checked(PlanDocument, raw, where)
     graph = document.graph
     if digest(graph.document.model_dump(exclude_unset=True)) != graph.digest:
@@ -239,4 +240,8 @@ def checked_plan(raw: Any, where: str) -> PlanDocument:
     if digest({"graph": graph.digest, **parts, "versions": raw["solver"]["versions"]}) != document.id:
         what = "digest mismatch: mesh, hardware, request or versions are not those that were planned for"
         raise InvalidDocument(what, where=f"{where}: id", got=document.id)
+    rest = {key: value for key, value in raw.items() if key != "digest"}
+    if document.digest not in (None, digest(rest)):
+        what = "digest mismatch: the plan is not as it was written"
+        raise InvalidDocument(what, where=f"{where}: digest", got=document.digest)
     return document

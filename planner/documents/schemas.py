@@ -149,6 +149,7 @@ class PlanDocument(Strict):
     `recomputed`: the ops that are done again for the backward pass, each with the op before which it is.
     `options` has the mesh axes of every loop of an op in the order of its rule, then of every group of operands
     through which a partial sum may pass. Times are seconds, sizes bytes of the device that receives or holds most.
+    `digest` is of all else in the document; older plans have none.
     """
 
     format: Literal["shardplan.plan"]
@@ -167,6 +168,7 @@ class PlanDocument(Strict):
     memory: MemoryDocument | NothingDocument
     baselines: list[FiguresDocument]
     verdict: VerdictDocument | None
+    digest: str | None = None
 
 
 Document = TypeVar("Document", bound=Strict)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from planner.documents.plans import checked_plan
+from planner.errors import ShardplanError
 from tests.api.command import child, refused, shardplan
 from tests.api.small import GRAPH, LEFT_OUT, MESH, Document, changed, pin, pins, written
 
@@ -152,6 +155,12 @@ def planned(small: Path) -> Document:
     return found
 
 
+@pytest.fixture(scope="module")
+def without_digest(planned: Document) -> Document:
+    """The plan as who means harm would change it: what is wrong with it has to be found."""
+    return changed(planned, "digest", LEFT_OUT)
+
+
 @pytest.mark.parametrize(("mesh", "words"), MESHES)
 def test_a_mesh_that_makes_no_sense_is_refused(small: Path, mesh: str, words: str) -> None:
     refused(shardplan("plan", small, "--mesh", mesh), words)
@@ -199,26 +208,44 @@ def test_a_document_of_another_kind_is_named(small: Path) -> None:
 
 @pytest.mark.parametrize(("path", "value", "words"), PLAN_CHANGES)
 def test_a_plan_that_was_tampered_with_is_refused(
-    tmp_path: Path, planned: Document, path: str, value: object, words: str
+    tmp_path: Path, without_digest: Document, path: str, value: object, words: str
 ) -> None:
-    damaged = written(tmp_path / "plan.json", changed(planned, path, value))
+    damaged = written(tmp_path / "plan.json", changed(without_digest, path, value))
     for command in ("show", "validate"):
         refused(shardplan(command, damaged), words)
 
 
 @pytest.mark.parametrize(("path", "value"), PROGRAM_CHANGES)
 def test_a_program_that_was_tampered_with_is_never_run(
-    tmp_path: Path, planned: Document, path: str, value: Any
+    tmp_path: Path, without_digest: Document, path: str, value: Any
 ) -> None:
-    damaged = written(tmp_path / "plan.json", changed(planned, path, value))
+    damaged = written(tmp_path / "plan.json", changed(without_digest, path, value))
     refused(shardplan("validate", damaged), "")
     refused(shardplan("show", damaged, "--program"), "")
 
 
-def test_every_key_of_a_plan_is_needed(tmp_path: Path, planned: Document) -> None:
-    for key in planned:
-        damaged = written(tmp_path / "plan.json", changed(planned, key, LEFT_OUT))
+def test_every_key_of_a_plan_is_needed(tmp_path: Path, without_digest: Document) -> None:
+    for key in without_digest:
+        damaged = written(tmp_path / "plan.json", changed(without_digest, key, LEFT_OUT))
         refused(shardplan("show", damaged), f"{key}: missing key")
+
+
+def leaves(document: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Everything in a document that holds nothing else, by its path."""
+    inside = document.items() if isinstance(document, dict) else enumerate(document)
+    for key, value in inside:
+        if isinstance(value, (dict, list)):
+            yield from leaves(value, f"{path}{key}.")
+        elif "." not in str(key):
+            yield f"{path}{key}", value
+
+
+def test_no_number_of_a_plan_can_be_changed_unnoticed(planned: Document) -> None:
+    numbers = [(path, value) for path, value in leaves(planned) if type(value) in (int, float)]
+    assert {path.partition(".")[0] for path, _ in numbers} >= {"solver", "cost", "memory", "baselines", "verdict"}
+    for path, value in numbers:
+        with pytest.raises(ShardplanError):
+            checked_plan(changed(planned, path, 2 * value + 1), "plan")
 
 
 def test_a_truncated_plan_is_refused(tmp_path: Path, planned: Document) -> None:

@@ -30,7 +30,7 @@ VALIDATE_KEYS = {
 }
 DOCUMENT_KEYS = {
     *("format", "version", "id", "graph", "mesh", "hardware", "request", "solver", "shardings", "options"),
-    *("recomputed", "program", "cost", "memory", "baselines", "verdict"),
+    *("recomputed", "program", "cost", "memory", "baselines", "verdict", "digest"),
 }
 
 # A module that a user might have: torch is imported by the command, not here.
