@@ -8,7 +8,10 @@ linear programs", 1960, with messages for the subproblem): strategies of least m
 bound. What the last optimum takes stays.
 
 Where program and messages meet, few nodes take parts of several strategies. The mixed-integer program of what the
-optimum takes is small then, and its answer near to the bound.
+optimum takes is small then, and its answer near to the bound. Where it is not, though messages prove nearly what the
+program costs, the program itself is too weak: it packs parts of strategies under the limit. Limits that the limit
+implies (solvers/cutting.py) become further moments then, which program and messages keep from there on; strategies that
+evade them join as any others do.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.cutting import likely
+from solvers.cutting import cut, likely
 from solvers.ilp import LocalPolytope, peaks
 from solvers.ledger import Ledger
 from solvers.narrow import solved
@@ -32,6 +35,8 @@ Mask = NDArray[np.bool_]
 PROGRAMS, PAIRS, ROUNDS = 30, 4, 32
 # A change of less than this share of the gap is none, and so many programs without one end it.
 GAIN, PATIENCE = 0.02, 3
+# Messages that bound all but this share of the gap of what the program costs leave the rest to cuts.
+CLOSE = 0.25
 # A round of messages that gains less than this share of the gap asked for ends them.
 STALL = 1e-3
 # A program with integers: the share of the clock's time left that it is given, its nodes.
@@ -87,6 +92,7 @@ class Columns:
         self._pairs = PAIRS * relaxation.field.layout.source.size
         self._flags = self._taken = np.zeros(relaxation.allowed.size, bool)
         self._moments = list(relaxation.prices)
+        self._cuts = False
 
     def run(self) -> Relaxation:
         """Programs and messages in turn until neither gains; the relaxation (or what is left of it) at the best
@@ -99,25 +105,24 @@ class Columns:
                 break
             cost = ledger.cost or ledger.largest_cost
             some, moved = GAIN * (cost - best), abs(last - optimum.cost)
+            self._priced(optimum.prices)
             if moved <= some or optimum.cost - best <= ledger.gap_asked / 2 * cost:
-                self._choose(optimum.cost)
-                self._pairs *= 2
-            bound = self._priced(optimum.prices)
+                self._settle(optimum.cost)
+            bound = self._relaxation.bound
             gained = max(bound - best, moved, cost - (ledger.cost or cost))
             last, idle = optimum.cost, 0 if gained > some else idle + 1
             if bound > best:
-                best, best_prices = bound, optimum.prices
+                best, best_prices = bound, self._relaxation.prices
             if ledger.exhausted or idle >= PATIENCE:
                 break
         self._relaxation.at(best_prices)
         self._relaxation.bound = best
         return self._relaxation
 
-    def _priced(self, prices: dict[int, float]) -> int:
-        """The bound at these prices."""
+    def _priced(self, prices: dict[int, float]) -> None:
+        """Messages at these prices."""
         self._relaxation.at(prices)
         self._relaxation.tighten(ROUNDS, STALL * self._ledger.gap_asked)
-        return self._relaxation.bound
 
     def _optimum(self) -> Optimum | None:
         """Of the program of what seems cheapest at the present prices."""
@@ -137,16 +142,36 @@ class Columns:
             self._taken[self._flags] = optimum.taken
         return optimum
 
-    def _choose(self, cost: float) -> None:
-        """Offer the best choice of what the optimum takes, or else of all that it might; drop what that excludes."""
-        ledger, relaxation = self._ledger, self._relaxation
-        restricted, gap = relaxation.field.restricted, ledger.gap_asked
-        for flags in (self._taken, self._flags):
-            if ledger.exhausted or (ledger.cost is not None and ledger.cost - cost <= gap / 2 * cost):
-                break
-            narrow = restricted.narrowed(flags | relaxation.best())
-            solved(ledger, narrow, self._moments, SHARE, NODES, gap / 4, self._seed)
-        relaxation.tighten(1, 0.0)
-        if not relaxation.done and relaxation.sparse:
-            self._taken = self._taken[relaxation.allowed]
-            self._relaxation = relaxation.shrunk()
+    def _settle(self, cost: float) -> None:
+        """Choose among what the optimum takes. If that is not near enough, cut where messages bound nearly what the
+        program costs, else (and after a cut) choose among all that it might take."""
+        ledger, bound = self._ledger, self._relaxation.bound
+        self._choose(self._taken)
+        if not self._near(cost):
+            self._cuts = not self._cuts and cost - bound <= CLOSE * ((ledger.cost or ledger.largest_cost) - bound)
+            if self._cuts:
+                self._relaxation = cut(ledger, self._relaxation, self._flags, self._moments)
+                self._moments = list(dict.fromkeys([*self._moments, *self._relaxation.prices]))
+            else:
+                self._choose(self._flags)
+        self._drop()
+        if not self._cuts:
+            self._pairs *= 2
+
+    def _near(self, cost: float) -> bool:
+        """Is the best choice known as near to the program's cost as is asked?"""
+        ledger = self._ledger
+        return ledger.exhausted or (ledger.cost is not None and ledger.cost - cost <= ledger.gap_asked / 2 * cost)
+
+    def _choose(self, flags: Mask) -> None:
+        """Offer the best choice among these strategies and those of the best one known."""
+        relaxation, gap = self._relaxation, self._ledger.gap_asked
+        narrow = relaxation.field.restricted.narrowed(flags | relaxation.best())
+        solved(self._ledger, narrow, self._moments, SHARE, NODES, gap / 4, self._seed)
+
+    def _drop(self) -> None:
+        """Go on without what the best choice excludes."""
+        self._relaxation.tighten(1, 0.0)
+        if not self._relaxation.done and self._relaxation.sparse:
+            self._taken = self._taken[self._relaxation.allowed]
+            self._relaxation = self._relaxation.shrunk()

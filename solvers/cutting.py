@@ -38,14 +38,13 @@ TOLERANCE, PAIR_WORK = 1e-7, 2e4
 SECONDS = 20.0
 
 
-def cut(ledger: Ledger, relaxation: Relaxation, pairs: int) -> Relaxation:
-    """The relaxation under the limits that a program of at most so many pairs finds, at its prices, tightened."""
-    own, marginal = relaxation.field.restricted.problem, relaxation.marginal()
-    marginal = np.where(relaxation.allowed, marginal, np.iinfo(np.int64).max)
-    flags = likely(own.layout, marginal, relaxation.best(), pairs)
+def cut(ledger: Ledger, relaxation: Relaxation, flags: Mask, moments: Sequence[int]) -> Relaxation:
+    """The relaxation under the limits that a program of these strategies finds, which is limited at these moments from
+    the start; at its prices, tightened."""
+    own = relaxation.field.restricted.problem
     narrow = Restricted.nothing(own).narrowed(flags).problem
     cost, timed = ledger.cost or ledger.largest_cost, ledger.seconds_left is not None
-    task = CutTask(narrow, ledger.problem.layout.moments, list(relaxation.prices), cost, ledger.gap_asked, timed)
+    task = CutTask(narrow, ledger.problem.layout.moments, moments, cost, ledger.gap_asked, timed)
     cuts = ledger.beside(task)
     if cuts is None:
         return relaxation

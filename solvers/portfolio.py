@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from solvers.bound import PriceSearch, overfills
 from solvers.certificate import proven_bound
 from solvers.columns import Columns
-from solvers.cutting import cut
+from solvers.cutting import cut, likely
 from solvers.evaluation import usage_profile
 from solvers.haggling import haggle
 from solvers.ilp import peaks
@@ -181,7 +181,9 @@ def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:
         elif turn == 0:
             PriceSearch(ledger, relaxation, limit).run(choice, 10, 48)
         else:
-            relaxation = cut(ledger, relaxation, CUT_PAIRS)
+            marginal = np.where(relaxation.allowed, relaxation.marginal(), np.iinfo(np.int64).max)
+            flags = likely(relaxation.field.layout, marginal, relaxation.best(), CUT_PAIRS)
+            relaxation = cut(ledger, relaxation, flags, list(relaxation.prices))
         complete |= pairs >= MOST_PAIRS
         if ledger.exhausted or (turn and complete and (ledger.gap or 1.0) > 0.8 * before):
             break
