@@ -142,6 +142,23 @@ def test_devices_do_what_their_blocks_want() -> None:
     agree(list(rows.values()))
 
 
+def test_every_row_is_said() -> None:
+    from planner.export.shard_map import print_shard_map
+
+    for case in CASES:
+        print_shard_map(random_program(question_of(alone(case), "2"), 0))
+
+
+def test_positions_from_the_end_and_sums_of_whole_numbers_are_said() -> None:
+    programs = []
+    for case in CASES:
+        whole = case.attrs.get("accumulate") and case.operands[0].dtype == "i64"
+        if case.attrs.get("beyond") == "wrap" or whole:
+            programs.append(random_program(question_of(alone(case), "2x2"), 0))
+    assert len(programs) > 3
+    agree(programs, shared=True)
+
+
 def test_positions_beyond_the_end_are_not_in_the_filling() -> None:
     s = Sketch()
     table, ids, rows = s.input(7, 4), s.input(5, dtype="i64"), s.input(5, 4)

@@ -109,11 +109,9 @@ class _Writer:
         if row is None:
             raise Unsayable("it is known by its rule alone")
         dtypes = tuple(dtype_of(kind.dtype) for kind in op.results)
-        # A position outside a table is refused where a program runs; a jitted one reads zeros there.
-        refuses = op.attrs.get("beyond", "refuse") == "refuse"
-        attrs = {**op.attrs, "beyond": "drop"} if refuses else op.attrs
         part = self.group.parts[0]
-        local = Local(Recorder(page), attrs, self._spans(page), part.shapes, dtypes)
+        # A position outside a table is refused where a program runs; a jitted one reads zeros there.
+        local = Local(Recorder(page), op.attrs, self._spans(page), part.shapes, dtypes, refuses=False)
         kinds = [jax.ShapeDtypeStruct(kind.shape, dtype_of(kind.dtype)) for kind in self.read]
         held = [Recorded(page, name, kind) for name, kind in zip(names, kinds, strict=True)]
         arrays = [self._fitted(array, shape) for array, shape in zip(held, self.group.read, strict=True)]

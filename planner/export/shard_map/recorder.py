@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from planner.export.shard_map.recording import FRESH, Edge, Page, Recorded, Rows
+from planner.export.shard_map.recording import FRESH, Bits, Edge, Page, Recorded, Rows
 from planner.export.shard_map.words import written
 
 
@@ -45,9 +45,10 @@ class _Function:
         text = f"jnp.{self.name}({written(*given, **named)})"
         return self.page.line(text, lambda a, k: function(*a, **k), given, _Static(named), fresh=self.name in FRESH)
 
-    def at(self, into: Recorded, places: Any, values: Any) -> None:
+    def at(self, into: Recorded | Bits, places: Any, values: Any) -> None:
         """`ufunc.at`, in place."""
-        into.write({"maximum": "max", "minimum": "min"}.get(self.name, self.name), places, values)
+        written_to = into.array if isinstance(into, Bits) else into
+        written_to.write({"maximum": "max", "minimum": "min"}.get(self.name, self.name), places, values)
 
 
 class _Static(dict[str, Any]):

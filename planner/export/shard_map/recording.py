@@ -4,10 +4,11 @@ A row of the op table is written for any array module. Given this one, its array
 function, so that no second table of ops has to agree with the first. Shapes and dtypes of what it makes are asked of
 JAX, which computes nothing for it (`jax.eval_shape`).
 
-What only the devices know cannot be asked of an array, but for four things. Where a span begins is an `Edge`, a
+What only the devices know cannot be asked of an array, but for five things. Where a span begins is an `Edge`, a
 number of the device's place on the mesh. The elements that a mask leaves may be written at places that the same mask
 leaves (`Masked`). Rows from one number on to another may be multiplied, and written to the same rows (`Rows`): they
-are all rows, the others zero. A truth value is answered by whoever records, yes and no in turn (`Undecided`).
+are all rows, the others zero. To whole numbers others may be added in either sign (`Bits`). A truth value is answered
+by whoever records, yes and no in turn (`Undecided`).
 """
 
 from __future__ import annotations
@@ -144,6 +145,15 @@ class Recorded:
         made: Recorded = self.page.line(text, lambda first, last: mask, rows.start, rows.stop)
         return made
 
+    def view(self, dtype: Any) -> Any:
+        """What `add.at` may write to: whole numbers of another sign have the same bits."""
+        wanted = np.dtype(dtype)
+        if wanted == self.dtype:
+            return self
+        if {wanted.kind, self.dtype.kind} <= {"i", "u"} and wanted.itemsize == self.dtype.itemsize:
+            return Bits(self)
+        raise Unsayable("it reads bits")
+
     def tolist(self) -> list[Any]:
         """Numbers that only the devices know."""
         return list(self)
@@ -237,6 +247,10 @@ class Masked:
     array: Recorded
     mask: Recorded
 
+    def view(self, dtype: Any) -> Masked:
+        """It is written in the dtype of what it is written to."""
+        return self
+
     def beyond(self, size: int) -> Any:
         """Places; those that the mask leaves out are behind the last of a dim of that size."""
         where = f"jnp.where({self.mask.text}, {self.array.text}, {size})"
@@ -257,3 +271,10 @@ class Rows:
     @property
     def T(self) -> Rows:  # noqa: N802 (numpy's name)
         return Rows(self.array.T)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bits:
+    """An array of whole numbers to which others may be added, in either sign."""
+
+    array: Recorded

@@ -23,7 +23,8 @@ def served(local: Local, ids: Array, loop: str) -> tuple[Array, Array]:
         ids = ids.clip(0, span.size - 1)
     if beyond == "wrap":
         ids = local.xp.where(ids < 0, ids + span.size, ids)
-    if beyond in ("refuse", "wrap") and ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < span.size):
+    strict = local.refuses and beyond in ("refuse", "wrap")
+    if strict and ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < span.size):
         raise IndexError(f"id out of range: got {int(ids.min())}..{int(ids.max())}, wanted 0..{span.size - 1}")
     inside = (ids >= span.start) & (ids < span.stop)
     return inside, local.xp.where(inside, ids - span.start, 0)

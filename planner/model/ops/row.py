@@ -85,13 +85,17 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """What one device knows of the op it runs: its part of every loop, its result shapes, the array module."""
+    """What one device knows of the op it runs: its part of every loop, its result shapes, the array module.
+
+    `refuses`: whether a position outside a loop is refused, where it is; else what is read there is zero.
+    """
 
     xp: Any
     attrs: Mapping[str, object]
     spans: Mapping[str, Span]
     shapes: tuple[Shape, ...]
     dtypes: tuple[Any, ...]
+    refuses: bool = True
 
     def number(self, key: str, default: float | None = None) -> float:
         value = self.attrs.get(key, default)
