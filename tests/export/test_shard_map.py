@@ -41,6 +41,7 @@ ROWS = (
     *("addmm", "arange", "embedding", "embedding_backward", "scatter", "split", "tril", "dilate", "adam"),
     *("cross_entropy_backward", "scaled_dot_product_attention_backward", "layer_norm_backward"),
     *("grouped_mm", "grouped_mm_weight_backward", "dynamic_slice", "dynamic_update_slice"),
+    *("max_pool_backward", "average_pool_backward"),
 )
 # Ops that read beyond their own elements, where blocks are uneven: what fills them up must not be read.
 UNEVEN = (

@@ -24,7 +24,7 @@ import numpy as np
 
 from planner.export.shard_map.words import written
 
-FRESH = frozenset({"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "copy"})
+FRESH = frozenset({"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "copy", "pad"})
 ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**"}
 LOGIC = {"matmul": "@", "and": "&", "or": "|", "xor": "^"}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
@@ -209,10 +209,16 @@ def _operation(name: str, sign: str, mirrored: bool) -> Callable[[Recorded, Any]
     return apply
 
 
+def _in_place(self: Recorded, other: Any) -> Any:
+    """Others may see the same elements, in numpy: who means another array says so, or writes to places."""
+    raise Unsayable("it computes in place")
+
+
 for _name, _sign in (ARITHMETIC | LOGIC | COMPARISONS).items():
     setattr(Recorded, f"__{_name}__", _operation(_name, _sign, mirrored=False))
     if _name not in COMPARISONS:
         setattr(Recorded, f"__r{_name}__", _operation(_name, _sign, mirrored=True))
+        setattr(Recorded, f"__i{_name}__", _in_place)
 
 
 class Edge(Recorded):

@@ -224,7 +224,8 @@ def _transpose(local: Local, dy: Array, weight: Array) -> Array:
         begins = [source - first for (_, source), first in zip(chosen, firsts, strict=True)]
         read = dy[(..., *(slice(at, at + count) for at, count in zip(begins, counts, strict=True)))]
         step = (kernel[(..., *taps)] @ _grouped(local, read, "f")).reshape(*made.shape[:3], *counts)
-        made[(..., *_pairs([slice(None)] * len(counts), [at for (at, _), _ in chosen]))] += step
+        places = (..., *_pairs([slice(None)] * len(counts), [at for (at, _), _ in chosen]))
+        made[places] = made[places] + step
     sizes = [count * each.stride for count, each in zip(counts, geometry, strict=True)]
     whole = made.reshape(dy.shape[0], kernel.shape[0] * kernel.shape[1], *sizes)
     return whole[tuple(map(slice, local.shapes[0]))]

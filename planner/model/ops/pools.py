@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import reduce
 from itertools import product
+from typing import Any
 
 from planner.errors import InvalidGraph
 from planner.model.ops.convolution import (
@@ -83,14 +84,14 @@ def _size(local: Local) -> tuple[int, ...]:
     return whole_numbers(local.attrs["size"], 1)
 
 
-def _reads(local: Local, padded: Array, positions: Shape) -> Iterator[Array]:
-    """Every tap's view of what is padded: an element for every window."""
+def _places(local: Local, positions: Shape) -> Iterator[tuple[Any, ...]]:
+    """For every tap where it is in what is padded: an element for every window."""
     size = _size(local)
     geometry = geometry_of(local.attrs, len(size))
     for tap in product(*map(range, size)):
         starts = [each.dilation * at for each, at in zip(geometry, tap, strict=True)]
         ends = zip(starts, positions[-len(size) :], geometry, strict=True)
-        yield padded[(..., *(slice(at, at + each.stride * count, each.stride) for at, count, each in ends))]
+        yield (..., *(slice(at, at + each.stride * count, each.stride) for at, count, each in ends))
 
 
 def _inner(local: Local, padded: Array, x: Shape) -> Array:
@@ -102,18 +103,18 @@ def _inner(local: Local, padded: Array, x: Shape) -> Array:
 def _max_pool_backward(local: Local, grad: Array, x: Array) -> Array:
     padded = _padded(local, x, -math.inf)
     made, free = local.xp.zeros_like(padded), local.xp.ones(grad.shape, bool)
-    highest = reduce(local.xp.maximum, _reads(local, padded, grad.shape))
-    for read, place in zip(_reads(local, padded, grad.shape), _reads(local, made, grad.shape), strict=True):
-        first = free & (read == highest)
-        place += grad * first
-        free &= ~first
+    highest = reduce(local.xp.maximum, (padded[place] for place in _places(local, grad.shape)))
+    for place in _places(local, grad.shape):
+        first = free & (padded[place] == highest)
+        made[place] = made[place] + grad * first
+        free = free & ~first
     return _inner(local, made, x.shape)
 
 
 def _average_pool_backward(local: Local, grad: Array) -> Array:
     made = _padded(local, local.xp.zeros(local.shapes[0], grad.dtype), 0)
-    for place in _reads(local, made, grad.shape):
-        place += grad / math.prod(_size(local))
+    for place in _places(local, grad.shape):
+        made[place] = made[place] + grad / math.prod(_size(local))
     return _inner(local, made, local.shapes[0])
 
 
