@@ -1,8 +1,8 @@
 """Shardings as torch's DTensor says them: a placement for every mesh dim.
 
 Where the axes of a dim stand in another order than the mesh's, an axis is strided by those after it that are major to
-it. DTensor splits unevenly axis by axis, not by the block rule: axes that do not divide a dim are left out, from the
-minor end, and a remark says so.
+it. DTensor splits unevenly axis by axis, which is the block rule where a dim has one axis. Of several, those that do
+not divide the dim are left out, from the minor end, and a remark says so.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from torch.distributed.tensor import Partial, Placement, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from planner.errors import InvalidSharding
+from planner.export.shards import even
 from planner.model.mesh import Mesh
-from planner.model.sharding import Axes, Reduction, Shape, Sharding
+from planner.model.sharding import Reduction, Shape, Sharding
 
 REDUCTIONS = {
     Reduction.SUM: "sum",
@@ -34,7 +35,7 @@ def placements(sharding: Sharding, shape: Shape, mesh: Mesh) -> tuple[tuple[Plac
     for axis in sharding.partial:
         made[axis] = Partial(_reduction(sharding))
     for dim, (size, axes) in enumerate(zip(shape, sharding.split_axes, strict=False)):
-        kept = even(axes, size, mesh)
+        kept = axes if len(axes) == 1 else even(axes, size, mesh)
         if kept != axes:
             left_out = ", ".join(mesh.names[axis] for axis in axes[len(kept) :])
             remarks.append(f"dim {dim} of {size} is not split along {left_out}: DTensor's uneven parts are others")
@@ -42,13 +43,6 @@ def placements(sharding: Sharding, shape: Shape, mesh: Mesh) -> tuple[tuple[Plac
             stride = math.prod(mesh.shape[major] for major in kept[:place] if major > axis)
             made[axis] = Shard(dim) if stride == 1 else _StridedShard(dim, split_factor=stride)
     return tuple(made), remarks
-
-
-def even(axes: Axes, size: int, mesh: Mesh) -> Axes:
-    """As many of the axes, from the major end, as divide the dim."""
-    while size % mesh.group_size(axes):
-        axes = axes[:-1]
-    return axes
 
 
 def _reduction(sharding: Sharding) -> str:

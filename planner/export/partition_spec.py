@@ -12,8 +12,9 @@ from typing import Any
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from planner.errors import InvalidMesh, InvalidSharding
+from planner.export.shards import even
 from planner.model.mesh import Mesh, MeshAxis
-from planner.model.sharding import Axes, Shape, Sharding
+from planner.model.sharding import Shape, Sharding
 
 JaxMesh = Any
 """jax.sharding.Mesh or AbstractMesh."""
@@ -41,7 +42,7 @@ def partition_spec(sharding: Sharding, shape: Shape, mesh: Mesh) -> tuple[Partit
         raise InvalidSharding("halos and offsets", got=str(sharding), wanted="blocks, which are all JAX knows")
     entries, remarks = [], []
     for dim, (size, axes) in enumerate(zip(shape, sharding.split_axes, strict=True)):
-        kept = _even(axes, size, mesh)
+        kept = even(axes, size, mesh)
         if kept != axes:
             left_out = ", ".join(mesh.names[axis] for axis in axes[len(kept) :])
             remarks.append(f"dim {dim} of {size} is not split along {left_out}: JAX splits evenly")
@@ -63,13 +64,6 @@ def named_sharding(
     except InvalidSharding as error:
         raise error.at(where) from None
     return NamedSharding(target, spec), [f"{where}: {remark}" for remark in remarks]
-
-
-def _even(axes: Axes, size: int, mesh: Mesh) -> Axes:
-    """As many of the axes, from the major end, as divide the dim."""
-    while size % mesh.group_size(axes):
-        axes = axes[:-1]
-    return axes
 
 
 def _entry(names: Sequence[str]) -> str | tuple[str, ...] | None:

@@ -1,10 +1,12 @@
-"""The shards of a program whose devices all hold alike: one type a value."""
+"""Shards of which all are alike: one type a value, and the axes that split a dim so."""
 
 from __future__ import annotations
 
 from planner.errors import InvalidSharding
 from planner.model.graph import TensorType
+from planner.model.mesh import Mesh
 from planner.model.program import Program
+from planner.model.sharding import Axes
 
 
 def shard_types(program: Program) -> dict[str, TensorType]:
@@ -28,3 +30,10 @@ def _shard_type(program: Program, name: str) -> TensorType:
             raise InvalidSharding(f"dim {dim} is split unevenly", where=where, got=got, wanted=wanted)
         shape[dim] //= parts
     return TensorType(tuple(shape), held.type.dtype)
+
+
+def even(axes: Axes, size: int, mesh: Mesh) -> Axes:
+    """As many of the axes, from the major end, as divide the dim."""
+    while size % mesh.group_size(axes):
+        axes = axes[:-1]
+    return axes

@@ -15,7 +15,7 @@ from planner.export.formats import FORMATS, exported
 from planner.model.accounts import received_bytes
 from planner.model.mesh import Mesh
 from planner.model.program import Program
-from planner.model.sharding import shard_bounds
+from planner.model.sharding import Sharding, shard_bounds
 from tests.graphs import small_transformer
 from tests.run.sample_programs import question_of, random_program
 
@@ -63,6 +63,28 @@ def test_dtensor_cuts_every_tensor_as_the_plan_does(program: Program) -> None:
             local = distribute_tensor(everywhere, mesh, placements_from(layout)).to_local()
             for device, shard in local._local_tensors.items():
                 np.testing.assert_array_equal(shard.numpy(), part(whole, bounds[device]), name)
+
+
+@TORCH
+@pytest.mark.parametrize("size", [1, 5, 7, 9, 12])
+def test_dtensor_cuts_unevenly_along_one_axis_as_the_plan_does_and_along_two_it_does_not(size: int) -> None:
+    import torch
+    from torch.distributed._local_tensor import LocalTensor
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+
+    from planner.export.dtensor import placements
+    from tests.export.local_devices import eight_local_devices
+
+    mesh, held = Mesh.parse("2x4"), Sharding(((1,),))
+    made, remarks = placements(held, (size,), mesh)
+    assert (made, remarks) == ((Replicate(), Shard(0)), [])
+    assert placements(Sharding(((1, 0),)), (size,), mesh)[1], "said, not done"
+    whole, bounds = np.arange(size), shard_bounds(held, (size,), mesh)
+    with eight_local_devices((2, 4)) as device_mesh:
+        everywhere = LocalTensor({device: torch.from_numpy(whole.copy()) for device in range(8)})
+        local = distribute_tensor(everywhere, device_mesh, made).to_local()
+        for device, shard in local._local_tensors.items():
+            np.testing.assert_array_equal(shard.numpy(), part(whole, bounds[device]))
 
 
 @TORCH

@@ -33,6 +33,14 @@ def test_jax_trains_as_the_graph_does(program: Program) -> None:
     assert largest_error(losses, wanted) < NEAR
 
 
+def test_torch_trains_with_parameters_in_uneven_blocks() -> None:
+    program = step("gpt2", "FSDP", "3", layers=1)
+    arrays = beginning(program.graph)
+    held = [(program.values[name].sharding.split_axes, program.values[name].type.shape) for name in arrays]
+    assert any(axes and size % 3 for split, shape in held for axes, size in zip(split, shape, strict=True))
+    assert largest_error(under_dtensor(program, arrays, STEPS), whole(program.graph, arrays)) < NEAR
+
+
 def test_torch_trains_as_the_graph_does(program: Program) -> None:
     arrays = beginning(program.graph)
     assert largest_error(under_dtensor(program, arrays, STEPS), whole(program.graph, arrays)) < NEAR
