@@ -36,8 +36,8 @@ from planner.run.devices import Execution
 from planner.run.fabric import Array, Pieces, Wire
 
 LIMIT_S = 600.0
-SHOWN = 2000
-"""Characters of what failed ranks wrote that go into the message."""
+READ = 1 << 16
+"""Bytes of what failed ranks wrote that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,15 +131,20 @@ def _launch(command: Sequence[str], limit_s: float) -> None:
         except subprocess.TimeoutExpired:
             code = None
         finally:
+            said = _said(os.pread(output.fileno(), READ, 0).decode(errors="replace"))  # before they hear of their end
             _end(run)
             assert run.stdin is not None
             run.stdin.close()
-        if code != 0:
-            output.seek(0)
-            said = output.read().decode(errors="replace")[-SHOWN:].strip()
-            what = "a run over MPI took too long" if code is None else "a run over MPI failed"
-            where = f"mpiexec -n {command[2]}"
-            raise RunFailed(what, where=where, got=said or "no output", wanted=f"all ranks to end within {limit_s:g} s")
+    if code != 0:
+        what = "a run over MPI took too long" if code is None else "a run over MPI failed"
+        where = f"mpiexec -n {command[2]}"
+        raise RunFailed(what, where=where, got=said or "no output", wanted=f"all ranks to end within {limit_s:g} s")
+
+
+def _said(output: str) -> str:
+    """What ranks wrote, why they failed first; without the frame that mpiexec draws around its own words."""
+    lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("=")]
+    return "; ".join(sorted(lines, key=lambda line: not line.startswith("rank ")))
 
 
 def _end(run: subprocess.Popen[bytes]) -> None:

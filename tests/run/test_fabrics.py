@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from importlib.util import find_spec
+from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -105,3 +109,36 @@ def test_a_rank_that_fails_ends_the_run_with_what_it_said() -> None:
 def test_ranks_that_hang_are_ended_within_the_limit() -> None:
     with pytest.raises(RunFailed, match=r"mpiexec -n 4: a run over MPI took too long .*within 0.01 s"):
         run_over_mpi(every_move(), "f64", 0, limit_s=0.01)
+
+
+def ranks_of(parent: int) -> list[int]:
+    """Processes below one that have no processes of their own."""
+    below = Path(f"/proc/{parent}/task/{parent}/children")
+    children = [int(child) for child in below.read_text().split()] if below.exists() else []
+    return [rank for child in children for rank in ranks_of(child)] or ([parent] if parent != os.getpid() else [])
+
+
+# what befalls a rank, limit, what is said
+FATES = [
+    (signal.SIGKILL, 60.0, r"failed \(got YOUR APPLICATION .*signal 9"),
+    (signal.SIGSTOP, 2.0, r"took too long \(got no output"),
+]
+
+
+@MPI
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="no /proc to find ranks in")
+@pytest.mark.parametrize(("fate", "limit_s", "words"), FATES)
+def test_a_rank_that_dies_or_stands_still_ends_the_run(fate: signal.Signals, limit_s: float, words: str) -> None:
+    over, before = Event(), set(ranks_of(os.getpid()))
+
+    def strike() -> None:
+        while len(ranks := set(ranks_of(os.getpid())) - before) < MESH.devices:
+            if over.wait(0.01):
+                return
+        os.kill(max(ranks), fate)
+
+    Thread(target=strike, daemon=True).start()
+    with pytest.raises(RunFailed, match=rf"mpiexec -n 4: a run over MPI {words}"):
+        run_over_mpi(every_move(), "f64", 0, limit_s=limit_s)
+    over.set()
+    assert set(ranks_of(os.getpid())) <= before
