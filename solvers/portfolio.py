@@ -1,4 +1,7 @@
-"""solve(): presolve, message passing, prices on memory, then dives, programs and branching over what is left."""
+"""solve(): presolve, message passing, prices on memory, then programs, cuts, dives and branching over what is left.
+
+A large problem is searched before (a good choice early, which lets messages exclude more) and after.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,9 @@ Integers = NDArray[np.int64]
 
 ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
 SMALL_STALL = 1e-7
-# Nodes up to which messages and programs have the clock before the search has what they leave; and so many, this share.
-SMALL, LARGE, SHARE = 1000, 2000, 0.5
+# Nodes up to which messages and programs have the clock before the search has what they leave. Where there are more, the
+# search begins with this share of it, and of the rest messages and programs have this one.
+SMALL, EARLY, SHARE = 1000, 0.1, 0.75
 WHOLE_PAIRS, WHOLE_NODES, WHOLE_SHARE, CERTIFY_ROUNDS = 100_000, 1000, 0.5, 200
 # Pairs of a first program (with prices, which make programs harder), twice as many each time, and at most; its nodes.
 PROGRAM_PAIRS, PRICED_PAIRS, MOST_PAIRS, PROGRAM_NODES = 30_000, 6000, 200_000, 20
@@ -102,9 +106,12 @@ def _improved(ledger: Ledger, start: Start | None, seed: int, processes: int) ->
     problem, prices = ledger.problem, dict[int, float]()
     if not _searched(problem):
         return _by_messages(ledger, start, seed)
-    nodes = problem.layout.node_start.size - 1
-    if nodes <= LARGE:
-        with ledger.within(1.0 if nodes <= SMALL else SHARE):
+    small = problem.layout.node_start.size - 1 <= SMALL
+    if not small:
+        with ledger.within(EARLY):
+            prices = improve(ledger, seed, processes)
+    if not ledger.exhausted:
+        with ledger.within(1.0 if small else SHARE):
             prices = dict(_by_messages(ledger, start, seed))
     return prices if ledger.exhausted else improve(ledger, seed, processes)
 
