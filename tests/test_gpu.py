@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,3 +39,29 @@ def test_a_plan_file_is_run_and_its_result_written(plan: Path, tmp_path: Path) -
 def test_no_gpu_is_said_before_anything_runs(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     if gpu.main([str(plan)]):
         assert "planner.gpu: " in capsys.readouterr().err
+
+
+ABSENT = (
+    "ortools",
+    "numba",
+    "scipy",
+    "typer",
+    "rich",
+    "fastapi",
+    "sqlalchemy",
+    "torch",
+    "jax",
+    "onnx",
+    "mpi4py",
+    "api",
+)
+"""What a machine that only runs plans does without."""
+
+
+def test_a_plan_file_is_run_without_solver_service_and_command_line(plan: Path, tmp_path: Path) -> None:
+    result = tmp_path / "result.json"
+    command = f"import sys; sys.modules |= dict.fromkeys({ABSENT!r}); from planner.gpu import main; sys.exit(main())"
+    arguments = [sys.executable, "-c", command, str(plan), "--backend", "numpy", "-o", str(result)]
+    ended = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(result.read_text())["plans"][0]["verdict"]["verdict"] == "equal"

@@ -90,7 +90,8 @@ def first_output(
         shards = [held[number] for held in done.outputs]
         for error, device, pair in differences(program, name, whole[value], shards, xp):
             if error > tolerance:
-                return _described(*makers.get(name, (0, None)), name, device, pair, (), xp)
+                place, made = makers.get(name, (0, None))
+                return _described(place, made, name, device, pair, (), xp)
     return None
 
 
