@@ -17,6 +17,7 @@ from typing import Any
 
 from planner.documents.plans import read_plan, verdict_document
 from planner.documents.programs import program_from
+from planner.documents.writing import check_writable, write_text
 from planner.errors import ShardplanError
 from planner.model.program import Program, Run
 from planner.run.backend import HALF, PRECISIONS, ROUNDED, array_module
@@ -36,6 +37,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--shrink", action="store_true", help="run the same instructions on small sizes")
     asked = parser.parse_args(arguments)
     try:
+        if asked.output:
+            check_writable(asked.output)
         xp = array_module(asked.backend)
         found = [_checked(path, asked) for path in asked.plans]
     except ShardplanError as error:
@@ -43,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     text = json.dumps({"device": _device(xp), "alignment_bytes": ALIGNMENT, "plans": found}, indent=1) + "\n"
     if asked.output:
-        asked.output.write_text(text)
+        write_text(asked.output, text)
     else:
         sys.stdout.write(text)
     return 0 if all(each["verdict"]["verdict"] == "equal" and each["pools_agree"] for each in found) else 1

@@ -41,6 +41,14 @@ def test_no_gpu_is_said_before_anything_runs(plan: Path, capsys: pytest.CaptureF
         assert "planner.gpu: " in capsys.readouterr().err
 
 
+def test_a_result_that_cannot_be_written_is_said_before_anything_runs(
+    plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert gpu.main([str(plan), "--backend", "numpy", "-o", str(tmp_path / "no" / "such")]) == 1
+    assert "planner.gpu: " in (said := capsys.readouterr().err)
+    assert "no such folder" in said
+
+
 ABSENT = (
     "ortools",
     "numba",
