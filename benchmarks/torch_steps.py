@@ -33,22 +33,30 @@ DTYPES = {"f32": torch.float32, "i64": torch.int64}
 
 def under_dtensor(program: Program, arrays: Mapping[str, Any], steps: int) -> list[float]:
     """The losses, on devices of one process."""
+    with eight_local_devices(program.mesh.shape) as mesh:
+        return losses(program, arrays, steps, mesh, lambda array: _everywhere(array, mesh))
+
+
+def losses(
+    program: Program, arrays: Mapping[str, Any], steps: int, mesh: Any, tensor_of: Callable[[Any], Any]
+) -> list[float]:
+    """Of so many steps, on a device mesh; a whole array becomes a tensor there."""
     document = json.loads(exported(program, "dtensor"))
     layouts = {entry["id"]: placements_from(entry["layout"]) for entry in document["arguments"]}
     left = {name: placements_from(layout) for name, layout in document["values"].items()}
     runs = _forward(program)
-    with eight_local_devices(program.mesh.shape) as mesh, implicit_replication():
-        held = {name: distribute_tensor(_everywhere(arrays[name], mesh), mesh, layouts[name]) for name in layouts}
+    with implicit_replication():
+        held = {name: distribute_tensor(tensor_of(arrays[name]), mesh, layouts[name]) for name in layouts}
         trained = [held[entry.id].requires_grad_() for entry in program.graph.inputs if entry.kind == "parameter"]
         optimizer = torch.optim.Adam(trained, lr=RATE, foreach=False)
-        losses = []
+        found = []
         for _ in range(steps):
             optimizer.zero_grad()
             loss = _loss(runs, dict(held), left, mesh)
-            losses.append(_number(loss))
+            found.append(_number(loss))
             loss.backward()
             optimizer.step()
-    return losses
+    return found
 
 
 def _forward(program: Program) -> list[tuple[Op, list[Placements]]]:
@@ -86,7 +94,7 @@ def _laid(tensor: Any, wanted: Placements, mesh: Any) -> Any:
 
 def _number(loss: Any) -> float:
     local = loss.full_tensor()
-    first, *others = (float(each) for each in local._local_tensors.values())
+    first, *others = map(float, getattr(local, "_local_tensors", {0: local}).values())
     assert all(each == first for each in others), "every device has the same loss"
     return first
 

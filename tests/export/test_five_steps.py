@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 
 from benchmarks.five_steps import STEPS, beginning, largest_error, shard_map_job, step, whole
+from benchmarks.gloo_steps import over_gloo
 from benchmarks.jax_steps import under_jax
 from benchmarks.torch_steps import under_dtensor
 from planner.model.program import Program
@@ -31,6 +32,16 @@ def test_jax_trains_as_the_graph_does(program: Program) -> None:
     assert wanted == sorted(wanted, reverse=True), "it learns"
     (losses,) = under_jax([shard_map_job(program, arrays)])
     assert largest_error(losses, wanted) < NEAR
+
+
+def test_torch_trains_with_a_process_a_device() -> None:
+    """Four processes, over gloo."""
+    asked = "gpt2", "DPxTP", "2x2", 1
+    program = step(*asked)
+    wanted = whole(program.graph, beginning(program.graph))
+    for found in (devices := over_gloo(*asked)):
+        assert largest_error(found, wanted) < NEAR
+    assert len(devices) == 4
 
 
 def test_torch_trains_with_parameters_in_uneven_blocks() -> None:
