@@ -35,8 +35,8 @@ Integers = NDArray[np.int64]
 
 ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
 SMALL_STALL = 1e-7
-# Nodes up to which messages and programs have the clock before the search has what they leave. Where there are more, the
-# search begins with this share of it, and of the rest messages and programs have this one.
+# Nodes up to which messages and programs have the clock before the search has what they leave. Where there are more,
+# the search begins with this share of it, and of the rest messages and programs have this one.
 SMALL, EARLY, SHARE = 1000, 0.1, 0.75
 WHOLE_PAIRS, WHOLE_NODES, WHOLE_SHARE, CERTIFY_ROUNDS = 100_000, 1000, 0.5, 200
 # Pairs of a first program (with prices, which make programs harder), twice as many each time, and at most; its nodes.

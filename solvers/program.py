@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from ortools.glop.parameters_pb2 import GlopParameters
 from ortools.math_opt import model_pb2
 from ortools.math_opt.python import mathopt
+from ortools.math_opt.python.errors import InternalMathOptError
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -117,7 +120,9 @@ class Program:
                 chosen = zip(model.variables(), hint.tolist(), strict=True)
                 hints.solution_hints.append(mathopt.SolutionHint(variable_values=dict(chosen)))
         solver = mathopt.SolverType.HIGHS if integral else mathopt.SolverType.GLOP
-        result = mathopt.solve(model, solver, params=parameters, model_params=hints)
+        result = _answered(partial(mathopt.solve, model, solver, params=parameters, model_params=hints))
+        if result is None:
+            return Answer(None, -np.inf, False, False)
         reason = result.termination.reason
         values: Floats | None = None
         if result.has_primal_feasible_solution():
@@ -148,8 +153,11 @@ class Linear:
         parameters = mathopt.SolveParameters(glop=glop)
         if seconds is not None:
             parameters.time_limit = timedelta(seconds=max(seconds, 0.01))
-        result = self._solver.solve(params=parameters)
-        if result.termination.reason != mathopt.TerminationReason.OPTIMAL:
+        result = _answered(partial(self._solver.solve, params=parameters))
+        if result is None:  # it lost its way from where it was
+            self._solver = mathopt.IncrementalSolver(self._model, mathopt.SolverType.GLOP)
+            result = _answered(partial(self._solver.solve, params=parameters))
+        if result is None or result.termination.reason != mathopt.TerminationReason.OPTIMAL:
             return None
         values = np.array(result.variable_values(self._model.variables()))
         slopes = np.array(result.dual_values(self._model.linear_constraints()))
@@ -164,3 +172,15 @@ class Linear:
             for row, column, value in zip(at.tolist(), columns.tolist(), values.tolist(), strict=True):
                 rows[row].set_coefficient(variables[column], rows[row].get_coefficient(variables[column]) + value)
         self._rows, self._entries = program.rows, len(program.entries)
+
+
+def _answered(solve: Callable[[], mathopt.SolveResult]) -> mathopt.SolveResult | None:
+    """None where the solver gives up: its arithmetic has failed it."""
+    try:
+        return solve()
+    except InternalMathOptError:
+        return None
+    except AttributeError as failure:  # OR-Tools 9.15 looks for the code of its own error under another name
+        if "[INTERNAL]" not in str(failure.__context__):
+            raise
+        return None
