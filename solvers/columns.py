@@ -35,8 +35,9 @@ Mask = NDArray[np.bool_]
 PROGRAMS, PAIRS, ROUNDS = 30, 4, 32
 # A change of less than this share of the gap is none, and so many programs without one end it.
 GAIN, PATIENCE = 0.02, 3
-# Messages that bound all but this share of the gap of what the program costs leave the rest to cuts.
-CLOSE = 0.25
+# Where messages bound all but this share of the gap of what the program costs, the rest is left to cuts; that is asked
+# after so many more rounds, which end where one gains less than this share of the gap.
+CLOSE, LONG, SLOW = 0.25, 200, 1e-3
 # A round of messages that gains less than this share of the gap asked for ends them.
 STALL = 1e-3
 # A program with integers: the share of the clock's time left that it is given, its nodes.
@@ -92,7 +93,7 @@ class Columns:
         self._pairs = PAIRS * relaxation.field.layout.source.size
         self._flags = self._taken = np.zeros(relaxation.allowed.size, bool)
         self._moments = list(relaxation.prices)
-        self._cuts = False
+        self._settled = -np.inf
 
     def run(self) -> Relaxation:
         """Programs and messages in turn until neither gains; the relaxation (or what is left of it) at the best
@@ -143,20 +144,30 @@ class Columns:
         return optimum
 
     def _settle(self, cost: float) -> None:
-        """Choose among what the optimum takes. If that is not near enough, cut where messages bound nearly what the
-        program costs, else (and after a cut) choose among all that it might take."""
-        ledger, bound = self._ledger, self._relaxation.bound
-        self._choose(self._taken)
+        """Choose among what the optimum takes. If that is not near enough, cut, as often as that gains and where
+        messages bound nearly what the program costs; else choose among all that it might take."""
+        gained, self._settled = cost - self._settled, cost
+        if gained == np.inf or gained <= GAIN * self._open:
+            self._choose(self._taken)
         if not self._near(cost):
-            self._cuts = not self._cuts and cost - bound <= CLOSE * ((ledger.cost or ledger.largest_cost) - bound)
-            if self._cuts:
-                self._relaxation = cut(ledger, self._relaxation, self._flags, self._moments)
+            if gained > GAIN * self._open and self._bounded(cost):
+                self._relaxation = cut(self._ledger, self._relaxation, self._flags, self._moments)
                 self._moments = list(dict.fromkeys([*self._moments, *self._relaxation.prices]))
             else:
                 self._choose(self._flags)
+                self._settled = -np.inf
+                self._pairs *= 2
         self._drop()
-        if not self._cuts:
-            self._pairs *= 2
+
+    @property
+    def _open(self) -> int:
+        """What is not proven of the best choice's cost."""
+        return (self._ledger.cost or self._ledger.largest_cost) - self._relaxation.bound
+
+    def _bounded(self, cost: float) -> bool:
+        """Do messages, given time, bound nearly what the program costs?"""
+        self._relaxation.tighten(LONG, SLOW * self._open / max(self._relaxation.bound, 1))
+        return cost - self._relaxation.bound <= CLOSE * self._open
 
     def _near(self, cost: float) -> bool:
         """Is the best choice known as near to the program's cost as is asked?"""

@@ -86,16 +86,19 @@ def expected_usage(layout: Layout, point: Floats) -> Floats:
 
 
 def violated(problem: Problem, point: Floats, most: int, moments: int) -> list[Rounding]:
-    """The roundings that a point (the share of each strategy, flat) breaks most; of the first `moments` moments."""
+    """The roundings that a point (the share of each strategy, flat) breaks most; of the first `moments` moments.
+
+    One of each moment comes before two of any: those of a moment say much the same."""
     layout, limit = problem.layout, problem.limit or 0
     profile = expected_usage(layout, point)[:moments]
     fullest = np.argsort(-profile, kind="stable")[:MOMENTS]
-    found = [
-        at for t in fullest[profile[fullest] > NEAR * limit].tolist() for at in _violated_at(layout, limit, point, t)
-    ]
-    found.sort(key=lambda pair: -pair[0])
+    found = list[tuple[int, float, Rounding]]()
+    for t in fullest[profile[fullest] > NEAR * limit].tolist():
+        here = sorted(_violated_at(layout, limit, point, t), key=lambda pair: -pair[0])
+        found += [(place, -broken, rounding) for place, (broken, rounding) in enumerate(here)]
+    found.sort(key=lambda each: each[:2])
     taken, seen = list[Rounding](), set[bytes]()
-    for _, rounding in found:
+    for _, _, rounding in found:
         key = rounding.row(layout, limit)[0].tobytes()
         if key not in seen and len(taken) < most:
             seen.add(key)
