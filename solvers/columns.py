@@ -95,10 +95,11 @@ class Columns:
         self._moments = list(relaxation.prices)
         self._settled = -np.inf
 
-    def run(self) -> Relaxation:
+    def run(self) -> tuple[Relaxation, dict[int, float]]:
         """Programs and messages in turn until neither gains; the relaxation (or what is left of it) at the best
-        prices."""
+        prices, and the best prices without cuts."""
         ledger, best, best_prices = self._ledger, self._relaxation.bound, self._relaxation.prices
+        uncut = best_prices
         last, idle = np.inf, 0
         for _ in range(PROGRAMS):
             optimum = self._optimum()
@@ -107,6 +108,8 @@ class Columns:
             cost = ledger.cost or ledger.largest_cost
             some, moved = GAIN * (cost - best), abs(last - optimum.cost)
             self._priced(optimum.prices)
+            if self._relaxation.bound > best and not self._relaxation.cut:
+                uncut = optimum.prices
             if moved <= some or optimum.cost - best <= ledger.gap_asked / 2 * cost:
                 self._settle(optimum.cost)
             bound = self._relaxation.bound
@@ -118,7 +121,7 @@ class Columns:
                 break
         self._relaxation.at(best_prices)
         self._relaxation.bound = best
-        return self._relaxation
+        return self._relaxation, uncut
 
     def _priced(self, prices: dict[int, float]) -> None:
         """Messages at these prices."""

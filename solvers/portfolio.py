@@ -119,7 +119,7 @@ def _improved(ledger: Ledger, start: Start | None, seed: int, processes: int) ->
 def _by_messages(ledger: Ledger, start: Start | None, seed: int) -> Mapping[int, float]:
     """By message passing and programs of few strategies; the prices found."""
     relaxation, choice = _root(ledger, start).tightened(ROOT_ROUNDS, ROOT_STALL)
-    limit = ledger.problem.limit
+    limit, prices = ledger.problem.limit, relaxation.prices
     if limit is not None and choice is not None and (relaxation.prices or _tight(relaxation, choice, limit)):
         many = _pairs(ledger.problem) > WHOLE_PAIRS
         if not relaxation.prices:
@@ -131,12 +131,12 @@ def _by_messages(ledger: Ledger, start: Start | None, seed: int) -> Mapping[int,
                 PriceSearch(ledger, relaxation, limit).run(choice, PRICES, 16)
         if not ledger.exhausted:
             haggle(ledger, relaxation, HAGGLING)
+        prices = relaxation.prices
         if not ledger.exhausted and many:
-            relaxation = Columns(ledger, relaxation, seed).run()
-    prices = relaxation.prices
+            relaxation, prices = Columns(ledger, relaxation, seed).run()
     if not ledger.exhausted:
         relaxation = _close(ledger, relaxation, seed)
-    return prices or relaxation.prices
+    return prices if prices or relaxation.cut else relaxation.prices
 
 
 def _tight(relaxation: Relaxation, choice: Integers, limit: int) -> bool:

@@ -198,6 +198,11 @@ class Relaxation:
         stronger = Field(field.ledger, replace(field.restricted, problem=problem), field.pricing.scale)
         return Relaxation(stronger, prices, self.messages, self.allowed, self.whole)
 
+    @property
+    def cut(self) -> bool:
+        """Is this under more limits than the ledger's problem?"""
+        return self.field.layout.moments > self.field.ledger.problem.layout.moments
+
     def marginal(self) -> Integers:
         """What each strategy (flat) is dearer than its node's cheapest, as the messages see it."""
         potentials = self._potentials()

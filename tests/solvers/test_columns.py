@@ -6,12 +6,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from benchmarks.lookalikes import look_alike
 from solvers import IMPOSSIBLE, Problem, usage_profile
 from solvers.columns import Columns, LinearTask
 from solvers.exhaustive import cheapest
 from solvers.ilp import LocalPolytope
+from solvers.large import improve
 from solvers.ledger import Ledger
 from solvers.potentials import Scale
+from solvers.presolve import presolve
 from solvers.relaxation import Relaxation
 from tests.solvers.random_problems import tiny
 from tests.solvers.transformers import TWO_BY_FOUR, problem
@@ -52,10 +55,22 @@ def test_near_the_least_limit_programs_find_prices_and_a_choice_that_nearly_meet
     layers = problem(1, TWO_BY_FOUR)
     ledger, relaxation = _tightened(Problem(layers.nodes, layers.edges, LIMIT), 20)
     free = relaxation.bound
-    bound = Columns(ledger, relaxation, 0).run().bound
+    bound = Columns(ledger, relaxation, 0).run()[0].bound
     assert ledger.cost is not None
     assert free < 0.98 * bound
     assert ledger.bound <= ledger.cost <= 1.005 * ledger.bound
+
+
+def test_prices_are_of_the_problems_own_moments_where_there_were_cuts() -> None:
+    reduced = presolve(look_alike("graph network, untied", seed=0, depth=1))
+    assert reduced is not None
+    ledger, relaxation = _tightened(reduced.problem, 20, gap=1e-7, seconds=10.0)
+    with ledger.within(0.1):
+        improve(ledger)
+    relaxation, prices = Columns(ledger, relaxation, 0).run()
+    assert relaxation.cut
+    assert prices
+    assert max(prices) < reduced.problem.layout.moments
 
 
 def _limited() -> Iterator[tuple[int, Problem, int]]:
@@ -67,9 +82,9 @@ def _limited() -> Iterator[tuple[int, Problem, int]]:
             yield seed, each, best[1].cost
 
 
-def _tightened(asked: Problem, rounds: int) -> tuple[Ledger, Relaxation]:
+def _tightened(asked: Problem, rounds: int, gap: float = 1e-3, seconds: float = 60.0) -> tuple[Ledger, Relaxation]:
     """Without prices, after so many rounds of messages."""
-    ledger = Ledger(asked, 1e-3, 60.0, True, None, None)
+    ledger = Ledger(asked, gap, seconds, True, None, None)
     relaxation = Relaxation.over(ledger, Scale.of(16, ledger.largest_cost))
     relaxation.tighten(rounds, 0.0)
     return ledger, relaxation
