@@ -50,8 +50,9 @@ def table(result: dict[str, Any]) -> str:
         if len(rows) > 1:
             ours += f" (of {len(rows)} seeds, {costs[0]:,} to {costs[-1]:,})"
         nodes, winner, bound = rows[0]["nodes"], rows[0]["winner_contest"], max(row["bound"] for row in rows)
-        gap, seconds = max(row["gap"] for row in rows), max(row["seconds"] for row in rows)
-        lines.append(f"| {name} | {nodes:,} | {winner:,} | {ours} | {bound:,} | {gap:.0e} | {seconds:.0f} |")
+        gaps, seconds = sorted({f"{row['gap']:.0e}" for row in rows}, key=float), max(row["seconds"] for row in rows)
+        gap = gaps[0] if len(gaps) == 1 else f"{gaps[0]} to {gaps[-1]}"
+        lines.append(f"| {name} | {nodes:,} | {winner:,} | {ours} | {bound:,} | {gap} | {seconds:.0f} |")
     return "\n".join(lines)
 
 
