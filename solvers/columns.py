@@ -131,7 +131,7 @@ class Columns:
     def _optimum(self) -> Optimum | None:
         """Of the program of what seems cheapest at the present prices."""
         ledger, relaxation, field = self._ledger, self._relaxation, self._relaxation.field
-        marginal = np.where(relaxation.allowed, relaxation.marginal(), np.iinfo(np.int64).max)
+        marginal = relaxation.marginal()
         near, _ = relaxation.nearest(self._pairs // 2)
         self._flags = likely(field.layout, marginal, self._taken | near | relaxation.best(), self._pairs)
         cost, timed = ledger.cost or ledger.largest_cost, ledger.seconds_left is not None

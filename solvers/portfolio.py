@@ -188,8 +188,7 @@ def _close(ledger: Ledger, relaxation: Relaxation, seed: int) -> Relaxation:
         elif turn == 0:
             PriceSearch(ledger, relaxation, limit).run(choice, 10, 48)
         else:
-            marginal = np.where(relaxation.allowed, relaxation.marginal(), np.iinfo(np.int64).max)
-            flags = likely(relaxation.field.layout, marginal, relaxation.best(), CUT_PAIRS)
+            flags = likely(relaxation.field.layout, relaxation.marginal(), relaxation.best(), CUT_PAIRS)
             relaxation = cut(ledger, relaxation, flags, list(relaxation.prices))
         complete |= pairs >= MOST_PAIRS
         if ledger.exhausted or (turn and complete and (ledger.gap or 1.0) > 0.8 * before):

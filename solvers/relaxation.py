@@ -204,8 +204,9 @@ class Relaxation:
         return self.field.layout.moments > self.field.ledger.problem.layout.moments
 
     def marginal(self) -> Integers:
-        """What each strategy (flat) is dearer than its node's cheapest, as the messages see it."""
+        """What each strategy (flat) is dearer than its node's cheapest, as the messages see it; as dear as can be where
+        it is not allowed."""
         potentials = self._potentials()
         for forward in (True, False):
             self._pass(potentials, forward, 1)
-        return self.messages.marginal
+        return np.where(self.allowed, self.messages.marginal, np.iinfo(np.int64).max)
