@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 import solvers
-from benchmarks.random_graphs import random_graph
 from benchmarks.record import write
 from examples.jax_models import Model, training
 from planner import pipeline
@@ -43,7 +42,8 @@ from planner.model.mesh import Mesh
 from planner.plans import Plan, Request
 from planner.run.shrink import shrink
 from planner.run.validate import executed
-from tests.choices import random_strategies
+from tests.testing.random_graphs import random_graph
+from tests.testing.random_strategies import random_strategies
 
 RANDOM, PROGRAMS = 200, 2
 EXAMPLES = Path(__file__).parent.parent / "examples"

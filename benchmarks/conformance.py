@@ -20,10 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import malformed, random_spmd
 from benchmarks.growth import growth
-from benchmarks.oracle import agree, assembled
-from benchmarks.random_graphs import random_graph
 from benchmarks.record import timed, write
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load
@@ -37,6 +34,10 @@ from planner.rewrite.propagate import propagate
 from planner.rewrite.route import documented_route
 from planner.run.devices import run_program, run_whole
 from planner.run.validate import random_inputs
+from tests.testing import malformed_inputs as malformed
+from tests.testing import random_spmd
+from tests.testing.layout_oracle import agree, assembled
+from tests.testing.random_graphs import random_graph
 
 ITEMS = 109
 GRAPHS, PROGRAMS = range(1200), range(1000, 2000)

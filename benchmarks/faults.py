@@ -24,7 +24,7 @@ from api.records import Record
 from api.service import Service
 from api.settings import GIB, Limits, Settings
 from benchmarks.record import write
-from tests.api.http.serving import MISBEHAVING, gone
+from tests.testing.service import MISBEHAVING, gone
 
 TIMES = 100
 WORKERS = 4

@@ -44,7 +44,7 @@ from api.service import Service
 from api.settings import Limits, Settings
 from api.store import Store
 from benchmarks.record import write
-from tests.api.http.serving import CHILDREN
+from tests.testing.service import CHILDREN
 
 CASES = 10_000
 CHECKS = [

@@ -1,6 +1,6 @@
 """The gate on pairs of graphs: edits that change nothing raise no alarm, dearer ones are found and put down to an op.
 
-Every pair is a small model and an edit of it (`benchmarks.gate_edits`), seeded. A dearer edit counts where planning
+Every pair is a small model and an edit of it (`tests.testing.graph_edits`), seeded. A dearer edit counts where planning
 the edited graph by itself shows a rise of more than 5 % in time, bytes or memory; then `check` must find it, and the
 first cause it names of each must be an op that was edited, or the value that was pinned or returned. With odd seeds
 the edited graph was exported again: names and order are others too. Draws of an edit that raise nothing are not
@@ -22,7 +22,6 @@ from gzip import decompress as gunzip
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gate_edits import DEARER, NEUTRAL, Document, Edited, exported_again, resized
 from benchmarks.record import write
 from planner import gating, pipeline
 from planner.choose.hardware import load
@@ -35,6 +34,7 @@ from planner.frontends.zoo import import_zoo
 from planner.judge.gate.thresholds import thresholds
 from planner.model.mesh import Mesh
 from planner.plans import Request
+from tests.testing.graph_edits import DEARER, NEUTRAL, Document, Edited, exported_again, resized
 
 SIZES: Document = {"layers": 1, "batch": 8, "seq": 128}
 SMALL: Document = {**SIZES, "width": 256, "heads": 8}

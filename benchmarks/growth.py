@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.sketch import Sketch
 from planner.model.graph import Annotation, Graph
 from planner.model.mesh import Mesh
 from planner.model.sharding import Sharding
 from planner.rewrite.materialize import materialize_completed
 from planner.rewrite.propagate import propagate
 from planner.rewrite.route import documented_route
+from tests.testing.sketch import Sketch
 
 OPS, MESH, REPEATS = (1_250, 2_500, 5_000, 10_000), "2x4", 3
 

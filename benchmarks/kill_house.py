@@ -17,7 +17,7 @@ from sqlalchemy import text
 
 from api.hooks.register import Register
 from api.store import Store
-from tests.api.http.serving import Server, borne, children_of, descendants, start, work
+from tests.testing.service import Server, borne, children_of, descendants, start, work
 
 BEGUN_S = 0.05
 """Of processor time: so much, and a child is at work."""

@@ -32,8 +32,8 @@ import httpx
 
 from benchmarks.kill_house import WAIT_S, House
 from benchmarks.record import write
-from tests.api.databases import running_cluster
-from tests.api.http.serving import ask, chain, ended, gone, named
+from tests.testing.databases import running_cluster
+from tests.testing.service import ask, chain, ended, gone, named
 
 LENGTH = 400
 VICTIMS = {

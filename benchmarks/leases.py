@@ -22,8 +22,8 @@ from sqlalchemy import text
 
 from api.store import Store
 from benchmarks.record import write
-from tests.api.databases import running_cluster
-from tests.api.http.serving import Server, ask, chain, descendants, ended, gone, start, work
+from tests.testing.databases import running_cluster
+from tests.testing.service import Server, ask, chain, descendants, ended, gone, start, work
 
 TIMES = 10
 LENGTH = 200

@@ -19,7 +19,6 @@ import numpy as np
 
 import solvers
 from benchmarks.record import timed, write
-from benchmarks.transformer import transformer
 from planner import pipeline
 from planner.calibration import calibrated
 from planner.choose.cost import PICO, CostModel
@@ -36,6 +35,7 @@ from planner.model.program import Program, Run
 from planner.model.sharding import Sharding, shard_shape
 from planner.rewrite.spread import spread
 from planner.run.local import run_op
+from tests.testing.transformer import transformer
 
 MESHES = ("1", "2", "4", "2x2", "8", "2x4")
 SIZES: dict[str, Any] = {"blocks": 1, "d": 512, "ff": 2048, "heads": 8, "batch": 8, "seq": 128}

@@ -18,7 +18,6 @@ from typing import Any
 
 import solvers
 from benchmarks.record import timed, write
-from benchmarks.transformer import transformer
 from planner import Request, pipeline
 from planner.choose.cost import CostModel
 from planner.choose.formulate import formulate
@@ -27,6 +26,7 @@ from planner.documents.graphs import graph_from, read_graph
 from planner.documents.schemas import GraphDocument
 from planner.model.mesh import Mesh
 from planner.run.validate import validate
+from tests.testing.transformer import transformer
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "gpt2.json.gz"
 MESH = "dp=2,tp=4"

@@ -29,7 +29,7 @@ from planner.documents.writing import write_json
 from planner.export.report import html_page
 from planner.frontends.zoo import import_zoo
 from planner.plans import Request
-from tests.browsing import browsing, window
+from tests.testing.browser import browsing, window
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

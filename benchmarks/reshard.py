@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.oracle import agree, assembled, laid_out
 from benchmarks.record import write
 from benchmarks.reshard_cases import Case, pair, published, random_cases
 from planner.choose import footprint
@@ -30,7 +29,8 @@ from planner.model.collectives import Collective, moves, received_elements
 from planner.model.graph import TensorType
 from planner.model.mesh import Mesh
 from planner.model.sharding import Sharding
-from tests.movement import brought
+from tests.testing.layout_oracle import agree, assembled, laid_out
+from tests.testing.movement import brought
 
 RANDOM = 5000
 CHAINS = 300

@@ -32,9 +32,9 @@ from planner.model.program import Program
 from planner.plans import Request
 from planner.run.backend import ROUNDED
 from planner.run.validate import checked_module, validate
-from tests.choices import random_strategies
-from tests.graphs import Sketch
-from tests.model.op_cases import CASES, Case
+from tests.testing.graphs import Sketch
+from tests.testing.op_cases import CASES, Case
+from tests.testing.random_strategies import random_strategies
 
 HARDWARE, SEEDS, TOGETHER = "h100-sxm", 2, 400
 UNDEFINED = {"log", "sqrt", "rsqrt", "pow"}

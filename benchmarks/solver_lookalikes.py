@@ -2,9 +2,9 @@
 
     python -m benchmarks.solver_lookalikes [--names U-Net ...] [--seeds 0 1 ...] [--layered] [--no-twins]
 
-Each network (benchmarks/lookalikes) is solved as it is, where the proven gap bounds what is missed, and as a twin of
-the same structure with a known optimum (benchmarks/solver_instances.py), where what is missed is known. --layered adds
-random layered graphs with known optima. Every run has a process of its own.
+Each network (tests/testing/synthetic_instances) is solved as it is, where the proven gap bounds what is missed, and as
+a twin of the same structure with a known optimum (tests/testing/solver_instances.py), where what is missed is known.
+--layered adds random layered graphs with known optima. Every run has a process of its own.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import os
 import time
 from typing import Any
 
-from benchmarks.lookalikes import LOOKS, look_alike
 from benchmarks.record import write
-from benchmarks.solver_instances import CLASSES, planted, twin
 from benchmarks.solver_run import alone, rows_shown, solved
 from solvers import Problem, evaluate
+from tests.testing.solver_instances import CLASSES, planted, twin
+from tests.testing.synthetic_instances import LOOKS, look_alike
 
 SECONDS, LARGE_SECONDS, LARGE_NODES = 60.0, 180.0, 10_000
 COLUMNS = ("nodes", "left", "known", "cost", "bound", "gap", "seconds", "presolve_s", "cpu_s", "peak_mib", "first_s")

@@ -25,7 +25,7 @@ from planner.export.formats import exported
 from planner.frontends.zoo.training import RATE
 from planner.model.graph import Op
 from planner.model.program import Program, Run
-from tests.export.local_devices import eight_local_devices
+from tests.testing.torch_devices import eight_local_devices
 
 Placements = tuple[Any, ...]
 DTYPES = {"f32": torch.float32, "i64": torch.int64}

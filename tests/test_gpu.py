@@ -13,8 +13,8 @@ from planner import gpu, pipeline
 from planner.documents.plans import plan_document
 from planner.documents.writing import write_json
 from planner.model.mesh import Mesh
-from tests.eager import EAGER
-from tests.graphs import small_transformer
+from tests.testing.graphs import small_transformer
+from tests.testing.hardware import EAGER
 
 
 @pytest.fixture

@@ -79,8 +79,6 @@ HOMES: dict[str, tuple[str, ...]] = {
     "opentelemetry": ("api/tracing.py",),
 }
 
-HEAVY = ("ortools", "cupy", "torch", "transformers", "jax", "jaxlib", "onnx", "sqlalchemy", "mpi4py")
-
 # Traces of one machine or of a registry. One letter stands in brackets so that no pattern finds itself.
 FORBIDDEN_TRACES = [
     r"\.\./[s]hared\b",
@@ -130,6 +128,11 @@ def our_modules() -> frozenset[str]:
     return frozenset(module_name(path) for path in python_files(*PACKAGES))
 
 
+@cache
+def every_module() -> frozenset[str]:
+    return our_modules() | {module_name(path) for path in python_files(*SCRIPTS)}
+
+
 def imports_of(path: Path) -> Iterator[Import]:
     importer = module_name(path)
     package = importer if path.name == "__init__.py" else importer.rpartition(".")[0]
@@ -139,7 +142,7 @@ def imports_of(path: Path) -> Iterator[Import]:
         elif isinstance(node, ast.ImportFrom):
             source = resolve_name("." * node.level + (node.module or ""), package)
             inner = [f"{source}.{alias.name}" for alias in node.names]
-            targets = [name if name in our_modules() else source for name in inner]
+            targets = [name if name in every_module() else source for name in inner]
         else:
             continue
         yield from (Import(importer, target, relative(path), node.lineno) for target in targets)
@@ -253,6 +256,21 @@ def test_no_function_is_longer_than_its_ceiling() -> None:
             for path in python_files(*PACKAGES)
             for node in ast.walk(parsed(path))
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and function_lines(node) > MAX_FUNCTION_LINES
+        ]
+    )
+
+
+def test_tests_and_benchmarks_share_only_what_is_in_testing() -> None:
+    """No module imports a `test_*` module; benchmarks import nothing else of tests."""
+    assert_none(
+        [
+            f"{found.place}: {found.importer} imports {found.target}; move what is shared to tests/testing"
+            for path in python_files(*SCRIPTS)
+            for found in imports_of(path)
+            if is_within(found.target, "tests")
+            and (
+                ".test_" in found.target or not (is_within(found.importer, "tests") or "tests.testing" in found.target)
+            )
         ]
     )
 

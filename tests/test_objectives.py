@@ -22,15 +22,15 @@ from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Shape, Sharding
 from planner.pipeline import plan
 from planner.plans import Plan, Request
-from tests.choose.small_graphs import (
+from tests.testing.every_program import every_program
+from tests.testing.graphs import small_transformer
+from tests.testing.small_graphs import (
     output_twice,
     partial_sums,
     product_and_relu,
     two_results,
     vectors,
 )
-from tests.choose.test_formulate import every_program
-from tests.graphs import small_transformer
 
 Make = Callable[[], Graph]
 CASES: list[tuple[Make, str]] = [

@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from tests.api.databases import Cluster, Databases, running_cluster
+from tests.testing.databases import Cluster, Databases, running_cluster
 
 
 @pytest.fixture(scope="session")

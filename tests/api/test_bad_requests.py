@@ -11,8 +11,8 @@ import pytest
 
 from planner.documents.plans import checked_plan
 from planner.errors import ShardplanError
-from tests.api.command import child, refused, shardplan
-from tests.api.small import GRAPH, LEFT_OUT, MESH, Document, changed, pin, pins, written
+from tests.testing.command_line import child, refused, shardplan
+from tests.testing.small_documents import GRAPH, LEFT_OUT, MESH, Document, changed, pin, pins, written
 
 MESHES = [
     ("", "mesh does not parse"),

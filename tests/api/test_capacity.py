@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.command import shardplan
-from tests.api.small import GRAPH, written
+from tests.testing.command_line import shardplan
+from tests.testing.small_documents import GRAPH, written
 
 KEYS = {"candidates", "frontier", "smallest_feasible", "cheapest", "fastest", "complete", "planned", "unit"}
 

@@ -9,23 +9,13 @@ from typing import Any
 
 import pytest
 
-from tests.api.command import refused, shardplan
-from tests.api.small import GRAPH, Document, changed, written
-
-IDENTITY = ["-c", "user.name=somebody", "-c", "user.email=somebody@example.org", "-c", "commit.gpgsign=false"]
-NEVER = "f" * 64
+from tests.testing.check_cases import IDENTITY, NEVER, wider
+from tests.testing.command_line import refused, shardplan
+from tests.testing.small_documents import GRAPH, written
 
 
 def git(folder: Path, *words: str) -> None:
     subprocess.run(["git", "-C", str(folder), *IDENTITY, *words], check=True, capture_output=True)
-
-
-def wider() -> Document:
-    """The small graph with a layer twice as wide."""
-    document = changed(GRAPH, "inputs.1.shape", [4096, 16])
-    for node in range(2):
-        document = changed(document, f"nodes.{node}.outputs.0.shape", [8, 4096])
-    return document
 
 
 @pytest.fixture(scope="module")

@@ -17,8 +17,8 @@ from api.asking import packed, unpacked
 from api.children import Allowed, Ended
 from api.messages import receive
 from api.nursery import NICE
-from tests.api.http.serving import CHILDREN, MISBEHAVING, borne, children_of, descendants, gone
-from tests.api.small import GRAPH
+from tests.testing.service import CHILDREN, MISBEHAVING, borne, children_of, descendants, gone
+from tests.testing.small_documents import GRAPH
 
 GIB = 1 << 30
 ALLOWED = Allowed(wall_s=60.0, cpu_s=60, memory_bytes=4 * GIB)
@@ -42,7 +42,7 @@ def done(way: str, allowed: Allowed = ALLOWED, goes_on: Callable[[], bool] = lam
     return MISBEHAVING.do("plan", packed({"graph": {"name": way}}), allowed, goes_on)
 
 
-def nursery(module: str = "tests.api.misbehaving") -> int:
+def nursery(module: str = "tests.testing.misbehaving") -> int:
     """The process that bears the children that run a module."""
     (found,) = [
         each for each in children_of(os.getpid()) if module.encode() in Path(f"/proc/{each}/cmdline").read_bytes()

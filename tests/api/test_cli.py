@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.transformer import transformer
-from tests.api.command import ROOT, child, shardplan
-from tests.api.small import GRAPH, Document, changed, typed, written
+from tests.testing.command_line import ROOT, child, shardplan
+from tests.testing.small_documents import GRAPH, Document, changed, typed, written
+from tests.testing.transformer import transformer
 
 COMMANDS = ["plan", "validate", "show", "demo", "import", "hardware"]
 LAYOUTS = ["fully replicated", "data parallel", "FSDP", "Megatron tensor parallel", "DPxTP"]

@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 from api.cli import COMMANDS
-from tests.api.command import ROOT, shardplan
-from tests.test_house import HEAVY
+from tests.testing.command_line import ROOT, shardplan
+
+HEAVY = ("ortools", "cupy", "torch", "transformers", "jax", "jaxlib", "onnx", "sqlalchemy", "mpi4py")
 
 HELP = """
 import sys

@@ -21,8 +21,8 @@ from planner.errors import InvalidRequest
 from planner.judge.candidates import candidates
 from planner.plans import Request
 from planner.sweep import Asked, Offer, Question, Survey
-from tests.api.http.serving import start
-from tests.api.small import GRAPH
+from tests.testing.service import start
+from tests.testing.small_documents import GRAPH
 
 QUESTION = Question(
     (Asked(GRAPH, None),), (Offer(profile_document("cpu"), None),), candidates(1, 1, (2, 4), 2), Request(gap=0.01)

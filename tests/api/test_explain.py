@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from planner.choose.cost import PICO
-from tests.api.command import refused, shardplan
-from tests.api.small import GRAPH, Document, typed, written
+from tests.testing.command_line import refused, shardplan
+from tests.testing.small_documents import GRAPH, Document, typed, written
 
 DEEP: Document = {
     **GRAPH,

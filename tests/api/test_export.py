@@ -8,21 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.transformer import transformer
 from planner.export.formats import FORMATS
-from tests.api.command import refused, shardplan
-from tests.api.small import changed, written
-
-# format, what its text has
-WORDS = [
-    ("mesh", "mesh.mesh @mesh"),
-    ("shard", "shard.grid @mesh"),
-    ("sdy", "sdy.mesh @mesh"),
-    ("dtensor", '"values"'),
-    ("partition-spec", '"values"'),
-    ("shard-map", "def mapped(mesh):"),
-    ("model-explorer", '"graphs"'),
-]
+from tests.testing.command_line import refused, shardplan
+from tests.testing.export_formats import WORDS
+from tests.testing.small_documents import changed, written
+from tests.testing.transformer import transformer
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from planner.choose.hardware.network import Link
 from planner.documents.hardware import profile_document, read_hardware
-from tests.api.command import refused, shardplan
-from tests.api.small import GRAPH, written
-from tests.choose.nccl_output import printed
+from tests.testing.command_line import refused, shardplan
+from tests.testing.nccl_output import printed
+from tests.testing.small_documents import GRAPH, written
 
 NEAR = Link(9e-6, 200e9, 7e-7, 7e-7, 4e-6)
 FAR = Link(2e-5, 20e9, 3e-6, 8e-6, 4e-5)

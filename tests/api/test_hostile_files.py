@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.command import child, shardplan
-from tests.api.small import GRAPH, LEFT_OUT, changed, typed, written
+from tests.testing.command_line import child, shardplan
+from tests.testing.small_documents import GRAPH, LEFT_OUT, changed, typed, written
 
 CPU_SECONDS = 2.0
 SECONDS_OF_A_BUSY_MACHINE = 2.0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from planner.documents.reading import read_json
-from tests.api.command import refused, shardplan
+from tests.testing.command_line import refused, shardplan
 
 SIZES = {"n_embd": 16, "n_head": 2, "vocab_size": 24, "n_positions": 8}
 ZOO = ("gpt2", "--layers", 1, "--dtype", "f32")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.command import refused, shardplan
-from tests.api.small import GRAPH, changed, written
+from tests.testing.command_line import refused, shardplan
+from tests.testing.small_documents import GRAPH, changed, written
 
 
 def planned(folder: Path, graph: object = GRAPH, name: str = "plan") -> Path:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.transformer import transformer
-from tests.api.command import refused, shardplan
-from tests.api.small import written
+from tests.testing.command_line import refused, shardplan
+from tests.testing.small_documents import written
+from tests.testing.transformer import transformer
 
 SWAP = ["--mesh", "2x3", "--shape", "6x6", "--source", "[[0],[1]]", "--target", "[[1],[0]]"]
 KEYS = {"name", "steps", "total_bytes", "max_device_bytes", "min_total_bytes", "verified"}

@@ -15,7 +15,7 @@ from api.records import Records
 from api.retention import forget
 from api.store import Store
 from api.tables import events, idempotency, outcomes, plans
-from tests.api.command import refused, shardplan
+from tests.testing.command_line import refused, shardplan
 
 DONE = Outcome("optimal", None, b"document")
 

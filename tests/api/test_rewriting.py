@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.transformer import transformer
-from tests.api.command import refused, shardplan
-from tests.api.small import written
+from tests.testing.command_line import refused, shardplan
+from tests.testing.small_documents import written
+from tests.testing.transformer import transformer
 
 MLP = """mesh.mesh @mesh0(shape = 2)
 func.func @mlp(%x: tensor<8x16xf32>, %w1: tensor<16x32xf32>, %w2: tensor<32x16xf32>) -> tensor<8x16xf32> {

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.api.command import refused, shardplan
+from tests.testing.command_line import refused, shardplan
 
 # Cheapest without the limit: (0, 0) at 1; it uses 4 at moment 1, so within 3 the best is (1, 0) at 7.
 PROBLEM: dict[str, Any] = {

@@ -18,8 +18,8 @@ from sqlalchemy import text
 from api.store import Store
 from api.tables import metadata
 from planner.errors import InvalidRequest
-from tests.api.databases import Cluster, running_cluster
-from tests.api.http.serving import MISBEHAVING, SECONDS, ask, named, serving
+from tests.testing.databases import Cluster, running_cluster
+from tests.testing.service import MISBEHAVING, SECONDS, ask, named, serving
 
 ON_BOTH_DATABASES = True
 

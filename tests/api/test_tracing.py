@@ -17,7 +17,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from api import tracing
 from api.tracing import OUTCOME, PLAN, REQUEST, mark, span, waited
 from planner.errors import InvalidRequest
-from tests.api.http.serving import MISBEHAVING, ask, ended, named, serving
+from tests.testing.service import MISBEHAVING, ask, ended, named, serving
 
 Spans = Callable[[], list[ReadableSpan]]
 

@@ -12,7 +12,7 @@ from planner.errors import InvalidSharding
 from planner.model.graph import OUTPUTS, Annotation, Graph
 from planner.model.indexing import Option
 from planner.model.program import Run
-from tests.graphs import Sketch
+from tests.testing.graphs import Sketch
 
 MESH = Mesh.parse("dp=2,tp=2")
 

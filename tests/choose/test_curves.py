@@ -15,7 +15,7 @@ from planner.choose.hardware import load
 from planner.choose.hardware.curves import Curve, Curves
 from planner.errors import InvalidHardware
 from planner.model.mesh import Mesh
-from tests.choose.small_graphs import product_and_relu
+from tests.testing.small_graphs import product_and_relu
 
 NUMBERS = st.floats(1e-9, 1e12)
 POINTS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=8)

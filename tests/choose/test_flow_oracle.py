@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import solvers
-from benchmarks.flow import FlowProgram, needed, ways
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
 from planner.choose.hardware import load
@@ -16,8 +15,9 @@ from planner.choose.web import UNREACHABLE
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from solvers import evaluate
-from tests.choose.small_graphs import partial_sums, shared_result, two_results
-from tests.graphs import small_transformer
+from tests.testing.graphs import small_transformer
+from tests.testing.mip_oracle import FlowProgram, needed, ways
+from tests.testing.small_graphs import partial_sums, shared_result, two_results
 
 # What is planned, on which mesh, under which limits in shares of the free optimum's peak.
 CASES: dict[str, tuple[Graph, str, tuple[float | None, ...]]] = {

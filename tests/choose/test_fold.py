@@ -27,8 +27,8 @@ from planner.model.graph import Annotation, Graph, Input, Op
 from planner.model.mesh import Mesh
 from planner.model.sharding import Sharding
 from solvers import IMPOSSIBLE, Problem
-from tests.graphs import Sketch, random_graph, small_transformer
-from tests.solvers.random_problems import tiny
+from tests.testing.graphs import Sketch, random_graph, small_transformer
+from tests.testing.random_problems import tiny
 
 GPT = {"width": 16, "heads": 2, "kv_heads": 2, "feed_forward": 32, "vocabulary": 24, "batch": 8, "seq": 8}
 LLAMA = {**GPT, "kv_heads": 1}

@@ -19,7 +19,7 @@ from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.pipeline import answer, plan
 from planner.plans import Plan
-from tests.graphs import small_transformer
+from tests.testing.graphs import small_transformer
 
 LAYERS, MESH = 8, Mesh.parse("2")
 REQUESTS = [Request(gap=0.01, deterministic=True), Request(gap=0.01, time_limit_s=30)]

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
 
 import solvers
 from planner.choose.cost import CostModel
-from planner.choose.formulate import Choice, Formulation, formulate
+from planner.choose.formulate import Formulation, formulate
 from planner.choose.hardware import load
-from planner.choose.options import candidates, layouts, options
+from planner.choose.options import candidates, options
 from planner.choose.variables import Role
-from planner.errors import InvalidSharding
 from planner.judge.analysis import Analysis
 from planner.model.graph import Annotation, Graph
 from planner.model.mesh import Mesh
@@ -24,9 +22,11 @@ from planner.model.sharding import Sharding
 from planner.model.steps import readers
 from planner.pipeline import written
 from solvers import exhaustive
-from tests.choices import random_strategies
-from tests.choose.offered import priced
-from tests.choose.small_graphs import (
+from tests.testing.every_program import every_program
+from tests.testing.graphs import Sketch, random_graph, small_transformer
+from tests.testing.op_options import priced
+from tests.testing.random_strategies import random_strategies
+from tests.testing.small_graphs import (
     convolved,
     one_unread_result,
     output_twice,
@@ -39,7 +39,6 @@ from tests.choose.small_graphs import (
     two_results,
     vectors,
 )
-from tests.graphs import Sketch, random_graph, small_transformer
 
 EVERYTHING: list[tuple[Callable[[], Graph], str]] = [
     (product_and_relu, "2"),
@@ -67,42 +66,6 @@ def rounds(graph: Graph) -> bool:
     inputs = {entry.id for entry in graph.inputs}
     shared = {value: who for value, who in readers(graph).items() if len(who) > 1}
     return any(value in inputs or who[-1].op == who[-2].op for value, who in shared.items())
-
-
-def every_program(graph: Graph, question: Formulation) -> Iterator[tuple[int, int]]:
-    """Time and peak of every program: every layout, every option, every hub in which its value is made or read."""
-    mesh, who = question.model.mesh, readers(graph)
-    by_op = [list(options(op.rule, mesh)) for op in graph.ops]
-    whole = {value: layouts(kind, mesh) for value, kind in graph.types.items()}
-    made = {entry.id: whole[entry.id] for entry in graph.inputs}
-    for op, mine in zip(graph.ops, by_op, strict=True):
-        made |= {v: [op.rule.result_sharding(k, option) for option in mine] for k, v in enumerate(op.values)}
-    hubs: dict[str, list[Sharding]] = {}
-    for value, reading in who.items():
-        if len(reading) > 1:
-            read = [
-                whole[value]
-                if r.op is None
-                else [graph.ops[r.op].rule.read_sharding(r.operand, option, mesh) for option in by_op[r.op]]
-                for r in reading
-            ]
-            hubs[value] = list(dict.fromkeys(state for states in (made[value], *read) for state in states))
-    inputs, shared = [entry.id for entry in graph.inputs], list(hubs)
-    for starts in product(*(whole[name] for name in inputs)):
-        for chosen in product(*by_op):
-            for centres in product(*hubs.values()):
-                for ends in product(*(whole[value] for value in graph.outputs)):
-                    choice = Choice(
-                        dict(zip(inputs, starts, strict=True)),
-                        {op.id: option for op, option in zip(graph.ops, chosen, strict=True)},
-                        dict(zip(shared, centres, strict=True)),
-                        ends,
-                    )
-                    try:
-                        found = Analysis(written(question, choice), question.model)
-                    except InvalidSharding:
-                        continue  # what is not partial cannot become so
-                    yield found.step_ps, found.peak_bytes
 
 
 @pytest.mark.parametrize(("make", "mesh"), EVERYTHING, ids=IDS)

@@ -10,7 +10,7 @@ from planner.choose.hardware.nccl_tests import KINDS, read_runs
 from planner.choose.hardware.network import Link
 from planner.errors import InvalidDocument, InvalidHardware
 from planner.model.collectives import Kind
-from tests.choose.nccl_output import SIZES, printed
+from tests.testing.nccl_output import SIZES, printed
 
 NEAR = Link(9e-6, 300e9, 7e-7, 7e-7, 4e-6)
 FAR = Link(2e-5, 40e9, 3e-6, 8e-6, 4e-5)

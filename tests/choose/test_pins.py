@@ -16,8 +16,8 @@ from planner.model.graph import Annotation, Graph
 from planner.model.mesh import Mesh
 from planner.model.sharding import Sharding
 from planner.pipeline import written
-from tests.choose.small_graphs import product_and_relu, square
-from tests.graphs import Sketch
+from tests.testing.graphs import Sketch
+from tests.testing.small_graphs import product_and_relu, square
 
 
 def model_of(mesh: str) -> CostModel:

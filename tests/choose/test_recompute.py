@@ -31,9 +31,9 @@ from planner.model.sharding import Sharding
 from planner.pipeline import written
 from planner.plans import Request
 from planner.run.validate import validate
-from tests.choices import random_strategies
-from tests.graphs import Sketch
-from tests.training import in_phases, random_step
+from tests.testing.graphs import Sketch
+from tests.testing.random_steps import in_phases, random_step
+from tests.testing.random_strategies import random_strategies
 
 SEEDS = range(12)
 SMALL = (3, 15, 22)

@@ -11,7 +11,6 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from benchmarks.oracle import agree, assembled, laid_out, layouts
 from planner.choose.cost import CostModel
 from planner.choose.hardware import Hardware, load
 from planner.choose.reshard import Distances
@@ -21,7 +20,8 @@ from planner.model.collectives import moves
 from planner.model.graph import TensorType
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
-from tests.movement import brought
+from tests.testing.layout_oracle import agree, assembled, laid_out, layouts
+from tests.testing.movement import brought
 
 # mesh, shape, kinds of partial sums
 TABLES = [

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.oracle import agree, assembled, laid_out
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load
 from planner.choose.lacking import Lacking
@@ -21,8 +20,9 @@ from planner.model.collectives import Collective, moves, received_elements
 from planner.model.graph import TensorType
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
-from tests.movement import brought
-from tests.run.test_exchange import random_sharding
+from tests.testing.layout_oracle import agree, assembled, laid_out
+from tests.testing.movement import brought
+from tests.testing.random_shardings import random_sharding
 
 SEEDS = range(150)
 MESHES = ["2", "4", "2x3", "2x4", "2x2x2", "4x4", "3x1x2", "2x8"]

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import solvers
-from benchmarks.convnets import stack, unet
 from planner import Request, pipeline
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import formulate
@@ -21,10 +20,11 @@ from planner.model.mesh import Mesh
 from planner.model.program import Run
 from planner.pipeline import written
 from planner.run.validate import validate
-from tests.choices import random_strategies
-from tests.choose.offered import priced
-from tests.eager import EAGER
-from tests.graphs import Sketch
+from tests.testing.convnets import stack, unet
+from tests.testing.graphs import Sketch
+from tests.testing.hardware import EAGER
+from tests.testing.op_options import priced
+from tests.testing.random_strategies import random_strategies
 
 Net = tuple[Callable[..., Graph], tuple[int, ...], str]
 H100 = load("h100-sxm")

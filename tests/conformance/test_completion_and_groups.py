@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from planner.model.graph import Annotation, Graph
+from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.model.program import Move
 from planner.model.sharding import Sharding
 from planner.rewrite.propagate import Traversal, propagate
-from tests.conformance.annotated import materialized, of, sharding
-from tests.conformance.test_propagation_examples import BY_VALUES_1D, BY_VALUES_2D
-from tests.graphs import Sketch
+from tests.testing.annotated import chain, materialized, of, sharding
+from tests.testing.documented_mlps import BY_VALUES_1D, BY_VALUES_2D
 
 FIRST, SECOND = "[[0],[]]", "[[1],[]]"
-
-
-def chain(*annotations: Annotation) -> Graph:
-    """i0 -> n0 -> n1 -> n2 -> n3 -> n4."""
-    sketch = Sketch()
-    value = sketch.input(8, 16)
-    for op in ("tanh", "abs", "negate", "tanh", "abs"):
-        value = sketch.op(op, [value], (8, 16))
-    return sketch.graph(value, annotations=annotations)
 
 
 def reached(graph: Graph, traversal: Traversal) -> list[Sharding | None]:

@@ -11,8 +11,8 @@ from planner.model.mesh import Mesh
 from planner.rewrite.propagate import propagate
 from planner.run.devices import run_program
 from planner.run.validate import validate
-from tests.conformance.annotated import local, materialized, of, sharding, written
-from tests.graphs import Sketch
+from tests.testing.annotated import local, materialized, of, sharding, written
+from tests.testing.graphs import Sketch
 
 
 def line(size: int, taps: int, *annotations: Annotation, stride: int = 1, padding: int = 0) -> Graph:

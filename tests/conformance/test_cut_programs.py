@@ -11,8 +11,8 @@ from planner.model.program import Program
 from planner.model.sharding import Sharding
 from planner.rewrite.propagate import propagate
 from planner.run.validate import validate
-from tests.conformance.annotated import local, materialized, written
-from tests.graphs import Sketch
+from tests.testing.annotated import local, materialized, written
+from tests.testing.graphs import Sketch
 
 ROWS = Sharding(((0,), ()))
 HALO = Sharding(((0,), ()), halo_sizes=(2, 1))

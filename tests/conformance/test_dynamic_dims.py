@@ -19,11 +19,11 @@ from planner.model.unknown import UNKNOWN
 from planner.pipeline import plan
 from planner.rewrite.annotations import notes
 from planner.rewrite.propagate import propagate
-from tests.api.command import refused, shardplan
-from tests.export.annotated_graphs import described
-from tests.export.upstream import accepted
-from tests.rewrite.annotated_graphs import annotated_graph
-from tests.rewrite.dialect_text import TOOLS, missing, parsed, printed, propagated
+from tests.testing.annotated_graphs import annotated_graph
+from tests.testing.command_line import refused, shardplan
+from tests.testing.dialect_graphs import described
+from tests.testing.dialect_text import TOOLS, missing, parsed, printed, propagated
+from tests.testing.mlir_opt import accepted
 
 MESHES = ["2", "2x2", "2x4", "2x2x2", "?x2"]
 GRAPHS = 200

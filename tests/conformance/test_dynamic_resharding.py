@@ -15,8 +15,8 @@ from planner.model.spmd import Builder, Call, Cluster, LocalType, SpmdProgram, l
 from planner.model.spmd.row import DEFAULTS
 from planner.model.unknown import UNKNOWN
 from planner.rewrite.symbolic import write_moves
-from tests.conformance.annotated import sharding
-from tests.export.upstream import accepted, upstream
+from tests.testing.annotated import sharding
+from tests.testing.mlir_opt import accepted, upstream
 
 PARTITION = "--pass-pipeline=builtin.module(func.func(mesh-spmdization))"
 # mesh, tensor, source, target, calls with what they make

@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from benchmarks.oracle import box
 from planner.errors import InvalidMesh, InvalidSharding, ShardplanError
 from planner.model.mesh import Mesh
 from planner.model.sharding import Sharding, held_bounds, shard_shape, shard_shapes
+from tests.testing.layout_oracle import box
 
 Shape = tuple[int, ...]
 OFFSETS = Sharding(((), (0,)), sharded_dims_offsets=((0, 2, 5, 9, 14),))

@@ -18,8 +18,8 @@ from planner.rewrite.propagate import propagate
 from planner.rewrite.route import documented_route
 from planner.run.devices import Execution, run_program
 from planner.run.validate import validate
-from tests.conformance.annotated import elementwise, local, materialized, moves, of, product, sharding, used, written
-from tests.graphs import Sketch
+from tests.testing.annotated import elementwise, local, materialized, moves, of, product, sharding, used, written
+from tests.testing.graphs import Sketch
 
 Shape = tuple[int, ...]
 TWO = Mesh.parse("2")

@@ -13,7 +13,7 @@ from planner.rewrite.optimize import (
     reassociate_all_reduce,
     reassociate_reduce_scatter,
 )
-from tests.programs import Lines, partial
+from tests.testing.programs import Lines, partial
 
 Pass = Callable[[Program], Program]
 

@@ -17,7 +17,7 @@ from planner.model.steps import Reader
 from planner.rewrite.annotations import notes
 from planner.rewrite.propagate import propagate
 from planner.rewrite.propagation.options import default_option
-from tests.conformance.annotated import (
+from tests.testing.annotated import (
     addition,
     elementwise,
     fork,
@@ -32,7 +32,7 @@ from tests.conformance.annotated import (
     used,
     written,
 )
-from tests.graphs import Sketch
+from tests.testing.graphs import Sketch
 
 MESH = Mesh.parse("2x4")
 ONE, OTHER = "[[0],[]]", "[[1],[]]"

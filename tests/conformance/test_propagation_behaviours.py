@@ -10,7 +10,7 @@ from planner.model.graph import Annotation, Graph
 from planner.model.mesh import Mesh
 from planner.model.steps import Reader
 from planner.rewrite.propagate import Traversal, propagate
-from tests.conformance.annotated import (
+from tests.testing.annotated import (
     addition,
     elementwise,
     fork,
@@ -23,7 +23,7 @@ from tests.conformance.annotated import (
     sharding,
     used,
 )
-from tests.graphs import Sketch
+from tests.testing.graphs import Sketch
 
 BOTH = "[[0],[1]]"
 TANH = "%n0 = tanh(%i0)"

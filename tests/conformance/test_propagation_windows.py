@@ -15,7 +15,7 @@ from planner.model.notation import Dim, parse
 from planner.model.ops import bind_op
 from planner.model.program import Move
 from planner.rewrite.propagate import propagate
-from tests.conformance.annotated import materialized, of, sharding, used
+from tests.testing.annotated import materialized, of, sharding, used
 
 CONV = "b (2*y+r) (x+s) c, r s c f -> b y x f"
 MESH = Mesh.parse("2x4")

@@ -12,8 +12,8 @@ import pytest
 
 from planner.model.mesh import Mesh
 from planner.rewrite.propagate import propagate
-from tests.conformance.annotated import lines, materialized, moves
-from tests.conformance.test_propagation_examples import BY_OPTIONS_2D, BY_VALUES_2D, OPTIONS_2D
+from tests.testing.annotated import lines, materialized, moves
+from tests.testing.documented_mlps import BY_OPTIONS_2D, BY_VALUES_2D, OPTIONS_2D
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "mesh-dialect.md").read_text()

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from benchmarks.oracle import agree, assembled, box, laid_out
-from benchmarks.random_graphs import random_graph
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
+from tests.testing.layout_oracle import agree, assembled, box, laid_out
+from tests.testing.random_graphs import random_graph
 
 SEEDS = range(60)
 # conformance 27, conformance 29: mesh, shape, sharding

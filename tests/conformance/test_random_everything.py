@@ -12,8 +12,8 @@ from benchmarks.conformance import FAULTS, Outcome, check_program, graph_outcome
 from planner.errors import InvalidSharding, RunFailed
 from planner.model.mesh import Mesh
 from planner.rewrite.propagate import propagate
-from tests.conformance.annotated import elementwise, materialized, of
-from tests.conformance.spmd_programs import run_one
+from tests.testing.annotated import elementwise, materialized, of
+from tests.testing.spmd_programs import run_one
 
 MESH = Mesh.parse("2x2")
 SMALL = {"texts": 5, "damaged": 40, "annotations": 4, "programs": 4}

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.oracle import agree, assembled, laid_out
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load
 from planner.choose.reshard import Distances
@@ -21,7 +20,8 @@ from planner.model.collectives import Collective, received_elements
 from planner.model.graph import TensorType
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
-from tests.movement import brought
+from tests.testing.layout_oracle import agree, assembled, laid_out
+from tests.testing.movement import brought
 
 CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("reshard_cases.json").read_text())["cases"]
 # Tables of all pairs are large on more axes: every so many cases there. All go by single ways in benchmarks/reshard.py.

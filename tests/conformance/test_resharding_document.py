@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.oracle import laid_out, place
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load
 from planner.choose.reshard import Distances
@@ -22,9 +21,10 @@ from planner.model.sharding import Sharding
 from planner.model.spmd import Builder, Cluster, LocalType
 from planner.rewrite.route import fused, ordered
 from planner.run.spmd import run_spmd
-from tests.conformance.annotated import sharding
-from tests.conformance.spmd_programs import answers, run_one
-from tests.movement import brought, moved
+from tests.testing.annotated import sharding
+from tests.testing.layout_oracle import laid_out, place
+from tests.testing.movement import brought, moved
+from tests.testing.spmd_programs import answers, run_one
 
 Array = Any
 LINE = np.array([11, 12, 13, 21, 22, 23])

@@ -12,7 +12,7 @@ from planner.model.spmd import TABLE, Builder, Call, Cluster, LocalType
 from planner.model.spmd.coherence import check_coherence
 from planner.model.spmd.fold import is_identity, is_pure, unread
 from planner.run.spmd import run_spmd
-from tests.conformance.spmd_programs import answers
+from tests.testing.spmd_programs import answers
 
 COLLECTIVES: list[tuple[str, dict[str, Any]]] = [
     ("all_gather", {"gather_axis": 0}),

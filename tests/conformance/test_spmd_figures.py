@@ -11,7 +11,7 @@ from planner.errors import InvalidProgram, InvalidSharding, RunFailed
 from planner.model.sharding import Sharding
 from planner.model.spmd import Builder, Cluster, LocalType, rfc
 from planner.run.spmd import run_spmd
-from tests.conformance.spmd_programs import answers, one_call, run_one
+from tests.testing.spmd_programs import answers, one_call, run_one
 
 CORNERS = [[[1, 2], [3, 4]], [[5, 6], [7, 8]], [[9, 10], [11, 12]], [[13, 14], [15, 16]]]
 TOP, BOTTOM = [[1, 2, 5, 6], [3, 4, 7, 8]], [[9, 10, 13, 14], [11, 12, 15, 16]]

@@ -18,7 +18,7 @@ from planner.model.spmd.fold import (
     shard_sizes,
 )
 from planner.run.spmd import run_spmd
-from tests.conformance.spmd_programs import answers
+from tests.testing.spmd_programs import answers
 
 
 def members(mesh: str, axes: list[int]) -> list[list[tuple[int, ...]]]:

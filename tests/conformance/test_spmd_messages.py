@@ -10,7 +10,7 @@ import pytest
 from planner.errors import RunFailed
 from planner.model.spmd import INDEX, Builder, Cluster, LocalType
 from planner.run.spmd import run_spmd
-from tests.conformance.spmd_programs import answers
+from tests.testing.spmd_programs import answers
 
 F32 = LocalType((2,), "f32")
 Messages = list[tuple[str, dict[str, Any]]]

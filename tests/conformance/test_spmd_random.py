@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.random_spmd import check, written
 from planner.run.backend import array_module
+from tests.testing.random_spmd import check, written
 
 PROGRAMS = 400
 

@@ -13,7 +13,7 @@ from planner.model.ops import bind_op
 from planner.model.spmd import INDEX, Builder, Cluster, LocalType
 from planner.run.spmd import run_spmd
 from planner.run.undefined import Held
-from tests.conformance.spmd_programs import answers, run_one
+from tests.testing.spmd_programs import answers, run_one
 
 F32, I32 = LocalType((2,), "f32"), LocalType((2,), "i32")
 

@@ -14,9 +14,9 @@ import pytest
 from planner.errors import InvalidProgram
 from planner.model.spmd import Call, LocalType
 from planner.model.spmd.fold import is_identity
-from tests.conformance.spmd_malformed import DIMS, PLACES, RIGHT, on_two
-from tests.conformance.spmd_upstream import VERSIONS, Case, accepted, missing, module
-from tests.conformance.test_spmd_verifier import build
+from tests.testing.malformed_spmd import DIMS, PLACES, RIGHT, on_two
+from tests.testing.spmd_programs import build
+from tests.testing.upstream_spmd import VERSIONS, Case, accepted, missing, module
 
 CASES = 600
 MESHES = ("2", "3", "2x4", "3x?", "?", "1x2", "2x3x2")

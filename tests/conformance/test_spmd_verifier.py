@@ -7,17 +7,9 @@ import re
 import pytest
 
 from planner.errors import InvalidProgram
-from planner.model.spmd import Call, Cluster, SpmdProgram, Value
-from tests.conformance.spmd_malformed import ACCEPTED, FAULTS, WIDER, Fault
-from tests.conformance.spmd_upstream import VERSIONS, Case, accepted, missing
-
-
-def build(case: Case) -> SpmdProgram:
-    names = tuple(f"a{place}" for place in range(len(case.operands)))
-    arguments = tuple((name, Value(kind, "m")) for name, kind in zip(names, case.operands, strict=True))
-    results = tuple(f"r{place}" for place in range(len(case.results or ())))
-    call = Call(case.op, names, results, case.results or (), case.attrs)
-    return SpmdProgram({"m": Cluster.parse(case.mesh)}, arguments, (call,), results, "m")
+from tests.testing.malformed_spmd import ACCEPTED, FAULTS, WIDER, Fault
+from tests.testing.spmd_programs import build
+from tests.testing.upstream_spmd import VERSIONS, Case, accepted, missing
 
 
 @pytest.mark.parametrize("wrong", FAULTS, ids=[f"{n} {f.case.op} {f.words[:40]}" for n, f in enumerate(FAULTS)])

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.api.command import shardplan
-from tests.api.small import GRAPH, written
-from tests.api.test_checking import IDENTITY, wider
-from tests.deploy.test_deploy import ROOT, program
+from tests.testing.check_cases import IDENTITY, wider
+from tests.testing.command_line import ROOT, shardplan
+from tests.testing.small_documents import GRAPH, written
+from tests.testing.tools import program
 
 ACTION = ROOT / "deploy" / "github-action"
 EXAMPLES = ROOT / "examples" / "ci"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api.settings import GIB, Limits
-from tests.api.command import shardplan
+from tests.testing.command_line import shardplan
 
 helm = pytest.importorskip("helm_python", reason="Helm is not installed: pip install helm-python-sdk")
 kubernetes = pytest.importorskip("kubernetes_validate", reason="no schemas: pip install kubernetes-validate")

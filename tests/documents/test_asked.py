@@ -18,10 +18,10 @@ from planner.rewrite.materialize import materialize_completed
 from planner.rewrite.propagate import propagate
 from planner.rewrite.route import documented_route
 from planner.run.validate import validate
-from tests.api.command import shardplan
-from tests.api.small import Document, changed, pin, typed, written
-from tests.conformance.annotated import lines
-from tests.conformance.test_propagation_examples import COMPLETED_1D
+from tests.testing.annotated import lines
+from tests.testing.command_line import shardplan
+from tests.testing.documented_mlps import COMPLETED_1D
+from tests.testing.small_documents import Document, changed, pin, typed, written
 
 MESH = Mesh.parse("dp=2,tp=4")
 SQUARE: Document = {

@@ -19,8 +19,8 @@ from planner.documents.writing import write_json
 from planner.errors import InvalidDocument, InvalidMesh
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
-from tests.api.command import child
-from tests.api.small import GRAPH, MESH, changed, pin, pins, typed, written
+from tests.testing.command_line import child
+from tests.testing.small_documents import GRAPH, MESH, changed, pin, pins, typed, written
 
 ANNOTATED = {
     **GRAPH,

@@ -13,8 +13,8 @@ from planner.documents.hardware import planned_hardware, profile_document, read_
 from planner.documents.ids import digest
 from planner.documents.plans import read_plan
 from planner.errors import ShardplanError
-from tests.api.command import refused, shardplan
-from tests.api.small import GRAPH, LEFT_OUT, Document, changed, written
+from tests.testing.command_line import refused, shardplan
+from tests.testing.small_documents import GRAPH, LEFT_OUT, Document, changed, written
 
 PROFILE: Document = json.loads(source_text("h100-sxm"))
 CURVES = {"matmul": {"flops": [[1e3, 1e-6], [1e9, 1e-3]], "bytes": None}, "relu.f32": {"bytes": [[4e3, 2e-6]]}}

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planner.documents.ids import canonical, digest
-from tests.api.command import shardplan
-from tests.api.small import GRAPH, changed, written
+from tests.testing.command_line import shardplan
+from tests.testing.small_documents import GRAPH, changed, written
 
 # RFC 8785, appendix B: the bits of a number and its text.
 NUMBERS = [

@@ -14,8 +14,8 @@ from planner.documents.reports import report_document
 from planner.documents.schemas import PlanDocument
 from planner.judge.alternatives import alternatives
 from planner.model.program import Move, Run
-from tests.api.command import shardplan
-from tests.api.small import GRAPH, written
+from tests.testing.command_line import shardplan
+from tests.testing.small_documents import GRAPH, written
 
 ZOO = ["gpt2", "--layers", 1, "--train", "adam", "--batch", 8, "--seq", 64]
 

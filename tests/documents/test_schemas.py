@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator
 
 from planner.documents.publish import FOLDER, published
 from planner.documents.schemas import SCHEMAS, json_schema
-from tests.api.command import shardplan
-from tests.api.small import GRAPH, LEFT_OUT, MESH, Document, changed, pin, pins, written
+from tests.testing.command_line import shardplan
+from tests.testing.small_documents import GRAPH, LEFT_OUT, MESH, Document, changed, pin, pins, written
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.json.gz"))
 

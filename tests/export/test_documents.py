@@ -16,8 +16,8 @@ from planner.model.accounts import received_bytes
 from planner.model.mesh import Mesh
 from planner.model.program import Program
 from planner.model.sharding import Sharding, shard_bounds
-from tests.graphs import small_transformer
-from tests.run.sample_programs import question_of, random_program
+from tests.testing.graphs import small_transformer
+from tests.testing.sample_programs import question_of, random_program
 
 TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed (extra torch)")
 JAX = pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed (extra jax)")
@@ -54,7 +54,7 @@ def test_dtensor_cuts_every_tensor_as_the_plan_does(program: Program) -> None:
     from torch.distributed.tensor import distribute_tensor
 
     from planner.export.documents import placements_from
-    from tests.export.local_devices import eight_local_devices
+    from tests.testing.torch_devices import eight_local_devices
 
     document = json.loads(exported(program, "dtensor"))
     with eight_local_devices((2, 4)) as mesh:
@@ -73,7 +73,7 @@ def test_dtensor_cuts_unevenly_along_one_axis_as_the_plan_does_and_along_two_it_
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 
     from planner.export.dtensor import placements
-    from tests.export.local_devices import eight_local_devices
+    from tests.testing.torch_devices import eight_local_devices
 
     mesh, held = Mesh.parse("2x4"), Sharding(((1,),))
     made, remarks = placements(held, (size,), mesh)
@@ -94,7 +94,7 @@ def test_a_module_with_its_parameters_placed_computes_the_same(program: Program)
     from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
     from planner.export.documents import distributed
-    from tests.export.local_devices import eight_local_devices
+    from tests.testing.torch_devices import eight_local_devices
 
     layouts = {"0.weight": [{"replicate": True}, {"shard": 0}], "2.weight": [{"replicate": True}, {"shard": 1}]}
     arguments = [{"name": name, "kind": "parameter", "layout": layout} for name, layout in layouts.items()]

@@ -13,8 +13,8 @@ from planner.frontends.mlir import read_mlir
 from planner.model.graph import Annotation, Graph, Input, TensorType
 from planner.model.mesh import Mesh, MeshAxis
 from planner.model.sharding import Sharding
-from tests.export.annotated_graphs import Growing, described, product, random_graph, transpose
-from tests.export.upstream import PROPAGATION, accepted, upstream
+from tests.testing.dialect_graphs import Growing, described, product, random_graph, transpose
+from tests.testing.mlir_opt import PROPAGATION, accepted, upstream
 
 SEEDS = range(200)
 X = TensorType((8, 16), "f32")

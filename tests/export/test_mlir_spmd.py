@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.random_spmd import written
 from planner.errors import InvalidGraph, InvalidSharding
 from planner.export.mlir import Dialect, print_program, print_spmd
 from planner.frontends.mlir import read_spmd
@@ -19,8 +18,9 @@ from planner.model.spmd import INDEX, Builder, Call, Cluster, Local, LocalType, 
 from planner.model.spmd.row import DEFAULTS
 from planner.run.devices import run_whole
 from planner.run.spmd import run_spmd
-from tests.export.test_mlir_programs import random_program
-from tests.export.upstream import accepted
+from tests.testing.dialect_programs import random_program
+from tests.testing.mlir_opt import accepted
+from tests.testing.random_spmd import written
 
 PROGRAMS = range(400)
 # What a version has no op for: for our own reader alone.

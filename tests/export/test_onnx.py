@@ -31,9 +31,9 @@ from planner.model.mesh import Mesh
 from planner.model.program import Program, Run
 from planner.model.sharding import Sharding, shard_bounds
 from planner.onnx import annotated_model
-from tests.api.command import refused, shardplan
-from tests.choices import random_strategies
-from tests.frontends.onnx_files import layer, model, node, numbers, without
+from tests.testing.command_line import refused, shardplan
+from tests.testing.onnx_files import layer, model, node, numbers, without
+from tests.testing.random_strategies import random_strategies
 
 SEEDS = 12
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.api.command import shardplan
-from tests.api.small import GRAPH, Document, typed, written
-from tests.browsing import Window, browsing, window
+from tests.testing.browser import Window, browsing, window
+from tests.testing.command_line import shardplan
+from tests.testing.small_documents import GRAPH, Document, typed, written
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -15,10 +15,9 @@ from planner.export.sdy import print_sdy
 from planner.model.mesh import Mesh
 from planner.model.program import Move, Program
 from planner.model.sharding import Reduction
-from tests.graphs import small_transformer
-from tests.model.op_cases import CASES
-from tests.run.sample_programs import question_of, random_program, training_step
-from tests.run.test_validate import alone, left_partial
+from tests.testing.graphs import small_transformer
+from tests.testing.op_cases import CASES
+from tests.testing.sample_programs import alone, left_partial, question_of, random_program, training_step
 
 RESHARD = "builtin.module(func.func(sdy-insert-explicit-reshards{enable-full-version=true}))"
 SHARDY = f"""

@@ -10,7 +10,6 @@ from math import prod
 import numpy as np
 import pytest
 
-from benchmarks.random_graphs import random_graph
 from planner.errors import InvalidSharding
 from planner.model.accounts import received_bytes
 from planner.model.collectives import Collective, Kind
@@ -27,11 +26,11 @@ from planner.run.backend import ROUNDED
 from planner.run.devices import run_whole
 from planner.run.inputs import random_inputs
 from planner.run.validate import ROUNDED_TOLERANCE
-from tests.export.eight_devices import on_eight_devices
-from tests.graphs import Sketch
-from tests.model.op_cases import CASES
-from tests.run.sample_programs import moves, question_of, random_program, training_step
-from tests.run.test_validate import alone, known_by_its_rule
+from tests.testing.graphs import Sketch
+from tests.testing.jax_devices import on_eight_devices
+from tests.testing.op_cases import CASES
+from tests.testing.random_graphs import random_graph
+from tests.testing.sample_programs import alone, known_by_its_rule, moves, question_of, random_program, training_step
 
 pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed (extra jax)")
 

@@ -15,12 +15,11 @@ from planner.export.mlir import Dialect, print_program, print_spmd
 from planner.frontends.mlir import holds_collectives, read_mlir, read_spmd
 from planner.model.spmd import Call, SpmdProgram
 from planner.run.spmd import run_spmd
-from tests.api.command import refused, shardplan
-from tests.conformance.spmd_malformed import ACCEPTED, FAULTS, WIDER, Fault
-from tests.conformance.spmd_upstream import Case, module
-from tests.export.test_mlir_programs import random_program
-from tests.export.upstream import upstream
-from tests.frontends.program_texts import (
+from tests.testing.command_line import refused, shardplan
+from tests.testing.dialect_programs import random_program
+from tests.testing.malformed_spmd import ACCEPTED, FAULTS, WIDER, Fault
+from tests.testing.mlir_opt import upstream
+from tests.testing.program_texts import (
     ENCODED,
     GENERIC,
     ODD,
@@ -32,6 +31,7 @@ from tests.frontends.program_texts import (
     WHOLE,
     T,
 )
+from tests.testing.upstream_spmd import Case, module
 
 
 def written(line: str) -> str:

@@ -26,8 +26,8 @@ from planner.model.mesh import Mesh
 from planner.model.program import Move, Program
 from planner.model.sharding import shard_bounds
 from planner.run.devices import ALONE, run_program, run_whole
-from tests.choices import random_strategies
-from tests.shards import reassembled
+from tests.testing.random_strategies import random_strategies
+from tests.testing.shards import reassembled
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")

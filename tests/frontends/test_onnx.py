@@ -15,8 +15,8 @@ import pytest
 from planner.errors import InvalidDocument, InvalidGraph, InvalidRequest, ShardplanError, UnsupportedOp
 from planner.frontends.onnx import graph_document, import_onnx
 from planner.frontends.unknown import UnknownOpWarning
-from tests.api.command import refused, shardplan
-from tests.frontends.onnx_files import BOOL, FLOAT, INT64, helper, layer, model, node, numbers, onnx, without
+from tests.testing.command_line import refused, shardplan
+from tests.testing.onnx_files import BOOL, FLOAT, INT64, helper, layer, model, node, numbers, onnx, without
 
 WITHOUT = """
 import sys

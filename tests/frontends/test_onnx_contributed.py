@@ -15,7 +15,7 @@ from planner.documents.schemas import GraphDocument, checked
 from planner.errors import InvalidGraph, UnsupportedOp
 from planner.frontends.onnx import graph_document
 from planner.run.devices import ALONE, run_whole
-from tests.frontends.onnx_operators import x
+from tests.testing.onnx_operators import x
 
 onnx: Any = pytest.importorskip("onnx", reason="onnx is not installed: pip install shardplan[onnx]")
 

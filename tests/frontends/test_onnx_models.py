@@ -23,8 +23,8 @@ from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.run.devices import ALONE, run_program, run_whole
 from planner.run.validate import validate
-from tests.eager import EAGER
-from tests.shards import reassembled
+from tests.testing.hardware import EAGER
+from tests.testing.shards import reassembled
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed")

@@ -14,9 +14,9 @@ from planner.frontends.onnx import graph_document
 from planner.judge.analysis import Analysis
 from planner.model.mesh import Mesh
 from planner.run.devices import ALONE, run_program, run_whole
-from tests.eager import EAGER
-from tests.frontends.onnx_operators import Case, binary, images, lookups, products, unary, views, x
-from tests.shards import reassembled
+from tests.testing.hardware import EAGER
+from tests.testing.onnx_operators import Case, binary, images, lookups, products, unary, views, x
+from tests.testing.shards import reassembled
 
 onnx: Any = pytest.importorskip("onnx", reason="onnx is not installed: pip install shardplan[onnx]")
 pytest.importorskip("onnx.reference", reason="onnx is not installed: pip install shardplan[onnx]")

@@ -13,7 +13,7 @@ from planner.errors import InvalidRequest
 from planner.frontends.stablehlo import import_jax, import_stablehlo, imported, traced
 from planner.frontends.unknown import UnknownOpWarning
 from planner.model.mesh import Mesh
-from tests.frontends.stablehlo_texts import F32, SHARDY, main_of
+from tests.testing.stablehlo_texts import F32, SHARDY, main_of
 
 jax = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")
 jnp, lax = jax.numpy, jax.lax
@@ -128,4 +128,4 @@ def test_constants_come_with_their_numbers() -> None:
 
 
 def test_a_function_is_found_by_name() -> None:
-    assert import_jax("tests.frontends.jax_function:build")["name"] == "build"
+    assert import_jax("tests.testing.jax_function:build")["name"] == "build"

@@ -20,7 +20,7 @@ from planner.model.mesh import Mesh
 from planner.model.ops import OPS
 from planner.run.devices import run_whole
 from planner.run.validate import validate
-from tests.eager import EAGER
+from tests.testing.hardware import EAGER
 
 jax = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")
 jnp = jax.numpy

@@ -14,7 +14,7 @@ from planner.errors import InvalidMesh, InvalidRequest, InvalidSharding
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
 from planner.plans import Request
-from tests.api.command import refused, shardplan
+from tests.testing.command_line import refused, shardplan
 
 jax = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")
 jnp = jax.numpy
@@ -109,14 +109,14 @@ def test_the_command_line_imports_text_and_functions(tmp_path: Path) -> None:
     told = shardplan("import", "stablehlo", tmp_path / "step.mlir", "-o", tmp_path / "step.json", "--json").json
     document = json.loads((tmp_path / "step.json").read_text())
     assert (told["name"], told["nodes"], told["inputs"]) == ("step", len(document["nodes"]), len(document["inputs"]))
-    words = ("tests.frontends.jax_function:build", "-o", tmp_path / "tanh.json", "--kind", "x=input")
+    words = ("tests.testing.jax_function:build", "-o", tmp_path / "tanh.json", "--kind", "x=input")
     assert "build, 1 nodes, 1 inputs" in shardplan("import", "jax", *words).out
 
 
 BAD_COMMANDS = [
     (("stablehlo", "missing.mlir"), "missing.mlir: cannot be read"),
     (("jax", "json:nothing"), "json:nothing: function cannot be called"),
-    (("jax", "tests.frontends.jax_function:build", "--kind", "input"), "wanted name=kind"),
+    (("jax", "tests.testing.jax_function:build", "--kind", "input"), "wanted name=kind"),
 ]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from planner.errors import InvalidDocument, InvalidGraph, InvalidRequest, InvalidSharding, ShardplanError, UnsupportedOp
 from planner.frontends.stablehlo import import_file, import_jax, import_stablehlo, traced
-from tests.frontends.stablehlo_texts import F32, SHARDY, main_of
+from tests.testing.stablehlo_texts import F32, SHARDY, main_of
 
 jax = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")
 jnp, lax = jax.numpy, jax.lax

@@ -19,6 +19,7 @@ from planner.frontends.torch import graph_document, import_torch, module_documen
 from planner.frontends.unknown import UnknownOpWarning
 from planner.model.indexing import LoopKind
 from planner.model.mesh import Mesh
+from tests.testing.torch_modules import Linked
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")
@@ -88,20 +89,6 @@ class Calls(torch.nn.Module):
 
     def forward(self, x: Any) -> Any:
         return self.function(x)
-
-
-class Linked(torch.nn.Module):
-    """One weight used twice, another never."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = torch.nn.Linear(4, 4, bias=False)
-        self.second = torch.nn.Linear(4, 4, bias=False)
-        self.second.weight = self.first.weight
-        self.unused = torch.nn.Linear(4, 4)
-
-    def forward(self, x: Any) -> Any:
-        return self.second(self.first(x))
 
 
 class Counts(torch.nn.Module):

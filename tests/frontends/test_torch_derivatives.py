@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from planner.frontends.torch import graph_document
-from tests.frontends.test_torch_rows import CASES as OTHERS
-from tests.frontends.test_torch_rows import Calls, run
+from tests.testing.torch_calls import CASES as OTHERS
+from tests.testing.torch_calls import Calls, run
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 aten = pytest.importorskip("planner.frontends.torch.aten")

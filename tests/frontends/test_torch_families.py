@@ -13,13 +13,13 @@ from planner.model.mesh import Mesh
 from planner.model.program import Program
 from planner.run.devices import run_program, run_whole
 from planner.run.validate import validate
-from tests.eager import EAGER
-from tests.shards import reassembled
+from tests.testing.hardware import EAGER
+from tests.testing.shards import reassembled
 
 pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")
 
-from tests.frontends.torch_families import CONFIGS, Family, family, felt_by_loss
+from tests.testing.torch_families import CONFIGS, Family, family, felt_by_loss
 
 KINDS = list(CONFIGS)
 MESHES = ["2x4", "2x2x2"]

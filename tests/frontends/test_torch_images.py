@@ -19,8 +19,8 @@ from planner.model.mesh import Mesh
 from planner.model.program import Program
 from planner.run.devices import ALONE, run_program, run_whole
 from planner.run.validate import validate
-from tests.eager import EAGER
-from tests.shards import reassembled
+from tests.testing.hardware import EAGER
+from tests.testing.shards import reassembled
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 nn, F = torch.nn, torch.nn.functional

@@ -10,7 +10,7 @@ import pytest
 
 from planner.errors import InvalidGraph
 from planner.frontends.torch import graph_document, import_torch
-from tests.frontends.test_torch import Linked
+from tests.testing.torch_modules import Linked
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 one_line = pytest.importorskip("planner.torch")

@@ -19,7 +19,7 @@ from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.model.ops import OPS
 from planner.pipeline import plan, validated
-from tests.api.command import refused, shardplan
+from tests.testing.command_line import refused, shardplan
 
 # Parameters in all, as published or counted from the published checkpoints.
 PARAMETERS = {

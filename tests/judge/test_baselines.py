@@ -9,7 +9,6 @@ from itertools import pairwise
 import pytest
 
 import solvers
-from benchmarks.transformer import transformer
 from planner import pipeline
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
@@ -24,6 +23,7 @@ from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.model.program import Move
 from planner.plans import Request
+from tests.testing.transformer import transformer
 
 MESH = Mesh.parse("dp=2,tp=4")
 BLOCKS = 2

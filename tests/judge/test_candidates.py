@@ -15,7 +15,7 @@ from planner.errors import InvalidMesh, InvalidRequest
 from planner.judge.candidates import candidates, counts, covers, joined, meshes
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
-from tests.graphs import random_graph, small_transformer
+from tests.testing.graphs import random_graph, small_transformer
 
 HARDWARE = load("h100-sxm")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
@@ -19,27 +18,14 @@ from planner.judge.analysis import Analysis
 from planner.judge.choices import choice_of, strategies_of
 from planner.judge.explain import Decision, decision
 from planner.judge.forcing import Forcing
-from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.plans import Plan, Request
-from tests.choose import small_graphs
-from tests.graphs import random_graph
+from tests.testing import small_graphs
+from tests.testing.explained_graphs import GRAPHS, Make
+from tests.testing.graphs import random_graph
 
 MESHES = ("2", "2x2")
-GRAPHS = [
-    small_graphs.product_and_relu,
-    small_graphs.shared_input,
-    small_graphs.shared_result,
-    small_graphs.square,
-    small_graphs.two_results,
-    small_graphs.one_unread_result,
-    small_graphs.vectors,
-    small_graphs.partial_sums,
-    small_graphs.output_twice,
-    small_graphs.read_and_returned,
-]
 GRAPHS += [partial(random_graph, seed, 6) for seed in range(6)]
-Make = Callable[[], Graph]
 
 
 def planned(make: Make, mesh: str, limit: int | None = None) -> tuple[Plan, Formulation, list[int]]:

@@ -12,8 +12,8 @@ from planner.choose.recompute import candidates
 from planner.judge.floors import memory_floor, time_floor_s
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
-from tests.graphs import random_graph, small_transformer
-from tests.training import random_step
+from tests.testing.graphs import random_graph, small_transformer
+from tests.testing.random_steps import random_step
 
 GRAPHS: list[Graph] = [*(random_graph(seed, 5) for seed in range(8)), small_transformer(Mesh.parse("2x2"), seq=8)]
 

@@ -12,7 +12,7 @@ from planner.choose.hardware import load
 from planner.judge.analysis import Analysis
 from planner.judge.lower_bounds import Factors, communications, factors, least_elements, least_elements_within
 from planner.model.program import Run
-from tests.programs import Lines
+from tests.testing.programs import Lines
 
 # m, n, k, devices: few enough multiplications to try every share that a device could take
 EVERY_SHARE = [

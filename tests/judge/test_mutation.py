@@ -16,8 +16,8 @@ from planner.judge.mutation import Mutation, mutate
 from planner.model.mesh import Mesh
 from planner.pipeline import written
 from planner.run.validate import validate
-from tests.choices import random_strategies
-from tests.graphs import random_graph
+from tests.testing.graphs import random_graph
+from tests.testing.random_strategies import random_strategies
 
 SEEDS = range(6)
 

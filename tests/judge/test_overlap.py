@@ -13,8 +13,8 @@ from planner.judge.overlap import Overlap, communicates, overlap, streams
 from planner.judge.schedule import COMPUTE, Schedule, Stream, schedule
 from planner.model.accounts import value_bytes
 from planner.model.program import Program
-from tests.programs import Lines, mlp_2d
-from tests.random_programs import random_program
+from tests.testing.programs import Lines, mlp_2d
+from tests.testing.random_programs import random_program
 
 FAR = 1000
 

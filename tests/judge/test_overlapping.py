@@ -24,7 +24,7 @@ from planner.model.mesh import Mesh
 from planner.model.sharding import Sharding
 from planner.overlapping import exposed, overlapped_ps, priced, step_ps
 from planner.plans import Plan, Request
-from tests.random_programs import random_program
+from tests.testing.random_programs import random_program
 
 MESH = Mesh.parse("8")
 BUSY = 24

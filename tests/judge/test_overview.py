@@ -10,7 +10,7 @@ from planner.judge.analysis import Analysis
 from planner.judge.overview import collective_groups, dearest_ops, largest_tensors, op_groups
 from planner.model.mesh import Mesh
 from planner.plans import Request
-from tests.judge.test_explain import GRAPHS, Make
+from tests.testing.explained_graphs import GRAPHS, Make
 
 
 def analysed(make: Make) -> Analysis:

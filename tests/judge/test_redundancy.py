@@ -15,7 +15,7 @@ from planner.model.mesh import Mesh
 from planner.model.program import Move, Program
 from planner.rewrite.optimize import decompose_all_reduce
 from planner.run.validate import validate
-from tests.programs import Lines, line, mlp_1d, mlp_2d
+from tests.testing.programs import Lines, line, mlp_1d, mlp_2d
 
 F32 = 4
 # what, elements a device holds

@@ -12,7 +12,6 @@ import pytest
 from rich.console import Console
 
 from api.comparing import comparison_page
-from benchmarks.transformer import transformer
 from planner import pipeline
 from planner.choose.hardware import load
 from planner.documents.comparisons import comparison_document
@@ -23,6 +22,7 @@ from planner.judge.matching import matched
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.plans import Request
+from tests.testing.transformer import transformer
 
 Document = dict[str, Any]
 SIZES: dict[str, Any] = {"d": 64, "ff": 256, "heads": 4, "batch": 8, "seq": 16}

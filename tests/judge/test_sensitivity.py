@@ -16,7 +16,7 @@ from planner.judge.sensitivity import STEP, Repriced, turns
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.model.program import Program
-from tests.graphs import Sketch
+from tests.testing.graphs import Sketch
 
 GRID = [2 ** (power / 4) for power in range(-40, 41)]
 MESHES = ("8", "16", "2x8")

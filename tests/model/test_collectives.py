@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.oracle import agree, assembled, block, laid_out, layouts
 from planner.errors import InvalidSharding
 from planner.model.collectives import Collective, Kind, is_exact, moves, nests, received_elements
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
 from planner.run.transfer import transfer
-from tests.movement import moved
+from tests.testing.layout_oracle import agree, assembled, block, laid_out, layouts
+from tests.testing.movement import moved
 
 # conformance item, mesh, move, source, shards before, shards after
 FIGURES: list[tuple[int, str, Collective, Sharding, list[Any], list[Any]]] = [

@@ -8,8 +8,8 @@ import pytest
 
 from planner.errors import InvalidGraph, InvalidRule
 from planner.model.ops import OPS, bind_op
-from tests.model.op_cases import CASES, Case, of
-from tests.model.test_op_rows import Trial
+from tests.testing.op_cases import CASES, Case, of
+from tests.testing.row_trials import Trial
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 FORWARD = [case for case in CASES if case.op == "convolution"]

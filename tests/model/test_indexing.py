@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.oracle import assembled, laid_out
 from planner.choose.options import options
 from planner.errors import InvalidRule
 from planner.model.binding import bind
@@ -18,6 +17,7 @@ from planner.model.indexing import LoopKind, Rule
 from planner.model.mesh import Mesh
 from planner.model.ops import bind_op
 from planner.model.sharding import Reduction, Sharding
+from tests.testing.layout_oracle import assembled, laid_out
 
 Shape = tuple[int, ...]
 Shapes = list[Shape]

@@ -22,9 +22,9 @@ from planner.plans import Request
 from planner.run.devices import Machine
 from planner.run.fabric import OneProcess
 from planner.run.inputs import random_inputs
-from tests.graphs import random_graph
-from tests.run.sample_programs import question_of, random_program
-from tests.training import random_step
+from tests.testing.graphs import random_graph
+from tests.testing.random_steps import random_step
+from tests.testing.sample_programs import question_of, random_program
 
 MESHES = ["2x2", "3x2", "4", "1x2"]
 TINY = {"layers": 1, "width": 16, "heads": 4, "feed_forward": 24, "vocabulary": 24, "batch": 4, "seq": 8}

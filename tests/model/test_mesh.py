@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.oracle import coordinates, place
 from planner.errors import InvalidMesh
 from planner.model.mesh import MAX_AXES, MAX_DEVICES, Mesh, MeshAxis
+from tests.testing.layout_oracle import coordinates, place
 
 SIZES = [("4x8x12", 384), ("4x8", 32), ("1", 1), ("dp=2,tp=4", 8), (" dp = 2 , tp = 4 ", 8)]
 UNKNOWN = ["4x?", "?x4", "?x?", "a=4,b=?"]

@@ -6,136 +6,22 @@ part, and what the devices hold is put together as the option's result shardings
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from itertools import product
-from operator import mul
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from benchmarks.oracle import agree, assembled, block, box, laid_out, place
 from planner.choose.options import options
-from planner.model.binding import bind
-from planner.model.graph import TensorType
 from planner.model.indexing import LoopKind, Option, Rule
 from planner.model.mesh import Mesh
-from planner.model.ops import OPS, Array, Local, Row, Signature, Span
-from planner.model.sharding import Sharding
-from tests.model.op_cases import CASES, Case, of
+from planner.model.ops import OPS, Array, Local, Row
+from tests.testing.op_cases import CASES, Case, of
+from tests.testing.row_trials import Trial
 
 MESHES = [Mesh.parse("4"), Mesh.parse("2x4"), Mesh.parse("2x2x2")]
 MANY = 60  # options beyond which only one order of the axes of each assignment is run
-POSITIVE = {
-    "sqrt",
-    "rsqrt",
-    "log",
-    "log1p",
-    "reciprocal",
-    "divide",
-    "pow",
-    "fmod",
-    "floor_divide",
-    "remainder",
-    "adam",
-    "batch_norm",
-}
-NUMPY = {"f64": np.float64, "i64": np.int64, "bool": np.bool_}
-
-
-@dataclass
-class Trial:
-    """A row on a case: the whole run, and the same run in parts."""
-
-    row: Row
-    case: Case
-    operands: list[Array] = field(init=False)
-    rule: Rule = field(init=False)
-    whole: tuple[Array, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        case = self.case
-        text = self.row.notation(Signature(case.operands, case.results, case.attrs))
-        self.rule = bind(text, [k.shape for k in case.operands], [k.shape for k in case.results])
-        self.random = np.random.default_rng(zlib.crc32(str(case).encode()))
-        self.operands = [self._operand(i, kind) for i, kind in enumerate(case.operands)]
-        self.whole = self._run(((),) * len(self.rule.loops), Mesh.parse("1"), 0, self.operands)
-        self.layouts: dict[tuple[int, Sharding], list[Array]] = {}
-
-    def _operand(self, position: int, kind: TensorType) -> Array:
-        if (loop := self.row.indexes.get(position)) in self.rule.sizes:
-            return self.random.integers(*self._reach(self.rule.sizes[loop]), kind.shape)
-        if kind.dtype == "f64":
-            low = 0.5 if self.row.name in POSITIVE else -2.0
-            return self.random.uniform(low, 2.0, kind.shape)
-        return self.random.integers(
-            0 if kind.dtype == "bool" else 1, 2 if kind.dtype == "bool" else 9, kind.shape
-        ).astype(NUMPY[kind.dtype])
-
-    def _reach(self, size: int) -> tuple[int, int]:
-        """Positions to draw: outside too where that has a meaning."""
-        return {"wrap": (-size, size), "clamp": (-2, size + 2), "drop": (-2, size + 2)}.get(
-            self.case.attrs.get("beyond", ""), (0, size)
-        )
-
-    def _run(self, option: Option, mesh: Mesh, device: int, operands: list[Array]) -> tuple[Array, ...]:
-        spans = {
-            loop.name: Span(held.start, held.stop, loop.size)
-            for loop, axes in zip(self.rule.loops, option, strict=True)
-            if loop.kind is not LoopKind.LINEAR
-            for held in [block(loop.size, mesh.group_size(axes), place(mesh, device, axes))]
-        }
-        operands = [self._windows(i, option, mesh, device, spans, array) for i, array in enumerate(operands)]
-        shapes = tuple(
-            tuple(
-                held.stop - held.start
-                for size, axes in zip(kind.shape, self.rule.result_sharding(i, option).split_axes, strict=True)
-                for held in [block(size, mesh.group_size(axes), place(mesh, device, axes))]
-            )
-            for i, kind in enumerate(self.case.results)
-        )
-        dtypes = tuple(np.dtype(NUMPY[kind.dtype]) for kind in self.case.results)
-        made = self.row.compute(Local(np, self.case.attrs, spans, shapes, dtypes), *operands)
-        results = tuple(np.asarray(each) for each in (made if isinstance(made, tuple) else (made,)))
-        assert tuple(each.shape for each in results) == shapes, f"{option}: local shapes"
-        return results
-
-    def _windows(
-        self, operand: int, option: Option, mesh: Mesh, device: int, spans: dict[str, Span], array: Array
-    ) -> Array:
-        """What a device holds of an operand as its array function sees it: of windows, every place they reach."""
-        if operand not in self.rule.windows:
-            return array
-        shape = self.case.operands[operand].shape
-        held = box(self.rule.read_sharding(operand, option, mesh), shape, mesh, device)
-        for axis, (dim, size) in enumerate(zip(self.rule.operands[operand], shape, strict=True)):
-            if dim.coefficients:
-                runs = product(*(range(spans[loop].start, spans[loop].stop) for loop in dim.loops))
-                reached = [sum(map(mul, dim.coefficients, at)) - (dim.padding or 0) for at in runs]
-                wanted = range(min(reached), max(reached) + 1) if reached else range(0)
-                inside = [at for at in wanted if 0 <= at < size]
-                beyond = [sum(at < 0 for at in wanted), sum(at >= size for at in wanted)]
-                array = array.take([at - held[axis][0] for at in inside], axis)
-                pads = [beyond if each == axis else (0, 0) for each in range(len(shape))]
-                array = np.pad(array, pads, constant_values=self.row.padding) if any(beyond) else array
-        return array
-
-    def check(self, option: Option, mesh: Mesh) -> None:
-        """The parts put together are the whole."""
-        held = [self._laid_out(i, self.rule.read_sharding(i, option, mesh), mesh) for i in range(len(self.operands))]
-        made = [self._run(option, mesh, d, [h[d] for h in held]) for d in range(mesh.devices)]
-        for i, whole in enumerate(self.whole):
-            sharding = self.rule.result_sharding(i, option)
-            got = assembled([results[i] for results in made], sharding, whole.shape, mesh)
-            assert agree(got, whole), f"{self.case} on {mesh.notation}, option {option}: result {i}, {sharding}"
-
-    def _laid_out(self, operand: int, sharding: Sharding, mesh: Mesh) -> list[Array]:
-        key = (operand, sharding)
-        if key not in self.layouts:
-            self.layouts[key] = laid_out(self.operands[operand], sharding, mesh, self.random)
-        return self.layouts[key]
 
 
 def tried(rule: Rule, mesh: Mesh) -> Iterator[Option]:

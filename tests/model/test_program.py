@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.oracle import part
 from planner.choose.cost import CostModel
 from planner.choose.formulate import formulate
 from planner.choose.hardware import load
@@ -21,8 +20,9 @@ from planner.model.program import Move, Program, Run
 from planner.model.sharding import Sharding
 from planner.model.steps import Execute, Read, Share, readers, steps
 from planner.pipeline import written
-from tests.choices import random_strategies
-from tests.graphs import Sketch, random_graph
+from tests.testing.graphs import Sketch, random_graph
+from tests.testing.layout_oracle import part
+from tests.testing.random_strategies import random_strategies
 
 MESH = Mesh.parse("tp=2")
 SPLIT, REPLICATED = Sharding(((0,), ())), Sharding(((), ()))

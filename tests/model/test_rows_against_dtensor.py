@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: no DTensor to compare with")
-oracle = pytest.importorskip("tests.model.dtensor_oracle", reason="this torch has no DTensor strategies to ask for")
+oracle = pytest.importorskip("tests.testing.dtensor_oracle", reason="this torch has no DTensor strategies to ask for")
 C, T = oracle.Case, oracle.T
 
 X, Y, ROW = T((8, 16, 4)), T((8, 16)), T((4,))

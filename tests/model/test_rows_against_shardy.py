@@ -10,9 +10,9 @@ import re
 
 import pytest
 
-from tests.model.op_cases import of
-from tests.model.shardy_oracle import Pair, populated, shardy_ways
-from tests.model.ways import row_ways
+from tests.testing.op_cases import of
+from tests.testing.row_placements import row_ways
+from tests.testing.shardy_oracle import Pair, populated, shardy_ways
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jaxlib") is None, reason="jaxlib is not installed: no Shardy to compare with"

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.oracle import layouts, part
 from planner.documents.graphs import sharding_document, sharding_from
 from planner.documents.schemas import ShardingDocument, checked
 from planner.errors import InvalidDocument, InvalidMesh, InvalidSharding
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding, shard_bounds, shard_shape
+from tests.testing.layout_oracle import layouts, part
 
 # size, parts, lengths of the blocks
 BLOCKS = [

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.oracle import laid_out, layouts, part
 from planner.documents.graphs import sharding_from
 from planner.documents.schemas import ShardingDocument, checked
 from planner.errors import InvalidSharding
@@ -28,6 +27,7 @@ from planner.model.tiles import (
     shards_of_devices,
     wanted_elements,
 )
+from tests.testing.layout_oracle import laid_out, layouts, part
 
 Shape = tuple[int, ...]
 ROWS_FIRST, COLUMNS_FIRST = Sharding(((0,), (1,))), Sharding(((1,), (0,)))

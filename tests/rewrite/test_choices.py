@@ -12,8 +12,8 @@ from planner.model.mesh import Mesh
 from planner.model.program import Move, Run
 from planner.model.steps import readers
 from planner.pipeline import written
-from tests.choices import random_strategies
-from tests.graphs import random_graph
+from tests.testing.graphs import random_graph
+from tests.testing.random_strategies import random_strategies
 
 
 @pytest.mark.parametrize("seed", range(20))

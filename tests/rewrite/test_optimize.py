@@ -18,7 +18,7 @@ from planner.rewrite.optimize import (
 )
 from planner.rewrite.optimize.draft import is_pure
 from planner.run.validate import validate
-from tests.programs import Lines, check, lines_of, mlp_1d, mlp_2d, partial
+from tests.testing.programs import Lines, check, lines_of, mlp_1d, mlp_2d, partial
 
 AXES = (0, 1)
 

@@ -13,7 +13,7 @@ from planner.rewrite.optimize import (
     scatter_all_reduce,
     slice_constants,
 )
-from tests.programs import Lines, check, line, lines_of, mlp_2d, partial
+from tests.testing.programs import Lines, check, line, lines_of, mlp_2d, partial
 
 
 # conformance 78

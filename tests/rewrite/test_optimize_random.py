@@ -21,8 +21,8 @@ from planner.model.mesh import Mesh
 from planner.model.program import Program
 from planner.rewrite.optimize import PASSES, Price, free, optimize
 from planner.run.validate import validate
-from tests.programs import Lines
-from tests.random_programs import random_program
+from tests.testing.programs import Lines
+from tests.testing.random_programs import random_program
 
 ALONE, TOGETHER, FREE = range(300), range(300, 460), range(900, 940)
 GROUPS = 5

@@ -8,7 +8,6 @@ from types import FrameType
 import numpy as np
 import pytest
 
-from benchmarks.oracle import agree, assembled
 from planner.errors import InvalidSharding
 from planner.model.graph import Annotation, Graph
 from planner.model.mesh import Mesh
@@ -17,8 +16,9 @@ from planner.rewrite.materialize import materialize_completed
 from planner.rewrite.propagate import propagate
 from planner.rewrite.route import documented_route
 from planner.run.devices import run_program, run_whole
-from tests.graphs import Sketch
-from tests.rewrite.annotated_graphs import annotated_graph
+from tests.testing.annotated_graphs import annotated_graph
+from tests.testing.graphs import Sketch
+from tests.testing.layout_oracle import agree, assembled
 
 MESHES = ["2", "3", "2x2", "3x2", "2x2x2", "4"]
 

@@ -31,11 +31,10 @@ from planner.model.steps import Reader
 from planner.rewrite.annotations import Notes, notes
 from planner.rewrite.propagate import Traversal, propagate
 from planner.rewrite.propagation.completed import Completed
-from tests.conformance.annotated import of, used
-from tests.conformance.test_completion_and_groups import chain
-from tests.graphs import Sketch
-from tests.rewrite.annotated_graphs import annotated_graph
-from tests.rewrite.dialect_text import TOOLS, Found, Upstream, found, missing, parsed, printed, propagated
+from tests.testing.annotated import chain, of, used
+from tests.testing.annotated_graphs import annotated_graph
+from tests.testing.dialect_text import TOOLS, Found, Upstream, found, missing, parsed, printed, propagated
+from tests.testing.graphs import Sketch
 
 MESHES = ["2", "2x2", "2x4", "2x2x2", "?x2"]
 # version, traversal, graphs, at least so many that must agree

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.oracle import layouts
 from planner.model.collectives import Kind, is_exact
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
 from planner.rewrite.route import fused, moves_between, ordered
-from tests.conformance.annotated import sharding
+from tests.testing.annotated import sharding
+from tests.testing.layout_oracle import layouts
 
 Shape = tuple[int, ...]
 # mesh, shape, source, target, collectives in the documents' order

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.oracle import agree, assembled, laid_out
 from planner.errors import InvalidMesh
 from planner.model.between import Place, between
 from planner.model.graph import TensorType
@@ -16,7 +15,8 @@ from planner.model.sharding import Reduction, Sharding, held_bounds
 from planner.run.between import arrives
 from planner.run.exchange import Placed, exchange_tiles
 from planner.run.transfer import Reducer, Wire
-from tests.run.test_exchange import random_sharding
+from tests.testing.layout_oracle import agree, assembled, laid_out
+from tests.testing.random_shardings import random_sharding
 
 SEEDS = range(200)
 MESHES = ["2", "3", "2x2", "2x3", "4", "2x2x2", "1x4"]

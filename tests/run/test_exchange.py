@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.oracle import COMBINE, agree, place, terms
-from planner.errors import InvalidSharding
 from planner.model.exchange import exchange
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding, held_bounds
 from planner.run.exchange import Placed, exchange_tiles
 from planner.run.transfer import Reducer, Wire
+from tests.testing.layout_oracle import COMBINE, agree, place, terms
+from tests.testing.random_shardings import random_sharding
 
 Array = Any
 Box = list[tuple[int, int]]
@@ -84,32 +84,6 @@ def check(shards: Sequence[Array], whole: Array, sharding: Sharding, mesh: Mesh)
     else:
         total = reduce(COMBINE[sharding.reduction], found)
     assert agree(np.asarray(total, whole.dtype), whole, 1e-9)
-
-
-def random_sharding(
-    shape: tuple[int, ...], mesh: Mesh, kinds: Sequence[Reduction], random: np.random.Generator
-) -> Sharding:
-    lists: list[list[int]] = [[] for _ in (*shape, "partial", "idle")]
-    for axis in random.permutation(len(mesh.shape)).tolist():
-        lists[random.integers(0, len(lists))].append(axis)
-    split, partial = tuple(map(tuple, lists[:-2])), tuple(lists[-2])
-    plain = Sharding(split, partial, kinds[random.integers(0, len(kinds))])
-    parts = [math.prod(mesh.shape[a] for a in plain.split_axes[dim]) for dim in plain.split_dims]
-    sizes = [shape[dim] for dim in plain.split_dims]
-    pairs = list(zip(sizes, parts, strict=True))
-    match random.integers(0, 3):
-        case 0:
-            cut = [(0, *sorted(random.integers(0, k + 1, n - 1).tolist()), k) for k, n in pairs]
-            return Sharding(split, partial, plain.reduction, sharded_dims_offsets=tuple(cut))
-        case 1:
-            halos = [random.integers(0, 3, 2).tolist() for _ in pairs]
-            made = Sharding(split, partial, plain.reduction, halo_sizes=tuple(size for pair in halos for size in pair))
-            try:
-                return made.checked(shape, mesh)
-            except InvalidSharding:
-                return plain
-        case _:
-            return plain
 
 
 @pytest.mark.parametrize("seed", SEEDS)

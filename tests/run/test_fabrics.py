@@ -22,8 +22,8 @@ from planner.run.devices import run_program
 from planner.run.inputs import random_inputs
 from planner.run.mpi import run_over_mpi
 from planner.run.validate import validate
-from tests.graphs import Sketch, small_transformer
-from tests.run.sample_programs import question_of, random_program
+from tests.testing.graphs import Sketch, small_transformer
+from tests.testing.sample_programs import question_of, random_program
 
 MPI = pytest.mark.skipif(find_spec("mpi4py") is None, reason="mpi4py is not installed (extra mpi)")
 BACKENDS = ["numpy", pytest.param("mpi", marks=MPI), pytest.param("cupy", marks=pytest.mark.gpu)]

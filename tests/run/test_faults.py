@@ -12,8 +12,8 @@ from planner.model.collectives import Collective, Kind
 from planner.model.mesh import Mesh
 from planner.model.program import Instruction, Move, Program, Run
 from planner.run.validate import validate
-from tests.graphs import Sketch, small_transformer
-from tests.run.sample_programs import question_of, random_program, three_inputs
+from tests.testing.graphs import Sketch, small_transformer
+from tests.testing.sample_programs import question_of, random_program, three_inputs
 
 
 def verdict_of(program: Program) -> str:

@@ -18,8 +18,8 @@ from planner.run.fabric import OneProcess
 from planner.run.homes import ALIGNMENT
 from planner.run.inputs import random_inputs
 from planner.run.validate import executed
-from tests.graphs import small_transformer
-from tests.run.sample_programs import question_of, random_program
+from tests.testing.graphs import small_transformer
+from tests.testing.sample_programs import question_of, random_program
 
 # Packages that a machine which only runs plans need not have; None in sys.modules is an import that fails.
 ABSENT = ("ortools", "numba", "pydantic", "typer", "rich", "fastapi", "uvicorn", "sqlalchemy", "torch", "jax", "mpi4py")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from planner.run.inputs import random_inputs, splitmix64
-from tests.graphs import Sketch
+from tests.testing.graphs import Sketch
 
 # What follows states 0 and 1234567, as the generator's users publish it.
 SEQUENCES = {

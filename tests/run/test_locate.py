@@ -24,8 +24,8 @@ from planner.run.locate import Difference, first_output
 from planner.run.transfer import Reducer, combined, transfer
 from planner.run.undefined import poison
 from planner.run.validate import validate
-from tests.graphs import Sketch, small_transformer
-from tests.run.sample_programs import question_of, random_program, three_inputs
+from tests.testing.graphs import Sketch, small_transformer
+from tests.testing.sample_programs import question_of, random_program, three_inputs
 
 
 def located(program: Program) -> Difference:

@@ -19,8 +19,8 @@ from planner.run.backend import ROUNDED, rounded, run_dtype
 from planner.run.devices import run_program, run_whole
 from planner.run.inputs import random_inputs
 from planner.run.validate import ROUNDED_TOLERANCE, validate
-from tests.graphs import Sketch
-from tests.run.sample_programs import question_of, random_program
+from tests.testing.graphs import Sketch
+from tests.testing.sample_programs import question_of, random_program
 
 HALVES = ["bf16", "f16"]
 MESH = "dp=2,tp=2"

@@ -7,16 +7,16 @@ from collections.abc import Callable
 
 import pytest
 
-from benchmarks.convnets import stack, unet
 from planner import Request, pipeline
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.model.program import Move, Run
 from planner.run.shrink import shrink
 from planner.run.validate import validate
-from tests.eager import EAGER
-from tests.graphs import Sketch, small_transformer
-from tests.run.sample_programs import question_of, random_program
+from tests.testing.convnets import stack, unet
+from tests.testing.graphs import Sketch, small_transformer
+from tests.testing.hardware import EAGER
+from tests.testing.sample_programs import question_of, random_program
 
 LARGE = {"d": 1024, "ff": 4096, "heads": 16, "batch": 32, "seq": 128}
 UNEVEN = {"d": 768, "ff": 3000, "heads": 12, "batch": 9, "seq": 100}

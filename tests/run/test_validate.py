@@ -9,23 +9,27 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from planner.documents.graphs import graph_from
-from planner.documents.schemas import GraphDocument, checked
 from planner.errors import InvalidRequest, RunFailed, ShardplanError
 from planner.model.accounts import live_bytes, received_bytes
-from planner.model.graph import Graph
 from planner.model.indexing import Option
 from planner.model.mesh import Mesh
-from planner.model.program import Move, Program
-from planner.model.sharding import Reduction, Sharding
+from planner.model.program import Move
+from planner.model.sharding import Reduction
 from planner.rewrite.materialize import materialize_completed
 from planner.rewrite.propagate import propagate
 from planner.rewrite.route import documented_route
 from planner.run.devices import run_program
 from planner.run.validate import random_inputs, validate
-from tests.graphs import Sketch, random_graph, small_transformer
-from tests.model.op_cases import CASES, Case
-from tests.run.sample_programs import question_of, random_program, three_inputs
+from tests.testing.graphs import Sketch, random_graph, small_transformer
+from tests.testing.op_cases import CASES
+from tests.testing.sample_programs import (
+    alone,
+    known_by_its_rule,
+    left_partial,
+    question_of,
+    random_program,
+    three_inputs,
+)
 
 MESHES = ["2x4", "2x2x2", "3x2"]
 SIZES = [{}, {"d": 12, "ff": 20, "heads": 6, "batch": 7, "seq": 9}]
@@ -52,14 +56,6 @@ def test_any_random_graph_is_equal_to_its_program(seed: int) -> None:
     question = question_of(random_graph(seed, 7, (6, 8, 7, 1)), ["2x2", "3x2", "4", "1x2"][seed % 4])
     for number in range(3):
         assert validate(random_program(question, number)).verdict == "equal"
-
-
-def alone(case: Case) -> Graph:
-    """A graph of one op."""
-    s = Sketch(case.results[0].dtype)
-    operands = [s.input(*kind.shape, dtype=kind.dtype) for kind in case.operands]
-    s.op(case.op, operands, *case.results, **case.attrs)
-    return s.graph(*s.ops[0].values)
 
 
 @pytest.mark.parametrize("op", sorted({case.op for case in CASES} - UNDEFINED_HALF_THE_TIME))
@@ -110,42 +106,9 @@ def test_an_output_without_a_number_is_no_verdict() -> None:
         validate(random_program(question_of(graph, "2"), 0))
 
 
-def known_by_its_rule() -> Graph:
-    """A graph of an op that the table does not have."""
-    document = {
-        "format": "shardplan.graph",
-        "version": 1,
-        "name": "custom",
-        "producer": {"name": "test", "version": "1"},
-        "inputs": [{"id": "x", "kind": "input", "name": "x", "shape": [8, 8], "dtype": "f32"}],
-        "nodes": [
-            {
-                "id": "n",
-                "op": "sort_rows",
-                "inputs": ["x"],
-                "attrs": {},
-                "outputs": [{"shape": [8, 8], "dtype": "f32"}],
-                "rule": "a b -> a b; blocked b",
-            }
-        ],
-        "outputs": ["n"],
-        "annotations": [],
-    }
-    return graph_from(checked(GraphDocument, document, "test"), Mesh.parse("2"))
-
-
 def test_an_op_known_by_its_rule_alone_is_checked_structurally() -> None:
     found = validate(random_program(question_of(known_by_its_rule(), "2"), 0))
     assert (found.verdict, found.not_run, found.counted_bytes) == ("structural", ("sort_rows",), None)
-
-
-def left_partial(reduction: Reduction, wrong: bool = False) -> Program:
-    """x, held in terms over an axis of 3 while another axis splits it, and returned so; `wrong` returns y for it."""
-    s = Sketch("f32" if reduction.wants("f32") is None else "i32")
-    x, y = s.input(5, 4), s.input(5, 4)
-    graph = s.graph(x, y)
-    held = Sharding(((1,), ()), (0,), reduction)
-    return Program(graph, Mesh.parse("3x2"), ((x, held), (y, held)), (), (y if wrong else x, y))
 
 
 @pytest.mark.parametrize("reduction", list(Reduction))

@@ -13,7 +13,7 @@ import pytest
 from solvers.awaiting import awaited, dismiss
 from solvers.ilp import Task
 from solvers.ledger import Ledger
-from tests.solvers.random_problems import grid
+from tests.testing.random_problems import grid
 
 HOUR = 3600.0
 # Far more than any of these takes, far less than the work would.

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from benchmarks.lookalikes import look_alike
 from solvers import IMPOSSIBLE, Problem, usage_profile
 from solvers.columns import Columns, LinearTask
 from solvers.exhaustive import cheapest
@@ -16,8 +15,9 @@ from solvers.ledger import Ledger
 from solvers.potentials import Scale
 from solvers.presolve import presolve
 from solvers.relaxation import Relaxation
-from tests.solvers.random_problems import tiny
-from tests.solvers.transformers import TWO_BY_FOUR, problem
+from tests.testing.random_problems import tiny
+from tests.testing.synthetic_instances import look_alike
+from tests.testing.transformer_problems import TWO_BY_FOUR, problem
 
 SEEDS = range(24)
 # Bytes; the least feasible limit is not far below.

@@ -7,7 +7,7 @@ import numpy as np
 from solvers import Node, Problem
 from solvers.dual import Ascent, Dual
 from solvers.exhaustive import cheapest
-from tests.solvers.random_problems import contracting, tiny, tiny_public
+from tests.testing.random_problems import contracting, tiny, tiny_public
 
 SEEDS = range(120)
 

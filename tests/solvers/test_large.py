@@ -7,12 +7,12 @@ import time
 
 import numpy as np
 
-from benchmarks.solver_instances import layered
 from solvers import Problem, evaluate
 from solvers.exhaustive import cheapest
 from solvers.large import frugal, improve
 from solvers.ledger import Ledger
-from tests.solvers.random_problems import contracting, tiny_public
+from tests.testing.random_problems import contracting, tiny_public
+from tests.testing.solver_instances import layered
 
 
 def _improved(problem: Problem, seconds: float, processes: int) -> Ledger:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from solvers.ledger import TIME_LIMIT, WORK_LIMIT, WORK_PER_SECOND, Ledger
-from tests.solvers.random_problems import tiny_public
+from tests.testing.random_problems import tiny_public
 
 
 @pytest.mark.parametrize(("spent", "share"), [(0.0, 0.25), (0.5, 0.5), (0.0, 1.0)])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.lookalikes import LOOKS, look_alike
-from benchmarks.lookalikes.shardings import Rule, Sizes, change_cost, own_costs, strategies
-from benchmarks.solver_instances import twin
 from solvers import IMPOSSIBLE, Problem, evaluate, solve, usage_profile
 from solvers.exhaustive import cheapest
 from solvers.large import frugal
-from tests.solvers.random_problems import tiny_public
+from tests.testing.random_problems import tiny_public
+from tests.testing.solver_instances import twin
+from tests.testing.synthetic_instances import LOOKS, look_alike
+from tests.testing.synthetic_instances.shardings import Rule, Sizes, change_cost, own_costs, strategies
 
 MESH = (4, 8)
 

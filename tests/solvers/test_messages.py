@@ -11,7 +11,7 @@ from solvers.potentials import Potentials, Pricing, Scale
 from solvers.program import Program
 from solvers.restrict import Restricted
 from solvers.topology import Topology
-from tests.solvers.random_problems import tiny
+from tests.testing.random_problems import tiny
 
 SEEDS = range(300)
 

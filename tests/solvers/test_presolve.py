@@ -8,7 +8,7 @@ import pytest
 from solvers import IMPOSSIBLE, Node, Problem, evaluate
 from solvers.exhaustive import cheapest, least_peak
 from solvers.presolve import REDUCTIONS, presolve
-from tests.solvers.random_problems import contracting, tiny, tiny_public
+from tests.testing.random_problems import contracting, tiny, tiny_public
 
 BATCHES = [range(start, start + 100) for start in range(0, 300, 100)]
 KINDS = [tiny, tiny_public, contracting]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from solvers import IMPOSSIBLE, Edge, EdgeUsage, InvalidProblem, Node, Problem, evaluate, usage_profile
-from tests.solvers.random_problems import tiny
+from tests.testing.random_problems import tiny
 
 TWO = np.array([1, 2], np.int64)
 CLASSES = np.array([0, 1], np.int32)

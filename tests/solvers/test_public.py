@@ -13,7 +13,7 @@ import pytest
 
 from solvers import IMPOSSIBLE, InvalidProblem, evaluate
 from solvers.public import evaluate_document, problem_from, read_document, read_problem
-from tests.solvers.random_problems import public_document
+from tests.testing.random_problems import public_document
 
 INFINITE = 10**18
 GOOD: dict[str, Any] = {

@@ -8,7 +8,7 @@ import numpy as np
 
 from solvers import Problem, evaluate
 from solvers.rounding import Rounding, _rounded, expected_usage, strengthened, usage_at, violated
-from tests.solvers.random_problems import tiny, tiny_public
+from tests.testing.random_problems import tiny, tiny_public
 
 SEEDS = range(120)
 

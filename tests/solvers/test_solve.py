@@ -9,7 +9,7 @@ import pytest
 
 from solvers import CUT_OFF, Edge, Node, Problem, Progress, evaluate, solve
 from solvers.exhaustive import cheapest, least_peak
-from tests.solvers.random_problems import tiny
+from tests.testing.random_problems import tiny
 
 BATCHES = [range(start, start + 150) for start in range(0, 1500, 150)]
 LAWFUL = range(5000, 5060)

@@ -9,7 +9,7 @@ from solvers.haggling import haggle
 from solvers.ledger import Ledger
 from solvers.potentials import Scale
 from solvers.relaxation import Relaxation
-from tests.solvers.transformers import TWO_BY_FOUR, problem
+from tests.testing.transformer_problems import TWO_BY_FOUR, problem
 
 # Bytes, and the gap that must be proven: loose, binding, close to the least feasible limit.
 LIMITS: list[tuple[int | None, float]] = [(None, 1e-6), (4 * 10**9, 1e-6), (2_600_000_000, 1e-2)]

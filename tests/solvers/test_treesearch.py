@@ -11,7 +11,7 @@ from solvers.exhaustive import cheapest
 from solvers.treesearch import TreeSearch
 from solvers.treesearch.block import conditional, grow, optimise, scratch_of
 from solvers.treesearch.graph import graph_of, spans_over
-from tests.solvers.random_problems import contracting, tiny_public
+from tests.testing.random_problems import contracting, tiny_public
 
 SEEDS = range(50)
 

@@ -25,7 +25,7 @@ from planner.documents.gates import gate_document
 from planner.gating import compared
 from planner.judge.gate.thresholds import thresholds
 from planner.judge.gate.verdict import Acknowledged
-from tests.judge.gate.models import Document, base, given, model, node, planned
+from tests.testing.gate_models import Document, base, given, model, node, planned
 
 FILE = "models/a b.json"
 TODAY = date(2026, 6, 1)

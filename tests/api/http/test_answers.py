@@ -11,13 +11,13 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-import httpx
+import httpx2
 
 from planner.choose import hardware
-from tests.api.command import shardplan
-from tests.api.databases import Databases
-from tests.api.http.serving import MISBEHAVING, ask, ended, named, planned, serving
-from tests.api.small import changed, pin, pins
+from tests.testing.command_line import shardplan
+from tests.testing.databases import Databases
+from tests.testing.service import MISBEHAVING, ask, ended, named, planned, serving
+from tests.testing.small_documents import changed, pin, pins
 
 RESHARD = {"mesh": "2x3", "shape": [6, 6], "source": [[0], [1]], "target": [[1], [0]]}
 
@@ -44,12 +44,12 @@ CAPACITY_FAULTS: list[tuple[str, object, str]] = [
 
 
 @pytest.fixture(scope="module")
-def client(databases: Databases) -> Iterator[httpx.Client]:
+def client(databases: Databases) -> Iterator[httpx2.Client]:
     with serving(databases()) as client:
         yield client
 
 
-def test_a_plan_is_validated_by_its_id_or_its_document(client: httpx.Client) -> None:
+def test_a_plan_is_validated_by_its_id_or_its_document(client: httpx2.Client) -> None:
     plan = planned(client)
     document = client.get(f"/v1/plans/{plan}/document").json()
     for given in (plan, document):
@@ -59,7 +59,7 @@ def test_a_plan_is_validated_by_its_id_or_its_document(client: httpx.Client) -> 
         assert verdict.json()["counted_bytes"] == verdict.json()["predicted_bytes"]
 
 
-def test_a_damaged_plan_is_not_run(client: httpx.Client) -> None:
+def test_a_damaged_plan_is_not_run(client: httpx2.Client) -> None:
     document = client.get(f"/v1/plans/{planned(client)}/document").json()
     damaged = changed(document, "graph.document.name", "another")
     answer = client.post("/v1/validations", json={"plan": damaged})
@@ -72,7 +72,7 @@ def test_a_damaged_plan_is_not_run(client: httpx.Client) -> None:
     assert client.post("/v1/validations", json={"plan": "1" * 64}).status_code == 404
 
 
-def test_two_plans_are_compared(client: httpx.Client) -> None:
+def test_two_plans_are_compared(client: httpx2.Client) -> None:
     base = planned(client)
     new = planned(client, pins=pins(pin("b", [[], []])))
     documents = [client.get(f"/v1/plans/{plan}/document").json() for plan in (base, new)]
@@ -89,7 +89,7 @@ def test_two_plans_are_compared(client: httpx.Client) -> None:
     assert {total["change"] for total in same["totals"].values()} == {0}
 
 
-def test_a_comparison_points_at_the_plan_that_is_wrong(client: httpx.Client) -> None:
+def test_a_comparison_points_at_the_plan_that_is_wrong(client: httpx2.Client) -> None:
     plan = planned(client)
     document = client.get(f"/v1/plans/{plan}/document").json()
     for wrong, pointer in ((changed(document, "cost", {}), "#/new"), (changed(document, "mesh", 1), "#/new/mesh")):
@@ -98,7 +98,7 @@ def test_a_comparison_points_at_the_plan_that_is_wrong(client: httpx.Client) -> 
         assert answer.json()["errors"][0]["pointer"] == pointer
 
 
-def test_a_reshard_is_what_the_command_line_says(client: httpx.Client) -> None:
+def test_a_reshard_is_what_the_command_line_says(client: httpx2.Client) -> None:
     answer = client.post("/v1/reshards", json=RESHARD)
     words = ["--mesh", "2x3", "--shape", "6x6", "--source", "[[0],[1]]", "--target", "[[1],[0]]", "--json"]
     assert answer.json() == shardplan("reshard", *words).json
@@ -106,13 +106,13 @@ def test_a_reshard_is_what_the_command_line_says(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(("key", "value", "pointer"), RESHARD_FAULTS)
-def test_a_fault_in_a_reshard_is_pointed_at(key: str, value: object, pointer: str, client: httpx.Client) -> None:
+def test_a_fault_in_a_reshard_is_pointed_at(key: str, value: object, pointer: str, client: httpx2.Client) -> None:
     answer = client.post("/v1/reshards", json={**RESHARD, key: value})
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["pointer"] == pointer
 
 
-def test_hardware_and_limits_are_shown(client: httpx.Client) -> None:
+def test_hardware_and_limits_are_shown(client: httpx2.Client) -> None:
     listed = client.get("/v1/hardware").json()["hardware"]
     assert [profile["name"] for profile in listed] == hardware.names()
     limits = client.get("/v1/limits").json()
@@ -143,7 +143,7 @@ def references(value: Any) -> Iterator[str]:
         yield from references(each)
 
 
-def test_the_description_is_whole_and_its_examples_fit(client: httpx.Client) -> None:
+def test_the_description_is_whole_and_its_examples_fit(client: httpx2.Client) -> None:
     told = client.get("/openapi.json").json()
     assert told["openapi"].startswith("3.1")
     for reference in set(references(told)):
@@ -161,7 +161,7 @@ def test_the_description_is_whole_and_its_examples_fit(client: httpx.Client) -> 
     assert shown == 6
 
 
-def test_capacity_is_answered_with_its_frontier_and_why_the_rest_was_passed_over(client: httpx.Client) -> None:
+def test_capacity_is_answered_with_its_frontier_and_why_the_rest_was_passed_over(client: httpx2.Client) -> None:
     asked = {"graphs": [named("sized")], "devices": "2..4", "hardware": [{"name": "cpu", "hour": 0.5}]}
     answer = client.post("/v1/capacity", json=asked)
     assert answer.status_code == 200, answer.text
@@ -175,7 +175,7 @@ def test_capacity_is_answered_with_its_frontier_and_why_the_rest_was_passed_over
 
 @pytest.mark.parametrize(("key", "value", "pointer"), CAPACITY_FAULTS)
 def test_a_faulty_question_of_capacity_is_told_where(
-    client: httpx.Client, key: str, value: object, pointer: str
+    client: httpx2.Client, key: str, value: object, pointer: str
 ) -> None:
     asked = {"graphs": [named("sized")], "devices": "2..4", "hardware": [{"name": "cpu"}], key: value}
     answer = client.post("/v1/capacity", json=asked)
@@ -183,7 +183,7 @@ def test_a_faulty_question_of_capacity_is_told_where(
     assert answer.json()["errors"][0]["pointer"] == pointer
 
 
-def test_answers_are_as_described(client: httpx.Client) -> None:
+def test_answers_are_as_described(client: httpx2.Client) -> None:
     told = client.get("/openapi.json").json()
     plan = planned(client)
     for path in ("/v1/plans", "/v1/plans/{plan}", "/v1/plans/{plan}/document", "/v1/hardware", "/v1/limits", "/readyz"):
@@ -192,7 +192,7 @@ def test_answers_are_as_described(client: httpx.Client) -> None:
         jsonschema.validate(answer, {**schema, "components": told["components"]})
 
 
-def test_the_example_of_a_plan_can_be_planned(client: httpx.Client) -> None:
+def test_the_example_of_a_plan_can_be_planned(client: httpx2.Client) -> None:
     told = client.get("/openapi.json").json()
     example = told["paths"]["/v1/plans"]["post"]["requestBody"]["content"]["application/json"]["example"]
     answer = client.post("/v1/plans", content=json.dumps(example), headers={"Content-Type": "application/json"})

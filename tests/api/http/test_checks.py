@@ -10,22 +10,22 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-import httpx
+import httpx2
 
-from tests.api.command import refused, shardplan
-from tests.api.databases import Databases
-from tests.api.http.serving import Server, planned, serving, start
-from tests.api.small import GRAPH, written
-from tests.api.test_checking import NEVER, wider
+from tests.testing.check_cases import NEVER, wider
+from tests.testing.command_line import refused, shardplan
+from tests.testing.databases import Databases
+from tests.testing.service import Server, planned, serving, start
+from tests.testing.small_documents import GRAPH, written
 
 
 @pytest.fixture(scope="module")
-def client(databases: Databases) -> Iterator[httpx.Client]:
+def client(databases: Databases) -> Iterator[httpx2.Client]:
     with serving(databases()) as client:
         yield client
 
 
-def test_a_comparison_is_held_against_limits(client: httpx.Client) -> None:
+def test_a_comparison_is_held_against_limits(client: httpx2.Client) -> None:
     base, new = planned(client), planned(client, wider())
     told = client.post("/v1/comparisons", json={"base": base, "new": new, "fail_on": "memory>5%,time>1000%"}).json()
     (broken,) = told["exceeded"]
@@ -36,7 +36,7 @@ def test_a_comparison_is_held_against_limits(client: httpx.Client) -> None:
     assert (same["same"], same["exceeded"]) == (True, [])
 
 
-def test_a_limit_that_does_not_parse_and_plans_that_differ_are_refused(client: httpx.Client, tmp_path: Path) -> None:
+def test_a_limit_that_does_not_parse_and_plans_that_differ_are_refused(client: httpx2.Client, tmp_path: Path) -> None:
     base = planned(client)
     answer = client.post("/v1/comparisons", json={"base": base, "new": base, "fail_on": "time>fast"})
     assert answer.status_code == 422

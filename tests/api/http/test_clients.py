@@ -15,9 +15,9 @@ import pytest
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
 from examples.clients import generate
-from tests.api.command import ROOT
-from tests.api.http.serving import Server, ended, start
-from tests.api.small import GRAPH, changed
+from tests.testing.command_line import ROOT
+from tests.testing.service import Server, ended, start
+from tests.testing.small_documents import GRAPH, changed
 
 ASK = {"graph": GRAPH, "mesh": "dp=2,tp=4"}
 NEEDS = ["httpx", "attrs", "dateutil"]

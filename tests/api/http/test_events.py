@@ -9,12 +9,12 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-import httpx
+import httpx2
 
 from api.settings import Limits
-from tests.api.databases import Databases
-from tests.api.http.serving import MISBEHAVING, Server, ask, chain, ended, events, named, serving, start
-from tests.api.small import GRAPH
+from tests.testing.databases import Databases
+from tests.testing.service import MISBEHAVING, Server, ask, chain, ended, events, named, serving, start
+from tests.testing.small_documents import GRAPH
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_a_plan_asked_anew_goes_on_in_the_same_stream(database: str) -> None:
 def test_a_plan_cancelled_ends_the_stream(server: Server) -> None:
     plans = [ask(server.client, named(f"in line {k}")).json()["id"] for k in range(3)]
     with (
-        httpx.Client(base_url=server.client.base_url) as other,
+        httpx2.Client(base_url=server.client.base_url) as other,
         server.client.stream("GET", f"/v1/plans/{plans[2]}/events", timeout=60) as stream,
     ):
         pieces = stream.iter_text()
@@ -78,7 +78,7 @@ def test_a_plan_cancelled_ends_the_stream(server: Server) -> None:
 def test_a_server_that_is_stopped_ends_its_streams_in_order(database: str, tmp_path: Path) -> None:
     server = start(database, tmp_path / "log")
     plan = ask(server.client, chain("long", 200)).json()["id"]
-    with httpx.Client(base_url=server.client.base_url) as other:
+    with httpx2.Client(base_url=server.client.base_url) as other:
         with other.stream("GET", f"/v1/plans/{plan}/events", timeout=60) as stream:
             pieces = stream.iter_text()
             heard = next(pieces)

@@ -9,18 +9,18 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-import httpx
+import httpx2
 
 from planner.documents.plans import checked_plan
 from planner.documents.programs import program_from
 from planner.export.formats import FORMATS, exported
-from tests.api import test_export
-from tests.api.databases import Databases
-from tests.api.http.serving import ask, ended, planned, serving
-from tests.api.small import GRAPH, changed, pin, pins, typed
+from tests.testing.databases import Databases
+from tests.testing.export_formats import WORDS as FORMAT_WORDS
+from tests.testing.service import ask, ended, planned, serving
+from tests.testing.small_documents import GRAPH, changed, pin, pins, typed
 
 JSON = {"dtensor", "partition-spec", "model-explorer"}
-WORDS = dict(test_export.WORDS)
+WORDS = dict(FORMAT_WORDS)
 UNEVEN = changed(changed(GRAPH, "inputs.0.shape", [7, 16]), "nodes.0.outputs.0", typed(7, 32))
 UNEVEN = changed(UNEVEN, "nodes.1.outputs.0", typed(7, 32))
 
@@ -29,7 +29,7 @@ REFUSING = ["mesh", "shard"]
 
 
 @pytest.fixture(scope="module")
-def client(databases: Databases) -> Iterator[httpx.Client]:
+def client(databases: Databases) -> Iterator[httpx2.Client]:
     with serving(databases()) as client:
         yield client
 
@@ -40,7 +40,7 @@ def there(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_plan_is_exported_as_the_command_line_does(name: str, client: httpx.Client) -> None:
+def test_a_plan_is_exported_as_the_command_line_does(name: str, client: httpx2.Client) -> None:
     plan = planned(client, pins=pins(pin("b", [["tp"], []])))
     answer = client.get(f"/v1/plans/{plan}/export", params={"format": name})
     if not there(name):
@@ -60,7 +60,7 @@ def test_a_plan_is_exported_as_the_command_line_does(name: str, client: httpx.Cl
 
 
 @pytest.mark.parametrize("name", REFUSING)
-def test_what_a_format_cannot_say_is_a_problem_that_names_it(name: str, client: httpx.Client) -> None:
+def test_what_a_format_cannot_say_is_a_problem_that_names_it(name: str, client: httpx2.Client) -> None:
     if not there(name):
         pytest.skip(f"{FORMATS[name].extra} is not installed")
     plan = planned(client, UNEVEN, pins=pins(pin("b", [["tp"], []])))
@@ -70,14 +70,14 @@ def test_what_a_format_cannot_say_is_a_problem_that_names_it(name: str, client: 
     assert answer.json()["got"] == "7 over 4 devices"
 
 
-def test_a_plan_that_does_not_fit_has_nothing_to_export(client: httpx.Client) -> None:
+def test_a_plan_that_does_not_fit_has_nothing_to_export(client: httpx2.Client) -> None:
     plan = ask(client, request={"memory_limit_bytes": 1}).json()["id"]
     assert ended(client, plan)["status"] == "infeasible"
     told = client.get(f"/v1/plans/{plan}/export", params={"format": "mesh"})
     assert (told.status_code, told.json()["got"]) == (422, "infeasible")
 
 
-def test_the_formats_are_told(client: httpx.Client) -> None:
+def test_the_formats_are_told(client: httpx2.Client) -> None:
     assert client.get("/v1/limits").json()["export_formats"] == list(FORMATS)
     described = client.get("/openapi.json").json()["paths"]["/v1/plans/{plan}/export"]["get"]
     (form,) = (each for each in described["parameters"] if each["name"] == "format")

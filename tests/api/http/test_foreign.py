@@ -9,10 +9,10 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-import httpx
+import httpx2
 
-from tests.api.http.serving import ended, serving
-from tests.api.small import GRAPH
+from tests.testing.service import ended, serving
+from tests.testing.small_documents import GRAPH
 
 STABLEHLO = """
 module @product {
@@ -38,12 +38,12 @@ PACKAGES = {"text/x-stablehlo": "jax", "application/x-onnx": "onnx", "applicatio
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
     with serving(f"sqlite:///{tmp_path_factory.mktemp('service')}/service.db") as client:
         yield client
 
 
-def asked(client: httpx.Client, kind: str, body: bytes, **query: str) -> httpx.Response:
+def asked(client: httpx2.Client, kind: str, body: bytes, **query: str) -> httpx2.Response:
     pytest.importorskip(PACKAGES[kind], reason=f"{PACKAGES[kind]} is not installed")
     return client.post("/v1/plans", content=body, params=query, headers={"Content-Type": kind})
 
@@ -63,7 +63,7 @@ def torch_model() -> bytes:
     return written.getvalue()
 
 
-def planned(client: httpx.Client, answer: httpx.Response) -> set[str]:
+def planned(client: httpx2.Client, answer: httpx2.Response) -> set[str]:
     """The ops of the plan that the answer promises."""
     assert answer.status_code in (200, 202), answer.text
     plan = answer.json()["id"]
@@ -73,36 +73,36 @@ def planned(client: httpx.Client, answer: httpx.Response) -> set[str]:
     return {node["op"] for node in document["graph"]["document"]["nodes"]}
 
 
-def test_stablehlo_text_is_planned_and_known_when_it_comes_again(client: httpx.Client) -> None:
+def test_stablehlo_text_is_planned_and_known_when_it_comes_again(client: httpx2.Client) -> None:
     first = asked(client, "text/x-stablehlo", STABLEHLO.encode(), **ASKED)
     assert planned(client, first) == {"einsum"}
     again = asked(client, "text/x-stablehlo", STABLEHLO.encode(), **ASKED)
     assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
 
 
-def test_an_onnx_file_is_planned(client: httpx.Client) -> None:
+def test_an_onnx_file_is_planned(client: httpx2.Client) -> None:
     assert planned(client, asked(client, "application/x-onnx", onnx_model(), dim="n=8", **ASKED)) == {"matmul"}
 
 
-def test_an_exported_program_is_planned(client: httpx.Client) -> None:
+def test_an_exported_program_is_planned(client: httpx2.Client) -> None:
     assert planned(client, asked(client, "application/x-torch-export+json", torch_model(), **ASKED)) == {"linear"}
 
 
 @pytest.mark.parametrize(("kind", "body", "query", "told"), WRONG)
 def test_what_cannot_be_converted_is_a_problem(
-    kind: str, body: bytes, query: dict[str, str], told: str, client: httpx.Client
+    kind: str, body: bytes, query: dict[str, str], told: str, client: httpx2.Client
 ) -> None:
     answer = asked(client, kind, body, **query)
     assert (answer.status_code, answer.headers["content-type"]) == (422, "application/problem+json")
     assert told in answer.json()["detail"]
 
 
-def test_json_says_everything_in_its_body(client: httpx.Client) -> None:
+def test_json_says_everything_in_its_body(client: httpx2.Client) -> None:
     answer = client.post("/v1/plans", json={"graph": GRAPH, "mesh": "2x2"}, params={"mesh": "2x2"})
     assert (answer.status_code, answer.json()["parameter"]) == (422, "mesh")
 
 
-def test_another_content_type_is_refused_with_those_that_are_taken(client: httpx.Client) -> None:
+def test_another_content_type_is_refused_with_those_that_are_taken(client: httpx2.Client) -> None:
     answer = client.post("/v1/plans", content=b"x", headers={"Content-Type": "text/plain"})
     assert answer.status_code == 415
     assert {"application/json", *PACKAGES} == set(answer.json()["wanted"].split(" or "))

@@ -21,8 +21,8 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
 
-from tests.api.databases import Cluster
-from tests.api.http.serving import SECONDS, Server, ask, borne, chain, descendants, ended, gone, named, start, work
+from tests.testing.databases import Cluster
+from tests.testing.service import SECONDS, Server, ask, borne, chain, descendants, ended, gone, named, start, work
 
 LENGTH = 400
 """Products in the graph whose solve is killed: seconds of work."""

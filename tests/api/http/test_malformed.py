@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-import httpx
+import httpx2
 from fastapi.testclient import TestClient
 
 from api.http.app import application
 from api.service import Service
 from api.settings import Limits, Settings
-from tests.api.http.serving import CHILDREN, LOCAL
-from tests.api.small import GRAPH, MESH, Document, changed, pin
-from tests.api.test_bad_input import ATTRIBUTES, CHANGES, MYSTERY, RULES, TEXTS
+from tests.testing.malformed_documents import ATTRIBUTES, CHANGES, MYSTERY, RULES, TEXTS
+from tests.testing.service import CHILDREN, LOCAL
+from tests.testing.small_documents import GRAPH, MESH, Document, changed, pin
 
 ASK: Document = {
     "graph": {**GRAPH, "annotations": [pin("x", [["dp"]])]},
@@ -31,7 +31,7 @@ ASK: Document = {
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
     """Nothing is solved: the application is not started."""
     database = tmp_path_factory.mktemp("service") / "service.db"
     limits = Limits(queued=1 << 30, requests_per_s=1e9, burst=1 << 30)
@@ -48,7 +48,7 @@ def at(document: Any, pointer: str) -> bool:
     return last == "" or isinstance(document, dict) or int(last) < len(document)
 
 
-def refused(answer: httpx.Response, body: Any) -> Any:
+def refused(answer: httpx2.Response, body: Any) -> Any:
     assert 400 <= answer.status_code < 500, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     (fault,) = answer.json()["errors"]
@@ -56,7 +56,7 @@ def refused(answer: httpx.Response, body: Any) -> Any:
     return fault
 
 
-def test_what_the_command_line_refuses_is_refused_with_a_pointer(client: httpx.Client) -> None:
+def test_what_the_command_line_refuses_is_refused_with_a_pointer(client: httpx2.Client) -> None:
     graphs = [changed(GRAPH, path, value) for path, value, _ in CHANGES]
     graphs += [changed(GRAPH, "nodes.1", {**MYSTERY, "rule": rule}) for rule, _ in RULES]
     for op, operands, result, attrs, _ in ATTRIBUTES:
@@ -71,7 +71,7 @@ def test_what_the_command_line_refuses_is_refused_with_a_pointer(client: httpx.C
         assert refused(answer, body)["pointer"].startswith("#/graph"), content[:500]
 
 
-def test_text_that_is_no_document_is_refused(client: httpx.Client) -> None:
+def test_text_that_is_no_document_is_refused(client: httpx2.Client) -> None:
     for text, _ in TEXTS:
         answer = client.post("/v1/plans", content=text, headers={"Content-Type": "application/json"})
         assert refused(answer, {})["pointer"] == "#" or answer.status_code == 422
@@ -100,7 +100,9 @@ VALUES = st.recursive(
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(changes=st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=3))
-def test_whatever_stands_at_a_place_is_planned_or_refused(changes: list[tuple[str, Any]], client: httpx.Client) -> None:
+def test_whatever_stands_at_a_place_is_planned_or_refused(
+    changes: list[tuple[str, Any]], client: httpx2.Client
+) -> None:
     body: Any = ASK
     for path, value in changes:
         try:

@@ -15,28 +15,28 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-import httpx
+import httpx2
 from sqlalchemy import select
 
 from api.http.asks import Repeats
 from api.settings import Limits
 from api.store import Store
 from api.tables import plans
-from tests.api.command import shardplan
-from tests.api.databases import Databases
-from tests.api.http.serving import MISBEHAVING, ask, borne, chain, children_of, ended, gone, named, planned, serving
-from tests.api.small import GRAPH, MESH, pin, pins, typed, written
+from tests.testing.command_line import shardplan
+from tests.testing.databases import Databases
+from tests.testing.service import MISBEHAVING, ask, borne, chain, children_of, ended, gone, named, planned, serving
+from tests.testing.small_documents import GRAPH, MESH, pin, pins, typed, written
 
 KEYS = ["id", "status", "name", "incumbent", "bound", "gap", "cause", "created_at", "started_at", "ended_at", "links"]
 
 
 @pytest.fixture(scope="module")
-def client(databases: Databases) -> Iterator[httpx.Client]:
+def client(databases: Databases) -> Iterator[httpx2.Client]:
     with serving(databases()) as client:
         yield client
 
 
-def test_a_plan_is_accepted_solved_and_from_then_on_known(client: httpx.Client) -> None:
+def test_a_plan_is_accepted_solved_and_from_then_on_known(client: httpx2.Client) -> None:
     first = ask(client)
     assert first.status_code == 202
     assert list(first.json()) == KEYS
@@ -51,7 +51,7 @@ def test_a_plan_is_accepted_solved_and_from_then_on_known(client: httpx.Client) 
     assert (again.status_code, again.json()) == (200, found)
 
 
-def test_the_document_is_the_one_that_the_command_line_writes(client: httpx.Client, tmp_path: Path) -> None:
+def test_the_document_is_the_one_that_the_command_line_writes(client: httpx2.Client, tmp_path: Path) -> None:
     plan = planned(client, request={"deterministic": True})
     document = client.get(f"/v1/plans/{plan}/document")
     file = tmp_path / "plan.json"
@@ -61,22 +61,22 @@ def test_the_document_is_the_one_that_the_command_line_writes(client: httpx.Clie
     assert document.json()["id"] == plan
 
 
-def test_a_mesh_is_a_document_or_a_notation(client: httpx.Client) -> None:
+def test_a_mesh_is_a_document_or_a_notation(client: httpx2.Client) -> None:
     assert planned(client) == planned(client, mesh=MESH) == planned(client, hardware="h100-sxm")
 
 
-def test_another_question_has_another_id(client: httpx.Client) -> None:
+def test_another_question_has_another_id(client: httpx2.Client) -> None:
     asked = [{}, {"mesh": "dp=4,tp=2"}, {"hardware": "cpu"}, {"request": {"seed": 1}}]
     assert len({planned(client, **more) for more in asked}) == len(asked)
 
 
-def test_pins_are_met(client: httpx.Client) -> None:
+def test_pins_are_met(client: httpx2.Client) -> None:
     plan = planned(client, pins=pins(pin("b", [["tp"], []])))
     assert client.get(f"/v1/plans/{plan}/document").json()["shardings"]["b"]["split_axes"] == [["tp"], []]
 
 
 @pytest.mark.parametrize("objective", ["bytes", "memory"])
-def test_a_plan_may_be_asked_for_that_has_the_least_of_something_else(client: httpx.Client, objective: str) -> None:
+def test_a_plan_may_be_asked_for_that_has_the_least_of_something_else(client: httpx2.Client, objective: str) -> None:
     plan = ask(client, request={"objective": objective}).json()["id"]
     assert ended(client, plan)["status"] in ("optimal", "feasible")
     document = client.get(f"/v1/plans/{plan}/document").json()
@@ -84,14 +84,14 @@ def test_a_plan_may_be_asked_for_that_has_the_least_of_something_else(client: ht
     assert document["solver"]["bound_bytes"] <= document["solver"]["objective_bytes"]
 
 
-def test_infeasible_is_an_answer_with_a_document(client: httpx.Client) -> None:
+def test_infeasible_is_an_answer_with_a_document(client: httpx2.Client) -> None:
     plan = ask(client, request={"memory_limit_bytes": 1}).json()["id"]
     assert ended(client, plan)["status"] == "infeasible"
     solver = client.get(f"/v1/plans/{plan}/document").json()["solver"]
     assert solver["least_limit_bound_bytes"] > 1
 
 
-def test_a_document_known_already_is_not_sent_again(client: httpx.Client) -> None:
+def test_a_document_known_already_is_not_sent_again(client: httpx2.Client) -> None:
     path = f"/v1/plans/{planned(client)}/document"
     first = client.get(path)
     assert client.get(path, headers={"If-None-Match": first.headers["etag"]}).status_code == 304
@@ -101,13 +101,13 @@ def test_a_document_known_already_is_not_sent_again(client: httpx.Client) -> Non
     assert plain.json() == first.json()
 
 
-def test_a_body_may_be_gzip(client: httpx.Client) -> None:
+def test_a_body_may_be_gzip(client: httpx2.Client) -> None:
     body = gzip.compress(json.dumps({"graph": GRAPH, "mesh": "dp=2,tp=4"}).encode())
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     assert client.post("/v1/plans", content=body, headers=headers).json()["id"] == planned(client)
 
 
-def test_a_key_stands_for_its_first_body(client: httpx.Client) -> None:
+def test_a_key_stands_for_its_first_body(client: httpx2.Client) -> None:
     headers = {"Idempotency-Key": "one"}
     first, second = (ask(client, named("keyed"), headers=headers) for _ in range(2))
     assert first.json()["id"] == second.json()["id"]
@@ -116,7 +116,7 @@ def test_a_key_stands_for_its_first_body(client: httpx.Client) -> None:
     assert other.json()["type"].endswith("idempotency-key-reused")
 
 
-def test_many_who_ask_the_same_at_once_ask_one_thing(client: httpx.Client) -> None:
+def test_many_who_ask_the_same_at_once_ask_one_thing(client: httpx2.Client) -> None:
     together = threading.Barrier(8)
 
     def one(_: int) -> str:
@@ -156,7 +156,7 @@ def test_cancelling_ends_the_child_within_a_second_and_the_next_is_served(databa
         assert ask(client, named("spin")).status_code == 202, "asked anew"
 
 
-def at_work(client: httpx.Client, plan: str) -> int:
+def at_work(client: httpx2.Client, plan: str) -> int:
     """The process id of the child that works on a plan: the one that has children of its own."""
     until = time.monotonic() + 60
     while time.monotonic() < until:
@@ -206,7 +206,7 @@ def test_only_the_last_bodies_are_remembered() -> None:
     assert repeats.plan_of(f"body {Repeats.MOST}") == f"plan {Repeats.MOST}"
 
 
-def test_a_time_limit_that_leaves_no_time_is_a_timeout_or_a_plan(client: httpx.Client) -> None:
+def test_a_time_limit_that_leaves_no_time_is_a_timeout_or_a_plan(client: httpx2.Client) -> None:
     plan = ask(client, chain("long", 40), request={"time_limit_s": 1e-3}).json()["id"]
     assert ended(client, plan)["status"] in ("feasible", "optimal", "timeout")
 
@@ -220,7 +220,7 @@ def test_a_service_that_is_stopped_puts_its_plan_back_in_line(database: str) -> 
         at_work(client, plan)
 
 
-def test_a_number_too_large_for_a_plan_is_refused_before_it_is_kept(client: httpx.Client) -> None:
+def test_a_number_too_large_for_a_plan_is_refused_before_it_is_kept(client: httpx2.Client) -> None:
     graph = {**GRAPH, "inputs": [{**GRAPH["inputs"][0], **typed(1 << 41)}, GRAPH["inputs"][1]]}
     assert ask(client, graph).status_code == 422
 

@@ -11,16 +11,16 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-import httpx
+import httpx2
 from fastapi import Request
 
 from api.http.limits import read_body
 from api.http.problems import Problem
 from api.settings import Limits
 from api.store import Store
-from tests.api.databases import Databases
-from tests.api.http.serving import MISBEHAVING, ask, named, serving
-from tests.api.small import GRAPH, LEFT_OUT, MESH, changed, pin, pins, typed
+from tests.testing.databases import Databases
+from tests.testing.service import MISBEHAVING, ask, named, serving
+from tests.testing.small_documents import GRAPH, LEFT_OUT, MESH, changed, pin, pins, typed
 
 ASK = {"graph": GRAPH, "mesh": MESH}
 JSON = {"Content-Type": "application/json"}
@@ -124,12 +124,12 @@ REQUESTS = [
 
 
 @pytest.fixture(scope="module")
-def client(databases: Databases) -> Iterator[httpx.Client]:
+def client(databases: Databases) -> Iterator[httpx2.Client]:
     with serving(databases(), children=MISBEHAVING) as client:
         yield client
 
 
-def problem(answer: httpx.Response, status: int) -> Any:
+def problem(answer: httpx2.Response, status: int) -> Any:
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     told = answer.json()
@@ -143,14 +143,14 @@ def problem(answer: httpx.Response, status: int) -> Any:
 
 @pytest.mark.parametrize(("path", "value", "status", "pointer"), FAULTS)
 def test_a_fault_in_an_ask_is_pointed_at(
-    path: str, value: object, status: int, pointer: str, client: httpx.Client
+    path: str, value: object, status: int, pointer: str, client: httpx2.Client
 ) -> None:
     told = problem(client.post("/v1/plans", json=changed(ASK, path, value)), status)
     assert [fault["pointer"] for fault in told["errors"]] == [pointer]
 
 
 @pytest.mark.parametrize("number", range(len(BODIES)))
-def test_a_body_that_cannot_be_read_is_a_problem(number: int, client: httpx.Client) -> None:
+def test_a_body_that_cannot_be_read_is_a_problem(number: int, client: httpx2.Client) -> None:
     body, headers, status = BODIES[number]
     told = problem(client.post("/v1/plans", content=body, headers=headers), status)
     if status == 400:
@@ -158,11 +158,11 @@ def test_a_body_that_cannot_be_read_is_a_problem(number: int, client: httpx.Clie
 
 
 @pytest.mark.parametrize(("method", "path", "status"), REQUESTS)
-def test_a_request_that_is_wrong_is_a_problem(method: str, path: str, status: int, client: httpx.Client) -> None:
+def test_a_request_that_is_wrong_is_a_problem(method: str, path: str, status: int, client: httpx2.Client) -> None:
     problem(client.request(method, path), status)
 
 
-def test_a_body_is_counted_where_it_does_not_say_its_length(client: httpx.Client) -> None:
+def test_a_body_is_counted_where_it_does_not_say_its_length(client: httpx2.Client) -> None:
     pieces = (b" " * (1 << 20) for _ in range(40))
     problem(client.post("/v1/plans", content=pieces, headers=JSON), 413)
 

@@ -12,16 +12,16 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-import httpx
+import httpx2
 
 from api.http.reports import PARTS
 from api.keys import Keys
 from api.store import Store
 from planner.export.report import html_page
-from tests.api.databases import Databases
-from tests.api.http.serving import Server, named, planned, start
-from tests.api.small import GRAPH, changed
-from tests.browsing import browsing, window
+from tests.testing.browser import browsing, window
+from tests.testing.databases import Databases
+from tests.testing.service import Server, named, planned, start
+from tests.testing.small_documents import GRAPH, changed
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -37,7 +37,7 @@ def server(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 @pytest.fixture
-def client(server: Server) -> httpx.Client:
+def client(server: Server) -> httpx2.Client:
     return server.client
 
 
@@ -47,7 +47,7 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
-def test_a_report_is_a_page_or_what_it_shows(client: httpx.Client) -> None:
+def test_a_report_is_a_page_or_what_it_shows(client: httpx2.Client) -> None:
     plan, other = planned(client), planned(client, named("other"))
     path = f"/v1/plans/{plan}/report?beside={other}"
     page, data = client.get(path), client.get(path, headers={"Accept": "application/json"})
@@ -59,12 +59,12 @@ def test_a_report_is_a_page_or_what_it_shows(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(("beside", "status"), [("0" * 64, 404), ("none", 422)])
-def test_what_is_not_there_is_not_put_beside(client: httpx.Client, beside: str, status: int) -> None:
+def test_what_is_not_there_is_not_put_beside(client: httpx2.Client, beside: str, status: int) -> None:
     assert client.get(f"/v1/plans/{planned(client)}/report?beside={beside}").status_code == status
 
 
 @pytest.mark.parametrize("name", sorted(PARTS))
-def test_a_part_of_the_page_is_served_with_a_policy_and_a_tag(client: httpx.Client, name: str) -> None:
+def test_a_part_of_the_page_is_served_with_a_policy_and_a_tag(client: httpx2.Client, name: str) -> None:
     path = "/" if name == "index.html" else f"/web/{name}"
     answer = client.get(path)
     assert answer.status_code == 200
@@ -76,7 +76,7 @@ def test_a_part_of_the_page_is_served_with_a_policy_and_a_tag(client: httpx.Clie
 
 
 @pytest.mark.parametrize("name", ["../app.py", "%2e%2e%2fapp.py", "nothing.js", ""])
-def test_nothing_else_is_served(client: httpx.Client, name: str) -> None:
+def test_nothing_else_is_served(client: httpx2.Client, name: str) -> None:
     assert client.get(f"/web/{name}").status_code == 404
 
 

@@ -14,14 +14,14 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-import httpx
+import httpx2
 
 from api.keys import Keys, Scope
 from api.settings import is_loopback
 from api.store import Store
-from tests.api.command import refused, shardplan
-from tests.api.http.serving import MISBEHAVING, ask, named, serving
-from tests.api.small import GRAPH
+from tests.testing.command_line import refused, shardplan
+from tests.testing.service import MISBEHAVING, ask, named, serving
+from tests.testing.small_documents import GRAPH
 
 OPEN = {("get", "/healthz"), ("get", "/readyz")}
 HEADERS = {
@@ -37,10 +37,10 @@ ELSEWHERE = ["0.0.0.0", "::", "192.168.1.1", "example.org", "localhost.example.o
 
 @dataclass(frozen=True)
 class House:
-    client: httpx.Client
+    client: httpx2.Client
     keys: Keys
 
-    def as_of(self, tenant: str, scope: Scope = "plan") -> httpx.Client:
+    def as_of(self, tenant: str, scope: Scope = "plan") -> httpx2.Client:
         """The client as one who has a new key sees the service."""
         self.client.headers["Authorization"] = f"Bearer {self.keys.add(tenant, scope)}"
         return self.client
@@ -54,7 +54,7 @@ def house(database: str) -> Iterator[House]:
     keys.store.close()
 
 
-def operations(client: httpx.Client) -> list[tuple[str, str, Any]]:
+def operations(client: httpx2.Client) -> list[tuple[str, str, Any]]:
     """Method, path and body of every operation, by the description."""
     found = []
     for path, methods in client.get("/openapi.json").json()["paths"].items():

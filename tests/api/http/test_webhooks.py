@@ -20,7 +20,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-import httpx
+import httpx2
 from fastapi.testclient import TestClient
 from sqlalchemy import select, update
 
@@ -34,7 +34,7 @@ from api.service import Service
 from api.settings import DAY_S, Limits, Settings
 from api.store import Store
 from api.tables import deliveries
-from tests.api.http.serving import LOCAL, MISBEHAVING, SECONDS, ask, ended, named, serving
+from tests.testing.service import LOCAL, MISBEHAVING, SECONDS, ask, ended, named, serving
 
 ON_BOTH_DATABASES = True
 NAME = "hooks.example.com"
@@ -253,7 +253,7 @@ def test_webhooks_are_off_unless_turned_on(database: str) -> None:
 
 
 @contextmanager
-def hooked(database: str) -> Iterator[httpx.Client]:
+def hooked(database: str) -> Iterator[httpx2.Client]:
     keys = Keys(Store(database))
     settings = Settings(database, webhooks=True, keys_required=True, limits=Limits(webhooks=1))
     with TestClient(application(Service(settings, MISBEHAVING)), LOCAL) as client:

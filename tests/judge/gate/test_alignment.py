@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from benchmarks.gate_edits import DEARER, NEUTRAL, exported_again
 from planner.judge.gate.alignment import aligned, says_the_same
 from planner.judge.matching import likened, matched
 from planner.model.graph import Graph
-from tests.judge.gate.models import Document, graph, model
+from tests.testing.gate_models import Document, graph, model
+from tests.testing.graph_edits import DEARER, NEUTRAL, exported_again
 
 SAME = [name for name in NEUTRAL if "retuned" not in name]
 

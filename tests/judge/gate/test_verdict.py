@@ -8,7 +8,6 @@ from datetime import date
 
 import pytest
 
-from benchmarks.gate_edits import Document, blocked, in_f32, pinned, resized, twice, widened
 from planner.documents.comparisons import regression_of
 from planner.documents.gates import gate_document, is_changed
 from planner.documents.schemas import PlanDocument
@@ -20,7 +19,8 @@ from planner.judge.gate.thresholds import thresholds
 from planner.judge.gate.verdict import DEARER, IN_GAPS, PROVEN, Acknowledged
 from planner.judge.regression import Regression
 from planner.model.program import Move, Run
-from tests.judge.gate.models import base, given, model, node, planned
+from tests.testing.gate_models import base, given, model, node, planned
+from tests.testing.graph_edits import Document, blocked, in_f32, pinned, resized, twice, widened
 
 TODAY = date(2026, 6, 1)
 EDITS = [blocked, in_f32, widened, twice, pinned]

@@ -12,8 +12,8 @@ from functools import reduce
 from itertools import product
 from typing import Any
 
-from benchmarks.oracle import coordinates, place
 from planner.model.mesh import Mesh
+from tests.testing.layout_oracle import coordinates, place
 
 Index = tuple[int, ...]
 

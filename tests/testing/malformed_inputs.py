@@ -12,8 +12,6 @@ from functools import partial
 from random import Random
 from typing import Any
 
-from benchmarks.random_graphs import random_graph
-from benchmarks.random_spmd import REDUCERS, Writer, written
 from planner.errors import ShardplanError
 from planner.export.mlir import Dialect, print_graph
 from planner.frontends.mlir import read_mlir
@@ -24,6 +22,8 @@ from planner.model.spmd import TABLE, Call, LocalType, SpmdProgram
 from planner.model.spmd.instruction import Instruction
 from planner.rewrite.propagate import propagate
 from planner.run.spmd import run_spmd
+from tests.testing.random_graphs import random_graph
+from tests.testing.random_spmd import REDUCERS, Writer, written
 
 DAMAGE = ("", "<", "]", '"', "%0", "9", "x", "tensor", "\\", "{", "(", "mesh.shard ", "-1", ",")
 

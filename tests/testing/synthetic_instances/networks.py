@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from benchmarks.lookalikes.shardings import Sizes
-from benchmarks.lookalikes.step import Step
 from solvers import Problem
+from tests.testing.synthetic_instances.shardings import Sizes
+from tests.testing.synthetic_instances.step import Step
 
 Build = Callable[[Step, int], int]
 

@@ -15,22 +15,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 from fastapi.testclient import TestClient
 
 from api.children import Children
 from api.http.app import application
 from api.service import Service
 from api.settings import Limits, Settings
-from tests.api.command import ROOT
-from tests.api.small import GRAPH, Document, typed
+from tests.testing.command_line import ROOT
+from tests.testing.small_documents import GRAPH, Document, typed
 
 LOCAL = "http://127.0.0.1"
 SECONDS = 120.0
 """For a machine under load; nothing takes so long that works."""
 
 CHILDREN = Children()
-MISBEHAVING = Children((sys.executable, "-m", "tests.api.misbehaving"))
+MISBEHAVING = Children((sys.executable, "-m", "tests.testing.misbehaving"))
 """Lent to all services of this process, whose end is theirs."""
 
 
@@ -44,12 +44,12 @@ def serving(
         yield client
 
 
-def ask(client: httpx.Client, graph: Document = GRAPH, mesh: object = "dp=2,tp=4", **more: Any) -> httpx.Response:
+def ask(client: httpx2.Client, graph: Document = GRAPH, mesh: object = "dp=2,tp=4", **more: Any) -> httpx2.Response:
     headers = more.pop("headers", None)
     return client.post("/v1/plans", json={"graph": graph, "mesh": mesh, **more}, headers=headers)
 
 
-def ended(client: httpx.Client, plan: str) -> Any:
+def ended(client: httpx2.Client, plan: str) -> Any:
     """The plan once it has ended."""
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
@@ -60,7 +60,7 @@ def ended(client: httpx.Client, plan: str) -> Any:
     raise AssertionError(f"plan {plan} has not ended: {found}")
 
 
-def planned(client: httpx.Client, graph: Document = GRAPH, **more: Any) -> str:
+def planned(client: httpx2.Client, graph: Document = GRAPH, **more: Any) -> str:
     """The id of a plan that has ended well."""
     answer = ask(client, graph, **more)
     assert answer.status_code in (200, 202), answer.text
@@ -90,7 +90,7 @@ class Server:
     """`shardplan serve` in a process of its own."""
 
     process: subprocess.Popen[bytes]
-    client: httpx.Client
+    client: httpx2.Client
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -113,7 +113,7 @@ def start(database: str, log: Path, *options: str) -> Server:
     until = time.monotonic() + SECONDS
     while time.monotonic() < until and process.poll() is None:
         if found := re.search(r"running on (http://[0-9.:]+)", log.read_text()):
-            return Server(process, httpx.Client(base_url=found[1], timeout=SECONDS))
+            return Server(process, httpx2.Client(base_url=found[1], timeout=SECONDS))
         time.sleep(0.05)
     raise AssertionError(log.read_text())
 

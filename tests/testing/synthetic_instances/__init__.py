@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from benchmarks.lookalikes.networks import LOOKS, look_alike
+from tests.testing.synthetic_instances.networks import LOOKS, look_alike
 
 __all__ = ["LOOKS", "look_alike"]

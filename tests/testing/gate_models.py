@@ -6,7 +6,6 @@ import json
 from functools import cache
 from typing import Any
 
-from benchmarks.transformer import transformer
 from planner import pipeline
 from planner.choose.hardware import load
 from planner.documents.graphs import graph_from
@@ -15,6 +14,7 @@ from planner.documents.schemas import GraphDocument, PlanDocument
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.plans import Request
+from tests.testing.transformer import transformer
 
 Document = dict[str, Any]
 MESH = Mesh.parse("dp=2,tp=2", "h100-sxm")

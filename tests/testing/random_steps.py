@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from planner.model.graph import Graph
-from tests.graphs import Sketch
+from tests.testing.graphs import Sketch
 
 ALONE = ("exp", "negate", "sigmoid", "transpose", "softmax")
 

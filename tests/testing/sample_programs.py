@@ -15,10 +15,12 @@ from planner.model.collectives import Collective, Kind
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.model.program import Move, Program
+from planner.model.sharding import Reduction, Sharding
 from planner.pipeline import written
 from planner.run.shrink import shrink
-from tests.choices import random_strategies
-from tests.graphs import Sketch
+from tests.testing.graphs import Sketch
+from tests.testing.op_cases import Case
+from tests.testing.random_strategies import random_strategies
 
 
 def question_of(graph: Graph, mesh: str) -> Formulation:
@@ -57,3 +59,44 @@ def three_inputs() -> Program:
 
 def moves(program: Program) -> list[Collective]:
     return [done.collective for done in program.instructions if isinstance(done, Move)]
+
+
+def alone(case: Case) -> Graph:
+    """A graph of one op."""
+    s = Sketch(case.results[0].dtype)
+    operands = [s.input(*kind.shape, dtype=kind.dtype) for kind in case.operands]
+    s.op(case.op, operands, *case.results, **case.attrs)
+    return s.graph(*s.ops[0].values)
+
+
+def known_by_its_rule() -> Graph:
+    """A graph of an op that the table does not have."""
+    document = {
+        "format": "shardplan.graph",
+        "version": 1,
+        "name": "custom",
+        "producer": {"name": "test", "version": "1"},
+        "inputs": [{"id": "x", "kind": "input", "name": "x", "shape": [8, 8], "dtype": "f32"}],
+        "nodes": [
+            {
+                "id": "n",
+                "op": "sort_rows",
+                "inputs": ["x"],
+                "attrs": {},
+                "outputs": [{"shape": [8, 8], "dtype": "f32"}],
+                "rule": "a b -> a b; blocked b",
+            }
+        ],
+        "outputs": ["n"],
+        "annotations": [],
+    }
+    return graph_from(checked(GraphDocument, document, "test"), Mesh.parse("2"))
+
+
+def left_partial(reduction: Reduction, wrong: bool = False) -> Program:
+    """x, held in terms over an axis of 3 while another axis splits it, and returned so; `wrong` returns y for it."""
+    s = Sketch("f32" if reduction.wants("f32") is None else "i32")
+    x, y = s.input(5, 4), s.input(5, 4)
+    graph = s.graph(x, y)
+    held = Sharding(((1,), ()), (0,), reduction)
+    return Program(graph, Mesh.parse("3x2"), ((x, held), (y, held)), (), (y if wrong else x, y))

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.spmd_oracle import KINDS, MEANING, Devices, Mismatch, Tensor, UndefinedRead, made
 from planner.errors import InvalidProgram, RunFailed
 from planner.model.graph import Op, TensorType
 from planner.model.mesh import Mesh
@@ -17,6 +16,7 @@ from planner.model.ops import bind_op
 from planner.model.spmd import Builder, Call, Cluster, LocalType
 from planner.run.spmd import run_spmd
 from planner.run.undefined import Held
+from tests.testing.spmd_oracle import KINDS, MEANING, Devices, Mismatch, Tensor, UndefinedRead, made
 
 CALLS = 8
 MOST_ELEMENTS = 200

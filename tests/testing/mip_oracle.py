@@ -1,6 +1,6 @@
 """The slow oracle of the planner's own choice problems: one mixed-integer program over all options, in flow form.
 
-    python -m benchmarks.flow
+    python -m tests.testing.mip_oracle
 
 A reshard costs the shortest way between two shardings, so an edge's price is that of a unit of flow from the sharding
 made to the one read, through the graph of all shardings of the value (its arcs: the reshards that no two others

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from planner.model.graph import Graph
-from tests.graphs import Sketch
+from tests.testing.graphs import Sketch
 
 
 def product_and_relu() -> Graph:

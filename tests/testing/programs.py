@@ -10,7 +10,7 @@ from planner.model.mesh import Mesh
 from planner.model.program import Instruction, Move, Program, Run, Value, made
 from planner.model.sharding import Axes, Sharding
 from planner.run.validate import validate
-from tests.graphs import Sketch
+from tests.testing.graphs import Sketch
 
 Shape = tuple[int, ...]
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.sketch import Shape, Sketch
-from benchmarks.transformer import transformer
 from planner.documents.graphs import graph_from
 from planner.documents.schemas import GraphDocument, checked
 from planner.model.graph import Graph, value_id
 from planner.model.mesh import Mesh
+from tests.testing.sketch import Shape, Sketch
+from tests.testing.transformer import transformer
 
 __all__ = ["Shape", "Sketch", "random_graph", "small_transformer"]
 

@@ -13,11 +13,11 @@ import math
 from dataclasses import replace
 from random import Random
 
-from benchmarks.oracle import block
-from benchmarks.sketch import Shape, Sketch
 from planner.model.graph import OUTPUTS, Annotation, Graph
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
+from tests.testing.layout_oracle import block
+from tests.testing.sketch import Shape, Sketch
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 12)
 AXES = (1, 2, 2, 2, 3, 3, 4, 5)

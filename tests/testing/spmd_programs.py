@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from planner.model.spmd import Builder, Cluster, LocalType, SpmdProgram
+from planner.model.spmd import Builder, Call, Cluster, LocalType, SpmdProgram, Value
 from planner.run.backend import DECLARED, run_dtype
 from planner.run.spmd import SpmdRun, run_spmd
 from planner.run.undefined import Held
+from tests.testing.upstream_spmd import Case
 
 Array = Any
 
@@ -50,3 +51,11 @@ def answers(run: SpmdRun, output: int = 0) -> list[Any]:
         None if held.undefined is not None and held.undefined.all() else held.array.tolist()
         for held in run.outputs[output]
     ]
+
+
+def build(case: Case) -> SpmdProgram:
+    names = tuple(f"a{place}" for place in range(len(case.operands)))
+    arguments = tuple((name, Value(kind, "m")) for name, kind in zip(names, case.operands, strict=True))
+    results = tuple(f"r{place}" for place in range(len(case.results or ())))
+    call = Call(case.op, names, results, case.results or (), case.attrs)
+    return SpmdProgram({"m": Cluster.parse(case.mesh)}, arguments, (call,), results, "m")

@@ -15,7 +15,7 @@ from planner.model.program import Program, Value
 from planner.model.sharding import Axes, Sharding
 from planner.rewrite.optimize.draft import widened
 from planner.rewrite.route import fused, ordered
-from tests.programs import Lines
+from tests.testing.programs import Lines
 
 Shape = tuple[int, ...]
 MESHES = ["2", "4", "2x2", "3x2", "2x2x2"]

@@ -10,7 +10,7 @@ import ast
 from typing import Any, NamedTuple
 
 from planner.model.spmd import LocalType
-from tests.conformance.spmd_upstream import Case
+from tests.testing.upstream_spmd import Case
 
 # What upstream lets through, and the item or decision by which it is refused here.
 NEGATIVE_ROOT = "an index out of range is an error, never wrapped (erratum 4)"

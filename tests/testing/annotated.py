@@ -12,7 +12,7 @@ from planner.model.sharding import Reduction, Sharding, shard_shape
 from planner.rewrite.materialize import materialize_completed
 from planner.rewrite.propagation.completed import Completed
 from planner.rewrite.route import documented_route
-from tests.graphs import Sketch
+from tests.testing.graphs import Sketch
 
 Annotations = tuple[Annotation, ...]
 
@@ -101,3 +101,12 @@ def moves(program: Program) -> list[Kind]:
 def local(program: Program, value: str) -> tuple[int, ...]:
     held = program.values[value]
     return shard_shape(held.sharding, held.type.shape, program.mesh)
+
+
+def chain(*annotations: Annotation) -> Graph:
+    """i0 -> n0 -> n1 -> n2 -> n3 -> n4."""
+    sketch = Sketch()
+    value = sketch.input(8, 16)
+    for op in ("tanh", "abs", "negate", "tanh", "abs"):
+        value = sketch.op(op, [value], (8, 16))
+    return sketch.graph(value, annotations=annotations)

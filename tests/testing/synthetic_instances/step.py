@@ -15,7 +15,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.lookalikes.shardings import (
+from solvers import IMPOSSIBLE, Edge, Node, Problem, usage_profile
+from tests.testing.synthetic_instances.shardings import (
     Rule,
     Sizes,
     change_costs,
@@ -25,7 +26,6 @@ from benchmarks.lookalikes.shardings import (
     ties,
     usages,
 )
-from solvers import IMPOSSIBLE, Edge, Node, Problem, usage_profile
 
 Integers = NDArray[np.int64]
 ROOM = 1.1

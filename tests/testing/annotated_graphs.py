@@ -10,7 +10,7 @@ import numpy as np
 from planner.model.graph import OUTPUTS, Annotation, Graph
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
-from tests.graphs import Sketch
+from tests.testing.graphs import Sketch
 
 
 def annotated_graph(

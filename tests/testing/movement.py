@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.oracle import coordinates, part, place
 from planner.model.collectives import Collective, Kind
 from planner.model.exchange import exchange
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding, held_bounds
 from planner.run.exchange import Placed, exchange_tiles
 from planner.run.transfer import Reducer, Wire, transfer
+from tests.testing.layout_oracle import coordinates, part, place
 
 Array = Any
 Shape = tuple[int, ...]

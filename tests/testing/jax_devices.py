@@ -27,7 +27,7 @@ def on_eight_devices(jobs: Sequence[Job]) -> list[Done]:
     """What JAX makes of every job."""
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
     run = subprocess.run(
-        [sys.executable, "-m", "tests.export.eight_devices"],
+        [sys.executable, "-m", "tests.testing.jax_devices"],
         input=pickle.dumps(list(jobs)),
         capture_output=True,
         timeout=300,

@@ -1,0 +1,23 @@
+"""Small modules of torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+
+
+class Linked(torch.nn.Module):
+    """One weight used twice, another never."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4, bias=False)
+        self.second = torch.nn.Linear(4, 4, bias=False)
+        self.second.weight = self.first.weight
+        self.unused = torch.nn.Linear(4, 4)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x))
