@@ -33,7 +33,7 @@ from planner.rewrite.optimize import free, optimize
 from planner.rewrite.propagate import propagate
 from planner.rewrite.route import documented_route
 from planner.run.devices import run_program, run_whole
-from planner.run.validate import random_inputs
+from planner.run.inputs import random_inputs
 from tests.testing import malformed_inputs as malformed
 from tests.testing import random_spmd
 from tests.testing.layout_oracle import agree, assembled

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -101,6 +102,14 @@ def _job(program: Program, text: str, specs: dict[str, Any] | None, arrays: Arra
     return Job(text, specs, [arrays[name] for name in names], feeds, STEPS)
 
 
+def _by_shard_map(program: Program, arrays: Arrays) -> list[float]:
+    return under_jax([shard_map_job(program, arrays)])[0]
+
+
+def _by_partition_spec(program: Program, alone: Program, arrays: Arrays) -> list[float]:
+    return under_jax([partition_spec_job(program, alone, arrays)])[0]
+
+
 def measured() -> Iterator[dict[str, Any]]:
     for family in FAMILIES:
         for layout in LAYOUTS:
@@ -108,10 +117,10 @@ def measured() -> Iterator[dict[str, Any]]:
             arrays = beginning(program.graph)
             wanted = whole(program.graph, arrays)
             alone = step(family, "fully replicated", "1")
-            ways = {
-                "JAX, shard-map": lambda p=program, a=arrays: under_jax([shard_map_job(p, a)])[0],
-                "JAX, partition-spec": lambda p=program, a=arrays, o=alone: under_jax([partition_spec_job(p, o, a)])[0],
-                "torch, dtensor": lambda p=program, a=arrays: under_dtensor(p, a, STEPS),
+            ways: dict[str, Callable[[], list[float]]] = {
+                "JAX, shard-map": partial(_by_shard_map, program, arrays),
+                "JAX, partition-spec": partial(_by_partition_spec, program, alone, arrays),
+                "torch, dtensor": partial(under_dtensor, program, arrays, STEPS),
             }
             for name, way in ways.items():
                 start = time.perf_counter()

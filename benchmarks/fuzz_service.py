@@ -139,7 +139,11 @@ def _attempt(found: House, fuzzed: Fuzzed, operation: Any, mode: GenerationMode,
 
     @seed(first_seed)
     @settings(
-        max_examples=count, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=HealthCheck
+        max_examples=count,
+        deadline=None,
+        database=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
     )
     @given(operation.as_strategy(generation_mode=mode), st.sampled_from(found.callers), st.sampled_from(places))
     def attempt(case: Case, caller: str, plan: str | None) -> None:

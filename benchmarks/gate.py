@@ -16,6 +16,7 @@ import json
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from datetime import date
 from functools import cache
 from gzip import decompress as gunzip
@@ -45,7 +46,7 @@ MODELS: dict[str, tuple[Document, str]] = {
     "mixtral": ({"name": "mixtral-8x7b", "feed_forward": 512, "vocabulary": 4096, **SMALL}, "2x2"),
 }
 RISE, DRAWS, SEEDS = 0.05, 6, 2
-RESIZED = {
+RESIZED: dict[str, tuple[str, Callable[[int], int]]] = {
     "feed-forward layer wider and uneven": ("feed_forward", lambda size: size * 3 // 2 + 1),
     "batch larger by half": ("batch", lambda size: size * 3 // 2),
 }

@@ -55,5 +55,5 @@ def _rank(rank: int, folder: str, family: str, layout: str, mesh: str, layers: i
 
 
 if __name__ == "__main__":
-    number, *words, count = sys.argv[1:]
-    sys.stdout.write(json.dumps(_rank(int(number), *words, layers=int(count))))
+    number, place, name, chosen, axes, count = sys.argv[1:]
+    sys.stdout.write(json.dumps(_rank(int(number), place, name, chosen, axes, int(count))))

@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
 
 from benchmarks.kill_house import WAIT_S, House
 from benchmarks.record import write
@@ -129,10 +129,10 @@ def kill(house: House, stage: str, victim: str, name: str, tally: Tally) -> None
     """One plan, one kill, and what became of it."""
     small = stage in ("accept", "commit", "store", "notify")
     graph = named(name) if small else chain(name, LENGTH)
-    asked: list[httpx.Response] = []
+    asked: list[httpx2.Response] = []
 
     def post() -> None:
-        with suppress(httpx.HTTPError):
+        with suppress(httpx2.HTTPError):
             asked.append(ask(house.server.client, graph))
 
     if stage == "accept":

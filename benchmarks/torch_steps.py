@@ -131,7 +131,7 @@ def _binary(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _dims(op: Op) -> dict[str, Any]:
-    return {"dim": tuple(op.attrs["dims"]), "keepdim": op.attrs.get("keepdim", False)}  # type: ignore[call-overload]
+    return {"dim": tuple(op.attrs["dims"]), "keepdim": op.attrs.get("keepdim", False)}  # type: ignore[arg-type]
 
 
 OPS: dict[str, Callable[..., Any]] = {

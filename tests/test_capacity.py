@@ -15,7 +15,7 @@ from planner.documents.hardware import profile_document
 from planner.errors import InvalidDocument, InvalidRequest
 from planner.frontends.zoo import import_zoo
 from planner.judge.candidates import candidates
-from planner.judge.frontier import Point, frontier
+from planner.judge.frontier import frontier
 from planner.model.mesh import Mesh
 from planner.plans import Request
 from planner.sweep import Asked, Budget, Offer, Outcome, Question, Survey
@@ -28,7 +28,7 @@ OFFERS = (("h100-sxm", 2.5), ("a100-sxm", 1.4))
 
 @cache
 def model(batch: int) -> Asked:
-    sizes = {"layers": 1, "heads": 4, "width": 256, "feed_forward": 512, "vocabulary": 512}
+    sizes: dict[str, Any] = {"layers": 1, "heads": 4, "width": 256, "feed_forward": 512, "vocabulary": 512}
     document = import_zoo("gpt2", batch=batch, seq=64, train="sgd", **sizes)
     return Asked(document, tokens(document))
 
@@ -182,4 +182,5 @@ def test_questions_that_make_no_sense_are_refused(changes: dict[str, object], me
 def test_points_are_of_a_token_where_tokens_are_known() -> None:
     asked = question((2,))
     point = asked.point(asked.candidates[0], 3.6)
-    assert point == Point(2, pytest.approx(2 * 3.6 / 512 * 2.5 / 3600), pytest.approx(3.6 / 512))
+    assert point.devices == 2
+    assert [point.cost, point.time_s] == pytest.approx([2 * 3.6 / 512 * 2.5 / 3600, 3.6 / 512])

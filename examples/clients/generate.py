@@ -67,7 +67,7 @@ def generate(target: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         document = Path(folder) / "openapi.json"
         document.write_text(json.dumps(description(Path(folder))), encoding="utf-8")
-        words = [program() or PROGRAM, "generate", "--path", document, "--output-path", target]
+        words = [program() or PROGRAM, "generate", "--path", str(document), "--output-path", str(target)]
         options = ["--meta", "none", "--overwrite", "--fail-on-warning"]
         subprocess.run([*words, *options], check=True, env={**os.environ, "PATH": PLACES})
 

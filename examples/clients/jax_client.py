@@ -21,7 +21,8 @@ def layer(weights: dict[str, jax.Array], x: jax.Array) -> jax.Array:
 
 def lowered(function: Any, *arguments: Any) -> bytes:
     """The function as StableHLO; its arguments may be shapes."""
-    return jax.jit(function).lower(*arguments).as_text().encode()
+    text: str = jax.jit(function).lower(*arguments).as_text()
+    return text.encode()
 
 
 def main(url: str = Planner.url, key: str | None = None) -> None:

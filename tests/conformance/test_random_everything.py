@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,6 +54,6 @@ def test_bits_of_floats_are_no_partial_tensor(kind: str) -> None:
 
 @pytest.mark.parametrize("new", [[1, 1], [0, 2]])
 def test_a_shard_smaller_than_its_source_halo_is_reported(new: list[int]) -> None:
-    attrs = {"split_axes": [[0]], "source_halo_sizes": [1, 1], "destination_halo_sizes": new}
+    attrs: dict[str, Any] = {"split_axes": [[0]], "source_halo_sizes": [1, 1], "destination_halo_sizes": new}
     with pytest.raises(RunFailed, match="source halo of dim 0 is larger than the shard on device 0"):
         run_one("2", "update_halo", [np.arange(1), np.arange(4)], **attrs)

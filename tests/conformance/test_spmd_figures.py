@@ -205,7 +205,7 @@ def test_a_message_goes_from_the_sender_to_the_receiver() -> None:
 def test_update_halo_brings_the_neighbours_rows() -> None:
     """conformance 55: 8x16 on 4 devices, halo [1, 2]: device 1 gets row 1 and rows 4, 5 around its rows 2, 3"""
     rows = np.arange(8 * 16, dtype=np.int16).reshape(8, 16)
-    attrs = {"split_axes": [[0]], "source_halo_sizes": [0, 0], "destination_halo_sizes": [1, 2]}
+    attrs: dict[str, Any] = {"split_axes": [[0]], "source_halo_sizes": [0, 0], "destination_halo_sizes": [1, 2]}
     run = run_one("4", "update_halo", [rows[2 * d : 2 * d + 2] for d in range(4)], "i16", **attrs)
     halves = run.outputs[0]
     assert (halves[1].array == rows[1:6]).all()
@@ -219,7 +219,7 @@ def test_update_halo_between_halos_of_different_sizes() -> None:
     """conformance 55"""
     whole = np.arange(12)
     old = [np.concatenate([[-1], whole[3 * d : 3 * d + 3], [-1, -1]]).astype(np.int64) for d in range(4)]
-    attrs = {"split_axes": [[0]], "source_halo_sizes": [1, 2], "destination_halo_sizes": [2, 1]}
+    attrs: dict[str, Any] = {"split_axes": [[0]], "source_halo_sizes": [1, 2], "destination_halo_sizes": [2, 1]}
     run = run_one("4", "update_halo", old, "i64", **attrs)
     assert run.outputs[0][2].array.tolist() == [4, 5, 6, 7, 8, 9]
     assert run.received.tolist() == [[8, 24, 24, 16]]
@@ -230,7 +230,11 @@ def test_a_destination_keeps_its_outer_halo() -> None:
     build = Builder({"m": Cluster.parse("2x2")}, "m")
     x = build.argument("x", LocalType((2, 2), "i32"))
     into = build.argument("into", LocalType((4, 3), "i32"))
-    attrs = {"split_axes": [[0], [1]], "source_halo_sizes": [0, 0, 0, 0], "destination_halo_sizes": [1, 1, 1, 0]}
+    attrs: dict[str, Any] = {
+        "split_axes": [[0], [1]],
+        "source_halo_sizes": [0, 0, 0, 0],
+        "destination_halo_sizes": [1, 1, 1, 0],
+    }
     program = build.program(build.call("update_halo", x, into, **attrs))
     whole = np.arange(16, dtype=np.int32).reshape(4, 4)
     cores = [whole[2 * i : 2 * i + 2, 2 * j : 2 * j + 2] for i in range(2) for j in range(2)]

@@ -27,7 +27,7 @@ def members(mesh: str, axes: list[int]) -> list[list[tuple[int, ...]]]:
     return [[multi_index(shape, int(device)) for device in group] for group in shape.groups(axes)]
 
 
-def ask(mesh: str, op: str, **attrs: object) -> list[list[int]]:
+def ask(mesh: str, op: str, **attrs: Any) -> list[list[int]]:
     """What a query answers: [device][result]."""
     build = Builder({"m": Cluster.parse(mesh)}, "m")
     results = build.call(op, **attrs)

@@ -37,7 +37,7 @@ GIVEN = {"x": [np.array([1, 2]), np.array([3, 4]), np.array([5, 6])]}
 def test_an_undefined_value_is_poisoned_and_its_read_reported(kind: LocalType) -> None:
     """conformance 48 and 54: naming value, device and index"""
     build, moved = shifted(kind)
-    dtype = {"f32": np.float32, "i32": np.int32, "bool": np.bool_}[kind.dtype]
+    dtype = np.dtype({"f32": "f4", "i32": "i4", "bool": "?"}[kind.dtype])
     given = {"x": [each.astype(dtype) for each in GIVEN["x"]]}
     run = run_spmd(build.program([moved]), given)
     poisoned = run.outputs[0][0].array
@@ -74,7 +74,7 @@ def test_moving_an_undefined_element_is_no_read() -> None:
     """conformance 55: an outer halo may be cut off again, but not added up"""
     build = Builder({"m": Cluster.parse("2")}, "m")
     x = build.argument("x", LocalType((3,), "f32"))
-    attrs = {"split_axes": [[0]], "source_halo_sizes": [0, 0], "destination_halo_sizes": [1, 1]}
+    attrs: dict[str, Any] = {"split_axes": [[0]], "source_halo_sizes": [0, 0], "destination_halo_sizes": [1, 1]}
     (wide,) = build.call("update_halo", x, **attrs)
     five, three = TensorType((5,), "f32"), TensorType((3,), "f32")
     (core,) = build.local(local_op("slice", [five], three, dim=0, start=1, stop=4), wide)
@@ -126,7 +126,7 @@ def test_dynamic_halo_sizes_are_operands() -> None:
     """conformance 28"""
     build = Builder({"m": Cluster.parse("2")}, "m")
     x, after = build.argument("x", F32), build.argument("after", LocalType((), "i64"))
-    attrs = {"split_axes": [[0]], "source_halo_sizes": [0, 0], "destination_halo_sizes": [0, None]}
+    attrs: dict[str, Any] = {"split_axes": [[0]], "source_halo_sizes": [0, 0], "destination_halo_sizes": [0, None]}
     program = build.program(build.call("update_halo", x, after, **attrs))
     given = [np.array([1, 2], np.float32), np.array([3, 4], np.float32)]
     run = run_spmd(program, {"x": given, "after": [np.int64(1)] * 2})
@@ -215,13 +215,14 @@ def test_arguments_must_be_as_declared(given: list[Any], words: str) -> None:
 def test_received_bytes_are_counted() -> None:
     """conformance 83: all_gather (n-1)B, all_reduce 2B(n-1)/n, reduce_scatter and all_to_all B(n-1)/n, all_slice 0"""
     given = [np.arange(8)] * 4
-    for op, attrs, wanted in (
+    cases: list[tuple[str, dict[str, Any], int]] = [
         ("all_gather", {"gather_axis": 0}, 96),
         ("all_reduce", {}, 48),
         ("reduce_scatter", {"scatter_axis": 0}, 24),
         ("all_to_all", {"split_axis": 0, "concat_axis": 0}, 24),
         ("all_slice", {"slice_axis": 0}, 0),
-    ):
+    ]
+    for op, attrs, wanted in cases:
         assert run_one("4", op, given, "i32", mesh_axes=[0], **attrs).received.tolist() == [[wanted] * 4], op
 
 

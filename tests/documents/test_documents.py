@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from planner import pipeline
+from planner import Plan, pipeline
 from planner.choose.hardware import load
 from planner.documents.graphs import graph_document, graph_from, mesh_document, mesh_from, read_graph, read_mesh
 from planner.documents.plans import plan_document, read_plan
@@ -45,7 +45,7 @@ NOTATIONS = [
 AXES = [([["dp"], ["tp"]], ((0,), (1,))), ([[0], [1]], ((0,), (1,))), ([["tp", 0]], ((1, 0),)), ([[], [1]], ((), (1,)))]
 
 
-def planned(document: object = GRAPH, mesh: str = "dp=2,tp=4") -> pipeline.Plan:
+def planned(document: object = GRAPH, mesh: str = "dp=2,tp=4") -> Plan:
     found = Mesh.parse(mesh)
     graph = graph_from(checked(GraphDocument, document, "graph"), found)
     return pipeline.plan(graph, found, load("h100-sxm"))

@@ -59,11 +59,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Path:
     place = tmp_path_factory.mktemp("pages")
     graph = written(place / "graph.json", layered())
     small = written(place / "small.json", GRAPH)
-    for name, words in {"plan": [graph], "other": [graph], "none": [small, "--memory-limit", "1KB"]}.items():
+    planned: dict[str, list[object]] = {"plan": [graph], "other": [graph], "none": [small, "--memory-limit", "1KB"]}
+    for name, words in planned.items():
         mesh = "dp=2" if name == "other" else "dp=2,tp=2"
         made = shardplan("plan", *words, "--mesh", mesh, "--deterministic", "-o", place / f"{name}.json")
         assert made.code == 0, made.err
-    for name, more in {"plan": [], "both": ["--beside", place / "other.json"], "none": []}.items():
+    reported: dict[str, list[object]] = {"plan": [], "both": ["--beside", place / "other.json"], "none": []}
+    for name, more in reported.items():
         plan = place / ("plan.json" if name == "both" else f"{name}.json")
         made = shardplan("report", plan, *more, "-o", place / f"{name}.html")
         assert made.code == 0, made.err

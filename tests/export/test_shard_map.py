@@ -79,7 +79,7 @@ def is_even(program: Program) -> bool:
 def filled_bytes(program: Program) -> int:
     """Bytes that move where collectives move blocks filled up to the first, by the ring's formulas."""
     return sum(
-        filled_elements(done.collective, *(program.values[name] for name in (done.operand, done.result)), program.mesh)
+        filled_elements(done.collective, program.values[done.operand], program.values[done.result], program.mesh)
         * program.values[done.operand].type.itemsize
         for done in program.instructions
         if isinstance(done, Move)

@@ -79,7 +79,7 @@ MESHES = ("2x4", "2x2x2")
 PROGRAMS = [(name, mesh) for name in MODELS for mesh in MESHES]
 
 
-class First(torch.nn.Module):  # type: ignore[misc, name-defined]
+class First(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
     """The first result of a model; `use_cache` is off."""
 
     def __init__(self, model: Any) -> None:

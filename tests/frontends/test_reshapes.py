@@ -13,7 +13,7 @@ from planner.documents.schemas import GraphDocument, checked
 from planner.frontends.torch import graph_document
 from planner.run.devices import ALONE, run_whole
 
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 
 X = torch.linspace(-2, 2, 24).reshape(2, 3, 4)
 W = torch.linspace(-1, 1, 20).reshape(4, 5)
@@ -86,7 +86,7 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...], list[str]]] = [
 ]
 
 
-class Calls(torch.nn.Module):
+class Calls(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function

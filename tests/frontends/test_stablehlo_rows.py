@@ -16,7 +16,7 @@ from planner.model.mesh import Mesh
 from planner.model.ops import OPS
 from planner.run.devices import run_whole
 
-jax = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")
+jax: Any = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")
 jnp, lax, nn = jax.numpy, jax.lax, jax.nn
 table = pytest.importorskip("planner.frontends.stablehlo.table")
 
@@ -39,12 +39,12 @@ def convolved(x: Any, kernel: Any, **options: Any) -> Any:
     return lax.conv_general_dilated(x, kernel, **given)
 
 
-def gradients(function: Callable[..., Any]) -> Callable[..., Any]:
+def gradients(function: Callable[..., Any]) -> Any:
     """Of the sum of squares, for two operands."""
     return jax.grad(lambda *operands: (function(*operands) ** 2).sum(), argnums=(0, 1))
 
 
-def gradient(function: Callable[..., Any]) -> Callable[..., Any]:
+def gradient(function: Callable[..., Any]) -> Any:
     return jax.grad(lambda x: (function(x) ** 2).sum())
 
 
@@ -66,11 +66,7 @@ def partly_stacked(x: Any) -> Any:
     return lax.fori_loop(1, 3, lambda turn, rows: rows.at[turn].set(rows[turn] * 2), x)
 
 
-@jax.custom_jvp
-def custom(x: Any) -> Any:
-    return x * x
-
-
+custom = jax.custom_jvp(lambda x: x * x)
 custom.defjvp(lambda primals, tangents: (primals[0] ** 2, 2 * primals[0] * tangents[0]))
 
 CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {

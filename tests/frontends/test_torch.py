@@ -21,7 +21,7 @@ from planner.model.indexing import LoopKind
 from planner.model.mesh import Mesh
 from tests.testing.torch_modules import Linked
 
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")
 
 GPT2 = "transformers:gpt2"
@@ -70,7 +70,7 @@ except ShardplanError as error:
 """
 
 
-class Cubes(torch.nn.Module):
+class Cubes(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
     """Two calls outside the table, one of them behind the other."""
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class Cubes(torch.nn.Module):
         return self.inner(x).cummax(-1)[0]
 
 
-class Calls(torch.nn.Module):
+class Calls(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function
@@ -91,7 +91,7 @@ class Calls(torch.nn.Module):
         return self.function(x)
 
 
-class Counts(torch.nn.Module):
+class Counts(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
     """Remembers how often it ran."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from planner.frontends.torch import graph_document
 from tests.testing.torch_calls import CASES as OTHERS
 from tests.testing.torch_calls import Calls, run
 
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 aten = pytest.importorskip("planner.frontends.torch.aten")
 
 F = torch.nn.functional
@@ -143,7 +143,7 @@ def norm(x: Any, weight: Any, grad: Any) -> Any:
     return made.detach(), *torch.autograd.grad(made, operands, grad)
 
 
-OF_A_DEVICE = [
+OF_A_DEVICE: list[tuple[Callable[..., Any], Callable[..., Any], tuple[Any, ...]]] = [
     *((kernel, sdpa, (Q, K, K + Q, Q * K)) for kernel in (flash, efficient, cudnn)),
     (fused_norm, norm, (X, W, Y)),
 ]

@@ -9,7 +9,7 @@ from itertools import pairwise
 import pytest
 
 import solvers
-from planner import pipeline
+from planner import Plan, pipeline
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
 from planner.choose.hardware import load
@@ -61,7 +61,7 @@ def analysed(name: str) -> Analysis:
 
 
 @cache
-def planned(limit: int | None = None) -> pipeline.Plan:
+def planned(limit: int | None = None) -> Plan:
     return pipeline.plan(graph(), MESH, load("h100-sxm"), Request(limit, gap=GAP))
 
 

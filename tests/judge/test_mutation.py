@@ -40,7 +40,7 @@ def test_every_change_pays_and_the_result_stays(seed: int) -> None:
     assert len(found.steps_ps) > 1
     assert all(after < before for before, after in pairwise(found.steps_ps))
     assert Analysis(found.program, question.model).step_ps == found.steps_ps[-1]
-    assert question.decode(found.strategies)
+    assert question.decode(found.strategies).options.keys() == {op.id for op in question.graph.ops}
     assert validate(found.program).verdict == "equal"
 
 

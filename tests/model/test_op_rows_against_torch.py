@@ -33,8 +33,10 @@ TOKENS, EXPERTS = M.reshape(8, 12), (5 * R[:72]).sin().reshape(3, 12, 2)
 def run(op: str, operands: Sequence[Any], like: Sequence[Any], **attrs: Any) -> list[Any]:
     """The row's array function on torch's tensors, unsharded; `like`: tensors of the results' types."""
     arrays = [each.detach().numpy() for each in operands]
-    types = [tuple(TensorType(tuple(t.shape), NAMES[t.detach().numpy().dtype]) for t in ts) for ts in (operands, like)]
-    rule = bind_op(op, *types, attrs, None)
+    given, wanted = (
+        tuple(TensorType(tuple(t.shape), NAMES[t.detach().numpy().dtype]) for t in ts) for ts in (operands, like)
+    )
+    rule = bind_op(op, given, wanted, attrs, None)
     spans = {loop: Span(0, size, size) for loop, size in rule.sizes.items()}
     dtypes = tuple(t.detach().numpy().dtype for t in like)
     made = OPS[op].compute(Local(np, attrs, spans, tuple(tuple(t.shape) for t in like), dtypes), *arrays)

@@ -8,6 +8,7 @@ from planner.choose.cost import CostModel
 from planner.choose.formulate import formulate
 from planner.choose.hardware import load
 from planner.model.graph import Graph, Input, Op, TensorType
+from planner.model.indexing import Option
 from planner.model.mesh import Mesh
 from planner.model.ops import bind_op
 from planner.model.sharding import Sharding
@@ -29,7 +30,7 @@ def test_a_copy_never_takes_the_name_of_a_value() -> None:
     ops = (_op("a", "tanh", "x"), _op("a.1", "negate", "a"), _op("c", "add", "a", "a.1"))
     graph, mesh = Graph("names", (x,), ops, ("c",)), Mesh.parse("2")
     distances = formulate(graph, CostModel(mesh, load("cpu"))).distances
-    options = {"a": ((0,), (), ()), "a.1": ((), (0,), ()), "c": ((), (0,), ())}
+    options: dict[str, Option] = {"a": ((0,), (), ()), "a.1": ((), (0,), ()), "c": ((), (0,), ())}
     options = {op.id: options[op.id][: len(op.rule.loops)] for op in ops}
     program = materialize(
         graph,

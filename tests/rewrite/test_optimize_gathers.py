@@ -93,7 +93,7 @@ def test_the_constant_of_the_2d_mlp_is_made_in_parts() -> None:
 @pytest.mark.parametrize("dim", [0, 1, 2])
 def test_an_all_reduce_of_which_a_part_is_kept_is_a_reduce_scatter(dim: int) -> None:
     p = Lines("2")
-    split = [(), (), ()]
+    split: list[tuple[int, ...]] = [(), (), ()]
     made = p.run("matmul", [p.argument((2, 4, 8), (), (), (0,)), p.argument((8, 8), (0,), ())], (2, 4, 8), {"k": (0,)})
     assert str(p.values[made].sharding) == "[[],[],[]] partial=sum[0]"
     value = p.move("all_slice", p.move("all_reduce", made, (0,)), (0,), dim)

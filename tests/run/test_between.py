@@ -14,7 +14,8 @@ from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding, held_bounds
 from planner.run.between import arrives
 from planner.run.exchange import Placed, exchange_tiles
-from planner.run.transfer import Reducer, Wire
+from planner.run.fabric import Wire
+from planner.run.transfer import Reducer
 from tests.testing.layout_oracle import agree, assembled, laid_out
 from tests.testing.random_shardings import random_sharding
 

@@ -14,7 +14,8 @@ from planner.model.exchange import exchange
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding, held_bounds
 from planner.run.exchange import Placed, exchange_tiles
-from planner.run.transfer import Reducer, Wire
+from planner.run.fabric import Wire
+from planner.run.transfer import Reducer
 from tests.testing.layout_oracle import COMBINE, agree, place, terms
 from tests.testing.random_shardings import random_sharding
 

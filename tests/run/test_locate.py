@@ -16,6 +16,7 @@ from planner.model import ops
 from planner.model.collectives import Collective, Kind
 from planner.model.mesh import Mesh
 from planner.model.ops import OPS
+from planner.model.ops.row import Local
 from planner.model.program import Move, Program, Run
 from planner.run.devices import Machine, run_program, run_whole
 from planner.run.fabric import OneProcess
@@ -45,9 +46,9 @@ def test_a_wrong_row_is_named_with_the_shards_that_show_it(monkeypatch: pytest.M
     """A row whose split form is wrong: whole it is right, so that the graph run whole is."""
     right = OPS["relu"]
 
-    def wrong(local: object, x: np.ndarray) -> np.ndarray:
+    def wrong(local: Local, x: np.ndarray) -> Any:
         made = right.compute(local, x)
-        return made if all(span.whole for span in local.spans.values()) else made + (x > 0.25)  # type: ignore[attr-defined]
+        return made if all(span.whole for span in local.spans.values()) else made + (x > 0.25)
 
     table = {**OPS, "relu": replace(right, compute=wrong)}
     monkeypatch.setattr("planner.run.local.OPS", table)
@@ -82,7 +83,7 @@ def test_a_corrupted_program_is_located_at_the_first_op_that_suffers() -> None:
     found = located(wrong)
     assert (found.instruction, found.done, found.device) == (place, product, 0)
     left, right = (np.array(shard.elements).reshape(shard.shape)[found.index] for shard in found.inputs)
-    assert (found.got, found.wanted) == (pytest.approx(left - right), pytest.approx(right - left))
+    assert [found.got, found.wanted] == pytest.approx([left - right, right - left])
 
 
 def test_values_left_partial_are_compared_together() -> None:
@@ -118,7 +119,7 @@ def test_the_shards_written_out_make_the_number_again(mesh: str, monkeypatch: py
     """A product that is wrong on some devices alone, where it is split."""
     right = OPS["matmul"]
 
-    def wrong(local: Any, *operands: np.ndarray) -> np.ndarray:
+    def wrong(local: Local, *operands: np.ndarray) -> Any:
         return right.compute(local, *operands) + any(span.start for span in local.spans.values())
 
     monkeypatch.setattr("planner.run.local.OPS", {**OPS, "matmul": replace(right, compute=wrong)})
@@ -158,7 +159,7 @@ def test_what_the_backend_alone_makes_wrong_is_named_at_the_output() -> None:
     found = first_output(program, whole, done, np, 1e-10)
     assert found is not None
     assert (found.value, found.done, found.device, found.index) == (program.outputs[0], "n2", 2, (1, 3))
-    assert (found.got, found.wanted) == (pytest.approx(wanted + 1), pytest.approx(wanted))
+    assert [found.got, found.wanted] == pytest.approx([wanted + 1, wanted])
 
 
 def test_bytes_that_were_not_predicted_are_located(monkeypatch: pytest.MonkeyPatch) -> None:

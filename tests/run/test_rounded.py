@@ -30,7 +30,8 @@ def upper_half(array: np.ndarray) -> np.ndarray:
     """To bf16 by its definition: the upper 16 bits of an f32, rounded to the nearest, of two to the even one."""
     bits = array.astype("f4").view("u4")
     odd = (bits >> 16) & 1
-    return ((bits + 0x7FFF + odd) & 0xFFFF0000).astype("u4").view("f4")
+    rounded: np.ndarray = ((bits + 0x7FFF + odd) & 0xFFFF0000).astype("u4").view("f4")
+    return rounded
 
 
 def perceptron(dtype: str) -> Sketch:

@@ -19,7 +19,8 @@ from planner.rewrite.materialize import materialize_completed
 from planner.rewrite.propagate import propagate
 from planner.rewrite.route import documented_route
 from planner.run.devices import run_program
-from planner.run.validate import random_inputs, validate
+from planner.run.inputs import random_inputs
+from planner.run.validate import validate
 from tests.testing.graphs import Sketch, random_graph, small_transformer
 from tests.testing.op_cases import CASES
 from tests.testing.sample_programs import (

@@ -68,7 +68,7 @@ def test_dismissed_processes_end() -> None:
 
 def _abandon(told: multiprocessing.Queue[int]) -> None:
     told.put(awaited(os.getpid, lambda: False) or 0)
-    awaited(partial(time.sleep, HOUR), lambda: os._exit(0))  # type: ignore[arg-type,func-returns-value]
+    awaited(partial(time.sleep, HOUR), lambda: os._exit(0))
 
 
 def test_a_process_ends_with_its_parent_even_in_the_middle_of_work() -> None:

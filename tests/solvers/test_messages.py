@@ -58,6 +58,7 @@ def test_a_long_tree_is_solved_to_the_unit() -> None:
     topology = Topology.of(problem.layout)
     potentials = Pricing(topology, Scale.of(topology.degree, 10**14)).at({})
     messages = Messages(topology)
+    bound = 0
     for _ in range(60):
         messages.sweep(potentials, True)
         bound = potentials.bound(messages.sweep(potentials, False))
@@ -74,7 +75,9 @@ def test_a_restriction_keeps_what_its_choices_cost() -> None:
         choice = np.array([int(rng.integers(node.cost.size)) for node in narrowed.problem.nodes])
         lifted = narrowed.lift(choice)
         assert evaluate(narrowed.problem, choice) == evaluate(problem, lifted), seed
-        assert np.array_equal(narrowed.lower(lifted), choice), seed
+        lowered = narrowed.lower(lifted)
+        assert lowered is not None
+        assert np.array_equal(lowered, choice), seed
 
 
 def test_a_program_finds_the_known_optimum() -> None:

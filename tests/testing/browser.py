@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Browser, Page, Request
+    from playwright.sync_api import Browser, Dialog, Page, Request
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WAIT_MS = 60_000
@@ -54,10 +54,14 @@ def window(browser: Browser, url: str, width: int = 1280, dark: bool = False) ->
     def note(request: Request) -> None:
         found.asked.append(request.url)
 
+    def refuse(dialog: Dialog) -> None:
+        found.faults.append(f"dialog {dialog.message}")
+        dialog.dismiss()
+
     page.on("request", note)
     page.on("pageerror", lambda error: found.faults.append(str(error)))
     page.on("console", lambda said: found.faults.append(said.text) if said.type == "error" else None)
-    page.on("dialog", lambda dialog: (found.faults.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    page.on("dialog", refuse)
     page.goto(url)
     yield found
     page.close()

@@ -116,7 +116,7 @@ def in_f32(document: Document, draw: random.Random) -> Edited | None:
     """A matrix product computed in f32 between casts."""
     found, kinds = copy.deepcopy(document), types(document)
     node = draw.choice([each for each in found["nodes"] if each["op"] in ("addmm", "linear")])
-    casts = []
+    casts: list[Document] = []
     for value in dict.fromkeys(node["inputs"]):
         if kinds[value]["dtype"] != WIDE:
             made = {"shape": kinds[value]["shape"], "dtype": WIDE}
@@ -135,7 +135,7 @@ def in_f32(document: Document, draw: random.Random) -> Edited | None:
 def pinned(document: Document, draw: random.Random) -> Edited:
     """A value that must be whole on every device."""
     value = _activation(document, draw)
-    whole = {"split_axes": [[] for _ in types(document)[value]["shape"]]}
+    whole: Document = {"split_axes": [[] for _ in types(document)[value]["shape"]]}
     asked = {"value": value, "sharding": whole, "required": True, "user": None}
     pins = [*document.get("annotations", []), asked]
     return Edited({**document, "annotations": pins}, frozenset({value}))

@@ -49,9 +49,9 @@ def _received(found: re.Match[str]) -> int:
     size = sum(_bytes(dtype, dims) for dtype, dims in re.findall(r"(\w+)\[([\d,]*)\]", made))
     if kind == "collective-permute":
         pairs = re.findall(r"\{(\d+),(\d+)\}", rest.split("source_target_pairs=")[1].split("}}")[0] + "}")
-        return size * sum(source != target for source, target in pairs)
+        return size * len([source for source, target in pairs if source != target])
     groups, members = grouping(rest)
-    whole = {"all-gather": size, "all-reduce": 2 * size, "reduce-scatter": size * members, "all-to-all": size}[kind]
+    whole = {"all-gather": 1, "all-reduce": 2, "reduce-scatter": members, "all-to-all": 1}[kind] * size
     return groups * whole * (members - 1)
 
 

@@ -6,10 +6,11 @@ import json
 
 from tests.testing.small_documents import GRAPH, LEFT_OUT, Document, changed, typed
 
+NO_INTEGERS: tuple[object, ...] = (True, "8", 8.0, None, [], {})
 # What is at a place instead, and words of the message.
 CHANGES: list[tuple[str, object, str]] = [
     *((f"inputs.0.shape.{dim}", value, f"inputs[0].shape[{dim}]") for dim in (0, 1) for value in (0, -1, 2**41)),
-    *(("inputs.0.shape.0", value, "wanted a valid integer") for value in (True, "8", 8.0, None, [], {})),
+    *(("inputs.0.shape.0", value, "wanted a valid integer") for value in NO_INTEGERS),
     ("inputs.0.shape.0", 10**400, "inputs[0].shape[0]"),
     ("inputs.0.shape", [2**40, 2**40], "tensor too large"),
     ("inputs.0.shape", [1] * 17, "at most 16"),

@@ -12,7 +12,7 @@ pairs as columns. Nothing is left out beforehand and nothing is shared with mess
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import Any
 
@@ -38,7 +38,7 @@ from solvers.program import Answer, Program
 Integers = NDArray[np.int64]
 
 # model, sizes, mesh, limits in shares of the free optimum's peak
-SIZES = {"width": 256, "heads": 4, "kv_heads": 4, "feed_forward": 1024, "vocabulary": 2048}
+SIZES: dict[str, Any] = {"width": 256, "heads": 4, "kv_heads": 4, "feed_forward": 1024, "vocabulary": 2048}
 CASES: tuple[tuple[str, int, str | None, str, tuple[float | None, ...]], ...] = (
     ("gpt2", 1, None, "8", (None, 0.8)),
     ("llama-7b", 1, None, "2x4", (None,)),
@@ -198,7 +198,7 @@ def compared(name: str, layers: int, train: str | None, mesh: str, shares: tuple
     for share in shares:
         limit = None if share is None else int(share * peak)
         posed = solvers.Problem(question.problem.nodes, question.problem.edges, limit)
-        asked = Formulation(question.graph, question.model, question.variables, posed, question.distances)
+        asked = replace(question, problem=posed)
         row: dict[str, Any] = {"model": name, "layers": layers, "train": train, "mesh": mesh, "limit": limit}
         with timed(row, "solver_s"):
             found = solvers.solve(posed, time_limit=60, gap=1e-6)

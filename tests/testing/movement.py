@@ -13,7 +13,8 @@ from planner.model.exchange import exchange
 from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding, held_bounds
 from planner.run.exchange import Placed, exchange_tiles
-from planner.run.transfer import Reducer, Wire, transfer
+from planner.run.fabric import Wire
+from planner.run.transfer import Reducer, transfer
 from tests.testing.layout_oracle import coordinates, part, place
 
 Array = Any

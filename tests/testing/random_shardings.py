@@ -19,7 +19,7 @@ def random_sharding(
     for axis in random.permutation(len(mesh.shape)).tolist():
         lists[random.integers(0, len(lists))].append(axis)
     split, partial = tuple(map(tuple, lists[:-2])), tuple(lists[-2])
-    plain = Sharding(split, partial, kinds[random.integers(0, len(kinds))])
+    plain = Sharding(split, partial, kinds[int(random.integers(0, len(kinds)))])
     parts = [math.prod(mesh.shape[a] for a in plain.split_axes[dim]) for dim in plain.split_dims]
     sizes = [shape[dim] for dim in plain.split_dims]
     pairs = list(zip(sizes, parts, strict=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from planner.model.graph import Graph
 from tests.testing.graphs import Sketch
 
 ALONE = ("exp", "negate", "sigmoid", "transpose", "softmax")
+ATTRS: dict[str, dict[str, Any]] = {"transpose": {"permutation": [1, 0]}, "softmax": {"dim": 1}}
 
 
 def random_step(seed: int, forward: int = 5, backward: int = 4, size: int = 8) -> Graph:
@@ -37,5 +39,4 @@ def in_phases(graph: Graph, forward: int) -> Graph:
 def _op(sketch: Sketch, operands: list[str], random: np.random.Generator, alone: bool = True) -> str:
     shape = sketch.types[operands[0]].shape
     kind = str(random.choice(["matmul", "multiply", *(ALONE if alone else [])]))
-    attrs = {"transpose": {"permutation": [1, 0]}, "softmax": {"dim": 1}}.get(kind, {})
-    return sketch.op(kind, operands[: 1 if kind in ALONE else 2], shape, **attrs)
+    return sketch.op(kind, operands[: 1 if kind in ALONE else 2], shape, **ATTRS.get(kind, {}))

@@ -52,12 +52,10 @@ def ask(client: httpx2.Client, graph: Document = GRAPH, mesh: object = "dp=2,tp=
 def ended(client: httpx2.Client, plan: str) -> Any:
     """The plan once it has ended."""
     until = time.monotonic() + SECONDS
-    while time.monotonic() < until:
-        found = client.get(f"/v1/plans/{plan}").json()
-        if found["ended_at"] is not None:
-            return found
+    while (found := client.get(f"/v1/plans/{plan}").json())["ended_at"] is None:
+        assert time.monotonic() < until, f"plan {plan} has not ended: {found}"
         time.sleep(0.05)
-    raise AssertionError(f"plan {plan} has not ended: {found}")
+    return found
 
 
 def planned(client: httpx2.Client, graph: Document = GRAPH, **more: Any) -> str:

@@ -23,7 +23,7 @@ def local_type(arrays: Sequence[Array], dtype: str) -> LocalType:
 
 
 def one_call(
-    mesh: str, op: str, arrays: Sequence[Array], dtype: str = "i8", result: str | None = None, **attrs: object
+    mesh: str, op: str, arrays: Sequence[Array], dtype: str = "i8", result: str | None = None, **attrs: Any
 ) -> tuple[SpmdProgram, list[Array]]:
     """A program of one call on one operand, and its local tensors."""
     build = Builder({"m": Cluster.parse(mesh)}, "m")
@@ -39,7 +39,7 @@ def run_one(
     dtype: str = "i8",
     result: str | None = None,
     reducers: Mapping[str, Any] | None = None,
-    **attrs: object,
+    **attrs: Any,
 ) -> SpmdRun:
     program, held = one_call(mesh, op, arrays, dtype, result, **attrs)
     return run_spmd(program, {"x": held}, reducers=reducers or {})

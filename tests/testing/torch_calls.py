@@ -14,7 +14,7 @@ from planner.model.indexing import Rule
 from planner.model.ops import OPS, Local, Row, Span, bind_op
 from planner.model.windows import interval
 
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 
 
 NUMPY = {"f32": np.float32, "f64": np.float64, "i64": np.int64, "i32": np.int32, "bool": np.bool_}
@@ -217,7 +217,7 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
 ]
 
 
-class Calls(torch.nn.Module):
+class Calls(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__()
         self.function = function

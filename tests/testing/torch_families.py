@@ -103,17 +103,15 @@ def family(kind: str, train: str | None, layers: int = 2, dtype: str = "f32", /)
     made = module(kind, dtype, layers)
     given, labels = inputs(kind, dtype)
     tensors = dict(made.named_parameters()) | dict(made.named_buffers()) | given | {"labels": labels}
-    read = {entry["id"]: tensors.get(entry["name"]) for entry in document["inputs"]}
     arrays = {
-        name: _state(entry) if read[name] is None else read[name].detach().numpy().copy()
-        for name, entry in ((entry["id"], entry) for entry in document["inputs"])
+        entry["id"]: tensors[entry["name"]].detach().numpy().copy() if entry["name"] in tensors else _state(entry)
+        for entry in document["inputs"]
     }
     logits = made(**given).logits
     if train is None:
-        wanted, gradients = {document["outputs"][0]: logits.detach().numpy()}, {}
-    else:
-        wanted, gradients = _trained(document, made, logits, labels, train)
-    return Family(checked(GraphDocument, document, kind), arrays, wanted, gradients)
+        wanted = {document["outputs"][0]: logits.detach().numpy()}
+        return Family(checked(GraphDocument, document, kind), arrays, wanted, {})
+    return Family(checked(GraphDocument, document, kind), arrays, *_trained(document, made, logits, labels, train))
 
 
 def _state(entry: dict[str, Any]) -> Any:

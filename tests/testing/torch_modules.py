@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 
 
-class Linked(torch.nn.Module):
+class Linked(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
     """One weight used twice, another never."""
 
     def __init__(self) -> None:

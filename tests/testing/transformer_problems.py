@@ -7,6 +7,8 @@ with several users passes through a hub, whose edge uses memory only where it ma
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import permutations, product
@@ -83,18 +85,18 @@ def training_step(layers: int) -> Graph:  # noqa: C901
         stream = op("add", [(stream, "bsf"), (down, "bsf")], "bsf", (0, 1))
     logits = op("linear", [(_norm(op, stream), "bsf"), (parameter("fv"), "fv")], "bsv", (0, 1))
     gradient = {logits: graph.add("loss", [(logits, "bsv")], "bsv")}
-    for made, sources, letters, result, linear in reversed(tape):
+    for made, sources, words, result, linear in reversed(tape):
         for position, source in enumerate(sources):
             if source == x:
                 continue
-            others = [(s, w) for q, (s, w) in enumerate(zip(sources, letters, strict=True)) if q != position]
+            others = [(s, w) for q, (s, w) in enumerate(zip(sources, words, strict=True)) if q != position]
             if not linear:
-                others.append((source, letters[position]))
+                others.append((source, words[position]))
             if graph.ops[made].joint:
                 others = []
             name = f"{graph.ops[made].name}_back"
             both = tuple(range(1 + len(others))) if linear else ()
-            part = graph.add(name, [(gradient[made], result), *others], letters[position], linear=both)
+            part = graph.add(name, [(gradient[made], result), *others], words[position], linear=both)
             own = graph.ops[source].result
             if source in gradient:
                 part = graph.add("add", [(gradient[source], own), (part, own)], own, linear=(0, 1), joint=True)
@@ -105,9 +107,9 @@ def training_step(layers: int) -> Graph:  # noqa: C901
     return graph
 
 
-def _norm(op: object, x: int) -> int:
-    square = op("square", [(x, "bsf")], "bs")  # type: ignore[operator]
-    return op("scale", [(x, "bsf"), (square, "bs")], "bsf", (0,))  # type: ignore[operator]
+def _norm(op: Callable[..., int], x: int) -> int:
+    square = op("square", [(x, "bsf")], "bs")
+    return op("scale", [(x, "bsf"), (square, "bs")], "bsf", (0,))
 
 
 def problem(layers: int, mesh: Mesh, limit: int | None = None) -> Problem:
@@ -189,12 +191,10 @@ class _Formulation:
         moved = sum(self.bytes(w, self.seen(strategy, p, w, op.result)) for p, (_, w) in enumerate(op.operands))
         moved += self.bytes(op.result, self.seen(strategy, None, op.result, op.result))
         loops = dict.fromkeys("".join(w for _, w in op.operands) + op.result)
-        flops = 2 * np.prod([float(SIZES[a]) for a in loops]) / split
+        flops = 2 * math.prod(float(SIZES[a]) for a in loops) / float(split)
         if "linear" not in op.name and "attention" not in op.name:
             flops = 0.0
-        return round((max(float(flops) / FLOPS, moved / MEMORY) + LAUNCH) * 1e12) * (
-            op.kind not in ("parameter", "input")
-        )
+        return round((max(flops / FLOPS, moved / MEMORY) + LAUNCH) * 1e12) * (op.kind not in ("parameter", "input"))
 
     def classes(self, states: list[State], letters: str) -> np.ndarray:
         index = {state: i for i, state in enumerate(self.states(letters))}
@@ -223,7 +223,9 @@ class _Formulation:
         self.nodes.append(Node(f"{op.name}.{i}", cost, usage, interval))
         return len(self.nodes) - 1, strategies
 
-    def connect(self, i: int, op: Op, users: list[tuple[int, int]], place: dict, end: int) -> None:
+    def connect(
+        self, i: int, op: Op, users: list[tuple[int, int]], place: dict[int, tuple[int, list[State]]], end: int
+    ) -> None:
         node, strategies = place[i]
         made = [self.seen(x, None, op.result, op.result) for x in strategies]
         if op.kind == "update":

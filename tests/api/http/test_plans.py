@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,7 +67,7 @@ def test_a_mesh_is_a_document_or_a_notation(client: httpx2.Client) -> None:
 
 
 def test_another_question_has_another_id(client: httpx2.Client) -> None:
-    asked = [{}, {"mesh": "dp=4,tp=2"}, {"hardware": "cpu"}, {"request": {"seed": 1}}]
+    asked: list[dict[str, Any]] = [{}, {"mesh": "dp=4,tp=2"}, {"hardware": "cpu"}, {"request": {"seed": 1}}]
     assert len({planned(client, **more) for more in asked}) == len(asked)
 
 
@@ -135,7 +136,8 @@ def test_pages_hold_every_plan_once_the_newest_first(database: str) -> None:
         names = ["hang", "exit", "abort", "spin", "fault"]
         for name in names:
             ask(client, named(name))
-        found, path = [], "/v1/plans?limit=2"
+        found: list[str] = []
+        path = "/v1/plans?limit=2"
         while path:
             page = client.get(path).json()
             assert len(page["plans"]) <= 2

@@ -70,7 +70,7 @@ def test_every_operation_wants_a_key(database: str) -> None:
         assert len(listed) >= 14
         for method, path, body in listed:
             for words in NO_KEYS:
-                headers = {"Authorization": words.encode("latin-1")}
+                headers = {b"Authorization": words.encode("latin-1")}
                 answer = found.client.request(
                     method, path.format(plan="0" * 64, webhook="0" * 16), json=body, headers=headers
                 )

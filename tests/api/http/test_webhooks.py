@@ -83,6 +83,10 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @contextmanager
 def receiving(certificate: Path) -> Iterator[Receiver]:
+    address = ".".join(["127", *(str(Random().randint(1, 254)) for _ in range(3))])
+    believed = ssl.create_default_context(cafile=str(certificate / "certificate"))
+    receiver = Receiver(address, Sender(lambda _name, _port: [address], lambda found: found == address, believed))
+
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -94,13 +98,10 @@ def receiving(certificate: Path) -> Iterator[Receiver]:
         def log_message(self, *_: object) -> None:
             pass
 
-    address = ".".join(["127", *(str(Random().randint(1, 254)) for _ in range(3))])
     server = ThreadingHTTPServer((address, 8443), Handler)
     offered = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     offered.load_cert_chain(certificate / "certificate", certificate / "key")
     server.socket = offered.wrap_socket(server.socket, server_side=True)
-    believed = ssl.create_default_context(cafile=str(certificate / "certificate"))
-    receiver = Receiver(address, Sender(lambda _name, _port: [address], lambda found: found == address, believed))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
         yield receiver
@@ -226,7 +227,7 @@ def test_what_is_not_taken_waits_longer_each_time(status: int, store: Store, rec
             connection.execute(update(deliveries).where(deliveries.c.number == 1).values(due_at=0.0))
     assert all(after > 1.5 * before for before, after in pairwise(waits))
     assert len(receiver.heard) == ATTEMPTS, "redirects were not followed"
-    assert [row.number for row in left] == [2], "the first was given up"
+    assert [row.number for row in waiting(store)] == [2], "the first was given up"
 
 
 def test_a_certificate_of_another_name_is_not_believed(store: Store, receiver: Receiver) -> None:

@@ -161,8 +161,9 @@ def test_an_infeasible_plan_exceeds_whatever_the_limits() -> None:
 def test_the_bounds_say_whether_the_graph_is_to_blame(bound: float, wanted: str) -> None:
     found = compared(base(), given(model(ff=1536)))
     assert found.new is not None
-    assert base().solver.objective_s
-    solver = found.new.solver.model_copy(update={"bound_s": base().solver.objective_s * bound})
+    objective = base().solver.objective_s
+    assert objective
+    solver = found.new.solver.model_copy(update={"bound_s": objective * bound})
     weaker = replace(found, new=found.new.model_copy(update={"solver": solver}))
     (broken,) = gate_document(weaker, thresholds("time>3%"), [], TODAY)["exceeded"]
     assert broken["certificate"] == wanted
