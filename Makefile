@@ -1,5 +1,6 @@
 # Two commands on a fresh machine (Python >= 3.11, make, a package index): make demo, make test.
 # ARGS goes to pytest:  make test ARGS='-k reshard'
+# VENV names another environment:  make test-all VENV=.venv-all
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -10,28 +11,36 @@ MAKEFLAGS += --no-builtin-rules
 VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
+EXTRAS := $(VENV)/.extras
+GENERATOR := build/generator/bin/openapi-python-client
 # Processes of pytest; `make test WORKERS=0` runs them in one.
 WORKERS ?= auto
 ARGS ?=
 
-.PHONY: help setup demo test check bench gpu lock client sbom clean
+.PHONY: help setup extras demo test test-all lint check bench gpu lock client sbom clean
 
 help:  ## This list
-	@grep -E '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
 
 setup: $(READY)  ## Make .venv from requirements.lock, every file checked by its hash
 
 demo: $(READY)  ## Plan GPT-2 on eight devices, run the plan, show it
 	@$(VENV)/bin/shardplan demo
 
-test: $(READY)  ## Run the tests
-	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+test: $(READY)  ## Run the tests, but for the slow ones: minutes
+	@$(PY) -m pytest -n $(WORKERS) -m 'not slow and not gpu' $(ARGS)
 
-check: $(READY)  ## Format, lint, types, tests
+test-all: $(READY)  ## Run every test, the service's on both databases; `make extras` first, or many are skipped
+	@$(PY) -m pytest -n $(WORKERS) -m 'not gpu' --databases all $(ARGS)
+
+extras: $(EXTRAS)  ## Add the frameworks and tools that more tests want (.ci/run has those that pip does not)
+
+lint: $(READY)  ## Format, lint, types
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
-	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+check: lint test  ## Format, lint, types, tests
 
 bench: $(READY)  ## Run every benchmark; results in benchmarks/results/
 	@for script in $$(grep -l '^def main' benchmarks/*.py); do \
@@ -54,27 +63,41 @@ lock: $(READY)  ## Choose versions anew within pyproject.toml: requirements.lock
 	@$(COMPILE) --upgrade --extra dev --output-file requirements.lock pyproject.toml
 	@$(COMPILE) --constraint requirements.lock --output-file deploy/requirements.lock pyproject.toml
 
-client: $(READY)  ## Generate a typed Python client of the service into build/client
-	@$(PY) -m venv build/generator  # the generator wants an older typer than ours
-	@build/generator/bin/pip install --quiet --disable-pip-version-check 'openapi-python-client>=0.29,<0.30'
+client: $(READY) $(GENERATOR)  ## Generate a typed Python client of the service into build/client
 	@$(PY) -m examples.clients.generate build/client
 
 sbom: $(READY)  ## The images' bill of materials (CycloneDX) in build/sbom.json
 	@mkdir -p build && $(PY) deploy/sbom.py > build/sbom.json
 
-clean:  ## Remove .venv and every cache
-	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean:  ## Remove the environment and every cache
+	@rm -rf $(VENV) $(VENV).log $(VENV).lock $(VENV).old build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find planner solvers api tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
-$(PY):
-	@for python in python3.11 python3.12 python3.13 python3.14 python3 python; do \
-	  if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
-	    echo "making $(VENV) with $$("$$python" --version)"; exec "$$python" -m venv $(VENV); fi; done; \
-	echo 'make setup: no Python >= 3.11 found (looked for python3.11 to python3.14, python3, python)' >&2; exit 1
+# Which Python makes the environment; deploy/set_up.py does the rest, and nothing where all is as it should be.
+define SET_UP
+@for python in python3.11 python3.12 python3.13 python3.14 python3 python; do \
+  if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+    exec "$$python" deploy/set_up.py $(VENV); fi; done; \
+echo 'make setup: no Python >= 3.11 found (looked for python3.11 to python3.14, python3, python, with venv and' \
+  'ensurepip; Debian: apt install python3-venv)' >&2; exit 1
+endef
 
-# The build backend is locked too, so that nothing unhashed is fetched for the editable install.
+$(PY):
+	$(SET_UP)
+
 $(READY): requirements.lock pyproject.toml | $(PY)
-	@echo 'installing into $(VENV) (about 630 MB on disk, a minute or two)'
-	@$(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
-	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(SET_UP)
+
+# Versions that the lock names stay as they are. Of 2.13, pip has 2.13.0 for a CPU alone where an index offers it.
+LOCKED = $(VENV)/locked.txt
+INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --constraint $(LOCKED)
+$(EXTRAS): $(READY) | $(GENERATOR)
+	@grep -oE '^[a-z0-9._-]+==[^ ]+' requirements.lock > $(LOCKED)
+	@$(INSTALL) torch==2.13.0
+	@$(INSTALL) --no-build-isolation --editable '.[test-all]'
 	@touch $@
+
+# In an environment of its own: the generator wants an older typer than ours.
+$(GENERATOR): | $(READY)
+	@$(PY) -m venv --clear build/generator
+	@build/generator/bin/pip install --quiet --disable-pip-version-check 'openapi-python-client>=0.29,<0.30'

@@ -8,6 +8,8 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import settings
 
+from tests.testing import require_all
+
 settings.register_profile("house", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("house")
 
@@ -26,6 +28,11 @@ def _why_no_gpu() -> str | None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     about = "which databases the service is tested on: 'all' runs every test of it on PostgreSQL too"
     parser.addoption("--databases", choices=("some", "all"), default="some", help=about)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if require_all.is_required():
+        config.pluginmanager.register(require_all)
 
 
 JOURNEYS = ("test_readme.py", "test_tutorials.py")
