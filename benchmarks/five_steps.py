@@ -22,7 +22,6 @@ import numpy as np
 
 from benchmarks.jax_steps import Job, under_jax
 from benchmarks.record import write
-from benchmarks.torch_steps import under_dtensor
 from planner import pipeline
 from planner.choose.cost import CostModel
 from planner.choose.formulate import formulate
@@ -102,6 +101,8 @@ def _job(program: Program, text: str, specs: dict[str, Any] | None, arrays: Arra
 
 
 def measured() -> Iterator[dict[str, Any]]:
+    from benchmarks.torch_steps import under_dtensor  # the table is read where torch is not installed
+
     for family in FAMILIES:
         for layout in LAYOUTS:
             program = step(family, layout)
