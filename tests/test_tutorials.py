@@ -34,9 +34,7 @@ def test_what_a_tutorial_says_runs(page: str, tmp_path: Path, monkeypatch: pytes
 def _run_python(block: str) -> None:
     """In a process of its own: a page may set what a framework reads once, when it is imported."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", block], env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", block], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, (block, done.stderr)
 
 
