@@ -23,7 +23,6 @@ import numpy as np
 
 import solvers
 from benchmarks.record import write
-from examples.jax_models import Model, training
 from planner import pipeline
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import formulate
@@ -58,6 +57,8 @@ LARGE: dict[str, Any] = {"batch": 64, "seq": 2048, "train": "adam"}
 
 def models() -> Iterator[tuple[str, Graph, Mesh]]:
     """Graphs and meshes to plan with and without a limit."""
+    from examples.jax_models import Model, training  # the table is read where JAX is not installed
+
     yield "mlp.mlir", *read_mlir(EXAMPLES / "mlp.mlir")
     for mesh in map(Mesh.parse, MESHES):
         yield f"gpt2.json.gz on {mesh.notation}", read_graph(EXAMPLES / "gpt2.json.gz", mesh), mesh

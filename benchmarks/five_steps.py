@@ -23,7 +23,6 @@ import numpy as np
 
 from benchmarks.jax_steps import Job, under_jax
 from benchmarks.record import write
-from benchmarks.torch_steps import under_dtensor
 from planner import pipeline
 from planner.choose.cost import CostModel
 from planner.choose.formulate import formulate
@@ -111,6 +110,8 @@ def _by_partition_spec(program: Program, alone: Program, arrays: Arrays) -> list
 
 
 def measured() -> Iterator[dict[str, Any]]:
+    from benchmarks.torch_steps import under_dtensor  # the table is read where torch is not installed
+
     for family in FAMILIES:
         for layout in LAYOUTS:
             program = step(family, layout)

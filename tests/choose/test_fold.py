@@ -29,6 +29,7 @@ from planner.model.sharding import Sharding
 from solvers import IMPOSSIBLE, Problem
 from tests.testing.graphs import Sketch, random_graph, small_transformer
 from tests.testing.random_problems import tiny
+from tests.testing.seeds import seeds
 
 GPT = {"width": 16, "heads": 2, "kv_heads": 2, "feed_forward": 32, "vocabulary": 24, "batch": 8, "seq": 8}
 LLAMA = {**GPT, "kv_heads": 1}
@@ -132,7 +133,7 @@ def test_a_folded_choice_is_worth_exactly_what_it_is_unfolded(name: str, mesh: s
             same_worth(problem, folded, choice)
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", seeds(200))
 def test_any_like_variables_may_be_tied(seed: int) -> None:
     problem, random = tiny(seed), np.random.default_rng(seed)
     sizes = [len(node.cost) for node in problem.nodes]
@@ -154,7 +155,7 @@ def random_uses(seed: int) -> list[Use]:
     ]
 
 
-@pytest.mark.parametrize("uses", [*USES, *map(random_uses, range(100))])
+@pytest.mark.parametrize("uses", [*USES, *map(random_uses, seeds(100))])
 def test_the_moments_that_are_left_out_never_hold_the_peak(uses: list[Use]) -> None:
     usages, end = Usages(), max(stop for _, _, stop in uses)
     for array, start, stop in uses:
@@ -193,7 +194,7 @@ def test_tied_variables_have_equal_strategies_and_read_alike(name: str) -> None:
                     assert np.array_equal(getattr(ours, what), getattr(theirs, what))
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", seeds(2))
 def test_names_and_the_order_of_ops_change_nothing(seed: int) -> None:
     graph = zoo("llama-7b", 4, "adam", **LLAMA)
     other, names = shuffled(graph, np.random.default_rng(seed))
@@ -234,7 +235,7 @@ def test_a_layer_that_is_pinned_is_left_alone() -> None:
     assert max(map(len, found)) == 6
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_what_has_no_layers_is_folded_only_as_far_as_it_repeats(seed: int) -> None:
     problem = formulate(random_graph(seed, 12), CostModel(Mesh.parse("2"), load("cpu"))).problem
     folded, random = Layers.of(problem).folded(), np.random.default_rng(seed)

@@ -26,6 +26,7 @@ from tests.testing.every_program import every_program
 from tests.testing.graphs import Sketch, random_graph, small_transformer
 from tests.testing.op_options import priced
 from tests.testing.random_strategies import random_strategies
+from tests.testing.seeds import seeds
 from tests.testing.small_graphs import (
     convolved,
     one_unread_result,
@@ -100,7 +101,7 @@ def test_the_solver_finds_what_its_own_oracle_finds(make: Callable[[], Graph], m
         assert solvers.solve(problem).cost == (best and best[1].cost)
 
 
-RANDOM = list(range(24))
+RANDOM = seeds(24)
 RANDOM_MESHES = ["2", "2x2", "3", "4x2", "2x2x2", "1x3"]
 
 

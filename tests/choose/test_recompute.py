@@ -34,8 +34,9 @@ from planner.run.validate import validate
 from tests.testing.graphs import Sketch
 from tests.testing.random_steps import in_phases, random_step
 from tests.testing.random_strategies import random_strategies
+from tests.testing.seeds import seeds
 
-SEEDS = range(12)
+SEEDS = seeds(12)
 SMALL = (3, 15, 22)
 SHARES = (0.9, 0.7)
 

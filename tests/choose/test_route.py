@@ -23,8 +23,9 @@ from planner.model.sharding import Reduction, Sharding
 from tests.testing.layout_oracle import agree, assembled, laid_out
 from tests.testing.movement import brought
 from tests.testing.random_shardings import random_sharding
+from tests.testing.seeds import seeds
 
-SEEDS = range(150)
+SEEDS = seeds(150)
 MESHES = ["2", "4", "2x3", "2x4", "2x2x2", "4x4", "3x1x2", "2x8"]
 KINDS = (Reduction.SUM, Reduction.MAX)
 HARDWARE = ["h100-sxm", "a100-sxm-cluster", "cpu"]

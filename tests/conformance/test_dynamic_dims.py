@@ -24,9 +24,10 @@ from tests.testing.command_line import refused, shardplan
 from tests.testing.dialect_graphs import described
 from tests.testing.dialect_text import TOOLS, missing, parsed, printed, propagated
 from tests.testing.mlir_opt import accepted
+from tests.testing.seeds import seeds
 
 MESHES = ["2", "2x2", "2x4", "2x2x2", "?x2"]
-GRAPHS = 200
+GRAPHS = seeds(200)
 DYNAMIC = """mesh.mesh @m(shape = 2x4)
 func.func @f(%a: tensor<?x4xf32>, %b: tensor<4x?xf32>) -> tensor<?x?xf32> {
   %c0 = arith.constant 0 : index
@@ -83,7 +84,7 @@ def test_propagation_reads_no_sizes_here_and_upstream(version: int) -> None:
     if missing(version):
         pytest.skip(f"{TOOLS[version]} is not installed")
     texts: dict[str, list[str]] = {"sized": [], "unsized": []}
-    for seed in range(GRAPHS):
+    for seed in GRAPHS:
         notation = MESHES[seed % len(MESHES)]
         mesh = Mesh.parse(notation)
         graph = annotated_graph(seed, mesh, partials=version == 19)
@@ -96,7 +97,7 @@ def test_propagation_reads_no_sizes_here_and_upstream(version: int) -> None:
     assert "tensor<?x" in texts["unsized"][0]
     sized, dynamic_answers = (propagated(version, listed) for listed in texts.values())
     both = [pair for pair in zip(sized, dynamic_answers, strict=True) if None not in pair]
-    assert len(both) > GRAPHS / 4
+    assert len(both) > len(GRAPHS) / 4
     assert [None if one is None else parsed(one) for one, _ in both] == [
         None if other is None else parsed(other) for _, other in both
     ]
@@ -105,7 +106,7 @@ def test_propagation_reads_no_sizes_here_and_upstream(version: int) -> None:
 @pytest.mark.parametrize("dialect", Dialect)
 def test_unknown_dims_are_printed_and_read_back(dialect: Dialect) -> None:
     texts = []
-    for seed in range(100):
+    for seed in seeds(100):
         mesh = Mesh.parse(MESHES[seed % len(MESHES)])
         graph = unsized(annotated_graph(seed, mesh, partials=dialect is Dialect.MESH), seed)
         texts.append(print_graph(graph, mesh, dialect))

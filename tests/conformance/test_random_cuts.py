@@ -11,8 +11,9 @@ from planner.model.mesh import Mesh
 from planner.model.sharding import Reduction, Sharding
 from tests.testing.layout_oracle import agree, assembled, box, laid_out
 from tests.testing.random_graphs import random_graph
+from tests.testing.seeds import seeds
 
-SEEDS = range(60)
+SEEDS = seeds(60)
 # conformance 27, conformance 29: mesh, shape, sharding
 HELD = [
     ("4", (8, 16), Sharding(((0,),), halo_sizes=(1, 2))),

@@ -15,8 +15,9 @@ from planner.model.mesh import Mesh, MeshAxis
 from planner.model.sharding import Sharding
 from tests.testing.dialect_graphs import Growing, described, product, random_graph, transpose
 from tests.testing.mlir_opt import PROPAGATION, accepted, upstream
+from tests.testing.seeds import seeds
 
-SEEDS = range(200)
+SEEDS = seeds(200)
 X = TensorType((8, 16), "f32")
 
 
@@ -44,7 +45,7 @@ def test_upstream_accepts_every_graph(dialect: Dialect, argument_starts: bool) -
     accepted(dialect, texts)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_tensors_written_to_may_be_arguments_that_the_reader_leaves_out(seed: int) -> None:
     graph, mesh = random_graph(seed)
     read, _ = read_mlir(print_graph(graph, mesh, argument_starts=True))
@@ -90,7 +91,7 @@ def test_constants_keep_their_value(dtype: str) -> None:
 @pytest.mark.parametrize("dialect", Dialect)
 def test_what_upstream_prints_and_propagates_is_read(dialect: Dialect) -> None:
     """Its names are its own; ops, types and, without propagation, annotations are ours."""
-    for seed in range(20):
+    for seed in seeds(20):
         graph, mesh = random_graph(seed, dialect)
         ours = read_mlir(print_graph(graph, mesh, dialect))[0]
         read = read_mlir(upstream(dialect, [print_graph(graph, mesh, dialect)]), graph.name)[0]

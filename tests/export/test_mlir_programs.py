@@ -21,6 +21,7 @@ from tests.testing.dialect_graphs import (
 )
 from tests.testing.dialect_programs import random_program
 from tests.testing.mlir_opt import accepted
+from tests.testing.seeds import seeds
 
 COLLECTIVES = [
     (Sharding(((0,), ())), Collective(Kind.ALL_GATHER, (0,), 0), "all_gather %x on @mesh {axes} = [0] gather_axis = 0"),
@@ -45,7 +46,7 @@ COLLECTIVES = [
 
 @pytest.mark.parametrize("dialect", Dialect)
 def test_upstream_accepts_every_program(dialect: Dialect) -> None:
-    accepted(dialect, [print_program(random_program(seed), dialect) for seed in range(100)])
+    accepted(dialect, [print_program(random_program(seed), dialect) for seed in seeds(100)])
 
 
 @pytest.mark.parametrize(("source", "collective", "wanted"), COLLECTIVES)

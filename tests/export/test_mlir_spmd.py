@@ -21,8 +21,9 @@ from planner.run.spmd import run_spmd
 from tests.testing.dialect_programs import random_program
 from tests.testing.mlir_opt import accepted
 from tests.testing.random_spmd import written
+from tests.testing.seeds import seeds
 
-PROGRAMS = range(400)
+PROGRAMS = seeds(400)
 # What a version has no op for: for our own reader alone.
 UNKNOWN_TO = {
     Dialect.MESH: {"collective_permute", "update_halo", "shard_shape", "idx", "size"},
@@ -139,7 +140,7 @@ def test_upstream_accepts_the_programs_it_has_ops_for(dialect: Dialect) -> None:
 
 
 @pytest.mark.parametrize("dialect", Dialect)
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", seeds(60))
 def test_a_partitioned_program_runs_as_it_is_printed(seed: int, dialect: Dialect) -> None:
     """Read as a program of local tensors it computes what the graph does."""
     program = random_program(seed)

@@ -31,6 +31,7 @@ from tests.testing.program_texts import (
     WHOLE,
     T,
 )
+from tests.testing.seeds import seeds
 from tests.testing.upstream_spmd import Case, module
 
 
@@ -221,7 +222,7 @@ DAMAGE = ["", "<", "]", "%0", "9", "x", "[[", "\\", "{", "(", "mesh.", "= ", "@m
 
 def test_no_damage_to_a_program_ends_in_anything_but_a_designed_error() -> None:
     whole = [written(f"%0 = {line}") for line, _ in SPELLINGS] + [rfc(line, kind) for line, kind, _ in RFC]
-    whole += [print_program(random_program(seed)) for seed in range(20)]
+    whole += [print_program(random_program(seed)) for seed in seeds(20)]
     dice = random.Random(0)
     for _ in range(3000):
         letters = list(dice.choice(whole))

@@ -16,6 +16,7 @@ from planner.judge.candidates import candidates, counts, covers, joined, meshes
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from tests.testing.graphs import random_graph, small_transformer
+from tests.testing.seeds import seeds
 
 HARDWARE = load("h100-sxm")
 
@@ -44,7 +45,7 @@ COVERS = [
     ("8x8", "1", True),
 ]
 
-GRAPHS: list[Graph] = [*(random_graph(seed, 4) for seed in range(6)), small_transformer(Mesh.parse("2x2"), seq=8)]
+GRAPHS: list[Graph] = [*(random_graph(seed, 4) for seed in seeds(6)), small_transformer(Mesh.parse("2x2"), seq=8)]
 DEARER = [("2x4", "8"), ("2x2x2", "4x2"), ("2x8", "16"), ("4x2x4", "4x8"), ("4x8", "8")]
 
 

@@ -23,9 +23,10 @@ from planner.plans import Plan, Request
 from tests.testing import small_graphs
 from tests.testing.explained_graphs import GRAPHS, Make
 from tests.testing.graphs import random_graph
+from tests.testing.seeds import seeds
 
 MESHES = ("2", "2x2")
-GRAPHS += [partial(random_graph, seed, 6) for seed in range(6)]
+GRAPHS += [partial(random_graph, seed, 6) for seed in seeds(6)]
 
 
 def planned(make: Make, mesh: str, limit: int | None = None) -> tuple[Plan, Formulation, list[int]]:

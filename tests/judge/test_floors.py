@@ -14,8 +14,9 @@ from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from tests.testing.graphs import random_graph, small_transformer
 from tests.testing.random_steps import random_step
+from tests.testing.seeds import seeds
 
-GRAPHS: list[Graph] = [*(random_graph(seed, 5) for seed in range(8)), small_transformer(Mesh.parse("2x2"), seq=8)]
+GRAPHS: list[Graph] = [*(random_graph(seed, 5) for seed in seeds(8)), small_transformer(Mesh.parse("2x2"), seq=8)]
 
 
 @pytest.mark.parametrize("mesh", ["2", "2x2", "3x2"])
@@ -31,7 +32,7 @@ def test_the_best_plan_is_no_better_than_the_floors(number: int, mesh: str) -> N
     assert 0 < memory_floor(graph, devices.devices, again=False) <= least.least_limit
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", seeds(6))
 def test_the_memory_floor_holds_where_values_are_made_again(seed: int) -> None:
     graph, mesh = random_step(seed), Mesh.parse("2")
     problem = formulate(graph, CostModel(mesh, load("h100-sxm")), 1, candidates(graph)).problem

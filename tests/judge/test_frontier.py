@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from planner.judge.frontier import Point, frontier
+from tests.testing.seeds import seeds
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_the_frontier_is_what_no_other_point_is_no_worse_than(seed: int) -> None:
     random = np.random.default_rng(seed)
     points = list(enumerate(Point(*map(int, random.integers(1, 6, 3))) for _ in range(30)))

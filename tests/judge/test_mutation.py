@@ -18,8 +18,9 @@ from planner.pipeline import written
 from planner.run.validate import validate
 from tests.testing.graphs import random_graph
 from tests.testing.random_strategies import random_strategies
+from tests.testing.seeds import seeds
 
-SEEDS = range(6)
+SEEDS = seeds(6)
 
 
 def started(seed: int) -> tuple[Formulation, tuple[int, ...]]:

@@ -15,6 +15,7 @@ from planner.model.accounts import value_bytes
 from planner.model.program import Program
 from tests.testing.programs import Lines, mlp_2d
 from tests.testing.random_programs import random_program
+from tests.testing.seeds import seeds
 
 FAR = 1000
 
@@ -88,7 +89,7 @@ def test_the_2d_mlp_gains_what_its_constant_takes() -> None:
 # conformance 84
 @pytest.mark.parametrize("ahead", [0, 1, 4, FAR])
 def test_every_schedule_lies_between_its_bounds_and_keeps_dependences(ahead: int) -> None:
-    for seed in range(60):
+    for seed in seeds(60):
         found = analysis(random_program(seed))
         program, times = found.program, found.times_ps
         made = schedule(program, times, streams(program, found.model), ahead)
@@ -101,7 +102,7 @@ def test_every_schedule_lies_between_its_bounds_and_keeps_dependences(ahead: int
 
 
 def test_no_two_instructions_of_a_stream_run_at_once_and_ops_keep_their_order() -> None:
-    for seed in range(60):
+    for seed in seeds(60):
         found = analysis(random_program(seed))
         listed = streams(found.program, found.model)
         made = schedule(found.program, found.times_ps, listed, 2)
@@ -113,7 +114,7 @@ def test_no_two_instructions_of_a_stream_run_at_once_and_ops_keep_their_order() 
 
 def test_one_after_the_other_holds_what_the_program_holds() -> None:
     """In one stream the schedule is the program, so its peak is that of the program's accounts."""
-    for seed in range(60):
+    for seed in seeds(60):
         found = analysis(random_program(seed))
         listed: list[Stream] = [COMPUTE] * len(found.times_ps)
         made = schedule(found.program, found.times_ps, listed, 0)
@@ -139,14 +140,14 @@ def at_every_moment(found: Analysis, made: Schedule) -> int:
 
 def test_the_peak_is_that_counted_at_every_moment() -> None:
     """On the first device of programs in which every instruction takes some time."""
-    for seed in range(40):
+    for seed in seeds(40):
         found = analysis(random_program(seed))
         made = schedule(found.program, [time + 1 for time in found.times_ps], streams(found.program, found.model), 3)
         assert made.peak_bytes >= at_every_moment(found, made)
 
 
 def test_the_schedule_that_counts_fits_the_limit() -> None:
-    for seed in range(60):
+    for seed in seeds(60):
         found = analysis(random_program(seed))
         free, tight = overlap(found, 1 << 60), overlap(found, found.peak_bytes)
         assert free.floor_ps <= free.scheduled_ps <= tight.scheduled_ps <= tight.serial_ps == found.step_ps

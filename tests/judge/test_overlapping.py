@@ -25,6 +25,7 @@ from planner.model.sharding import Sharding
 from planner.overlapping import exposed, overlapped_ps, priced, step_ps
 from planner.plans import Plan, Request
 from tests.testing.random_programs import random_program
+from tests.testing.seeds import seeds
 
 MESH = Mesh.parse("8")
 BUSY = 24
@@ -115,7 +116,7 @@ def at_every_picosecond(found: Analysis, limit: int) -> dict[str, float]:
 def test_the_exposed_share_is_what_no_op_runs_beside() -> None:
     slow = {name: replace(link, latency_s=2e-8, step_s=0.0, fill_s=0.0) for name, link in H100.links.items()}
     quick: Hardware = replace(H100, links=slow, launch_s=3e-8)
-    for seed in range(20):
+    for seed in seeds(20):
         program = random_program(seed)
         found = Analysis(program, CostModel(program.mesh, quick))
         wanted = overlap(found, 1 << 60)
@@ -141,7 +142,7 @@ def test_a_link_that_counts_half_makes_every_collective_on_it_half_as_long(kind:
 
 
 def test_a_share_of_the_gain_counts() -> None:
-    for seed in range(20):
+    for seed in seeds(20):
         program = random_program(seed)
         found = Analysis(program, CostModel(program.mesh, replace(H100, overlap=0.25)))
         gain = overlap(found, 1 << 60).gain_ps

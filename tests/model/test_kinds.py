@@ -25,6 +25,7 @@ from planner.run.inputs import random_inputs
 from tests.testing.graphs import random_graph
 from tests.testing.random_steps import random_step
 from tests.testing.sample_programs import question_of, random_program
+from tests.testing.seeds import seeds
 
 MESHES = ["2x2", "3x2", "4", "1x2"]
 TINY = {"layers": 1, "width": 16, "heads": 4, "feed_forward": 24, "vocabulary": 24, "batch": 4, "seq": 8}
@@ -49,7 +50,7 @@ def counted(program: Program) -> list[list[int]]:
     return [*found, machine.alive.tolist()]
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", seeds(24))
 def test_kinds_add_up_to_what_the_devices_of_a_run_hold_at_every_instruction(seed: int) -> None:
     graph = random_step(seed) if seed % 2 else random_graph(seed, 7, (6, 8, 7, 1))
     program = random_program(question_of(graph, MESHES[seed // 2 % 4]), seed)
@@ -60,7 +61,7 @@ def test_kinds_add_up_to_what_the_devices_of_a_run_hold_at_every_instruction(see
         assert (np.sum(list(kinds.values()), axis=0) == alive[:, device]).all()
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_a_value_is_of_one_kind_at_a_time_as_long_as_it_lives(seed: int) -> None:
     program = random_program(question_of(random_step(seed), "2x2"), seed)
     made = {name: 0 for name, _ in program.arguments}
@@ -71,7 +72,7 @@ def test_a_value_is_of_one_kind_at_a_time_as_long_as_it_lives(seed: int) -> None
         assert all(before[1] + 1 == after[0] for before, after in pairwise(parts))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", seeds(12))
 def test_a_buffer_becomes_what_was_moved_where_it_is_the_only_copy_left(seed: int) -> None:
     program = random_program(question_of(random_step(seed), "2x2"), seed)
     parts = held(program)

@@ -23,6 +23,7 @@ from planner.pipeline import written
 from tests.testing.graphs import Sketch, random_graph
 from tests.testing.layout_oracle import part
 from tests.testing.random_strategies import random_strategies
+from tests.testing.seeds import seeds
 
 MESH = Mesh.parse("tp=2")
 SPLIT, REPLICATED = Sharding(((0,), ())), Sharding(((), ()))
@@ -122,7 +123,7 @@ def program_of(graph: Graph, seed: int) -> Program:
     return written(question, question.decode(random_strategies(question, np.random.default_rng(seed))))
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", seeds(8))
 def test_bytes_alive_are_those_of_a_device_that_keeps_a_list(seed: int) -> None:
     program = program_of(random_graph(seed, 6, (6, 7, 1)), seed)
     wanted = np.array([alive(program, device) for device in range(program.mesh.devices)]).T

@@ -11,8 +11,9 @@ from planner.model.exchange import Messages, exchange
 from planner.model.mesh import Mesh
 from planner.model.rounds import least_rounds, packed, rounds_of
 from planner.model.sharding import Sharding
+from tests.testing.seeds import seeds
 
-SEEDS = range(60)
+SEEDS = seeds(60)
 EXCHANGES = [
     ("4", (8, 8), Sharding(((0,), ())), Sharding(((), (0,)))),
     ("2x3", (6, 6), Sharding(((0,), (1,))), Sharding(((1,), (0,)))),

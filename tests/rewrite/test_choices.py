@@ -14,9 +14,10 @@ from planner.model.steps import readers
 from planner.pipeline import written
 from tests.testing.graphs import random_graph
 from tests.testing.random_strategies import random_strategies
+from tests.testing.seeds import seeds
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(20))
 def test_the_program_is_what_was_chosen(seed: int) -> None:
     graph, mesh = random_graph(seed, 6), Mesh.parse(["2x2", "3", "2x2x2"][seed % 3])
     question = formulate(graph, CostModel(mesh, load("h100-sxm")))

@@ -19,6 +19,7 @@ from planner.run.devices import run_program, run_whole
 from tests.testing.annotated_graphs import annotated_graph
 from tests.testing.graphs import Sketch
 from tests.testing.layout_oracle import agree, assembled
+from tests.testing.seeds import seeds
 
 MESHES = ["2", "3", "2x2", "3x2", "2x2x2", "4"]
 
@@ -27,7 +28,7 @@ MESHES = ["2", "3", "2x2", "3x2", "2x2x2", "4"]
 def test_a_completed_program_equals_the_whole_graph(text: str) -> None:
     mesh = Mesh.parse(text)
     ran = 0
-    for seed in range(60):
+    for seed in seeds(60):
         graph = annotated_graph(seed, mesh, partials=True, sizes=(2, 3, 8))
         try:
             completed = propagate(graph, mesh)

@@ -18,8 +18,9 @@ from planner.run.fabric import Wire
 from planner.run.transfer import Reducer
 from tests.testing.layout_oracle import agree, assembled, laid_out
 from tests.testing.random_shardings import random_sharding
+from tests.testing.seeds import seeds
 
-SEEDS = range(200)
+SEEDS = seeds(200)
 MESHES = ["2", "3", "2x2", "2x3", "4", "2x2x2", "1x4"]
 KINDS = (Reduction.SUM, Reduction.MAX, Reduction.BITWISE_XOR, Reduction.BITWISE_AND)
 
@@ -66,7 +67,7 @@ def test_a_stage_hands_its_halves_to_the_next() -> None:  # conformance 56
     assert done.received.tolist() == [0, 0, 2, 2]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(40))
 def test_no_more_is_received_than_is_lacked(seed: int) -> None:
     random = np.random.default_rng(seed)
     shape = tuple(random.integers(1, 9, 2).tolist())

@@ -18,10 +18,11 @@ from planner.run.fabric import Wire
 from planner.run.transfer import Reducer
 from tests.testing.layout_oracle import COMBINE, agree, place, terms
 from tests.testing.random_shardings import random_sharding
+from tests.testing.seeds import seeds
 
 Array = Any
 Box = list[tuple[int, int]]
-SEEDS = range(400)
+SEEDS = seeds(400)
 MESHES = [(2,), (3,), (4,), (2, 2), (2, 3), (3, 2), (2, 2, 2), (1, 4), (2, 1, 3), (2, 2, 2, 2)]
 FLOATS = (Reduction.SUM, Reduction.MAX, Reduction.MIN, Reduction.PRODUCT, Reduction.AVERAGE)
 BITS = (Reduction.BITWISE_AND, Reduction.BITWISE_OR, Reduction.BITWISE_XOR, Reduction.SUM, Reduction.MAX)

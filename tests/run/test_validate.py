@@ -31,6 +31,7 @@ from tests.testing.sample_programs import (
     random_program,
     three_inputs,
 )
+from tests.testing.seeds import seeds
 
 MESHES = ["2x4", "2x2x2", "3x2"]
 SIZES = [{}, {"d": 12, "ff": 20, "heads": 6, "batch": 7, "seq": 9}]
@@ -41,7 +42,7 @@ UNDEFINED_HALF_THE_TIME = {"log", "sqrt", "rsqrt", "pow"}  # of random inputs, h
 @pytest.mark.parametrize("mesh", MESHES)
 def test_any_transformer_is_equal_to_its_graph_and_its_predictions(mesh: str, sizes: dict[str, int]) -> None:
     question = question_of(small_transformer(Mesh.parse(mesh), **sizes), mesh)
-    for seed in range(4):
+    for seed in seeds(4):
         program = random_program(question, seed)
         for shrinking in ("auto", "none"):
             for precision in ("f64", "f32"):
@@ -52,7 +53,7 @@ def test_any_transformer_is_equal_to_its_graph_and_its_predictions(mesh: str, si
                 assert found.devices == Mesh.parse(mesh).devices
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", seeds(16))
 def test_any_random_graph_is_equal_to_its_program(seed: int) -> None:
     question = question_of(random_graph(seed, 7, (6, 8, 7, 1)), ["2x2", "3x2", "4", "1x2"][seed % 4])
     for number in range(3):
@@ -64,7 +65,7 @@ def test_every_row_of_the_table_runs_in_a_program_of_its_own(op: str) -> None:
     for case in CASES:
         if case.op == op:
             question = question_of(alone(case), "3x2")
-            for seed in range(2):
+            for seed in seeds(2):
                 for shrinking in ("auto", "none"):
                     assert validate(random_program(question, seed), shrinking=shrinking).verdict == "equal", case
 
@@ -93,7 +94,7 @@ def test_what_is_not_finite_must_be_so_on_both_sides() -> None:
     steep = s.op("exp", [s.op("multiply", [s.input(64, 4)], (64, 4), scalar=2000.0)], (64, 4))
     root = s.op("sqrt", [s.input(64, 4)], (64, 4))
     question = question_of(s.graph(steep, root), "2x2")
-    for seed in range(5):
+    for seed in seeds(5):
         found = validate(random_program(question, seed), shrinking="none")
         assert found.verdict == "equal"
         assert math.isfinite(found.max_relative_error or 0.0)

@@ -8,18 +8,18 @@ import numpy as np
 
 from solvers import IMPOSSIBLE, Problem, usage_profile
 from solvers.columns import Columns, LinearTask
-from solvers.exhaustive import cheapest
 from solvers.ilp import LocalPolytope
 from solvers.large import improve
 from solvers.ledger import Ledger
 from solvers.potentials import Scale
 from solvers.presolve import presolve
 from solvers.relaxation import Relaxation
-from tests.testing.random_problems import tiny
+from tests.testing.random_problems import tiny, with_best
+from tests.testing.seeds import seeds
 from tests.testing.synthetic_instances import look_alike
 from tests.testing.transformer_problems import TWO_BY_FOUR, problem
 
-SEEDS = range(24)
+SEEDS = seeds(24)
 # Bytes; the least feasible limit is not far below.
 LIMIT = 1_600_000_000
 
@@ -76,8 +76,7 @@ def test_prices_are_of_the_problems_own_moments_where_there_were_cuts() -> None:
 def _limited() -> Iterator[tuple[int, Problem, int]]:
     """Seeds, their problems that have a limit and a choice under it, and what the best choice costs."""
     for seed in SEEDS:
-        each = tiny(seed)
-        best = cheapest(each)
+        each, best = with_best(tiny, seed)
         if best is not None and each.limit is not None:
             yield seed, each, best[1].cost
 

@@ -6,17 +6,16 @@ import numpy as np
 
 from solvers import Node, Problem
 from solvers.dual import Ascent, Dual
-from solvers.exhaustive import cheapest
-from tests.testing.random_problems import contracting, tiny, tiny_public
+from tests.testing.random_problems import contracting, tiny, tiny_public, with_best
+from tests.testing.seeds import seeds
 
-SEEDS = range(120)
+SEEDS = seeds(120)
 
 
 def test_no_step_of_the_dual_claims_more_than_the_optimum() -> None:
     for make in (tiny, tiny_public, contracting):
         for seed in SEEDS:
-            problem = make(seed)
-            wanted = cheapest(problem)
+            problem, wanted = with_best(make, seed)
             if wanted is not None:
                 dual = Dual(problem)
                 dual.begin()
@@ -26,8 +25,7 @@ def test_no_step_of_the_dual_claims_more_than_the_optimum() -> None:
 
 def test_a_later_cycle_keeps_the_bound_and_claims_no_more_than_the_optimum() -> None:
     for seed in SEEDS:
-        problem = tiny_public(seed)
-        wanted = cheapest(problem)
+        problem, wanted = with_best(tiny_public, seed)
         if wanted is not None:
             dual = Dual(problem)
             dual.begin()

@@ -8,10 +8,9 @@ import time
 import numpy as np
 
 from solvers import Problem, evaluate
-from solvers.exhaustive import cheapest
 from solvers.large import frugal, improve
 from solvers.ledger import Ledger
-from tests.testing.random_problems import contracting, tiny_public
+from tests.testing.random_problems import contracting, tiny_public, with_best
 from tests.testing.solver_instances import layered
 
 
@@ -24,8 +23,8 @@ def _improved(problem: Problem, seconds: float, processes: int) -> Ledger:
 def test_answers_on_tiny_problems_are_optimal_and_bounds_below() -> None:
     for make in (tiny_public, contracting):
         for seed in range(15):
-            problem = make(seed)
-            wanted, ledger = cheapest(problem), _improved(problem, 0.2, 1)
+            problem, wanted = with_best(make, seed)
+            ledger = _improved(problem, 0.2, 1)
             assert ledger.cost == (None if wanted is None else wanted[1].cost), (make.__name__, seed)
             assert wanted is None or ledger.bound <= wanted[1].cost, (make.__name__, seed)
 
@@ -61,8 +60,7 @@ def test_cancelling_ends_both_workers() -> None:
 
 
 def test_a_choice_known_before_is_never_lost() -> None:
-    problem = tiny_public(3)
-    wanted = cheapest(problem)
+    problem, wanted = with_best(tiny_public, 3)
     assert wanted is not None
     ledger = Ledger(problem, 0.0, 0.05, True, None, None)
     ledger.offer(np.array(wanted[0]))

@@ -9,6 +9,7 @@ from solvers import IMPOSSIBLE, Problem, evaluate, solve, usage_profile
 from solvers.exhaustive import cheapest
 from solvers.large import frugal
 from tests.testing.random_problems import tiny_public
+from tests.testing.seeds import seeds
 from tests.testing.solver_instances import twin
 from tests.testing.synthetic_instances import LOOKS, look_alike
 from tests.testing.synthetic_instances.shardings import Rule, Sizes, change_cost, own_costs, strategies
@@ -50,7 +51,7 @@ def test_small_ones_are_solved_with_a_bound_that_holds_and_a_choice_that_keeps_t
 
 
 def test_no_choice_is_cheaper_than_the_planted_one_of_a_twin() -> None:
-    for seed in range(30):
+    for seed in seeds(30):
         problem, known = twin(tiny_public(seed), seed, 1) if _possible(seed) else (None, 0)
         if problem is not None:
             wanted = cheapest(problem)
@@ -73,7 +74,7 @@ def test_a_known_optimum_is_never_undercut_by_a_bound() -> None:
 
 
 def test_a_frugal_choice_uses_the_least_at_every_node() -> None:
-    for seed in range(40):
+    for seed in seeds(40):
         problem = tiny_public(seed)
         for node, x in zip(problem.nodes, frugal(problem).tolist(), strict=True):
             possible = node.cost < IMPOSSIBLE

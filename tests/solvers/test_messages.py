@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from solvers import Edge, Node, Problem, evaluate
-from solvers.exhaustive import cheapest
 from solvers.messages import Messages
 from solvers.potentials import Potentials, Pricing, Scale
 from solvers.program import Program
 from solvers.restrict import Restricted
 from solvers.topology import Topology
-from tests.testing.random_problems import tiny
+from tests.testing.random_problems import tiny, with_best
+from tests.testing.seeds import seeds
 
-SEEDS = range(300)
+SEEDS = seeds(300)
 
 
 def _passes(problem: Problem, seed: int) -> list[tuple[Potentials, int, np.ndarray]]:
@@ -32,8 +32,7 @@ def _passes(problem: Problem, seed: int) -> list[tuple[Potentials, int, np.ndarr
 
 def test_a_pass_over_any_messages_at_any_prices_bounds_the_optimum() -> None:
     for seed in SEEDS:
-        problem = tiny(seed)
-        wanted = cheapest(problem)
+        problem, wanted = with_best(tiny, seed)
         if wanted is not None:
             for potentials, scaled, _ in _passes(problem, seed):
                 assert potentials.bound(scaled) <= wanted[1].cost, seed
@@ -41,8 +40,7 @@ def test_a_pass_over_any_messages_at_any_prices_bounds_the_optimum() -> None:
 
 def test_the_remainder_of_a_strategy_bounds_every_choice_that_takes_it() -> None:
     for seed in SEEDS:
-        problem = tiny(seed)
-        wanted = cheapest(problem)
+        problem, wanted = with_best(tiny, seed)
         if wanted is not None:
             at = problem.layout.node_start[:-1] + np.array(wanted[0])
             for potentials, scaled, slack in _passes(problem, seed):

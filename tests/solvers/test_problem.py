@@ -9,6 +9,7 @@ import pytest
 
 from solvers import IMPOSSIBLE, Edge, EdgeUsage, InvalidProblem, Node, Problem, evaluate, usage_profile
 from tests.testing.random_problems import tiny
+from tests.testing.seeds import seeds
 
 TWO = np.array([1, 2], np.int64)
 CLASSES = np.array([0, 1], np.int32)
@@ -68,7 +69,7 @@ def test_usage_counts_over_half_open_intervals_of_nodes_and_edges() -> None:
 
 
 def test_evaluation_equals_a_plain_loop() -> None:
-    for seed in range(200):
+    for seed in seeds(200):
         problem = tiny(seed)
         rng = np.random.default_rng(seed)
         choice = [int(rng.integers(n.cost.size)) for n in problem.nodes]

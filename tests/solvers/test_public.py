@@ -14,6 +14,7 @@ import pytest
 from solvers import IMPOSSIBLE, InvalidProblem, evaluate
 from solvers.public import evaluate_document, problem_from, read_document, read_problem
 from tests.testing.random_problems import public_document
+from tests.testing.seeds import seeds
 
 INFINITE = 10**18
 GOOD: dict[str, Any] = {
@@ -130,7 +131,7 @@ def test_an_infinite_cost_forbids_and_no_limit_is_none() -> None:
 
 
 def test_the_problem_and_its_document_agree_on_every_choice() -> None:
-    for seed in range(200):
+    for seed in seeds(200):
         document = public_document(seed)
         problem = problem_from(document)
         rng = np.random.default_rng(seed)

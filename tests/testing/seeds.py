@@ -1,0 +1,55 @@
+"""Seeds of random cases: some that never change, and a window of others that moves with the day.
+
+The quick run takes a quarter of the cases, all from the window, so that every day tries others. The whole run takes
+all the fixed seeds and the same window. `tests/conftest.py` fixes the window once for all processes of a run, by the
+date in UTC or as `--seed` or SHARDPLAN_TEST_SEED says, and prints it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TypeVar
+
+Case = TypeVar("Case")
+
+RUN, SEED = "SHARDPLAN_TEST_RUN", "SHARDPLAN_TEST_SEED"
+QUICK, EVERYTHING = "quick", "everything"
+SHARE = 4
+"""One case of so many is in the window."""
+EVERY_DAY = 10_007
+"""Seeds between one day's window and the next; no window is wider. A prime: `seed % n` begins anew every day too."""
+
+
+def first_of_today() -> int:
+    """The first seed of today's window."""
+    return datetime.now(UTC).date().toordinal() * EVERY_DAY
+
+
+def is_quick() -> bool:
+    return os.environ.get(RUN, EVERYTHING) == QUICK
+
+
+def window(cases: int) -> range:
+    """The day's seeds, for so many cases in all."""
+    first = int(os.environ.get(SEED, first_of_today()))
+    return range(first, first + -(-cases // SHARE))
+
+
+def seeds(cases: int, first: int = 0) -> list[int]:
+    """The seeds to try of `cases` many that begin with `first`."""
+    fixed = [] if is_quick() else range(first, first + cases)
+    return [*fixed, *window(cases)]
+
+
+def batches(cases: int, size: int, first: int = 0) -> list[list[int]]:
+    """The same seeds, so many at a time."""
+    every = seeds(cases, first)
+    return [every[start : start + size] for start in range(0, len(every), size)]
+
+
+def of_the_day(cases: Sequence[Case], share: int = SHARE) -> list[Case]:
+    """The cases of a list to try: all, or in the quick run one in `share`, others every day until all have been."""
+    day = int(os.environ.get(SEED, first_of_today())) // EVERY_DAY
+    return list(cases[day % share :: share] if is_quick() else cases)
