@@ -14,7 +14,7 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 ARGS ?=
 
-.PHONY: help setup demo test check bench gpu lock client sbom clean
+.PHONY: help setup demo test check bench stale gpu lock client sbom clean
 
 help:  ## This list
 	@grep -E '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
@@ -34,8 +34,11 @@ check: $(READY)  ## Format, lint, types, tests
 	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
 
 bench: $(READY)  ## Run every benchmark; results in benchmarks/results/
-	@for script in $$(grep -l '^def main' benchmarks/*.py); do \
+	@for script in $$(grep -lE '^from benchmarks.record import .*\bwrite\b' benchmarks/*.py); do \
 	  echo "== $$script"; $(PY) -m "benchmarks.$$(basename "$$script" .py)"; done
+
+stale: $(READY)  ## Say which results are older than the code they measure
+	@$(PY) -m benchmarks.stale
 
 gpu: $(READY)  ## Tests that need a GPU, and a plan run on it, measured (install cupy first: pip install '.[cuda12]')
 	@$(PY) -c 'import cupy, sys; sys.exit(not cupy.cuda.is_available())' 2>/dev/null \
