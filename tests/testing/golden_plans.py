@@ -9,23 +9,24 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from planner import pipeline
-from planner.choose.hardware import load
 from planner.documents.graphs import graph_from
+from planner.documents.hardware import read_hardware
 from planner.documents.ids import digest
 from planner.documents.plans import plan_document
-from planner.documents.schemas import GraphDocument
+from planner.documents.reading import read_json
+from planner.documents.schemas import AnnotationDocument, GraphDocument, checked
 from planner.documents.versions import current_versions, versions_text
-from planner.frontends.zoo import import_zoo
 from planner.model.mesh import Mesh
 from planner.plans import Request
 from tests.testing.small_documents import Document, pin
 
-FILE = Path(__file__).resolve().parents[1] / "golden" / "plans.json"
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+FILE = GOLDEN / "plans.json"
 OURS = ("shardplan", "cost_model")
 WRITE = "python -m tests.testing.golden_plans --write"
 RAISE = (
@@ -35,36 +36,35 @@ RAISE = (
 
 
 def _forward() -> Document:
-    """Weights are gathered, as the limit leaves no room for them."""
-    graph = import_zoo("mixtral-8x7b", layers=1, batch=2, seq=64)
-    return _planned(graph, "dp=2,tp=4", memory_limit_bytes=500_000_000)
+    """One layer of Mixtral; weights are gathered, as the limit leaves no room for them."""
+    return _planned("forward", "dp=2,tp=4", memory_limit_bytes=500_000_000)
 
 
 def _training() -> Document:
-    graph = import_zoo("gpt2", layers=7, batch=8, seq=128, train="adam")
-    return _planned(graph, "2x2", memory_limit_bytes=640_000_000, gap=1e-2)
+    """Seven layers of GPT-2 with Adam, equal, and under the limit not planned alike."""
+    return _planned("training", "2x2", memory_limit_bytes=640_000_000, gap=1e-2)
 
 
 def _recomputed() -> Document:
-    """A batch that three devices cannot share evenly, pinned to be shared nevertheless."""
-    graph = import_zoo("gpt2", layers=2, batch=32, seq=250, train="sgd")
-    pinned = {**graph, "annotations": [pin("input_ids", [["dp"]])]}
-    return _planned(pinned, "dp=3", memory_limit_bytes=640_000_000, gap=1e-2, recompute="auto")
+    """Two layers of GPT-2, and a batch that three devices cannot share evenly, pinned to be shared nevertheless."""
+    pins = (AnnotationDocument.model_validate(pin("input_ids", [["dp"]])),)
+    return _planned("recomputed", "dp=3", pins, memory_limit_bytes=640_000_000, gap=1e-2, recompute="auto")
 
 
 PLANS: Mapping[str, Callable[[], Document]] = {
-    "mixtral forward, collectives within a limit": _forward,
-    "gpt2 training, folded, within a tight limit": _training,
-    "gpt2 training, recomputed, pinned, uneven": _recomputed,
+    "forward, collectives within a limit": _forward,
+    "training, folded, within a tight limit": _training,
+    "training, recomputed, pinned, uneven": _recomputed,
 }
 
 
-def _planned(graph: Document, mesh: str, **request: Any) -> Document:
-    devices = Mesh.parse(mesh, "h100-sxm")
+def _planned(name: str, mesh: str, pins: Sequence[AnnotationDocument] = (), **request: Any) -> Document:
+    """The plan of a graph and a profile that are kept beside it, so that nothing but the planner can change it."""
+    hardware = read_hardware(str(GOLDEN / "hardware.json"))
+    devices = Mesh.parse(mesh, hardware.name)
+    document = checked(GraphDocument, read_json(GOLDEN / f"{name}.json.gz"), name)
     asked = Request(deterministic=True, **request)
-    return plan_document(
-        pipeline.plan(graph_from(GraphDocument.model_validate(graph), devices), devices, load("h100-sxm"), asked)
-    )
+    return plan_document(pipeline.plan(graph_from(document, devices, pins), devices, hardware, asked))
 
 
 def behaviour(plan: Document) -> Document:
