@@ -90,7 +90,9 @@ def fault(kept: Document, now: Document) -> str | None:
         return f"the versions of the golden plans were {versions}: renew them: {WRITE}"
     if changed and kept["versions"]["ortools"] != now["versions"]["ortools"]:
         return f"another OR-Tools makes other plans ({versions}): renew them: {WRITE}\n{changed}"
-    return f"plans changed, and no version did ({versions}): {RAISE}\n{changed}" if changed else None
+    return (
+        f"plans changed, and no version did ({versions_text(now['versions'])}): {RAISE}\n{changed}" if changed else None
+    )
 
 
 def may_be_written(kept: Document, now: Document) -> bool:
