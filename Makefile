@@ -17,7 +17,7 @@ GENERATOR := build/generator/bin/openapi-python-client
 WORKERS ?= auto
 ARGS ?=
 
-.PHONY: help setup extras demo test test-all lint check bench gpu lock client sbom clean
+.PHONY: help setup extras demo test test-all lint check bench stale gpu lock client sbom clean
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
@@ -43,8 +43,11 @@ lint: $(READY)  ## Format, lint, types
 check: lint test  ## Format, lint, types, tests
 
 bench: $(READY)  ## Run every benchmark; results in benchmarks/results/
-	@for script in $$(grep -l '^def main' benchmarks/*.py); do \
+	@for script in $$(grep -lE '^from benchmarks.record import .*\bwrite\b' benchmarks/*.py); do \
 	  echo "== $$script"; $(PY) -m "benchmarks.$$(basename "$$script" .py)"; done
+
+stale: $(READY)  ## Say which results are older than the code they measure
+	@$(PY) -m benchmarks.stale
 
 gpu: $(READY)  ## Tests that need a GPU, and a plan run on it, measured (install cupy first: pip install '.[cuda12]')
 	@$(PY) -c 'import cupy, sys; sys.exit(not cupy.cuda.is_available())' 2>/dev/null \

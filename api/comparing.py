@@ -12,6 +12,7 @@ from rich.text import Text
 
 from api.units import show_bytes, show_time
 from planner.choose.cost import PICO
+from planner.documents.versions import versions_text
 
 Document = dict[str, Any]
 ROWS = 16
@@ -40,6 +41,10 @@ def comparison_page(found: Document) -> Group:
         parts.append(Text("the plans are alike"))
     if found["memory"] and any(found["memory"]["change_bytes"].values()):
         parts.append(_memory(found["memory"]))
+    base, new = found["versions"]["base"], found["versions"]["new"]
+    if base != new:
+        told = f"planned by different versions: the base by {versions_text(base)}, the new one by {versions_text(new)}"
+        parts.append(Text(f"{told}; `check` tells apart what is their doing"))
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
 
 

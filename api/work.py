@@ -26,6 +26,7 @@ from api.messages import Message, receive, send
 from api.ways import reshard
 from planner import pipeline
 from planner.choose.cost import PICO
+from planner.documents.gates import gate_document
 from planner.documents.plans import checked_plan, plan_document, verdict_document
 from planner.documents.programs import program_from
 from planner.documents.reports import report_document
@@ -33,6 +34,8 @@ from planner.documents.schemas import checked
 from planner.errors import ShardplanError
 from planner.export.formats import exported
 from planner.export.report import html_page
+from planner.gating import compared
+from planner.judge.gate.thresholds import thresholds
 from planner.run.validate import validate
 
 Report = Callable[[dict[str, Any]], None]
@@ -92,6 +95,12 @@ def report(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
     return {}, html_page(found) if ask["form"] == "html" else found
 
 
+def check(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
+    """A plan held against its base; one of another version is planned again."""
+    base, new = (checked_plan(ask[key], key) for key in ("base", "new"))
+    return {}, gate_document(compared(base, new), thresholds(ask["fail_on"], "fail_on"))
+
+
 def resharding(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
     """The cheapest program between two shardings."""
     return {}, reshard(ask)
@@ -112,6 +121,7 @@ WORKS: Mapping[str, Work] = {
     "validation": validation,
     "export": export,
     "report": report,
+    "check": check,
     "reshard": resharding,
     "capacity": capacity,
     "conversion": conversion,

@@ -20,6 +20,7 @@ from api.jobs import Claim, Jobs, Outcome
 from api.metrics import Metrics
 from api.settings import SAY_S, Limits
 from api.tracing import OUTCOME, PLAN, span, waited
+from planner.documents.versions import current_versions, versions_text
 
 log = logging.getLogger("shardplan.worker")
 
@@ -89,7 +90,7 @@ class Worker:
         if ended.kind == "stopped":  # or cancelled, or lost to another worker: then there is nothing to give back
             self.jobs.release(claim, counted=False)
             return
-        outcome = _outcome(ended)
+        outcome = _outcome(ended, claim.id)
         if self._finish(claim, outcome):
             self.metrics.solved(outcome.status, time.monotonic() - began)
             log.info("plan %s: %s%s", claim.id, outcome.status, f" ({outcome.cause})" if outcome.cause else "")
@@ -145,7 +146,11 @@ class Watch:
         return self.jobs.renew(self.claim)
 
 
-def _outcome(ended: Ended) -> Outcome:
+def _outcome(ended: Ended, plan: str) -> Outcome:
+    """What became of a plan. Its id holds the versions of the server that was asked: another's is not the answer."""
+    if ended.kind == "result" and ended.head.get("id", plan) != plan:
+        mine = versions_text(current_versions())
+        return Outcome("failed", f"asked of another version than the worker's ({mine}): ask again")
     if ended.kind == "result":
         progress = {key: ended.head[key] for key in ("incumbent", "bound", "gap")}
         return Outcome(ended.head["status"], None, ended.payload, progress)

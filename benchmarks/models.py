@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import solvers
+from benchmarks.measured import MEASURED, measured_commit
 from benchmarks.onnx_export import exported
 from benchmarks.record import RESULTS, timed, write
 from planner import folding
@@ -196,12 +197,12 @@ def main() -> None:
 
 
 def _kept(part: str, row: dict[str, Any]) -> None:
-    """Write a row in the place of the last one of its model."""
+    """Write a row, with its commit, in the place of the last one of its model."""
     settings = {"batch": BATCH, "sequence": SEQUENCE, "dtype": "bf16", "gap_asked": GAP, "time_limit_s": SECONDS}
     path = RESULTS / "models.json"
     last = json.loads(path.read_text()) if path.exists() else {}
     found = {key: {each["model"]: each for each in last.get(key, ())} for key in ("cases", "compared")}
-    found[part][row["model"]] = row
+    found[part][row["model"]] = {**row, "commit": measured_commit(MEASURED["models"])}
     listed = {key: [rows[name] for name in CASES if name in rows] for key, rows in found.items()}
     write("models", settings | listed)
 

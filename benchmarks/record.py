@@ -1,4 +1,4 @@
-"""Where a benchmark's last result is kept, and on what it was measured."""
+"""Where a benchmark's last result is kept, and on what machine and of which commit it was measured."""
 
 from __future__ import annotations
 
@@ -8,21 +8,32 @@ import platform
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+
+from benchmarks.measured import MEASURED, measured_commit
+from planner.version import VERSION
 
 RESULTS = Path(__file__).parent / "results"
 
 
 def write(name: str, result: dict[str, Any]) -> None:
-    """Write the result with the machine's description and print it."""
+    """Write the result with the commit, the day and the machine's description, and print it."""
     packages = {package: version(package) for package in ("numpy", "numba", "networkx", "ortools", "pydantic")}
+    packages["shardplan"] = VERSION
     machine = {"cores": os.cpu_count(), "python": platform.python_version(), "packages": packages}
     RESULTS.mkdir(exist_ok=True)
-    text = json.dumps({"machine": machine, **result}, indent=1)
+    measured = {"commit": measured_commit(MEASURED[name]), "date": date.today().isoformat(), "machine": machine}
+    text = json.dumps(measured | result, indent=1)
     (RESULTS / f"{name}.json").write_text(text + "\n")
     print(text)
+
+
+def shown(result: dict[str, Any], table: str) -> str:
+    """A table as the README shows it, with where it is from."""
+    return f"Measured at {result['commit']} on {result['date']}:\n\n{table}"
 
 
 @contextmanager

@@ -5,7 +5,7 @@
 FOLDER holds NAME.json.gz in the contest's form and reference.json (known results and time limits). Each run has a
 process of its own. Seconds are wall clock from opening the file, reading and presolve included (presolve_s: it alone,
 once more); every cost is judged again on the document itself. Runs of other instances and seeds that the last result
-holds are kept. Without a folder nothing is run.
+holds are kept; each run has its commit. Without a folder nothing is run.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import Any
 
+from benchmarks.measured import MEASURED, measured_commit
 from benchmarks.record import RESULTS, write
 from benchmarks.solver_run import alone, rows_shown, solved
 from solvers.public import evaluate_document, problem_from, read_document
@@ -81,7 +82,7 @@ def main() -> None:
         path = asked.folder / f"{name}.json.gz"
         for seed in asked.seeds:
             row = alone(_public, path, stated["limit_s"], seed, asked.deterministic)
-            rows.append({"instance": name, **known, **row})
+            rows.append({"instance": name, "commit": measured_commit(MEASURED["solver"]), **known, **row})
             _write(rows, list(reference), asked.deterministic)
     print(rows_shown(rows, COLUMNS))
 

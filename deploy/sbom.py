@@ -16,25 +16,26 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "deploy" / "requirements.lock"
+VERSION = re.compile(r'^VERSION = "(\S+)"$', re.MULTILINE)
 ENTRY = re.compile(r"^([A-Za-z0-9_.-]+)==(\S+) \\\n((?: +--hash=\S+(?: \\)?\n)+)((?: +#.*\n?)*)", re.MULTILINE)
 VIA = re.compile(r"# +(?:via )?([A-Za-z0-9_.-]+)(?: \(.*\))?$", re.MULTILINE)
 
 
-def bill(lock: str, project: dict[str, Any]) -> dict[str, Any]:
-    """The document. `project`: that of pyproject.toml."""
-    found = [(_named(name), version, hashes, via) for name, version, hashes, via in ENTRY.findall(lock)]
-    refs = {name: _purl(name, version) for name, version, _, _ in found}
-    ours = _purl(project["name"], project["version"])
+def bill(lock: str, name: str, version: str) -> dict[str, Any]:
+    """The document. `name`, `version`: of our own package."""
+    found = [(_named(each), *rest) for each, *rest in ENTRY.findall(lock)]
+    refs = {each: _purl(each, locked) for each, locked, _, _ in found}
+    ours = _purl(name, version)
     needs: dict[str, list[str]] = {ref: [] for ref in (ours, *refs.values())}
-    for name, _, _, via in found:
+    for each, _, _, via in found:
         for user in _users(via):
-            needs[refs.get(_named(user), ours)].append(refs[name])
+            needs[refs.get(_named(user), ours)].append(refs[each])
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
         "version": 1,
-        "metadata": {"component": _component("application", project["name"], project["version"], "")},
-        "components": [_component("library", name, version, hashes) for name, version, hashes, _ in found],
+        "metadata": {"component": _component("application", name, version, "")},
+        "components": [_component("library", each, locked, hashes) for each, locked, hashes, _ in found],
         "dependencies": [{"ref": ref, "dependsOn": sorted(used)} for ref, used in sorted(needs.items())],
     }
 
@@ -63,7 +64,8 @@ def _named(name: str) -> str:
 
 
 if __name__ == "__main__":
-    locked = Path(sys.argv[1]) if len(sys.argv) > 1 else LOCK
-    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    json.dump(bill(locked.read_text(encoding="utf-8"), known), sys.stdout, indent=1)
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else LOCK
+    named = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["name"]
+    (released,) = VERSION.findall((ROOT / "planner" / "version.py").read_text(encoding="utf-8"))
+    json.dump(bill(path.read_text(encoding="utf-8"), named, released), sys.stdout, indent=1)
     sys.stdout.write("\n")

@@ -1,15 +1,17 @@
 """A plan or graph beside its base, made comparable: the same question asked of both graphs.
 
 The question (mesh, hardware, request) is that of whichever is a plan, the base first. What is a graph is planned
-under it, deterministically, with ops in the base's order. A base plan of other versions, or one that a clock may have
-stopped, is planned again from its own graph, so that only the graphs differ. Where they do not, nothing is planned.
+under it, deterministically, with ops in the base's order. A plan that another version made, or that a clock may have
+stopped, is planned again from its own graph, so that only the graphs differ. Where they do not, nothing is planned,
+but for a plan of another version: what became of it is not the edit's doing, and is told apart.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from planner import pipeline
 from planner.choose.cost import CostModel
@@ -18,8 +20,9 @@ from planner.documents.explanations import request_from
 from planner.documents.graphs import graph_from, mesh_from
 from planner.documents.hardware import planned_hardware
 from planner.documents.ids import digest
-from planner.documents.plans import VERSIONS, checked_plan, identified, plan_document
+from planner.documents.plans import checked_plan, identified, plan_document
 from planner.documents.schemas import GraphDocument, PlanDocument
+from planner.documents.versions import current_versions
 from planner.errors import InvalidRequest
 from planner.folding import OnProgress
 from planner.judge.gate.alignment import aligned, says_the_same
@@ -31,8 +34,11 @@ from planner.plans import Request
 Given = PlanDocument | GraphDocument
 Kept = Callable[[str], PlanDocument | None]
 """Plans that somebody keeps, by their ids."""
-ANEW = "a plan of this version: plan its graph again, deterministically"
-AGAIN = "plan was made again: {}; keep a deterministic one of this version, and this is spared"
+SIDES = ("base", "new")
+PlanAgain = Callable[[Graph, "Question"], PlanDocument]
+UNCHANGED = "the graphs say the same: nothing was planned"
+CLOCKED = "it may depend on the clock that stopped it"
+AGAIN = f"plan was made again: {CLOCKED}; keep a deterministic one, and this is spared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +51,24 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Replanned:
+    """The base or new plan (`side`) as another version made it, and as this version makes it from the same graph."""
+
+    side: str
+    recorded: PlanDocument
+    current: PlanDocument
+
+
+@dataclass(frozen=True, slots=True)
 class Compared:
-    """Two plans of one question. `same`: the new graph is the base's but for names and order; then a plan is None
-    where none was given. `notes`: what was done to compare them."""
+    """Two plans of one question, both of this version. `same`: the new graph is the base's but for names and order;
+    then a plan is None where none was given. `notes`: what was done to compare them."""
 
     base: PlanDocument | None
     new: PlanDocument | None
     same: bool
     notes: tuple[str, ...]
+    replanned: tuple[Replanned, ...] = ()
 
 
 def question_of(plan: PlanDocument) -> Question:
@@ -70,9 +86,10 @@ def compared(
 ) -> Compared:
     """Base and new as plans of one question; `question` where neither is a plan. A plan that is kept is not made again.
     Raises InvalidRequest, or whatever planning raises."""
+    plan_again = partial(_planned, on_progress, kept)
     plans = [given for given in (base, new) if isinstance(given, PlanDocument)]
     if len(plans) == 2:
-        return _beside(plans[0], plans[1])
+        return _beside(plans[0], plans[1], plan_again)
     if plans and question:
         raise InvalidRequest("a mesh beside a plan", where="check", wanted="none: a graph is planned as the plan was")
     asked = question_of(plans[0]) if plans else question
@@ -81,17 +98,23 @@ def compared(
     graphs = graph_of(base, asked.mesh), graph_of(new, asked.mesh)
     found = matched(*graphs)
     if says_the_same(*graphs, found):
-        known = plans[0] if plans else None
-        old = [f"the plan is no measure for others: {why}" for why in map(_stale, plans) if why]
-        return Compared(known, known, True, ("the graphs say the same: nothing was planned", *old))
+        return _unchanged(base, new, plan_again)
     sides = (base, graphs[0]), (new, aligned(*graphs, likened(*graphs, found)))
-    stale = [_stale(given) for given, _ in sides]
-    one, other = (
-        given if isinstance(given, PlanDocument) and not why else _planned(graph, asked, on_progress, kept)
-        for (given, graph), why in zip(sides, stale, strict=True)
-    )
-    notes = (f"the {which} {AGAIN.format(why)}" for which, why in zip(("base", "new"), stale, strict=True) if why)
-    return Compared(one, other, False, tuple(notes))
+    one, other = (_comparable(given) or plan_again(graph, asked) for given, graph in sides)
+    notes = (f"the {side} {AGAIN}" for side, given in zip(SIDES, (base, new), strict=True) if _is_clocked(given))
+    return Compared(one, other, False, tuple(notes), _replanned((base, new), (one, other)))
+
+
+def _unchanged(base: Given, new: Given, plan_again: PlanAgain) -> Compared:
+    """Graphs that say the same, of which one may be that of a plan."""
+    known = next((given for given in (base, new) if isinstance(given, PlanDocument)), None)
+    if known is None or not _is_of_another_version(known):
+        clocked = known is not None and _is_clocked(known)
+        notes = (UNCHANGED, f"the plan is no measure for others: {CLOCKED}") if clocked else (UNCHANGED,)
+        return Compared(known, known, True, notes)
+    current = _current(known, plan_again)
+    sides = [current if given is known else given for given in (base, new)]
+    return Compared(current, current, True, (), _replanned((base, new), sides))
 
 
 def graph_of(given: Given, mesh: Mesh) -> Graph:
@@ -99,7 +122,7 @@ def graph_of(given: Given, mesh: Mesh) -> Graph:
     return graph_from(given.graph.document if isinstance(given, PlanDocument) else given, mesh)
 
 
-def _planned(graph: Graph, asked: Question, on_progress: OnProgress | None, kept: Kept | None) -> PlanDocument:
+def _planned(on_progress: OnProgress | None, kept: Kept | None, graph: Graph, asked: Question) -> PlanDocument:
     if kept is not None:
         identity = identified(graph, CostModel(asked.mesh, asked.hardware), asked.request)["id"]
         if (known := kept(identity)) is not None:
@@ -108,34 +131,53 @@ def _planned(graph: Graph, asked: Question, on_progress: OnProgress | None, kept
     return checked_plan(json.loads(json.dumps(plan_document(found))), "the plan")
 
 
-def _stale(given: Given) -> str:
-    """Why a plan cannot stand beside one made now; nothing where it can."""
-    if isinstance(given, PlanDocument) and given.solver.versions != VERSIONS:
-        versions = (
-            ", ".join(f"{key} {each[key]}" for key in sorted(each)) for each in (given.solver.versions, VERSIONS)
-        )
-        return "it is of {}, this is {}".format(*versions)
-    clocked = isinstance(given, PlanDocument) and not given.request.deterministic
-    return "it may depend on the clock that stopped it" if clocked else ""
+def _comparable(given: Given) -> PlanDocument | None:
+    """A plan that can stand beside one made now."""
+    if not isinstance(given, PlanDocument) or _is_of_another_version(given) or _is_clocked(given):
+        return None
+    return given
 
 
-def _beside(base: PlanDocument, new: PlanDocument) -> Compared:
+def _is_of_another_version(plan: PlanDocument) -> bool:
+    return plan.solver.versions != current_versions()
+
+
+def _is_clocked(given: Given) -> bool:
+    """Whether a plan of this version may depend on the clock."""
+    return isinstance(given, PlanDocument) and not given.request.deterministic and not _is_of_another_version(given)
+
+
+def _current(plan: PlanDocument, plan_again: PlanAgain) -> PlanDocument:
+    """A plan as this version makes it."""
+    asked = question_of(plan)
+    return plan_again(graph_of(plan, asked.mesh), asked) if _is_of_another_version(plan) else plan
+
+
+def _replanned(given: Sequence[Given], current: Sequence[Given]) -> tuple[Replanned, ...]:
+    """Of what was given, the plans that another version made."""
+    return tuple(
+        Replanned(side, before, now)
+        for side, before, now in zip(SIDES, given, current, strict=True)
+        if isinstance(before, PlanDocument) and isinstance(now, PlanDocument) and _is_of_another_version(before)
+    )
+
+
+def _beside(base: PlanDocument, new: PlanDocument, plan_again: PlanAgain) -> Compared:
     """Two finished plans. Raises InvalidRequest where they answer different questions."""
     if base.id == new.id:
         return Compared(base, new, True, ("the plans are one and the same",))
-    for which, plan in (("base", base), ("new", new)):
-        if plan.solver.versions != VERSIONS:
-            raise InvalidRequest(f"the {which} plan cannot be compared", where="check", got=_stale(plan), wanted=ANEW)
-    for what, one, other in _conditions(base, new):
-        if one != other:
-            wanted = f"{one}, as the base has it; or check the graph document, which is planned as the base was"
-            raise InvalidRequest(f"plans of another {what} cannot be compared", where="check", got=other, wanted=wanted)
+    for what, asked, got in _conditions(base, new):
+        if got != asked:
+            wanted = f"{asked}, as the base has it; or check the graph document, which is planned as the base was"
+            raise InvalidRequest(f"plans of another {what} cannot be compared", where="check", got=got, wanted=wanted)
     mesh = mesh_from(base.mesh)
     graphs = graph_of(base, mesh), graph_of(new, mesh)
-    settled = base.request == new.request and base.solver.reproducible and new.solver.reproducible
+    one, other = _current(base, plan_again), _current(new, plan_again)
+    replanned = _replanned((base, new), (one, other))
+    settled = one.request == other.request and one.solver.reproducible and other.solver.reproducible
     if settled and says_the_same(*graphs, matched(*graphs)):
-        return Compared(base, new, True, ("the graphs say the same, but for names and order",))
-    return Compared(base, new, False, ())
+        return Compared(one, other, True, ("the graphs say the same, but for names and order",), replanned)
+    return Compared(one, other, False, (), replanned)
 
 
 def _conditions(base: PlanDocument, new: PlanDocument) -> Iterator[tuple[str, str, str]]:

@@ -5,11 +5,22 @@ The first line is a mark that no reader sees, by which a later run finds its com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from api.comparing import TITLES
-from api.gate.words import amount, causes, headline, name_of, plain, reasons, remarks, rise, verdict
+from api.gate.words import (
+    amount,
+    causes,
+    headline,
+    name_of,
+    plain,
+    reasons,
+    remarks,
+    replanning,
+    rise,
+    total_rows,
+    verdict,
+)
 
 Document = dict[str, Any]
 ROWS = 12
@@ -26,7 +37,8 @@ def markdown(told: Document, file: str) -> str:
     parts = [mark(file), f"### {sign} shardplan: {code(file)}: {verdict(told)}", _limits(told)]
     for title, key in (("Exceeded", "exceeded"), ("Acknowledged", "acknowledged")):
         parts += [part for entry in told[key] for part in (f"**{title}: {text(headline(entry))}**", _why(entry))]
-    parts += [_details("Totals", _totals(told["totals"]))]
+    parts += [_details("Totals", _totals(told["totals"], ("base", "new")))]
+    parts += [part for entry in told["replanned"] for part in _replanned(entry)]
     parts += [f"> {text(remark)}" for remark in remarks(told)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -76,15 +88,18 @@ def _why(entry: Document) -> str:
     return "\n".join(lines) + ("\n\n" + _details(f"All that moved in {name_of(entry)}", table) if table else "")
 
 
-def _totals(totals: Document) -> str:
-    rows = []
-    for key, total in totals.items():
-        scale, unit = (1e12, "ps") if key.endswith("_s") else (1, "bytes")
-        ends = [amount(None if total[side] is None else total[side] * scale, unit) for side in ("base", "new")]
-        share = total["change"] / total["base"] if total["base"] and total["change"] else None
-        entry = {"change": total["change"] and total["change"] * scale, "share": share, "unit": unit}
-        rows.append((TITLES[key], *ends, rise(entry)))
-    return _table(("", "base", "new", "change"), rows)
+def _totals(totals: Document, sides: tuple[str, str]) -> str:
+    return _table(("", *sides, "change"), total_rows(totals))
+
+
+def _replanned(entry: Document) -> Iterator[str]:
+    """A plan of another version: a part of the page of its own."""
+    yield f"**Planned by another version: the {entry['side']}**"
+    yield "\n".join(f"- {text(sentence)}" for sentence in replanning(entry))
+    yield _details(
+        f"The {entry['side']} as recorded, and planned by this version",
+        _totals(entry["totals"], ("recorded", "this version's")),
+    )
 
 
 def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from api.comparing import comparison_page
-from api.gate.words import amount, causes, headline, reasons, remarks, rise, verdict
+from api.gate.words import amount, causes, headline, reasons, remarks, replanning, rise, verdict
 
 Document = dict[str, Any]
 
@@ -25,6 +25,9 @@ def check_page(told: Document) -> Group:
             lines = [*reasons(entry), *(f"Also edited: {cause}." for cause in causes(entry)[1:])]
             parts.append(Text(f"{title}: {headline(entry)}", style=style))
             parts.append(Padding(Text("\n".join(lines)), (0, 0, 1, 2)))
+    for entry in told["replanned"]:
+        first, *more = replanning(entry)
+        parts += [Text(first, style="yellow"), Padding(Text("\n".join(more)), (0, 0, 1, 2))]
     parts += [Text(f"note: {remark}", style="dim") for remark in remarks(told)]
     return Group(*parts, Text(verdict(told), style="bold red" if told["exceeded"] else "bold green"))
 

@@ -1,13 +1,15 @@
-"""A check as SARIF 2.1.0 (OASIS): a result for a broken limit, suppressed where it is acknowledged."""
+"""A check as SARIF 2.1.0 (OASIS): a result for a broken limit, suppressed where it is acknowledged; a plan of another
+version is a notification of the run (3.20.21), and said in every result, as not all readers show notifications."""
 
 from __future__ import annotations
 
-from importlib.metadata import version
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from api.gate.words import NAMES, headline, reasons
+from api.gate.words import NAMES, headline, reasons, replanning
 from planner.documents.ids import digest
+from planner.version import VERSION
 
 Document = dict[str, Any]
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -15,6 +17,7 @@ RULES = {
     **{measure: f"{name[0].upper()}{name[1:]} rose" for measure, name in NAMES.items()},
     "plan": "No plan was found",
 }
+REPLANNED = {"id": "version", "shortDescription": {"text": "Planned by another version"}}
 
 
 def sarif(told: Document, file: str) -> Document:
@@ -22,12 +25,21 @@ def sarif(told: Document, file: str) -> Document:
     entries = [*told["exceeded"], *told["acknowledged"]]
     used = list(dict.fromkeys(entry["measure"] for entry in entries))
     rules = [{"id": measure, "shortDescription": {"text": RULES[measure]}} for measure in used]
-    driver = {"name": "shardplan", "version": version("shardplan"), "rules": rules}
-    results = [_result(entry, used.index(entry["measure"]), file) for entry in entries]
-    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+    versions = [" ".join(replanning(entry)) for entry in told["replanned"]]
+    notifications = [REPLANNED] if versions else []
+    driver = {"name": "shardplan", "version": VERSION, "rules": rules, "notifications": notifications}
+    results = [_result(entry, used.index(entry["measure"]), file, versions) for entry in entries]
+    run = {"tool": {"driver": driver}, "invocations": [_invocation(versions)], "results": results}
+    return {"$schema": SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _result(entry: Document, rule: int, file: str) -> Document:
+def _invocation(versions: Sequence[str]) -> Document:
+    """The run of the check itself."""
+    told = [{"level": "note", "descriptor": {"id": REPLANNED["id"]}, "message": {"text": text}} for text in versions]
+    return {"executionSuccessful": True, "toolExecutionNotifications": told}
+
+
+def _result(entry: Document, rule: int, file: str, versions: Sequence[str]) -> Document:
     answer = entry["acknowledgement"]
     held = answer is not None and not answer["expired"]
     why = {"kind": "external", "status": "accepted", "justification": answer["reason"]} if held else {}
@@ -35,7 +47,7 @@ def _result(entry: Document, rule: int, file: str) -> Document:
         "ruleId": entry["measure"],
         "ruleIndex": rule,
         "level": "note" if held else "error",
-        "message": {"text": " ".join([f"{headline(entry)}.", *reasons(entry)])},
+        "message": {"text": " ".join([f"{headline(entry)}.", *reasons(entry), *versions])},
         "locations": [_location(entry, file)],
         "partialFingerprints": {"shardplanLimit/v1": digest([file, entry["limit"]])},
         **({"suppressions": [why]} if held else {}),

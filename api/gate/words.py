@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from api.comparing import TITLES
 from api.units import show_bytes, show_time
 from planner.choose.cost import PICO
+from planner.documents.versions import versions_text
 
 Document = dict[str, Any]
 NAMES = {"time": "time", "bytes": "bytes received", "memory": "peak memory", "gap": "the gap"}
@@ -38,6 +40,18 @@ def rise(entry: Document) -> str:
     if entry["share"] is not None:
         return f"{100 * entry['share']:+.2f} %"
     return ("+" if entry["change"] > 0 else "") + amount(entry["change"], entry["unit"])
+
+
+def total_rows(totals: Document) -> list[tuple[str, str, str, str]]:
+    """Of every total its title, both figures and the change."""
+    rows = []
+    for key, total in totals.items():
+        scale, unit = (1 / PICO, "ps") if key.endswith("_s") else (1, "bytes")
+        base, new = (amount(None if total[side] is None else total[side] * scale, unit) for side in ("base", "new"))
+        share = total["change"] / total["base"] if total["base"] and total["change"] else None
+        entry = {"change": total["change"] and total["change"] * scale, "share": share, "unit": unit}
+        rows.append((TITLES[key], base, new, rise(entry)))
+    return rows
 
 
 def name_of(entry: Document) -> str:
@@ -87,6 +101,19 @@ def verdict(told: Document) -> str:
         return "says the same as its base"
     more = f", {len(told['acknowledged'])} of them acknowledged" if told["acknowledged"] else ""
     return f"within {_count(len(told['limits']), 'limit')}{more}"
+
+
+def replanning(entry: Document) -> list[str]:
+    """A plan that another version made: by which, and what became of it."""
+    recorded, current = (versions_text(entry[key]["versions"]) for key in ("recorded", "current"))
+    moved = {key: entry["totals"][key] for key in ("step_s", "collective_bytes", "peak_bytes")}
+    rows = total_rows({key: total for key, total in moved.items() if total["change"] != 0})
+    figures = "; ".join(f"{title} {new}, was {base} ({more})" for title, base, new, more in rows)
+    return [
+        f"The {entry['side']} was {entry['cause']}: {recorded}; this is {current}.",
+        f"This version plans the same graph with {figures or 'the same totals'}.",
+        "That is no edit's doing: the limits are on plans of this version. Keep a plan of this version to spare this.",
+    ]
 
 
 def remarks(told: Document) -> list[str]:

@@ -18,10 +18,8 @@ from api.http.security import Body, Planner, ServiceDep
 from api.sizing import CapacityAsked, question_from
 from api.ways import ReshardAsked
 from planner.documents.comparisons import comparison_document
-from planner.documents.gates import gate_document
 from planner.documents.results import VerdictDocument
 from planner.documents.schemas import checked
-from planner.gating import compared
 from planner.judge.gate.thresholds import thresholds
 
 router = APIRouter(prefix="/v1", tags=["answers"])
@@ -46,9 +44,9 @@ def compare(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
     if asked.fail_on is None:
         return JSONResponse(comparison_document(base, new))
     with pointed("/fail_on"):
-        limits = thresholds(asked.fail_on, "fail_on")
-    with pointed(""):
-        return JSONResponse(gate_document(compared(base, new), limits))
+        thresholds(asked.fail_on, "fail_on")
+    plans = {key: plan.model_dump(mode="json", exclude_unset=True) for key, plan in (("base", base), ("new", new))}
+    return _answered(service.answer("check", {**plans, "fail_on": asked.fail_on}))
 
 
 @router.post("/reshards", openapi_extra=body_of(ReshardAsked))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from importlib.metadata import version
 
 from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
@@ -17,6 +16,7 @@ from api.http.openapi import describe
 from api.http.queries import no_others
 from api.http.security import Frame
 from api.service import Service
+from planner.version import VERSION
 
 
 def application(service: Service) -> FastAPI:
@@ -31,7 +31,7 @@ def application(service: Service) -> FastAPI:
     app = FastAPI(
         title="shardplan",
         summary="How a model is sharded over a device mesh, with a proven bound.",
-        version=version("shardplan"),
+        version=VERSION,
         lifespan=lifespan,
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,

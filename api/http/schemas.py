@@ -116,11 +116,13 @@ class ComparisonAnswer(Answer):
     `change_ps` add up to the step's) and what fills the peaks. `was`: the name in the base, where that is another.
 
     Under `fail_on` also `same` (the graphs say the same), the figures that the `limits` are on, and of those `exceeded`
-    the terms, which add up to the change, and the edits nearest to it. No acknowledgements are known here.
+    the terms, which add up to the change, and the edits nearest to it. No acknowledgements are known here. A plan of
+    another version is planned again first: `replanned` has what became of it, which is no part of the comparison.
     """
 
     base: str
     new: str
+    versions: dict[str, dict[str, int | str]]
     totals: dict[str, Total]
     changes: list[Change]
     options: list[dict[str, JsonValue]]
@@ -132,6 +134,7 @@ class ComparisonAnswer(Answer):
     acknowledged: list[dict[str, JsonValue]] | None = None
     unused: list[dict[str, JsonValue]] | None = None
     notes: list[str] | None = None
+    replanned: list[dict[str, JsonValue]] | None = None
 
 
 class HardwareAnswer(Answer):

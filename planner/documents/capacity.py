@@ -9,6 +9,7 @@ from typing import Any
 
 from planner.documents.graphs import mesh_document
 from planner.documents.ids import digest
+from planner.documents.versions import current_versions
 from planner.errors import InvalidDocument
 from planner.sweep import UNBOUNDED, Budget, Outcome, Question, Survey
 
@@ -23,6 +24,7 @@ def question_id(question: Question) -> str:
             "hardware": [{"document": offer.document, "hour": offer.hour} for offer in question.offers],
             "candidates": [[one.graph, one.hardware, mesh_document(one.mesh)] for one in question.candidates],
             "request": asdict(question.request),
+            "versions": current_versions(),
         }
     )
 
@@ -111,7 +113,7 @@ def journal_outcomes(question: Question, text: str, where: str) -> dict[int, Out
             raise InvalidDocument("not a line of a journal", where=f"{where}:{number}", got=line) from None
         if asked != wanted:
             raise InvalidDocument(
-                "journal of another question", where=f"{where}:{number}", got=asked[:12], wanted=wanted[:12]
+                "journal of another question or version", where=f"{where}:{number}", got=asked[:12], wanted=wanted[:12]
             )
         found[at] = outcome
     return found

@@ -26,6 +26,7 @@ def unchanged_document(base: PlanDocument | None, new: PlanDocument | None) -> d
     return {
         "base": base and base.id,
         "new": new and new.id,
+        "versions": {"base": base and base.solver.versions, "new": new and new.solver.versions},
         "totals": {key: {"base": numbers.get(key), "new": numbers.get(key), "change": 0} for key in KEYS},
         **NOTHING,
         "memory": None if base is None else _memory(base, base),
@@ -38,7 +39,7 @@ def regression_of(base: PlanDocument, new: PlanDocument) -> Regression | None:
 
 
 def comparison_document(base: PlanDocument, new: PlanDocument) -> dict[str, Any]:
-    """Totals with their change, new - base, None where a plan has none.
+    """Totals with their change, new - base, None where a plan has none; `versions`: of what planned each.
 
     `changes` are values sharded otherwise, `options` ops split otherwise, each by its name in the new plan (`was`: in
     the base, where that is another), None on the side that lacks it. `terms` are the times that moved, of ops and of
@@ -49,14 +50,20 @@ def comparison_document(base: PlanDocument, new: PlanDocument) -> dict[str, Any]
 
 def compared_document(base: PlanDocument, new: PlanDocument, found: Regression | None) -> dict[str, Any]:
     """The same of programs that stand side by side already."""
-    numbers = _figures(base), _figures(new)
     return {
         "base": base.id,
         "new": new.id,
-        "totals": {key: _total(numbers[0].get(key), numbers[1].get(key)) for key in KEYS},
+        "versions": {"base": base.solver.versions, "new": new.solver.versions},
+        "totals": totals_document(base, new),
         **(NOTHING if found is None else _differences(found)),
         "memory": _memory(base, new),
     }
+
+
+def totals_document(base: PlanDocument, new: PlanDocument) -> dict[str, dict[str, float | None]]:
+    """The figures of two plans as they were written, and their change."""
+    numbers = _figures(base), _figures(new)
+    return {key: _total(numbers[0].get(key), numbers[1].get(key)) for key in KEYS}
 
 
 def _figures(plan: PlanDocument) -> dict[str, float | None]:

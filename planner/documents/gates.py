@@ -10,10 +10,10 @@ from datetime import date
 from typing import Any
 
 from planner.choose.cost import PICO
-from planner.documents.comparisons import compared_document, regression_of, unchanged_document
+from planner.documents.comparisons import compared_document, regression_of, totals_document, unchanged_document
 from planner.documents.graphs import mesh_from
 from planner.documents.schemas import PlanDocument
-from planner.gating import Compared, graph_of
+from planner.gating import Compared, Replanned, graph_of
 from planner.judge.gate.causes import Edit, Revision
 from planner.judge.gate.figures import Moved
 from planner.judge.gate.thresholds import COUNTED_IN, SHARE_UNITS, Threshold
@@ -30,7 +30,13 @@ def gate_document(
 ) -> Document:
     """The comparison, and: `same`: nothing but names or order was edited; `limits`: every one, with what it is on; of
     these `exceeded` are broken, and `acknowledged` broken but answered for; `unused`: acknowledgements that none
-    needed; `notes`: what else is to be known."""
+    needed; `replanned`: plans of another version, and what became of them, which is no part of the comparison;
+    `notes`: what else is to be known."""
+    told = _compared(found, limits, known, today)
+    return {**told, "replanned": [_replanned(each) for each in found.replanned]}
+
+
+def _compared(found: Compared, limits: Sequence[Threshold], known: Sequence[Acknowledged], today: date) -> Document:
     base, new = found.base, found.new
     if found.same or base is None or new is None:
         told = {**unchanged_document(base, new), "limits": [_unknown(limit, 0) for limit in limits]}
@@ -52,6 +58,17 @@ def is_changed(told: Document) -> bool:
     """Whether anything differs but names and order."""
     moved = any(total["change"] for total in told["totals"].values())
     return bool(told["changes"] or told["options"] or told["terms"] or moved or told["exceeded"])
+
+
+def _replanned(one: Replanned) -> Document:
+    """The totals' `base` is the plan as it was recorded, `new` the one that this version makes of the same graph."""
+    sides = (("recorded", one.recorded), ("current", one.current))
+    return {
+        "side": one.side,
+        "cause": "planned by another version",
+        **{key: {"id": plan.id, "versions": plan.solver.versions} for key, plan in sides},
+        "totals": totals_document(one.recorded, one.current),
+    }
 
 
 def _verdict(broken: Sequence[Checked], known: Sequence[Acknowledged], today: date) -> Document:

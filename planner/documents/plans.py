@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from planner.choose import cost
 from planner.choose.cost import PICO, CostModel
 from planner.documents.graphs import (
     graph_document,
@@ -23,6 +22,7 @@ from planner.documents.programs import program_document
 from planner.documents.reading import read_json
 from planner.documents.results import NothingDocument
 from planner.documents.schemas import PlanDocument, checked
+from planner.documents.versions import current_versions
 from planner.errors import InvalidDocument
 from planner.judge.analysis import Analysis, Integers
 from planner.judge.overlap import overlap
@@ -34,8 +34,6 @@ from planner.plans import Plan, Request
 from planner.run.locate import Difference
 from planner.run.validate import Verdict
 
-SOLVER_VERSION = 1
-VERSIONS = {"cost_model": cost.VERSION, "solver": SOLVER_VERSION}
 DEAREST = 20
 
 
@@ -68,7 +66,7 @@ def identified(graph: Graph, model: CostModel, request: Request) -> dict[str, An
         "hardware": _hardware(model),
         "request": {**asdict(request), "memory_limit_bytes": limit},
     }
-    return {"id": digest({**parts, "graph": parts["graph"]["digest"], "versions": VERSIONS}), **parts}
+    return {"id": digest({**parts, "graph": parts["graph"]["digest"], "versions": current_versions()}), **parts}
 
 
 def verdict_document(verdict: Verdict) -> dict[str, Any]:
@@ -118,7 +116,7 @@ def _solver(plan: Plan) -> dict[str, Any]:
         numbers["wall_s"] = None
     if plan.certificate.folding is not None:
         numbers["folding"]["layers"] = list(plan.certificate.folding.layers)
-    return {**numbers, "seed": plan.request.seed, "versions": dict(VERSIONS)}
+    return {**numbers, "seed": plan.request.seed, "versions": current_versions()}
 
 
 def _shardings(plan: Plan) -> dict[str, Any]:

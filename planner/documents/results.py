@@ -61,7 +61,7 @@ class SolverDocument(Strict):
     Where the least bytes are asked for, `objective_bytes` are received in all collectives (each at its largest shard),
     or held at the peak, and none receives or holds less than `bound_bytes`: `status` and `gap` then speak of bytes.
     `objective_s` stays the time of a step; `bound_s` is 0 for bytes received, and for memory that of plans which hold
-    no more.
+    no more. `versions`: of what has planned, part of the plan's id.
     """
 
     status: Literal["optimal", "feasible", "infeasible", "unknown"]
@@ -78,7 +78,7 @@ class SolverDocument(Strict):
     objective_bytes: Size | None = None
     bound_bytes: Size | None = None
     seed: int
-    versions: dict[Name, int]
+    versions: dict[Name, int | Name]
 
 
 class CollectiveDocument(Strict):

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from planner.documents.reading import read_json
 from tests.testing.check_cases import IDENTITY, NEVER, wider
 from tests.testing.command_line import refused, shardplan
+from tests.testing.plan_versions import OLDER, by_an_older_version
 from tests.testing.small_documents import GRAPH, written
 
 
@@ -70,6 +72,22 @@ def test_reports_are_written_all_at_once_and_the_plan_becomes_the_next_base(team
     assert all((tmp_path / name).stat().st_size for name in names.values())
     answer = check(team, "--detailed-exitcode", "--json", base=tmp_path / "next.json")
     assert (answer.code, answer.json["same"]) == (0, True)
+
+
+def test_a_base_of_an_older_version_is_planned_again_and_both_versions_are_said(team: Path, tmp_path: Path) -> None:
+    older = written(tmp_path / "older.json", by_an_older_version(read_json(team / "plan.json.gz")))
+    kept, told = (check(team, "--fail-on", "memory>5%", "--json", base=base) for base in (None, older))
+    assert told.code == kept.code == 3
+    assert (told.json["totals"], told.json["exceeded"]) == (kept.json["totals"], kept.json["exceeded"])
+    assert told.json["replanned"][0]["recorded"]["versions"] == OLDER
+    page = " ".join(check(team, base=older).out.split())
+    assert "The base was planned by another version: cost_model 4, solver 1; this is cost_model" in page
+    answer = shardplan("diff", older, team / "plan.json.gz")
+    assert "planned by different versions: the base by cost_model 4, solver 1" in " ".join(answer.out.split())
+    words = ("--base", older, "-o", tmp_path / "next.json", "--json")
+    same = shardplan("check", written(tmp_path / "same.json", GRAPH), *words)
+    assert (same.code, same.json["same"], same.json["exceeded"]) == (0, True, [])
+    assert read_json(tmp_path / "next.json")["id"] == read_json(team / "plan.json.gz")["id"], "the next base is current"
 
 
 # base, more arguments

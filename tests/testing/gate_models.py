@@ -14,6 +14,7 @@ from planner.documents.schemas import GraphDocument, PlanDocument
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.plans import Request
+from tests.testing.plan_versions import by_an_older_version
 from tests.testing.transformer import transformer
 
 Document = dict[str, Any]
@@ -38,6 +39,12 @@ def planned(document: Document, **request: Any) -> PlanDocument:
 @cache
 def base() -> PlanDocument:
     return planned(model())
+
+
+@cache
+def older_base() -> PlanDocument:
+    """The base as an older version planned it."""
+    return checked_plan(by_an_older_version(base().model_dump(mode="json", exclude_unset=True)), "plan")
 
 
 def given(document: Document) -> GraphDocument:

@@ -102,12 +102,12 @@ class Server:
         assert self.process.wait(SECONDS) in (0, -signal.SIGTERM)
 
 
-def start(database: str, log: Path, *options: str) -> Server:
-    """A server on a free port, which answers by now."""
+def start(database: str, log: Path, *options: str, root: Path = ROOT) -> Server:
+    """A server on a free port, which answers by now; `root`: where the packages that it runs are."""
     words = [sys.executable, "-m", "api", "serve", "--port", "0", "--database", database, *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": str(root)}
     with log.open("wb") as file:
-        process = subprocess.Popen(words, cwd=ROOT, env=environment, stderr=file, start_new_session=True)
+        process = subprocess.Popen(words, cwd=root, env=environment, stderr=file, start_new_session=True)
     until = time.monotonic() + SECONDS
     while time.monotonic() < until and process.poll() is None:
         if found := re.search(r"running on (http://[0-9.:]+)", log.read_text()):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import date
 from io import StringIO
 from xml.etree import ElementTree
@@ -22,10 +22,12 @@ from api.gate.markdown import markdown
 from api.gate.page import check_page
 from api.gate.sarif import sarif
 from planner.documents.gates import gate_document
+from planner.documents.versions import current_versions
 from planner.gating import compared
 from planner.judge.gate.thresholds import thresholds
 from planner.judge.gate.verdict import Acknowledged
-from tests.testing.gate_models import Document, base, given, model, node, planned
+from tests.testing.gate_models import Document, base, given, model, node, older_base, planned
+from tests.testing.plan_versions import OLDER
 
 FILE = "models/a b.json"
 TODAY = date(2026, 6, 1)
@@ -64,8 +66,25 @@ RESULT = closed(
     suppressions={"type": "array", "items": SUPPRESSION},
 )
 RULE = closed(["id"], id=TEXT, shortDescription=MESSAGE)
-DRIVER = closed(["name"], name=TEXT, version=TEXT, rules={"type": "array", "items": RULE, "uniqueItems": True})
-RUN = closed(["tool"], tool=closed(["driver"], driver=DRIVER), results={"type": "array", "items": RESULT})
+RULES: Document = {"type": "array", "items": RULE, "uniqueItems": True}
+DRIVER = closed(["name"], name=TEXT, version=TEXT, rules=RULES, notifications=RULES)
+NOTIFICATION = closed(
+    ["message"],
+    message=MESSAGE,
+    level={"enum": ["none", "note", "warning", "error"]},
+    descriptor=closed([], id=TEXT),
+)
+INVOCATION = closed(
+    ["executionSuccessful"],
+    executionSuccessful={"type": "boolean"},
+    toolExecutionNotifications={"type": "array", "items": NOTIFICATION},
+)
+RUN = closed(
+    ["tool"],
+    tool=closed(["driver"], driver=DRIVER),
+    invocations={"type": "array", "items": INVOCATION},
+    results={"type": "array", "items": RESULT},
+)
 SARIF = closed(
     ["version", "runs"],
     **{"$schema": {"type": "string", "format": "uri"}},
@@ -103,11 +122,14 @@ def told(kind: str) -> Document:
     known += [Acknowledged(thresholds("time>90%")[0], "agreed", date(2020, 1, 1))]
     if kind == "infeasible":
         return gate_document(compared(planned(model(), memory_limit_bytes=30_000_000), given(model(ff=4096))), limits)
+    if kind.startswith("older"):
+        new = model() if kind == "older, same" else model(ff=1536)
+        return gate_document(compared(older_base(), given(new)), limits, known, TODAY)
     new = {"same": model(), "wider": model(ff=1536), "hostile": hostile()}[kind]
     return gate_document(compared(base(), given(new)), limits, known, TODAY)
 
 
-KINDS = ("same", "wider", "hostile", "infeasible")
+KINDS = ("same", "wider", "hostile", "infeasible", "older, same", "older, wider")
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -166,6 +188,50 @@ def test_names_from_anywhere_are_only_names() -> None:
     assert not re.search(r"<|@|\[x\]\(", outside)
 
 
+def page_of(check: Document) -> str:
+    console = Console(width=120, record=True, file=StringIO())
+    console.print(check_page(check))
+    return console.export_text()
+
+
+FORMS: dict[str, Callable[[Document], str]] = {
+    "markdown": lambda check: markdown(check, FILE).replace("\\", ""),
+    "junit": lambda check: junit(check, FILE),
+    "sarif": lambda check: json.dumps(sarif(check, FILE)),
+    "json": json.dumps,
+    "page": lambda check: " ".join(page_of(check).split()),
+}
+
+
+@pytest.mark.parametrize("kind", ["older, same", "older, wider"])
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_says_that_the_base_was_planned_by_another_version_and_by_which(form: str, kind: str) -> None:
+    shown = FORMS[form](told(kind)).casefold()
+    assert "planned by another version" in shown
+    for versions in (OLDER, current_versions()):
+        for name, version in versions.items():
+            assert name in shown
+            assert str(version) in shown
+    assert "planned by another version" not in FORMS[form](told("wider")).casefold()
+
+
+def test_a_version_is_a_case_and_a_notification_of_its_own_and_breaks_no_limit() -> None:
+    older, current = told("older, wider"), told("wider")
+    listed = cases(older)
+    assert list(listed) == [*cases(current), "planned by another version: base"]
+    (said,) = listed["planned by another version: base"]
+    assert said.tag == "system-out"
+    assert re.search(r"with step .* us, was .* us \(-9.09 %\)\.", said.text or "")
+    (run,) = sarif(older, FILE)["runs"]
+    (notification,) = run["invocations"][0]["toolExecutionNotifications"]
+    assert notification["descriptor"]["id"] == "version"
+    assert all(notification["message"]["text"] in result["message"]["text"] for result in run["results"])
+
+
+def cases(check: Document) -> dict[str, ElementTree.Element]:
+    return {case.get("name", ""): case for case in ElementTree.fromstring(junit(check, FILE)).iter("testcase")}
+
+
 def test_an_acknowledgement_that_has_expired_or_is_not_needed_is_told() -> None:
     wider = told("wider")
     assert "expired on 2020-01-01: renew it" in markdown(wider, FILE)
@@ -178,9 +244,7 @@ def test_an_acknowledgement_that_has_expired_or_is_not_needed_is_told() -> None:
     ("kind", "words"), [("same", "says the same"), ("wider", "2 limits exceeded"), ("infeasible", "no plan was found")]
 )
 def test_the_page_says_what_is_to_be_known(kind: str, words: str) -> None:
-    console = Console(width=120, record=True, file=StringIO())
-    console.print(check_page(told(kind)))
-    page = console.export_text()
+    page = page_of(told(kind))
     assert words in page
     if kind == "wider":
         assert "Proven: no plan of the new graph is within the limit." in page

@@ -114,15 +114,6 @@ def test_a_base_that_a_clock_may_have_stopped_is_planned_again() -> None:
     assert "keep a deterministic one" in found.notes[0]
 
 
-def test_a_plan_of_another_version_is_planned_again_or_refused() -> None:
-    old = base().model_copy(update={"solver": base().solver.model_copy(update={"versions": {"solver": 0}})})
-    found = compared(old, given(model(ff=1536)))
-    assert found.base == base()
-    assert "it is of solver 0, this is cost_model" in found.notes[0]
-    with pytest.raises(InvalidRequest, match=r"the base plan cannot be compared.*plan its graph again"):
-        compared(old.model_copy(update={"id": "other"}), base())
-
-
 def test_a_plan_that_is_kept_is_not_made_again() -> None:
     asked: list[str] = []
 

@@ -1,0 +1,69 @@
+"""Which code each benchmark measures, and of which commit that code is: what makes a result old."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+MODEL = ("planner/model",)
+RUNNING = ("planner/model", "planner/rewrite", "planner/run")
+SOLVING = ("planner/model", "planner/choose", "solvers")
+PLANNING = (*SOLVING, "planner/folding.py", "planner/judge", "planner/pipeline.py", "planner/rewrite")
+ZOO = ("planner/frontends/zoo",)
+
+MEASURED: dict[str, tuple[str, ...]] = {
+    "accounts": (*PLANNING, "planner/run"),
+    "capacity": (*PLANNING, *ZOO, "planner/capacity.py", "planner/sweep.py"),
+    "conformance": (*RUNNING, "planner/frontends/mlir"),
+    "convnets": (*PLANNING, "planner/run"),
+    "costs": ("planner/choose/hardware",),
+    "faults": ("api",),
+    "five_steps": (*RUNNING, *ZOO, "planner/export"),
+    "folding": (*SOLVING, *ZOO),
+    "fuzz_service": ("api",),
+    "gate": (*PLANNING, "planner/gating.py"),
+    "jax_models": (*PLANNING, "planner/frontends/stablehlo"),
+    "kills": ("api",),
+    "leases": ("api",),
+    "local_compute": (*RUNNING, "planner/calibration.py", "planner/choose"),
+    "main_job": (*PLANNING, "planner/run", "api/planning.py"),
+    "models": (*PLANNING, "planner/frontends/torch", "planner/frontends/zoo"),
+    "recompute": (*PLANNING, *ZOO),
+    "report": ("planner/documents", "planner/export/report"),
+    "reshard": ("planner/choose", *RUNNING),
+    "run": RUNNING,
+    "service": ("api",),
+    "solver": ("solvers",),
+    "solver_deterministic": ("solvers",),
+    "solver_lookalikes": ("solvers",),
+    "steps": (*ZOO, "planner/choose", "planner/judge", "planner/model", "planner/rewrite"),
+    "zoo": (*PLANNING, *ZOO),
+}
+"""By the name of the result: files and folders without which its figures would be others."""
+
+DIRTY = "-dirty"
+UNKNOWN = "unknown"
+
+
+def measured_commit(paths: Sequence[str], root: Path = ROOT) -> str:
+    """The commit that is checked out; `-dirty` where files of these paths differ from it, as `git describe` says it."""
+    commit, changed = git(root, "rev-parse", "--short", "HEAD"), git(root, "status", "--porcelain", "--", *paths)
+    return UNKNOWN if commit is None else commit.strip() + (DIRTY if changed else "")
+
+
+def changed_since(commit: str, paths: Sequence[str], root: Path = ROOT) -> list[str] | None:
+    """The files of these paths that are not as they were at a commit; None where the clone does not have it."""
+    found = git(root, "diff", "--name-only", commit.removesuffix(DIRTY), "--", *paths)
+    return None if found is None else found.splitlines()
+
+
+def git(root: Path, *words: str) -> str | None:
+    """What git says; None where it fails or is not there."""
+    try:
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return None if done.returncode else done.stdout

@@ -1,0 +1,56 @@
+"""Which results are older than the code they measure: `python -m benchmarks.stale`.
+
+A result is old where a file of the paths that its benchmark measures (`benchmarks/measured.py`) is not as it was at
+the commit the result names. That is said, and fails nothing: `make bench` measures anew. A shallow clone lacks most
+commits, and says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measured import DIRTY, MEASURED, ROOT, changed_since
+from benchmarks.record import RESULTS
+
+SHOWN = 3
+OLD, UNKNOWN, CURRENT = "old", "unknown", "current"
+
+
+def report(results: Path = RESULTS, root: Path = ROOT) -> Iterator[str]:
+    """A line for every result, the old ones first; then how many there are of today's code."""
+    found = {name: results / f"{name}.json" for name in MEASURED}
+    lines = [_line(name, json.loads(path.read_text()), root) for name, path in found.items() if path.exists()]
+    order = (OLD, UNKNOWN, CURRENT)
+    yield from sorted(lines, key=lambda line: order.index(line.split()[0]))
+    count = sum(line.startswith(CURRENT) for line in lines)
+    yield f"{count} of {len(lines)} results are of today's code; `make bench` measures anew"
+
+
+def _line(name: str, result: dict[str, Any], root: Path) -> str:
+    state, why = _state(name, result["commit"], root)
+    return f"{state:7}  {name}, measured at {result['commit']} on {result['date']}{why}"
+
+
+def _state(name: str, commit: str, root: Path) -> tuple[str, str]:
+    """Whether a result is old, and why."""
+    changed = changed_since(commit, MEASURED[name], root)
+    if changed is None:
+        return UNKNOWN, ": this clone has no such commit (where it is shallow: git fetch --unshallow)"
+    if commit.endswith(DIRTY):
+        return OLD, ": with changes that were not committed"
+    if not changed:
+        return CURRENT, ""
+    more = f" and {len(changed) - SHOWN} more" if len(changed) > SHOWN else ""
+    return OLD, f": since then changed: {', '.join(changed[:SHOWN])}{more}"
+
+
+def main() -> None:
+    for line in report():
+        print(line)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Three plans whose digests are kept with the versions that made them: a plan may change only where a version does.
+
+python -m tests.testing.golden_plans            says what has changed
+python -m tests.testing.golden_plans --write    renews tests/golden/plans.json, once a version was raised
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from planner import pipeline
+from planner.documents.graphs import graph_from
+from planner.documents.hardware import read_hardware
+from planner.documents.ids import digest
+from planner.documents.plans import plan_document
+from planner.documents.reading import read_json
+from planner.documents.schemas import AnnotationDocument, GraphDocument, checked
+from planner.documents.versions import current_versions, versions_text
+from planner.model.mesh import Mesh
+from planner.plans import Request
+from tests.testing.small_documents import Document, pin
+
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
+FILE = GOLDEN / "plans.json"
+OURS = ("shardplan", "cost_model")
+WRITE = "python -m tests.testing.golden_plans --write"
+RAISE = (
+    "raise VERSION in planner/choose/cost.py where costs changed, else the number after .dev in planner/version.py; "
+    f"then: {WRITE}"
+)
+
+
+def _forward() -> Document:
+    """One layer of Mixtral; weights are gathered, as the limit leaves no room for them."""
+    return _planned("forward", "dp=2,tp=4", memory_limit_bytes=500_000_000)
+
+
+def _training() -> Document:
+    """Seven layers of GPT-2 with Adam, equal, and under the limit not planned alike."""
+    return _planned("training", "2x2", memory_limit_bytes=640_000_000, gap=1e-2)
+
+
+def _recomputed() -> Document:
+    """Two layers of GPT-2, and a batch that three devices cannot share evenly, pinned to be shared nevertheless."""
+    pins = (AnnotationDocument.model_validate(pin("input_ids", [["dp"]])),)
+    return _planned("recomputed", "dp=3", pins, memory_limit_bytes=640_000_000, gap=1e-2, recompute="auto")
+
+
+PLANS: Mapping[str, Callable[[], Document]] = {
+    "forward, collectives within a limit": _forward,
+    "training, folded, within a tight limit": _training,
+    "training, recomputed, pinned, uneven": _recomputed,
+}
+
+
+def _planned(name: str, mesh: str, pins: Sequence[AnnotationDocument] = (), **request: Any) -> Document:
+    """The plan of a graph and a profile that are kept beside it, so that nothing but the planner can change it."""
+    hardware = read_hardware(str(GOLDEN / "hardware.json"))
+    devices = Mesh.parse(mesh, hardware.name)
+    document = checked(GraphDocument, read_json(GOLDEN / f"{name}.json.gz"), name)
+    asked = Request(deterministic=True, **request)
+    return plan_document(pipeline.plan(graph_from(document, devices, pins), devices, hardware, asked))
+
+
+def behaviour(plan: Document) -> Document:
+    """The digest of all that a version decides, the versions left away, and the figures that people look at."""
+    solver = {key: value for key, value in plan["solver"].items() if key != "versions"}
+    decided = {key: value for key, value in plan.items() if key not in ("id", "digest")} | {"solver": solver}
+    figures = {key: solver[key] for key in ("status", "objective_s", "bound_s")}
+    memory = {"collective_bytes": plan["cost"]["collective_bytes"], "peak_bytes": plan["memory"]["peak_bytes"]}
+    return {"digest": digest(decided), **figures, **memory}
+
+
+def current() -> Document:
+    """What the file should hold."""
+    plans = {name: behaviour(plan()) for name, plan in PLANS.items()}
+    return {"versions": current_versions(), "plans": plans}
+
+
+def fault(kept: Document, now: Document) -> str | None:
+    """What is wrong with the file, and what to do; None where nothing is."""
+    versions = f"{versions_text(kept['versions'])}, now {versions_text(now['versions'])}"
+    changed = _changes(kept["plans"], now["plans"])
+    if any(kept["versions"][name] != now["versions"][name] for name in OURS):
+        return f"the versions of the golden plans were {versions}: renew them: {WRITE}"
+    if changed and kept["versions"]["ortools"] != now["versions"]["ortools"]:
+        return f"another OR-Tools makes other plans ({versions}): renew them: {WRITE}\n{changed}"
+    return (
+        f"plans changed, and no version did ({versions_text(now['versions'])}): {RAISE}\n{changed}" if changed else None
+    )
+
+
+def may_be_written(kept: Document, now: Document) -> bool:
+    """Whether the file is out of date, and what is written would be of another version."""
+    return fault(kept, now) is not None and kept["versions"] != now["versions"]
+
+
+def _changes(kept: Document, now: Document) -> str:
+    lines = []
+    for name in {**kept, **now}:
+        before, after = kept.get(name, {}), now.get(name, {})
+        moved = [f"{key} {after.get(key)}, was {before.get(key)}" for key in after if before.get(key) != after.get(key)]
+        if before != after:
+            lines.append(f"  {name}: {'; '.join(moved) or 'gone'}")
+    return "\n".join(lines)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The exit code."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--write", action="store_true")
+    asked = parser.parse_args(arguments)
+    kept, now = json.loads(FILE.read_text()), current()
+    if asked.write and may_be_written(kept, now):
+        FILE.write_text(json.dumps(now, indent=1) + "\n")
+        return 0
+    wrong = fault(kept, now)
+    sys.stdout.write(f"{wrong or 'nothing has changed'}\n")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
