@@ -59,12 +59,15 @@ def _sweep(  # type: ignore[no-untyped-def]
     for i in order:
         begin, k = node_start[i], node_start[i + 1] - node_start[i]
         aggregate = marginal[begin : begin + k]
-        aggregate[:] = theta[begin : begin + k]
+        for x in range(k):
+            aggregate[x] = theta[begin + x]
         for start in ends[first[i] : first[i + 1]]:
             incoming = messages[start : start + k]
             for x in range(k):
                 aggregate[x] += incoming[x]
-        least = aggregate.min()
+        least = aggregate[0]
+        for x in range(1, k):
+            least = min(least, aggregate[x])
         constant += least
         onward = onward_first[i + 1] - onward_first[i]
         parts = max(max(onward, first[i + 1] - first[i] - onward) * split, 1)
@@ -95,7 +98,8 @@ def _decode(  # type: ignore[no-untyped-def]
     changed = 0
     for i in order:
         begin, k = node_start[i], node_start[i + 1] - node_start[i]
-        aggregate[:k] = theta[begin : begin + k]
+        for x in range(k):
+            aggregate[x] = theta[begin + x]
         for e in incident[first[i] : first[i + 1]]:
             lower, upper = low_start[e], high_start[e]
             if low[e] != i and chosen[low[e]]:
