@@ -25,7 +25,7 @@ class Home(NamedTuple):
 
 COMMANDS = {
     "plan": Home("api.planning:plan", "Choose how every op of a graph is sharded."),
-    "demo": Home("api.planning:demo", "Plan GPT-2 small, as PyTorch exports it, on dp=2,tp=4."),
+    "demo": Home("api.demo:demo", "Plan GPT-2 small in little memory, run the plan, show it, write its report."),
     "validate": Home("api.reviewing:validate", "Run a plan on logical devices, beside the unsharded graph."),
     "show": Home("api.reviewing:show", "Show a plan as a page to review."),
     "diff": Home("api.reviewing:diff", "Compare two plans: layouts, and the terms of time and memory that moved."),

@@ -1,4 +1,4 @@
-"""`plan` and `demo`: choose how every op of a graph is sharded, run the plan, show it."""
+"""`plan`: choose how every op of a graph is sharded, run the plan, show it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,7 @@ from planner.documents.graphs import read_graph, read_mesh
 from planner.documents.hardware import read_hardware
 from planner.documents.plans import plan_document
 from planner.documents.writing import check_writable, write_json
-from planner.errors import InvalidDocument
 from planner.run.validate import checked_module
-
-DEMO = "gpt2.json.gz"
 
 
 def plan(
@@ -50,7 +47,7 @@ def plan(
     devices = read_mesh(mesh)
     if validate:
         checked_module(backend, shrink, "f64", devices)
-    found = _planned(graph, devices, hardware_name, request, pin)
+    found = plan_graph(graph, devices, hardware_name, request, pin)
     if validate:
         with running("validating") as progress:
             found = pipeline.validated(found, backend, shrink, progress)
@@ -60,7 +57,8 @@ def plan(
     _print_plan(document, as_json)
 
 
-def _planned(graph: Path, mesh: Mesh, name: str | None, request: Request, pin: Path | None = None) -> Plan:
+def plan_graph(graph: Path, mesh: Mesh, name: str | None, request: Request, pin: Path | None = None) -> Plan:
+    """The plan of a graph in a file, its progress shown; the hardware is named, the mesh's, or the default."""
     profile = read_hardware(name or mesh.device or hardware.DEFAULT)
     mesh = replace(mesh, device=profile.name)
     with solving() as progress:
@@ -84,19 +82,3 @@ def _print_plan(document: dict[str, Any], as_json: bool) -> None:
             **{key: solver[key] for key in ("least_limit_bytes", "least_limit_bound_bytes", "reason", "wall_s")},
         }
     )
-
-
-def demo() -> None:
-    """Plan GPT-2 small, as PyTorch exports it, on dp=2,tp=4; run the plan; show it."""
-    found = _planned(_example(DEMO), Mesh.parse("dp=2,tp=4"), None, Request())
-    with running("validating") as progress:
-        show_plan(console(), plan_document(pipeline.validated(found, on_progress=progress)))
-
-
-def _example(name: str) -> Path:
-    """An example beside the package (installed), or in the repository."""
-    here = Path(__file__).resolve().parent
-    for place in (here / "examples" / name, here.parent / "examples" / name):
-        if place.is_file():
-            return place
-    raise InvalidDocument("example is missing", where=name, wanted="a complete installation")

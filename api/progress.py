@@ -32,7 +32,7 @@ def choosing() -> Iterator[Callable[[solvers.Progress], None]]:
 @contextmanager
 def _incumbents(shown: Callable[[int], str]) -> Iterator[Callable[[solvers.Progress], None]]:
     console = Console(stderr=True, highlight=False)
-    with _libraries_aside(), console.status("reading") as status:
+    with _libraries_aside(), console.status("preparing (the first run compiles the solver)") as status:
 
         def show(now: solvers.Progress) -> None:
             best = "none yet" if now.incumbent is None else shown(now.incumbent)

@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from solvers.evaluation import evaluate
+from solvers.jit import cached_njit
 from solvers.ledger import largest_cost, pass_work
 from solvers.messages import Messages
 from solvers.potentials import Pricing, Scale
@@ -38,7 +38,7 @@ MEMORY, SPREAD = 0.9, 0.98
 LOOK, FAR = 8, 30.0
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _expected_change(  # type: ignore[no-untyped-def]
     node_start, first, order, span_start, span_stop, span_at, usage, marginal, heat, moments, largest
 ):  # fmt: skip

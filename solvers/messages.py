@@ -15,9 +15,9 @@ The minimum over x goes by classes: k + S T operations for k strategies and an S
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers.jit import cached_njit
 from solvers.potentials import Potentials
 from solvers.topology import Topology
 
@@ -25,7 +25,14 @@ Integers = NDArray[np.int64]
 UNUSED = np.int64(1 << 61)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", inline="always")
+@cached_njit(nogil=True, error_model="numpy")
+def _copy(source, target):  # type: ignore[no-untyped-def]
+    """`target[: source.size] = source`, whose check of shapes would take longer to compile than all else here."""
+    for x in range(source.size):
+        target[x] = source[x]
+
+
+@cached_njit(nogil=True, error_model="numpy", inline="always")
 def _send(share, by_class, reduced, own, message, theirs, sent, matrix, at, cap):  # type: ignore[no-untyped-def]
     """Write the message to the far end: sent[y] = min over x of share(x) - message(x) + matrix[class of x, class of y],
     less its own minimum, which is returned. By class first, then row by row."""
@@ -47,7 +54,7 @@ def _send(share, by_class, reduced, own, message, theirs, sent, matrix, at, cap)
     return least
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _sweep(  # type: ignore[no-untyped-def]
     order, node_start, first, ends, onward_first, onward_edges, far, near_start, far_start, classes_of, heights,
     widths, theta, matrix, matrix_at, messages, marginal, slack, cap, split, largest, classes,
@@ -59,12 +66,14 @@ def _sweep(  # type: ignore[no-untyped-def]
     for i in order:
         begin, k = node_start[i], node_start[i + 1] - node_start[i]
         aggregate = marginal[begin : begin + k]
-        aggregate[:] = theta[begin : begin + k]
+        _copy(theta[begin : begin + k], aggregate)
         for start in ends[first[i] : first[i + 1]]:
             incoming = messages[start : start + k]
             for x in range(k):
                 aggregate[x] += incoming[x]
-        least = aggregate.min()
+        least = aggregate[0]
+        for x in range(1, k):
+            least = min(least, aggregate[x])
         constant += least
         onward = onward_first[i + 1] - onward_first[i]
         parts = max(max(onward, first[i + 1] - first[i] - onward) * split, 1)
@@ -85,7 +94,7 @@ def _sweep(  # type: ignore[no-untyped-def]
     return carry, constant
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _decode(  # type: ignore[no-untyped-def]
     order, chosen, node_start, first, incident, low, high, low_start, high_start, classes_of, columns,
     theta, pair, pair_at, messages, choice, largest,
@@ -95,7 +104,7 @@ def _decode(  # type: ignore[no-untyped-def]
     changed = 0
     for i in order:
         begin, k = node_start[i], node_start[i + 1] - node_start[i]
-        aggregate[:k] = theta[begin : begin + k]
+        _copy(theta[begin : begin + k], aggregate)
         for e in incident[first[i] : first[i + 1]]:
             lower, upper = low_start[e], high_start[e]
             if low[e] != i and chosen[low[e]]:

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers.jit import cached_njit
 from solvers.presolve.flat import FORBIDDEN, Edges
 from solvers.presolve.state import State
 
@@ -23,7 +23,7 @@ Integers = NDArray[np.int64]
 CHUNK = 1 << 20
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _used(node_start, cost, i, classes, at, count):  # type: ignore[no-untyped-def]
     """The new number of each class that a possible strategy of node i has (-1: none has), in order; how many."""
     new, found = np.empty(count, np.int64), 0
@@ -39,7 +39,7 @@ def _used(node_start, cost, i, classes, at, count):  # type: ignore[no-untyped-d
     return new, found
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _own(rest, count, step, others, other_step):  # type: ignore[no-untyped-def]
     """Take each row's least out of it; what that was, and the largest (FORBIDDEN: all of some row is)."""
     least, most = np.empty(count, np.int64), 0
@@ -54,7 +54,7 @@ def _own(rest, count, step, others, other_step):  # type: ignore[no-untyped-def]
     return least, most
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _grouped(rest, count, step, others, other_step):  # type: ignore[no-untyped-def]
     """The first of each group of equal rows, each row's group, and how many there are."""
     first, group_of, groups = np.empty(count, np.int64), np.empty(count, np.int64), 0
@@ -72,7 +72,7 @@ def _grouped(rest, count, step, others, other_step):  # type: ignore[no-untyped-
     return first, group_of, groups
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _charge(node_start, cost, i, classes, at, new, own, group):  # type: ignore[no-untyped-def]
     """Add each class's own cost to its strategies of node i, and name its group as their class."""
     begin = node_start[i]
@@ -83,7 +83,7 @@ def _charge(node_start, cost, i, classes, at, new, own, group):  # type: ignore[
         classes[at + x] = group[s] if s >= 0 else 0
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _split(which, edges, node_start, cost, cells, changed):  # type: ignore[no-untyped-def]
     """Split these edges; the cells of those that changed, end to end."""
     end = 0

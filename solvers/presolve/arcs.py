@@ -6,13 +6,13 @@ Exact: every choice that takes it is impossible (A. Mackworth, "Consistency in n
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from solvers.jit import cached_njit
 from solvers.presolve.flat import FORBIDDEN, seen_from
 from solvers.presolve.state import State
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _any_allowed(cells, at, step, used, classes):  # type: ignore[no-untyped-def]
     """Is a pair of this row with a class in use allowed?"""
     t = 0
@@ -21,7 +21,7 @@ def _any_allowed(cells, at, step, used, classes):  # type: ignore[no-untyped-def
     return t < classes
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _revise(edges, e, i, node_start, cost, used, good):  # type: ignore[no-untyped-def]
     """Forbid the strategies at the other end of edge e that no possible one of node i goes with; were there any?"""
     (at, step, classes), j, (at_there, step_there, classes_there) = seen_from(edges, e, i)
@@ -45,7 +45,7 @@ def _revise(edges, e, i, node_start, cost, used, good):  # type: ignore[no-untyp
     return gone
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _consistent(waits, edges, node_start, cost, first, incident, classes, changed):  # type: ignore[no-untyped-def]
     """Revise along a queue of nodes of which something went (at first what waits)."""
     used, good = np.empty(classes, np.bool_), np.empty(classes, np.int8)

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers.jit import cached_njit
 from solvers.presolve.flat import FORBIDDEN, ragged, seen_from
 from solvers.presolve.state import State
 
@@ -18,7 +18,7 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _follows(edges, e, i, node_start, cost, follow, alone):  # type: ignore[no-untyped-def]
     """Does edge e leave its other node a single strategy for each possible one of node i? Which, goes to follow."""
     (at, step, _), j, (at_there, step_there, classes_there) = seen_from(edges, e, i)
@@ -43,7 +43,7 @@ def _follows(edges, e, i, node_start, cost, follow, alone):  # type: ignore[no-u
     return True
 
 
-@njit(cache=True)
+@cached_njit()
 def _with_room(values, end, more):  # type: ignore[no-untyped-def]
     """The values up to `end`, with room for more behind them."""
     if end + more <= values.size:
@@ -54,7 +54,7 @@ def _with_room(values, end, more):  # type: ignore[no-untyped-def]
     return roomy
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _forest(order, fixed, edges, node_start, cost, follow, alone, first, incident, root, at):  # type: ignore[no-untyped-def]
     """Trees of nodes that their root determines: root[i], and maps[at[i] + x], what i takes where its root takes x."""
     queue, maps, end = np.empty(order.size, np.int64), np.empty(order.size, np.int64), 0

@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers.jit import cached_njit
 from solvers.presolve.flat import FORBIDDEN, seen_from
 from solvers.presolve.records import Replaced
 from solvers.presolve.state import State
@@ -30,7 +30,7 @@ Flags = NDArray[np.bool_]
 MOST_WORK, CHUNK = 1 << 26, 1 << 26
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _cheaper(own, begin, end, uses):  # type: ignore[no-untyped-def]
     """Pairs (y, x) of which y costs no more and uses no more in any of the spans, and by how much y costs more."""
     most, count = own.size * own.size, 0
@@ -48,7 +48,7 @@ def _cheaper(own, begin, end, uses):  # type: ignore[no-untyped-def]
     return y, x, above, count
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _margin(edges, e, step, step_there, there, s, r):  # type: ignore[no-untyped-def]
     """The most that class s costs above class r in any class there that r allows."""
     most, at = -FORBIDDEN, edges.pair_at[e]
@@ -62,7 +62,7 @@ def _margin(edges, e, step, step_there, there, s, r):  # type: ignore[no-untyped
     return most if most > -FORBIDDEN else 0
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _better(i, edges, incident, first, last, own, begin, end, uses):  # type: ignore[no-untyped-def]
     """better[y, x]: y may stand in for x.
 
@@ -91,7 +91,7 @@ def _better(i, edges, incident, first, last, own, begin, end, uses):  # type: ig
     return better, count
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _dominated(nodes, edges, node_start, cost, first, incident, uses, first_use, out):  # type: ignore[no-untyped-def]
     """Forbid what another stands in for: out's rows are node, strategy, and the one that stays; how many."""
     done = 0

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers.jit import cached_njit
 from solvers.presolve.flat import FORBIDDEN, seen_from
 from solvers.presolve.records import Eliminated
 from solvers.presolve.state import Impossible, State
@@ -34,7 +34,7 @@ class Left(NamedTuple):
     strategy: Integers
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _costs_from(edges, e, i, k):  # type: ignore[no-untyped-def]
     """Edge e's costs by the class there and the strategy of node i; without an edge (-1), nothing of a single class."""
     if e == -1:
@@ -47,7 +47,7 @@ def _costs_from(edges, e, i, k):  # type: ignore[no-untyped-def]
     return costs
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _best(own, first, second, cells, at, strategy, place):  # type: ignore[no-untyped-def]
     """The least cost for each pair of the neighbours' classes, and the strategy that has it."""
     for s in range(first.shape[0]):
@@ -60,7 +60,7 @@ def _best(own, first, second, cells, at, strategy, place):  # type: ignore[no-un
             at, place = at + 1, place + 1
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _bridge(edges, e, one, other, at):  # type: ignore[no-untyped-def]
     """Edge e runs from now on between two nodes (each with its classes: where, how many), its cells begin at `at`."""
     (a, a_at, height), (c, c_at, width) = one, other
@@ -73,7 +73,7 @@ def _bridge(edges, e, one, other, at):  # type: ignore[no-untyped-def]
         edges.high[e], edges.high_at[e], edges.high_classes[e], edges.high_step[e] = a, a_at, height, width
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _neighbour(edges, e, i, node_start, classes, filled):  # type: ignore[no-untyped-def]
     """The node across edge e, where its classes stand, how many they are; a copy of them for the record."""
     if e == -1:
@@ -86,7 +86,7 @@ def _neighbour(edges, e, i, node_start, classes, filled):  # type: ignore[no-unt
     return (j, at, count), filled + k
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _detach(first, incident, degree, j, e, instead):  # type: ignore[no-untyped-def]
     """Node j has edge `instead` in the place of e, or one edge less (-1)."""
     q = first[j]
@@ -98,7 +98,7 @@ def _detach(first, incident, degree, j, e, instead):  # type: ignore[no-untyped-
     incident[q] = instead
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _worthwhile(edges, e, f, size, k):  # type: ignore[no-untyped-def]
     """Is the table of two edges in one of this size, and not too dear to make? (With one edge or none, always.)"""
     if f == -1:
@@ -107,7 +107,7 @@ def _worthwhile(edges, e, f, size, k):  # type: ignore[no-untyped-def]
     return size <= max(two, SMALL) and size * k <= MOST_WORK
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _leave(edges, e, f, one, other, at, node_start, cost, first, incident, degree, gone):  # type: ignore[no-untyped-def]
     """The cells at `at` take the place of a node's edges e and f; returns what goes to the constant."""
     if e == -1:
@@ -125,13 +125,13 @@ def _leave(edges, e, f, one, other, at, node_start, cost, first, incident, degre
     return 0
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _note(columns, done, values):  # type: ignore[no-untyped-def]
     for c in range(7):
         columns[c, done] = values[c]
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _eliminate(waits, fixed, edges, node_start, cost, first, incident, begin, left, gone, changed):  # type: ignore[no-untyped-def]
     """Eliminate what waits and what comes to wait, until there is no room for more or much is done.
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers.jit import cached_njit
 from solvers.layout import Layout, begins, numbered
 from solvers.parts import IMPOSSIBLE
 
@@ -143,7 +143,7 @@ def edge_uses_of(layout: Layout) -> EdgeUses:
     )  # fmt: skip
 
 
-@njit(cache=True)
+@cached_njit()
 def seen_from(edges, e, i):  # type: ignore[no-untyped-def]
     """Edge e from its node i: where the classes here stand, step, how many; the other node, and the same there."""
     if edges.low[e] == i:
@@ -153,7 +153,7 @@ def seen_from(edges, e, i):  # type: ignore[no-untyped-def]
     return here, edges.low[e], (edges.low_at[e], edges.low_step[e], edges.low_classes[e])
 
 
-@njit(cache=True)
+@cached_njit()
 def incidence(low, high, which, nodes):  # type: ignore[no-untyped-def]
     """first[i] to first[i + 1]: where node i's edges (of those asked for, ascending) stand in the second array."""
     first = np.zeros(nodes + 2, np.int64)

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers.jit import cached_njit
 from solvers.presolve.flat import FORBIDDEN
 from solvers.presolve.state import State
 
@@ -91,7 +91,7 @@ def _spans(state: State) -> Spans:
     )  # fmt: skip
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _add_largest(spans, largest):  # type: ignore[no-untyped-def]
     """Add how the sum of the largest usages changes at each moment."""
     for q in range(spans.start.size):
@@ -103,7 +103,7 @@ def _add_largest(spans, largest):  # type: ignore[no-untyped-def]
         largest[spans.stop[q]] -= most
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _live(spans, owner, moment):  # type: ignore[no-untyped-def]
     """The owner's span at the moment, -1 if it has none then."""
     low, high = spans.first[owner], spans.first[owner + 1]
@@ -116,7 +116,7 @@ def _live(spans, owner, moment):  # type: ignore[no-untyped-def]
     return low if low < spans.first[owner + 1] and spans.start[low] <= moment else -1
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _largest_rises(spans, s, t, seen, stamp):  # type: ignore[no-untyped-def]
     """The most by which all owners' usage may rise from moment s to moment t, and from t to s."""
     up, down = 0, 0
@@ -139,7 +139,7 @@ def _largest_rises(spans, s, t, seen, stamp):  # type: ignore[no-untyped-def]
     return up, down
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _walk(moments, base, spans, seen, stays):  # type: ignore[no-untyped-def]
     """Of these moments those stay that no other covers, as far as neighbours show."""
     kept, count, stamp = np.empty(moments.size, np.int64), 0, 0

@@ -7,9 +7,9 @@ merged table would be larger than the two (and not small), nor to edges with usa
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers.jit import cached_njit
 from solvers.presolve.flat import FORBIDDEN
 from solvers.presolve.state import State
 
@@ -18,7 +18,7 @@ Integers = NDArray[np.int64]
 SMALL = 256
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _paired(node_start, cost, i, classes, one, ones, two, twos):  # type: ignore[no-untyped-def]
     """A class for each pair of classes (at `one` and at `two`) that a possible strategy of node i has; how many."""
     k, count = node_start[i + 1] - node_start[i], 0
@@ -33,7 +33,7 @@ def _paired(node_start, cost, i, classes, one, ones, two, twos):  # type: ignore
     return paired, count
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _add(edges, e, f, node_start, cost, rows, columns, width, at):  # type: ignore[no-untyped-def]
     """Write the cells of both edges together, by these classes, and give edge e the classes."""
     i, j = node_start[edges.low[e]], node_start[edges.high[e]]
@@ -51,7 +51,7 @@ def _add(edges, e, f, node_start, cost, rows, columns, width, at):  # type: igno
         edges.classes[edges.high_at[e] + y] = columns[y]
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _merge(group, order, edges, node_start, cost, end, merged):  # type: ignore[no-untyped-def]
     """Each group order[group[g]:group[g + 1]] into its first edge, where that pays; new cells go to `end` and on."""
     for g in range(group.size - 1):

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers.jit import cached_njit
 from solvers.layout import begins
 from solvers.presolve.flat import FORBIDDEN, Uses, ragged
 from solvers.presolve.state import State
@@ -66,7 +66,7 @@ def _changes(state: State, uses: Uses) -> Rows:
     return Rows(node, moment, at, usage)
 
 
-@njit(cache=True, error_model="numpy")
+@cached_njit(error_model="numpy")
 def _settle(rows, node_start, cost, least, some, same):  # type: ignore[no-untyped-def]
     """From changes to what is used above the least; is any, and is it the same as before?"""
     for r in range(rows.node.size):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers.jit import cached_njit
 from solvers.treesearch.chance import below, uniform
 from solvers.treesearch.graph import Graph
 
@@ -56,7 +56,7 @@ def scratch_of(graph: Graph, most: int) -> Scratch:
     )
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def grow(graph, scratch, root, most, block, state):  # type: ignore[no-untyped-def]
     """A random induced tree from the root: a node joins while exactly one of its neighbours is inside; its size."""
     tree, up, stamp, seen, count, rank, fringe = (
@@ -88,7 +88,7 @@ def grow(graph, scratch, root, most, block, state):  # type: ignore[no-untyped-d
             return size
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _local(graph, spans, scratch, node, at, choice, prefix, block):  # type: ignore[no-untyped-def]
     """Cost, priced usage, and the arcs to fixed neighbours of a node's strategies, into value[at:]."""
     begin, k = graph.node_start[node], graph.node_start[node + 1] - graph.node_start[node]
@@ -113,7 +113,7 @@ def _local(graph, spans, scratch, node, at, choice, prefix, block):  # type: ign
     return k
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _send_up(graph, scratch, arc, at, k, up_at, others):  # type: ignore[no-untyped-def]
     """Add to the parent's values the least of a child's value plus the arc between them."""
     by_class, reduced = scratch.by_class[: graph.rows[arc]], scratch.reduced[: graph.columns[arc]]
@@ -134,7 +134,7 @@ def _send_up(graph, scratch, arc, at, k, up_at, others):  # type: ignore[no-unty
         parent[y] += reduced[theirs[y]]
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _take(graph, scratch, place, size):  # type: ignore[no-untyped-def]
     """The best strategy of the node at a place, its parent's being taken."""
     node, arc, at = scratch.tree[place], scratch.up[place], scratch.at[place]
@@ -150,7 +150,7 @@ def _take(graph, scratch, place, size):  # type: ignore[no-untyped-def]
     return best
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def optimise(graph, spans, scratch, size, choice, prefix, block, force, state):  # type: ignore[no-untyped-def]
     """The cheapest strategies of the tree's nodes into `new`, priced by the prefix sums of the watched moments' prices;
     with a chance of `force` the root takes another strategy than its present one."""
@@ -173,7 +173,7 @@ def optimise(graph, spans, scratch, size, choice, prefix, block, force, state): 
         new[place] = _take(graph, scratch, place, size)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def conditional(graph, spans, scratch, choice, prefix, worth):  # type: ignore[no-untyped-def]
     """Each strategy's worth (flat), all other nodes fixed, priced by the prefix sums of the watched moments' prices."""
     for node in range(choice.size):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
+
+from solvers.jit import cached_njit
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def uniform(state):  # type: ignore[no-untyped-def]
     """The next number from 0 (included) to 1 (not); state: an array of one uint64."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -16,7 +17,7 @@ def uniform(state):  # type: ignore[no-untyped-def]
     return float((z ^ (z >> np.uint64(31))) >> np.uint64(11)) / 9007199254740992.0
 
 
-@njit(cache=True, nogil=True)
+@cached_njit(nogil=True)
 def below(state, count):  # type: ignore[no-untyped-def]
     """A whole number from 0 to count - 1."""
     return min(int(uniform(state) * count), count - 1)

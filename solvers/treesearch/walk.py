@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from solvers.jit import cached_njit
 from solvers.treesearch.block import grow, optimise
 from solvers.treesearch.chance import below as draw
 from solvers.treesearch.chance import uniform
@@ -42,7 +42,7 @@ class Slopes(NamedTuple):
     asked: Floats
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _price(position, slopes, limit):  # type: ignore[no-untyped-def]
     total = 0.0
     for m in range(position.load.size):
@@ -51,14 +51,14 @@ def _price(position, slopes, limit):  # type: ignore[no-untyped-def]
     position.prefix[position.load.size] = total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _penalty(load, more, below, above, limit):  # type: ignore[no-untyped-def]
     """What `more` bytes on top of a load change in a moment's penalty."""
     before, after = load - limit, load + more - limit
     return after * (below if after <= 0 else above) - before * (below if before <= 0 else above)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _arcs_change(graph, scratch, choice, node, new, block):  # type: ignore[no-untyped-def]
     """The exact change of the cost of a node's arcs; an arc between two changing nodes counts at the later one."""
     total = 0.0
@@ -76,7 +76,7 @@ def _arcs_change(graph, scratch, choice, node, new, block):  # type: ignore[no-u
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _change(graph, spans, scratch, position, size, block):  # type: ignore[no-untyped-def]
     """The exact change of cost of taking the new strategies; of load into position.change; how many nodes change."""
     position.change[:] = 0
@@ -95,7 +95,7 @@ def _change(graph, spans, scratch, position, size, block):  # type: ignore[no-un
     return total, changed
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _weigh(position, slopes, limit):  # type: ignore[no-untyped-def]
     """Sum up position.change; the change of the penalty, and how many moments would be over the limit."""
     more, total, over = 0, 0.0, 0
@@ -109,14 +109,14 @@ def _weigh(position, slopes, limit):  # type: ignore[no-untyped-def]
     return total, over
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _keep(position, over):  # type: ignore[no-untyped-def]
     if over == 0 and position.cost[0] < position.cost[1]:
         position.cost[1] = position.cost[0]
         position.best[:] = position.choice
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def walk(graph, spans, scratch, position, slopes, limit, blocks, most, force, heat):  # type: ignore[no-untyped-def]
     """So many blocks at one temperature; how many were taken."""
     random, taken = position.random, 0
@@ -144,7 +144,7 @@ def walk(graph, spans, scratch, position, slopes, limit, blocks, most, force, he
     return taken
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _spans_change(spans, position, slopes, limit, node, new):  # type: ignore[no-untyped-def]
     """The change of the penalty if one node takes another strategy."""
     total, old = 0.0, position.choice[node]
@@ -156,7 +156,7 @@ def _spans_change(spans, position, slopes, limit, node, new):  # type: ignore[no
     return total
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def _move_alone(graph, spans, position, node, new):  # type: ignore[no-untyped-def]
     begin, old = graph.node_start[node], position.choice[node]
     for q in range(spans.first[node], spans.first[node + 1]):
@@ -166,7 +166,7 @@ def _move_alone(graph, spans, position, node, new):  # type: ignore[no-untyped-d
     position.choice[node] = new
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@cached_njit(nogil=True, error_model="numpy")
 def sweep(graph, spans, position, slopes, limit):  # type: ignore[no-untyped-def]
     """Each node without edges, in random order, takes the strategy that is best by exact cost and penalty."""
     order = graph.alone.copy()

@@ -233,12 +233,3 @@ def test_a_model_of_ones_own_is_imported_from_torch(tmp_path: Path) -> None:
     assert answer.json["inputs"] == 5
     planned = shardplan("plan", tmp_path / "g.json.gz", "--mesh", "2x2", "--validate", "--json")
     assert planned.json["verdict"] == "equal"
-
-
-def test_the_demo_plans_runs_and_shows_a_real_model() -> None:
-    """The slowest test here: GPT-2 small."""
-    answer = child("demo")
-    assert (answer.code, answer.err) == (0, "")
-    assert "gpt2 on dp=2, tp=4 (h100-sxm)" in answer.out
-    assert "verdict: equal to the unsharded model" in answer.out
-    assert answer.cpu_s < 15

@@ -1,0 +1,86 @@
+"""`demo`: a question that no named layout answers; its plan, proven and run, is shown and written as a report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from api.console import console
+from api.pages import show_plan
+from api.planning import plan_graph
+from api.progress import running
+from api.units import parse_bytes, show_share
+from planner import Mesh, Request, pipeline
+from planner.documents.plans import checked_plan, plan_document
+from planner.documents.reports import report_document
+from planner.documents.writing import check_writable, write_text
+from planner.errors import InvalidDocument
+from planner.export.report import html_page
+
+EXAMPLE = Path(__file__).resolve().parent / "examples" / "gpt2.json.gz"
+MESH, HARDWARE, MEMORY_LIMIT, GAP = "dp=2,tp=4", "h100-sxm", "400 MB", 1e-3
+REPORT = Path("shardplan-demo.html")
+
+QUESTION = (
+    f"The question: how is GPT-2 small, reading 8 sequences of 512 tokens, best split over the 8 H100 GPUs of a mesh "
+    f"{MESH}, when only {MEMORY_LIMIT} of each may be used? Asked for: a plan proven to be within {show_share(GAP)} of "
+    f"the fastest, run on 8 logical devices and compared with the unsharded model."
+)
+NEXT = """\
+Next, a training step (a model of your own comes from `shardplan import torch`, `jax` or `onnx`):
+  shardplan import zoo gpt2 --layers 2 --train adam --batch 8 --seq 128 -o step.json.gz
+  shardplan plan step.json.gz --mesh dp=2,tp=4 --memory-limit 200MB --gap 0.05 --validate -o plan.json.gz
+  shardplan explain plan.json.gz"""
+
+
+def demo(
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE.html", help=f"Where to write the report [{REPORT}].")
+    ] = None,
+) -> None:
+    """Plan GPT-2 small in 400 MB a device, run the plan, show it, and write its report."""
+    if output:
+        check_writable(output)
+    page = console()
+    page.print(Text(QUESTION), end="\n\n")
+    request = Request(memory_limit_bytes=parse_bytes(MEMORY_LIMIT), gap=GAP)
+    plan = plan_graph(EXAMPLE, Mesh.parse(MESH), HARDWARE, request)
+    with running("validating") as progress:
+        document = plan_document(pipeline.validated(plan, on_progress=progress))
+    show_plan(page, document)
+    page.print(Text(compare_with_named(document)), end="\n\n")
+    page.print(Text(write_report(document, output)), soft_wrap=True, end="\n\n")
+    page.print(Text(NEXT), soft_wrap=True)
+
+
+def compare_with_named(document: dict[str, Any]) -> str:
+    """Whether a named layout would have done as well as the plan, in words."""
+    fitting = [layout for layout in document["baselines"] if layout["fits"]]
+    if not fitting:
+        return "No named layout fits."
+    best = min(fitting, key=lambda layout: layout["step_s"])
+    ratio = best["step_s"] / document["solver"]["objective_s"]
+    if ratio <= 1:
+        return f"The answer is a named layout: {best['name']}."
+    too_large = [layout["name"] for layout in document["baselines"] if not layout["fits"]]
+    rest = f"; {', '.join(too_large)} {'does' if len(too_large) == 1 else 'do'} not fit" if too_large else ""
+    return (
+        f"No named layout is the answer: {best['name']}, the fastest that fits, takes {ratio:.2f} times as long{rest}."
+    )
+
+
+def write_report(document: dict[str, Any], output: Path | None) -> str:
+    """Write a plan's report; what became of it, in words. Raises InvalidDocument where a file was asked for in vain."""
+    with running("writing the report"):
+        sheet = report_document(checked_plan(json.loads(json.dumps(document)), "the demo's plan"))
+    try:
+        write_text(output or REPORT, html_page(sheet))
+    except InvalidDocument as error:
+        if output:
+            raise
+        return f"The report is not written: {error}. Name another place with `shardplan demo -o FILE.html`."
+    return f"The report, for a browser: {(output or REPORT).resolve()}"
