@@ -15,14 +15,19 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results"
 
 
-def write(name: str, result: dict[str, Any]) -> None:
-    """Write the result with the machine's description and print it."""
+def machine() -> dict[str, Any]:
+    """What a result was measured on."""
     packages = {package: version(package) for package in ("numpy", "numba", "networkx", "ortools", "pydantic")}
-    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "packages": packages}
+    return {"cores": os.cpu_count(), "python": platform.python_version(), "packages": packages}
+
+
+def write(name: str, result: dict[str, Any], show: bool = True) -> None:
+    """Write the result with the machine's description and print it."""
     RESULTS.mkdir(exist_ok=True)
-    text = json.dumps({"machine": machine, **result}, indent=1)
+    text = json.dumps({"machine": machine(), **result}, indent=1)
     (RESULTS / f"{name}.json").write_text(text + "\n")
-    print(text)
+    if show:
+        print(text)
 
 
 @contextmanager
