@@ -39,6 +39,7 @@ def processor_seconds() -> float:
 
 
 def end_long(*_: object) -> None:
+    failed.append("long")
     pytest.fail(f"longer than {LONG_S} s")
 
 
@@ -59,7 +60,12 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.settrace(None)
         seconds = round(processor_seconds() - start, 3)
-        row = {"test": item.nodeid, "seconds": seconds, "passes": not failed, "enters": sorted(entered)}
+        row = {
+            "test": item.nodeid,
+            "seconds": seconds,
+            "ends": "long" if "long" in failed else "failed" if failed else "passed",
+            "enters": sorted(entered),
+        }
         with Path(TRACE).open("a") as file:
             file.write(json.dumps(row) + "\n")
 

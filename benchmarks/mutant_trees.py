@@ -42,16 +42,26 @@ class Tree:
     def plant(self, fault: Fault) -> None:
         path = self.root / fault.path
         path.write_bytes(fault.plant(path.read_bytes()))
-        if b"njit" in path.read_bytes():
-            self._forget_compiled()
+        for each in self._callers(path):
+            self._forget_compiled(each)
 
     def restore(self, fault: Fault) -> None:
         """As it was, file times included."""
-        compiled = b"njit" in (self.root / fault.path).read_bytes()
-        shutil.copy2(ROOT / fault.path, self.root / fault.path)
-        if compiled:
-            self._forget_compiled()
+        path = self.root / fault.path
+        shutil.copy2(ROOT / fault.path, path)
+        if callers := self._callers(path):
+            for each in callers:
+                self._forget_compiled(each)
             copy_compiled(ROOT, self.root)
+
+    def _callers(self, path: Path) -> list[Path]:
+        """Compiled modules that may hold code of this one: itself, and those that import it or its package."""
+        if b"njit" not in path.read_bytes():
+            return []
+        package = ".".join(path.relative_to(self.root).parent.parts)
+        imports = re.compile(rf"from {package}\.{path.stem} import|from {package} import .*\b{path.stem}\b")
+        known = [each for each in (self.root / "solvers").rglob("*.py") if "njit" in each.read_text()]
+        return [each for each in known if each == path or imports.search(each.read_text())]
 
     def first_failure(self, code: int) -> str:
         """The test that failed or could not be imported, or the signal that ended all."""
@@ -62,7 +72,8 @@ class Tree:
             return f"signal {-code}"
         raise RuntimeError(f"pytest ended with {code} and no test failed:\n{output}")
 
-    def _forget_compiled(self) -> None:
+    @staticmethod
+    def _forget_compiled(path: Path) -> None:
         for pattern in COMPILED:
-            for path in (self.root / "solvers").rglob(pattern):
-                path.unlink()
+            for kept in (path.parent / "__pycache__").glob(f"{path.stem}.{pattern}"):
+                kept.unlink()

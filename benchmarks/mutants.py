@@ -1,14 +1,13 @@
 """Do the tests bite? Small random faults are planted into the code, one at a time, and its tests are run.
 
-`python -m benchmarks.mutants [--count N] [--seed S] [--only PREFIX] [--resume]`: a fault of a kind drawn at random, at
+`python -m benchmarks.mutants [--count N] [--seed S] [--only PREFIX] [--resume | --again]`: a fault of a kind drawn at random, at
 a place drawn at random among those of its kind (`benchmarks.source_faults`), in the modules of TESTS. It is planted
 into a copy of the working tree. The tests that enter the faulty function (`benchmarks.call_trace`; those that enter its
 module where none does, as for compiled code; else all of the module's folders) run in a fork of this process, those of
 the same name first, then the shortest, until one fails.
 
 caught: a test failed. timeout: none did in LIMIT_S of processor time, though without the fault all need no more than
-ENOUGH_S. survived: all passed. `--resume` keeps what is caught, and tries again what survived, as tests may have come.
-A survivor that benchmarks/data/equivalent_mutants.json names, with the reason, changes nothing that can be observed.
+ENOUGH_S. survived: all passed; `--again` tries it again, as tests may have come, or with more of them. A survivor that benchmarks/data/equivalent_mutants.json names, with the reason, changes nothing that can be observed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.call_trace import LONG_S
 from benchmarks.mutant_trees import Tree
 from benchmarks.record import RESULTS, write
 from benchmarks.source_faults import KINDS, Fault, changes, faults
@@ -89,26 +87,26 @@ class Trace:
         trace = cls({}, {}, {})
         for line in path.read_text().splitlines():
             row = json.loads(line)
-            if not row["passes"] and row["seconds"] < LONG_S:
+            if row["ends"] == "failed":
                 raise SystemExit(f"{row['test']} fails without any fault")
-            trace.seconds[row["test"]] = row["seconds"]
+            trace.seconds[row["test"]] = ENOUGH_S if row["ends"] == "long" else row["seconds"]
             for module, function in row["enters"]:
                 trace.by_function.setdefault((module, function), set()).add(row["test"])
                 trace.by_module.setdefault(module, set()).add(row["test"])
         return trace
 
-    def tests(self, fault: Fault, enough_s: float) -> list[str]:
+    def tests(self, fault: Fault, enough_s: float, most_files: int) -> list[str]:
         """The tests that may catch a fault, the likeliest first, as many as are done soon enough."""
         folders = next(folders for prefix, folders in TESTS.items() if fault.path.startswith(prefix))
         near = tuple(f"tests/{folder}" for folder in folders)
         entering = self.by_function.get((fault.path, fault.function)) or self.by_module.get(fault.path)
         known = [test for test in entering or self.seconds if test.startswith(near)]
-        name = Path(fault.path).stem
-        known.sort(key=lambda test: (f"test_{name}.py" not in test, self.seconds[test], test))
-        chosen, seconds = [], 0.0
+        own = f"test_{Path(fault.path).stem}.py"
+        known.sort(key=lambda test: (own not in test, self.seconds[test], test))
+        files, chosen, seconds = set[str](), [], 0.0
         for test in known:
-            seconds += self.seconds[test]
-            if seconds <= enough_s or f"test_{name}.py" in test:
+            files |= {test.partition("::")[0]} if len(files) < most_files else set()
+            if test.partition("::")[0] in files and (seconds := seconds + self.seconds[test]) <= enough_s:
                 chosen.append(test)
         return chosen
 
@@ -197,13 +195,15 @@ def _run_tests(root: Path, files: list[str]) -> None:
         os._exit(code)
 
 
-def attempts(planted: Sequence[Fault], trace: Trace, trees: list[Tree], enough_s: float) -> Iterator[dict[str, Any]]:
+def attempts(
+    planted: Sequence[Fault], trace: Trace, trees: list[Tree], asked: argparse.Namespace
+) -> Iterator[dict[str, Any]]:
     """What became of every fault, as it ends; as many at a time as there are trees."""
     waiting, free, running = list(planted)[::-1], list(trees), list[Attempt]()
     while waiting or running:
         while waiting and free:
             fault = waiting.pop()
-            if tests := trace.tests(fault, enough_s):
+            if tests := trace.tests(fault, asked.enough, asked.files):
                 running.append(Attempt.begin(fault, free.pop(), tests))
             else:
                 yield fault._asdict() | {"tests": 0, "result": "survived", "seconds": 0.0}
@@ -249,9 +249,9 @@ class Record:
         known = {place(row): row for row in rows}
         return cls({"seed": seed, "commit": commit}, known, json.loads(EQUIVALENT.read_text()))
 
-    def is_decided(self, fault: Fault) -> bool:
+    def has(self, fault: Fault, again: bool) -> bool:
         row = self.rows.get(place(fault._asdict()))
-        return row is not None and row["result"] in ("caught", "timeout", "equivalent")
+        return row is not None and not (again and row["result"] == "survived")
 
     def add(self, row: dict[str, Any]) -> None:
         before = self.rows.get(place(row))
@@ -278,18 +278,20 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="PREFIX", help="of the faults drawn, those in these files")
     parser.add_argument("--trace", type=Path, default=ROOT / "build" / "call_trace.jsonl", help="made where missing")
     parser.add_argument("--enough", type=float, default=ENOUGH_S, help="processor seconds of tests for one fault")
+    parser.add_argument("--files", type=int, default=1000, help="most test files for one fault")
     parser.add_argument("--jobs", type=int, default=JOBS)
-    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--resume", action="store_true", help="go on where it was stopped")
+    parser.add_argument("--again", action="store_true", help="the same, and what survived is tried again")
     asked = parser.parse_args()
     trace = Trace.read(asked.trace) if asked.trace.exists() else traced(asked.trace)
-    record = Record.begin(asked.seed, asked.resume)
+    record = Record.begin(asked.seed, asked.resume or asked.again)
     planted = [fault for fault in sampled(asked.count, asked.seed) if fault.path.startswith(asked.only)]
-    chosen = [fault for fault in planted if not record.is_decided(fault)]
+    chosen = [fault for fault in planted if not record.has(fault, asked.again)]
     for name in PRELOADED:
         import_module(name)
     with tempfile.TemporaryDirectory() as folder:
         trees = [Tree.copy(Path(folder) / str(number)) for number in range(asked.jobs)]
-        for row in attempts(chosen, trace, trees, asked.enough):
+        for row in attempts(chosen, trace, trees, asked):
             record.add(row)
             print(
                 len(record.rows),

@@ -95,7 +95,7 @@ def test_two_moves_with_their_dims_swapped_are_noticed() -> None:
                 swapped = changed(swapped, other, replace(right, collective=replace(right.collective, dim=dims[1])))
                 assert verdict_of(swapped) != "equal"
                 tried += 1
-    assert tried > 5
+    assert tried > 3
 
 
 def test_a_reduction_left_out_is_noticed() -> None:

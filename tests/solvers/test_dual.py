@@ -24,7 +24,7 @@ def test_no_step_of_the_dual_claims_more_than_the_optimum() -> None:
                 steps = [dual.advance(step / 20) for step in range(20)]
                 assert max(steps) <= dual.bound <= wanted[1].cost, (make.__name__, seed)
                 feasible += 1
-        assert feasible > len(SEEDS) / 2, make.__name__
+        assert feasible > len(SEEDS) / 4, make.__name__
 
 
 def test_a_later_cycle_keeps_the_bound_and_claims_no_more_than_the_optimum() -> None:
@@ -42,7 +42,7 @@ def test_a_later_cycle_keeps_the_bound_and_claims_no_more_than_the_optimum() -> 
                 dual.advance(1.0 + step / 10)
             assert before <= dual.bound <= wanted[1].cost, seed
             feasible += 1
-    assert feasible > len(SEEDS) / 2
+    assert feasible > len(SEEDS) / 4
 
 
 def _knapsack(count: int) -> Problem:
@@ -60,6 +60,19 @@ def test_prices_rise_until_the_limit_holds_and_the_bound_is_tight() -> None:
         dual.advance(step / 400)
     assert 0.99 * wanted <= dual.bound <= wanted
     assert 1000 <= dual.prices[0] <= 1000 + count
+
+
+def test_the_first_price_is_that_of_the_moment_that_is_overfilled_most() -> None:
+    crowds = [3, 9, 5]
+    nodes = [
+        Node(f"n{moment}.{i}", np.array([0, 1000 + i]), np.array([2, 1]), (moment, moment + 1))
+        for moment, crowd in enumerate(crowds)
+        for i in range(crowd)
+    ]
+    dual = Dual(Problem(nodes, [], limit=9))
+    dual.begin()
+    assert dual.prices.keys() == {1}
+    assert dual.prices[1] > 0
 
 
 def test_an_ascent_moves_each_price_by_a_step_towards_its_overload() -> None:
