@@ -1,13 +1,15 @@
 """Do the tests bite? Small random faults are planted into the code, one at a time, and its tests are run.
 
-`python -m benchmarks.mutants [--count N] [--seed S] [--only PREFIX] [--resume | --again]`: a fault of a kind drawn at random, at
-a place drawn at random among those of its kind (`benchmarks.source_faults`), in the modules of TESTS. It is planted
-into a copy of the working tree. The tests that enter the faulty function (`benchmarks.call_trace`; those that enter its
-module where none does, as for compiled code; else all of the module's folders) run in a fork of this process, those of
-the same name first, then the shortest, until one fails.
+`python -m benchmarks.mutants [--count N] [--seed S] [--only PREFIX] [--resume | --again]`: a fault of a kind drawn at
+random, at a place drawn at random among those of its kind (`benchmarks.source_faults`), in the modules that
+`benchmarks.mutant_sample` names. It is planted into a copy of the working tree. The tests that enter the faulty
+function (`benchmarks.call_trace`; those that enter its module where none does, as for compiled code; else all that are
+named for it) run in a fork of this process, those of the same name first, then the shortest, until one fails.
 
 caught: a test failed. timeout: none did in LIMIT_S of processor time, though without the fault all need no more than
-ENOUGH_S. survived: all passed; `--again` tries it again, as tests may have come, or with more of them. A survivor that benchmarks/data/equivalent_mutants.json names, with the reason, changes nothing that can be observed.
+`--enough`. survived: all passed; `--again` tries it again, as tests may have come, or with more of them. A survivor
+that benchmarks/data/equivalent_mutants.json names, with the reason, changes nothing that can be observed: it is called
+equivalent. `survived_first` marks those that a test written since has caught.
 """
 
 from __future__ import annotations
@@ -15,7 +17,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import resource
 import signal
 import subprocess
@@ -31,9 +32,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from benchmarks.mutant_sample import TESTS, sampled
 from benchmarks.mutant_trees import Tree
 from benchmarks.record import RESULTS, write
-from benchmarks.source_faults import KINDS, Fault, changes, faults
+from benchmarks.source_faults import KINDS, Fault
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = RESULTS / "mutants.json"
@@ -45,33 +47,6 @@ LIMIT_S, ENOUGH_S = 60, 20
 WALL_S = 240
 MEMORY_BYTES = 6 << 30
 PRELOADED = ("numpy", "networkx", "pydantic", "ortools.linear_solver.pywraplp", "numba", "pytest")
-
-TESTS: dict[str, tuple[str, ...]] = {
-    "planner/model/sharding.py": ("model", "conformance"),
-    "planner/model/indexing.py": ("model", "conformance", "choose"),
-    "planner/model/notation.py": ("model", "conformance", "choose"),
-    "planner/model/exchange.py": ("model", "run", "conformance", "choose"),
-    "planner/model/tiles.py": ("model", "run", "conformance", "choose"),
-    "planner/model/rounds.py": ("model", "run", "conformance", "choose"),
-    "planner/choose/": ("choose", "conformance"),
-    "planner/rewrite/propagate.py": ("rewrite", "conformance"),
-    "planner/rewrite/propagation/": ("rewrite", "conformance"),
-    "planner/rewrite/spread.py": ("rewrite", "conformance"),
-    "planner/rewrite/materialize.py": ("rewrite", "run", "conformance"),
-    "planner/rewrite/route.py": ("rewrite", "run", "conformance"),
-    "planner/rewrite/writer.py": ("rewrite", "run", "conformance"),
-    "planner/run/calibrate.py": ("test_calibration.py",),
-    "planner/run/": ("run", "conformance", "model"),
-    "solvers/evaluation.py": ("solvers",),
-    "solvers/presolve/": ("solvers",),
-    "solvers/bound.py": ("solvers",),
-    "solvers/dual.py": ("solvers",),
-    "solvers/potentials.py": ("solvers",),
-}
-"""Where faults are planted, and where in tests/ that is tested."""
-LEFT_OUT = ("planner/run/mpi.py", "planner/run/nccl.py", "planner/run/rank.py", "planner/choose/hardware/")
-"""What needs MPI or several GPUs, and what reads measurements rather than decides."""
-ON_GPU = "GpuHome"
 
 
 @dataclass(frozen=True)
@@ -109,28 +84,6 @@ class Trace:
             if test.partition("::")[0] in files and (seconds := seconds + self.seconds[test]) <= enough_s:
                 chosen.append(test)
         return chosen
-
-
-def sampled(count: int, seed: int) -> Iterator[Fault]:
-    """Faults of kinds and places drawn at random, none twice."""
-    rng, texts, known = random.Random(seed), dict[str, bytes](), dict[str, list[Fault]]()
-    for prefix in TESTS:
-        for path in sorted((ROOT / prefix).rglob("*.py")) if prefix.endswith("/") else [ROOT / prefix]:
-            name = path.relative_to(ROOT).as_posix()
-            if name not in texts and not name.startswith(LEFT_OUT):
-                texts[name] = path.read_bytes()
-                for fault in faults(name, texts[name]):
-                    if not fault.function.startswith(ON_GPU):
-                        known.setdefault(fault.kind, []).append(fault)
-    for each in known.values():
-        rng.shuffle(each)
-    while count and any(known.values()):
-        kind = rng.choice(list(KINDS))
-        if known[kind]:
-            fault = known[kind].pop()
-            if changes(fault, texts[fault.path]):
-                count -= 1
-                yield fault
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from solvers import Node, Problem
-from solvers.dual import Ascent, Dual
+from solvers.dual import PEAKS, Ascent, Dual, _peaks
 from solvers.exhaustive import cheapest
 from tests.testing.random_problems import contracting, tiny, tiny_public
 
@@ -73,6 +73,14 @@ def test_the_first_price_is_that_of_the_moment_that_is_overfilled_most() -> None
     dual.begin()
     assert dual.prices.keys() == {1}
     assert dual.prices[1] > 0
+
+
+def test_of_each_stretch_that_is_overloaded_its_peak_is_watched_the_highest_first() -> None:
+    overload = np.array([0.0, 3.0, 5.0, 0.0, 9.0, -1.0, 2.0, 1.0])
+    assert _peaks(overload, np.zeros(0, np.int64)).tolist() == [4, 2, 6]
+    assert _peaks(overload, np.array([2])).tolist() == [4, 6]
+    many = np.repeat(np.arange(1.0, 2 * PEAKS + 1), 2) * np.tile([1, 0], 2 * PEAKS)
+    assert _peaks(many, np.zeros(0, np.int64)).tolist() == [2 * (2 * PEAKS - 1 - k) for k in range(PEAKS)]
 
 
 def test_an_ascent_moves_each_price_by_a_step_towards_its_overload() -> None:

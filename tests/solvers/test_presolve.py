@@ -11,7 +11,9 @@ from solvers.presolve import REDUCTIONS, presolve
 from tests.testing.random_problems import contracting, tiny, tiny_public
 
 BATCHES = [range(start, start + 100) for start in range(0, 300, 100)]
-DOMINANCE = next(each for each in REDUCTIONS if each.__module__.endswith("dominance"))
+CONTRACTION, DOMINANCE = (
+    next(each for each in REDUCTIONS if each.__module__.endswith(name)) for name in ("contraction", "dominance")
+)
 KINDS = [tiny, tiny_public, contracting]
 
 
@@ -118,6 +120,17 @@ def test_a_strategy_that_costs_more_next_to_every_neighbour_goes_whatever_the_ed
         reduced = presolve(Problem(nodes, [edge], 0), reductions=(DOMINANCE,))
         assert reduced is not None
         assert reduced.problem.nodes[0].cost.size == kept, first
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_of_nodes_that_each_determine_the_next_one_is_left_to_choose(seed: int) -> None:
+    rng, strategies = np.random.default_rng(seed), np.arange(4, dtype=np.int32)
+    nodes = [Node(f"n{i}", rng.integers(0, 99, 4), rng.integers(0, 9, 4), (0, 1)) for i in range(5)]
+    forced = [np.where(np.eye(4, dtype=bool)[rng.permutation(4)], rng.integers(0, 99), IMPOSSIBLE) for _ in range(4)]
+    edges = [Edge(i, i + 1, strategies, strategies, matrix) for i, matrix in enumerate(forced)]
+    reduced = presolve(Problem(nodes, edges, 25), reductions=(CONTRACTION,))
+    assert reduced is not None
+    assert [node.cost.size for node in reduced.problem.nodes if node.cost.size > 1] == [4]
 
 
 def _strategies(problem: Problem) -> int:
