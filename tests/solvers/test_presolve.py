@@ -8,11 +8,12 @@ import pytest
 from solvers import IMPOSSIBLE, Edge, Node, Problem, evaluate
 from solvers.exhaustive import cheapest, least_peak
 from solvers.presolve import REDUCTIONS, presolve
+from solvers.presolve.state import State
 from tests.testing.random_problems import contracting, tiny, tiny_public
 
 BATCHES = [range(start, start + 100) for start in range(0, 300, 100)]
-CONTRACTION, DOMINANCE = (
-    next(each for each in REDUCTIONS if each.__module__.endswith(name)) for name in ("contraction", "dominance")
+ARCS, CONTRACTION, DOMINANCE = (
+    next(each for each in REDUCTIONS if each.__module__.endswith(name)) for name in ("arcs", "contraction", "dominance")
 )
 KINDS = [tiny, tiny_public, contracting]
 
@@ -120,6 +121,31 @@ def test_a_strategy_that_costs_more_next_to_every_neighbour_goes_whatever_the_ed
         reduced = presolve(Problem(nodes, [edge], 0), reductions=(DOMINANCE,))
         assert reduced is not None
         assert reduced.problem.nodes[0].cost.size == kept, first
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(2, 5), (5, 2), (1, 1)])
+def test_there_is_room_for_the_classes_of_either_end_of_an_edge(rows: int, columns: int) -> None:
+    sizes = (rows, columns)
+    nodes = [Node(f"n{i}", np.zeros(size, np.int64), np.zeros(size, np.int64), (0, 0)) for i, size in enumerate(sizes)]
+    ends = [np.arange(size, dtype=np.int32) for size in sizes]
+    edge = Edge(0, 1, ends[0], ends[1], np.arange(rows * columns).reshape(sizes))
+    assert State(Problem(nodes, [edge]), 1, lambda: False).edges.most_classes == max(sizes)
+
+
+def test_every_strategy_that_arc_consistency_leaves_has_a_partner_across_every_edge() -> None:
+    gone = 0
+    for seed in range(8000, 8300):
+        problem = tiny(seed)
+        reduced = presolve(problem, reductions=(ARCS,))
+        if reduced is None:
+            continue
+        gone += problem.layout.cost.size - reduced.problem.layout.cost.size
+        possible = [node.cost < IMPOSSIBLE for node in reduced.problem.nodes]
+        for edge in reduced.problem.edges:
+            allowed = edge.matrix[edge.source_class][:, edge.target_class] < IMPOSSIBLE
+            assert (allowed & possible[edge.target]).any(axis=1)[possible[edge.source]].all(), seed
+            assert (allowed.T & possible[edge.source]).any(axis=1)[possible[edge.target]].all(), seed
+    assert gone > 10
 
 
 @pytest.mark.parametrize("seed", range(5))
