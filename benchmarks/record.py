@@ -19,16 +19,21 @@ from planner.version import VERSION
 RESULTS = Path(__file__).parent / "results"
 
 
-def write(name: str, result: dict[str, Any]) -> None:
-    """Write the result with the commit, the day and the machine's description, and print it."""
+def machine() -> dict[str, Any]:
+    """What a result was measured on."""
     packages = {package: version(package) for package in ("numpy", "numba", "networkx", "ortools", "pydantic")}
     packages["shardplan"] = VERSION
-    machine = {"cores": os.cpu_count(), "python": platform.python_version(), "packages": packages}
+    return {"cores": os.cpu_count(), "python": platform.python_version(), "packages": packages}
+
+
+def write(name: str, result: dict[str, Any], show: bool = True) -> None:
+    """Write the result with the commit, the day and the machine's description, and print it."""
     RESULTS.mkdir(exist_ok=True)
-    measured = {"commit": measured_commit(MEASURED[name]), "date": date.today().isoformat(), "machine": machine}
+    measured = {"commit": measured_commit(MEASURED[name]), "date": date.today().isoformat(), "machine": machine()}
     text = json.dumps(measured | result, indent=1)
     (RESULTS / f"{name}.json").write_text(text + "\n")
-    print(text)
+    if show:
+        print(text)
 
 
 def shown(result: dict[str, Any], table: str) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -36,9 +38,25 @@ def test_a_plan_file_is_run_and_its_result_written(plan: Path, tmp_path: Path) -
     assert row["pool_peak_bytes"] == [], "numpy has no pools"
 
 
-def test_no_gpu_is_said_before_anything_runs(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if gpu.main([str(plan)]):
-        assert "planner.gpu: " in capsys.readouterr().err
+@pytest.mark.gpu
+def test_a_plan_file_is_run_on_the_gpu_if_there_is_one(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu.main([str(plan)]) == 0
+    written = json.loads(capsys.readouterr().out)
+    (row,) = written["plans"]
+    assert written["device"] != "numpy"
+    assert row["verdict"]["verdict"] == "equal"
+    assert row["pool_peak_bytes"] == row["predicted_pool_peak_bytes"] != []
+
+
+def test_no_gpu_is_said_before_anything_runs(plan: Path, tmp_path: Path) -> None:
+    """On a machine with a GPU too: it is hidden."""
+    result = tmp_path / "result.json"
+    arguments = [sys.executable, "-m", "planner.gpu", str(plan), "-o", str(result)]
+    hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
+    ended = subprocess.run(arguments, capture_output=True, text=True, check=False, env=hidden)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert re.match(r"planner\.gpu: (cupy cannot be used|no GPU)", ended.stderr)
+    assert not result.exists()
 
 
 def test_a_result_that_cannot_be_written_is_said_before_anything_runs(

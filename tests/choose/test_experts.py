@@ -82,7 +82,7 @@ def test_tokens_go_to_their_experts_and_back_by_all_to_alls(mesh: str, capacity:
         assert len(exchanged) == 1
         (move,) = [move for move in moves if move.kind is Kind.ALL_TO_ALL]
         assert (move.axes, move.source_dim, move.dim) == ((axis,), source, target)
-        if devices == EXPERTS:
+        if devices == EXPERTS:  # the meshes of one axis
             assert len(moves) == 1
             assert (analysis.received[exchanged[0]] == tokens // devices * (EXPERTS - 1) // EXPERTS).all()
         assert analysis.times_ps[exchanged[0]] > 0

@@ -44,3 +44,6 @@ def test_devices_without_a_link_are_named() -> None:
     with pytest.raises(InvalidHardware, match=r"no link between devices \(got devices 6 and 8; wanted meshes within"):
         _ = way.time_ps
     assert replace(handed((6, 7), (4, 5)), hardware=ISLANDS).time_ps > 0
+    way = replace(handed((0, 8), (1, 17)), hardware=ISLANDS)
+    with pytest.raises(InvalidHardware, match="got devices 8 and 17;"):
+        _ = way.time_ps

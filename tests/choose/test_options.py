@@ -6,8 +6,10 @@ from itertools import combinations, permutations, product
 
 import pytest
 
-from planner.choose.options import options
+from planner.choose.options import check_count, layouts, options
+from planner.errors import InvalidRequest
 from planner.model.binding import bind
+from planner.model.graph import TensorType
 from planner.model.indexing import LoopKind, Option, Rule
 from planner.model.mesh import Mesh
 from planner.model.sharding import Axes, Reduction, Shape
@@ -48,6 +50,15 @@ def test_whatever_mesh_was_asked_before_every_option_is_found_once(mesh: str) ->
         assert len(set(found)) == len(found)
         assert set(found) == every_option(rule, Mesh.parse(mesh))
         assert found[0] == ((),) * len(rule.loops)
+
+
+@pytest.mark.parametrize("rank", range(4))
+@pytest.mark.parametrize("mesh", MESHES)
+def test_as_many_are_counted_as_are_listed_and_no_more_are_refused(mesh: str, rank: int) -> None:
+    listed = len(layouts(TensorType((64,) * rank, "f32"), Mesh.parse(mesh)))
+    check_count("layouts", rank, Mesh.parse(mesh), listed)
+    with pytest.raises(InvalidRequest, match=rf"too many layouts .*got {listed} "):
+        check_count("layouts", rank, Mesh.parse(mesh), listed - 1)
 
 
 @pytest.mark.parametrize(("rule", "plain"), RULES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -52,6 +53,19 @@ def test_nodes_outside_all_layers_follow_the_cheaper_of_both_ways(limit: int) ->
     ]
     judged = [solvers.evaluate(problem, way) for way in ways]
     assert solvers.evaluate(problem, found).cost == min(each.cost for each in judged if each.feasible)
+
+
+def test_a_node_of_every_other_layer_follows_its_layer() -> None:
+    """Three more nodes, each dear where it is not as the layer that it belongs to."""
+    layers, both = stack(15), np.arange(2, dtype=np.int32)
+    nodes = [*layers.nodes, *(replace(layers.nodes[0], name=f"other {i}") for i in range(LAYERS // 2))]
+    apart = 100 * (1 - np.eye(2, dtype=np.int64))
+    edges = [*layers.edges, *(solvers.Edge(2 * i, LAYERS + i, both, both, apart) for i in range(LAYERS // 2))]
+    problem, orbits = solvers.Problem(nodes, edges, 17), [range(LAYERS), range(LAYERS, len(nodes))]
+    found = spliced(problem, orbits, [(LEAN,) * len(nodes), (RICH,) * len(nodes)])
+    assert found is not None
+    every = (solvers.evaluate(problem, choice) for choice in product((LEAN, RICH), repeat=len(nodes)))
+    assert solvers.evaluate(problem, found).cost == min(each.cost for each in every if each.feasible)
 
 
 def test_the_pair_with_the_cheapest_change_is_taken() -> None:

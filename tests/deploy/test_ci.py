@@ -68,14 +68,17 @@ def test_the_action_gives_its_scripts_all_they_read_and_nothing_it_lacks() -> No
     action = read((ACTION / "action.yml").read_text())
     used = set(re.findall(r"inputs\.([a-z-]+)", (ACTION / "action.yml").read_text()))
     assert used == set(action["inputs"])
+    scripts = {}
     for step in action["runs"]["steps"]:
         if found := re.search(r"\$ACTION/(\w+\.sh)", step.get("run", "")):
-            script = (ACTION / found[1]).read_text()
+            script = scripts[found[1]] = (ACTION / found[1]).read_text()
             made = {*re.findall(r"^(\w+)=", script, re.MULTILINE), *re.findall(r"(\w+)=\$", script)}
             names = set(re.findall(r"\$\{?(\w+)", script)) - made - {"more", "words"}
             assert {name for name in names if not name.startswith(("GITHUB_", "RUNNER_"))} <= set(step["env"]), names
-    steps = [step.get("uses", "") for step in action["runs"]["steps"]]
-    assert all(re.fullmatch(r"[\w-]+/[\w/-]+@v\d+", name) for name in steps if name)
+    assert set(scripts) == {path.name for path in ACTION.glob("*.sh")}
+    actions = [step["uses"] for step in action["runs"]["steps"] if "uses" in step]
+    assert actions
+    assert all(re.fullmatch(r"[\w-]+/[\w/-]+@v\d+", name) for name in actions)
 
 
 def test_the_workflow_gives_the_action_inputs_that_it_has() -> None:
@@ -164,6 +167,7 @@ def test_every_command_of_the_page_ends_as_it_says(tmp_path: Path, monkeypatch: 
     (acknowledged,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     written(tmp_path / "acknowledged.toml", acknowledged)
     blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    assert blocks
     for line in "".join(blocks).splitlines():
         first, *words = shlex.split(line, comments=True)
         code = int(found[1]) if (found := re.search(r"# exit code (\d)", line)) else 0

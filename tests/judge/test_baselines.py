@@ -130,10 +130,11 @@ def test_megatron_splits_columns_then_rows(name: str, axes: tuple[int, ...]) -> 
 
 
 def test_attention_runs_on_heads_in_tensor_parallel_layouts() -> None:
-    for op in graph().ops:
-        if op.op == "scaled_dot_product_attention":
-            assert stored("Megatron tensor parallel", op.id) == ((), (0, 1), (), ())
-            assert stored("DPxTP", op.id) == ((0,), (1,), (), ())
+    attention = [op.id for op in graph().ops if op.op == "scaled_dot_product_attention"]
+    assert attention
+    for op in attention:
+        assert stored("Megatron tensor parallel", op) == ((), (0, 1), (), ())
+        assert stored("DPxTP", op) == ((0,), (1,), (), ())
 
 
 def test_dpxtp_splits_the_batch_over_the_first_axis() -> None:
@@ -220,7 +221,9 @@ def test_optimizer_states_are_stored_and_updated_as_their_parameters(optimizer: 
     peaks = {}
     for layout in baselines(graph, mesh):
         stored = {entry.id: layout.inputs[entry.id] for entry in graph.inputs}
-        for state in (entry.id for entry in graph.inputs if entry.kind == "optimizer_state" and entry.type.shape):
+        states = [entry.id for entry in graph.inputs if entry.kind == "optimizer_state" and entry.type.shape]
+        assert states
+        for state in states:
             assert stored[state] == stored[state.rpartition(".")[0]]
         found = strategies(question, layout)
         assert found is not None

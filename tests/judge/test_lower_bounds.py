@@ -62,9 +62,10 @@ def test_no_share_of_the_multiplications_needs_less(m: int, n: int, k: int, devi
 
 def test_no_grid_needs_less() -> None:
     for m, n, k in product(SIZES, repeat=3):
-        for p, q, r in product((1, 2, 3, 4, 8), repeat=3):
-            if p <= m and q <= n and r <= k:
-                assert least_elements(m, n, k, p * q * r) <= on_grid(m, n, k, (p, q, r)) * (1 + 1e-12) + 1e-9
+        grids = [(p, q, r) for p, q, r in product((1, 2, 3, 4, 8), repeat=3) if p <= m and q <= n and r <= k]
+        assert (1, 1, 1) in grids
+        for grid in grids:
+            assert least_elements(m, n, k, math.prod(grid)) <= on_grid(m, n, k, grid) * (1 + 1e-12) + 1e-9
 
 
 @pytest.mark.parametrize(("m", "n", "k", "devices", "grid"), TIGHT)

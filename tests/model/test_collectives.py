@@ -111,13 +111,16 @@ def test_every_move_is_exact_and_receives_what_is_predicted(notation: str, shape
 def test_every_exact_move_is_offered_and_no_other(notation: str, shape: tuple[int, ...]) -> None:
     mesh, random = Mesh.parse(notation), np.random.default_rng(0)
     whole = np.arange(math.prod(shape)).reshape(shape)
-    states = layouts(len(shape), mesh, shape)
+    states, tried = layouts(len(shape), mesh, shape), [0, 0]
     for source in states:
         shards = laid_out(whole, source, mesh, random)
         offered = {move for move, _ in moves(source, shape, mesh)}
         for move, target in conceivable(source, len(shape), len(mesh.shape)):
             if target in states:
-                assert (move in offered) == arrives(shards, move, source, whole, mesh), f"{source} {move}"
+                right = arrives(shards, move, source, whole, mesh)
+                assert (move in offered) == right, f"{source} {move}"
+                tried[right] += 1
+    assert all(tried), "moves that arrive, and moves that do not"
 
 
 def conceivable(source: Sharding, dims: int, axes: int) -> Iterator[tuple[Collective, Sharding]]:

@@ -76,15 +76,16 @@ def test_a_value_is_of_one_kind_at_a_time_as_long_as_it_lives(seed: int) -> None
 def test_a_buffer_becomes_what_was_moved_where_it_is_the_only_copy_left(seed: int) -> None:
     program = random_program(question_of(random_step(seed), "2x2"), seed)
     parts = held(program)
-    for place, done in enumerate(program.instructions):
-        if isinstance(done, Move):
-            own = {each.first: each.kind for each in parts if each.value == done.result}
-            before = next(each.kind for each in parts if each.value == done.operand and each.covers(place))
-            assert own[place] == BUFFER
-            if program.last_use[done.operand] > place:
-                assert set(own) == {place}
-            elif program.last_use[done.result] > place:
-                assert own[place + 1] == before
+    moves = {place: done for place, done in enumerate(program.instructions) if isinstance(done, Move)}
+    assert len(moves) > 3
+    for place, done in moves.items():
+        own = {each.first: each.kind for each in parts if each.value == done.result}
+        before = next(each.kind for each in parts if each.value == done.operand and each.covers(place))
+        assert own[place] == BUFFER
+        if program.last_use[done.operand] > place:
+            assert set(own) == {place}
+        elif program.last_use[done.result] > place:
+            assert own[place + 1] == before
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)

@@ -124,6 +124,18 @@ def test_shrunk_programs_run(name: str) -> None:
                 )
 
 
+def test_what_is_only_repeated_or_kept_beside_what_is_cut_anew_shrinks_and_the_rest_stays() -> None:
+    s = Sketch()
+    repeated = s.op("expand", [s.input(64)], (512, 64))
+    cut = s.op("reshape", [repeated], (512, 4, 16))
+    anew = s.op("reshape", [s.input(512, 9, 8)], (512, 6, 12))
+    program = random_program(question_of(s.graph(cut, anew), "1"), 0)
+    types = shrink(program).graph.types
+    assert max(types[repeated].shape) < 64
+    assert types[anew].shape[0] < 512
+    assert types[anew].shape[1:] == (6, 12)
+
+
 def test_a_program_that_is_small_already_stays_as_it_is() -> None:
     s = Sketch()
     graph = s.graph(s.op("exp", [s.input(2, 2)], (2, 2)))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from solvers import IMPOSSIBLE, Edge, EdgeUsage, InvalidProblem, Node, Problem, evaluate, usage_profile
+from solvers.evaluation import priced
 from tests.testing.random_problems import tiny
 from tests.testing.seeds import seeds
 
@@ -80,3 +81,16 @@ def test_evaluation_equals_a_plain_loop() -> None:
         found = evaluate(problem, choice)
         assert found.cost == expected
         assert found.peak == usage_profile(problem, choice).max(initial=0)
+
+
+def test_at_prices_a_choice_is_worth_its_cost_and_what_it_uses_above_the_limit_at_each_of_them() -> None:
+    tried = 0
+    for seed in range(40):
+        problem, rng = tiny(seed), np.random.default_rng(seed)
+        choice = [int(rng.integers(node.cost.size)) for node in problem.nodes]
+        prices = {moment: float(rng.integers(1, 50)) / 8 for moment in range(0, problem.layout.moments, 2)}
+        over = usage_profile(problem, choice) - (problem.limit or 0)
+        wanted = 7 + sum(price * over[moment] for moment, price in prices.items())
+        assert priced(problem, choice, 7, prices) == wanted, seed
+        tried += wanted not in (7, int(wanted))
+    assert tried > 10
