@@ -14,10 +14,10 @@ READY := $(VENV)/.ready
 WORKERS ?= auto
 ARGS ?=
 
-.PHONY: help setup demo test check bench gpu lock client sbom clean
+.PHONY: help setup demo test check pages check-pages bench gpu lock client sbom clean
 
 help:  ## This list
-	@grep -E '^[a-z]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z]+):.*## */  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
 
 setup: $(READY)  ## Make .venv from requirements.lock, every file checked by its hash
 
@@ -32,6 +32,19 @@ check: $(READY)  ## Format, lint, types, tests
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
 	@$(PY) -m pytest -n $(WORKERS) $(ARGS)
+
+NODE_READY := web/node_modules/.package-lock.json
+
+pages: $(NODE_READY)  ## Build the report's and the service's page from web/ (needs node >= 20; what is built is committed)
+	@npm --prefix web run --silent format
+	@npm --prefix web run --silent build
+
+check-pages: $(NODE_READY)  ## Types, lint and format of web/, and whether the committed pages are what it builds
+	@npm --prefix web run --silent check
+
+$(NODE_READY): web/package-lock.json
+	@npm ci --prefix web --silent --no-audit --no-fund
+	@touch $@
 
 bench: $(READY)  ## Run every benchmark; results in benchmarks/results/
 	@for script in $$(grep -l '^def main' benchmarks/*.py); do \
@@ -63,7 +76,7 @@ sbom: $(READY)  ## The images' bill of materials (CycloneDX) in build/sbom.json
 	@mkdir -p build && $(PY) deploy/sbom.py > build/sbom.json
 
 clean:  ## Remove .venv and every cache
-	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) web/node_modules build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find planner solvers api tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 $(PY):

@@ -1,6 +1,6 @@
 // The form that asks for a plan: a graph document, or a model in another tool's form, and how to plan it.
 
-import { h } from "./elements.js";
+import { h } from "../report/elements.js";
 import { choice, field, form, graphFields, graphText, limitFields, limitOf, number, text } from "./forms.js";
 import { ask, asked } from "./service.js";
 

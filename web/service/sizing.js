@@ -1,9 +1,9 @@
 // Which devices a model needs: the form, and the answer with its candidates, the frontier first.
 
-import { bar, h, table } from "./elements.js";
+import { bar, h, table } from "../report/elements.js";
+import { bytes, count, share, time } from "../report/units.js";
 import { field, form, graphFields, graphText, limitFields, limitOf, number, text } from "./forms.js";
 import { ask, asked } from "./service.js";
-import { bytes, count, share, time } from "./units.js";
 
 const MOST = 200;
 const WHY = {

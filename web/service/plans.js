@@ -1,8 +1,8 @@
 // The plans that are kept, the newest first; those in line and in hand are looked at again and again.
 
-import { h, table } from "./elements.js";
+import { h, table } from "../report/elements.js";
+import { share, time } from "../report/units.js";
 import { asked } from "./service.js";
-import { share, time } from "./units.js";
 
 const AGAIN_MS = 2000;
 const PAGE = 50;
@@ -45,15 +45,16 @@ export async function listPage(page, signal) {
     else chosen.delete(id);
     compare.disabled = chosen.size !== 2;
   };
-  let wanted = PAGE;
-  const more = h("button", { type: "button", onclick: () => fill((wanted += PAGE)) }, "More");
-  const fill = async () => {
+  let wanted = 0;
+  const more = h("button", { type: "button", onclick: () => fill(PAGE) }, "More");
+  const fill = async (further = 0) => {
+    wanted += further;
     const { plans, next } = await newest(wanted, signal);
     order = plans.map((plan) => plan.id);
     list.replaceChildren(plans.length ? rows(plans, chosen, choose) : empty(), next ? more : "");
     if (plans.some(isOpen)) setTimeout(() => signal.aborted || fill().catch(() => {}), AGAIN_MS);
   };
-  await fill();
+  await fill(PAGE);
 }
 
 /** So many plans, and whether there are more. */

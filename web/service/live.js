@@ -1,10 +1,10 @@
 // One plan: while it is solved its incumbent and bound over time, then its report.
 
-import { h, s } from "./elements.js";
+import { h, s } from "../report/elements.js";
+import { marks, share, time } from "../report/units.js";
+import { reportView } from "../report/views.js";
 import { chip, isOpen } from "./plans.js";
 import { ask, asked, events } from "./service.js";
-import { marks, share, time } from "./units.js";
-import { reportView } from "./views.js";
 
 const HIGH = 220,
   LEFT = 86,

@@ -1,6 +1,6 @@
 // What went wrong, with the place in what was sent.
 
-import { facts, h } from "./elements.js";
+import { facts, h } from "../report/elements.js";
 import { Refused } from "./service.js";
 
 /** The element for an error of the service; others are thrown on. */

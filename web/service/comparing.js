@@ -1,8 +1,8 @@
 // Two plans side by side: chosen here, or by the address.
 
-import { h } from "./elements.js";
+import { h } from "../report/elements.js";
+import { reportView } from "../report/views.js";
 import { asked } from "./service.js";
-import { reportView } from "./views.js";
 
 /** The page of two plans; without them the form that chooses. */
 export async function comparePage(page, signal, base, now) {

@@ -1,8 +1,8 @@
 // The page of the service: what stands in the address's hash is shown. A page is [words in the head, its pattern, make].
 
+import { h } from "../report/elements.js";
 import { askPage } from "./asking.js";
 import { comparePage } from "./comparing.js";
-import { h } from "./elements.js";
 import { planPage } from "./live.js";
 import { listPage } from "./plans.js";
 import { problemView } from "./problems.js";

@@ -1,6 +1,6 @@
 // The parts that forms have in common: named fields, choices, the graph that is pasted or taken from a file.
 
-import { h } from "./elements.js";
+import { h } from "../report/elements.js";
 import { problemView } from "./problems.js";
 
 const UNITS = { GiB: 2 ** 30, GB: 1e9, MiB: 2 ** 20, MB: 1e6 };
