@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.export.report import html_page, policy, source
+from planner.export.report import html_page, policy
 
 NAMES = ["</script><script>alert(1)</script>", "<!--<script>", "a\u2028b", "\u202egnp.exe", "\"&'", "]]>"]
 
