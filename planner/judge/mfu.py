@@ -3,12 +3,12 @@
     MFU = sum over element types of model FLOPs / peak FLOP/s of the type, / (step seconds * devices)
 
 Chowdhery et al., "PaLM: Scaling Language Modeling with Pathways", JMLR 2023, appendix B. As there, model FLOPs are
-those of the matrix products, convolutions and attention of one step of the unsharded graph, with the backward pass where the
-graph has one: ops that contract operands (`planner.choose.hardware.efficiency.work_class`), a multiplication and an
-addition counting two. What a plan adds does not count: recomputation, work that several devices repeat, padding of
-uneven shards. Elementwise ops, softmax outside attention, norms, lookups and optimizer updates do not count either. The
-flops of every op are its own row's, exact for its sizes: PaLM estimates 6 N + 12 L H Q T a token instead, and counts
-all of a causal attention, of which a row that skips the masked half counts half.
+those of the matrix products, convolutions and attention of one step of the unsharded graph, with the backward pass
+where the graph has one: ops that contract operands (`planner.choose.hardware.efficiency.work_class`), a
+multiplication and an addition counting two. What a plan adds does not count: recomputation, work that several devices
+repeat, padding of uneven shards. Elementwise ops, softmax outside attention, norms, lookups and optimizer updates do
+not count either. The flops of every op are its own row's, exact for its sizes: PaLM estimates 6 N + 12 L H Q T a
+token instead, and counts all of a causal attention, of which a row that skips the masked half counts half.
 
 The peak is the profile's `peak_flops` for the element type that the op makes, before any efficiency; a type without a
 figure counts at the rate of f32, as in the cost model. The step is that of the plan, collectives included.
