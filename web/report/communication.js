@@ -1,11 +1,11 @@
-// What collectives move and take: by mesh axis, by collective, and the dearest ones.
+// What collectives move and take: by mesh axis, by collective, and the most expensive ones.
 
 import { bar, h, link, table } from "./elements.js";
 import { bytes, count, rate, share, time } from "./units.js";
 
 /** The view of a plan's collectives; `show(name)` is what leads to a value in the graph, if it is there. */
 export function communicationView({ cost, mesh, hardware }, show) {
-  if (!cost.by_collective.length) return h("p", {}, "No collectives: nothing is sent.");
+  if (!cost.by_collective.length) return h("p", {}, "The plan has no collectives.");
   return h(
     "div",
     { class: "communication-view" },
@@ -37,11 +37,11 @@ function byAxis({ by_axis: found, by_collective: groups, step_s: step }, mesh, h
       share(seconds(axes) / step),
     ]);
   return table(
-    "By mesh axes; bytes received by the device that receives most",
+    "By mesh axes: bytes received by the busiest device",
     [
       ["axes"],
       ["devices", "number"],
-      ["outermost link", "number"],
+      ["slowest link", "number"],
       ["bytes", "number"],
       ["time", "number"],
       ["of the step", "number"],
@@ -83,7 +83,7 @@ function dearest({ dearest: found, step_s: step }, show) {
     share(each.time_s / step),
   ]);
   return table(
-    "The dearest",
+    "Most expensive collectives",
     [["collective"], ["axes"], ["of value"], ["bytes", "number"], ["time", "number"], ["of the step", "number"]],
     rows,
   );

@@ -50,7 +50,7 @@ export function changesOf(comparison) {
 
 /** A sharding or an option as text: "dp · tp". */
 function laidOut(layout) {
-  if (layout === null) return "not there";
+  if (layout === null) return "absent";
   const split = Array.isArray(layout) ? layout : layout.split_axes;
   const partial = layout.partial ? ` partial ${layout.partial.axes.join("/")}` : "";
   return (split.map((axes) => axes.join("/") || "·").join(" ") || "whole") + partial;
@@ -66,19 +66,19 @@ export function compareView({ plan, beside, comparison }, show) {
     h(
       "p",
       { class: "note" },
-      `The graphs of the two differ: ${comparison.alike ?? "an unknown number of"} ops are the same, of ${beside.graph.ops} beside and ${plan.graph.ops} in this plan. `,
-      "They are matched by what they do and what is around them; what one plan lacks counts in full.",
+      `The two graphs differ: ${comparison.alike ?? "an unknown number of"} ops match, of ${beside.graph.ops} in the other plan and ${plan.graph.ops} in this one. `,
+      "Ops are matched by what they compute and by their neighbours; one without a match counts in full.",
     );
   return h(
     "div",
     {},
     other,
-    alike && h("p", { class: "headline" }, "The plans are alike."),
+    alike && h("p", { class: "headline" }, "The plans are equal."),
     total(totals),
     moved(terms, show),
     memory && held(memory),
-    laid("Values laid out otherwise", changes, "value", show),
-    laid("Ops split otherwise", options, "op", show),
+    laid("Values sharded differently", changes, "value", show),
+    laid("Ops split differently", options, "op", show),
   );
 }
 
@@ -95,7 +95,7 @@ function total(totals) {
   });
   return table(
     "Totals",
-    [["what"], ["beside", "number"], ["this plan", "number"], ["change", "number"], ["", "number"]],
+    [["what"], ["other plan", "number"], ["this plan", "number"], ["change", "number"], ["", "number"]],
     rows,
   );
 }
@@ -116,12 +116,12 @@ function moved(terms, show) {
       each.new ? ps(each.new.time_ps) : "–",
       signed(each.change_ps, ps),
     ]);
-  if (!rows.length) return h("p", {}, "No term of time moved.");
+  if (!rows.length) return h("p", {}, "No time changed.");
   const sum = terms.reduce((all, each) => all + each.change_ps, 0);
   rows.push([h("strong", {}, `all ${terms.length}`), "", "", "", signed(sum, ps)]);
   return table(
-    "Time that moved; the changes add up to the step's",
-    [["what"], ["of"], ["beside", "number"], ["this plan", "number"], ["change", "number"]],
+    "Changes in time; they add up to the step's",
+    [["what"], ["of"], ["other plan", "number"], ["this plan", "number"], ["change", "number"]],
     rows,
   );
 }
@@ -134,8 +134,8 @@ function held({ base, new: now, change_bytes: change }) {
     signed(size, bytes),
   ]);
   return table(
-    `Memory at the peaks: while ${base.at}, and ${now.at}, is made`,
-    [["kind"], ["beside", "number"], ["this plan", "number"], ["change", "number"]],
+    `Memory at the peaks, while computing ${base.at} and ${now.at}`,
+    [["kind"], ["other plan", "number"], ["this plan", "number"], ["change", "number"]],
     rows,
   );
 }
@@ -150,5 +150,5 @@ function laid(title, listed, what, show) {
       h("code", {}, laidOut(each.new)),
     ]);
   if (listed.length > MOST) rows.push([`and ${listed.length - MOST} more`, "", ""]);
-  return table(title, [[what], ["beside"], ["this plan"]], rows);
+  return table(title, [[what], ["other plan"], ["this plan"]], rows);
 }

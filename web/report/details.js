@@ -17,15 +17,16 @@ function start(view) {
   const { program } = view;
   const dearest = [...program.ops].sort((a, b) => b.time + b.moved - a.time - a.moved).slice(0, MOST);
   return [
-    h("h3", {}, "The graph by scope"),
+    h("h3", {}, "How to read the graph"),
     h(
       "p",
       { class: "quiet" },
-      "Pick a box to open it, an op or a value for its figures. On every edge stands how the value is split over the mesh; " +
-        "where collectives bring it into another sharding the edge is in their colour. Arrow keys go from node to node, Enter picks, Escape closes the box around.",
+      "Boxes are the model's modules: click one to open or close it, an op or an input for its numbers. The label of an " +
+        "edge is the sharding of the value; an orange edge carries collectives. Arrow keys move, Enter selects, " +
+        "Escape closes the surrounding box.",
     ),
     table(
-      "Dearest ops, with their collectives",
+      "Most expensive ops, with their collectives",
       [["op"], ["time", "number"], ["of the step", "number"]],
       dearest.map((each) => [
         link(each.id, () => view.revealOp(each)),
@@ -43,21 +44,21 @@ function op(node, view) {
   return [
     h("h3", {}, h("bdi", {}, it.id)),
     facts([
-      ["is", it.again ? `${it.op}, done again` : it.op],
+      ["op", it.again ? `${it.op}, recomputed` : it.op],
       ["scope", it.scope],
       ["pass", it.phase],
       ["rule", h("code", {}, it.rule)],
       ["attributes", it.attrs === "{}" ? null : h("code", {}, it.attrs)],
-      ["loops split", it.split || "none: every device does all of it"],
-      ["own time", `${ps(it.time)} (${share(it.time / program.step)} of the step)`],
-      ["collectives before it", it.moved ? `${ps(it.moved)} (${share(it.moved / program.step)})` : "none"],
-      ["both", ps(all)],
+      ["loops split", it.split || "none: every device computes the whole op"],
+      ["compute time", `${ps(it.time)} (${share(it.time / program.step)} of the step)`],
+      ["collectives of its operands", it.moved ? `${ps(it.moved)} (${share(it.moved / program.step)})` : "none"],
+      ["total", ps(all)],
     ]),
     change(node, view),
     reasons(it),
     table(
-      "Reads",
-      [["value"], ["as made → as read"], ["time", "number"], ["bytes", "number"]],
+      "Operands",
+      [["value"], ["sharding: produced → read"], ["time", "number"], ["bytes", "number"]],
       it.reads.map((read) => [
         link(named(read.value), () => view.revealValue(read.value)),
         h("code", {}, way(read)),
@@ -66,7 +67,7 @@ function op(node, view) {
       ]),
     ),
     table(
-      "Makes",
+      "Results",
       [["value"], ["type"], ["sharding"], ["on a device", "number"]],
       it.makes.map((value) => [h("bdi", {}, value.id), value.type, h("code", {}, value.sharding), bytes(value.bytes)]),
     ),
@@ -88,17 +89,17 @@ function reasons(it) {
     signed(other.reshards, ps),
     signed(other.compute + other.reshards, ps),
   ]);
-  const listed = [["option"], ["own time", "number"], ["reshards", "number"], ["both", "number"]];
+  const listed = [["option"], ["compute", "number"], ["resharding", "number"], ["total", "number"]];
   return h(
     "section",
     {},
     rows.length
-      ? table("Why not another option?", listed, [[`> ${it.split || "whole"}`, "–", "–", "chosen"], ...rows])
-      : h("p", {}, "Every other option needs a neighbour to change too."),
+      ? table("Other sharding options", listed, [[`${it.split || "whole"} (chosen)`, "–", "–", "–"], ...rows])
+      : h("p", {}, "Every other option needs a neighbouring op to change too."),
     h(
       "p",
       { class: "quiet" },
-      "All other decisions stay here, and memory is left aside. For the whole step with the neighbours following, and its peak, run ",
+      "Differences in time with all other decisions unchanged, memory ignored. For the whole step with its neighbours adapted, run ",
       h("code", {}, `shardplan explain PLAN '${it.id}'`),
       ".",
     ),
@@ -110,7 +111,7 @@ function readers(value, view) {
   const reader = (read) => (read.op ? link(read.op.id, () => view.revealOp(read.op)) : `output ${read.operand}`);
   const listed = value.reads.slice(0, MOST).map((read) => [reader(read), h("code", {}, way(read))]);
   const left = value.reads.length > MOST ? [[`and ${value.reads.length - MOST} more`, ""]] : [];
-  return table(`${value.id} is read by`, [["reader"], ["as made → as read"]], [...listed, ...left]);
+  return table(`${value.id} is read by`, [["reader"], ["sharding: produced → read"]], [...listed, ...left]);
 }
 
 const named = (value) => value.name ?? value.id;
@@ -120,7 +121,7 @@ function input(node, view) {
   return [
     h("h3", {}, h("bdi", {}, named(value))),
     facts([
-      ["is", value.kind],
+      ["kind", value.kind],
       ["id", h("bdi", {}, value.id)],
       ["type", value.type],
       ["sharding", h("code", {}, value.sharding)],
@@ -159,7 +160,7 @@ function box(node, view) {
     ]),
     change(node, view),
     table(
-      "Dearest in it",
+      "Most expensive inside",
       [["what"], ["time", "number"], ["of the box", "number"]],
       parts
         .slice(0, MOST)
@@ -179,7 +180,7 @@ function outputs(_node, view) {
   const left = view.program.outputs.length - rows.length;
   return [
     h("h3", {}, "Outputs"),
-    table("What the program returns", [["value"], ["as made → as returned"]], rows),
+    table("What the program returns", [["value"], ["sharding: produced → returned"]], rows),
     left > 0 ? h("p", {}, `and ${left} more`) : "",
   ];
 }
@@ -190,7 +191,7 @@ function change(node, view) {
   return h(
     "p",
     { class: found.ps > 0 ? "slower-text" : "faster-text" },
-    `Beside the other plan: ${signed(found.ps, ps)}`,
+    `Compared with the other plan: ${signed(found.ps, ps)}`,
     found.was.map((each) => h("div", {}, h("code", {}, each))),
   );
 }
@@ -209,7 +210,7 @@ export function describeEdge(group, view) {
   return [
     h("h3", {}, `${group.uses.length} use${group.uses.length > 1 ? "s" : ""} of values`),
     facts([["collectives on the way", ps(group.time)]]),
-    table("Values", [["value"], ["reader"], ["as made → as read"], ["time", "number"]], rows),
+    table("Values", [["value"], ["reader"], ["sharding: produced → read"], ["time", "number"]], rows),
     left > 0 ? h("p", {}, `and ${left} more`) : "",
   ];
 }

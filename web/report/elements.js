@@ -44,13 +44,12 @@ export function s(tag, attributes = {}, ...children) {
 /** A table: columns are [title, "number" for those aligned to the right]; cells are strings or elements. */
 export function table(caption, columns, rows, attributes = {}) {
   const kind = columns.map(([, how]) => how ?? null);
-  return h(
+  const scrolls = h(
     "div",
     { class: "scrolls", tabindex: "0", role: "region", "aria-label": caption },
     h(
       "table",
-      attributes,
-      h("caption", {}, caption),
+      { "aria-label": caption, ...attributes },
       h(
         "thead",
         {},
@@ -73,6 +72,7 @@ export function table(caption, columns, rows, attributes = {}) {
       ),
     ),
   );
+  return h("div", {}, h("p", { class: "caption" }, caption), scrolls);
 }
 
 /** A word that leads somewhere within the page. */
@@ -98,6 +98,13 @@ export function facts(pairs) {
       .filter(([, value]) => value !== null && value !== undefined && value !== "")
       .map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value))),
   );
+}
+
+/** A figure drawn anew for every width it is given. */
+export function resized(draw) {
+  const figure = h("figure", {});
+  new ResizeObserver(() => figure.clientWidth && figure.replaceChildren(...draw(figure.clientWidth))).observe(figure);
+  return figure;
 }
 
 /** Colour number k of eight that most eyes tell apart. */

@@ -1,13 +1,15 @@
 // The graph: its picture in a window that scrolls, search, colours, keys, and beside it what was picked.
 
+import { keepInAddress, readAddress } from "./address.js";
 import { describe, describeEdge } from "./details.js";
 import { h } from "./elements.js";
 import { layout } from "./layout.js";
 import { HEAT_NAMES, heat, picture } from "./picture.js";
-import { line, tree } from "./scopes.js";
+import { boxesIn, line, nodesIn, openCostliest, tree } from "./scopes.js";
 import { ps, share, signed } from "./units.js";
 
 const FOUND = 30;
+const WIDE = 1600;
 const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 
 /** The view of a program; `changes` (of compare.js) colour it where another plan is beside it. */
@@ -24,13 +26,35 @@ class GraphView {
       onkeydown: (event) => this.key(event),
       onwheel: (event) => this.wheel(event),
     });
-    this.panel = h("aside", { class: "panel", "aria-live": "polite", "aria-label": "What is picked" });
+    this.panel = h("aside", { class: "panel", "aria-live": "polite", "aria-label": "Selection" });
     this.results = h("ul", { class: "results", hidden: true });
     this.legend = h("div", { class: "legend" });
     this.element = h("div", { class: "graph" }, this.toolbar(), h("div", { class: "split" }, this.window, this.panel));
-    if (this.root.children.length === 1 && this.root.children[0].kind === "box") this.root.children[0].open = true;
+    const { state } = readAddress();
+    const nodes = new Map(nodesIn(this.root).map((node) => [node.key, node]));
+    if (state.has("open")) for (const key of state.getAll("open")) Object.assign(nodes.get(key) ?? {}, { open: true });
+    else openCostliest(this.root, () => layout(this.root).width <= WIDE);
     this.draw();
-    this.pick(null);
+    this.describe(nodes.get(state.get("at")) ?? null);
+    this.settled = new ResizeObserver(() => this.settle());
+    this.settled.observe(this.window);
+  }
+
+  /** Once the window has a size: the picture as large as can be read, with what the address names in the middle. */
+  settle() {
+    if (!this.window.clientWidth) return;
+    this.settled.disconnect();
+    this.scale(Math.min(1, Math.max(0.55, (this.window.clientWidth - 4) / this.size[0])));
+    this.window.scrollTo((this.window.scrollWidth - this.window.clientWidth) / 2, 0);
+    const element = this.elementOf(this.picked);
+    if (element) this.bring(element, true);
+  }
+
+  /** The open boxes in the address: those that are seen. */
+  keepOpen() {
+    const open = (box) => boxesIn(box).flatMap((child) => (child.open ? [child.key, ...open(child)] : []));
+    const keys = open(this.root);
+    keepInAddress("open", keys.length ? keys : [""]);
   }
 
   toolbar() {
@@ -104,10 +128,10 @@ class GraphView {
         : [
             ["slower", "slower"],
             ["faster", "faster"],
-            ["other", "laid out otherwise"],
-            ["heat0", "as it was"],
+            ["other", "sharded differently"],
+            ["heat0", "unchanged"],
           ];
-    const unit = this.by === "cost" ? "of the step, collectives included" : "than in the plan beside";
+    const unit = this.by === "cost" ? "of the step, with collectives" : "than in the other plan";
     this.legend.replaceChildren(
       ...words.map(([kind, name]) => h("span", {}, h("i", { class: `swatch ${kind}` }), name)),
       h("span", {}, unit),
@@ -124,7 +148,7 @@ class GraphView {
   }
 
   note(node) {
-    if (node.kind === "port") return "outside this box; pick to go there";
+    if (node.kind === "port") return "outside this box; select to go there";
     if (node.kind === "input") return `${node.of.kind} ${node.of.type} ${node.of.sharding}`;
     if (node.kind === "outputs") return `${this.program.outputs.length} values`;
     const time = this.cost(node);
@@ -156,6 +180,7 @@ class GraphView {
       node.open = !node.open;
       const [left, top] = [this.window.scrollLeft, this.window.scrollTop];
       this.draw();
+      this.keepOpen();
       this.window.scrollTo(left, top);
     }
     this.pick(node);
@@ -163,6 +188,11 @@ class GraphView {
   }
 
   pick(node) {
+    this.describe(node);
+    keepInAddress("at", node ? [node.key] : []);
+  }
+
+  describe(node) {
     this.picked = node;
     this.panel.replaceChildren(...describe(node, this));
     this.mark();
@@ -183,6 +213,7 @@ class GraphView {
   reveal(node) {
     for (const each of line(node).slice(1)) each.open = true;
     this.draw();
+    this.keepOpen();
     this.pick(node);
     this.results.hidden = true;
     this.bring(this.elementOf(node), true);
@@ -216,14 +247,13 @@ class GraphView {
 
   closeAll() {
     const shut = (box) =>
-      box.children.forEach((child) => {
-        if (child.kind === "box") {
-          child.open = false;
-          shut(child);
-        }
+      boxesIn(box).forEach((child) => {
+        child.open = false;
+        shut(child);
       });
     shut(this.root);
     this.draw();
+    this.keepOpen();
   }
 
   scale(zoom) {
@@ -254,7 +284,7 @@ class GraphView {
     const item = ([name, what, act]) =>
       h("li", {}, h("button", { type: "button", onclick: act }, h("bdi", {}, name), h("small", {}, what)));
     const left = found.length > FOUND ? [h("li", { class: "more" }, `and ${found.length - FOUND} more`)] : [];
-    const none = wanted && !found.length ? [h("li", { class: "more" }, "nothing of that name")] : [];
+    const none = wanted && !found.length ? [h("li", { class: "more" }, "no match")] : [];
     this.results.replaceChildren(...found.slice(0, FOUND).map(item), ...left, ...none);
     this.results.hidden = !wanted;
   }

@@ -1,6 +1,6 @@
 // Memory over the program: what the busiest device holds, by kind, with the limit drawn.
 
-import { facts, h, s, table, tint } from "./elements.js";
+import { facts, h, resized, s, table, tint } from "./elements.js";
 import { bytes, count, marks, share } from "./units.js";
 
 const KINDS = [
@@ -15,9 +15,11 @@ const KINDS = [
 ];
 const HEIGHT = 300,
   LEFT = 78,
-  TOP = 14,
+  TOP = 28,
   BOTTOM = 34;
 const COLUMNS = 480;
+/** Pixels around the limit line in which no other line is drawn. */
+const CLEAR = 9;
 
 /** The view of a plan's memory; `top` is the scale's end in bytes where two stand side by side. */
 export function memoryView({ memory, request, program }, top) {
@@ -36,16 +38,12 @@ export function memoryView({ memory, request, program }, top) {
     { class: "memory" },
     facts([
       ["peak", `${bytes(memory.peak_bytes)}, ${share(memory.peak_bytes / limit)} of the limit`],
-      ["while", [h("code", {}, memory.at), " is made"]],
+      ["reached while computing", h("code", {}, memory.at)],
     ]),
     resized((wide) =>
       chart(wide, kinds, columns, steps, limit, memory.peak_bytes, top ?? scale(memory.peak_bytes, limit)),
     ),
-    table(
-      "What is held at the peak, and at most",
-      [["kind"], ["at the peak", "number"], ["share", "number"], ["at most", "number"]],
-      rows,
-    ),
+    table("Memory by kind", [["kind"], ["at the peak", "number"], ["share", "number"], ["maximum", "number"]], rows),
   );
 }
 
@@ -77,13 +75,6 @@ function sampled(kinds, steps) {
   });
 }
 
-/** A figure drawn anew for every width it is given. */
-function resized(draw) {
-  const figure = h("figure", {});
-  new ResizeObserver(() => figure.clientWidth && figure.replaceChildren(...draw(figure.clientWidth))).observe(figure);
-  return figure;
-}
-
 function chart(wide, kinds, columns, steps, limit, peak, top) {
   const x = (column) => LEFT + ((wide - LEFT) * column) / columns.length;
   const y = (size) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - size / top);
@@ -100,15 +91,11 @@ function chart(wide, kinds, columns, steps, limit, peak, top) {
     return s("path", { d, class: tint(rank(kind)) }, s("title", {}, kind));
   });
   const ticks = marks(top, 5, true).map((size) => [
-    s("line", { x1: LEFT, x2: wide, y1: y(size), y2: y(size), class: "grid" }),
+    Math.abs(y(size) - y(limit)) > CLEAR && s("line", { x1: LEFT, x2: wide, y1: y(size), y2: y(size), class: "grid" }),
     s("text", { x: LEFT - 8, y: y(size) + 4, class: "end" }, bytes(size)),
   ]);
   const cursor = s("line", { y1: TOP, y2: HEIGHT - BOTTOM, class: "cursor", visibility: "hidden" });
-  const told = h(
-    "output",
-    { class: "told quiet" },
-    `${bytes(peak)} at the peak; point at the picture for any other moment`,
-  );
+  const told = h("output", { class: "told quiet" }, "Point at the picture to see what is in memory at a moment.");
   const point = (event) => {
     const box = svg.getBoundingClientRect();
     const column = Math.floor((((event.clientX - box.x) / box.width) * wide - LEFT) / ((wide - LEFT) / columns.length));
@@ -135,7 +122,7 @@ function chart(wide, kinds, columns, steps, limit, peak, top) {
       viewBox: `0 0 ${wide} ${HEIGHT}`,
       role: "img",
       onpointermove: point,
-      "aria-label": `Memory over ${steps} instructions: at most ${bytes(peak)}, limit ${bytes(limit)}`,
+      "aria-label": `Memory over ${steps} instructions: peak ${bytes(peak)}, limit ${bytes(limit)}`,
     },
     ticks,
     areas,
@@ -147,16 +134,17 @@ function chart(wide, kinds, columns, steps, limit, peak, top) {
   return [svg, h("figcaption", {}, told)];
 }
 
-/** The limit at its height, or, where that is far above, at the upper edge with an arrow. */
+/** The limit at its height with its label above it, where no memory is drawn; or, where that is far above the picture,
+ * at the upper edge with an arrow. */
 function limitLine(wide, limit, top, y) {
   const above = limit > top;
-  const at = above ? TOP - 6 : y(limit);
+  const at = above ? TOP - 8 : y(limit);
   return [
     s("line", { x1: LEFT, x2: wide, y1: at, y2: at, class: "limit" }),
     s(
       "text",
-      { x: wide - 4, y: at + 14, class: "end limit-text" },
-      `${above ? "↑ " : ""}limit ${bytes(limit)}${above ? ", above this picture" : ""}`,
+      { x: wide - 4, y: at - 5, class: "end limit-text" },
+      `${above ? "↑ " : ""}limit ${bytes(limit)}${above ? ", outside the picture" : ""}`,
     ),
   ];
 }

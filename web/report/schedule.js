@@ -8,7 +8,7 @@ const ROW = 40,
   AXIS = 26,
   NAMES = 110;
 const PHASES = ["forward", "backward", "update"];
-const CLASSES = [...PHASES, "done again", "collective"];
+const CLASSES = [...PHASES, "recomputed", "collective"];
 
 /** The view of a plan's schedule; `show` leads to an op in the graph, where there is one. */
 export function scheduleView(sheet, program, show) {
@@ -33,7 +33,7 @@ class ScheduleView {
     this.told = h(
       "output",
       { class: "told quiet" },
-      "Point at a bar for what it is; drag to move, Ctrl and wheel to zoom.",
+      "Point at a bar to see what it is. Drag to move, hold Ctrl and scroll to zoom.",
     );
     const overlap = cost.overlap;
     const serial = program.schedule.serial;
@@ -44,12 +44,12 @@ class ScheduleView {
       { class: "schedule" },
       facts([
         [
-          "length",
-          `${ps(this.length)}${serial ? ", one instruction after the other: no schedule beside ops fits the limit, or nothing is sent" : ""}`,
+          "step with overlap",
+          `${ps(this.length)}${serial ? ": nothing overlaps, as no overlapped schedule fits in memory or nothing is sent" : ""}`,
         ],
-        ["one after the other", time(cost.step_s)],
-        ["in no order below", overlap && time(overlap.floor_s)],
-        ["peak while so", overlap && `${bytes(overlap.peak_bytes)} of ${bytes(request.memory_limit_bytes)}`],
+        ["without overlap", time(cost.step_s)],
+        ["lower bound", overlap && `${time(overlap.floor_s)}, for any order of the instructions`],
+        ["peak memory with overlap", overlap && `${bytes(overlap.peak_bytes)} of ${bytes(request.memory_limit_bytes)}`],
         ...this.streams.map((name, k) => [
           `${name} busy`,
           share(this.rows[k].reduce((sum, each) => sum + each.end - each.start, 0) / this.length),
@@ -63,12 +63,12 @@ class ScheduleView {
           { class: "buttons" },
           button("−", "Zoom out", () => this.scale(1.6)),
           button("+", "Zoom in", () => this.scale(1 / 1.6)),
-          button("all", "The whole step", () => this.set(0, this.length)),
+          button("whole step", "Show the whole step", () => this.set(0, this.length)),
         ),
         h(
           "div",
           { class: "legend" },
-          CLASSES.map((name) => h("span", {}, h("i", { class: `swatch ${classOf(name)}` }), name)),
+          CLASSES.map((name) => h("span", {}, h("i", { class: `swatch ${name}` }), name)),
         ),
       ),
       this.canvas,
@@ -98,7 +98,7 @@ class ScheduleView {
       for (const each of row) {
         if (each.end < this.from || each.start > this.to) continue;
         const [left, right] = [Math.max(x(each.start), NAMES), Math.min(x(each.end), wide)];
-        pen.fillStyle = colour(classOf(each.what));
+        pen.fillStyle = colour(each.what);
         pen.fillRect(left, y + 4, Math.max(right - left - (right - left > 3 ? 0.7 : 0), 0.6), ROW - 12);
         if (right - left > 60)
           this.write(pen, each.name, left, right, y, colour(each.what === "collective" ? "on-collective" : "on-phase"));
@@ -200,8 +200,6 @@ class ScheduleView {
   }
 }
 
-const classOf = (name) => name.replace(" ", "-");
-
 /** The instructions of every stream in the order of their start. */
 function rowsOf(program) {
   const { streams, instruction, stream, start_ps: starts, end_ps: ends } = program.schedule;
@@ -213,7 +211,7 @@ function rowsOf(program) {
         ? {
             name: is.id,
             more: `${is.op}${is.split ? ` [${is.split}]` : ""}`,
-            what: is.again ? "done again" : is.phase,
+            what: is.again ? "recomputed" : is.phase,
             op: is,
           }
         : {

@@ -7,6 +7,9 @@
 
 const CROWD = 60;
 const RUN = 40;
+const SEEN = 34;
+const ALIKE = 0.9;
+const GOOD = 0.1;
 
 /** The root box of a program, and the leaf of every op and input by their index. */
 export function tree(program) {
@@ -138,6 +141,34 @@ function connect(program, leaves) {
     for (let at = source.parent; at !== meet; at = at.parent) at.leaving.push(Object.assign({}, edge, { meet }));
     for (let at = target.parent; at !== meet; at = at.parent) at.entering.push(Object.assign({}, edge, { meet }));
   }
+}
+
+/** Opens the first box that takes a good part of the step, and in it those that take most time (the first of those that
+ * take about as much), while all that is then seen still makes a picture that can be read: not too many nodes, and by
+ * `isReadable()` not too wide. */
+export function openCostliest(root, isReadable) {
+  const cost = (box) => box.time + box.moved;
+  let closed = boxesIn(root)
+    .filter((box) => cost(box) >= GOOD * cost(root))
+    .slice(0, 1);
+  let seen = root.children.length;
+  for (;;) {
+    closed = closed.filter((box) => box.children.length > 1 && seen + box.children.length - 1 <= SEEN);
+    const most = Math.max(...closed.map(cost));
+    const next = closed.find((box) => cost(box) >= ALIKE * most);
+    if (!next) return;
+    closed = closed.filter((box) => box !== next);
+    next.open = true;
+    if (isReadable()) {
+      seen += next.children.length - 1;
+      closed = [...boxesIn(next), ...closed];
+    } else next.open = false;
+  }
+}
+
+/** All nodes in a box, itself first. */
+export function nodesIn(node) {
+  return [node, ...(node.children ?? []).flatMap(nodesIn)];
 }
 
 /** Times and numbers of ops, added up from below. */

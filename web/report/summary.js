@@ -1,9 +1,9 @@
 // A plan in figures: what is proven, what it costs and holds, how it compares with named layouts, whether it was run.
 
 import { bar, facts, h, table } from "./elements.js";
-import { bytes, count, share, time } from "./units.js";
+import { bytes, count, flops, share, time } from "./units.js";
 
-const LEAST = { bytes: "receives", memory: "holds at most" };
+const LEAST = { bytes: "receives", memory: "needs" };
 
 /** The mesh as it is written on the command line. */
 export const mesh = (sheet) => sheet.mesh.axes.map((axis) => `${axis.name}=${axis.size}`).join(", ");
@@ -20,88 +20,87 @@ export function summaryView(sheet) {
   );
 }
 
-function headline({ solver, request }) {
+/** The sentence above the cards: what is proven, and what the plan gains over the layouts that people write by hand. */
+function headline(sheet) {
+  const { solver, request } = sheet;
   const limit = bytes(request.memory_limit_bytes);
   if (solver.status === "infeasible") {
     const enough =
       solver.least_limit_bytes === null
         ? "no limit is known to be enough"
         : `${bytes(solver.least_limit_bytes)} is known to be enough`;
-    return h(
-      "p",
-      { class: "headline bad" },
-      `Nothing fits ${limit} a device: ${enough}, less than ${bytes(solver.least_limit_bound_bytes ?? 0)} cannot be.`,
-    );
+    const least = bytes(solver.least_limit_bound_bytes ?? 0);
+    return lead(`No plan fits in ${limit} per device: ${enough}, less than ${least} is proven impossible.`, "bad");
   }
-  if (solver.objective_s === null) return h("p", { class: "headline bad" }, `No plan was found: ${solver.reason}.`);
+  if (solver.objective_s === null) return lead(`No plan was found: ${solver.reason}.`, "bad");
   const least = LEAST[request.objective];
-  if (least) {
-    return h(
-      "p",
-      { class: "headline" },
-      `A device ${least} ${bytes(solver.objective_bytes)}, and in no plan less than ${bytes(solver.bound_bytes)} ` +
-        `(gap ${share(solver.gap)}). A step takes ${time(solver.objective_s)} within ${limit} a device.`,
-    );
-  }
-  return h(
-    "p",
-    { class: "headline" },
-    `A step takes ${time(solver.objective_s)} within ${limit} a device, ` +
-      `and in no plan less than ${time(solver.bound_s)} (gap ${share(solver.gap)}).`,
-  );
+  if (least) return lead(`No plan ${least} less than ${bytes(solver.bound_bytes)} per device.`);
+  return lead(`${proof(solver)} ${gain(sheet)}`);
 }
 
-function figures({ cost, memory, solver, request, recomputed, hardware }) {
-  const beside = cost.overlap;
-  const cards = [
+const lead = (words, kind = "") => h("p", { class: `headline ${kind}` }, words);
+
+const proof = ({ gap }) =>
+  gap ? `Proven: no plan within the memory limit is more than ${share(gap)} faster.` : "Proven: no plan is faster.";
+
+/** The fastest named layout that fits, compared with the plan. */
+function gain({ baselines, cost }) {
+  const fitting = baselines.filter((each) => each.fits && each.step_s > 0);
+  if (!fitting.length) return baselines.length ? "No standard layout fits in memory." : "";
+  const best = fitting.reduce((one, other) => (other.step_s < one.step_s ? other : one));
+  const ratio = best.step_s / (cost.step_s || best.step_s);
+  if (ratio < 1.005) return `The fastest standard layout that fits, ${best.name}, is as fast.`;
+  return `The fastest standard layout that fits, ${best.name}, takes ${ratio.toFixed(2)} times as long.`;
+}
+
+/** [title, value, explanation] of every card. */
+function cards({ cost, memory, request, recomputed, hardware, mesh: { axes } }) {
+  const { overlap } = cost;
+  const devices = axes.reduce((product, axis) => product * axis.size, 1);
+  const repeated = Object.keys(recomputed ?? {}).length;
+  const collectives = cost.by_collective.reduce((sum, each) => sum + each.count, 0);
+  return [
     [
-      "Step",
+      "Step time",
       time(cost.step_s),
       `${share(cost.compute_s / cost.step_s)} compute, ${share(cost.communication_s / cost.step_s)} communication`,
     ],
-    [
-      "Proven bound",
-      LEAST[request.objective] ? bytes(solver.bound_bytes) : time(solver.bound_s),
-      `gap ${share(solver.gap)}, ${solver.status}`,
+    cost.mfu && [
+      "Model FLOPs utilisation",
+      share(cost.mfu),
+      `${flops(cost.model_flops)} per step on ${devices} × ${hardware.name}`,
     ],
     [
-      "Peak memory",
+      "Peak memory per device",
       bytes(memory.peak_bytes),
-      `${share(memory.peak_bytes / request.memory_limit_bytes)} of ${bytes(request.memory_limit_bytes)} a device`,
+      `${share(memory.peak_bytes / request.memory_limit_bytes)} of the limit, ${bytes(request.memory_limit_bytes)}`,
     ],
-    [
-      "Received",
-      bytes(cost.collective_bytes),
-      `a device, in ${count(cost.by_collective.reduce((sum, each) => sum + each.count, 0))} collectives`,
-    ],
-    beside && [
-      "Collectives beside ops",
-      time(beside.scheduled_s),
-      `by schedule; in no order below ${time(beside.floor_s)}` +
-        (hardware.overlap ? `; counted ${time(beside.step_s)}` : ""),
-    ],
-    Object.keys(recomputed ?? {}).length && [
-      "Done again",
-      time(cost.recompute_s),
-      `${count(Object.keys(recomputed).length)} ops, to hold less`,
-    ],
-  ];
-  return h(
+    ["Received per device", bytes(cost.collective_bytes), `in ${count(collectives)} collectives`],
+    overlap &&
+      overlap.scheduled_s < cost.step_s && [
+        "Step time with overlap",
+        time(overlap.scheduled_s),
+        `collectives run during compute; at least ${time(overlap.floor_s)}` +
+          (hardware.overlap ? `; ${time(overlap.step_s)} with the profile's overlap` : ""),
+      ],
+    repeated && ["Recomputation", time(cost.recompute_s), `${count(repeated)} ops run twice to save memory`],
+  ].filter(Boolean);
+}
+
+const figures = (sheet) =>
+  h(
     "div",
     { class: "cards" },
-    cards
-      .filter(Boolean)
-      .map(([name, value, more]) =>
-        h(
-          "div",
-          { class: "card" },
-          h("div", { class: "what" }, name),
-          h("div", { class: "value" }, value),
-          h("div", { class: "quiet" }, more),
-        ),
+    cards(sheet).map(([name, value, more]) =>
+      h(
+        "div",
+        { class: "card" },
+        h("div", { class: "what" }, name),
+        h("div", { class: "value" }, value),
+        h("div", { class: "quiet" }, more),
       ),
+    ),
   );
-}
 
 /** Of an infeasible plan: the moment and the tensors that block a smaller limit. */
 function nothing({ blocked }) {
@@ -114,17 +113,17 @@ function nothing({ blocked }) {
     h(
       "p",
       {},
-      "At the least limit known to be enough, ",
+      "At the smallest limit known to be enough, ",
       bytes(blocked.limit_bytes),
-      ", the peak is reached while ",
+      ", the peak is reached while computing ",
       h("code", {}, blocked.at),
-      " is made. It is filled by",
+      ".",
     ),
-    table("The largest tensors at that moment", [["value"], ["kind"], ["made by"], ["on a device", "number"]], rows),
+    table("The largest tensors in memory then", [["value"], ["kind"], ["computed by"], ["per device", "number"]], rows),
   );
 }
 
-/** The plan beside the named layouts, under the same evaluator. */
+/** The plan and the standard layouts, priced by the same cost model. */
 export function layouts({ baselines, cost, memory, request, program }) {
   const own = program && {
     name: "this plan",
@@ -145,22 +144,22 @@ export function layouts({ baselines, cost, memory, request, program }) {
     own ? `${(each.step_s / (own.step_s || 1)).toFixed(2)} ×` : "–",
     bytes(each.collective_bytes),
     bar(each.peak_bytes / fullest, bytes(each.peak_bytes), each.fits ? "" : "over"),
-    each.fits ? "fits" : "too much",
+    each.fits ? "fits" : "over the limit",
   ]);
   return table(
-    `Named layouts under the same evaluator; the limit is ${bytes(request.memory_limit_bytes)} a device`,
-    [["layout"], ["step", "number"], ["of the plan's", "number"], ["received", "number"], ["peak", "number"], [""]],
+    `Standard layouts, priced by the same cost model; the limit is ${bytes(request.memory_limit_bytes)} per device`,
+    [["layout"], ["step", "number"], ["relative", "number"], ["received", "number"], ["peak", "number"], [""]],
     rows,
     { class: "layouts" },
   );
 }
 
-/** What was asked for at its least, and the bound on it. */
+/** The bound, and where bytes are minimised their number. */
 function proven(solver, request) {
-  if (!LEAST[request.objective]) return [["no plan below", time(solver.bound_s)]];
+  if (!LEAST[request.objective]) return [["lower bound", time(solver.bound_s)]];
   return [
     [`bytes ${request.objective === "bytes" ? "received" : "held"}`, bytes(solver.objective_bytes)],
-    ["no plan below", bytes(solver.bound_bytes)],
+    ["lower bound", bytes(solver.bound_bytes)],
   ];
 }
 
@@ -172,18 +171,16 @@ function certificate({ solver, request }) {
     {},
     h("h3", {}, "Certificate"),
     facts([
-      ["status", solver.status],
-      ["step", time(solver.objective_s)],
       ...proven(solver, request),
-      ["gap", `${share(solver.gap)} (asked: ${share(request.gap)})`],
-      ["stopped", solver.reason],
+      ["gap", `${share(solver.gap)} (requested ${share(request.gap)})`],
+      ["stopped because", solver.reason],
       ["solved in", time(solver.wall_s)],
-      ["same input, same bytes", solver.reproducible ? "yes" : "no: a clock has stopped it"],
-      ["a further GiB a device", price ? `would save about ${time(price)}` : "saves nothing"],
+      ["reproducible", solver.reproducible ? "yes: the same input gives the same plan" : "no: stopped by a time limit"],
+      ["one more GiB per device", price ? `would save about ${time(price)}` : "would save nothing"],
       [
-        "equal layers",
+        "repeated layers",
         folding &&
-          `${folding.layers.join(", ")} planned alike${folding.unfolded ? ", then apart" : ""}: ${count(folding.variables)} decisions for ${count(folding.of)}`,
+          `${folding.layers.join(", ")} planned alike${folding.unfolded ? ", then one by one" : ""}: ${count(folding.variables)} of ${count(folding.of)} variables`,
       ],
     ]),
   );
@@ -195,12 +192,18 @@ function verdict(found) {
       "section",
       {},
       h("h3", {}, "Verdict"),
-      h("p", {}, "Not run yet: ", h("code", {}, "shardplan validate PLAN"), " runs it beside the unsharded model."),
+      h(
+        "p",
+        {},
+        "Not run yet. Run ",
+        h("code", {}, "shardplan validate PLAN"),
+        " to compare it with the unsharded model.",
+      ),
     );
   const words = {
     equal: "Equal to the unsharded model",
     different: "Different from the unsharded model",
-    structural: "Layouts and sizes agree; numbers were not run",
+    structural: "Shardings and sizes agree; the numbers were not run",
   };
   const numbers =
     found.counted_bytes === null
@@ -218,7 +221,7 @@ function verdict(found) {
     facts([
       [
         "run on",
-        `${found.devices} devices (${found.backend}, ${found.precision})${found.shrunk ? ", sizes shrunk alike" : ""}`,
+        `${found.devices} devices (${found.backend}, ${found.precision})${found.shrunk ? ", with smaller sizes" : ""}`,
       ],
       ["largest relative error", found.max_relative_error === null ? null : found.max_relative_error.toExponential(1)],
       ...numbers,
@@ -241,12 +244,12 @@ function provenance(sheet) {
       ["plan", h("code", { class: "digest" }, sheet.id)],
       ["graph", [h("bdi", {}, graph.name), ` (${count(graph.ops)} ops, ${count(graph.inputs)} inputs)`]],
       ["digest", h("code", { class: "digest" }, graph.digest)],
-      ["made by", Object.values(graph.producer ?? {}).join(" ")],
+      ["exported by", Object.values(graph.producer ?? {}).join(" ")],
       ["mesh", mesh(sheet)],
       ["hardware", hardware.name],
       [
-        "asked",
-        `${request.objective}, at most ${bytes(request.memory_limit_bytes)} a device${request.deterministic ? ", deterministic" : ""}, recompute ${request.recompute ?? "none"}, seed ${request.seed}`,
+        "request",
+        `minimise ${request.objective}, at most ${bytes(request.memory_limit_bytes)} per device${request.deterministic ? ", deterministic" : ""}, recompute ${request.recompute ?? "none"}, seed ${request.seed}`,
       ],
       [
         "versions",

@@ -40,6 +40,12 @@ export const signed = (change, shown) => (change ? `${change > 0 ? "+" : "−"}$
 /** A whole number with its thousands apart. */
 export const count = (number) => number.toLocaleString("en-US").replaceAll(",", " ");
 
+/** Floating-point operations: "12.3 TFLOP". */
+export function flops(number) {
+  const power = Math.max(0, Math.min(6, Math.floor(Math.log10(number || 1) / 3)));
+  return `${Number((number / 1000 ** power).toPrecision(3))} ${["", "k", "M", "G", "T", "P", "E"][power]}FLOP`;
+}
+
 /** Bytes a second of a link: "450 GB/s". */
 export const rate = (speed) => `${Number((speed / 1e9).toPrecision(3))} GB/s`;
 

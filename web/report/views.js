@@ -1,5 +1,6 @@
 // A report as tabs: each view is made when it is first looked at.
 
+import { keepInAddress, readAddress } from "./address.js";
 import { communicationView } from "./communication.js";
 import { changesOf, compareView } from "./compare.js";
 import { h } from "./elements.js";
@@ -12,7 +13,7 @@ import { mesh, summaryView } from "./summary.js";
 /** The element that shows a report document. */
 export function reportView(report) {
   const view = new Report(report);
-  view.open("Summary");
+  view.open(view.named(readAddress().state.get("tab")));
   return view.element;
 }
 
@@ -52,7 +53,7 @@ class Report {
         " ",
         h("span", { class: `chip ${this.plan.solver.status}` }, this.plan.solver.status),
       ),
-      this.beside && h("p", { class: "quiet" }, "beside ", title(this.beside)),
+      this.beside && h("p", { class: "quiet" }, "compared with ", title(this.beside)),
     );
   }
 
@@ -87,9 +88,9 @@ class Report {
         "section",
         { class: "side" },
         h("h2", {}, name),
-        sheet.program || make === summaryView ? make(sheet) : h("p", {}, "Nothing was planned."),
+        sheet.program || make === summaryView ? make(sheet) : h("p", {}, "There is no plan."),
       );
-    return h("div", { class: "sides" }, part("This plan", this.plan), part("Beside", this.beside));
+    return h("div", { class: "sides" }, part("This plan", this.plan), part("Compared with", this.beside));
   }
 
   /** One scale for the memory of both. */
@@ -111,7 +112,7 @@ class Report {
   show(name) {
     const value = this.known(name);
     if (!value) return;
-    this.open("Graph");
+    this.choose("Graph");
     this.graph().revealValue(value);
   }
 
@@ -133,11 +134,22 @@ class Report {
         "aria-controls": `panel-${id}`,
         "aria-selected": "false",
         tabindex: "-1",
-        onclick: () => this.open(name),
+        onclick: () => this.choose(name),
       },
       name,
     );
     return { name, make, tab, panel };
+  }
+
+  /** The name of the view that the address asks for, else the first. */
+  named(id) {
+    return (this.tabs.find((each) => each.name.toLowerCase() === id) ?? this.tabs[0]).name;
+  }
+
+  /** Opens a view and keeps it in the address. */
+  choose(name) {
+    this.open(name);
+    keepInAddress("tab", name === this.tabs[0].name ? [] : [name.toLowerCase()]);
   }
 
   open(name) {
@@ -158,7 +170,7 @@ class Report {
     if (!way) return;
     const now = this.tabs.findIndex((each) => each.tab.getAttribute("aria-selected") === "true");
     const next = this.tabs.at((now + way) % this.tabs.length);
-    this.open(next.name);
+    this.choose(next.name);
     next.tab.focus();
     event.preventDefault();
   }

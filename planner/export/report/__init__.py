@@ -20,17 +20,22 @@ SCRIPT, SHEET = "report.js", "report.css"
 
 
 def html_page(report: Mapping[str, Any]) -> str:
-    """The file that shows a report document (`planner.documents.reports`)."""
+    """The file that shows a report document (`planner.documents.reports`) or a capacity document."""
     script, sheet = source(SCRIPT), source(SHEET)
     data = json.dumps(report, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy()}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{html.escape(report['plan']['graph']['name'])} - shardplan</title>\n<style>{sheet}</style>\n</head>\n"
+        f"<title>{html.escape(_title(report))} - shardplan</title>\n<style>{sheet}</style>\n</head>\n"
         '<body>\n<main><p>The report needs JavaScript.</p></main>\n<script type="application/json" id="report">'
         f'{data}</script>\n<script type="module">{script}</script>\n</body>\n</html>\n'
     )
+
+
+def _title(report: Mapping[str, Any]) -> str:
+    named = report["graphs"] if "graphs" in report else [report["plan"]["graph"]]
+    return ", ".join(graph["name"] for graph in named)
 
 
 def policy() -> str:
