@@ -33,6 +33,7 @@ from planner.documents.schemas import checked
 from planner.errors import ShardplanError
 from planner.export.formats import exported
 from planner.export.report import html_page
+from planner.frontends.zoo import import_zoo
 from planner.run.validate import validate
 
 Report = Callable[[dict[str, Any]], None]
@@ -107,6 +108,11 @@ def conversion(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
     return {}, imported(ask)
 
 
+def model(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
+    """The graph document of a built-in model."""
+    return {}, import_zoo(**ask)
+
+
 WORKS: Mapping[str, Work] = {
     "plan": plan,
     "validation": validation,
@@ -115,6 +121,7 @@ WORKS: Mapping[str, Work] = {
     "reshard": resharding,
     "capacity": capacity,
     "conversion": conversion,
+    "model": model,
 }
 
 

@@ -16,32 +16,40 @@ const ACCEPT = ".json,.mlir,.stablehlo,.onnx,.pt2";
 
 /** The page with the form. */
 export async function askPage(page, signal) {
-  const { hardware } = await asked("/v1/hardware", { signal });
+  const [{ hardware, default: usual }, models] = await Promise.all(
+    ["/v1/hardware", "/v1/models"].map((path) => asked(path, { signal })),
+  );
   const parts = (send) =>
     h(
       "div",
       { class: "columns" },
-      h("div", {}, graphFields(ACCEPT, "or a file: graph document, StableHLO, ONNX, torch.export JSON")),
+      h("div", {}, graphFields(models, ACCEPT, "graph document (.json), StableHLO, ONNX or torch.export")),
       h(
         "div",
         {},
-        field("mesh", text("mesh", { required: true, value: "dp=2,tp=4" }), "axes and sizes, the outermost first"),
-        field("hardware", choice("hardware", [["", "the usual"], ...hardware.map((each) => [each.name, each.name])])),
-        limitFields(),
-        field("seconds", number("seconds", "no limit"), "to solve at most"),
+        field("mesh", text("mesh", { required: true, value: "dp=2,tp=4" }), "axes and sizes, outermost first"),
         field(
-          "recompute",
+          "hardware",
           choice(
-            "recompute",
-            ["none", "auto"].map((each) => [each, each]),
+            "hardware",
+            hardware.map((each) => [each.name, each.name, each.name === usual]),
           ),
-          "values made again for the backward pass",
+        ),
+        limitFields(),
+        field("time limit", number("seconds", "none"), "seconds of solving"),
+        field(
+          "recomputation",
+          choice("recompute", [
+            ["none", "none"],
+            ["auto", "where it saves memory"],
+          ]),
+          "of activations in the backward pass",
         ),
         h(
           "label",
           { class: "check" },
           h("input", { type: "checkbox", name: "deterministic" }),
-          " deterministic: same input, same bytes",
+          " deterministic: the same input always gives the same plan",
         ),
         send,
       ),
@@ -56,7 +64,7 @@ export async function askPage(page, signal) {
 /** Path and options: JSON in one body; another form as it is, with the rest in the query. */
 async function request(asking) {
   const given = new FormData(asking);
-  const [file] = asking.elements.file.files;
+  const [file] = given.get("model") ? [] : asking.elements.file.files;
   const seconds = Number(given.get("seconds"));
   const how = {
     ...limitOf(given),
@@ -64,8 +72,7 @@ async function request(asking) {
     ...(given.get("deterministic") ? { deterministic: true } : {}),
     recompute: given.get("recompute"),
   };
-  const hardware = given.get("hardware");
-  const where = { mesh: given.get("mesh").trim(), ...(hardware ? { hardware } : {}) };
+  const where = { mesh: given.get("mesh").trim(), hardware: given.get("hardware") };
   const kind = (file && FORMS[file.name.split(".").pop().toLowerCase()]) || JSON_KIND;
   const post = { method: "POST", headers: { "Content-Type": kind } };
   if (kind !== JSON_KIND) {

@@ -37,12 +37,12 @@ export async function comparePage(page, signal, base, now) {
   page.append(
     h("h1", {}, "Compare two plans"),
     done.length < 2
-      ? h("p", {}, "Two plans that have ended are wanted.")
+      ? h("p", {}, "A comparison needs two finished plans.")
       : h(
           "form",
           { class: "ask", onsubmit: go },
-          choice("base", "base: what it was", done[1]),
-          choice("new", "new: what it is now", done[0]),
+          choice("base", "base: before", done[1]),
+          choice("new", "new: after", done[0]),
           h("button", { class: "main" }, "Compare"),
         ),
   );

@@ -50,7 +50,7 @@ function saved(text, path, name, kind) {
 async function follow(page, signal, plan) {
   const status = h("span", {}, chip(plan.status)),
     chart = h("figure", { class: "live" }),
-    told = h("p", { role: "status" }, "In line.");
+    told = h("p", { role: "status" }, "Queued.");
   const cancel = h(
     "button",
     { type: "button", onclick: () => ask(`/v1/plans/${plan.id}`, { method: "DELETE" }) },
@@ -64,12 +64,12 @@ async function follow(page, signal, plan) {
   const seen = [];
   for await (const each of events(plan.id, signal)) {
     status.replaceChildren(chip(each.status));
-    if (each.kind === "running") told.replaceChildren("Being solved: no plan found yet.");
+    if (each.kind === "running") told.replaceChildren("Solving: no plan found yet.");
     if (each.kind !== "incumbent") continue;
     seen.push(each);
     told.replaceChildren(
-      `After ${time(each.elapsed_s)}: ${each.incumbent === null ? "no plan found yet" : `a step takes ${time(each.incumbent)}`}, ` +
-        `proven not below ${time(each.bound)}${each.gap === null ? "" : ` (gap ${share(each.gap)})`}.`,
+      `After ${time(each.elapsed_s)}: ${each.incumbent === null ? "no plan found yet" : `best step ${time(each.incumbent)}`}, ` +
+        `lower bound ${time(each.bound)}${each.gap === null ? "" : ` (gap ${share(each.gap)})`}.`,
     );
     chart.replaceChildren(drawn(seen, chart.clientWidth || 600));
   }
@@ -110,6 +110,6 @@ function drawn(seen, wide) {
       { x: wide - 12, y: y(found.at(-1)?.incumbent ?? high) - 6, class: "end" },
       found.length ? "best found" : "",
     ),
-    s("text", { x: wide - 12, y: y(seen.at(-1).bound) + 16, class: "end" }, "no plan below"),
+    s("text", { x: wide - 12, y: y(seen.at(-1).bound) + 16, class: "end" }, "lower bound"),
   );
 }

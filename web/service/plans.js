@@ -75,8 +75,8 @@ function empty() {
     h(
       "p",
       {},
-      h("a", { href: "#/new" }, "Plan a graph"),
-      ", or post one: ",
+      h("a", { href: "#/new" }, "Plan a model"),
+      ", or send a request: ",
       h("code", {}, "curl -d @ask.json -H 'Content-Type: application/json' …/v1/plans"),
     ),
   );
@@ -103,8 +103,8 @@ function rows(plans, chosen, choose) {
     h("time", { datetime: plan.created_at }, new Date(plan.created_at).toLocaleString()),
   ];
   return table(
-    "Plans of this key",
-    [["graph"], ["status"], ["step", "number"], ["bound", "number"], ["gap", "number"], ["id"], ["asked"]],
+    "Your plans",
+    [["graph"], ["status"], ["step", "number"], ["bound", "number"], ["gap", "number"], ["id"], ["created"]],
     plans.map(cells),
   );
 }

@@ -1,6 +1,8 @@
 // The service as the page asks it: with the key of this session, and with its problems (RFC 9457) as errors.
 
 const KEY = "shardplan-key";
+/** The event that the service asks for a key: without keys it serves this machine and asks for none. */
+export const KEY_NEEDED = "key-needed";
 
 /** The API key; it is kept as long as this tab, and nowhere else. */
 export const key = {
@@ -27,9 +29,10 @@ export async function ask(path, { method = "GET", headers = {}, body, signal } =
   }).catch((error) => {
     throw error.name === "AbortError"
       ? error
-      : new Refused({ title: "No answer", detail: "the service does not answer", status: 0 });
+      : new Refused({ title: "No response", detail: "the service does not respond", status: 0 });
   });
   if (answer.ok) return answer;
+  if (answer.status === 401) dispatchEvent(new Event(KEY_NEEDED));
   const plain = { title: answer.statusText, detail: `${method} ${path}: ${answer.status}`, status: answer.status };
   throw new Refused(await answer.json().catch(() => plain));
 }

@@ -1,5 +1,5 @@
 /*!
-Built by "make pages" from web/, sources 7deb11cdd60faf001069d4d002d4fa279028b291b01cee8a0cbc9dd047053a05. It holds:
+Built by "make pages" from web/, sources 222ec2d7288041ebb8c71721ce9d5798b8cea60d094f910a79ef8280b662846e. It holds:
 
 @dagrejs/dagre 3.1.3
 
