@@ -56,13 +56,12 @@ const money = (cost) => (cost === undefined ? "–" : String(Number(cost.toPreci
 function point(one, found) {
   const graph = found.graphs[one.graph];
   const hour = found.hardware.find((offer) => offer.name === one.hardware)?.hour ?? null;
-  const isPlanned = one.objective_s !== undefined && one.objective_s !== null;
-  const step = isPlanned ? one.objective_s : one.floor_s;
+  const step = one.objective_s ?? one.floor_s;
   const unit = step / (tokens(found) ? (graph.tokens ?? 1) : 1);
   const price = one.devices * unit * (hour === null ? 1 : hour / 3600) * (tokens(found) ? 1e6 : 1);
   const doesNotFit = one.why === "memory" || one.why === "infeasible" || one.status === "infeasible";
   const seconds = found.graphs.length > 1 ? unit : step;
-  const made = { ...one, seconds, price, isPlanned, doesNotFit, isBest: false };
+  const made = { ...one, seconds, price, isPlanned: Boolean(one.objective_s), doesNotFit, isBest: false };
   return { ...made, says: says(made, found.graphs.length > 1 ? `${graph.name}, ` : "") };
 }
 
@@ -79,7 +78,7 @@ const outcome = (one) => (one.why ? (EXCLUDED[one.why]?.(one.by) ?? one.why) : o
 
 function lead(found) {
   const excluded = found.candidates.length - found.planned;
-  const rest = excluded ? ` ${count(excluded)} were excluded by proven bounds.` : "";
+  const rest = excluded ? ` Excluded by proven bounds: ${count(excluded)}.` : "";
   const left = found.complete ? rest : ` The time ran out before all were examined.`;
   return `${count(found.candidates.length)} combinations of devices and mesh, ${count(found.planned)} planned.${left}`;
 }
@@ -92,6 +91,7 @@ const best = (found) => [
 
 const card =
   (found) =>
+  /** @param {any[]} of */
   ([words, one]) => {
     const cost = one && money(point(one, found).price);
     return h(
@@ -134,5 +134,6 @@ function listed(title, candidates, found, isFrontier) {
       [""],
     ],
     rows,
+    { class: "candidates" },
   );
 }

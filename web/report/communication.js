@@ -3,7 +3,8 @@
 import { bar, h, link, table } from "./elements.js";
 import { bytes, count, rate, share, time } from "./units.js";
 
-/** The view of a plan's collectives; `show(name)` is what leads to a value in the graph, if it is there. */
+/** The view of a plan's collectives; `show(name)` is what leads to a value in the graph, if it is there.
+ * @param {import("./types").Sheet} sheet */
 export function communicationView({ cost, mesh, hardware }, show) {
   if (!cost.by_collective.length) return h("p", {}, "The plan has no collectives.");
   return h(

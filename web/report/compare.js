@@ -13,16 +13,14 @@ const TITLES = {
 };
 const MOST = 40;
 
-/** What a comparison says of every node of the graph; null where there is nothing beside. */
+/** What a comparison says of every node of the graph; null where there is no other plan.
+ * @param {import("./types").Comparison | null} comparison */
 export function changesOf(comparison) {
   if (!comparison) return null;
   const times = { op: new Map(), value: new Map() },
     layouts = { op: new Map(), value: new Map() };
   for (const term of comparison.terms) times[term.what].set(term.name, term.change_ps);
-  for (const [what, listed] of [
-    ["value", comparison.changes],
-    ["op", comparison.options],
-  ]) {
+  for (const [what, listed] of Object.entries({ value: comparison.changes, op: comparison.options })) {
     for (const each of listed)
       layouts[what].set(each[what], `${each[what]}: ${laidOut(each.base)} → ${laidOut(each.new)}`);
   }

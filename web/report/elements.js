@@ -8,7 +8,7 @@ const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u202
 export function plain(text) {
   return String(text).replace(
     UNSEEN,
-    (mark) => `‹U+${mark.codePointAt(0).toString(16).toUpperCase().padStart(4, "0")}›`,
+    (mark) => `‹U+${Number(mark.codePointAt(0)).toString(16).toUpperCase().padStart(4, "0")}›`,
   );
 }
 

@@ -18,9 +18,18 @@ export function graphView(program, changes) {
 }
 
 class GraphView {
+  /** @param {import("./types").Program} program */
   constructor(program, changes) {
-    Object.assign(this, { program, changes, zoom: 1, picked: null, by: changes ? "change" : "cost" });
-    Object.assign(this, tree(program));
+    this.program = program;
+    this.changes = changes;
+    this.zoom = 1;
+    this.size = [0, 0];
+    /** @type {import("./types").Node | null} */
+    this.picked = null;
+    this.by = changes ? "change" : "cost";
+    const { root, leaves } = tree(program);
+    this.root = root;
+    this.leaves = leaves;
     this.window = h("div", {
       class: "window",
       onkeydown: (event) => this.key(event),
@@ -201,7 +210,7 @@ class GraphView {
   mark() {
     for (const each of this.svg.querySelectorAll(".picked, .near")) each.classList.remove("picked", "near");
     const element = this.elementOf(this.picked);
-    if (!element) return;
+    if (!element || !this.picked) return;
     element.classList.add("picked");
     const { key } = this.picked;
     for (const each of this.svg.querySelectorAll(".edge")) {
@@ -281,6 +290,7 @@ class GraphView {
       ...ops.map((op) => [op.id, `${op.op} ${op.scope}`, () => this.revealOp(op)]),
       ...inputs.map((value) => [value.name, value.kind, () => this.revealValue(value)]),
     ];
+    /** @param {any[]} found */
     const item = ([name, what, act]) =>
       h("li", {}, h("button", { type: "button", onclick: act }, h("bdi", {}, name), h("small", {}, what)));
     const left = found.length > FOUND ? [h("li", { class: "more" }, `and ${found.length - FOUND} more`)] : [];

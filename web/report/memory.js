@@ -21,8 +21,11 @@ const COLUMNS = 480;
 /** Pixels around the limit line in which no other line is drawn. */
 const CLEAR = 9;
 
-/** The view of a plan's memory; `top` is the scale's end in bytes where two stand side by side. */
+/** The view of a plan's memory; `top` is the scale's end in bytes where two stand side by side.
+ * @param {import("./types").Sheet} sheet
+ * @param {number} [top] */
 export function memoryView({ memory, request, program }, top) {
+  if (!program) return h("p", {}, "There is no plan.");
   const limit = request.memory_limit_bytes;
   const steps = program.schedule.instruction.length + 1;
   const kinds = [...memory.timeline].sort((a, b) => rank(a.kind) - rank(b.kind));

@@ -1,6 +1,8 @@
 // The columns of a planned program as objects that know each other: values, ops, collectives.
 
-/** Ops, values and moves of a sheet's program, with who makes and who reads; null where nothing was planned. */
+/** Ops, values and moves of a sheet's program, with who makes and who reads; null where there is no plan.
+ * @param {import("./types").Sheet} sheet
+ * @returns {import("./types").Program | null} */
 export function readProgram(sheet) {
   const drawn = sheet.program;
   if (!drawn) return null;
@@ -17,6 +19,7 @@ export function readProgram(sheet) {
     op: null,
   }));
   const ops = drawn.ops.id.map((id, k) => opOf(drawn.ops, id, k, word));
+  /** @param {number[]} entry */
   const read = ([value, sharding, ...path], op, operand) =>
     join({ value: values[value], sharding: word(sharding), moves: path.map((each) => moves[each]), op, operand });
   for (const op of ops) {
@@ -61,6 +64,7 @@ function opOf(columns, id, k, word) {
     time: columns.time_ps[k],
     makes: columns.makes[k],
     reads: columns.reads[k],
+    moved: 0,
     others: columns.others[k].map(([split, compute, reshards]) => ({ split: word(split), compute, reshards })),
   };
 }

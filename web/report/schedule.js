@@ -16,10 +16,17 @@ export function scheduleView(sheet, program, show) {
 }
 
 class ScheduleView {
+  /** @param {import("./types").Sheet} sheet
+   * @param {import("./types").Program} program
+   * @param {((op: import("./types").Op) => void) | null} show */
   constructor({ cost, request }, program, show) {
-    Object.assign(this, { program, show, streams: program.schedule.streams, rows: rowsOf(program) });
+    this.show = show;
+    this.streams = program.schedule.streams;
+    this.rows = rowsOf(program);
     this.length = Math.max(1, ...program.schedule.end_ps);
-    [this.from, this.to] = [0, this.length];
+    this.from = 0;
+    this.to = this.length;
+    this.isDragged = false;
     this.canvas = h("canvas", {
       tabindex: "0",
       role: "img",
@@ -146,15 +153,15 @@ class ScheduleView {
 
   pick(event) {
     const found = this.at(event);
-    if (found?.op && this.show && !this.dragged) this.show(found.op);
+    if (found?.op && this.show && !this.isDragged) this.show(found.op);
   }
 
   grab(event) {
     const [begin, from, to] = [event.clientX, this.from, this.to];
     const scale = (to - from) / (this.canvas.clientWidth - NAMES);
-    this.dragged = false;
+    this.isDragged = false;
     const move = (next) => {
-      this.dragged ||= Math.abs(next.clientX - begin) > 3;
+      this.isDragged ||= Math.abs(next.clientX - begin) > 3;
       this.set(from - (next.clientX - begin) * scale, to - (next.clientX - begin) * scale);
     };
     const stop = () => {

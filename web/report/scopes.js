@@ -11,10 +11,12 @@ const SEEN = 34;
 const ALIKE = 0.9;
 const GOOD = 0.1;
 
-/** The root box of a program, and the leaf of every op and input by their index. */
+/** The root box of a program, and the leaf of every op and input by their index.
+ * @param {import("./types").Program} program */
 export function tree(program) {
   const root = box("all", null, "");
   const phases = new Set(program.ops.map((op) => op.phase));
+  /** @type {{ops: import("./types").Node[], inputs: Map<any, import("./types").Node>, outputs: any}} */
   const leaves = { ops: [], inputs: new Map(), outputs: null };
   for (const op of program.ops) {
     const home = within(root, [...(phases.size > 1 ? [op.phase] : []), ...op.scope.split(/[./]/).filter(Boolean)]);
@@ -34,6 +36,7 @@ export function tree(program) {
   return { root, leaves };
 }
 
+/** @returns {import("./types").Node} */
 function box(name, parent, key) {
   return {
     kind: "box",
@@ -46,11 +49,16 @@ function box(name, parent, key) {
     entering: [],
     leaving: [],
     open: false,
+    time: 0,
+    moved: 0,
+    ops: 0,
+    of: null,
   };
 }
 
+/** @returns {import("./types").Node} */
 function leaf(kind, of, home) {
-  const made = { kind, of, name: of.name ?? of.id, parent: home, key: `${kind}:${of.id}`, time: 0, moved: 0 };
+  const made = Object.assign(box(of.name ?? of.id, home, `${kind}:${of.id}`), { kind, of });
   home.children.push(made);
   return made;
 }
@@ -72,7 +80,8 @@ function within(root, path) {
   return at;
 }
 
-/** The boxes directly in a box. */
+/** The boxes directly in a box.
+ * @param {import("./types").Node} box */
 export const boxesIn = (box) => box.children.filter((child) => child.kind === "box");
 
 function joined(at) {
@@ -92,19 +101,21 @@ function runs(at) {
   const counted = at.children.filter((child) => child.kind !== "input").length;
   if (counted <= CROWD) return;
   const size = Math.ceil(counted / Math.ceil(counted / RUN));
-  const groups = [[]];
-  let held = 0;
+  /** @type {import("./types").Node[][]} */
+  const groups = [];
+  let held = size;
   for (const child of at.children) {
-    if (child.kind !== "input" && held === size) {
+    const isInput = child.kind === "input";
+    if (!groups.length || (!isInput && held === size)) {
       groups.push([]);
       held = 0;
     }
-    groups.at(-1).push(child);
-    held += child.kind !== "input";
+    groups[groups.length - 1].push(child);
+    held += isInput ? 0 : 1;
   }
   at.children = groups.map((children, k) => {
     const named = children.filter((child) => child.kind !== "input");
-    const made = box(`${named[0].name} … ${named.at(-1).name}`, at, `${at.key}/${k}…`);
+    const made = box(`${named[0].name} … ${named[named.length - 1].name}`, at, `${at.key}/${k}…`);
     children.forEach((child) => {
       child.parent = made;
     });

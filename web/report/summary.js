@@ -8,7 +8,8 @@ const LEAST = { bytes: "receives", memory: "needs" };
 /** The mesh as it is written on the command line. */
 export const mesh = (sheet) => sheet.mesh.axes.map((axis) => `${axis.name}=${axis.size}`).join(", ");
 
-/** The page of a plan. */
+/** The page of a plan.
+ * @param {import("./types").Sheet} sheet */
 export function summaryView(sheet) {
   return h(
     "div",
@@ -43,7 +44,8 @@ const lead = (words, kind = "") => h("p", { class: `headline ${kind}` }, words);
 const proof = ({ gap }) =>
   gap ? `Proven: no plan within the memory limit is more than ${share(gap)} faster.` : "Proven: no plan is faster.";
 
-/** The fastest named layout that fits, compared with the plan. */
+/** The fastest named layout that fits, compared with the plan.
+ * @param {import("./types").Sheet} sheet */
 function gain({ baselines, cost }) {
   const fitting = baselines.filter((each) => each.fits && each.step_s > 0);
   if (!fitting.length) return baselines.length ? "No standard layout fits in memory." : "";
@@ -53,7 +55,8 @@ function gain({ baselines, cost }) {
   return `The fastest standard layout that fits, ${best.name}, takes ${ratio.toFixed(2)} times as long.`;
 }
 
-/** [title, value, explanation] of every card. */
+/** [title, value, explanation] of every card.
+ * @param {import("./types").Sheet} sheet */
 function cards({ cost, memory, request, recomputed, hardware, mesh: { axes } }) {
   const { overlap } = cost;
   const devices = axes.reduce((product, axis) => product * axis.size, 1);
@@ -84,7 +87,7 @@ function cards({ cost, memory, request, recomputed, hardware, mesh: { axes } }) 
           (hardware.overlap ? `; ${time(overlap.step_s)} with the profile's overlap` : ""),
       ],
     repeated && ["Recomputation", time(cost.recompute_s), `${count(repeated)} ops run twice to save memory`],
-  ].filter(Boolean);
+  ].flatMap((each) => (each ? [each] : []));
 }
 
 const figures = (sheet) =>

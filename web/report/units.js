@@ -65,5 +65,5 @@ export function marks(most, about, binary = false) {
 
 function decimal(rough) {
   const power = 10 ** Math.floor(Math.log10(rough));
-  return [1, 2, 5, 10].find((each) => each * power >= rough) * power;
+  return ([1, 2, 5].find((each) => each * power >= rough) ?? 10) * power;
 }

@@ -10,7 +10,8 @@ import { readProgram } from "./program.js";
 import { scheduleView } from "./schedule.js";
 import { mesh, summaryView } from "./summary.js";
 
-/** The element that shows a report document. */
+/** The element that shows a report document.
+ * @param {import("./types").Report} report */
 export function reportView(report) {
   const view = new Report(report);
   view.open(view.named(readAddress().state.get("tab")));
@@ -18,8 +19,13 @@ export function reportView(report) {
 }
 
 class Report {
+  /** @param {import("./types").Report} report */
   constructor(report) {
-    Object.assign(this, { report, plan: report.plan, beside: report.beside, made: new Set() });
+    this.report = report;
+    this.plan = report.plan;
+    this.beside = report.beside;
+    this.made = new Set();
+    this.drawn = null;
     this.program = readProgram(this.plan);
     this.other = this.beside && readProgram(this.beside);
     this.byId = new Map((this.program?.values ?? []).map((value) => [value.id, value]));
@@ -95,8 +101,8 @@ class Report {
 
   /** One scale for the memory of both. */
   top() {
-    const sheets = [this.plan, this.beside].filter((sheet) => sheet?.program);
-    return Math.max(...sheets.map((sheet) => scale(sheet.memory.peak_bytes, sheet.request.memory_limit_bytes)));
+    const sheets = [this.plan, this.beside].flatMap((sheet) => (sheet?.program ? [sheet] : []));
+    return Math.max(...sheets.map(({ memory, request }) => scale(memory.peak_bytes, request.memory_limit_bytes)));
   }
 
   graph() {
@@ -169,7 +175,7 @@ class Report {
     const way = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!way) return;
     const now = this.tabs.findIndex((each) => each.tab.getAttribute("aria-selected") === "true");
-    const next = this.tabs.at((now + way) % this.tabs.length);
+    const next = this.tabs[(now + way + this.tabs.length) % this.tabs.length];
     this.choose(next.name);
     next.tab.focus();
     event.preventDefault();

@@ -55,7 +55,8 @@ export async function askPage(page, signal) {
       ),
     );
   const act = async (given) => {
-    const plan = await (await ask(...(await request(given)))).json();
+    const { path, post } = await request(given);
+    const plan = await (await ask(path, post)).json();
     location.hash = `#/plans/${plan.id}`;
   };
   page.append(h("h1", {}, "New plan"), form(parts, "Plan", act));
@@ -72,13 +73,18 @@ async function request(asking) {
     ...(given.get("deterministic") ? { deterministic: true } : {}),
     recompute: given.get("recompute"),
   };
-  const where = { mesh: given.get("mesh").trim(), hardware: given.get("hardware") };
+  const where = { mesh: String(given.get("mesh")).trim(), hardware: given.get("hardware") };
   const kind = (file && FORMS[file.name.split(".").pop().toLowerCase()]) || JSON_KIND;
   const post = { method: "POST", headers: { "Content-Type": kind } };
   if (kind !== JSON_KIND) {
-    const query = new URLSearchParams({ ...where, name: file.name.replace(/\.[^.]*$/, ""), ...how });
-    return [`/v1/plans?${query}`, { ...post, body: file }];
+    const query = new URLSearchParams(
+      Object.entries({ ...where, name: file.name.replace(/\.[^.]*$/, ""), ...how }).map(([key, value]) => [
+        key,
+        String(value),
+      ]),
+    );
+    return { path: `/v1/plans?${query}`, post: { ...post, body: file } };
   }
   const rest = JSON.stringify({ ...where, request: how }).slice(1);
-  return ["/v1/plans", { ...post, body: `{"graph":${await graphText(asking)},${rest}` }];
+  return { path: "/v1/plans", post: { ...post, body: `{"graph":${await graphText(asking)},${rest}` } };
 }

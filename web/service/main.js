@@ -10,6 +10,7 @@ import { problemView } from "./problems.js";
 import { KEY_NEEDED, key } from "./service.js";
 import { sizePage } from "./sizing.js";
 
+/** @type {[string | null, RegExp, (page: HTMLElement, signal: AbortSignal, ...ids: any[]) => Promise<void>][]} */
 const PAGES = [
   ["Plans", /^\/?$/, listPage],
   ["New plan", /^\/new$/, askPage],
@@ -73,11 +74,11 @@ async function show() {
   const main = document.querySelector("main");
   const [name, pattern, make] = PAGES.find(([, each]) => each.test(path)) ?? PAGES[0];
   for (const each of document.querySelectorAll("nav a")) {
-    if (each.dataset.name === name) each.setAttribute("aria-current", "page");
+    if (each.getAttribute("data-name") === name) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   }
   const page = h("div", { class: "page", "aria-busy": "true" });
-  main.replaceChildren(page);
+  main?.replaceChildren(page);
   try {
     await make(page, signal, ...(pattern.exec(path) ?? []).slice(1));
   } catch (error) {

@@ -18,6 +18,7 @@ export const chip = (status) => h("span", { class: `chip ${status}` }, status);
 export async function listPage(page, signal) {
   const list = h("div", {});
   const chosen = new Set();
+  /** @type {string[]} */
   let order = [];
   const compare = h(
     "button",
@@ -59,6 +60,7 @@ export async function listPage(page, signal) {
 
 /** So many plans, and whether there are more. */
 async function newest(wanted, signal) {
+  /** @type {{plans: any[], next: string | null}} */
   let found = { plans: [], next: `/v1/plans?limit=${PAGE}` };
   while (found.next && found.plans.length < wanted) {
     const page = await asked(found.next, { signal });

@@ -18,8 +18,11 @@ export class Refused extends Error {
   }
 }
 
-/** The response to a request. Throws Refused. */
+/** The response to a request. Throws Refused.
+ * @param {string} path
+ * @param {{method?: string, headers?: Record<string, string>, body?: BodyInit, signal?: AbortSignal}} [options] */
 export async function ask(path, { method = "GET", headers = {}, body, signal } = {}) {
+  /** @type {Record<string, string>} */
   const given = key.get() ? { Authorization: `Bearer ${key.get()}` } : {};
   const answer = await fetch(path, {
     method,
@@ -48,15 +51,15 @@ export const sent = (path, value) =>
 export async function* events(plan, signal) {
   let seen = null;
   for (;;) {
-    const answer = await ask(`/v1/plans/${plan}/events`, {
-      signal,
-      headers: { Accept: "text/event-stream", ...(seen ? { "Last-Event-ID": seen } : {}) },
-    });
+    /** @type {Record<string, string>} */
+    const headers = { Accept: "text/event-stream" };
+    if (seen !== null) headers["Last-Event-ID"] = seen;
+    const answer = await ask(`/v1/plans/${plan}/events`, { signal, headers });
     if (answer.status === 204) return;
     let text = "";
     for await (const piece of pieces(answer.body)) {
       const blocks = (text + piece).split("\n\n");
-      text = blocks.pop();
+      text = blocks.pop() ?? "";
       for (const block of blocks) {
         const fields = Object.fromEntries(block.split("\n").map((each) => each.split(/: (.*)/s).slice(0, 2)));
         if (!fields.data) continue;

@@ -57,9 +57,9 @@ async function body(sizing) {
     const hour = Number(given.get(`hour-${name}`));
     return { name, ...(hour ? { hour } : {}) };
   });
-  const [mesh, seconds] = [given.get("mesh").trim(), Number(given.get("seconds"))];
+  const [mesh, seconds] = [String(given.get("mesh")).trim(), Number(given.get("seconds"))];
   const rest = {
-    devices: given.get("devices").trim(),
+    devices: String(given.get("devices")).trim(),
     hardware,
     ...(mesh ? { mesh } : {}),
     ...limitOf(given),
