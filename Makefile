@@ -17,10 +17,10 @@ GENERATOR := build/generator/bin/openapi-python-client
 WORKERS ?= auto
 ARGS ?=
 
-.PHONY: help setup extras demo test test-all lint check bench stale gpu lock client sbom clean
+.PHONY: help setup extras demo test test-all lint check pages check-pages bench stale gpu lock client sbom clean
 
 help:  ## This list
-	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
 
 setup: $(READY)  ## Make .venv from requirements.lock, every file checked by its hash
 
@@ -41,6 +41,19 @@ lint: $(READY)  ## Format, lint, types
 	@$(PY) -m mypy
 
 check: lint test  ## Format, lint, types, tests
+
+NODE_READY := web/node_modules/.package-lock.json
+
+pages: $(NODE_READY)  ## Build the report's and the service's page from web/ (needs node >= 20; what is built is committed)
+	@npm --prefix web run --silent format
+	@npm --prefix web run --silent build
+
+check-pages: $(NODE_READY)  ## Types, lint and format of web/, and whether the committed pages are what it builds
+	@npm --prefix web run --silent check
+
+$(NODE_READY): web/package-lock.json
+	@npm ci --prefix web --silent --no-audit --no-fund
+	@touch $@
 
 bench: $(READY)  ## Run every benchmark; results in benchmarks/results/
 	@for script in $$(grep -lE '^from benchmarks.record import .*\bwrite\b' benchmarks/*.py); do \
@@ -73,7 +86,7 @@ sbom: $(READY)  ## The images' bill of materials (CycloneDX) in build/sbom.json
 	@mkdir -p build && $(PY) deploy/sbom.py > build/sbom.json
 
 clean:  ## Remove the environment and every cache
-	@rm -rf $(VENV) $(VENV).log $(VENV).lock $(VENV).old build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf $(VENV) web/node_modules $(VENV).log $(VENV).lock $(VENV).old build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@find planner solvers api tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 # Which Python makes the environment; deploy/set_up.py does the rest, and nothing where all is as it should be.

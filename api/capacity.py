@@ -170,12 +170,14 @@ def _plans(found: Survey, budget: Budget, folder: Path | None, validate: bool) -
 def show_capacity(to: Console, document: Mapping[str, Any]) -> None:
     """The frontier as a table, the named answers, and why the rest was passed over."""
     table = Table(title="Plans that no other beats", title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for column in ("hardware", "mesh", "devices", "step", f"cost of a {document['unit']}", "gap", "memory", "plan"):
+    cost = f"cost of a {document['unit']}"
+    for column in ("hardware", "mesh", "devices", "step", cost, "gap", "MFU", "memory", "plan"):
         table.add_column(column, justify="left" if column in ("hardware", "mesh", "plan") else "right")
     several = len(document["graphs"]) > 1
     for point in document["frontier"]:
         graph = f" (graph {point['graph']})" if several else ""
-        shown = (show_time(point["objective_s"]), f"{point['cost']:.4g}", show_share(point["gap"]))
+        shares = map(show_share, (point["gap"], point["mfu"]))
+        shown = (show_time(point["objective_s"]), f"{point['cost']:.4g}", *shares)
         plan = point["plan"] or {}
         known = f"{plan['id'][:12]} {plan['verdict'] or ''}" if plan else ""
         table.add_row(

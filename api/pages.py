@@ -77,6 +77,8 @@ def _time(plan: Document) -> Table:
     if plan.get("recomputed"):
         table.add_row(f"of it {len(plan['recomputed'])} ops done again", show_time(cost["recompute_s"]), "")
     table.add_row("step", show_time(cost["step_s"]), "")
+    if cost.get("mfu") is not None:
+        table.add_row("model FLOPs utilisation", "", show_share(cost["mfu"]))
     if beside := cost.get("overlap"):
         table.add_row("collectives beside ops", show_time(beside["scheduled_s"]), "")
         table.add_row("in no order below", show_time(beside["floor_s"]), "")

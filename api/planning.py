@@ -74,7 +74,7 @@ def _print_plan(document: dict[str, Any], as_json: bool) -> None:
         {
             "id": document["id"],
             **{key: solver[key] for key in ("status", "objective_s", "bound_s", "gap")},
-            "collective_bytes": document["cost"].get("collective_bytes"),
+            **{key: document["cost"].get(key) for key in ("mfu", "collective_bytes")},
             "peak_memory_bytes": document["memory"].get("peak_bytes"),
             "verdict": verdict and verdict["verdict"],
             "objective": document["request"]["objective"],

@@ -34,6 +34,7 @@ from planner.documents.schemas import checked
 from planner.errors import ShardplanError
 from planner.export.formats import exported
 from planner.export.report import html_page
+from planner.frontends.zoo import import_zoo
 from planner.gating import compared
 from planner.judge.gate.thresholds import thresholds
 from planner.run.validate import validate
@@ -116,6 +117,11 @@ def conversion(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
     return {}, imported(ask)
 
 
+def model(ask: Any, _report: Report) -> tuple[dict[str, Any], Any]:
+    """The graph document of a built-in model."""
+    return {}, import_zoo(**ask)
+
+
 WORKS: Mapping[str, Work] = {
     "plan": plan,
     "validation": validation,
@@ -125,6 +131,7 @@ WORKS: Mapping[str, Work] = {
     "reshard": resharding,
     "capacity": capacity,
     "conversion": conversion,
+    "model": model,
 }
 
 

@@ -16,6 +16,7 @@ from planner.errors import InvalidRequest
 from planner.judge.candidates import Candidate, Joined, apart, covers, joined
 from planner.judge.floors import memory_floor, time_floor_s
 from planner.judge.frontier import Point, frontier
+from planner.judge.mfu import model_flops, utilisation
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.plans import Request
@@ -177,6 +178,15 @@ class Survey:
     @cached_property
     def _joined(self) -> list[tuple[Joined, ...]]:
         return [joined(one.mesh, self.hardware[one.hardware]) for one in self.question.candidates]
+
+    def mfu(self, number: int, step_s: float) -> float:
+        """The model FLOPs utilisation of a step of a candidate (`planner.judge.mfu`)."""
+        one = self.question.candidates[number]
+        return utilisation(self._flops[one.graph], self.hardware[one.hardware], one.mesh.devices, step_s)
+
+    @cached_property
+    def _flops(self) -> list[dict[str, float]]:
+        return [model_flops(graph) for graph in self._graphs]
 
     def limit(self, number: int) -> int:
         """Bytes of a device."""

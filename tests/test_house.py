@@ -88,9 +88,10 @@ FORBIDDEN_TRACES = [
     r"/[o]pt/(pypi|wheels)\b",
     r"\b[p]ypi\.org\b",
     r"\b[p]ythonhosted\.org\b",
+    r"\b[n]pmjs\.org\b",
     r"\b[d]ownload\.pytorch\.org\b",
 ]
-NOT_OURS = {".git", ".venv", "__pycache__", "build", "dist", ".hypothesis", ".idea", ".vscode"}
+NOT_OURS = {".git", ".venv", "__pycache__", "build", "dist", ".hypothesis", ".idea", ".vscode", "node_modules"}
 
 
 class Import(NamedTuple):

@@ -10,7 +10,7 @@ from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
 
-from api.http import answers, asks, documents, events, house, plans, problems, reports, webhooks
+from api.http import answers, asks, documents, events, house, models, plans, problems, reports, webhooks
 from api.http.limits import Rates
 from api.http.openapi import describe
 from api.http.queries import no_others
@@ -43,7 +43,7 @@ def application(service: Service) -> FastAPI:
     app.state.service = service
     app.state.repeats = asks.Repeats()
     app.state.rates = Rates(service.limits.requests_per_s, service.limits.burst)
-    for part in (plans, documents, reports, events, answers, webhooks, house):
+    for part in (plans, documents, reports, events, answers, webhooks, models, house):
         app.include_router(part.router)
     problems.install(app)
     app.add_middleware(GZipMiddleware, minimum_size=1024)

@@ -26,7 +26,7 @@ FIXED = {"values": MAX_VALUES, "name_letters": 1024, "mesh_axes": MAX_AXES, "mes
 def list_hardware(_caller: Reader) -> HardwareAnswer:
     """The profiles that plans are priced with."""
     profiles = ((name, json.loads(hardware.source_text(name))) for name in hardware.names())
-    return HardwareAnswer(hardware=[{**profile, "name": name} for name, profile in profiles])
+    return HardwareAnswer(default=hardware.DEFAULT, hardware=[{**profile, "name": name} for name, profile in profiles])
 
 
 @router.get("/v1/limits")

@@ -18,7 +18,7 @@ from api.http.plans import PlanPath, found
 from api.http.problems import Problem, of_child
 from api.http.schemas import PlanId
 from api.http.security import Reader, ServiceDep
-from planner.export.report import PAGE, policy
+from planner.export.report import policy
 
 router = APIRouter(tags=["reports"])
 
@@ -31,8 +31,8 @@ KINDS = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",
 }
-PARTS = {part.name: part for folder in (PAGE, files("api") / "web") for part in folder.iterdir()}
-"""The files of the page, by name."""
+PARTS = {part.name: part for part in (files("api") / "web").iterdir()}
+"""The files of the page, by name; the script and the sheet are built from web/ (`make pages`)."""
 
 
 @router.get(

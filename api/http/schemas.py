@@ -138,9 +138,25 @@ class ComparisonAnswer(Answer):
 
 
 class HardwareAnswer(Answer):
-    """The built-in profiles, with the source of every number."""
+    """The built-in profiles, with the source of every number, and the name of the one that is used where none is."""
 
+    default: str
     hardware: list[dict[str, JsonValue]]
+
+
+class ModelAnswer(Answer):
+    """A built-in model: how many layers it has, and the longest sequence that it was published for."""
+
+    name: str
+    layers: int
+    positions: int
+
+
+class ModelsAnswer(Answer):
+    """The built-in models, and the optimizers that their training steps can have."""
+
+    models: list[ModelAnswer]
+    optimizers: list[str]
 
 
 class HealthAnswer(Answer):

@@ -79,7 +79,8 @@ def _candidate(found: Survey, number: int) -> dict[str, Any]:
         known |= {key: getattr(outcome, key) for key in _SAVED}
         if outcome.objective_s is not None:
             point = question.point(one, outcome.objective_s)
-            known |= {"cost": point.cost, "time_s": point.time_s}
+            mfu = found.mfu(number, outcome.objective_s)
+            known |= {"cost": point.cost, "time_s": point.time_s, "mfu": mfu}
     by = None if passed is None or passed.by is None else question.candidates[passed.by].mesh.notation
     return {
         "graph": one.graph,

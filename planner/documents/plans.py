@@ -25,6 +25,7 @@ from planner.documents.schemas import PlanDocument, checked
 from planner.documents.versions import current_versions
 from planner.errors import InvalidDocument
 from planner.judge.analysis import Analysis, Integers
+from planner.judge.mfu import model_flops, utilisation
 from planner.judge.overlap import overlap
 from planner.model.again import repeats
 from planner.model.graph import Graph
@@ -48,7 +49,7 @@ def plan_document(plan: Plan) -> dict[str, Any]:
         "options": _options(plan),
         "recomputed": repeats(plan.analysis.program.graph) if plan.analysis else {},
         "program": program_document(plan.analysis.program) if plan.analysis else [],
-        "cost": _cost(plan.analysis, plan.limit_bytes) if plan.analysis else {},
+        "cost": _cost(plan.analysis, plan.limit_bytes) | _utilisation(plan, plan.analysis) if plan.analysis else {},
         "memory": _memory(plan.analysis) if plan.analysis else {},
         "baselines": [asdict(figures) for figures in plan.baselines],
         "verdict": verdict_document(plan.verdict) if plan.verdict else None,
@@ -145,6 +146,13 @@ def _cost(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
         "by_axis": dict(analysis.by_axis()),
         "dearest": _dearest(analysis),
     }
+
+
+def _utilisation(plan: Plan, analysis: Analysis) -> dict[str, float]:
+    """Of the graph that was asked for: ops that the plan repeats are not in it."""
+    flops, model = model_flops(plan.graph), plan.model
+    mfu = utilisation(flops, model.hardware, model.mesh.devices, analysis.step_ps * PICO)
+    return {"model_flops": sum(flops.values()), "mfu": mfu}
 
 
 def overlap_document(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:

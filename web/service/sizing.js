@@ -1,0 +1,69 @@
+// Which devices a model needs: the form, and below it the answer.
+
+import { capacityView } from "../report/capacity.js";
+import { h } from "../report/elements.js";
+import { field, form, graphFields, graphText, limitFields, limitOf, number, text } from "./forms.js";
+import { ask, asked } from "./service.js";
+
+/** The page of capacity. */
+export async function sizePage(page, signal) {
+  const [{ hardware, default: usual }, models] = await Promise.all(
+    ["/v1/hardware", "/v1/models"].map((path) => asked(path, { signal })),
+  );
+  const offer = (name) =>
+    h(
+      "div",
+      { class: "offer" },
+      h("label", {}, h("input", { type: "checkbox", name: "offer", value: name, checked: name === usual }), ` ${name}`),
+      text(`hour-${name}`, {
+        type: "number",
+        min: "0",
+        step: "any",
+        placeholder: "price",
+        "aria-label": `${name}: price per device-hour`,
+      }),
+    );
+  const names = hardware.map((each) => each.name).sort((a, b) => Number(b === usual) - Number(a === usual));
+  const parts = (send) =>
+    h(
+      "div",
+      { class: "columns" },
+      h("div", {}, graphFields(models, ".json", "graph document (.json)")),
+      h(
+        "div",
+        {},
+        field(
+          "devices",
+          text("devices", { required: true, value: "8..64" }),
+          "a list such as 8,16,24, or 8..512 for every doubling",
+        ),
+        h("fieldset", {}, h("legend", {}, "Hardware, with the price of a device-hour"), names.map(offer)),
+        field("mesh", text("mesh", { placeholder: "all meshes" }), "optional, with ? for an unknown size: dp=?,tp=8"),
+        limitFields(),
+        field("time limit", number("seconds", "30"), "seconds in all"),
+        send,
+      ),
+    );
+  const act = async (given) => {
+    const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: await body(given) };
+    return capacityView(await (await ask("/v1/capacity", post)).json());
+  };
+  page.append(h("h1", {}, "Capacity"), form(parts, "Find devices", act));
+}
+
+async function body(sizing) {
+  const given = new FormData(sizing);
+  const hardware = given.getAll("offer").map((name) => {
+    const hour = Number(given.get(`hour-${name}`));
+    return { name, ...(hour ? { hour } : {}) };
+  });
+  const [mesh, seconds] = [String(given.get("mesh")).trim(), Number(given.get("seconds"))];
+  const rest = {
+    devices: String(given.get("devices")).trim(),
+    hardware,
+    ...(mesh ? { mesh } : {}),
+    ...limitOf(given),
+    ...(seconds ? { time_limit_s: seconds } : {}),
+  };
+  return `{"graphs":[${await graphText(sizing)}],${JSON.stringify(rest).slice(1)}`;
+}
