@@ -31,6 +31,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "local_compute": (*RUNNING, "planner/calibration.py", "planner/choose"),
     "main_job": (*PLANNING, "planner/run", "api/planning.py"),
     "models": (*PLANNING, "planner/frontends/torch", "planner/frontends/zoo"),
+    "mutants": ("planner/choose", *RUNNING, "solvers", "tests"),
     "recompute": (*PLANNING, *ZOO),
     "report": ("planner/documents", "planner/export/report"),
     "reshard": ("planner/choose", *RUNNING),

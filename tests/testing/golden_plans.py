@@ -88,11 +88,11 @@ def fault(kept: Document, now: Document) -> str | None:
     changed = _changes(kept["plans"], now["plans"])
     if any(kept["versions"][name] != now["versions"][name] for name in OURS):
         return f"the versions of the golden plans were {versions}: renew them: {WRITE}"
-    if changed and kept["versions"]["ortools"] != now["versions"]["ortools"]:
+    if not changed:
+        return None
+    if kept["versions"]["ortools"] != now["versions"]["ortools"]:
         return f"another OR-Tools makes other plans ({versions}): renew them: {WRITE}\n{changed}"
-    return (
-        f"plans changed, and no version did ({versions_text(now['versions'])}): {RAISE}\n{changed}" if changed else None
-    )
+    return f"plans changed, and no version did ({versions_text(now['versions'])}): {RAISE}\n{changed}"
 
 
 def may_be_written(kept: Document, now: Document) -> bool:
