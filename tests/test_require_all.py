@@ -31,7 +31,7 @@ def pytest_configure(config):
 """
 
 
-def run(folder: Path, *options: str, missing: tuple[str, ...] = (), **files: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, files: dict[str, str], *options: str, missing: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """A run of pytest over files, in a folder of its own."""
     (folder / "conftest.py").write_text(CONFTEST.format(missing=list(missing)))
     (folder / "pytest.ini").write_text("[pytest]\n")
@@ -45,7 +45,7 @@ def run(folder: Path, *options: str, missing: tuple[str, ...] = (), **files: str
 def test_a_test_that_does_not_run_fails_with_its_reason(tmp_path: Path) -> None:
     """In a process of pytest-xdist too, which this run has."""
     texts = {name: text for name, (text, _) in FILES.items()}
-    done = run(tmp_path, "-n", "1", "--continue-on-collection-errors", **texts, fine=FINE)
+    done = run(tmp_path, {**texts, "fine": FINE}, "-n", "1", "--continue-on-collection-errors")
     lines = done.stdout.splitlines()
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
     assert "4 failed, 1 passed, 2 errors" in lines[-1]  # a mark is seen before the test, so it is an error
@@ -56,7 +56,7 @@ def test_a_test_that_does_not_run_fails_with_its_reason(tmp_path: Path) -> None:
 
 
 def test_no_test_starts_where_something_is_missing(tmp_path: Path) -> None:
-    done = run(tmp_path, "-s", missing=("package oven", "program mixer"), fine=FINE)
+    done = run(tmp_path, {"fine": FINE}, "-s", missing=("package oven", "program mixer"))
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "package oven, program mixer" in done.stderr
     assert "started" not in done.stdout
