@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ FILES = {
     "expects": ("@pytest.mark.xfail\ndef test_it(): assert 0", "expected to fail"),
     "gives_up": ("def test_it(): pytest.xfail('no oven')", "expected to fail"),
 }
+Completed = subprocess.CompletedProcess[str]
 FINE = "def test_it(): print('started')"
 # As in tests/conftest.py, but for what must be there.
 CONFTEST = """
@@ -31,7 +33,7 @@ def pytest_configure(config):
 """
 
 
-def run(folder: Path, files: dict[str, str], *options: str, missing: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, files: dict[str, str], *options: str, missing: Sequence[str] = ()) -> Completed:
     """A run of pytest over files, in a folder of its own."""
     (folder / "conftest.py").write_text(CONFTEST.format(missing=list(missing)))
     (folder / "pytest.ini").write_text("[pytest]\n")
