@@ -11,9 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.fresh import counted
 from tests.testing.command_line import ROOT
 from tests.testing.small_checkout import CLOSED, Answer, SmallCheckout
 
+CLOSING = [
+    ("==== 12 passed in 3.21s ====", {"passed": 12}),
+    ("= 1 failed, 12 passed, 3 skipped, 40 deselected, 2 errors in 303.21s (0:05:03) =",
+     {"failed": 1, "passed": 12, "skipped": 3, "deselected": 40, "errors": 2}),
+    ("ERROR: not found: tests/no.py", {}),
+]  # fmt: skip
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14", "python3", "python")
 
 
@@ -108,3 +115,8 @@ def test_an_old_python_that_is_asked_by_hand_says_so() -> None:
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == "set-up: this is Python 3.10.4; wanted: Python 3.11 or newer\n"
+
+
+@pytest.mark.parametrize(("line", "numbers"), CLOSING)
+def test_the_newcomers_benchmark_reads_the_closing_line_of_the_tests(line: str, numbers: dict[str, int]) -> None:
+    assert counted(f"collected 9 items\n..... [100%]\n{line}\n") == numbers
