@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ FILES = {
     "expects": ("@pytest.mark.xfail\ndef test_it(): assert 0", "expected to fail"),
     "gives_up": ("def test_it(): pytest.xfail('no oven')", "expected to fail"),
 }
+Completed = subprocess.CompletedProcess[str]
 FINE = "def test_it(): print('started')"
 # As in tests/conftest.py, but for what must be there.
 CONFTEST = """
@@ -32,9 +33,7 @@ def pytest_configure(config):
 """
 
 
-def run(
-    folder: Path, files: Mapping[str, str], *options: str, missing: tuple[str, ...] = ()
-) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, files: dict[str, str], *options: str, missing: Sequence[str] = ()) -> Completed:
     """A run of pytest over files, in a folder of its own."""
     (folder / "conftest.py").write_text(CONFTEST.format(missing=list(missing)))
     (folder / "pytest.ini").write_text("[pytest]\n")
@@ -48,7 +47,7 @@ def run(
 def test_a_test_that_does_not_run_fails_with_its_reason(tmp_path: Path) -> None:
     """In a process of pytest-xdist too, which this run has."""
     texts = {name: text for name, (text, _) in FILES.items()}
-    done = run(tmp_path, texts | {"fine": FINE}, "-n", "1", "--continue-on-collection-errors")
+    done = run(tmp_path, {**texts, "fine": FINE}, "-n", "1", "--continue-on-collection-errors")
     lines = done.stdout.splitlines()
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout
     assert "4 failed, 1 passed, 2 errors" in lines[-1]  # a mark is seen before the test, so it is an error

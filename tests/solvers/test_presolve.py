@@ -147,8 +147,8 @@ def test_every_strategy_that_arc_consistency_leaves_has_a_partner_across_every_e
         possible = [np.atleast_1d(node.cost < IMPOSSIBLE) for node in reduced.problem.nodes]
         for edge in reduced.problem.edges:
             allowed = np.less(edge.matrix[edge.source_class][:, edge.target_class], IMPOSSIBLE)
-            assert (allowed & possible[edge.target]).any(axis=1)[possible[edge.source]].all(), seed
-            assert (allowed.T & possible[edge.source]).any(axis=1)[possible[edge.target]].all(), seed
+            assert (allowed & possible[edge.target])[possible[edge.source]].any(axis=1).all(), seed
+            assert (allowed.T & possible[edge.source])[possible[edge.target]].any(axis=1).all(), seed
     assert gone > 10
 
 
