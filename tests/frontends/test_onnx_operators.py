@@ -21,6 +21,8 @@ from tests.testing.shards import reassembled
 onnx: Any = pytest.importorskip("onnx", reason="onnx is not installed: pip install shardplan[onnx]")
 pytest.importorskip("onnx.reference", reason="onnx is not installed: pip install shardplan[onnx]")
 
+pytestmark = pytest.mark.frameworks("onnx")
+
 F = np.float32
 MESH = "2x2"
 
