@@ -20,18 +20,21 @@ from api.nursery import NICE
 from tests.testing.service import CHILDREN, MISBEHAVING, borne, children_of, descendants, gone
 from tests.testing.small_documents import GRAPH
 
+pytestmark = pytest.mark.service
+
 GIB = 1 << 30
 ALLOWED = Allowed(wall_s=60.0, cpu_s=60, memory_bytes=4 * GIB)
-SHORT = Allowed(wall_s=4.0, cpu_s=60, memory_bytes=4 * GIB)
+SMALL = Allowed(wall_s=60.0, cpu_s=60, memory_bytes=GIB)
+SHORT = Allowed(wall_s=1.0, cpu_s=60, memory_bytes=4 * GIB)
 BRIEF = Allowed(wall_s=60.0, cpu_s=1, memory_bytes=4 * GIB)
 
 CAUSES = [
-    ("exhaust", ALLOWED, "failed", "out of memory"),
+    ("exhaust", SMALL, "failed", "out of memory"),
     ("abort", ALLOWED, "failed", "crashed (SIGABRT)"),
     ("fault", ALLOWED, "failed", "crashed (SIGSEGV)"),
     ("spin", BRIEF, "failed", "used up its processor time (SIGXCPU)"),
-    ("spin", SHORT, "failed", "gave no answer within 4 s"),
-    ("hang", SHORT, "failed", "gave no answer within 4 s"),
+    ("spin", SHORT, "failed", "gave no answer within 1 s"),
+    ("hang", SHORT, "failed", "gave no answer within 1 s"),
     ("exit", ALLOWED, "failed", "ended with code 3"),
     ("killed", ALLOWED, "killed", "SIGKILL"),
     ("noise", ALLOWED, "failed", "fault of the planner: KeyError: 'lost'"),

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -223,7 +222,7 @@ def test_hardware_is_listed_and_shown_with_sources() -> None:
         assert "source" in shardplan("hardware", "show", name).out
 
 
-@pytest.mark.skipif(find_spec("torch") is None, reason="extra: torch")
+@pytest.mark.frameworks("torch")
 def test_a_model_of_ones_own_is_imported_from_torch(tmp_path: Path) -> None:
     written(tmp_path / "mine.py", MODEL)
     sizes = ["--batch", "4", "--seq", "8"]

@@ -24,6 +24,8 @@ from planner.sweep import Asked, Offer, Question, Survey
 from tests.testing.service import start
 from tests.testing.small_documents import GRAPH
 
+pytestmark = pytest.mark.service
+
 QUESTION = Question(
     (Asked(GRAPH, None),), (Offer(profile_document("cpu"), None),), candidates(1, 1, (2, 4), 2), Request(gap=0.01)
 )

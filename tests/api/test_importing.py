@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ SIZES = {"n_embd": 16, "n_head": 2, "vocab_size": 24, "n_positions": 8}
 ZOO = ("gpt2", "--layers", 1, "--dtype", "f32")
 STATES = {None: set(), "sgd": set(), "sgd-momentum": {"momentum_buffer"}, "adam": {"exp_avg", "exp_avg_sq", "step"}}
 
-torch = pytest.mark.skipif(find_spec("transformers") is None, reason="extra: torch")
+torch = pytest.mark.frameworks("transformers")
 
 
 def imported(folder: Path, *words: object) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from api.tracing import OUTCOME, PLAN, REQUEST, mark, span, waited
 from planner.errors import InvalidRequest
 from tests.testing.service import MISBEHAVING, ask, ended, named, serving
 
+pytestmark = pytest.mark.service
+
 Spans = Callable[[], list[ReadableSpan]]
 
 

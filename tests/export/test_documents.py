@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,12 @@ from planner.model.sharding import Sharding, shard_bounds
 from tests.testing.graphs import small_transformer
 from tests.testing.sample_programs import question_of, random_program
 
-TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed (extra torch)")
-JAX = pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed (extra jax)")
+TORCH = pytest.mark.frameworks("torch")
+JAX = pytest.mark.frameworks("jax")
+EVERY_FORMAT = [
+    pytest.param(name, marks=pytest.mark.frameworks(entry.extra) if entry.extra else ())
+    for name, entry in FORMATS.items()
+]
 EVEN = {"d": 16, "ff": 32, "heads": 8, "batch": 8, "seq": 8}
 
 
@@ -148,10 +151,8 @@ def test_model_explorer_has_every_instruction_and_the_bytes_of_every_scope(progr
     assert sum(top.values()) + at_the_ends == received_bytes(program).max(axis=1).sum()
 
 
-@pytest.mark.parametrize("name", list(FORMATS))
+@pytest.mark.parametrize("name", EVERY_FORMAT)
 def test_every_format_is_the_same_text_each_time(name: str, program: Program) -> None:
-    if FORMATS[name].extra is not None and find_spec(str(FORMATS[name].extra)) is None:
-        pytest.skip(f"extra {FORMATS[name].extra} is not installed")
     if name in ("mesh", "shard"):  # these have no words for an exchange: tests/export/test_mlir_programs.py
         return
     assert exported(program, name) == exported(program, name)

@@ -5,8 +5,6 @@ One small step here; all families are in `benchmarks.five_steps`.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import pytest
 
 pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
@@ -17,6 +15,8 @@ from benchmarks.jax_steps import under_jax
 from benchmarks.torch_steps import under_dtensor
 from planner.model.program import Program
 
+pytestmark = pytest.mark.frameworks("torch")
+
 NEAR = 1e-4
 
 
@@ -25,7 +25,7 @@ def program() -> Program:
     return step("gpt2", "Megatron tensor parallel", "tp=2", layers=1)
 
 
-@pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed (extra jax)")
+@pytest.mark.frameworks("jax")
 def test_jax_trains_as_the_graph_does(program: Program) -> None:
     arrays = beginning(program.graph)
     wanted = whole(program.graph, arrays)

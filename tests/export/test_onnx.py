@@ -35,6 +35,8 @@ from tests.testing.command_line import refused, shardplan
 from tests.testing.onnx_files import layer, model, node, numbers, without
 from tests.testing.random_strategies import random_strategies
 
+pytestmark = pytest.mark.frameworks("onnx")
+
 SEEDS = 12
 
 

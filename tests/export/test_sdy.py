@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from importlib.util import find_spec
 
 import pytest
 
@@ -38,13 +37,12 @@ with ir.Context() as context:
         print(module)
         print("// -----")
 """
+JAXLIB = pytest.mark.frameworks("jaxlib")
 SIZES = [{}, {"d": 12, "ff": 20, "heads": 6, "batch": 7, "seq": 9}]
 
 
 def resharded(programs: list[Program]) -> list[str]:
     """Every program as Shardy leaves it, which verifies what it reads; in a process that bad input would end."""
-    if find_spec("jaxlib") is None:
-        pytest.skip("jaxlib is not installed (extra jax)")
     text = "// -----\n".join(map(print_sdy, programs))
     run = subprocess.run([sys.executable, "-c", SHARDY], input=text, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr[-2000:]
@@ -69,6 +67,7 @@ def left_alone(program: Program, text: str) -> None:
     assert not ours - theirs
 
 
+@JAXLIB
 @pytest.mark.parametrize("sizes", SIZES, ids=["even", "uneven"])
 def test_shardy_accepts_programs_and_inserts_no_reshard(sizes: dict[str, int]) -> None:
     question = question_of(small_transformer(Mesh.parse("2x4"), **sizes), "2x4")
@@ -79,6 +78,7 @@ def test_shardy_accepts_programs_and_inserts_no_reshard(sizes: dict[str, int]) -
         left_alone(program, text)
 
 
+@JAXLIB
 def test_training_steps_are_said_whole() -> None:
     """A maximum over the words, which are split, and gradients of which some are terms and some are not."""
     programs = [training_step(model, "f32") for model in ("llama-7b", "gpt2")]
@@ -88,6 +88,7 @@ def test_training_steps_are_said_whole() -> None:
         left_alone(program, text)
 
 
+@JAXLIB
 def test_shardy_accepts_the_rule_of_every_row() -> None:
     programs = []
     for case in CASES:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.util import find_spec
 from math import prod
 
 import numpy as np
@@ -32,7 +31,7 @@ from tests.testing.op_cases import CASES
 from tests.testing.random_graphs import random_graph
 from tests.testing.sample_programs import alone, known_by_its_rule, moves, question_of, random_program, training_step
 
-pytestmark = pytest.mark.skipif(find_spec("jax") is None, reason="jax is not installed (extra jax)")
+pytestmark = pytest.mark.frameworks("jax")
 
 # Ops whose array functions ask for more than shapes: where a span begins, what a mask leaves, numbers that only the
 # devices know, several results, windows.

@@ -32,6 +32,8 @@ from tests.testing.shards import reassembled
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")
 
+pytestmark = pytest.mark.frameworks("torch", "transformers")
+
 BATCH, SEQ, LAYERS, VOCABULARY = 4, 16, 2, 101
 SIZES = {"hidden_size": 32, "num_attention_heads": 4, "vocab_size": VOCABULARY, "max_position_embeddings": 64}
 NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}

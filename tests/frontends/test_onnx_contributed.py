@@ -19,6 +19,8 @@ from tests.testing.onnx_operators import x
 
 onnx: Any = pytest.importorskip("onnx", reason="onnx is not installed: pip install shardplan[onnx]")
 
+pytestmark = pytest.mark.frameworks("onnx")
+
 Array = Any
 B, S, D, HEADS, SHARED = 2, 4, 16, 4, 2
 SIZE = D // HEADS

@@ -31,6 +31,8 @@ transformers: Any = pytest.importorskip("transformers", reason="transformers is 
 onnx: Any = pytest.importorskip("onnx", reason="onnx is not installed: pip install shardplan[onnx]")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed: torch.onnx.export needs it")
 
+pytestmark = pytest.mark.frameworks("torch", "transformers", "onnx")
+
 BATCH, LENGTH, IDS = 2, 8, 40
 SIZES = {"batch": BATCH, "length": LENGTH}
 TEXT = {"vocab_size": IDS, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 32}

@@ -21,6 +21,8 @@ from tests.testing.shards import reassembled
 onnx: Any = pytest.importorskip("onnx", reason="onnx is not installed: pip install shardplan[onnx]")
 pytest.importorskip("onnx.reference", reason="onnx is not installed: pip install shardplan[onnx]")
 
+pytestmark = pytest.mark.frameworks("onnx")
+
 F = np.float32
 LOWEST = float(np.finfo(F).min)
 MESH = "2x2"

@@ -15,6 +15,8 @@ from planner.run.devices import ALONE, run_whole
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 
+pytestmark = pytest.mark.frameworks("torch")
+
 X = torch.linspace(-2, 2, 24).reshape(2, 3, 4)
 W = torch.linspace(-1, 1, 20).reshape(4, 5)
 V = torch.linspace(-1, 1, 15).reshape(5, 3)

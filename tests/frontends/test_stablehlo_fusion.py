@@ -23,6 +23,8 @@ jax = pytest.importorskip("jax", reason="jax is not installed: pip install shard
 jnp, lax = jax.numpy, jax.lax
 models = pytest.importorskip("examples.jax_models", reason="jax is not installed: pip install shardplan[jax]")
 
+pytestmark = pytest.mark.frameworks("jax")
+
 X = jax.ShapeDtypeStruct((4, 8), jnp.float32)
 HALF = jax.ShapeDtypeStruct((4, 8), jnp.bfloat16)
 ROW = jax.ShapeDtypeStruct((8,), jnp.float32)

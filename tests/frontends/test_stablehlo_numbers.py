@@ -26,6 +26,8 @@ jax = pytest.importorskip("jax", reason="jax is not installed: pip install shard
 jnp = jax.numpy
 models = pytest.importorskip("examples.jax_models", reason="jax is not installed: pip install shardplan[jax]")
 
+pytestmark = pytest.mark.frameworks("jax")
+
 BATCH = 4
 TOLERANCE = 1e-4
 FAMILIES = ["gpt", "llama", "mixtral", "vit"]

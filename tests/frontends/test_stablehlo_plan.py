@@ -22,6 +22,8 @@ one_line = pytest.importorskip("planner.jax")
 spec = pytest.importorskip("planner.export.partition_spec")
 models = pytest.importorskip("examples.jax_models")
 
+pytestmark = pytest.mark.frameworks("jax")
+
 P = jax.sharding.PartitionSpec
 MESH = Mesh.parse("dp=2,tp=4")
 SPECS = [

@@ -15,6 +15,8 @@ from planner.frontends.stablehlo import import_file, import_jax, import_stablehl
 from tests.testing.stablehlo_texts import F32, SHARDY, main_of
 
 jax = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")
+
+pytestmark = pytest.mark.frameworks("jax")
 jnp, lax = jax.numpy, jax.lax
 
 CALLS_ITSELF = f"{main_of(f'%0 = call @f(%a) : ({F32}) -> {F32} return %0 : {F32}')}" + (

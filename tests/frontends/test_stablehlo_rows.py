@@ -20,6 +20,8 @@ jax: Any = pytest.importorskip("jax", reason="jax is not installed: pip install 
 jnp, lax, nn = jax.numpy, jax.lax, jax.nn
 table = pytest.importorskip("planner.frontends.stablehlo.table")
 
+pytestmark = pytest.mark.frameworks("jax")
+
 RANDOM = np.random.default_rng(0)
 X = RANDOM.standard_normal((4, 6)).astype(np.float32)
 Y = RANDOM.standard_normal((4, 6)).astype(np.float32)

@@ -24,6 +24,8 @@ from tests.testing.torch_modules import Linked
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")
 
+pytestmark = pytest.mark.frameworks("torch", "transformers")
+
 GPT2 = "transformers:gpt2"
 LAYERS, WIDTH = 2, 768
 OPS_OF_TWO_LAYERS = {

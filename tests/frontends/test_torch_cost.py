@@ -22,6 +22,8 @@ from planner.model.mesh import Mesh
 pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")
 
+pytestmark = pytest.mark.frameworks("torch", "transformers")
+
 MODELS = [("llama", "llama-7b", None), ("llama", "llama-7b", "adam"), ("gpt2", "gpt2", "adam")]
 GAP, BETWEEN = 2e-3, 0.02
 SIZES: dict[str, Any] = {"batch": 64, "seq": 512, "layers": 2, "dtype": "bf16"}

@@ -15,6 +15,8 @@ from tests.testing.torch_calls import Calls, run
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 aten = pytest.importorskip("planner.frontends.torch.aten")
 
+pytestmark = pytest.mark.frameworks("torch")
+
 F = torch.nn.functional
 A = torch.ops.aten
 

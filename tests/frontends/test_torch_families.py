@@ -21,6 +21,8 @@ pytest.importorskip("transformers", reason="transformers is not installed: pip i
 
 from tests.testing.torch_families import CONFIGS, Family, family, felt_by_loss
 
+pytestmark = pytest.mark.frameworks("torch", "transformers")
+
 KINDS = list(CONFIGS)
 MESHES = ["2x4", "2x2x2"]
 TRAINED = [(kind, "adam") for kind in KINDS] + [("llama", "sgd"), ("gpt2", "sgd-momentum")]

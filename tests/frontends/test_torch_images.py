@@ -23,6 +23,8 @@ from tests.testing.hardware import EAGER
 from tests.testing.shards import reassembled
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+
+pytestmark = pytest.mark.frameworks("torch")
 nn, F = torch.nn, torch.nn.functional
 
 

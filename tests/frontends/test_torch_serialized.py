@@ -15,6 +15,8 @@ from tests.testing.torch_modules import Linked
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 one_line = pytest.importorskip("planner.torch")
 
+pytestmark = pytest.mark.frameworks("torch")
+
 FOREIGN = [("no.pt2", b"PK\x03\x04 cut off"), ("no.json", b"{}"), ("no.json", b"[1, 2"), ("no.json", b"")]
 
 

@@ -76,10 +76,10 @@ def test_a_model_has_the_published_number_of_parameters(name: str) -> None:
     assert sum(map(prod, parameters(import_zoo(name)).values())) == PARAMETERS[name]
 
 
+@pytest.mark.frameworks("torch", "transformers")
 @pytest.mark.parametrize(("kind", "name"), [("gpt2", "gpt2"), ("llama", "llama-7b")])
 def test_products_and_parameters_are_those_that_torch_captures(kind: str, name: str) -> None:
     """What is pointwise is not compared: torch's export leaves norms, rotations and gelu in many small ops."""
-    pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")
     captured = import_torch(f"transformers:{kind}", batch=4, seq=128, layers=2)
     mine = import_zoo(name, batch=4, seq=128, layers=2, dtype="f32")
     assert parameters(mine) == parameters(captured)

@@ -21,6 +21,8 @@ from planner.run.devices import run_whole
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: shardplan[torch]")
 
+pytestmark = pytest.mark.frameworks("torch", "transformers")
+
 BATCH, SEQ, VOCABULARY = 3, 10, 37
 LLAMA = {"vocab_size": VOCABULARY, "num_hidden_layers": 2, "hidden_size": 16, "intermediate_size": 20}
 SHARED = {"num_attention_heads": 4, "num_key_value_heads": 2}

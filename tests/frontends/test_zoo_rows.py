@@ -13,6 +13,8 @@ from planner.model.graph import TensorType
 from planner.model.ops import OPS, Local, Span, bind_op
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+
+pytestmark = pytest.mark.frameworks("torch")
 F = torch.nn.functional
 
 DTYPES = {"torch.float64": "f64", "torch.int64": "i64", "torch.bool": "bool"}

@@ -12,6 +12,8 @@ from tests.testing.op_cases import CASES, Case, of
 from tests.testing.row_trials import Trial
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+
+pytestmark = pytest.mark.frameworks("torch")
 FORWARD = [case for case in CASES if case.op == "convolution"]
 WEIGHT = [case for case in CASES if case.op == "convolution_weight_backward"]
 TRANSPOSE = [case for case in CASES if case.op == "convolution_transpose"]

@@ -12,6 +12,8 @@ from planner.model.graph import TensorType
 from planner.model.ops import OPS, Local, Span, bind_op
 
 torch = pytest.importorskip("torch", reason="torch is not installed: nothing to compare with")
+
+pytestmark = pytest.mark.frameworks("torch")
 F = torch.nn.functional
 
 NAMES = {np.dtype("float64"): "f64", np.dtype("int64"): "i64", np.dtype("bool"): "bool"}

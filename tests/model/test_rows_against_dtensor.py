@@ -14,6 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed: no DTensor to compare with")
 oracle = pytest.importorskip("tests.testing.dtensor_oracle", reason="this torch has no DTensor strategies to ask for")
+
+pytestmark = pytest.mark.frameworks("torch")
 C, T = oracle.Case, oracle.T
 
 X, Y, ROW = T((8, 16, 4)), T((8, 16)), T((4,))

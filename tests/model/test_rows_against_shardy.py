@@ -5,7 +5,6 @@ Operands that are terms of sums are unknown to it, and are not in question.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 
 import pytest
@@ -14,9 +13,7 @@ from tests.testing.op_cases import of
 from tests.testing.row_placements import row_ways
 from tests.testing.shardy_oracle import Pair, populated, shardy_ways
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("jaxlib") is None, reason="jaxlib is not installed: no Shardy to compare with"
-)
+pytestmark = pytest.mark.frameworks("jaxlib")
 
 TWO = "^bb0(%a: tensor<f32>, %b: tensor<f32>):"
 ADD = f"({{{TWO} %s = stablehlo.add %a, %b : tensor<f32> stablehlo.return %s : tensor<f32>}})"

@@ -51,5 +51,5 @@ def batches(cases: int, size: int, first: int = 0) -> list[list[int]]:
 
 def of_the_day(cases: Sequence[Case], share: int = SHARE) -> list[Case]:
     """The cases of a list to try: all, or in the quick run one in `share`, others every day until all have been."""
-    day = int(os.environ.get(SEED, first_of_today())) // EVERY_DAY
-    return list(cases[day % share :: share] if is_quick() else cases)
+    day, share = int(os.environ.get(SEED, first_of_today())) // EVERY_DAY, min(share, len(cases))
+    return list(cases[day % share :: share] if cases and is_quick() else cases)

@@ -19,6 +19,8 @@ from tests.testing.databases import Databases
 from tests.testing.service import MISBEHAVING, ask, ended, named, planned, serving
 from tests.testing.small_documents import changed, pin, pins
 
+pytestmark = pytest.mark.service
+
 RESHARD = {"mesh": "2x3", "shape": [6, 6], "source": [[0], [1]], "target": [[1], [0]]}
 
 RESHARD_FAULTS: list[tuple[str, object, str]] = [

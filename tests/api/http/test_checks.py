@@ -18,6 +18,8 @@ from tests.testing.databases import Databases
 from tests.testing.service import Server, planned, serving, start
 from tests.testing.small_documents import GRAPH, written
 
+pytestmark = pytest.mark.service
+
 
 @pytest.fixture(scope="module")
 def client(databases: Databases) -> Iterator[httpx2.Client]:

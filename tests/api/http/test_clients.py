@@ -19,11 +19,13 @@ from tests.testing.command_line import ROOT
 from tests.testing.service import Server, ended, start
 from tests.testing.small_documents import GRAPH, changed
 
+pytestmark = pytest.mark.service
+
 ASK = {"graph": GRAPH, "mesh": "dp=2,tp=4"}
 NEEDS = ["httpx", "attrs", "dateutil"]
 EXAMPLES = [
-    ("torch", "2.weight"),
-    ("jax", "arg0"),
+    pytest.param("torch", "2.weight", marks=pytest.mark.frameworks("torch")),
+    pytest.param("jax", "arg0", marks=pytest.mark.frameworks("jax")),
 ]
 
 
@@ -94,7 +96,6 @@ def test_the_generated_client_is_typed(package: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("framework", "weight"), EXAMPLES)
 def test_an_example_prints_the_shardings_of_its_model(framework: str, weight: str, server: Server) -> None:
-    pytest.importorskip(framework, reason=f"{framework} is not installed: pip install shardplan[{framework}]")
     words = [sys.executable, "-m", f"examples.clients.{framework}_client", str(server.client.base_url)]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -16,6 +16,8 @@ from tests.testing.databases import Databases
 from tests.testing.service import MISBEHAVING, Server, ask, chain, ended, events, named, serving, start
 from tests.testing.small_documents import GRAPH
 
+pytestmark = pytest.mark.service
+
 
 @pytest.fixture(scope="module")
 def server(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:

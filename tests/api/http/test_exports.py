@@ -19,6 +19,8 @@ from tests.testing.export_formats import WORDS as FORMAT_WORDS
 from tests.testing.service import ask, ended, planned, serving
 from tests.testing.small_documents import GRAPH, changed, pin, pins, typed
 
+pytestmark = pytest.mark.service
+
 JSON = {"dtensor", "partition-spec", "model-explorer"}
 WORDS = dict(FORMAT_WORDS)
 UNEVEN = changed(changed(GRAPH, "inputs.0.shape", [7, 16]), "nodes.0.outputs.0", typed(7, 32))

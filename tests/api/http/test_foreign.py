@@ -14,6 +14,8 @@ import httpx2
 from tests.testing.service import ended, serving
 from tests.testing.small_documents import GRAPH
 
+pytestmark = pytest.mark.service
+
 STABLEHLO = """
 module @product {
   func.func public @main(%x: tensor<8x16xf32>, %w: tensor<16x32xf32>) -> tensor<8x32xf32> {
@@ -34,7 +36,8 @@ WRONG = [
     ("application/x-onnx", b"\x08\x07", ASKED, "not an ONNX model"),
     ("application/x-torch-export+json", b"{}", ASKED, "not an exported program"),
 ]
-PACKAGES = {"text/x-stablehlo": "jax", "application/x-onnx": "onnx", "application/x-torch-export+json": "torch"}
+JAX, ONNX, TORCH = (pytest.mark.frameworks(name) for name in ("jax", "onnx", "torch"))
+MARKS = {"text/x-stablehlo": JAX, "application/x-onnx": ONNX, "application/x-torch-export+json": TORCH}
 
 
 @pytest.fixture(scope="module")
@@ -44,12 +47,12 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
 
 
 def asked(client: httpx2.Client, kind: str, body: bytes, **query: str) -> httpx2.Response:
-    pytest.importorskip(PACKAGES[kind], reason=f"{PACKAGES[kind]} is not installed")
     return client.post("/v1/plans", content=body, params=query, headers={"Content-Type": kind})
 
 
 def onnx_model() -> bytes:
-    helper = pytest.importorskip("onnx", reason="onnx is not installed: pip install shardplan[onnx]").helper
+    from onnx import helper
+
     values = [helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", ["n", 16]), ("w", [16, 32]))]
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     graph = helper.make_graph([node], "g", values, [helper.make_tensor_value_info("y", 1, ["n", 32])])
@@ -57,7 +60,8 @@ def onnx_model() -> bytes:
 
 
 def torch_model() -> bytes:
-    torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
+    import torch
+
     written = io.BytesIO()
     torch.export.save(torch.export.export(torch.nn.Linear(16, 32), (torch.zeros(8, 16),)), written)
     return written.getvalue()
@@ -73,6 +77,7 @@ def planned(client: httpx2.Client, answer: httpx2.Response) -> set[str]:
     return {node["op"] for node in document["graph"]["document"]["nodes"]}
 
 
+@JAX
 def test_stablehlo_text_is_planned_and_known_when_it_comes_again(client: httpx2.Client) -> None:
     first = asked(client, "text/x-stablehlo", STABLEHLO.encode(), **ASKED)
     assert planned(client, first) == {"einsum"}
@@ -80,15 +85,19 @@ def test_stablehlo_text_is_planned_and_known_when_it_comes_again(client: httpx2.
     assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
 
 
+@ONNX
 def test_an_onnx_file_is_planned(client: httpx2.Client) -> None:
     assert planned(client, asked(client, "application/x-onnx", onnx_model(), dim="n=8", **ASKED)) == {"matmul"}
 
 
+@TORCH
 def test_an_exported_program_is_planned(client: httpx2.Client) -> None:
     assert planned(client, asked(client, "application/x-torch-export+json", torch_model(), **ASKED)) == {"linear"}
 
 
-@pytest.mark.parametrize(("kind", "body", "query", "told"), WRONG)
+@pytest.mark.parametrize(
+    ("kind", "body", "query", "told"), [pytest.param(*each, marks=MARKS[each[0]]) for each in WRONG]
+)
 def test_what_cannot_be_converted_is_a_problem(
     kind: str, body: bytes, query: dict[str, str], told: str, client: httpx2.Client
 ) -> None:
@@ -105,4 +114,4 @@ def test_json_says_everything_in_its_body(client: httpx2.Client) -> None:
 def test_another_content_type_is_refused_with_those_that_are_taken(client: httpx2.Client) -> None:
     answer = client.post("/v1/plans", content=b"x", headers={"Content-Type": "text/plain"})
     assert answer.status_code == 415
-    assert {"application/json", *PACKAGES} == set(answer.json()["wanted"].split(" or "))
+    assert {"application/json", *MARKS} == set(answer.json()["wanted"].split(" or "))

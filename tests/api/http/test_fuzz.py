@@ -9,6 +9,8 @@ pytest.importorskip("schemathesis", reason="schemathesis is not installed: pip i
 
 from benchmarks.fuzz_service import fuzz, house
 
+pytestmark = pytest.mark.service
+
 CASES = 60
 
 

@@ -35,8 +35,12 @@ STAGES: list[tuple[str, Callable[[Row], bool]]] = [
     ("solving", lambda row: row["progress"] is not None and row["status"] is None),
     ("stored", lambda row: row["status"] is not None),
 ]
+KILLED_AT = [pytest.param(*STAGES[0], marks=pytest.mark.slow), STAGES[1]]
 
-pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are followed by /proc")
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are followed by /proc"),
+]
 
 
 def rows(database: str) -> list[Row]:
@@ -75,7 +79,7 @@ def all_end_once(server: Server, database: str, plans: list[str]) -> None:
     assert [(row["id"], row["outcomes"], row["done"]) for row in rows(database)] == [(plan, 1, 1) for plan in plans]
 
 
-@pytest.mark.parametrize(("stage", "is_there"), STAGES)
+@pytest.mark.parametrize(("stage", "is_there"), KILLED_AT)
 def test_a_server_killed_at_a_stage_loses_nothing(
     stage: str, is_there: Callable[[Row], bool], database: str, tmp_path: Path
 ) -> None:
@@ -107,6 +111,7 @@ def test_a_child_killed_while_it_solves_is_replaced(database: str, tmp_path: Pat
         server.stop()
 
 
+@pytest.mark.slow
 def test_a_worker_killed_on_another_host_leaves_its_plan_to_the_others(cluster: Cluster, tmp_path: Path) -> None:
     database = cluster.database()
     server = start(database, tmp_path / "log", "--workers", "0")
@@ -129,6 +134,7 @@ def test_a_worker_killed_on_another_host_leaves_its_plan_to_the_others(cluster: 
         server.stop()
 
 
+@pytest.mark.slow
 def test_what_is_acknowledged_under_fire_is_there_afterwards(database: str, tmp_path: Path) -> None:
     """The server is killed while it accepts, again and again; each answer that came is a plan that is kept."""
     kept: list[str] = []

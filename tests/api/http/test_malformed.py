@@ -22,6 +22,8 @@ from tests.testing.malformed_documents import ATTRIBUTES, CHANGES, MYSTERY, RULE
 from tests.testing.service import CHILDREN, LOCAL
 from tests.testing.small_documents import GRAPH, MESH, Document, changed, pin
 
+pytestmark = pytest.mark.service
+
 ASK: Document = {
     "graph": {**GRAPH, "annotations": [pin("x", [["dp"]])]},
     "mesh": MESH,

@@ -22,6 +22,8 @@ from tests.testing.databases import Databases
 from tests.testing.service import MISBEHAVING, ask, named, serving
 from tests.testing.small_documents import GRAPH, LEFT_OUT, MESH, changed, pin, pins, typed
 
+pytestmark = pytest.mark.service
+
 ASK = {"graph": GRAPH, "mesh": MESH}
 JSON = {"Content-Type": "application/json"}
 GZIP = {**JSON, "Content-Encoding": "gzip"}

@@ -23,6 +23,8 @@ from tests.testing.databases import Databases
 from tests.testing.service import Server, named, planned, start
 from tests.testing.small_documents import GRAPH, changed
 
+pytestmark = pytest.mark.service
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 

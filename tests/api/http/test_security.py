@@ -23,6 +23,8 @@ from tests.testing.command_line import refused, shardplan
 from tests.testing.service import MISBEHAVING, ask, named, serving
 from tests.testing.small_documents import GRAPH
 
+pytestmark = pytest.mark.service
+
 OPEN = {("get", "/healthz"), ("get", "/readyz")}
 HEADERS = {
     "x-content-type-options": "nosniff",

@@ -36,6 +36,8 @@ from api.store import Store
 from api.tables import deliveries
 from tests.testing.service import LOCAL, MISBEHAVING, SECONDS, ask, ended, named, serving
 
+pytestmark = pytest.mark.service
+
 ON_BOTH_DATABASES = True
 NAME = "hooks.example.com"
 URL = f"https://{NAME}:8443/told"

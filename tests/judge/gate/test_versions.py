@@ -8,6 +8,8 @@ pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[j
 
 from benchmarks.gate import FAMILIES, KINDS, version_pair
 
+pytestmark = pytest.mark.frameworks("jax")
+
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", FAMILIES)
