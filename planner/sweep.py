@@ -255,17 +255,9 @@ class Survey:
         """How a notebook shows it: the frontier, and how many candidates were planned."""
         title = f"Capacity of {', '.join(asked.document['name'] for asked in self.question.graphs)}"
         lead = f"{len(self.order)} candidates, {self.planned} planned; the others are proven to be no better"
-        columns = (
-            "mesh",
-            "hardware",
-            "devices",
-            "step",
-            f"cost of a {self.question.unit}",
-            "MFU",
-            "gap",
-            "peak memory",
-        )
-        return notebook_html(title, lead, HtmlTable("The frontier", columns, map(self._row, self.frontier())))
+        columns = ("mesh", "hardware", "devices", "step", "cost", "MFU", "gap", "peak memory")
+        caption = f"The frontier, with the cost of a {self.question.unit}"
+        return notebook_html(title, lead, HtmlTable(caption, columns, map(self._row, self.frontier())))
 
     def _row(self, number: int) -> tuple[str, ...]:
         one, outcome = self.question.candidates[number], self.outcomes[number]
