@@ -6,6 +6,9 @@ import re
 from collections.abc import Iterable
 
 from planner.errors import InvalidRequest
+from planner.units import show_bytes, show_share, show_time
+
+__all__ = ["parse_bytes", "parse_sizes", "show_bytes", "show_share", "show_time"]
 
 _BYTES = {"": 1, "B": 1, **{f"{p}B": 1000**i for i, p in enumerate("KMGT", 1)}}
 _BYTES |= {f"{p}iB": 1024**i for i, p in enumerate("KMGT", 1)}
@@ -28,27 +31,3 @@ def parse_sizes(given: Iterable[str]) -> dict[str, int]:
             raise InvalidRequest("--dim", got=text, wanted="a name and a size, such as batch=8")
         sizes[found[1]] = int(found[2])
     return sizes
-
-
-def show_bytes(size: float) -> str:
-    """`12.3 MiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
-
-
-def show_time(seconds: float) -> str:
-    """`3.486 ms`."""
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
-        if seconds * scale >= 1 or unit == "us":
-            return f"{seconds * scale:.3f} {unit}"
-    raise AssertionError
-
-
-def show_share(part: float | None) -> str:
-    """`0.1 %`, `100 %`; a gap that nothing is known of is `-`."""
-    if part is None:
-        return "-"
-    return f"{100 * part:.0f} %" if part >= 0.095 else f"{100 * part:.2g} %"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from planner.choose.hardware import Hardware
+    from planner.comparison import Comparison, compare
     from planner.errors import ShardplanError
     from planner.model.graph import Graph
     from planner.model.mesh import Mesh
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from planner.model.sharding import Sharding
     from planner.pipeline import plan, validated
     from planner.plans import Plan, Request
+    from planner.progress import solving_line, survey_line
 
 __all__ = [
+    "Comparison",
     "Graph",
     "Hardware",
     "Mesh",
@@ -27,11 +30,15 @@ __all__ = [
     "Request",
     "Sharding",
     "ShardplanError",
+    "compare",
     "plan",
+    "solving_line",
+    "survey_line",
     "validated",
 ]
 
 _HOMES = {
+    "Comparison": "planner.comparison",
     "Graph": "planner.model.graph",
     "Hardware": "planner.choose.hardware",
     "Mesh": "planner.model.mesh",
@@ -40,7 +47,10 @@ _HOMES = {
     "Request": "planner.plans",
     "Sharding": "planner.model.sharding",
     "ShardplanError": "planner.errors",
+    "compare": "planner.comparison",
     "plan": "planner.pipeline",
+    "solving_line": "planner.progress",
+    "survey_line": "planner.progress",
     "validated": "planner.pipeline",
 }
 

@@ -15,6 +15,7 @@ from planner.errors import InvalidRequest
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
 from planner.plans import Plan, Request
+from planner.progress import solving_line
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,12 +28,14 @@ class Chosen:
 
 
 def chosen(document: Mapping[str, Any], name: str, mesh: Mesh, device: str, request: Request | None) -> Chosen:
-    """The best plan of a document on a mesh of the hardware profile `device`.
+    """The best plan of a document on a mesh of the hardware profile `device`, with its progress in a notebook or on a
+    terminal.
 
     Raises InvalidRequest where nothing fits the memory, and what a document or a profile that is wrong raises.
     """
     graph = graph_from(checked(GraphDocument, document, name), mesh)
-    made = pipeline.plan(graph, mesh, read_hardware(device), request)
+    with solving_line() as on_progress:
+        made = pipeline.plan(graph, mesh, read_hardware(device), request, on_progress)
     if made.choice is None:
         raise InvalidRequest("no plan fits", where=name, got=made.certificate.reason, wanted="more memory or devices")
     return Chosen(graph, made.choice, made)

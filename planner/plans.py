@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from planner.choose.cost import CostModel
+from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Choice
 from planner.errors import InvalidRequest
 from planner.judge.analysis import Analysis
+from planner.judge.mfu import model_flops, utilisation
 from planner.model.graph import Graph
+from planner.notebook import HtmlTable, notebook_html
 from planner.run.validate import Verdict
+from planner.units import show_bytes, show_share, show_time
 
 OBJECTIVES = ("time", "bytes", "memory")
 RECOMPUTE = ("none", "auto")
@@ -115,3 +118,29 @@ class Plan:
     @property
     def limit_bytes(self) -> int:
         return self.request.memory_limit_bytes or self.model.hardware.memory_bytes
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        return _html(self)
+
+
+def _html(plan: Plan) -> str:
+    """A plan in a notebook: what is proven, its figures, and the standard layouts under the same cost model."""
+    mesh, hardware, proven = plan.model.mesh, plan.model.hardware, plan.certificate
+    title = f"{plan.graph.name} on {mesh.notation} ({hardware.name}): {proven.status}"
+    if plan.analysis is None:
+        return notebook_html(title, f"No plan within {show_bytes(plan.limit_bytes)} per device: {proven.reason}")
+    found = plan.analysis
+    own = Figures("this plan", found.step_ps * PICO, found.collective_bytes, found.peak_bytes, fits=True)
+    mfu = utilisation(model_flops(plan.graph), hardware, mesh.devices, own.step_s)
+    lead = (
+        f"step {show_time(own.step_s)}, gap {show_share(proven.gap)}, model FLOPs utilisation {show_share(mfu)}; "
+        f"peak memory {show_bytes(own.peak_bytes)} of {show_bytes(plan.limit_bytes)} per device"
+    )
+    columns = ("layout", "step", "received per device", "peak memory", "")
+    return notebook_html(title, lead, HtmlTable("Standard layouts", columns, map(_row, (own, *plan.baselines))))
+
+
+def _row(figures: Figures) -> tuple[str, ...]:
+    sizes = map(show_bytes, (figures.collective_bytes, figures.peak_bytes))
+    return figures.name, show_time(figures.step_s), *sizes, "fits" if figures.fits else "over the limit"

@@ -14,12 +14,14 @@ from planner.documents.graphs import graph_from
 from planner.documents.schemas import GraphDocument
 from planner.errors import InvalidRequest
 from planner.judge.candidates import Candidate, Joined, apart, covers, joined
-from planner.judge.floors import memory_floor, time_floor_s
+from planner.judge.floors import Floor, memory_floor, time_floor_s
 from planner.judge.frontier import Point, frontier
 from planner.judge.mfu import model_flops, utilisation
 from planner.model.graph import Graph
 from planner.model.mesh import Mesh
+from planner.notebook import HtmlTable, notebook_html
 from planner.plans import Request
+from planner.units import show_bytes, show_share, show_time
 
 HOUR_S = 3600.0
 
@@ -122,12 +124,6 @@ class Passed:
 
     why: str
     by: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Floor:
-    step_s: float
-    peak_bytes: int
 
 
 def _kind(one: Candidate) -> tuple[int, int]:
@@ -254,6 +250,22 @@ class Survey:
             wanted = f"{min(steps.values()):.4g} s or more, {cheapest:.4g} or more, and perhaps not both at once"
             raise InvalidRequest("no plan meets the budget", got=got, wanted=wanted)
         return allowed
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: the frontier, and how many candidates were planned."""
+        title = f"Capacity of {', '.join(asked.document['name'] for asked in self.question.graphs)}"
+        lead = f"{len(self.order)} candidates, {self.planned} planned; the others are proven to be no better"
+        columns = ("mesh", "hardware", "devices", "step", "cost", "MFU", "gap", "peak memory")
+        caption = f"The frontier, with the cost of a {self.question.unit}"
+        return notebook_html(title, lead, HtmlTable(caption, columns, map(self._row, self.frontier())))
+
+    def _row(self, number: int) -> tuple[str, ...]:
+        one, outcome = self.question.candidates[number], self.outcomes[number]
+        step_s = outcome.objective_s or 0.0
+        where = one.mesh.notation, self.hardware[one.hardware].name, str(one.mesh.devices)
+        figures = show_time(step_s), f"{self.question.point(one, step_s).cost:.4g}"
+        shares = show_share(self.mfu(number, step_s)), show_share(outcome.gap)
+        return *where, *figures, *shares, show_bytes(outcome.peak_bytes or 0)
 
     def arranged(self, numbers: Iterable[int]) -> list[int]:
         """Candidates in the order to look at them: fewest devices first, of as many those of most axes, which cover

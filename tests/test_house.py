@@ -47,6 +47,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "planner": ("planner",),  # documents and what else stands beside the pipeline
     "planner.pipeline": ("planner", "solvers"),
     "planner.folding": ("planner", "solvers"),
+    "planner.progress": ("planner", "solvers"),
     "planner.capacity": ("planner", "solvers"),
     "planner.objectives": ("planner", "solvers"),
     "api": ("api", "planner", "solvers"),

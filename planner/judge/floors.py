@@ -11,6 +11,7 @@ Memory  n devices together hold at least one whole copy of every value that is t
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from planner.choose.cost import PICO, CostModel, variant
 from planner.choose.hardware import Hardware
@@ -19,6 +20,13 @@ from planner.model.graph import Graph, Op
 from planner.model.mesh import Mesh
 from planner.model.ops import OPS
 from planner.model.steps import readers
+
+
+class Floor(NamedTuple):
+    """Seconds of a step, and bytes of some device, that no plan stays below."""
+
+    step_s: float
+    peak_bytes: int
 
 
 def time_floor_s(graph: Graph, hardware: Hardware, devices: int) -> float:

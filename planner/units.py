@@ -1,0 +1,27 @@
+"""Sizes, times and shares as people read them."""
+
+from __future__ import annotations
+
+
+def show_bytes(size: float) -> str:
+    """`12.3 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def show_time(seconds: float) -> str:
+    """`3.486 ms`."""
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
+        if seconds * scale >= 1 or unit == "us":
+            return f"{seconds * scale:.3f} {unit}"
+    raise AssertionError
+
+
+def show_share(part: float | None) -> str:
+    """`0.1 %`, `100 %`; a gap that nothing is known of is `-`."""
+    if part is None:
+        return "-"
+    return f"{100 * part:.0f} %" if part >= 0.095 else f"{100 * part:.2g} %"
