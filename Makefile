@@ -28,7 +28,7 @@ demo: $(READY)  ## Plan GPT-2 on eight devices, run the plan, show it
 	@$(VENV)/bin/shardplan demo
 
 test: $(READY)  ## Run the tests, but for the slow ones: minutes
-	@$(PY) -m pytest -n $(WORKERS) -m 'not slow and not gpu' $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --run quick $(ARGS)
 
 test-all: $(READY)  ## Run every test, the service's on both databases; `make extras` first, or many are skipped
 	@$(PY) -m pytest -n $(WORKERS) -m 'not gpu' --databases all $(ARGS)
