@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 
 from packaging.metadata import Metadata
 
+from planner.version import VERSION
+
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "deploy" / "requirements.lock"
 PACKAGES = ("planner", "solvers", "api")
@@ -106,7 +108,7 @@ def check_metadata(stage: Stage) -> None:
     (raw,) = (data for name, data in contents(stage.wheel).items() if name.endswith(".dist-info/METADATA"))
     metadata = Metadata.from_email(raw, validate=True)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    expect(str(metadata.version) == project["version"], f"version {metadata.version}")
+    expect(str(metadata.version) == VERSION, f"version {metadata.version}")
     expect(metadata.license_expression == project["license"], f"license {metadata.license_expression}")
     expect(metadata.license_files == project["license-files"], f"license files {metadata.license_files}")
     expect(metadata.description_content_type == "text/markdown", f"readme {metadata.description_content_type}")

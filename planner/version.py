@@ -6,4 +6,4 @@ number after `.dev`.
 
 from __future__ import annotations
 
-VERSION = "0.1.0.dev1"
+VERSION = "0.1.0.dev2"

@@ -17,6 +17,9 @@ from deploy.check_wheel import (
     contents,
     rebuild_from_sdist,
 )
+from planner.version import VERSION
+
+METADATA = f"shardplan-{VERSION}.dist-info/METADATA"
 
 # what is done to a sound wheel's files, by the check that has to see it
 DAMAGES: list[tuple[Callable[[Stage], None], str, bytes | None]] = [
@@ -24,7 +27,11 @@ DAMAGES: list[tuple[Callable[[Stage], None], str, bytes | None]] = [
     (check_contents, "planner/py.typed", None),
     (check_contents, "solvers/problem.py", None),
     (check_contents, "tests/test_house.py", b""),
-    (check_metadata, "shardplan-0.1.0.dist-info/METADATA", b"Metadata-Version: 2.4\nName: shardplan\nVersion: 0.0.1\n"),
+    (
+        check_metadata,
+        f"shardplan-{VERSION}.dist-info/METADATA",
+        b"Metadata-Version: 2.4\nName: shardplan\nVersion: 0.0.1\n",
+    ),
 ]
 
 
