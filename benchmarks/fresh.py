@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 from benchmarks.record import write
 
 ROOT = Path(__file__).resolve().parents[1]
+CLOSING = re.compile(r"=* ?(\d+ [a-z]+(, )?)+ in .*")
 INHERITED = ("PATH", "HOME", "LANG", "USER", "TMPDIR")
 """Of the environment; and what tells pip of its index."""
 
@@ -46,7 +47,6 @@ def measure(tests: str) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         clone = Path(folder, "shard plan")
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(clone)], check=True)
-        commit = subprocess.check_output(["git", "-C", str(clone), "rev-parse", "HEAD"], text=True).strip()
         environment = {name: value for name, value in os.environ.items() if name in INHERITED or _is_of_pip(name)}
         environment |= {"PIP_CACHE_DIR": str(Path(folder, "pip")), "ARGS": tests}
         rows, said = [], ""
@@ -55,7 +55,7 @@ def measure(tests: str) -> dict[str, Any]:
             rows.append(row)
             if row["exit_code"]:
                 break
-    return {"commit": commit, "selection": tests, "rows": rows, "tests": counted(said)}
+    return {"selection": tests, "rows": rows, "tests": counted(said)}
 
 
 def _is_of_pip(name: str) -> bool:
@@ -74,12 +74,8 @@ def _timed(command: Command, folder: Path, environment: dict[str, str]) -> tuple
 
 def counted(said: str) -> dict[str, int]:
     """pytest's closing line: numbers of tests passed, failed, skipped, deselected."""
-    lines = [line for line in said.splitlines() if re.fullmatch(r"=* ?(\d+ [a-z]+(, )?)+ in .*", line)]
-    return (
-        {what: int(number) for number, what in re.findall(r"(\d+) ([a-z]+)", lines[-1].split(" in ")[0])}
-        if lines
-        else {}
-    )
+    lines = [line for line in said.splitlines() if CLOSING.fullmatch(line)]
+    return {what: int(number) for number, what in re.findall(r"(\d+) ([a-z]+)", "".join(lines[-1:]).split(" in ")[0])}
 
 
 def table(result: dict[str, Any]) -> str:

@@ -23,6 +23,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "faults": ("api",),
     "five_steps": (*RUNNING, *ZOO, "planner/export"),
     "folding": (*SOLVING, *ZOO),
+    "fresh": ("Makefile", "deploy/set_up.py", "pyproject.toml", "requirements.lock", "tests"),
     "fuzz_service": ("api",),
     "gate": (*PLANNING, "planner/gating.py"),
     "jax_models": (*PLANNING, "planner/frontends/stablehlo"),
