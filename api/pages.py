@@ -75,20 +75,20 @@ def _time(plan: Document) -> Table:
         seconds = cost[f"{part}_s"]
         table.add_row(part, show_time(seconds), show_share(seconds / cost["step_s"] if cost["step_s"] else 0.0))
     if plan.get("recomputed"):
-        table.add_row(f"of it {len(plan['recomputed'])} ops done again", show_time(cost["recompute_s"]), "")
+        table.add_row(f"recomputation of {len(plan['recomputed'])} ops", show_time(cost["recompute_s"]), "")
     table.add_row("step", show_time(cost["step_s"]), "")
     if cost.get("mfu") is not None:
         table.add_row("model FLOPs utilisation", "", show_share(cost["mfu"]))
     if beside := cost.get("overlap"):
-        table.add_row("collectives beside ops", show_time(beside["scheduled_s"]), "")
-        table.add_row("in no order below", show_time(beside["floor_s"]), "")
+        table.add_row("step with overlap", show_time(beside["scheduled_s"]), "")
+        table.add_row("lower bound with overlap", show_time(beside["floor_s"]), "")
         if beside["step_s"] != cost["step_s"]:
             table.add_row("with the profile's overlap", show_time(beside["step_s"]), "")
     return table
 
 
 def _collectives(plan: Document) -> Table:
-    table = _table("Dearest collectives", "collective", "axes", "of value", "time", "bytes a device")
+    table = _table("Most expensive collectives", "collective", "axes", "of value", "time", "bytes a device")
     for entry in plan["cost"]["dearest"][:DEAREST]:
         table.add_row(
             entry["collective"],
@@ -136,7 +136,7 @@ def _placed(sharding: Document) -> str:
 
 
 def _named(plan: Document) -> Table:
-    table = _table("Named layouts, same evaluator", "layout", "step", "of the plan's", "bytes a device", "peak", "fits")
+    table = _table("Standard layouts, same cost model", "layout", "step", "relative", "bytes a device", "peak", "fits")
     best = plan["solver"]["objective_s"]
     if best is not None:
         table.add_row(

@@ -131,7 +131,7 @@ def test_show_has_all_that_a_reviewer_asks_for(plan: Path) -> None:
     assert re.search(r"optimal: step \S+ \S+, proven not below \S+ \S+ \(gap \S+ %", page)
     for part in ("compute", "communication", "step"):
         assert re.search(rf"^{part} +\S+ [mu]?s", page, re.MULTILINE)
-    assert "Dearest collectives" in page
+    assert "Most expensive collectives" in page
     for entry in found["cost"]["dearest"][:3]:
         assert entry["collective"] in page
         assert entry["value"] in page

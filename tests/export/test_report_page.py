@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -87,15 +89,25 @@ def nodes(found: Window) -> list[str]:
 
 def test_every_view_opens_and_the_file_asks_for_nothing(report: Window) -> None:
     assert report.texts("[role=tab]") == TABS
-    assert "A step takes" in report.page.inner_text(".headline")
+    assert "Proven: no plan" in report.page.inner_text(".headline")
+    assert "Model FLOPs utilisation" in report.page.inner_text(".cards")
     for tab in TABS:
         report.page.click(f"#tab-{tab.lower()}")
         assert report.page.locator("[role=tabpanel]:visible").count() == 1
     assert report.page.locator("canvas").is_visible()
 
 
-def test_scopes_are_closed_at_first_and_open_one_by_one(report: Window) -> None:
+def test_the_graph_opens_on_the_models_own_structure(report: Window) -> None:
     report.page.click("#tab-graph")
+    found = nodes(report)
+    assert "▾ forward" in found
+    assert len(found) > 5
+    assert report.page.evaluate("document.querySelector('.window').scrollTop") == 0
+
+
+def test_scopes_are_closed_and_opened_one_by_one(report: Window) -> None:
+    report.page.click("#tab-graph")
+    report.page.click("text=close all")
     assert nodes(report) == ["▸ forward", "▸ backward", "outputs"]
     report.page.click(".node.box >> nth=0")
     report.page.click(".node.box .name >> text=net.layers")
@@ -110,7 +122,7 @@ def test_a_search_opens_what_it_finds_and_tells_of_it(report: Window) -> None:
     assert report.page.inner_text(".panel h3") == "product_21"
     assert report.texts(".node.picked .name") == ["product_21"]
     panel = report.page.inner_text(".panel")
-    for words in ("own time", "Why not another option?", "shardplan explain PLAN 'product_21'", "weight"):
+    for words in ("compute time", "Other sharding options", "shardplan explain PLAN 'product_21'", "weight"):
         assert words in panel
     report.page.click(".panel button.link >> text=act_20")
     assert report.page.inner_text(".panel h3") == "act_20"
@@ -119,6 +131,7 @@ def test_a_search_opens_what_it_finds_and_tells_of_it(report: Window) -> None:
 def test_the_graph_is_walked_by_keys_alone(report: Window) -> None:
     report.page.focus("#tab-summary")
     report.page.keyboard.press("ArrowRight")
+    report.page.click("text=close all")
     report.page.focus('.node[tabindex="0"]')
     report.page.keyboard.press("ArrowDown")
     assert "backward" in report.page.evaluate("document.activeElement.getAttribute('aria-label')")
@@ -126,6 +139,38 @@ def test_the_graph_is_walked_by_keys_alone(report: Window) -> None:
     report.page.keyboard.press("Enter")
     assert report.page.evaluate("document.activeElement.getAttribute('aria-expanded')") == "true"
     assert len(nodes(report)) > 3
+
+
+def test_a_link_leads_to_the_same_tab_boxes_and_selection(browser: Browser, folder: Path, report: Window) -> None:
+    report.page.click("#tab-graph")
+    report.page.fill("[type=search]", "product_21")
+    report.page.keyboard.press("Enter")
+    shown, address = nodes(report), report.page.url
+    assert "tab=graph" in address
+    with window(browser, address) as found:
+        found.page.wait_for_selector(".picture")
+        assert nodes(found) == shown
+        assert found.page.inner_text(".panel h3") == "product_21"
+        found.page.reload()
+        found.page.wait_for_selector(".picture")
+        assert nodes(found) == shown
+        found.page.click("text=close all")
+        found.page.reload()
+        found.page.wait_for_selector(".picture")
+        assert nodes(found) == ["▸ forward", "▸ backward", "outputs"]
+        assert found.faults == []
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_no_label_of_the_memory_picture_meets_the_limit_line(browser: Browser, folder: Path, width: int) -> None:
+    with window(browser, (folder / "plan.html").as_uri() + "#?tab=memory", width) as found:
+        found.page.wait_for_selector(".chart .limit", state="attached")
+        line = found.page.locator(".chart .limit").evaluate("each => each.getBoundingClientRect().y")
+        boxes = found.page.locator(".chart text").evaluate_all(
+            "all => all.map((each) => each.getBoundingClientRect()).map((box) => [box.left, box.top, box.bottom])"
+        )
+        left = found.page.locator(".chart .limit").evaluate("each => each.getBoundingClientRect().left")
+        assert [box for box in boxes if box[0] >= left and box[1] < line < box[2] - 1] == []
 
 
 def test_names_that_mean_harm_are_shown_as_they_are(report: Window) -> None:
@@ -145,7 +190,7 @@ def test_two_plans_stand_side_by_side_with_what_moved(browser: Browser, folder: 
     with window(browser, (folder / "both.html").as_uri(), dark=True) as found:
         assert found.page.locator(".side:visible").count() == 2
         found.page.click("#tab-compare")
-        assert "changes add up to the step" in found.page.inner_text("#panel-compare")
+        assert "they add up to the step" in found.page.inner_text("#panel-compare")
         found.page.click("#tab-graph")
         assert found.page.locator(".node.box.slower, .node.box.faster, .node.box.other").count() > 0
         for tab in ("memory", "communication", "schedule"):
@@ -167,3 +212,31 @@ def test_a_narrow_screen_shows_all_without_moving_sideways(browser: Browser, fol
         for tab in TABS:
             found.page.click(f"#tab-{tab.lower()}")
             assert found.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab
+
+
+def test_a_capacity_answer_is_drawn_with_its_frontier_and_what_was_excluded(browser: Browser, folder: Path) -> None:
+    graph, answer, page = folder / "small.json", folder / "capacity.json", folder / "capacity.html"
+    words = ("--hardware", "h100-sxm,a100-sxm", "--devices", "1..8", "--memory-limit", "10KB", "-o", answer)
+    made = shardplan("capacity", graph, *words)
+    assert made.code == 0, made.err
+    made = shardplan("report", answer, "-o", page)
+    assert made.code == 0, made.err
+    found_document = json.loads(answer.read_text())
+    with window(browser, page.as_uri()) as found:
+        found.page.wait_for_selector(".mark")
+        assert found.page.locator("svg[role=img]").count() == 2
+        assert found.page.locator(".mark").count() == 2 * len(found_document["candidates"])
+        assert found.page.locator(".mark .best").count() == 2 * len(found_document["frontier"])
+        excluded = next(number for number, one in enumerate(found_document["candidates"]) if one["why"])
+        found.page.locator(f'.mark[data-number="{excluded}"]').first.dispatch_event("pointerenter")
+        assert found_document["candidates"][excluded]["mesh"] in found.page.inner_text(".told")
+        assert re.search("does not fit|no plan fits|no better than", found.page.inner_text(".told"))
+        assert found.faults == []
+        assert found.asked == [page.as_uri()]
+
+
+def test_a_capacity_answer_stands_beside_no_plan(folder: Path, browser: Browser) -> None:
+    answer = folder / "capacity.json"
+    made = shardplan("report", answer, "--beside", folder / "plan.json", "-o", folder / "no.html")
+    assert made.code == 1
+    assert "--beside" in made.err

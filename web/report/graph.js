@@ -4,11 +4,11 @@ import { keepInAddress, readAddress } from "./address.js";
 import { describe, describeEdge } from "./details.js";
 import { h } from "./elements.js";
 import { layout } from "./layout.js";
-import { HEAT_NAMES, heat, picture } from "./picture.js";
+import { HEAT_NAMES, heat, nearest, picture } from "./picture.js";
 import { boxesIn, line, nodesIn, openCostliest, tree } from "./scopes.js";
+import { searchBox } from "./search.js";
 import { ps, share, signed } from "./units.js";
 
-const FOUND = 30;
 const WIDE = 1600;
 const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 
@@ -36,7 +36,7 @@ class GraphView {
       onwheel: (event) => this.wheel(event),
     });
     this.panel = h("aside", { class: "panel", "aria-live": "polite", "aria-label": "Selection" });
-    this.results = h("ul", { class: "results", hidden: true });
+    this.search = searchBox(program, { op: (op) => this.revealOp(op), value: (value) => this.revealValue(value) });
     this.legend = h("div", { class: "legend" });
     this.element = h("div", { class: "graph" }, this.toolbar(), h("div", { class: "split" }, this.window, this.panel));
     const { state } = readAddress();
@@ -67,13 +67,6 @@ class GraphView {
   }
 
   toolbar() {
-    const search = h("input", {
-      type: "search",
-      placeholder: "op, value or name",
-      "aria-label": "Search ops and values",
-      oninput: () => this.search(search.value),
-      onkeydown: (event) => event.key === "Enter" && this.results.querySelector("button")?.click(),
-    });
     const colour =
       this.changes &&
       h(
@@ -97,7 +90,7 @@ class GraphView {
     return h(
       "div",
       { class: "toolbar" },
-      h("div", { class: "search" }, search, this.results),
+      this.search.element,
       colour,
       h(
         "span",
@@ -224,7 +217,7 @@ class GraphView {
     this.draw();
     this.keepOpen();
     this.pick(node);
-    this.results.hidden = true;
+    this.search.close();
     this.bring(this.elementOf(node), true);
   }
 
@@ -281,24 +274,6 @@ class GraphView {
     this.scale(this.zoom * (event.deltaY > 0 ? 1 / 1.1 : 1.1));
   }
 
-  search(text) {
-    const wanted = text.trim().toLowerCase();
-    const holds = (...words) => words.some((word) => word?.toLowerCase().includes(wanted));
-    const ops = wanted ? this.program.ops.filter((op) => holds(op.id, op.op, op.scope)) : [];
-    const inputs = wanted ? this.program.inputs.filter((value) => holds(value.id, value.name)) : [];
-    const found = [
-      ...ops.map((op) => [op.id, `${op.op} ${op.scope}`, () => this.revealOp(op)]),
-      ...inputs.map((value) => [value.name, value.kind, () => this.revealValue(value)]),
-    ];
-    /** @param {any[]} found */
-    const item = ([name, what, act]) =>
-      h("li", {}, h("button", { type: "button", onclick: act }, h("bdi", {}, name), h("small", {}, what)));
-    const left = found.length > FOUND ? [h("li", { class: "more" }, `and ${found.length - FOUND} more`)] : [];
-    const none = wanted && !found.length ? [h("li", { class: "more" }, "no match")] : [];
-    this.results.replaceChildren(...found.slice(0, FOUND).map(item), ...left, ...none);
-    this.results.hidden = !wanted;
-  }
-
   key(event) {
     const now = event.target.closest?.(".node");
     if (!now) return;
@@ -310,23 +285,8 @@ class GraphView {
   }
 
   /** The focus goes to the nearest node in a direction. */
-  step(now, [right, down]) {
-    const middle = (element) => {
-      const r = element.getBoundingClientRect();
-      return [r.x + r.width / 2, r.y + r.height / 2];
-    };
-    const [x, y] = middle(now);
-    const far = (element) => {
-      const [a, b] = middle(element);
-      const ahead = (a - x) * right + (b - y) * down,
-        beside = Math.abs((a - x) * down) + Math.abs((b - y) * right);
-      return ahead > 1 ? ahead + 2 * beside : Infinity;
-    };
-    const others = [...this.svg.querySelectorAll(".node")]
-      .map((each) => [far(each), each])
-      .filter(([d]) => d < Infinity);
-    const next = others.sort((one, other) => one[0] - other[0])[0]?.[1];
-    if (!next) return;
-    this.bring(next, false);
+  step(now, direction) {
+    const next = nearest(now, this.svg.querySelectorAll(".node"), direction);
+    if (next) this.bring(next, false);
   }
 }

@@ -137,3 +137,19 @@ function edge(group, show) {
     group.lines.map((line, k) => s("text", { x, y: top + 10 + k * LINE, class: "middle" }, line)),
   );
 }
+
+/** Of some elements the one that is nearest to another in a direction, [right, down]; none where none lies there. */
+export function nearest(from, elements, [right, down]) {
+  const middle = (element) => {
+    const box = element.getBoundingClientRect();
+    return [box.x + box.width / 2, box.y + box.height / 2];
+  };
+  const [x, y] = middle(from);
+  const far = (element) => {
+    const [a, b] = middle(element);
+    const ahead = (a - x) * right + (b - y) * down;
+    return ahead > 1 ? ahead + 2 * (Math.abs((a - x) * down) + Math.abs((b - y) * right)) : Infinity;
+  };
+  const ranked = [...elements].map((element) => ({ element, far: far(element) })).filter((each) => each.far < Infinity);
+  return ranked.sort((one, other) => one.far - other.far)[0]?.element;
+}

@@ -96,7 +96,7 @@ class Report {
         h("h2", {}, name),
         sheet.program || make === summaryView ? make(sheet) : h("p", {}, "There is no plan."),
       );
-    return h("div", { class: "sides" }, part("This plan", this.plan), part("Compared with", this.beside));
+    return h("div", { class: "sides" }, part("This plan", this.plan), part("Other plan", this.beside));
   }
 
   /** One scale for the memory of both. */

@@ -24,7 +24,7 @@ let leaving = new AbortController();
 
 function head() {
   const links = Object.entries(PATHS).map(([name, path]) => h("a", { href: path, "data-name": name }, name));
-  const keys = h("div", { id: "keys" }, key.get() && keyForm());
+  const keys = h("div", { id: "keys" }, key.get() ? keyForm() : null);
   document
     .querySelector("#head")
     ?.replaceChildren(

@@ -18,6 +18,7 @@ from api.http.reports import PARTS
 from api.keys import Keys
 from api.store import Store
 from planner.export.report import html_page
+from planner.frontends.zoo import MODELS
 from tests.testing.browser import browsing, window
 from tests.testing.databases import Databases
 from tests.testing.service import Server, named, planned, start
@@ -84,6 +85,7 @@ def test_nothing_else_is_served(client: httpx2.Client, name: str) -> None:
 
 def fill(page: Page, graph: object, mesh: str = "dp=2,tp=2") -> None:
     page.click("nav >> text=New plan")
+    page.select_option("#model", "")
     page.fill("#graph", graph if isinstance(graph, str) else json.dumps(graph))
     page.fill("#mesh", mesh)
     page.click("button.main")
@@ -115,12 +117,47 @@ def test_plans_are_asked_for_opened_saved_and_compared(browser: Browser, server:
 def test_the_devices_that_a_model_needs_are_found(browser: Browser, server: Server) -> None:
     with window(browser, str(server.client.base_url)) as found:
         found.page.click("nav >> text=Capacity")
+        found.page.select_option("#model", "")
         found.page.fill("#graph", json.dumps(GRAPH))
         found.page.fill("#devices", "2,4")
         found.page.click("button.main")
         found.page.wait_for_selector(".said .cards")
-        assert "Smallest that fits" in found.page.inner_text(".cards")
+        assert "Fewest devices" in found.page.inner_text(".cards")
+        assert found.page.locator(".said .mark").count() > 0
         assert found.page.locator(".said table").count() == 2
+        assert found.faults == []
+
+
+def test_a_built_in_model_is_planned_by_its_name_and_a_link_keeps_the_view(browser: Browser, server: Server) -> None:
+    with window(browser, str(server.client.base_url)) as found:
+        page = found.page
+        page.click("nav >> text=New plan")
+        page.wait_for_selector("#model")
+        assert found.texts("#model option")[:-1] == [*MODELS]
+        for field, text in {"#batch": "2", "#seq": "16", "#mesh": "dp=2", "#seconds": "20"}.items():
+            page.fill(field, text)
+        page.click("button.main")
+        page.wait_for_selector(".report .headline")
+        page.click("#tab-memory")
+        page.reload()
+        page.wait_for_selector("#panel-memory .chart")
+        assert "tab=memory" in page.url
+        assert page.locator("#key").count() == 0
+        assert found.faults == []
+
+
+def test_a_file_is_dropped_on_the_form(browser: Browser, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "dropped.json").write_text(json.dumps(named("dropped")))
+    with window(browser, str(server.client.base_url)) as found:
+        page = found.page
+        page.click("nav >> text=New plan")
+        page.set_input_files("#file", tmp_path / "dropped.json")
+        assert "dropped.json" in page.inner_text(".drop")
+        assert page.input_value("#model") == ""
+        page.fill("#mesh", "dp=2")
+        page.click("button.main")
+        page.wait_for_selector(".report .headline")
+        assert "dropped" in page.inner_text("h1")
         assert found.faults == []
 
 
