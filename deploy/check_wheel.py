@@ -38,7 +38,7 @@ DATA = [
     *(f"{package}/py.typed" for package in PACKAGES),
     "planner/schemas/plan.json",
     "planner/choose/hardware/h100-sxm.json",
-    "planner/export/report/page/main.js",
+    "planner/export/report/page/report.js",
     "api/web/index.html",
 ]
 MESH = "dp=2,tp=2"
