@@ -1,5 +1,5 @@
 /*!
-Built by "make pages" from web/, sources 59ef371484513946c506ff26039a2170ec1bfc903081d179064e399445968ce5. It holds:
+Built by "make pages" from web/, sources 31b5fad154cf8f0b62cafa0647cebfeb5ec49bb5fca8c5d8bf87ee7393522df9. It holds:
 
 @dagrejs/dagre 3.1.3
 
