@@ -41,8 +41,12 @@ function headline(sheet) {
 
 const lead = (words, kind = "") => h("p", { class: `headline ${kind}` }, words);
 
-const proof = ({ gap }) =>
-  gap ? `Proven: no plan within the memory limit is more than ${share(gap)} faster.` : "Proven: no plan is faster.";
+/** What the bound says: gap = 1 - bound / step. */
+function proof({ gap }) {
+  if (gap === null) return "No bound is proven.";
+  if (gap === 0) return "Proven: no plan within the memory limit is faster.";
+  return `Proven: no plan within the memory limit shortens the step by more than ${share(gap)}.`;
+}
 
 /** The fastest named layout that fits, compared with the plan.
  * @param {import("./types").Sheet} sheet */
