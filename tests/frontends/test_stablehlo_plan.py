@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ from tests.testing.command_line import refused, shardplan
 
 jax = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")
 jnp = jax.numpy
-one_line = pytest.importorskip("planner.jax")
-spec = pytest.importorskip("planner.export.partition_spec")
-models = pytest.importorskip("examples.jax_models")
+one_line = import_module("planner.jax")
+spec = import_module("planner.export.partition_spec")
+models = import_module("examples.jax_models")
 
 pytestmark = pytest.mark.frameworks("jax")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from tests.testing.torch_calls import CASES as OTHERS
 from tests.testing.torch_calls import Calls, run
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
-aten = pytest.importorskip("planner.frontends.torch.aten")
+aten = import_module("planner.frontends.torch.aten")
 
 pytestmark = pytest.mark.frameworks("torch")
 
