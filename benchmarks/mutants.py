@@ -7,9 +7,10 @@ function (`benchmarks.call_trace`; those that enter its module where none does, 
 named for it) run in a fork of this process, those of the same name first, then the shortest, until one fails.
 
 caught: a test failed. timeout: none did in LIMIT_S of processor time, though without the fault all need no more than
-`--enough`. survived: all passed; `--again` tries it again, as tests may have come, or with more of them. A survivor
-that benchmarks/data/equivalent_mutants.json names, with the reason, changes nothing that can be observed: it is called
-equivalent. `survived_first` marks those that a test written since has caught.
+`--enough`. undecided: nor did they end in WALL_S, on a busy machine. survived: all passed; `--again` tries it again,
+as tests may have come, or with more of them. A survivor that benchmarks/data/equivalent_mutants.json names, with the
+reason, changes nothing that can be observed: it is called equivalent. `survived_first` marks those that were caught
+after they had survived fewer tests.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ class Attempt:
         with suppress(ProcessLookupError):
             os.killpg(self.child, signal.SIGKILL)
         code = os.waitstatus_to_exitcode(status if ended else os.waitpid(self.child, 0)[1])
-        result = "timeout" if code in (-signal.SIGKILL, -signal.SIGXCPU) else "caught" if code else "survived"
+        ends = {0: "survived", -signal.SIGXCPU: "timeout", -signal.SIGKILL: "undecided"}
+        result = ends.get(code, "caught")
         by = self.tree.first_failure(code) if result == "caught" else None
         self.tree.restore(self.fault)
         found = {"tests": len(self.tests), "result": result, "seconds": round(seconds, 1)}
@@ -124,7 +126,7 @@ class Attempt:
 def _run_tests(root: Path, files: list[str]) -> None:
     """In the fork: our packages are imported anew, from the tree."""
     os.setsid()
-    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, LIMIT_S))
+    resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, 2 * LIMIT_S))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
     os.chdir(root)
     output = os.open("output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -204,7 +206,7 @@ class Record:
 
     def has(self, fault: Fault, again: bool) -> bool:
         row = self.rows.get(place(fault._asdict()))
-        return row is not None and not (again and row["result"] == "survived")
+        return row is not None and not (again and row["result"] in ("survived", "undecided"))
 
     def add(self, row: dict[str, Any]) -> None:
         before = self.rows.get(place(row))

@@ -259,6 +259,17 @@ def test_a_stage_moves_from_one_mesh_to_the_other() -> None:
         build.program([])
 
 
+@pytest.mark.parametrize(("first", "received"), [(0, [0, 0]), (1, [0, 8, 8]), (2, [0, 0, 8, 8])])
+def test_between_meshes_a_device_receives_nothing_from_itself(first: int, received: list[int]) -> None:
+    """conformance 56"""
+    build = Builder({"mesh0": Cluster.parse("2"), "mesh1": Cluster.parse("1x2", first=first)})
+    x = build.argument("x", LocalType((2,), "f32"), "mesh0")
+    program = build.program(build.call("collective_permute", x, mesh="mesh0", target="mesh1"))
+    run = run_spmd(program, {"x": [np.array([1, 2], np.float32), np.array([3, 4], np.float32)]})
+    assert answers(run) == [[1, 2], [3, 4]]
+    assert run.received.tolist() == [received]
+
+
 KINDS = {
     "sum": [9, 6],
     "average": [3, 2],

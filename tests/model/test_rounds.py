@@ -32,10 +32,11 @@ def proper(messages: Messages, devices: int) -> None:
     assert set(found) == set(range(least_rounds(messages, devices)))
 
 
+@pytest.mark.parametrize("between", [(2, 20), (10, 30)])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_any_messages_take_as_many_rounds_as_the_busiest_device_has(seed: int) -> None:
+def test_any_messages_take_as_many_rounds_as_the_busiest_device_has(seed: int, between: tuple[int, int]) -> None:
     random = np.random.default_rng(seed)
-    devices = int(random.integers(2, 20))
+    devices = int(random.integers(*between))
     sender, receiver = np.nonzero(random.random((devices, devices)) < random.random())
     proper(Messages(sender, receiver, np.ones_like(sender)), devices)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from solvers import Node, Problem
+from solvers import Node, Problem, usage_profile
 from solvers.dual import PEAKS, Ascent, Dual, _peaks
 from tests.testing.random_problems import contracting, tiny, tiny_public, with_best
 from tests.testing.seeds import seeds
@@ -71,6 +72,23 @@ def test_the_first_price_is_that_of_the_moment_that_is_overfilled_most() -> None
     dual.begin()
     assert dual.prices.keys() == {1}
     assert dual.prices[1] > 0
+
+
+def test_the_usage_to_be_expected_in_the_cold_is_that_of_the_strategies_that_look_cheapest() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        spans = np.sort(rng.integers(0, 7, (6, 2)), axis=1).tolist()
+        nodes = [
+            Node(f"n{i}", rng.permutation(4) * 1000, rng.integers(0, 9, 4), (start, stop))
+            for i, (start, stop) in enumerate(spans)
+        ]
+        problem = Problem(nodes, [], limit=12)
+        dual = Dual(problem)
+        dual.begin()
+        looks = dual.messages.marginal.reshape(6, 4)
+        assert (np.diff(np.sort(looks, axis=1)[:, :2], axis=1) > 0).all(), "no ties"
+        wanted = usage_profile(problem, looks.argmin(axis=1)) - 12
+        assert dual._overload(1e-9) == pytest.approx(wanted), seed
 
 
 def test_of_each_stretch_that_is_overloaded_its_peak_is_watched_the_highest_first() -> None:

@@ -163,6 +163,19 @@ def test_of_nodes_that_each_determine_the_next_one_is_left_to_choose(seed: int) 
     assert [node.cost.size for node in reduced.problem.nodes if node.cost.size > 1] == [4]
 
 
+@pytest.mark.parametrize("large_first", [True, False])
+def test_a_node_that_another_with_more_strategies_determines_goes_whichever_comes_first(large_first: bool) -> None:
+    large = Node("large", np.arange(4), np.arange(4), (0, 1))
+    small = Node("small", np.arange(2), np.arange(2), (0, 1))
+    allowed = np.where(np.arange(4)[:, None] // 2 == np.arange(2), 5, IMPOSSIBLE)
+    four, two = np.arange(4, dtype=np.int32), np.arange(2, dtype=np.int32)
+    edge = Edge(0, 1, four, two, allowed) if large_first else Edge(0, 1, two, four, allowed.T)
+    nodes = [large, small] if large_first else [small, large]
+    reduced = presolve(Problem(nodes, [edge], 3), reductions=(CONTRACTION,))
+    assert reduced is not None
+    assert [node.cost.size for node in reduced.problem.nodes if node.cost.size > 1] == [4]
+
+
 def _strategies(problem: Problem) -> int:
     reduced = presolve(problem)
     assert reduced is not None
