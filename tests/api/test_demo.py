@@ -11,6 +11,7 @@ import pytest
 
 from api.demo import compare_with_named, write_report
 from tests.testing.command_line import ROOT, Answer, child, refused, shardplan
+from tests.testing.shown_output import assert_shown, read_examples
 from tests.testing.small_documents import GRAPH, written
 
 # The commands that the demo ends with, and the processor seconds it may take (20 s on two cores).
@@ -71,16 +72,9 @@ def test_what_the_demo_says_to_try_next_runs(demo: Answer, tmp_path: Path, monke
         assert answer.code == 0, (words, answer.err)
 
 
-def test_the_readme_shows_what_the_demo_prints(demo: Answer) -> None:
-    """Lines of the page follow one another as in the output; where the page has `...`, lines are left out."""
-    (page,) = re.findall(r"<!-- demo -->\n```text\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    printed = [line.rstrip() for line in demo.out.splitlines()]
-    parts = [part.strip("\n").splitlines() for part in re.split(r"^\.\.\.\n", page, flags=re.MULTILINE)]
-    start = 0
-    for part in parts:
-        places = [at for at in range(start, len(printed)) if printed[at : at + len(part)] == part]
-        assert places, "\n".join(part)
-        start = places[0] + len(part)
+def test_the_readme_shows_what_the_demo_prints(demo: Answer, folder: Path) -> None:
+    (example,) = (each for each in read_examples((ROOT / "README.md").read_text()) if "make demo" in each.code)
+    assert_shown(example.shown, demo.out.replace(f"{folder}/", ""))
 
 
 def test_where_the_report_cannot_be_written_the_demo_says_so_and_goes_on(
