@@ -1,4 +1,7 @@
-"""One block: a random induced tree, and the cheapest strategies on it with all else fixed."""
+"""One block: a random induced tree, and the cheapest strategies on it with all else fixed.
+
+Numbers that are passed on begin as np.int64: numba would compile what they are passed to for a literal first.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +65,7 @@ def grow(graph, scratch, root, most, block, state):  # type: ignore[no-untyped-d
     tree, up, stamp, seen, count, rank, fringe = (
         scratch.tree, scratch.up, scratch.stamp, scratch.seen, scratch.neighbours, scratch.rank, scratch.fringe
     )  # fmt: skip
-    size, waiting, node, arc = 0, 0, root, -1
+    size, waiting, node, arc = 0, np.int64(0), root, -1
     while True:
         tree[size], up[size], rank[node], stamp[node] = node, arc, size, block
         size += 1
@@ -155,7 +158,7 @@ def optimise(graph, spans, scratch, size, choice, prefix, block, force, state): 
     """The cheapest strategies of the tree's nodes into `new`, priced by the prefix sums of the watched moments' prices;
     with a chance of `force` the root takes another strategy than its present one."""
     tree, up, at, new = scratch.tree, scratch.up, scratch.at, scratch.new
-    used = 0
+    used = np.int64(0)
     for place in range(size):
         at[place] = used
         used += _local(graph, spans, scratch, tree[place], used, choice, prefix, block)
@@ -177,5 +180,5 @@ def optimise(graph, spans, scratch, size, choice, prefix, block, force, state): 
 def conditional(graph, spans, scratch, choice, prefix, worth):  # type: ignore[no-untyped-def]
     """Each strategy's worth (flat), all other nodes fixed, priced by the prefix sums of the watched moments' prices."""
     for node in range(choice.size):
-        k = _local(graph, spans, scratch, node, 0, choice, prefix, -2)
+        k = _local(graph, spans, scratch, node, np.int64(0), choice, prefix, np.int64(-2))
         worth[graph.node_start[node] : graph.node_start[node] + k] = scratch.value[:k]

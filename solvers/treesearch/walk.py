@@ -184,7 +184,7 @@ def sweep(graph, spans, position, slopes, limit):  # type: ignore[no-untyped-def
                     best, least = x, worse
         if best != old:
             _move_alone(graph, spans, position, node, best)
-    over = 0
+    over = np.int64(0)
     for m in range(position.load.size):
         over += position.load[m] > limit
     _keep(position, over)

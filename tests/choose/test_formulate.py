@@ -56,6 +56,9 @@ EVERYTHING: list[tuple[Callable[[], Graph], str]] = [
     (convolved, "2"),
 ]
 IDS = [f"{graph.__name__} {mesh}" for graph, mesh in EVERYTHING]
+# Seconds each, and with their like on fewer devices below.
+LONG = (vectors, partial_sums, output_twice)
+TRIED = [pytest.param(*case, marks=pytest.mark.slow if case[0] in LONG else ()) for case in EVERYTHING]
 
 
 def model_of(mesh: str) -> CostModel:
@@ -69,7 +72,7 @@ def rounds(graph: Graph) -> bool:
     return any(value in inputs or who[-1].op == who[-2].op for value, who in shared.items())
 
 
-@pytest.mark.parametrize(("make", "mesh"), EVERYTHING, ids=IDS)
+@pytest.mark.parametrize(("make", "mesh"), TRIED, ids=IDS)
 def test_the_optimum_is_that_of_trying_every_program(make: Callable[[], Graph], mesh: str) -> None:
     graph = make()
     question = formulate(graph, model_of(mesh))

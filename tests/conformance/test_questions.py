@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ import pytest
 from planner.model.mesh import Mesh
 from planner.rewrite.propagate import propagate
 from tests.testing.annotated import lines, materialized, moves
+from tests.testing.command_line import shardplan
 from tests.testing.documented_mlps import BY_OPTIONS_2D, BY_VALUES_2D, OPTIONS_2D
 
 ROOT = Path(__file__).parents[2]
@@ -41,10 +39,6 @@ QUESTIONS = [
     ),
     ("What did we decide where the documents contradict themselves?", ["DOC", "DIA", "SLD", "RFC"]),
 ]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 @pytest.mark.parametrize(("heading", "points"), QUESTIONS)
@@ -77,27 +71,21 @@ def test_communication_is_explicit_and_an_op_gives_loops_and_maps_alone() -> Non
 
 
 @pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
-def test_the_python_runs_and_prints_what_the_page_says(code: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=environment(), capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == re.findall(r"^print\(.*\) +# (.*)$", code, re.MULTILINE)
+def test_the_python_runs_and_prints_what_the_page_says(
+    code: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    exec(code, {"__name__": "__main__"})
+    assert capsys.readouterr().out.splitlines() == re.findall(r"^print\(.*\) +# (.*)$", code, re.MULTILINE)
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_command_runs(command: list[str]) -> None:
+def test_a_command_runs(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     assert command[0] == "shardplan"
-    done = subprocess.run(
-        [sys.executable, "-m", "api", *command[1:]],
-        cwd=ROOT,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+    monkeypatch.chdir(ROOT)
+    answer = shardplan(*command[1:])
+    assert answer.code == 0, answer.err
+    assert answer.out
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"`((?:planner|tests|examples)/[\w/.]+)`", PAGE))))

@@ -67,7 +67,7 @@ def test_near_the_least_limit_programs_find_prices_and_a_choice_that_nearly_meet
 def test_prices_are_of_the_problems_own_moments_where_there_were_cuts() -> None:
     reduced = presolve(look_alike("graph network, untied", seed=0, depth=1))
     assert reduced is not None
-    ledger, relaxation = _tightened(reduced.problem, 20, gap=1e-7, seconds=10.0)
+    ledger, relaxation = _tightened(reduced.problem, 20, gap=1e-7, seconds=4.0)
     with ledger.within(0.1):
         improve(ledger)
     relaxation, prices = Columns(ledger, relaxation, 0).run()
