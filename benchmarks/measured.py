@@ -42,6 +42,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "solver_deterministic": ("solvers",),
     "solver_lookalikes": ("solvers",),
     "steps": (*ZOO, "planner/choose", "planner/judge", "planner/model", "planner/rewrite"),
+    "suite_times": ("tests",),
     "zoo": (*PLANNING, *ZOO),
 }
 """By the name of the result: files and folders without which its figures would be others."""

@@ -1,6 +1,6 @@
 """How long the tests take, folder by folder, and how many random cases they try.
 
-`python -m benchmarks.test_times [quick|everything] [WORKERS]` runs the tests as `make test` does (or all of them, as
+`python -m benchmarks.suite_times [quick|everything] [WORKERS]` runs the tests as `make test` does (or all of them, as
 `make test-all`), on two workers, and puts the seconds of every folder beside those of the other run. Seconds of a
 folder are summed over its tests, with fixtures; the run's are by the clock, with starting and collecting. The entry
 `before` is of the tests before there was a quick run.
@@ -75,11 +75,11 @@ def random_cases(run: str) -> dict[str, int]:
 
 
 def main() -> None:
-    """Measure one run, and write it beside the others into results/test_times.json."""
+    """Measure one run, and write it beside the others into results/suite_times.json."""
     run, workers = (*sys.argv[1:], *(QUICK, "2")[len(sys.argv) - 1 :])
-    path = RESULTS / "test_times.json"
+    path = RESULTS / "suite_times.json"
     runs = json.loads(path.read_text())["runs"] if path.exists() else {}
-    write("test_times", {"runs": {**runs, run: measured(run, workers)}})
+    write("suite_times", {"runs": {**runs, run: measured(run, workers)}})
 
 
 if __name__ == "__main__":
