@@ -1,4 +1,4 @@
-"""`demo`: a question that no named layout answers; its plan, proven and run, is shown and written as a report."""
+"""`demo`: a question that no standard layout answers; its plan, proven and run, is shown and written as a report."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ def demo(
     with running("validating") as progress:
         document = plan_document(pipeline.validated(plan, on_progress=progress))
     show_plan(page, document)
-    page.print(Text(compare_with_named(document)), end="\n\n")
+    page.print(Text(compare_with_standard(document)), end="\n\n")
     page.print(Text(write_report(document, output)), soft_wrap=True, end="\n\n")
     page.print(Text(NEXT), soft_wrap=True)
 
 
-def compare_with_named(document: dict[str, Any]) -> str:
-    """Whether a named layout would have done as well as the plan, in words."""
+def compare_with_standard(document: dict[str, Any]) -> str:
+    """Whether a standard layout would have done as well as the plan, in words."""
     fitting = [layout for layout in document["baselines"] if layout["fits"]]
     if not fitting:
-        return "No named layout fits."
+        return "No standard layout fits."
     best = min(fitting, key=lambda layout: layout["step_s"])
     ratio = best["step_s"] / document["solver"]["objective_s"]
     if ratio <= 1:
-        return f"The answer is a named layout: {best['name']}."
+        return f"The answer is a standard layout: {best['name']}."
     too_large = [layout["name"] for layout in document["baselines"] if not layout["fits"]]
-    rest = f"; {', '.join(too_large)} {'does' if len(too_large) == 1 else 'do'} not fit" if too_large else ""
+    rest = f"; {' and '.join(too_large)} {'does' if len(too_large) == 1 else 'do'} not fit" if too_large else ""
     return (
-        f"No named layout is the answer: {best['name']}, the fastest that fits, takes {ratio:.2f} times as long{rest}."
+        f"No standard layout is the answer: {best['name']}, the best that fits, takes {ratio:.2f} times as long{rest}."
     )
 
 

@@ -145,7 +145,7 @@ def check_plan(stage: Stage) -> None:
 
 def check_show(stage: Stage) -> None:
     """shardplan show"""
-    expect("Named layouts" in stage.shardplan("show", "plan.json.gz"), "no named layouts")
+    expect("Standard layouts" in stage.shardplan("show", "plan.json.gz"), "no standard layouts")
 
 
 def check_serve(stage: Stage) -> None:

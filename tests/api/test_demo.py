@@ -1,4 +1,4 @@
-"""The demo answers a question that no named layout answers, shows it, writes its report, and says what to try next."""
+"""The demo answers what no standard layout does, shows the plan, writes its report, and says what to try next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from api.demo import compare_with_named, write_report
+from api.demo import compare_with_standard, write_report
 from tests.testing.command_line import ROOT, Answer, child, refused, shardplan
 from tests.testing.shown_output import assert_shown, read_examples
 from tests.testing.small_documents import GRAPH, written
@@ -18,17 +18,17 @@ from tests.testing.small_documents import GRAPH, written
 NEXT = ["import", "plan", "explain"]
 CPU_SECONDS = 40
 
-# named layouts as (name, step, fits), what is said of them beside a plan of one second
+# standard layouts as (name, step, fits), what is said of them beside a plan of one second
 COMPARED = [
-    ([("DPxTP", 1.5, False)], "No named layout fits."),
-    ([("DPxTP", 1.0, True), ("FSDP", 2.0, True)], "The answer is a named layout: DPxTP."),
+    ([("DPxTP", 1.5, False)], "No standard layout fits."),
+    ([("DPxTP", 1.0, True), ("FSDP", 2.0, True)], "The answer is a standard layout: DPxTP."),
     (
         [("DPxTP", 1.5, True), ("FSDP", 2.0, True)],
-        "No named layout is the answer: DPxTP, the fastest that fits, takes 1.50 times as long.",
+        "No standard layout is the answer: DPxTP, the best that fits, takes 1.50 times as long.",
     ),
     (
         [("DPxTP", 1.5, True), ("FSDP", 0.5, False)],
-        "No named layout is the answer: DPxTP, the fastest that fits, takes 1.50 times as long; FSDP does not fit.",
+        "No standard layout is the answer: DPxTP, the best that fits, takes 1.50 times as long; FSDP does not fit.",
     ),
 ]
 
@@ -49,7 +49,7 @@ def demo(folder: Path) -> Answer:
 
 def test_the_demo_asks_in_words_and_answers_with_collectives_that_were_counted(demo: Answer) -> None:
     assert demo.out.startswith("The question: ")
-    assert "No named layout is the answer: " in demo.out
+    assert "No standard layout is the answer: " in demo.out
     assert re.search(r"^all [1-9]\d* ", demo.out, re.MULTILINE)
     assert re.search(r"proven not below .* \(gap 0\.0\d+ %, gap proven\)", demo.out)
     (counted, predicted) = re.findall(r"bytes received a device: counted (\d+), predicted (\d+)", demo.out)[0]
@@ -95,6 +95,8 @@ def test_a_place_for_the_report_that_cannot_be_is_refused_at_once(tmp_path: Path
 
 
 @pytest.mark.parametrize(("layouts", "said"), COMPARED)
-def test_named_layouts_are_compared_with_the_plan_in_words(layouts: list[tuple[str, float, bool]], said: str) -> None:
+def test_standard_layouts_are_compared_with_the_plan_in_words(
+    layouts: list[tuple[str, float, bool]], said: str
+) -> None:
     baselines = [{"name": name, "step_s": step, "fits": fits} for name, step, fits in layouts]
-    assert compare_with_named({"solver": {"objective_s": 1.0}, "baselines": baselines}) == said
+    assert compare_with_standard({"solver": {"objective_s": 1.0}, "baselines": baselines}) == said

@@ -15,6 +15,7 @@ import pytest
 
 from tests.testing.check_cases import IDENTITY, wider
 from tests.testing.command_line import ROOT, shardplan
+from tests.testing.shown_output import assert_shown, read_examples
 from tests.testing.small_documents import GRAPH, written
 from tests.testing.tools import program
 
@@ -166,17 +167,25 @@ def test_every_command_of_the_page_ends_as_it_says(tmp_path: Path, monkeypatch: 
     subprocess.run(["git", "init", "--quiet"], check=True)
     (acknowledged,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
     written(tmp_path / "acknowledged.toml", acknowledged)
-    blocks = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
-    assert blocks
-    for line in "".join(blocks).splitlines():
-        first, *words = shlex.split(line, comments=True)
-        code = int(found[1]) if (found := re.search(r"# exit code (\d)", line)) else 0
-        if first == "git":
-            subprocess.run(["git", *IDENTITY, *words], check=True, capture_output=True)
-            continue
-        assert first == "shardplan"
-        answer = shardplan(*words)
-        assert answer.code == code, (line, answer.out, answer.err)
+    examples = read_examples(PAGE)
+    assert any(example.shown for example in examples)
+    for example in examples:
+        printed = "".join(map(_run, example.code.splitlines()))
+        if example.shown:
+            assert_shown(example.shown, printed)
+
+
+def _run(line: str) -> str:
+    """What a command of the page prints, after it ended as the page says."""
+    first, *words = shlex.split(line, comments=True)
+    if first == "git":
+        subprocess.run(["git", *IDENTITY, *words], check=True, capture_output=True)
+        return ""
+    assert first == "shardplan"
+    answer = shardplan(*words)
+    code = int(found[1]) if (found := re.search(r"# exit code (\d)", line)) else 0
+    assert answer.code == code, (line, answer.out, answer.err)
+    return answer.out
 
 
 @pytest.mark.parametrize("name", re.findall(r"\]\(([\w.]+)\)", PAGE))
