@@ -122,7 +122,7 @@ def test_any_choice_costs_and_holds_what_its_program_does(seed: int) -> None:
 
 
 def test_random_graphs_meet_both_exact_and_cautious_counts() -> None:
-    assert {rounds(random_graph(seed, 6, (6, 8, 7, 1))) for seed in RANDOM} == {True, False}
+    assert {rounds(random_graph(seed, 6, (6, 8, 7, 1))) for seed in range(24)} == {True, False}
 
 
 @pytest.mark.parametrize("make", [convolved, product_and_relu, shared_result, square, two_results, vectors])
