@@ -26,7 +26,6 @@ setup: $(READY)  ## Make .venv from requirements.lock, every file checked by its
 
 demo: $(READY)  ## Plan GPT-2 in little memory on eight devices, run the plan, show it, write its report
 	@$(VENV)/bin/shardplan demo
-	@echo '(`. $(VENV)/bin/activate` makes shardplan a command)'
 
 test: $(READY)  ## Run the tests, but for the slow ones: minutes
 	@$(PY) -m pytest -n $(WORKERS) --run quick $(ARGS)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,7 +35,7 @@ QUESTION = (
     f"the fastest, run on 8 logical devices and compared with the unsharded model."
 )
 NEXT = """\
-Next, a training step (a model of your own comes from `shardplan import torch`, `jax` or `onnx`):
+Next{first}, a training step (a model of your own comes from `shardplan import torch`, `jax` or `onnx`):
   shardplan import zoo gpt2 --layers 2 --train adam --batch 8 --seq 128 -o step.json.gz
   shardplan plan step.json.gz --mesh dp=2,tp=4 --memory-limit 200MB --gap 0.05 --validate -o plan.json.gz
   shardplan explain plan.json.gz"""
@@ -54,7 +58,7 @@ def demo(
     show_plan(page, document)
     page.print(Text(compare_with_standard(document)), end="\n\n")
     page.print(Text(write_report(document, output)), soft_wrap=True, end="\n\n")
-    page.print(Text(NEXT), soft_wrap=True)
+    page.print(Text(NEXT.format(first=tell_activation(Path(sys.prefix)))), soft_wrap=True)
 
 
 def compare_with_standard(document: dict[str, Any]) -> str:
@@ -84,3 +88,11 @@ def write_report(document: dict[str, Any], output: Path | None) -> str:
             raise
         return f"The report is not written: {error}. Name another place with `shardplan demo -o FILE.html`."
     return f"The report, for a browser: {(output or REPORT).resolve()}"
+
+
+def tell_activation(environment: Path) -> str:
+    """What to type before the next commands, where `shardplan` is not one yet, as after `make demo`."""
+    activate = environment / "bin" / "activate"
+    if shutil.which("shardplan") or not activate.is_file():
+        return ""
+    return f", after `. {shlex.quote(os.path.relpath(activate))}`"

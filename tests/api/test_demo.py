@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from api.demo import compare_with_standard, write_report
+from api.demo import compare_with_standard, tell_activation, write_report
 from tests.testing.command_line import ROOT, Answer, child, refused, shardplan
 from tests.testing.shown_output import assert_shown, read_examples
 from tests.testing.small_documents import GRAPH, written
@@ -100,3 +100,18 @@ def test_standard_layouts_are_compared_with_the_plan_in_words(
 ) -> None:
     baselines = [{"name": name, "step_s": step, "fits": fits} for name, step, fits in layouts]
     assert compare_with_standard({"solver": {"objective_s": 1.0}, "baselines": baselines}) == said
+
+
+def test_how_to_activate_the_environment_is_told_only_where_that_is_not_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = tmp_path / "an environment" / "bin"
+    programs.mkdir(parents=True)
+    written(programs / "activate", "")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert tell_activation(programs.parent) == ", after `. 'an environment/bin/activate'`"
+    assert tell_activation(tmp_path) == ""
+    written(programs / "shardplan", "").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs))
+    assert tell_activation(programs.parent) == ""
