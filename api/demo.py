@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import sys
@@ -26,7 +25,7 @@ from planner.errors import InvalidDocument
 from planner.export.report import html_page
 
 EXAMPLE = Path(__file__).resolve().parent / "examples" / "gpt2.json.gz"
-MESH, HARDWARE, MEMORY_LIMIT, GAP = "dp=2,tp=4", "h100-sxm", "400 MB", 1e-3
+MESH, HARDWARE, MEMORY_LIMIT, GAP = "dp=2,tp=4", "h100-sxm", "400 MB", 5e-3
 REPORT = Path("shardplan-demo.html")
 
 QUESTION = (
@@ -95,4 +94,5 @@ def tell_activation(environment: Path) -> str:
     activate = environment / "bin" / "activate"
     if shutil.which("shardplan") or not activate.is_file():
         return ""
-    return f", after `. {shlex.quote(os.path.relpath(activate))}`"
+    shown = activate.relative_to(Path.cwd()) if activate.is_relative_to(Path.cwd()) else activate
+    return f", after `. {shlex.quote(str(shown))}`"
