@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -209,7 +210,7 @@ def test_long_work_is_silent_where_there_is_no_terminal(graph: Path, plan: Path)
 
 
 def test_a_reader_that_goes_away_is_no_traceback(plan: Path) -> None:
-    command = f"{sys.executable} -m api show {plan} --json | head -c 1"
+    command = f"{shlex.join([sys.executable, '-m', 'api', 'show', str(plan), '--json'])} | head -c 1"
     ran = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr) == ("{", "")
 

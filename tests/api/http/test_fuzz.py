@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
-pytest.importorskip("schemathesis", reason="schemathesis is not installed: pip install shardplan[dev]")
+pytest.importorskip("schemathesis", reason="schemathesis is not installed: make extras")
 
 from benchmarks.fuzz_service import fuzz, house
 
