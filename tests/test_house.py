@@ -92,7 +92,7 @@ FORBIDDEN_TRACES = [
     r"\b[n]pmjs\.org\b",
     r"\b[d]ownload\.pytorch\.org\b",
 ]
-NOT_OURS = {".git", ".venv", "__pycache__", "build", "dist", ".hypothesis", ".idea", ".vscode", "node_modules"}
+NOT_OURS = {".git", "__pycache__", "build", "dist", ".hypothesis", ".idea", ".vscode", "node_modules"}
 
 
 class Import(NamedTuple):
@@ -279,7 +279,8 @@ def test_tests_and_benchmarks_share_only_what_is_in_testing() -> None:
 
 def our_files(folder: Path = ROOT) -> Iterator[Path]:
     for path in sorted(folder.iterdir()):
-        if path.name in NOT_OURS or path.name.endswith(("_cache", ".egg-info")):
+        is_an_environment = path.name.startswith(".venv")
+        if is_an_environment or path.name in NOT_OURS or path.name.endswith(("_cache", ".egg-info")):
             continue
         yield from our_files(path) if path.is_dir() else [path]
 
