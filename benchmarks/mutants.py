@@ -38,6 +38,8 @@ from benchmarks.mutant_trees import Tree
 from benchmarks.record import RESULTS, write
 from benchmarks.source_faults import KINDS, Fault
 
+# Takes hours: `make bench` leaves it out.
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = RESULTS / "mutants.json"
 EQUIVALENT = ROOT / "benchmarks" / "data" / "equivalent_mutants.json"
@@ -198,10 +200,12 @@ class Record:
     reasons: dict[str, str]
 
     @classmethod
-    def begin(cls, seed: int, resume: bool) -> Record:
+    def begin(cls, seed: int, resume: bool, sample: Sequence[Fault]) -> Record:
+        """Of the rows so far those of faults that are drawn from today's code as well."""
         commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
         rows = json.loads(RESULT.read_text())["mutants"] if resume and RESULT.exists() else []
-        known = {place(row): row for row in rows}
+        drawn = {place(fault._asdict()) for fault in sample}
+        known = {place(row): row for row in rows if place(row) in drawn}
         return cls({"seed": seed, "commit": commit}, known, json.loads(EQUIVALENT.read_text()))
 
     def has(self, fault: Fault, again: bool) -> bool:
@@ -239,9 +243,9 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="the same, and what survived is tried again")
     asked = parser.parse_args()
     trace = Trace.read(asked.trace) if asked.trace.exists() else traced(asked.trace)
-    record = Record.begin(asked.seed, asked.resume or asked.again)
-    planted = [fault for fault in sampled(asked.count, asked.seed) if fault.path.startswith(asked.only)]
-    chosen = [fault for fault in planted if not record.has(fault, asked.again)]
+    sample = list(sampled(asked.count, asked.seed))
+    record = Record.begin(asked.seed, asked.resume or asked.again, sample)
+    chosen = [each for each in sample if each.path.startswith(asked.only) and not record.has(each, asked.again)]
     for name in PRELOADED:
         import_module(name)
     with tempfile.TemporaryDirectory() as folder:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import count
+from itertools import count, pairwise
 
 import numpy as np
 import pytest
@@ -26,6 +26,7 @@ def test_every_probe_is_an_op_in_every_size() -> None:
     for probe in PROBES:
         ops = list(probe.ops("f32"))
         assert [op.op for op, _ in ops] == [probe.op] * len(probe.sizes)
+        assert all(before < after for before, after in pairwise(probe.sizes)), probe.op
 
 
 def test_a_profile_is_measured_on_the_device_at_hand() -> None:

@@ -26,6 +26,17 @@ from tests.testing.random_shardings import random_sharding
 from tests.testing.seeds import seeds
 
 SEEDS = seeds(150)
+# mesh, hardware, shape, ends: from one kind of partial to another, where bytes alone do not tell the ways apart
+PARTIAL: list[tuple[str, str, tuple[int, ...], Sharding, Sharding]] = [
+    (
+        "2x8", "h100-sxm", (7,),
+        Sharding(((),), (0,), Reduction.MAX), Sharding(((),), (1,), Reduction.MAX),
+    ),
+    (
+        "4x4", "h100-sxm", (16, 8),
+        Sharding(((), ()), (0, 1), Reduction.SUM), Sharding(((), (1,))),
+    ),
+]  # fmt: skip
 MESHES = ["2", "4", "2x3", "2x4", "2x2x2", "4x4", "3x1x2", "2x8"]
 KINDS = (Reduction.SUM, Reduction.MAX)
 HARDWARE = ["h100-sxm", "a100-sxm-cluster", "cpu"]
@@ -84,17 +95,31 @@ def cost_of(found: Route, objective: Objective) -> tuple[int, int]:
     return (time, 0) if objective is Objective.TIME else (int(found.received.sum()), time)
 
 
+def cheapest(source: Sharding, target: Sharding, kind: TensorType, model: CostModel, objective: Objective) -> Route:
+    """The program found, which is none but the cheapest."""
+    found = route(source, target, kind, model, objective)
+    assert found.states[-1] == target
+    assert cost_of(found, objective) == least(source, target, kind, model, pricing(kind, model, objective))
+    return found
+
+
 @pytest.mark.parametrize("objective", list(Objective))
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_program_is_cheaper(seed: int, objective: Objective) -> None:
     source, target, kind, model = random_case(seed)
-    found = route(source, target, kind, model, objective)
-    assert found.states[-1] == target
-    assert cost_of(found, objective) == least(source, target, kind, model, pricing(kind, model, objective))
+    found = cheapest(source, target, kind, model, objective)
     assert found.bound_ps <= sum(found.times_ps) + 1
     assert found.least_bytes <= found.bound_bytes <= found.received.sum()
     if not source.partial:
         assert found.bound_bytes == found.least_bytes
+
+
+@pytest.mark.parametrize(("mesh", "hardware", "shape", "source", "target"), PARTIAL)
+def test_of_ways_that_bring_as_many_bytes_the_fastest_is_found(
+    mesh: str, hardware: str, shape: tuple[int, ...], source: Sharding, target: Sharding
+) -> None:
+    model = CostModel(Mesh.parse(mesh), load(hardware))
+    assert len(cheapest(source, target, TensorType(shape, "f32"), model, Objective.BYTES).moves) > 1
 
 
 @pytest.mark.parametrize("seed", SEEDS)

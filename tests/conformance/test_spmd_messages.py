@@ -66,6 +66,10 @@ RACES: list[tuple[str, Talk]] = [
     ("the recv stands between", [("send", 0, 2), ("recv", 2, None), ("send", 1, 2), ("recv", 2, None)]),
     ("the later one is named", [("send", 1, 2), ("recv", 2, None), ("send", 0, 2), ("recv", 2, 0)]),
     (
+        "the recv is done before the later one is sent",
+        [("send", 0, 2), ("send", 2, 1), ("recv", 2, None), ("recv", 1, 2), ("send", 1, 2), ("recv", 2, None)],
+    ),
+    (
         "another's recv is known to be done",
         [("send", 0, 2), ("recv", 2, None), ("send", 1, 0), ("recv", 0, None), ("send", 1, 2), ("recv", 2, None)],
     ),

@@ -80,6 +80,13 @@ def read_as_two_shapes() -> Graph:
     return s.graph(s.op("reshape", [made], (32, 4, 16)), s.op("reshape", [made], (32, 8, 8)))
 
 
+def read_as_two_shapes_and_one_of_them_again() -> Graph:
+    """Two of three definitions agree: what they equate is looked through once more for what disagrees."""
+    s = Sketch()
+    made = s.op("exp", [s.input(32, 64)], (32, 64))
+    return s.graph(*(s.op("reshape", [made], (32, heads, 64 // heads)) for heads in (4, 8, 4)))
+
+
 def positions() -> Graph:
     """Positions that are computed and begin at 2, tokens that come from outside through a view."""
     s = Sketch("i64")
@@ -103,6 +110,7 @@ GRAPHS = {
     "dims that share one": (reshaped((64, 48, 60), (64, 36, 80)), True),
     "cut and joined": (cut_and_joined(), True),
     "one value as two shapes": (read_as_two_shapes(), True),
+    "one value as two shapes, one of them again": (read_as_two_shapes_and_one_of_them_again(), True),
     "positions": (positions(), True),
     "a product with itself": (square(), True),
 }
