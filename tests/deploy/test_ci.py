@@ -21,7 +21,7 @@ from tests.testing.tools import program
 
 ACTION = ROOT / "deploy" / "github-action"
 EXAMPLES = ROOT / "examples" / "ci"
-PAGE = (EXAMPLES / "README.md").read_text()
+PAGE = (ROOT / "docs" / "tutorials" / "ci.md").read_text()
 
 # file, schema of check-jsonschema, more of its options
 DOCUMENTS: list[tuple[Path, str, tuple[str, ...]]] = [
