@@ -9,7 +9,9 @@ from typing import Any
 from mkdocs.exceptions import PluginError
 
 FOREIGN = re.compile(r"""<(?:script|img|iframe|source|video|audio)\b[^>]*\bsrc=["']?(?:https?:)?//[^"'\s>]+""")
-SHEETS = re.compile(r"""<link\b(?=[^>]*\brel=["']?(?:stylesheet|preload|preconnect|icon))[^>]*\bhref=["']?(?:https?:)?//[^>]+""")
+SHEETS = re.compile(
+    r"""<link\b(?=[^>]*\brel=["']?(?:stylesheet|preload|preconnect|icon))[^>]*\bhref=["']?(?:https?:)?//[^>]+"""
+)
 
 
 def on_post_build(config: Any) -> None:

@@ -15,11 +15,18 @@ import mkdocs_gen_files
 
 from api.cli import COMMANDS, loaded
 from examples.clients.generate import description
-from planner.model.ops import FAMILIES
+from planner.model.ops import FAMILIES, Row, Signature
+from tests.testing.op_cases import CASES
 
 ROOT = Path(__file__).resolve().parents[1]
-FRONTENDS = {"PyTorch (ATEN)": ("torch", "ATEN"), "StableHLO, and so JAX": ("stablehlo", "TABLE")}
-ONNX = {"ONNX": ("onnx", "OPERATORS"), "ONNX Runtime's own": ("onnx", "CONTRIBUTED")}
+FRONTENDS = {
+    "PyTorch (ATen)": ("torch", "ATEN"),
+    "PyTorch, fused while a model is captured": ("torch", "FUSED"),
+    "StableHLO, and so JAX": ("stablehlo", "TABLE"),
+    "ONNX": ("onnx", "OPERATORS"),
+    "ONNX Runtime's own": ("onnx", "CONTRIBUTED"),
+}
+LOSS = re.compile(r"loss|cross_entropy|log_softmax")
 Schema = Mapping[str, Any]
 
 
@@ -75,12 +82,15 @@ def list_operations(paths: Schema) -> Iterator[str]:
                 yield "| parameter | in | |\n|---|---|---|"
             for entry in each.get("parameters", ()):
                 yield f"| {code(entry['name'])} | {entry['in']} | {cell(entry.get('description', ''))} |"
-            answers = "; ".join(f"{status} {cell(answer['description'])}" for status, answer in each["responses"].items())
+            answers = "; ".join(
+                f"{status} {cell(answer['description'])}" for status, answer in each["responses"].items()
+            )
             yield f"\nAnswers: {answers}.\n"
 
 
 def list_documents() -> Iterator[str]:
-    yield "# Documents\n\nFrom the JSON Schemas in `planner/schemas`. [Documents](../concepts/documents.md) says what holds for all."
+    yield "# Documents\n"
+    yield "From the JSON Schemas in `planner/schemas`. [Documents](../concepts/documents.md) says what holds for all."
     for path in sorted(resources.files("planner.schemas").iterdir(), key=lambda path: path.name):
         if path.name.endswith(".json"):
             schema = json.loads(path.read_text(encoding="utf-8"))
@@ -118,19 +128,30 @@ def spell_type(schema: Schema) -> str:
 def list_ops() -> Iterator[str]:
     rows = sum(len(family.ROWS) for family in FAMILIES)
     yield f"# Ops\n\nThe op table has {rows} rows. [Rules notation](../concepts/rules.md) explains the rules."
+    yield "Where a rule depends on ranks or attributes, it is that of an example."
     for family in FAMILIES:
         title = family.__name__.rsplit(".", 1)[-1].replace("_", " ")
         yield f"\n## {title}\n\n| op | rule |\n|---|---|"
         for row in family.ROWS:
-            yield f"| {code(row.name)} | {code(row.rule) if isinstance(row.rule, str) else 'from the shapes'} |"
+            yield f"| {code(row.name)} | {code(example_rule(row))} |"
+
+
+def example_rule(row: Row) -> str:
+    """The rule as the table has it, or that of the first example of the tests."""
+    if isinstance(row.rule, str):
+        return row.rule
+    case = next(case for case in CASES if case.op == row.name)
+    return row.rule(Signature(case.operands, case.results, case.attrs))
 
 
 def list_frontends() -> Iterator[str]:
     yield "# Ops per framework\n"
     yield "An op that is not listed is planned replicated and named in a warning."
-    for title, (package, table) in {**FRONTENDS, **ONNX}.items():
+    for title, (package, table) in FRONTENDS.items():
         names = read_keys(package, table)
-        yield f"\n## {title}\n\n{len(names)} ops, losses included.\n\n" + ", ".join(map(code, names)) + "."
+        yield f"\n## {title}\n\n{len(names)} ops: " + ", ".join(map(code, names)) + "."
+        if losses := [name for name in names if LOSS.search(name)]:
+            yield f"\nOf these, losses: {', '.join(map(code, losses))}."
 
 
 def read_keys(package: str, table: str) -> list[str]:

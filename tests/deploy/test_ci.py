@@ -190,6 +190,6 @@ def _run(line: str) -> str:
     return answer.out
 
 
-@pytest.mark.parametrize("name", re.findall(r"\]\(([\w.]+)\)", PAGE))
+@pytest.mark.parametrize("name", re.findall(r"`examples/ci/([\w.-]+)`", PAGE))
 def test_every_file_that_the_page_names_is_there(name: str) -> None:
     assert (EXAMPLES / name).is_file()
