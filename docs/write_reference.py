@@ -75,7 +75,7 @@ def list_operations(paths: Schema) -> Iterator[str]:
     yield "A running service describes itself in full at `/openapi.json`.\n"
     for path, methods in paths.items():
         for method, each in methods.items():
-            yield f"\n## {method.upper()} {path}\n\n`{each['operationId']}`: {each.get('summary', '')}\n"
+            yield f"\n## {method.upper()} {path}\n\nOperation `{each['operationId']}`.\n"
             if each.get("description"):
                 yield f"{each['description']}\n"
             if each.get("parameters"):
