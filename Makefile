@@ -74,7 +74,7 @@ gpu: $(READY)  ## Tests that need a GPU, and a plan run on it, measured (install
 	@$(PY) -m pytest -m gpu $(ARGS)
 	@mkdir -p build
 	@$(VENV)/bin/shardplan plan examples/gpt2.json.gz --mesh dp=2,tp=4 --memory-limit 400MB --gap 1e-3 -o build/gpt2.json.gz
-	@$(PY) -m planner.gpu build/gpt2.json.gz -o benchmarks/results/gpu.json
+	@$(PY) -m planner.usecases.validate_gpu build/gpt2.json.gz -o benchmarks/results/gpu.json
 
 COMPILE = CUSTOM_COMPILE_COMMAND='make lock' $(PY) -m piptools compile --quiet --extra service --all-build-deps \
   --generate-hashes --allow-unsafe --strip-extras --resolver backtracking \

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from api.cli import main
+from api.cli.main import main
 
 if __name__ == "__main__":
     main()

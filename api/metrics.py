@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-KINDS = {
+METRIC_TYPES = {
     "shardplan_requests_total": ("counter", "Requests answered, by method and status."),
     "shardplan_solves_total": ("counter", "Solves ended here, by status."),
     "shardplan_solve_seconds_total": ("counter", "Seconds that solves took, by status."),
@@ -24,14 +24,14 @@ class Metrics:
         self._lock = threading.Lock()
         self._counts: dict[tuple[str, Labels], float] = defaultdict(float)
 
-    def answered(self, method: str, status: int) -> None:
+    def count_request(self, method: str, status: int) -> None:
         self._add("shardplan_requests_total", 1, method=method, status=str(status))
 
-    def solved(self, status: str, seconds: float) -> None:
+    def count_solve(self, status: str, seconds: float) -> None:
         self._add("shardplan_solves_total", 1, status=status)
         self._add("shardplan_solve_seconds_total", seconds, status=status)
 
-    def repeated(self) -> None:
+    def count_repeat(self) -> None:
         self._add("shardplan_repeats_total", 1)
 
     def text(self, plans: Mapping[str, int]) -> str:
@@ -39,15 +39,15 @@ class Metrics:
         with self._lock:
             counts = dict(self._counts)
         counts |= {("shardplan_plans", (("status", status),)): count for status, count in plans.items()}
-        return "\n".join(_lines(counts)) + "\n"
+        return "\n".join(_format_lines(counts)) + "\n"
 
     def _add(self, name: str, amount: float, **labels: str) -> None:
         with self._lock:
             self._counts[name, tuple(labels.items())] += amount
 
 
-def _lines(counts: Mapping[tuple[str, Labels], float]) -> Iterator[str]:
-    for name, (kind, about) in KINDS.items():
+def _format_lines(counts: Mapping[tuple[str, Labels], float]) -> Iterator[str]:
+    for name, (kind, about) in METRIC_TYPES.items():
         yield f"# HELP {name} {about}"
         yield f"# TYPE {name} {kind}"
         for (_, labels), count in sorted((key, count) for key, count in counts.items() if key[0] == name):

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 
-from planner.documents.reading import MAX_BYTES
+from planner.documents.json_reader import MAX_BYTES
 from planner.documents.schemas import MAX_NODES
 from planner.errors import InvalidRequest
 
 GIB = 1 << 30
 DAY_S = 86_400.0
-SAY_S = 2.0
+HEARTBEAT_S = 2.0
 """How often a worker says that it is there."""
-UNSEEN_S = 3 * SAY_S
+WORKER_TTL_S = 3 * HEARTBEAT_S
 """A worker of which nothing is heard for so long is not counted on."""
 
 

@@ -41,20 +41,20 @@ def span(name: str, attributes: dict[str, Any]) -> Iterator[dict[str, Any]]:
             current.set_attributes(found)
 
 
-def waited(name: str, seconds: float, attributes: dict[str, Any]) -> None:
+def record_wait(name: str, seconds: float, attributes: dict[str, Any]) -> None:
     """What lasted so long, and is over now."""
     if _tracer is not None:
         now = time.time_ns()
         _tracer.start_span(name, attributes=attributes, start_time=now - int(1e9 * seconds)).end(now)
 
 
-def mark(name: str, value: str) -> None:
+def set_attribute(name: str, value: str) -> None:
     """An attribute of the span that is under way."""
     if _tracer is not None:
         trace.get_current_span().set_attribute(name, value)
 
 
-def export() -> None:
+def start_export() -> None:
     """Sends spans from now on, where the environment says where to. Raises InvalidRequest without the extra."""
     if not os.environ.get(ENDPOINT):
         return

@@ -7,14 +7,14 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.record import timed, write
-from planner.capacity import planned, survey
-from planner.documents.capacity import capacity_document
-from planner.documents.hardware import profile_document
+from planner.documents.capacity import dump_capacity
+from planner.documents.hardware import read_profile
 from planner.frontends.zoo import import_zoo
-from planner.judge.candidates import candidates, counts
-from planner.judge.frontier import frontier
-from planner.plans import Request
-from planner.sweep import Asked, Offer, Question, Survey
+from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
+from planner.judge.pareto import pareto_frontier
+from planner.planning.plan_types import Request
+from planner.usecases.capacity import plan_candidate, search_meshes
+from planner.usecases.capacity_search import CapacityQuestion, CapacitySearch, CapacityWorkload, HardwareOffer
 
 HARDWARE, GAP, SECONDS, PROCESSES = "h100-sxm", 0.01, 60.0, 2
 BATCH, SEQUENCE = 64, 2048
@@ -26,11 +26,16 @@ SWEEPS = {
 }
 
 
-def question(layers: int, devices: str, axes: int) -> Question:
+def question(layers: int, devices: str, axes: int) -> CapacityQuestion:
     document = import_zoo("llama-7b", layers=layers, batch=BATCH, seq=SEQUENCE, train="adam")
-    offers = (Offer(profile_document(HARDWARE), None),)
+    offers = (HardwareOffer(read_profile(HARDWARE), None),)
     request = Request(gap=GAP, time_limit_s=SECONDS)
-    return Question((Asked(document, BATCH * SEQUENCE),), offers, candidates(1, 1, counts(devices), axes), request)
+    return CapacityQuestion(
+        (CapacityWorkload(document, BATCH * SEQUENCE),),
+        offers,
+        enumerate_candidates(1, 1, parse_device_counts(devices), axes=axes),
+        request,
+    )
 
 
 def swept(name: str) -> dict[str, Any]:
@@ -38,8 +43,8 @@ def swept(name: str) -> dict[str, Any]:
     layers, devices, axes, every = SWEEPS[name]
     asked, result = question(layers, devices, axes), dict[str, Any](name=name)
     with timed(result, "wall_s"):
-        found = survey(asked, processes=PROCESSES)
-    document = capacity_document(found)
+        found = search_meshes(asked, processes=PROCESSES)
+    document = dump_capacity(found)
     why = [one["why"] for one in document["candidates"]]
     result |= {
         "candidates": len(why),
@@ -55,19 +60,19 @@ def swept(name: str) -> dict[str, Any]:
     return result | ({"worst_loss": _loss(found)} if every else {})
 
 
-def _loss(found: Survey) -> float:
+def _loss(found: CapacitySearch) -> float:
     """By what share a plan of the exhaustive frontier beats the best of the sweep's that is no larger."""
     asked, known = found.question, dict(found.points())
-    everything = {n: planned(found.task(n)) for n in range(len(asked.candidates))}
+    everything = {n: plan_candidate(found.make_task(n)) for n in range(len(asked.candidates))}
     points = {n: asked.point(asked.candidates[n], o.objective_s) for n, o in everything.items() if o.objective_s}
     return max(
         min(own.time_s for own in known.values() if own.devices <= points[n].devices) / points[n].time_s - 1
-        for n in frontier(points.items())
+        for n in pareto_frontier(points.items())
     )
 
 
 def table(results: dict[str, Any]) -> str:
-    """For README."""
+    """For the documentation."""
     lines = [
         "| sweep | meshes | planned | passed over | time | frontier (devices: step) |",
         "| --- | --- | --- | --- | --- | --- |",

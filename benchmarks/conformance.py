@@ -23,23 +23,23 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.growth import growth
+from benchmarks.propagation_scaling import growth
 from benchmarks.record import timed, write
 from planner.choose.cost import CostModel
-from planner.choose.hardware import load
+from planner.choose.hardware import load_profile
 from planner.errors import ShardplanError
-from planner.judge.analysis import instruction_ps
-from planner.model.accounts import live_bytes, received_bytes
-from planner.model.program import Move, Program
+from planner.ir.accounting import count_live_bytes, count_received_bytes
+from planner.ir.program import Program, Reshard
+from planner.judge.analysis import price_instruction
+from planner.reshard.documented_path import make_documented_path
 from planner.rewrite.materialize import materialize_completed
-from planner.rewrite.optimize import free, optimize
-from planner.rewrite.propagate import propagate
-from planner.rewrite.route import documented_route
-from planner.run.devices import run_program, run_whole
+from planner.rewrite.optimize import optimize, zero_price
+from planner.rewrite.propagation.propagate import propagate
+from planner.run.executor import run_program, run_whole
 from planner.run.inputs import random_inputs
 from tests.testing import malformed_inputs as malformed
 from tests.testing import random_spmd
-from tests.testing.layout_oracle import agree, assembled
+from tests.testing.layout_oracle import agree, unshard_array
 from tests.testing.random_graphs import random_graph
 
 ITEMS = 109
@@ -109,7 +109,9 @@ def graph_outcome(seed: int, halos: bool = False) -> Outcome:
             return outcome
         for full in (False, True):
             try:
-                program = materialize_completed(graph, mesh, completed, documented_route(graph, mesh), full)
+                program = materialize_completed(
+                    graph, mesh, completed, route=make_documented_path(graph, mesh), full_arguments=full
+                )
             except ShardplanError as error:
                 counts[f"diagnosed partitions: {message_class(error)}"] += 1
             else:
@@ -127,7 +129,7 @@ def message_class(error: ShardplanError) -> str:
 
 def contents(program: Program) -> set[str]:
     """What a program has: collectives and the reductions of partial values, each once."""
-    kinds = {done.collective.kind for done in program.instructions if isinstance(done, Move)}
+    kinds = {done.collective.kind for done in program.instructions if isinstance(done, Reshard)}
     held = [(value.type.shape, value.sharding) for value in program.values.values()]
     uneven = any(
         size % program.mesh.group_size(axes)
@@ -146,12 +148,12 @@ def contents(program: Program) -> set[str]:
 
 def check_program(program: Program, seed: int) -> None:
     """A program as it is, and optimised at no price and at a machine's, against the whole graph."""
-    arrays = random_inputs(program.graph, np, "f64", seed)
+    arrays = random_inputs(program.graph, np, "f64", seed=seed)
     with np.errstate(all="ignore"):
-        whole = run_whole(program.graph, arrays, np, "f64")
-    price = partial(instruction_ps, CostModel(program.mesh, load(PROFILES[seed % len(PROFILES)])))
+        whole = run_whole(program.graph, arrays, np, precision="f64")
+    price = partial(price_instruction, CostModel(program.mesh, load_profile(PROFILES[seed % len(PROFILES)])))
     known: list[Program] = []
-    for made in (program, optimize(program, free), optimize(program, price)):
+    for made in (program, optimize(program, zero_price), optimize(program, price)):
         if made not in known:
             known.append(made)
             check_run(made, arrays, whole)
@@ -160,13 +162,13 @@ def check_program(program: Program, seed: int) -> None:
 def check_run(program: Program, arrays: dict[str, Any], whole: dict[str, Any]) -> None:
     """Every output on every device, and bytes as predicted."""
     with np.errstate(all="ignore"):
-        run = run_program(program, arrays, np, "f64")
+        run = run_program(program, arrays, np, precision="f64")
     for place, (value, name) in enumerate(zip(program.graph.outputs, program.outputs, strict=True)):
         held = program.values[name]
-        got = assembled([outputs[place] for outputs in run.outputs], held.sharding, held.type.shape, program.mesh)
+        got = unshard_array([outputs[place] for outputs in run.outputs], held.sharding, held.type.shape, program.mesh)
         assert agree(got, whole[value], TOLERANCE), f"output {value}"
-    assert (run.received == received_bytes(program)).all(), "bytes received"
-    assert (run.peak == live_bytes(program).max(axis=0)).all(), "peak bytes"
+    assert (run.received == count_received_bytes(program)).all(), "bytes received"
+    assert (run.peak == count_live_bytes(program).max(axis=0)).all(), "peak bytes"
 
 
 def spmd_outcome(seed: int) -> Outcome:
@@ -220,7 +222,7 @@ def entry(measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     spmd, wrong = result["spmd"], result["malformed"]
     tried = sum(wrong["tried"].values())
     last, grown = result["growth"]["rows"][-1], result["growth"]

@@ -7,9 +7,9 @@ from typing import Any
 
 from benchmarks.record import timed, write
 from planner import Request, pipeline
-from planner.choose.hardware import load
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
+from planner.choose.hardware import load_profile
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
 from planner.run.validate import validate
 from tests.testing.convnets import unet
 
@@ -20,7 +20,7 @@ def planned(graph: Graph, mesh_text: str) -> dict[str, Any]:
     """The plan's figures beside those of the named layouts, and the verdict of having run it."""
     mesh, result = Mesh.parse(mesh_text), {"ops": len(graph.ops), "mesh": mesh_text}
     with timed(result, "plan_s"):
-        plan = pipeline.plan(graph, mesh, load("h100-sxm"), Request())
+        plan = pipeline.plan(graph, mesh, load_profile("h100-sxm"), request=Request())
     assert plan.analysis is not None
     program = plan.analysis.program
     result["certificate"] = asdict(plan.certificate)

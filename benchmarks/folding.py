@@ -18,13 +18,13 @@ from typing import Any
 import solvers
 from benchmarks.record import write
 from planner.choose.cost import PICO, CostModel
-from planner.choose.fold import Layers
+from planner.choose.fold import RepeatedLayers
 from planner.choose.formulate import formulate
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_from
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
-from planner.model.mesh import Mesh
+from planner.ir.mesh import Mesh
 
 HARDWARE, GAP = "h100-sxm", 1e-3
 FOLDED_SECONDS, SECONDS = 15.0, 30.0
@@ -60,26 +60,26 @@ def solved(problem: solvers.Problem, seconds: float, starts: Sequence[Sequence[i
         "objective_s": objective,
         "bound_s": found.bound * PICO,
         "gap": found.gap,
-        "choice": found.choice,
+        "choice": found.assignment,
     }
 
 
 def case(name: str, train: str | None, mesh_text: str, limit_gib: int | None) -> dict[str, Any]:
     """One model on one mesh, bf16, batch 64 x 2048, all its layers."""
     result: dict[str, Any] = {"model": name, "train": train, "mesh": mesh_text, "limit_gib": limit_gib}
-    mesh, hardware = Mesh.parse(mesh_text), load(HARDWARE)
-    graph = graph_from(GraphDocument.model_validate(import_zoo(name, batch=BATCH, seq=SEQUENCE, train=train)), mesh)
+    mesh, hardware = Mesh.parse(mesh_text), load_profile(HARDWARE)
+    graph = load_graph(GraphDocument.model_validate(import_zoo(name, batch=BATCH, seq=SEQUENCE, train=train)), mesh)
     with cpu(result, "formulate_cpu_s"):
         limit = hardware.memory_bytes if limit_gib is None else limit_gib * GIB
         problem = formulate(graph, CostModel(mesh, hardware), limit).problem
     with cpu(result, "fold_cpu_s"):
-        layers = Layers.of(problem)
-        folded = layers.folded()
-    result |= {"layers": list(layers.counts), "moments": problem.layout.moments}
-    result["folded_moments"] = folded.problem.layout.moments
+        layers = RepeatedLayers.of(problem)
+        folded = layers.quotient()
+    result |= {"layers": list(layers.counts), "moments": problem.arrays.time_steps}
+    result["folded_moments"] = folded.problem.arrays.time_steps
     first = solved(folded.problem, FOLDED_SECONDS)
     choice = first.pop("choice")
-    then = solved(problem, SECONDS, [] if choice is None else [folded.lift(choice)])
+    then = solved(problem, SECONDS, [] if choice is None else [folded.unfold_choice(choice)])
     alone = solved(problem, FOLDED_SECONDS + SECONDS)
     then.pop("choice"), alone.pop("choice")
     if choice is not None:

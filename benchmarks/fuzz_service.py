@@ -35,14 +35,14 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from api.foreign import FORMS
-from api.hooks.sending import Sender
-from api.http.app import application
+from api.http.app import create_app
 from api.http.openapi import GRAPH
-from api.keys import Keys
+from api.jobs.api_keys import ApiKeys
+from api.jobs.database import Database
+from api.model_formats import IMPORTERS
 from api.service import Service
 from api.settings import Limits, Settings
-from api.store import Store
+from api.webhooks.sender import WebhookSender
 from benchmarks.record import write
 from tests.testing.service import CHILDREN
 
@@ -75,7 +75,7 @@ class Fuzzed:
 
 
 @dataclass(frozen=True)
-class House:
+class FuzzedService:
     """A served application, the `Authorization` of those who ask, and ids of plans that are there."""
 
     client: Any
@@ -85,21 +85,21 @@ class House:
 
 
 @contextmanager
-def house() -> Iterator[House]:
+def house() -> Iterator[FuzzedService]:
     """Two tenants; the first has a plan that was found and one that was cancelled. No webhook is called."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder) / 'service.db'}"
-        keys = Keys(Store(url))
+        keys = ApiKeys(Database(url))
         owner, stranger = (f"Bearer {keys.add(tenant, 'admin')}" for tenant in ("a", "b"))
         keys.store.close()
         limits = Limits(requests_per_s=1e6, burst=1_000_000, queued=1_000_000)
         chosen = Settings(url, keys_required=True, webhooks=True, limits=limits)
-        app = application(Service(chosen, CHILDREN, Sender(lambda _name, _port: [])))
+        app = create_app(Service(chosen, CHILDREN, WebhookSender(lambda _name, _port: [])))
         with asgi.get_client(app) as client:
             plans = [_planned(client, owner), _cancelled(client, owner)]
             schema = schemathesis.openapi.from_dict(app.openapi())
             schema.app = app
-            yield House(client, schema, (*[owner] * 7, stranger, "Bearer nobody", ""), plans)
+            yield FuzzedService(client, schema, (*[owner] * 7, stranger, "Bearer nobody", ""), plans)
 
 
 def _asked(client: Any, key: str, **changes: Any) -> str:
@@ -120,7 +120,7 @@ def _cancelled(client: Any, key: str) -> str:
     return plan
 
 
-def fuzz(found: House, cases: int, first_seed: int = 0) -> Fuzzed:
+def fuzz(found: FuzzedService, cases: int, first_seed: int = 0) -> Fuzzed:
     """So many cases, evenly over operations; half of them wrong, where there is something to be wrong."""
     fuzzed = Fuzzed()
     operations = sorted((each.ok() for each in found.schema.get_all_operations()), key=lambda each: each.label)
@@ -134,7 +134,9 @@ def fuzz(found: House, cases: int, first_seed: int = 0) -> Fuzzed:
     return fuzzed
 
 
-def _attempt(found: House, fuzzed: Fuzzed, operation: Any, mode: GenerationMode, count: int, first_seed: int) -> None:
+def _attempt(
+    found: FuzzedService, fuzzed: Fuzzed, operation: Any, mode: GenerationMode, count: int, first_seed: int
+) -> None:
     places = [None, *found.plans] if not operation.path.endswith(SLOW) else [None] * ONE_OF + list(found.plans)
 
     @seed(first_seed)
@@ -147,8 +149,8 @@ def _attempt(found: House, fuzzed: Fuzzed, operation: Any, mode: GenerationMode,
     )
     @given(operation.as_strategy(generation_mode=mode), st.sampled_from(found.callers), st.sampled_from(places))
     def attempt(case: Case, caller: str, plan: str | None) -> None:
-        fuzzed.foreign += case.media_type in FORMS
-        assume(case.media_type not in FORMS or fuzzed.foreign <= FOREIGN)
+        fuzzed.foreign += case.media_type in IMPORTERS
+        assume(case.media_type not in IMPORTERS or fuzzed.foreign <= FOREIGN)
         if plan is not None and "plan" in case.path_parameters:
             case.path_parameters["plan"] = plan
         _ask(found, fuzzed, case, caller, mode)
@@ -159,7 +161,7 @@ def _attempt(found: House, fuzzed: Fuzzed, operation: Any, mode: GenerationMode,
         return
 
 
-def _ask(found: House, fuzzed: Fuzzed, case: Case, caller: str, mode: GenerationMode) -> None:
+def _ask(found: FuzzedService, fuzzed: Fuzzed, case: Case, caller: str, mode: GenerationMode) -> None:
     headers = {"Authorization": caller} if caller else {}
     answer = case.call(session=found.client, headers=headers, timeout=ANSWER_S)
     fuzzed.statuses[str(answer.status_code)] += 1

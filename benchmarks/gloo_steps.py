@@ -1,7 +1,7 @@
 """Five steps under DTensor with a process a device, over gloo: `python -m benchmarks.gloo_steps RANK FOLDER STEP...`.
 
-Every process makes the same step and the same beginning (`benchmarks.five_steps`), finds the others by a file in the
-folder, and prints its losses.
+Every process makes the same step and the same beginning (`benchmarks.training_parity`), finds the others by a file in
+the folder, and prints its losses.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
-from benchmarks.five_steps import STEPS, beginning, step
 from benchmarks.torch_steps import losses
-from planner.model.mesh import Mesh
+from benchmarks.training_parity import STEPS, beginning, step
+from planner.ir.mesh import Mesh
 
 LIMIT_S = 300.0
 

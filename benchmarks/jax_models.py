@@ -17,11 +17,11 @@ from typing import Any
 from benchmarks.record import timed, write
 from examples.jax_models import LLAMA_7B, Model, training
 from planner import Request, pipeline
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_from
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
-from planner.frontends.stablehlo import imported
-from planner.model.mesh import Mesh
+from planner.frontends.stablehlo import import_text
+from planner.ir.mesh import Mesh
 
 HARDWARE, MESH, CUBE, BATCH = "h100-sxm", "dp=8,tp=8", "4x4x4", 64
 GAP, SECONDS = 5e-3, 300.0
@@ -49,9 +49,9 @@ def case(name: str) -> dict[str, Any]:
         function, *arguments = training(model, BATCH, optimizer)
         text = function.lower(*arguments).as_text()
     with worked(result, "import_cpu_s"):
-        document = imported(text, name).document
+        document = import_text(text, name).document
     with worked(result, "graph_cpu_s"):
-        graph = graph_from(GraphDocument.model_validate(document), Mesh.parse(MESH))
+        graph = load_graph(GraphDocument.model_validate(document), Mesh.parse(MESH))
     stablehlo = sum(text.count(f" {dialect}") for dialect in ("stablehlo.", '"stablehlo.', "chlo.", "call @"))
     result |= {"stablehlo_ops": stablehlo, "characters": len(text), "nodes": len(graph.ops)}
     result["planned"] = [planned(document, mesh) for mesh in PLANNED.get(name, ())]
@@ -62,9 +62,9 @@ def planned(document: dict[str, Any], mesh_text: str) -> dict[str, Any]:
     """A plan of the document: formulated, folded, solved, and the named layouts beside it."""
     result: dict[str, Any] = {"mesh": mesh_text}
     mesh = Mesh.parse(mesh_text)
-    graph = graph_from(GraphDocument.model_validate(document), mesh)
+    graph = load_graph(GraphDocument.model_validate(document), mesh)
     with worked(result, "plan_cpu_s"), timed(result, "plan_s"):
-        plan = pipeline.plan(graph, mesh, load(HARDWARE), Request(gap=GAP, time_limit_s=SECONDS))
+        plan = pipeline.plan(graph, mesh, load_profile(HARDWARE), request=Request(gap=GAP, time_limit_s=SECONDS))
     certificate = plan.certificate
     return result | {
         "status": certificate.status,

@@ -20,21 +20,21 @@ import numpy as np
 import solvers
 from benchmarks.record import timed, write
 from planner import pipeline
-from planner.calibration import calibrated
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Formulation, formulate
-from planner.choose.hardware import Hardware, hardware_of
-from planner.documents.graphs import graph_from
-from planner.documents.hardware import profile_document
-from planner.documents.schemas import GraphDocument, checked
-from planner.judge.baselines import Baseline, baselines, strategies
-from planner.model.graph import Graph
-from planner.model.indexing import splittable
-from planner.model.mesh import Mesh
-from planner.model.program import Program, Run
-from planner.model.sharding import Sharding, shard_shape
-from planner.rewrite.spread import spread
-from planner.run.local import run_op
+from planner.choose.hardware import Hardware, parse_hardware
+from planner.documents.graphs import load_graph
+from planner.documents.hardware import read_profile
+from planner.documents.schemas import GraphDocument, validate_document
+from planner.ir.graph import Graph
+from planner.ir.indexing import can_split
+from planner.ir.mesh import Mesh
+from planner.ir.program import OpCall, Program
+from planner.ir.sharding import Sharding, shard_shape
+from planner.judge.baselines import Baseline, encode_baseline, list_baselines
+from planner.rewrite.best_effort import complete_options
+from planner.run.local_op import run_op
+from planner.usecases.calibrate import calibrate_profile
 from tests.testing.transformer import transformer
 
 MESHES = ("1", "2", "4", "2x2", "8", "2x4")
@@ -45,11 +45,11 @@ DRAWN, RUNS = 6, 5
 def layouts(question: Formulation, seed: int) -> Iterator[tuple[str, Program]]:
     """The named layouts, and some in which three ops are split at random and the rest follows."""
     graph, mesh = question.graph, question.model.mesh
-    listed = baselines(graph, mesh) + [_drawn(graph, mesh, random.Random(seed + k)) for k in range(DRAWN)]
+    listed = list_baselines(graph, mesh) + [_drawn(graph, mesh, random.Random(seed + k)) for k in range(DRAWN)]
     for each in listed:
-        start = strategies(question, each)
+        start = encode_baseline(question, each)
         if start is not None and solvers.evaluate(question.problem, start).feasible:
-            yield each.name, pipeline.written(question, question.decode(start))
+            yield each.name, pipeline.write_program(question, question.decode(start))
 
 
 def _drawn(graph: Graph, mesh: Mesh, draw: random.Random) -> Baseline:
@@ -57,10 +57,10 @@ def _drawn(graph: Graph, mesh: Mesh, draw: random.Random) -> Baseline:
     for op in draw.sample(graph.ops, 3):
         loop = draw.choice(op.rule.loops)
         axes = tuple(range(len(mesh.axes)))[: draw.randint(1, len(mesh.axes))]
-        if splittable(loop, mesh.group_size(axes)):
+        if can_split(loop, mesh.group_size(axes)):
             given[op.id] = {loop.name: axes}
     inputs = {entry.id: Sharding.replicated(len(entry.type.shape)) for entry in graph.inputs}
-    return Baseline("drawn", inputs, spread(graph, mesh, given, {}))
+    return Baseline("drawn", inputs, complete_options(graph, mesh, given, inputs={}))
 
 
 def measured_s(program: Program) -> dict[str, float]:
@@ -78,10 +78,10 @@ def measured_s(program: Program) -> dict[str, float]:
             return held[name]
 
         for place, done in enumerate(program.instructions):
-            if isinstance(done, Run):
+            if isinstance(done, OpCall):
                 operands = [shard(name) for name in done.operands]
                 start = time.process_time()
-                made = run_op(done, program.mesh, 0, operands, np, "f32")
+                made = run_op(done, program.mesh, 0, operands=operands, xp=np, precision="f32")
                 found[done.op.id].append(time.process_time() - start)
                 held |= dict(zip(done.results, made, strict=True))
             for name in done.operands:
@@ -93,7 +93,7 @@ def measured_s(program: Program) -> dict[str, float]:
 def predicted_s(program: Program, hardware: Hardware) -> dict[str, float]:
     """Seconds of every op by the cost model."""
     model = CostModel(program.mesh, hardware)
-    runs = [done for done in program.instructions if isinstance(done, Run)]
+    runs = [done for done in program.instructions if isinstance(done, OpCall)]
     kinds = {run.op.id: tuple(program.values[name].type for name in run.operands) for run in runs}
     return {run.op.id: model.op_ps(run.op, kinds[run.op.id], run.option) * PICO for run in runs}
 
@@ -110,7 +110,7 @@ def compared(hardware: Hardware, seed: int) -> dict[str, Any]:
     seen = set()
     for text in MESHES:
         mesh = Mesh.parse(text)
-        graph = graph_from(checked(GraphDocument, transformer(**SIZES), "transformer"), mesh)
+        graph = load_graph(validate_document(GraphDocument, transformer(**SIZES), "transformer"), mesh)
         question = formulate(replace(graph, annotations=()), CostModel(mesh, hardware))
         for _, program in layouts(question, seed):
             known = str(program)
@@ -140,7 +140,7 @@ def compared(hardware: Hardware, seed: int) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     head = "| calibrated profile | plans | measured | median error | largest | rank correlation |"
     named = {"measured curves of ops": result["curves"], "its rates alone (roofline)": result["roofline"]}
     return "\n".join([head, "|---|---|---|---|---|---|", *(_row(name, found) for name, found in named.items())])
@@ -156,8 +156,8 @@ def main() -> None:
     """Calibrate, compare, and write results/local_compute.json; the roofline of the same profile beside it."""
     result: dict[str, Any] = {"sizes": SIZES, "meshes": MESHES}
     with timed(result, "calibrate_s"):
-        document = calibrated(profile_document("cpu"), "here", clock=time.process_time)
-    hardware = hardware_of(document)
+        document = calibrate_profile(read_profile("cpu"), "here", clock=time.process_time)
+    hardware = parse_hardware(document)
     result["curves"] = compared(hardware, 0)
     result["roofline"] = compared(replace(hardware, curves={}), 0)
     write("local_compute", result)

@@ -8,41 +8,41 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 
-MODEL = ("planner/model",)
-RUNNING = ("planner/model", "planner/rewrite", "planner/run")
-SOLVING = ("planner/model", "planner/choose", "solvers")
-PLANNING = (*SOLVING, "planner/folding.py", "planner/judge", "planner/pipeline.py", "planner/rewrite")
+MODEL = ("planner/ir", "planner/ops", "planner/reshard")
+RUNNING = (*MODEL, "planner/spmd", "planner/rewrite", "planner/run")
+SOLVING = (*MODEL, "planner/choose", "solvers")
+PLANNING = (*SOLVING, "planner/planning/folded_solve.py", "planner/judge", "planner/pipeline.py", "planner/rewrite")
 ZOO = ("planner/frontends/zoo",)
 
 MEASURED: dict[str, tuple[str, ...]] = {
-    "accounts": (*PLANNING, "planner/run"),
-    "capacity": (*PLANNING, *ZOO, "planner/capacity.py", "planner/sweep.py"),
+    "capacity": (*PLANNING, *ZOO, "planner/usecases/capacity.py", "planner/usecases/capacity_search.py"),
+    "chaos_kill": ("api",),
+    "check": (*PLANNING, "planner/usecases/check.py"),
+    "collective_costs": ("planner/choose/hardware",),
     "conformance": (*RUNNING, "planner/frontends/mlir"),
     "convnets": (*PLANNING, "planner/run"),
-    "costs": ("planner/choose/hardware",),
-    "faults": ("api",),
-    "five_steps": (*RUNNING, *ZOO, "planner/export"),
+    "execution": RUNNING,
+    "failover": ("api",),
+    "fault_injection": ("api",),
     "folding": (*SOLVING, *ZOO),
     "fresh": ("Makefile", "deploy/set_up.py", "pyproject.toml", "requirements.lock", "tests"),
     "fuzz_service": ("api",),
-    "gate": (*PLANNING, "planner/gating.py"),
+    "headline": (*PLANNING, "planner/run", "api/cli/plan.py"),
     "jax_models": (*PLANNING, "planner/frontends/stablehlo"),
-    "kills": ("api",),
-    "leases": ("api",),
-    "local_compute": (*RUNNING, "planner/calibration.py", "planner/choose"),
-    "main_job": (*PLANNING, "planner/run", "api/planning.py"),
+    "local_compute": (*RUNNING, "planner/usecases/calibrate.py", "planner/choose"),
     "models": (*PLANNING, "planner/frontends/torch", "planner/frontends/zoo"),
     "mutants": ("planner/choose", *RUNNING, "solvers", "tests"),
+    "plan_accounting": (*PLANNING, "planner/run"),
+    "published_steps": (*ZOO, *MODEL, "planner/choose", "planner/judge", "planner/rewrite"),
     "recompute": (*PLANNING, *ZOO),
     "report": ("planner/documents", "planner/export/report"),
     "reshard": ("planner/choose", *RUNNING),
-    "run": RUNNING,
     "service": ("api",),
     "solver": ("solvers",),
     "solver_deterministic": ("solvers",),
-    "solver_lookalikes": ("solvers",),
-    "steps": (*ZOO, "planner/choose", "planner/judge", "planner/model", "planner/rewrite"),
+    "solver_synthetic": ("solvers",),
     "suite_times": ("tests",),
+    "training_parity": (*RUNNING, *ZOO, "planner/export"),
     "zoo": (*PLANNING, *ZOO),
 }
 """By the name of the result: files and folders without which its figures would be others."""

@@ -27,18 +27,18 @@ import solvers
 from benchmarks.measured import MEASURED, measured_commit
 from benchmarks.onnx_export import exported
 from benchmarks.record import RESULTS, timed, write
-from planner import folding
 from planner.choose.cost import PICO, CostModel
-from planner.choose.fold import Layers
+from planner.choose.fold import RepeatedLayers
 from planner.choose.formulate import formulate
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_from
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
-from planner.frontends.onnx import graph_document
+from planner.frontends.onnx import build_graph_document
 from planner.frontends.torch import import_torch
 from planner.frontends.zoo import import_zoo
-from planner.model.mesh import Mesh
-from planner.plans import Request
+from planner.ir.mesh import Mesh
+from planner.planning import folded_solve
+from planner.planning.plan_types import Request
 
 HARDWARE, MESH = "h100-sxm", "dp=8,tp=8"
 CUBE, LARGE = "4x4x4", "8x8x8"
@@ -85,7 +85,7 @@ CASES = {
 def captured(case: Case, layers: int | None = None) -> dict[str, Any]:
     if case.onnx:
         assert case.seq
-        return graph_document(exported(case.kind, case.batch, case.seq), case.kind)
+        return build_graph_document(exported(case.kind, case.batch, case.seq), case.kind)
     return import_torch(
         f"transformers:{case.kind}",
         batch=case.batch,
@@ -129,20 +129,20 @@ def compared(name: str) -> dict[str, Any]:
 
 def _solved(document: dict[str, Any], mesh_text: str = MESH) -> dict[str, Any]:
     result: dict[str, Any] = {"mesh": mesh_text, "hardware": HARDWARE}
-    mesh, hardware = Mesh.parse(mesh_text), load(HARDWARE)
+    mesh, hardware = Mesh.parse(mesh_text), load_profile(HARDWARE)
     with timed(result, "graph_s"):
-        graph = graph_from(GraphDocument.model_validate(document), mesh)
+        graph = load_graph(GraphDocument.model_validate(document), mesh)
     start = time.process_time()
     with timed(result, "formulate_s"):
         question = formulate(graph, CostModel(mesh, hardware), hardware.memory_bytes)
     with timed(result, "solve_s"):
-        solution, folded = folding.solve(question.problem, Request(gap=GAP, time_limit_s=SECONDS), ())
+        solution, folded = folded_solve.solve_folded(question.problem, Request(gap=GAP, time_limit_s=SECONDS), ())
     result["planning_cpu_s"] = round(time.process_time() - start, 3)
-    layers = Layers.of(question.problem) if folded else None
+    layers = RepeatedLayers.of(question.problem) if folded else None
     return result | {
         "ops": len(graph.ops),
         **_sizes(question.problem),
-        "folded": None if layers is None else _sizes(layers.folded().problem),
+        "folded": None if layers is None else _sizes(layers.quotient().problem),
         "folding_loss_bound": None if folded is None else folded.loss_bound,
         "status": solution.status,
         "objective_s": None if solution.cost is None else solution.cost * PICO,
@@ -168,7 +168,7 @@ def _peak_rss() -> int:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     head = "| model | nodes | import, CPU s | mesh | options | build + solve, CPU s | gap | memory | per zoo |"
     ratios = {case["model"]: f"{case['captured_per_zoo']:.4f}" for case in result["compared"]}
     rows = [_row(case, plan, ratios.get(case["model"], "")) for case in result["cases"] for plan in case["planned"]]

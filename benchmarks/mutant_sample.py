@@ -11,29 +11,29 @@ from benchmarks.source_faults import KINDS, Fault, changes, faults
 ROOT = Path(__file__).resolve().parents[1]
 
 TESTS: dict[str, tuple[str, ...]] = {
-    "planner/model/sharding.py": ("model", "conformance"),
-    "planner/model/indexing.py": ("model", "conformance", "choose"),
-    "planner/model/notation.py": ("model", "conformance", "choose"),
-    "planner/model/exchange.py": ("model", "run", "conformance", "choose"),
-    "planner/model/tiles.py": ("model", "run", "conformance", "choose"),
-    "planner/model/rounds.py": ("model", "run", "conformance", "choose"),
+    "planner/ir/sharding.py": ("model", "conformance"),
+    "planner/ir/indexing.py": ("model", "conformance", "choose"),
+    "planner/ir/notation.py": ("model", "conformance", "choose"),
+    "planner/ir/redistribution.py": ("model", "run", "conformance", "choose"),
+    "planner/reshard/tiles.py": ("model", "run", "conformance", "choose"),
+    "planner/reshard/comm_rounds.py": ("model", "run", "conformance", "choose"),
     "planner/choose/": ("choose", "conformance", "test_objectives.py"),
-    "planner/rewrite/propagate.py": ("rewrite", "conformance"),
+    "planner/rewrite/propagation/propagate.py": ("rewrite", "conformance"),
     "planner/rewrite/propagation/": ("rewrite", "conformance"),
-    "planner/rewrite/spread.py": ("rewrite", "conformance"),
+    "planner/rewrite/best_effort.py": ("rewrite", "conformance"),
     "planner/rewrite/materialize.py": ("rewrite", "run", "conformance"),
-    "planner/rewrite/route.py": ("rewrite", "run", "conformance"),
-    "planner/rewrite/writer.py": ("rewrite", "run", "conformance"),
+    "planner/reshard/documented_path.py": ("rewrite", "run", "conformance"),
+    "planner/rewrite/builder.py": ("rewrite", "run", "conformance"),
     "planner/run/calibrate.py": ("test_calibration.py",),
     "planner/run/": ("run", "conformance", "model", "test_gpu.py"),
     "solvers/evaluation.py": ("solvers",),
     "solvers/presolve/": ("solvers",),
-    "solvers/bound.py": ("solvers",),
-    "solvers/dual.py": ("solvers",),
+    "solvers/kelley_dual.py": ("solvers",),
+    "solvers/dual_ascent.py": ("solvers",),
     "solvers/potentials.py": ("solvers",),
 }
 """Where faults are planted, and where in tests/ that is tested."""
-LEFT_OUT = ("planner/run/mpi.py", "planner/run/nccl.py", "planner/run/rank.py", "planner/choose/hardware/")
+LEFT_OUT = ("planner/run/mpi.py", "planner/run/nccl.py", "planner/run/mpi_main.py", "planner/choose/hardware/")
 """What needs MPI or several GPUs, and what reads measurements rather than decides."""
 ON_GPU = "GpuHome"
 

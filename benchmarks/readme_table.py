@@ -67,4 +67,10 @@ def _solving(result: Result) -> Figure:
     return Figure("public instances of the IOPDDL contest, on two cores", value, "solver.md")
 
 
-FIGURES = {"zoo": _planning, "accounts": _accounting, "five_steps": _training, "steps": _steps, "solver": _solving}
+FIGURES = {
+    "zoo": _planning,
+    "plan_accounting": _accounting,
+    "training_parity": _training,
+    "published_steps": _steps,
+    "solver": _solving,
+}

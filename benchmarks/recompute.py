@@ -1,7 +1,7 @@
 """Recomputation: a Llama training step in 40 % less than anything fits without it, and what that costs.
 
-`least_bytes` is what a plan without recomputation was found to need, `least_bound_bytes` what every such plan needs,
-as the solver proves of a limit that is too small. The limit is 60 % of the latter. `free_s` is the step without
+`min_required_bytes` is what a plan without recomputation was found to need, `least_bound_bytes` what every such plan
+needs, as the solver proves of a limit that is too small. The limit is 60 % of the latter. `free_s` is the step without
 recomputation where memory is free. The gap is that of the problem in which equal layers may differ. CPU seconds are
 those of this process and of those that ended in it.
 
@@ -19,14 +19,14 @@ from benchmarks.record import write
 from planner import pipeline
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
-from planner.choose.hardware import load
-from planner.choose.recompute import candidates
-from planner.documents.graphs import graph_from
+from planner.choose.hardware import load_profile
+from planner.choose.rematerialization import find_recomputable_ops
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
-from planner.plans import Plan, Request
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.planning.plan_types import Plan, Request
 
 HARDWARE, MESH, MODEL, TRAIN = "h100-sxm", "dp=8,tp=8", "llama-7b", "adam"
 BATCH, SEQUENCE = 512, 2048
@@ -37,7 +37,7 @@ TOO_SMALL, FREE = 1 << 30, 1 << 40
 
 def step(layers: int) -> Graph:
     document = import_zoo(MODEL, batch=BATCH, seq=SEQUENCE, train=TRAIN, layers=layers)
-    return graph_from(GraphDocument.model_validate(document), Mesh.parse(MESH))
+    return load_graph(GraphDocument.model_validate(document), Mesh.parse(MESH))
 
 
 def size(question: Formulation) -> dict[str, int]:
@@ -67,15 +67,18 @@ def _spent() -> float:
 def planned(graph: Graph, limit: int, recompute: str, result: dict[str, Any], what: str) -> Plan:
     request = Request(limit, GAP, SECONDS, recompute=recompute)
     with cpu(result, f"{what}_cpu_s"):
-        return pipeline.plan(graph, Mesh.parse(MESH), load(HARDWARE), request)
+        return pipeline.plan(graph, Mesh.parse(MESH), load_profile(HARDWARE), request=request)
 
 
 def case(layers: int) -> dict[str, Any]:
     """One depth of the model."""
     graph = step(layers)
-    result: dict[str, Any] = {"layers": layers, "ops": len(graph.ops), "candidates": len(candidates(graph))}
-    model = CostModel(Mesh.parse(MESH), load(HARDWARE))
-    result |= {"plain": size(formulate(graph, model)), "again": size(formulate(graph, model, None, candidates(graph)))}
+    result: dict[str, Any] = {"layers": layers, "ops": len(graph.ops), "candidates": len(find_recomputable_ops(graph))}
+    model = CostModel(Mesh.parse(MESH), load_profile(HARDWARE))
+    result |= {
+        "plain": size(formulate(graph, model)),
+        "again": size(formulate(graph, model, None, late=find_recomputable_ops(graph))),
+    }
     free = planned(graph, FREE, "none", result, "free").certificate
     least = planned(graph, TOO_SMALL, "none", result, "least").certificate
     bound = least.least_limit_bound_bytes or 0
@@ -94,12 +97,12 @@ def case(layers: int) -> dict[str, Any]:
         "gap": proven.gap,
         "recompute_s": analysis and analysis.recompute_ps * 1e-12,
         "peak_bytes": analysis and analysis.peak_bytes,
-        "ops_again": analysis and sum(op.again is not None for op in analysis.program.graph.ops),
+        "ops_again": analysis and sum(op.recompute_of is not None for op in analysis.program.graph.ops),
     }
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     rows = [
         "| layers | nodes, pairs | needs without | limit | step (memory free) | made again | gap | CPU s |",
         "|---|---|---|---|---|---|---|---|",

@@ -20,15 +20,15 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.record import write
 from planner import pipeline
-from planner.choose.hardware import DEFAULT, load
-from planner.documents.graphs import graph_from, read_mesh
-from planner.documents.plans import plan_document, read_plan
-from planner.documents.reports import report_document
+from planner.choose.hardware import DEFAULT_PROFILE, load_profile
+from planner.documents.graphs import load_graph, read_mesh
+from planner.documents.json_writer import write_json
+from planner.documents.plans import dump_plan, read_plan
+from planner.documents.report import dump_report
 from planner.documents.schemas import GraphDocument
-from planner.documents.writing import write_json
 from planner.export.report import html_page
 from planner.frontends.zoo import import_zoo
-from planner.plans import Request
+from planner.planning.plan_types import Request
 from tests.testing.browser import browsing, window
 
 if TYPE_CHECKING:
@@ -51,11 +51,11 @@ def written(layers: int, folder: Path) -> dict[str, Any]:
     """The report of a plan, in the folder; its size, and processor seconds of what led to it."""
     document = import_zoo(MODEL, batch=8, seq=512, train="adam", layers=layers)
     mesh = read_mesh(MESH)
-    graph = graph_from(GraphDocument.model_validate(document), mesh)
-    planned = pipeline.plan(graph, mesh, load(DEFAULT), Request(time_limit_s=SECONDS))
-    write_json(folder / "plan.json", plan_document(planned))
+    graph = load_graph(GraphDocument.model_validate(document), mesh)
+    planned = pipeline.plan(graph, mesh, load_profile(DEFAULT_PROFILE), request=Request(time_limit_s=SECONDS))
+    write_json(folder / "plan.json", dump_plan(planned))
     began = time.process_time()
-    report = report_document(read_plan(folder / "plan.json"))
+    report = dump_report(read_plan(folder / "plan.json"))
     drawn = time.process_time()
     page = html_page(report).encode()
     (folder / "report.html").write_bytes(page)
@@ -87,7 +87,7 @@ def shown(browser: Browser, url: str) -> dict[str, float]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     times = result["median_s"]
     heads = [
         "nodes",
@@ -108,7 +108,7 @@ def table(result: dict[str, Any]) -> str:
 def main() -> None:
     """Measure and write results/report.json."""
     layers = int(sys.argv[1]) if len(sys.argv) > 1 else LAYERS
-    asked = {"model": MODEL, "layers": layers, "mesh": MESH, "hardware": DEFAULT, "train": "adam", "runs": RUNS}
+    asked = {"model": MODEL, "layers": layers, "mesh": MESH, "hardware": DEFAULT_PROFILE, "train": "adam", "runs": RUNS}
     with tempfile.TemporaryDirectory() as folder, browsing() as browser:
         made = written(layers, Path(folder))
         runs = [shown(browser, (Path(folder) / "report.html").as_uri()) for _ in range(RUNS)]

@@ -20,17 +20,17 @@ import numpy as np
 
 from benchmarks.record import write
 from benchmarks.reshard_cases import Case, pair, published, random_cases
-from planner.choose import footprint
 from planner.choose.cost import CostModel
-from planner.choose.hardware import load
-from planner.choose.route import Objective, Route, route
-from planner.model import exchange
-from planner.model.collectives import Collective, moves, received_elements
-from planner.model.graph import TensorType
-from planner.model.mesh import Mesh
-from planner.model.sharding import Sharding
-from tests.testing.layout_oracle import agree, assembled, laid_out
-from tests.testing.movement import brought
+from planner.choose.hardware import load_profile
+from planner.ir import redistribution
+from planner.ir.collectives import Collective, count_received_elements, list_basis_moves
+from planner.ir.graph import TensorType
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Sharding
+from planner.reshard import traffic
+from planner.reshard.cheapest_path import Objective, ReshardPath, find_cheapest_path
+from tests.testing.collective_chains import apply_chain
+from tests.testing.layout_oracle import agree, shard_array, unshard_array
 
 RANDOM = 5000
 CHAINS = 300
@@ -38,24 +38,31 @@ GROWTH = ["8", "64", "512", "8x8", "16x32", "4x4x4", "8x8x8", "2x2x2x2", "2x2x4x
 HARDWARE = ("h100-sxm", "a100-sxm-cluster")
 
 
-def ran_right(found: Route, case: Case) -> bool:
+def ran_right(found: ReshardPath, case: Case) -> bool:
     """Whether the program brings data that the oracle lays out to what the target says, and receives what it says."""
     random = np.random.default_rng(0)
     shape = case.kind.shape
     whole = np.asarray(random.standard_normal(shape) if case.kind.dtype == "f32" else random.integers(0, 50, shape))
-    held = laid_out(whole, case.source, case.mesh, random)
-    got, at, received = brought(held, found.moves, case.source, shape, case.mesh)
-    right = at == case.target and agree(np.asarray(assembled(got, case.target, shape, case.mesh)), whole, 1e-9)
+    held = shard_array(whole, case.source, case.mesh, random)
+    got, at, received = apply_chain(held, found.moves, case.source, shape, case.mesh)
+    right = at == case.target and agree(np.asarray(unshard_array(got, case.target, shape, case.mesh)), whole, 1e-9)
     return right and (received * case.kind.itemsize).tolist() == found.received.sum(axis=0).tolist()
 
 
-def planned(case: Case, objective: Objective, hardware: str) -> tuple[Route, float]:
+def planned(case: Case, objective: Objective, hardware: str) -> tuple[ReshardPath, float]:
     """A program and the processor seconds of planning it, nothing remembered of others."""
-    for remembered in (exchange.exchange, footprint.way_bounds, footprint._parts, footprint._shared_along):
+    for remembered in (
+        redistribution.plan_transfers,
+        traffic.split_bounds,
+        traffic._split_intervals,
+        traffic._shared_lengths,
+    ):
         remembered.cache_clear()
     mesh = Mesh(case.mesh.axes)
     start = time.process_time()
-    found = route(case.source, case.target, case.kind, CostModel(mesh, load(hardware)), objective)
+    found = find_cheapest_path(
+        case.source, case.target, case.kind, model=CostModel(mesh, load_profile(hardware)), objective=objective
+    )
     return found, time.process_time() - start
 
 
@@ -69,12 +76,12 @@ def run(cases: list[Case], chains: int) -> dict[str, Any]:
         ways = {objective: planned(case, objective, HARDWARE[0]) for objective in Objective}
         for objective, (found, taken) in ways.items():
             seconds[objective].append(taken)
-            largest = max(found.buffers[0].max(), found.buffers[-1].max())
-            peaks[objective].append(float(found.buffers.max() / largest))
+            largest = max(found.buffer_bytes[0].max(), found.buffer_bytes[-1].max())
+            peaks[objective].append(float(found.buffer_bytes.max() / largest))
             verdicts["right" if ran_right(found, case) else f"wrong: {case.name} {objective}"] += 1
         found, _ = ways[Objective.BYTES]
         total = int(found.received.sum())
-        if not case.partial and total != found.least_bytes:
+        if not case.partial and total != found.min_bytes:
             above.append(case.name)
         if case.partial and found.bound_bytes:
             ratios.append(total / found.bound_bytes)
@@ -111,7 +118,7 @@ def spread(values: list[float]) -> dict[str, float]:
 
 def chained(case: Case, hardware: str, objective: Objective) -> tuple[int, int] | None:
     """The best chain of basis moves alone (Dijkstra's algorithm): bytes and ps, or ps alone, with 0 before."""
-    model = CostModel(case.mesh, load(hardware))
+    model = CostModel(case.mesh, load_profile(hardware))
     if any(each.halo_sizes or each.sharded_dims_offsets for each in (case.source, case.target)):
         return None
     done, waiting, number = set[Sharding](), [((0, 0), 0, case.source)], 0
@@ -122,12 +129,14 @@ def chained(case: Case, hardware: str, objective: Objective) -> tuple[int, int] 
         if at in done:
             continue
         done.add(at)
-        for move, to in moves(at, case.kind.shape, case.mesh):
+        for move, to in list_basis_moves(at, case.kind.shape, case.mesh):
             if to in done:
                 continue
             size = 0
             if objective is Objective.BYTES:
-                size = int(received_elements(move, at, case.kind.shape, case.mesh).sum()) * case.kind.itemsize
+                size = (
+                    int(count_received_elements(move, at, case.kind.shape, mesh=case.mesh).sum()) * case.kind.itemsize
+                )
             number += 1
             heappush(waiting, ((cost[0] + size, cost[1] + model.move_ps(move, at, case.kind)), number, to))
     return None
@@ -141,8 +150,8 @@ def compared(cases: list[Case], hardware: str, scale: int) -> dict[str, Any]:
         if case.source == case.target or case.source.halo_sizes or case.target.halo_sizes:
             continue
         big = Case(case.name, case.source, case.target, kind, case.mesh)
-        model = CostModel(case.mesh, load(hardware))
-        found = route(big.source, big.target, kind, model)
+        model = CostModel(case.mesh, load_profile(hardware))
+        found = find_cheapest_path(big.source, big.target, kind, model=model)
         mine = sum(found.times_ps)
         direct = model.move_ps(Collective.exchange(big.source, big.target), big.source, kind)
         chain = chained(big, hardware, Objective.TIME)
@@ -165,7 +174,7 @@ def compared(cases: list[Case], hardware: str, scale: int) -> dict[str, Any]:
     }
 
 
-def _form(found: Route) -> str:
+def _form(found: ReshardPath) -> str:
     if all(move.to is None for move in found.moves):
         return "chain"
     return "exchange" if len(found.moves) == 1 else "chain and exchange"
@@ -188,7 +197,7 @@ def growth() -> list[dict[str, Any]]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     rows = [_row(name, result[name]) for name in ("published", "random")]
     head = "| cases | run right | bytes above the least, without partial sums | planning, median | largest buffer |"
     return "\n".join([head, "|---|---|---|---|---|", *rows])

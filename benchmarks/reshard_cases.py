@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from planner.documents.reshards import read_cases
+from planner.documents.reshard import read_cases
 from planner.errors import InvalidSharding
-from planner.model.graph import TensorType
-from planner.model.mesh import Mesh
-from planner.model.sharding import Reduction, Sharding
+from planner.ir.graph import TensorType
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Reduction, Sharding
 
 CASES = Path(__file__).parents[1] / "tests/conformance/reshard_cases.json"
 MESHES = [

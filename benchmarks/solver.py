@@ -20,7 +20,7 @@ from typing import Any
 from benchmarks.measured import MEASURED, measured_commit
 from benchmarks.record import RESULTS, write
 from benchmarks.solver_run import alone, rows_shown, solved
-from solvers.public import evaluate_document, problem_from, read_document
+from solvers.iopddl import build_problem, evaluate_document, read_document
 
 COLUMNS = (
     "winner_contest", "winner_rerun", "known", "cost", "bound", "gap", "seconds", "presolve_s", "cpu_s", "peak_mib",
@@ -31,7 +31,7 @@ COLUMNS = (
 def _public(path: Path, seconds: float, seed: int, deterministic: bool) -> dict[str, Any]:
     began = time.perf_counter()
     document = read_document(path)
-    row = solved(problem_from(document), began, seconds, seed, deterministic)
+    row = solved(build_problem(document), began, seconds, seed, deterministic)
     choice = row.pop("choice")
     judged = None if choice is None else evaluate_document(document, choice)
     row["judged"] = judged is not None and judged.feasible and judged.cost == row["cost"]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from solvers import Problem, solve
-from solvers.awaiting import dismiss
+from solvers.isolated_process import stop_idle_processes
 from solvers.presolve import presolve
 from solvers.solution import Progress
 
@@ -34,25 +34,25 @@ def solved(problem: Problem, began: float, seconds: float, seed: int, determinis
         "cpu_s": round(processor_s(), 1),
         "peak_mib": peak_bytes() >> 20,
         "first_s": first[0] if first else None,
-        "choice": found.choice,
+        "choice": found.assignment,
     }
     began = time.perf_counter()
     reduced = presolve(problem)
     row["presolve_s"] = round(time.perf_counter() - began, 1)
-    row["left"] = None if reduced is None else reduced.problem.layout.node_start.size - 1
+    row["left"] = None if reduced is None else reduced.problem.arrays.node_start.size - 1
     return row
 
 
 def processor_s() -> float:
     """Seconds of the processor that this process has used, and the processes beside it, which end."""
-    dismiss()
+    stop_idle_processes()
     own, beside = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + beside.ru_utime + beside.ru_stime
 
 
 def peak_bytes() -> int:
     """At most so much memory has been resident: the peak of this process and that of the largest beside it."""
-    dismiss()
+    stop_idle_processes()
     used = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(used) << 10
 

@@ -19,13 +19,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from planner.frontends.value import Value
+from planner.frontends.document_value import DocumentValue
 from planner.frontends.zoo import layers
 from planner.frontends.zoo.families import FAMILIES
+from planner.frontends.zoo.graph_writer import ZooWriter
 from planner.frontends.zoo.models import Model
-from planner.frontends.zoo.training import cross_entropy, gradients, replaced, update
-from planner.frontends.zoo.writer import Writer
-from planner.model.graph import value_id
+from planner.frontends.zoo.training import append_update, cross_entropy, differentiate, next_values
+from planner.ir.graph import value_id
 
 Document = dict[str, Any]
 PRODUCTS = ("linear", "addmm")
@@ -34,25 +34,25 @@ CORE = ("scaled_dot_product_attention", "einsum", "softmax")
 
 def micro_batch(model: Model, batch: int, seq: int, dtype: str, fused: bool) -> Document:
     """Forward and backward; the outputs are the loss and the gradients of all parameters, in their order."""
-    w = Writer(dtype)
+    w = ZooWriter(dtype)
     ids, labels = (w.input(name, [batch, seq], "input", "i64") for name in ("input_ids", "labels"))
     logits = _gpt(w, model, ids, fused) if model.family == "gpt" else FAMILIES[model.family](w, model, ids, 1.0)
     loss, seed = cross_entropy(w, logits, labels)
-    found = gradients(w, [call for call in w.calls if call.phase == "forward"], (logits, seed))
+    found = differentiate(w, [call for call in w.calls if call.phase == "forward"], (logits, seed))
     parameters = [entry.value.id for entry in w.inputs if entry.kind == "parameter"]
     return w.document("micro batch", [loss, *(found[name] for name in parameters)])
 
 
 def optimizer(parameters: Iterable[Document], dtype: str) -> Document:
     """Adam's update of parameters whose gradients are inputs."""
-    w = Writer(dtype)
+    w = ZooWriter(dtype)
     kept = [w.input(entry["id"], entry["shape"]) for entry in parameters]
     grads = {value.id: w.input(f"{value.id}.grad", value.shape, "input") for value in kept}
-    update(w, grads, "adam")
-    return w.document("update", replaced(w))
+    append_update(w, grads, "adam")
+    return w.document("update", next_values(w))
 
 
-def _gpt(w: Writer, model: Model, ids: Value, fused: bool) -> Value:
+def _gpt(w: ZooWriter, model: Model, ids: DocumentValue, fused: bool) -> DocumentValue:
     batch, seq = ids.shape
     words = w.input("wte.weight", [model.vocabulary, model.width])
     places = w.input("wpe.weight", [seq, model.width])
@@ -60,21 +60,24 @@ def _gpt(w: Writer, model: Model, ids: Value, fused: bool) -> Value:
     for layer in range(model.layers):
         with w.within(f"h.{layer}"):
             x = _gpt_block(w, model, x, fused)
-    x = layers.layer_norm(w, "ln_f", x, model)
+    x = layers.layer_norm(w, "ln_f", x, model=model)
     return w.node("linear", [x, words], [batch, seq, model.vocabulary])
 
 
-def _gpt_block(w: Writer, model: Model, x: Value, fused: bool) -> Value:
-    normed = layers.layer_norm(w, "ln_1", x, model)
-    heads = [layers.by_head(w, layers.affine(w, f"attn.{name}", normed, model.width), [model.heads]) for name in "qkv"]
+def _gpt_block(w: ZooWriter, model: Model, x: DocumentValue, fused: bool) -> DocumentValue:
+    normed = layers.layer_norm(w, "ln_1", x, model=model)
+    heads = [
+        layers.split_heads(w, layers.affine(w, f"attn.{name}", normed, width=model.width), [model.heads])
+        for name in "qkv"
+    ]
     mixed = layers.attention(w, *heads) if fused else _scores(w, *heads)
-    x = w.node("add", [x, layers.affine(w, "attn.c_proj", mixed, model.width)])
-    wide = layers.affine(w, "mlp.c_fc", layers.layer_norm(w, "ln_2", x, model), model.feed_forward)
+    x = w.node("add", [x, layers.affine(w, "attn.c_proj", mixed, width=model.width)])
+    wide = layers.affine(w, "mlp.c_fc", layers.layer_norm(w, "ln_2", x, model=model), width=model.feed_forward)
     active = w.node("gelu", [wide], approximate="tanh")
-    return w.node("add", [x, layers.affine(w, "mlp.c_proj", active, model.width)])
+    return w.node("add", [x, layers.affine(w, "mlp.c_proj", active, width=model.width)])
 
 
-def _scores(w: Writer, query: Value, key: Value, value: Value) -> Value:
+def _scores(w: ZooWriter, query: DocumentValue, key: DocumentValue, value: DocumentValue) -> DocumentValue:
     batch, heads, seq, head = query.shape
     scores = w.node("einsum", [query, key], [batch, heads, seq, seq], equation="b h s e, b h t e -> b h s t")
     shares = w.node("softmax", [scores], dim=3)

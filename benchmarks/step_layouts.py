@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from planner.choose.cost import CostModel
-from planner.choose.reshard import Distances
-from planner.model.collectives import Collective
-from planner.model.graph import Graph, Op, TensorType
-from planner.model.indexing import LoopKind, Option, splittable
-from planner.model.notation import Term
-from planner.model.program import Program
-from planner.model.sharding import Axes, Reduction, Sharding
-from planner.model.steps import readers
+from planner.ir.collectives import Collective
+from planner.ir.execution_order import find_readers
+from planner.ir.graph import Graph, Op, TensorType
+from planner.ir.indexing import LoopKind, Option, can_split
+from planner.ir.notation import Term
+from planner.ir.program import Program
+from planner.ir.sharding import Axes, Reduction, Sharding
+from planner.reshard.all_pairs import AllPairsResharding
 from planner.rewrite.materialize import materialize
 
 COLUMN = ("q", "k", "v", "q_proj", "k_proj", "v_proj", "gate_proj", "up_proj", "c_fc", "lm_head")
@@ -51,15 +51,17 @@ class Layout:
         wanted = self._wanted(options)
         outputs = tuple(self._left(n, value, made) for n, value in enumerate(self.graph.outputs))
         shared = {}
-        for value, who in readers(self.graph).items():
+        for value, who in find_readers(self.graph).items():
             if len(who) > 1:
                 ends = [outputs[r.operand] if r.op is None else wanted[r.op][r.operand] for r in who]
                 shared[value] = self._cheapest(value, made[value], ends)
 
         def route(value: str, source: Sharding, target: Sharding) -> list[Collective]:
-            return self._table(self.graph.types[value]).chain(source, target)
+            return self._table(self.graph.types[value]).shortest_path(source, target)
 
-        return materialize(self.graph, self.model.mesh, inputs, options, shared, outputs, route)
+        return materialize(
+            self.graph, self.model.mesh, inputs, options=options, shared=shared, outputs=outputs, route=route
+        )
 
     @cached_property
     def inputs(self) -> dict[str, Sharding]:
@@ -140,7 +142,7 @@ class Layout:
             for loop, axes in _loops(term, layouts[value].split_axes).items():
                 used = {axis for others in taken.values() for axis in others}
                 free = not taken.get(loop) and not used & set(axes)
-                if free and splittable(loops[loop], mesh.group_size(axes)):
+                if free and can_split(loops[loop], mesh.group_size(axes)):
                     taken[loop] = axes
         return tuple(taken.get(loop.name, ()) for loop in op.rule.loops)
 
@@ -193,13 +195,13 @@ class Layout:
 
         return min(known, key=price)
 
-    def _table(self, kind: TensorType) -> Distances:
+    def _table(self, kind: TensorType) -> AllPairsResharding:
         if kind not in self._tables:
-            self._tables[kind] = Distances.of(kind, {Reduction.SUM, Reduction.MAX}, self.model)
+            self._tables[kind] = AllPairsResharding.of(kind, {Reduction.SUM, Reduction.MAX}, self.model)
         return self._tables[kind]
 
     @cached_property
-    def _tables(self) -> dict[TensorType, Distances]:
+    def _tables(self) -> dict[TensorType, AllPairsResharding]:
         return {}
 
 

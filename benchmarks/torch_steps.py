@@ -19,12 +19,12 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.distributed.tensor.experimental import implicit_replication
 from torch.nn import functional
 
-from planner.export.documents import placements_from
 from planner.export.dtensor import placements
-from planner.export.formats import exported
+from planner.export.formats import export_program
+from planner.export.sharding_documents import load_placements
 from planner.frontends.zoo.training import RATE
-from planner.model.graph import Op
-from planner.model.program import Program, Run
+from planner.ir.graph import Op
+from planner.ir.program import OpCall, Program
 from tests.testing.torch_devices import eight_local_devices
 
 Placements = tuple[Any, ...]
@@ -41,9 +41,9 @@ def losses(
     program: Program, arrays: Mapping[str, Any], steps: int, mesh: Any, tensor_of: Callable[[Any], Any]
 ) -> list[float]:
     """Of so many steps, on a device mesh; a whole array becomes a tensor there."""
-    document = json.loads(exported(program, "dtensor"))
-    layouts = {entry["id"]: placements_from(entry["layout"]) for entry in document["arguments"]}
-    left = {name: placements_from(layout) for name, layout in document["values"].items()}
+    document = json.loads(export_program(program, "dtensor"))
+    layouts = {entry["id"]: load_placements(entry["layout"]) for entry in document["arguments"]}
+    left = {name: load_placements(layout) for name, layout in document["values"].items()}
     runs = _forward(program)
     with implicit_replication():
         held = {name: distribute_tensor(tensor_of(arrays[name]), mesh, layouts[name]) for name in layouts}
@@ -63,10 +63,10 @@ def _forward(program: Program) -> list[tuple[Op, list[Placements]]]:
     """What the loss depends on, and how the program reads its operands."""
     needed, found = {program.graph.outputs[0]}, []
     for run in reversed(program.instructions):
-        if isinstance(run, Run) and not needed.isdisjoint(run.op.values):
+        if isinstance(run, OpCall) and not needed.isdisjoint(run.op.values):
             op, mesh = run.op, program.mesh
             needed.update(op.inputs)
-            read = [placements(run.reads(k, mesh), shape, mesh)[0] for k, shape in enumerate(op.rule.shapes)]
+            read = [placements(run.operand_sharding(k, mesh), shape, mesh)[0] for k, shape in enumerate(op.rule.shapes)]
             found.append((op, read))
     return found[::-1]
 

@@ -17,15 +17,15 @@ from typing import Any
 import solvers
 from benchmarks.record import timed, write
 from benchmarks.solver_run import peak_bytes, processor_s
-from planner import folding
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Formulation, formulate
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_from
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
-from planner.model.mesh import Mesh
-from planner.plans import Request
+from planner.ir.mesh import Mesh
+from planner.planning import folded_solve
+from planner.planning.plan_types import Request
 
 HARDWARE, SEQUENCE = "h100-sxm", 2048
 SHARES, ABOVE_LEAST = (0.9, 0.75, 0.6), 1.02
@@ -74,10 +74,10 @@ def written(name: str) -> dict[str, Any]:
 def measured(case: Case) -> dict[str, Any]:
     """Build and solve one case, under each of its limits."""
     result: dict[str, Any] = asdict(case)
-    mesh, hardware = Mesh.parse(case.mesh), load(HARDWARE)
+    mesh, hardware = Mesh.parse(case.mesh), load_profile(HARDWARE)
     with timed(result, "graph_s"):
         document = import_zoo(case.model, layers=case.layers, batch=case.batch, seq=SEQUENCE, train=case.train)
-        graph = graph_from(GraphDocument.model_validate(document), mesh)
+        graph = load_graph(GraphDocument.model_validate(document), mesh)
     began = time.process_time()
     with timed(result, "build_s"):
         question = formulate(graph, CostModel(mesh, hardware), hardware.memory_bytes)
@@ -97,7 +97,7 @@ def measured(case: Case) -> dict[str, Any]:
 
 
 def _sizes(question: Formulation) -> dict[str, int]:
-    layout = question.problem.layout
+    layout = question.problem.arrays
     return {
         "variables": len(question.variables),
         "strategies": int(layout.node_start[-1]),
@@ -112,7 +112,7 @@ def _alone(problem: solvers.Problem, gap: float, seconds: float) -> solvers.Solu
 
 
 def _folded(problem: solvers.Problem, gap: float, seconds: float) -> solvers.Solution:
-    return folding.solve(problem, Request(gap=gap, time_limit_s=seconds), ())[0]
+    return folded_solve.solve_folded(problem, Request(gap=gap, time_limit_s=seconds), ())[0]
 
 
 WAYS: dict[str, Ask] = {"solved": _alone, "folded": _folded}
@@ -125,9 +125,9 @@ def _solved(problem: solvers.Problem, limit: int, gap: float, seconds: float, as
     with timed(result, "solve_s"):
         found = ask(limited, gap, seconds)
     result |= {"cpu_s": round(processor_s() - began, 3), "status": found.status, "reason": found.reason}
-    if found.choice is None or found.cost is None:
-        return result | {"least_limit": found.least_limit, "least_limit_bound": found.least_limit_bound}
-    peak = solvers.evaluate(limited, found.choice).peak
+    if found.assignment is None or found.cost is None:
+        return result | {"least_limit": found.min_feasible_limit, "least_limit_bound": found.min_feasible_limit_bound}
+    peak = solvers.evaluate(limited, found.assignment).peak
     return result | {
         "objective_s": found.cost * PICO,
         "bound_s": found.bound * PICO,

@@ -13,18 +13,18 @@ from typing import Any
 
 import mkdocs_gen_files
 
-from api.cli import COMMANDS, loaded
+from api.cli.main import COMMANDS, load_command
 from examples.clients.generate import description
-from planner.model.ops import FAMILIES, Row, Signature
+from planner.ops import FAMILIES, OpDef, OpSignature
 from tests.testing.op_cases import CASES
 
 ROOT = Path(__file__).resolve().parents[1]
 FRONTENDS = {
     "PyTorch (ATen)": ("torch", "ATEN"),
     "PyTorch, fused while a model is captured": ("torch", "FUSED"),
-    "StableHLO, and so JAX": ("stablehlo", "TABLE"),
+    "StableHLO, and so JAX": ("stablehlo", "OP_TABLE"),
     "ONNX": ("onnx", "OPERATORS"),
-    "ONNX Runtime's own": ("onnx", "CONTRIBUTED"),
+    "ONNX Runtime's own": ("onnx", "CONTRIB_OPS"),
 }
 LOSS = re.compile(r"loss|cross_entropy|log_softmax")
 Schema = Mapping[str, Any]
@@ -49,7 +49,7 @@ def list_commands() -> Iterator[str]:
     yield "Bad input and wrong usage end in one message on standard error and exit code 1."
     for name, home in COMMANDS.items():
         yield f"\n## shardplan {name}\n\n{home.summary}\n"
-        command = loaded(name)
+        command = load_command(name)
         if hasattr(command, "commands"):
             for inner, each in command.commands.items():
                 yield f"\n### shardplan {name} {inner}\n"
@@ -126,22 +126,22 @@ def spell_type(schema: Schema) -> str:
 
 
 def list_ops() -> Iterator[str]:
-    rows = sum(len(family.ROWS) for family in FAMILIES)
+    rows = sum(len(family.OP_DEFS) for family in FAMILIES)
     yield f"# Ops\n\nThe op table has {rows} rows. [Rules notation](../concepts/rules.md) explains the rules."
     yield "Where a rule depends on ranks or attributes, it is that of an example."
     for family in FAMILIES:
         title = family.__name__.rsplit(".", 1)[-1].replace("_", " ")
         yield f"\n## {title}\n\n| op | rule |\n|---|---|"
-        for row in family.ROWS:
+        for row in family.OP_DEFS:
             yield f"| {code(row.name)} | {code(example_rule(row))} |"
 
 
-def example_rule(row: Row) -> str:
+def example_rule(row: OpDef) -> str:
     """The rule as the table has it, or that of the first example of the tests."""
     if isinstance(row.rule, str):
         return row.rule
     case = next(case for case in CASES if case.op == row.name)
-    return row.rule(Signature(case.operands, case.results, case.attrs))
+    return row.rule(OpSignature(case.operands, case.results, case.attrs))
 
 
 def list_frontends() -> Iterator[str]:

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from planner.choose.hardware import Hardware
     from planner.comparison import Comparison, compare
     from planner.errors import ShardplanError
-    from planner.model.graph import Graph
-    from planner.model.mesh import Mesh
-    from planner.model.program import Program
-    from planner.model.sharding import Sharding
-    from planner.pipeline import plan, validated
-    from planner.plans import Plan, Request
-    from planner.progress import solving_line, survey_line
+    from planner.ir.graph import Graph
+    from planner.ir.mesh import Mesh
+    from planner.ir.program import Program
+    from planner.ir.sharding import Sharding
+    from planner.pipeline import plan, validate_plan
+    from planner.planning.plan_types import Plan, Request
+    from planner.progress import capacity_line, solving_line
 
 __all__ = [
     "Comparison",
@@ -30,28 +30,28 @@ __all__ = [
     "Request",
     "Sharding",
     "ShardplanError",
+    "capacity_line",
     "compare",
     "plan",
     "solving_line",
-    "survey_line",
-    "validated",
+    "validate_plan",
 ]
 
 _HOMES = {
     "Comparison": "planner.comparison",
-    "Graph": "planner.model.graph",
+    "Graph": "planner.ir.graph",
     "Hardware": "planner.choose.hardware",
-    "Mesh": "planner.model.mesh",
-    "Plan": "planner.plans",
-    "Program": "planner.model.program",
-    "Request": "planner.plans",
-    "Sharding": "planner.model.sharding",
+    "Mesh": "planner.ir.mesh",
+    "Plan": "planner.planning.plan_types",
+    "Program": "planner.ir.program",
+    "Request": "planner.planning.plan_types",
+    "Sharding": "planner.ir.sharding",
     "ShardplanError": "planner.errors",
     "compare": "planner.comparison",
     "plan": "planner.pipeline",
     "solving_line": "planner.progress",
-    "survey_line": "planner.progress",
-    "validated": "planner.pipeline",
+    "capacity_line": "planner.progress",
+    "validate_plan": "planner.pipeline",
 }
 
 

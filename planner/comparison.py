@@ -9,10 +9,10 @@ from functools import cached_property
 from planner.choose.cost import PICO
 from planner.errors import InvalidRequest
 from planner.judge.analysis import Analysis
-from planner.judge.regression import Change, Regression
+from planner.judge.diff import LayoutChange, PlanDiff
 from planner.notebook import HtmlTable, notebook_html
-from planner.plans import Plan
-from planner.units import show_bytes, show_time
+from planner.planning.plan_types import Plan
+from planner.units import format_bytes, format_time
 
 SHOWN = 12
 """Changes that a notebook shows."""
@@ -27,8 +27,8 @@ class Comparison:
     new: Plan
 
     @cached_property
-    def changes(self) -> list[Change]:
-        return Regression(*map(_analysis, (self.base, self.new))).changes()
+    def changes(self) -> list[LayoutChange]:
+        return PlanDiff(*map(_analysis, (self.base, self.new))).changes()
 
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
@@ -61,11 +61,11 @@ def _analysis(plan: Plan) -> Analysis:
 def _totals(base: Analysis, new: Analysis) -> list[tuple[str, ...]]:
     communication = base.step_ps - base.compute_ps, new.step_ps - new.compute_ps
     return [
-        _total("step", base.step_ps, new.step_ps, _time),
-        _total("compute", base.compute_ps, new.compute_ps, _time),
+        _total("step", base.step_ps, new.step_ps, shown=_time),
+        _total("compute", base.compute_ps, new.compute_ps, shown=_time),
         _total("communication", *communication, _time),
-        _total("received per device", base.collective_bytes, new.collective_bytes, show_bytes),
-        _total("peak memory", base.peak_bytes, new.peak_bytes, show_bytes),
+        _total("received per device", base.collective_bytes, new.collective_bytes, shown=format_bytes),
+        _total("peak memory", base.peak_bytes, new.peak_bytes, shown=format_bytes),
     ]
 
 
@@ -73,14 +73,14 @@ def _total(name: str, base: int, new: int, shown: Callable[[int], str]) -> tuple
     return name, shown(base), shown(new), _signed(new - base, shown(abs(new - base)))
 
 
-def _row(change: Change) -> tuple[str, ...]:
+def _row(change: LayoutChange) -> tuple[str, ...]:
     side = change.new or change.base
     shown = ("-" if each is None else _time(each.time_ps) for each in (change.base, change.new))
     return side.name if side else "", *shown, _signed(change.change_ps, _time(abs(change.change_ps)))
 
 
 def _time(picoseconds: int) -> str:
-    return show_time(picoseconds * PICO)
+    return format_time(picoseconds * PICO)
 
 
 def _signed(change: int, shown: str) -> str:

@@ -17,13 +17,13 @@ Every message says what is wrong, where, what was got and what was wanted.
 
 from __future__ import annotations
 
-_LONGEST = 300
+MAX_VALUE_LENGTH = 300
 
 
 def _clip(value: object) -> str:
     """As text on one line: what a terminal would obey, and line ends, are written as escapes."""
     text = value if isinstance(value, str) else repr(value)
-    text = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    text = text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 1] + "…"
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 

@@ -13,8 +13,8 @@ from typing import TextIO
 
 import solvers
 from planner.choose.cost import PICO
-from planner.sweep import Survey
-from planner.units import show_share, show_time
+from planner.units import format_share, format_time
+from planner.usecases.capacity_search import CapacitySearch
 
 Show = Callable[[str], None]
 
@@ -26,21 +26,21 @@ def solving_line(stream: TextIO | None = None) -> Iterator[Callable[[solvers.Pro
     with _line(stream) as show:
 
         def on_progress(now: solvers.Progress) -> None:
-            best = "none yet" if now.incumbent is None else show_time(now.incumbent * PICO)
-            bound, gap = show_time(now.bound * PICO), show_share(now.gap)
+            best = "none yet" if now.incumbent is None else format_time(now.incumbent * PICO)
+            bound, gap = format_time(now.bound * PICO), format_share(now.gap)
             show(f"planning: best step {best}, lower bound {bound}, gap {gap}, {now.elapsed_s:.1f} s")
 
         yield on_progress
 
 
 @contextmanager
-def survey_line(stream: TextIO | None = None) -> Iterator[Callable[[Survey, int], None]]:
-    """`on_outcome` of `planner.capacity.survey`: how many candidates are done."""
+def capacity_line(stream: TextIO | None = None) -> Iterator[Callable[[CapacitySearch, int], None]]:
+    """`on_outcome` of `planner.usecases.capacity.search_meshes`: how many candidates are done."""
     with _line(stream) as show:
 
-        def on_outcome(found: Survey, _number: int) -> None:
-            done, total = len(found.outcomes) + len(found.passed), len(found.question.candidates)
-            show(f"capacity: {done} of {total} candidates, {found.planned} planned")
+        def on_outcome(found: CapacitySearch, _number: int) -> None:
+            done, total = len(found.outcomes) + len(found.skipped), len(found.question.candidates)
+            show(f"capacity: {done} of {total} candidates, {found.planned_count} planned")
 
         yield on_outcome
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def show_bytes(size: float) -> str:
+def format_bytes(size: float) -> str:
     """`12.3 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
@@ -12,7 +12,7 @@ def show_bytes(size: float) -> str:
     return f"{size:.1f} TiB"
 
 
-def show_time(seconds: float) -> str:
+def format_time(seconds: float) -> str:
     """`3.486 ms`."""
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         if seconds * scale >= 1 or unit == "us":
@@ -20,7 +20,7 @@ def show_time(seconds: float) -> str:
     raise AssertionError
 
 
-def show_share(part: float | None) -> str:
+def format_share(part: float | None) -> str:
     """`0.1 %`, `100 %`; a gap that nothing is known of is `-`."""
     if part is None:
         return "-"

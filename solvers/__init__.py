@@ -6,17 +6,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from solvers.evaluation import Evaluation, evaluate, usage_profile
-from solvers.parts import IMPOSSIBLE, Edge, EdgeUsage, InvalidProblem, Node
+from solvers.model import IMPOSSIBLE, Edge, EdgeUsage, InvalidProblem, Node
 from solvers.problem import Problem
-from solvers.solution import CUT_OFF, Progress, Solution, Start, Status
+from solvers.solution import CUT_OFF, DualWarmStart, Progress, Solution, Status
 
 if TYPE_CHECKING:
-    from solvers.converging import converged as converged
-    from solvers.portfolio import solve as solve
+    from solvers.driver import solve as solve
+    from solvers.warm_start import compute_warm_start as compute_warm_start
 
 __all__ = [
     "CUT_OFF",
     "IMPOSSIBLE",
+    "DualWarmStart",
     "Edge",
     "EdgeUsage",
     "Evaluation",
@@ -25,20 +26,19 @@ __all__ = [
     "Problem",
     "Progress",
     "Solution",
-    "Start",
     "Status",
-    "converged",
+    "compute_warm_start",
     "evaluate",
     "solve",
     "usage_profile",
 ]
 
 
-LATE = {"solve": "solvers.portfolio", "converged": "solvers.converging"}
+LAZY_IMPORTS = {"solve": "solvers.driver", "compute_warm_start": "solvers.warm_start"}
 """These bring numba and OR-Tools, which take a second to load: only when they are asked for."""
 
 
 def __getattr__(name: str) -> Any:
-    if name not in LATE:
+    if name not in LAZY_IMPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(LATE[name]), name)
+    return getattr(import_module(LAZY_IMPORTS[name]), name)

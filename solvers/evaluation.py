@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.parts import IMPOSSIBLE, InvalidProblem
+from solvers.model import IMPOSSIBLE, InvalidProblem
 from solvers.problem import Problem
 
 Integers = NDArray[np.int64]
-HALF = 30
+HALF_BITS = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +24,13 @@ class Evaluation:
 
     cost: int
     peak: int
-    peak_moment: int
+    peak_step: int
     feasible: bool
 
 
-def _checked(problem: Problem, choice: Sequence[int] | Integers) -> Integers:
-    array = np.asarray(choice, np.int64)
-    counts = np.diff(problem.layout.node_start)
+def _check_assignment(problem: Problem, assignment: Sequence[int] | Integers) -> Integers:
+    array = np.asarray(assignment, np.int64)
+    counts = np.diff(problem.arrays.node_start)
     if array.shape != counts.shape:
         raise InvalidProblem("length", "choice", array.size, f"one strategy for each of {counts.size} nodes")
     bad = np.flatnonzero((array < 0) | (array >= counts))
@@ -40,45 +40,49 @@ def _checked(problem: Problem, choice: Sequence[int] | Integers) -> Integers:
     return array
 
 
-def _summed(at: Integers, values: Integers, size: int) -> Integers:
+def _sum_exactly(at: Integers, values: Integers, size: int) -> Integers:
     """[size]: the sum of the values at each place. Exact: halves of their bits stay below 2**53 (see Problem)."""
-    high = np.bincount(at, values >> HALF, size).astype(np.int64)
-    low = np.bincount(at, values & ((1 << HALF) - 1), size).astype(np.int64)
-    return (high << HALF) + low
+    high = np.bincount(at, values >> HALF_BITS, size).astype(np.int64)
+    low = np.bincount(at, values & ((1 << HALF_BITS) - 1), size).astype(np.int64)
+    return (high << HALF_BITS) + low
 
 
-def _profile(problem: Problem, choice: Integers) -> Integers:
-    layout = problem.layout
-    used = layout.span_usage[layout.span_at + choice[layout.span_node]]
-    size = layout.moments + 1
-    change = _summed(layout.span_start, used, size) - _summed(layout.span_stop, used, size)
-    if layout.edge_usage_edge.size:
-        on_edges = layout.pair_usage[layout.edge_usage_pair_start + layout.pair(choice)[layout.edge_usage_edge]]
-        change += _summed(layout.edge_usage_start, on_edges, size) - _summed(layout.edge_usage_stop, on_edges, size)
-    return np.cumsum(change)[: layout.moments]
+def _compute_profile(problem: Problem, assignment: Integers) -> Integers:
+    arrays = problem.arrays
+    used = arrays.span_usage[arrays.span_at + assignment[arrays.span_node]]
+    size = arrays.time_steps + 1
+    change = _sum_exactly(arrays.span_start, used, size) - _sum_exactly(arrays.span_stop, used, size)
+    if arrays.edge_usage_edge.size:
+        on_edges = arrays.pair_usage[arrays.edge_usage_pair_start + arrays.pair(assignment)[arrays.edge_usage_edge]]
+        change += _sum_exactly(arrays.edge_usage_start, on_edges, size) - _sum_exactly(
+            arrays.edge_usage_stop, on_edges, size
+        )
+    return np.cumsum(change)[: arrays.time_steps]
 
 
-def usage_profile(problem: Problem, choice: Sequence[int] | Integers) -> Integers:
+def usage_profile(problem: Problem, assignment: Sequence[int] | Integers) -> Integers:
     """Bytes in use at every moment."""
-    return _profile(problem, _checked(problem, choice))
+    return _compute_profile(problem, _check_assignment(problem, assignment))
 
 
-def priced(problem: Problem, choice: Sequence[int] | Integers, cost: int, prices: Mapping[int, float]) -> float:
+def lagrangian_value(
+    problem: Problem, assignment: Sequence[int] | Integers, cost: int, *, multipliers: Mapping[int, float]
+) -> float:
     """What a choice of this cost is worth at prices of moments: usage above the limit is paid, below it paid back."""
-    if not prices:
+    if not multipliers:
         return float(cost)
-    over = usage_profile(problem, choice) - (problem.limit or 0)
-    return cost + sum(price * int(over[moment]) for moment, price in prices.items())
+    over = usage_profile(problem, assignment) - (problem.limit or 0)
+    return cost + sum(price * int(over[moment]) for moment, price in multipliers.items())
 
 
-def evaluate(problem: Problem, choice: Sequence[int] | Integers) -> Evaluation:
+def evaluate(problem: Problem, assignment: Sequence[int] | Integers) -> Evaluation:
     """Exact cost and peak of a choice (one strategy index per node)."""
-    array = _checked(problem, choice)
-    layout = problem.layout
-    costs = layout.cost[layout.node_start[:-1] + array].tolist()
-    costs += layout.pair_cost[layout.pair_start + layout.pair(array)].tolist()
-    profile = _profile(problem, array)
-    moment = int(profile.argmax()) if profile.size else 0
-    peak = int(profile[moment]) if profile.size else 0
+    array = _check_assignment(problem, assignment)
+    arrays = problem.arrays
+    costs = arrays.cost[arrays.node_start[:-1] + array].tolist()
+    costs += arrays.pair_cost[arrays.pair_start + arrays.pair(array)].tolist()
+    profile = _compute_profile(problem, array)
+    time_step = int(profile.argmax()) if profile.size else 0
+    peak = int(profile[time_step]) if profile.size else 0
     possible = max(costs, default=0) < IMPOSSIBLE
-    return Evaluation(sum(costs), peak, moment, possible and (problem.limit is None or peak <= problem.limit))
+    return Evaluation(sum(costs), peak, time_step, possible and (problem.limit is None or peak <= problem.limit))

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.parts import IMPOSSIBLE
-from solvers.topology import Topology
+from solvers.model import IMPOSSIBLE
+from solvers.oriented_graph import OrientedGraph
 
 Integers = NDArray[np.int64]
 
 # Turned round?, the matrix's place, and (the usage matrix's place, its price) for each priced usage.
 Key = tuple[bool, int, tuple[tuple[int, int], ...]]
 
-ROOM = 1 << 61
+MAX_POTENTIAL = 1 << 61
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
+class FixedPoint:
     """factor: scaled units per unit of cost; forbidden, cap: where scaled costs and messages are cut."""
 
     factor: int
@@ -35,41 +35,41 @@ class Scale:
     cap: int
 
     @staticmethod
-    def of(degree: int, dear: int) -> Scale:
+    def of(degree: int, dear: int) -> FixedPoint:
         """For nodes of at most `degree` edges and useful costs up to `dear`."""
-        cap = ROOM // (degree + 4)
+        cap = MAX_POTENTIAL // (degree + 4)
         room = max(cap // (256 * max(dear, 1)), 1)
-        return Scale(min(1 << (room.bit_length() - 1), 1 << 24), cap // 2, cap)
+        return FixedPoint(min(1 << (room.bit_length() - 1), 1 << 24), cap // 2, cap)
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
+class FixedPointMultipliers:
     """Prices per byte at some moments, as integers over 2**shift of a scaled unit."""
 
     numerators: Mapping[int, int]
     shift: int
 
     @staticmethod
-    def of(prices: Mapping[int, float], scale: Scale, largest_usage: int) -> Prices:
+    def of(multipliers: Mapping[int, float], scale: FixedPoint, largest_usage: int) -> FixedPointMultipliers:
         """The nearest prices below that keep every product within 62 bits."""
-        total = sum(prices.values()) * scale.factor
+        total = sum(multipliers.values()) * scale.factor
         if total <= 0:
-            return Prices({}, 0)
+            return FixedPointMultipliers({}, 0)
         room = (1 << 60) // max(largest_usage, 1)
         shift = max(min(int(np.floor(np.log2(room / total))), 60), 0)
         unit = min(scale.factor * 2.0**shift, room * scale.factor / total)
-        numerators = {moment: int(price * unit) for moment, price in prices.items()}
-        return Prices({moment: n for moment, n in numerators.items() if n > 0}, shift)
+        numerators = {moment: int(price * unit) for moment, price in multipliers.items()}
+        return FixedPointMultipliers({moment: n for moment, n in numerators.items() if n > 0}, shift)
 
     def limit_term(self, limit: int) -> int:
         """What the limit is worth at these prices, in scaled units, rounded up."""
         return -((-sum(self.numerators.values()) * limit) >> self.shift)
 
-    def over(self, start: Integers, stop: Integers, moments: int) -> Integers:
+    def over(self, start: Integers, stop: Integers, time_steps: int) -> Integers:
         """The summed numerators over half-open intervals."""
-        at = np.zeros(moments + 1, np.int64)
-        for moment, numerator in self.numerators.items():
-            at[moment + 1] = numerator
+        at = np.zeros(time_steps + 1, np.int64)
+        for time_step, numerator in self.numerators.items():
+            at[time_step + 1] = numerator
         prefix = np.cumsum(at)
         return prefix[stop] - prefix[start]
 
@@ -82,7 +82,7 @@ class Potentials:
     pair: Integers
     pair_transposed: Integers
     pair_at: Integers
-    scale: Scale
+    scale: FixedPoint
     constant: int
 
     @property
@@ -100,57 +100,57 @@ class Potentials:
         return Potentials(theta, self.pair, self.pair_transposed, self.pair_at, self.scale, self.constant)
 
 
-def _scaled(cost: Integers, scale: Scale) -> Integers:
+def _scale_cost(cost: Integers, scale: FixedPoint) -> Integers:
     return np.minimum(cost, scale.forbidden // scale.factor) * scale.factor
 
 
-class Pricing:
+class LagrangianCosts:
     """Makes potentials of a problem at given prices; edges with equal matrices and prices share one copy."""
 
-    def __init__(self, topology: Topology, scale: Scale, costs_count: bool = True) -> None:
-        layout = topology.layout
-        self._topology, self._layout, self.scale = topology, layout, scale
-        cost, pair = layout.cost, layout.pair_cost
+    def __init__(self, graph: OrientedGraph, scale: FixedPoint, costs_count: bool = True) -> None:
+        arrays = graph.arrays
+        self._graph, self._layout, self.scale = graph, arrays, scale
+        cost, pair = arrays.cost, arrays.pair_cost
         if not costs_count:
             impossible = scale.forbidden // scale.factor
             cost = np.where(cost >= IMPOSSIBLE, impossible, 0)
             pair = np.where(pair >= IMPOSSIBLE, impossible, 0)
-        self._theta, self._pair = _scaled(cost, scale), _scaled(pair, scale)
-        self.largest_usage = int(max(layout.span_usage.max(initial=0), layout.pair_usage.max(initial=0)))
+        self._theta, self._pair = _scale_cost(cost, scale), _scale_cost(pair, scale)
+        self.largest_usage = int(max(arrays.span_usage.max(initial=0), arrays.pair_usage.max(initial=0)))
         self._blocks: dict[Key, tuple[Integers, Integers]] = {}
-        sizes = np.diff(layout.node_start)
-        self._span_sizes = sizes[layout.span_node]
+        sizes = np.diff(arrays.node_start)
+        self._span_sizes = sizes[arrays.span_node]
         # The strategy of each usage of a further span.
-        begin = np.repeat(layout.node_start[layout.span_node] - layout.span_at, self._span_sizes)
-        self._strategy = (begin + np.arange(begin.size))[layout.cost.size :]
+        begin = np.repeat(arrays.node_start[arrays.span_node] - arrays.span_at, self._span_sizes)
+        self._strategy = (begin + np.arange(begin.size))[arrays.cost.size :]
         self._unpriced: tuple[Integers, Integers, Integers] | None = None
 
-    def at(self, prices: Mapping[int, float], limit: int = 0) -> Potentials:
+    def with_multipliers(self, multipliers: Mapping[int, float], limit: int = 0) -> Potentials:
         """Potentials with usage priced; prices in cost units per byte at moments."""
-        exact = Prices.of(prices, self.scale, self.largest_usage)
+        exact = FixedPointMultipliers.of(multipliers, self.scale, self.largest_usage)
         theta = self._theta
         if exact.numerators:
-            theta = np.minimum(theta + self._usage_priced(exact), self.scale.forbidden)
+            theta = np.minimum(theta + self._price_usage(exact), self.scale.forbidden)
         pair, transposed, pair_at = self._pairs(exact)
         return Potentials(theta, pair, transposed, pair_at, self.scale, exact.limit_term(limit))
 
-    def _usage_priced(self, exact: Prices) -> Integers:
+    def _price_usage(self, exact: FixedPointMultipliers) -> Integers:
         """Each strategy's usage at these prices, in scaled units."""
-        layout = self._layout
-        price = exact.over(layout.span_start, layout.span_stop, layout.moments)
-        worth = (np.repeat(price, self._span_sizes) * layout.span_usage) >> exact.shift
-        total = worth[: layout.cost.size]
-        np.add.at(total, self._strategy, worth[layout.cost.size :])
+        arrays = self._layout
+        multiplier = exact.over(arrays.span_start, arrays.span_stop, arrays.time_steps)
+        worth = (np.repeat(multiplier, self._span_sizes) * arrays.span_usage) >> exact.shift
+        total = worth[: arrays.cost.size]
+        np.add.at(total, self._strategy, worth[arrays.cost.size :])
         return total
 
-    def _pairs(self, exact: Prices) -> tuple[Integers, Integers, Integers]:
+    def _pairs(self, exact: FixedPointMultipliers) -> tuple[Integers, Integers, Integers]:
         if self._layout.edge_usage_edge.size:
-            return self._joined(exact)
+            return self._build_pairs(exact)
         if self._unpriced is None:
-            self._unpriced = self._joined(exact)
+            self._unpriced = self._build_pairs(exact)
         return self._unpriced
 
-    def _joined(self, exact: Prices) -> tuple[Integers, Integers, Integers]:
+    def _build_pairs(self, exact: FixedPointMultipliers) -> tuple[Integers, Integers, Integers]:
         keys = self._keys(exact)
         offsets: dict[Key, int] = {}
         parts: list[tuple[Integers, Integers]] = []
@@ -173,25 +173,25 @@ class Pricing:
             pair_at,
         )
 
-    def _keys(self, exact: Prices) -> list[Key]:
-        layout, topology = self._layout, self._topology
-        turned, starts = topology.turned.tolist(), layout.pair_start.tolist()
+    def _keys(self, exact: FixedPointMultipliers) -> list[Key]:
+        arrays, graph = self._layout, self._graph
+        turned, starts = graph.turned.tolist(), arrays.pair_start.tolist()
         keys: list[Key] = [(*key, ()) for key in zip(turned, starts, strict=True)]
-        if exact.numerators and layout.edge_usage_edge.size:
-            price = exact.over(layout.edge_usage_start, layout.edge_usage_stop, layout.moments)
-            for u in np.flatnonzero(price):
-                e = int(layout.edge_usage_edge[u])
-                keys[e] = (*keys[e][:2], (*keys[e][2], (int(layout.edge_usage_pair_start[u]), int(price[u]))))
+        if exact.numerators and arrays.edge_usage_edge.size:
+            multiplier = exact.over(arrays.edge_usage_start, arrays.edge_usage_stop, arrays.time_steps)
+            for u in np.flatnonzero(multiplier):
+                e = int(arrays.edge_usage_edge[u])
+                keys[e] = (*keys[e][:2], (*keys[e][2], (int(arrays.edge_usage_pair_start[u]), int(multiplier[u]))))
         return keys
 
     def _block(self, e: int, key: Key, shift: int) -> tuple[Integers, Integers]:
-        layout = self._layout
-        height, width = int(layout.height[e]), int(layout.width[e])
-        start = int(layout.pair_start[e])
+        arrays = self._layout
+        height, width = int(arrays.height[e]), int(arrays.width[e])
+        start = int(arrays.pair_start[e])
         matrix = self._pair[start : start + height * width]
-        for usage_start, price in key[2]:
-            used = layout.pair_usage[usage_start : usage_start + height * width]
-            matrix = np.minimum(matrix + ((used * price) >> shift), self.scale.forbidden)
+        for usage_start, multiplier in key[2]:
+            used = arrays.pair_usage[usage_start : usage_start + height * width]
+            matrix = np.minimum(matrix + ((used * multiplier) >> shift), self.scale.forbidden)
         square = matrix.reshape(height, width)
         straight, turned = square.ravel(), np.ascontiguousarray(square.T).ravel()
         return (turned, straight) if key[0] else (straight, turned)

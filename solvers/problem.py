@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from solvers.layout import Layout
-from solvers.parts import IMPOSSIBLE, Edge, Integers, InvalidProblem, Node
+from solvers.model import IMPOSSIBLE, Edge, Integers, InvalidProblem, Node
+from solvers.problem_arrays import ProblemArrays
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
@@ -27,24 +27,24 @@ class Problem:
     """Nodes in the order in which they first live, edges between them, one usage limit (None: no limit)."""
 
     limit: int | None
-    layout: Layout = field(repr=False)
+    arrays: ProblemArrays = field(repr=False)
     _parts: list[tuple[tuple[Node, ...], tuple[Edge, ...]]] = field(repr=False)
 
     def __init__(self, nodes: Sequence[Node], edges: Sequence[Edge], limit: int | None = None) -> None:
         object.__setattr__(self, "limit", limit)
         object.__setattr__(self, "_parts", [(tuple(nodes), tuple(edges))])
         self._check()
-        object.__setattr__(self, "layout", Layout.of(self.nodes, self.edges))
+        object.__setattr__(self, "arrays", ProblemArrays.of(self.nodes, self.edges))
 
     @staticmethod
-    def flat(layout: Layout, limit: int | None) -> Problem:
+    def from_arrays(arrays: ProblemArrays, limit: int | None) -> Problem:
         """Of flat arrays that hold a sound problem: its parts are made (and checked) once they are asked for."""
-        if layout.usage.size:
-            most = np.maximum.reduceat(layout.usage, layout.node_start[:-1])
+        if arrays.usage.size:
+            most = np.maximum.reduceat(arrays.usage, arrays.node_start[:-1])
             _check_largest(int(most.sum(dtype=object)))
         problem = object.__new__(Problem)
         object.__setattr__(problem, "limit", limit)
-        object.__setattr__(problem, "layout", layout)
+        object.__setattr__(problem, "arrays", arrays)
         object.__setattr__(problem, "_parts", [])
         return problem
 
@@ -52,20 +52,22 @@ class Problem:
     def nodes(self) -> tuple[Node, ...]:
         """The choices."""
         if not self._parts:
-            self._parts.append(self.layout.parts())
+            self._parts.append(self.arrays.parts())
         return self._parts[0][0]
 
     @property
     def edges(self) -> tuple[Edge, ...]:
         """What pairs of choices cost."""
         if not self._parts:
-            self._parts.append(self.layout.parts())
+            self._parts.append(self.arrays.parts())
         return self._parts[0][1]
 
     def _check(self) -> None:
         if self.limit is not None and self.limit < 0:
             raise InvalidProblem("limit", "problem", self.limit, "None or at least 0")
-        largest = sum(int(node.further.usage.max(axis=1).sum()) for node in self.nodes if node.further is not None)
+        largest = sum(
+            int(node.more_usage.usage.max(axis=1).sum()) for node in self.nodes if node.more_usage is not None
+        )
         largest += _largest([node.usage for node in self.nodes])
         _check_largest(largest + _largest([usage.matrix for edge in self.edges for usage in edge.usages]))
         count = len(self.nodes)

@@ -25,11 +25,11 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Start:
+class DualWarmStart:
     """Where a solve may begin: prices of moments (cost units a byte), and messages at these prices (units of cost), of
     each strategy at the source of each edge, then at the targets."""
 
-    prices: Mapping[int, float]
+    multipliers: Mapping[int, float]
     messages: NDArray[np.float64]
 
 
@@ -46,16 +46,16 @@ class Solution:
     """
 
     status: Status
-    choice: tuple[int, ...] | None
+    assignment: tuple[int, ...] | None
     cost: int | None
     bound: int
     gap: float | None
     wall_s: float
     reason: str
     memory_price: float
-    least_limit: int | None
-    least_limit_bound: int | None
+    min_feasible_limit: int | None
+    min_feasible_limit_bound: int | None
     reproducible: bool
-    leanest: tuple[int, ...] | None = None
-    prices: Mapping[int, float] = field(default_factory=dict)
+    min_peak_assignment: tuple[int, ...] | None = None
+    multipliers: Mapping[int, float] = field(default_factory=dict)
     nearest: tuple[tuple[int, ...], ...] = ()

@@ -70,10 +70,10 @@ def test_a_result_is_old_where_the_code_that_it_measures_has_changed(repository:
     (repository / "solvers" / "code.py").write_text("second\n")
     assert measured_commit(("solvers",), repository) == f"{commit}-dirty"
     assert measured_commit(("api",), repository) == commit
-    recorded(repository, "leases", f"{commit}-dirty")
+    recorded(repository, "failover", f"{commit}-dirty")
     recorded(repository, "zoo", "abcdef0")
     assert [line.partition(" on ")[0].split() for line in report(repository / "results", repository)][:-1] == [
-        ["old", "leases,", "measured", "at", f"{commit}-dirty"],
+        ["old", "failover,", "measured", "at", f"{commit}-dirty"],
         ["old", "solver,", "measured", "at", commit],
         ["unknown", "zoo,", "measured", "at", "abcdef0"],
         ["current", "service,", "measured", "at", commit],

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 import planner
-from planner.capacity import survey
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_from
-from planner.documents.hardware import profile_document
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
+from planner.documents.hardware import read_profile
 from planner.documents.schemas import GraphDocument
 from planner.errors import InvalidRequest
-from planner.judge.candidates import candidates, counts
-from planner.model.mesh import Mesh
-from planner.plans import Plan, Request
-from planner.sweep import Asked, Offer, Question, Survey
+from planner.ir.mesh import Mesh
+from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
+from planner.planning.plan_types import Plan, Request
+from planner.usecases.capacity import search_meshes
+from planner.usecases.capacity_search import CapacityQuestion, CapacitySearch, CapacityWorkload, HardwareOffer
 from tests.testing.small_documents import GRAPH, Document
 
 HARM = "<script>alert(1)</script>"
@@ -28,13 +28,18 @@ QUICK = Request(gap=0.01)
 def planned(mesh: str, graph: Document = GRAPH, request: Request = QUICK, **more: Any) -> Plan:
     found = Mesh.parse(mesh)
     return planner.plan(
-        graph_from(GraphDocument.model_validate(graph), found), found, load("h100-sxm"), request, **more
+        load_graph(GraphDocument.model_validate(graph), found), found, load_profile("h100-sxm"), request=request, **more
     )
 
 
-def question() -> Question:
-    offers = tuple(Offer(profile_document(name), None) for name in ("h100-sxm", "a100-sxm"))
-    return Question((Asked(GRAPH, None),), offers, candidates(1, 2, counts("1..4"), 2, None), QUICK)
+def question() -> CapacityQuestion:
+    offers = tuple(HardwareOffer(read_profile(name), None) for name in ("h100-sxm", "a100-sxm"))
+    return CapacityQuestion(
+        (CapacityWorkload(GRAPH, None),),
+        offers,
+        enumerate_candidates(1, 2, parse_device_counts("1..4"), axes=2, template=None),
+        QUICK,
+    )
 
 
 def text_of(page: str) -> str:
@@ -72,7 +77,7 @@ def test_only_plans_that_fit_are_compared() -> None:
 
 
 def test_a_capacity_answer_shows_its_frontier() -> None:
-    found = survey(question())
+    found = search_meshes(question())
     text = text_of(found._repr_html_())
     for number in found.frontier():
         assert found.question.candidates[number].mesh.notation in text
@@ -89,9 +94,9 @@ def test_the_line_of_a_search_is_one_line_and_empty_in_the_end() -> None:
 
 
 def test_the_line_of_a_survey_counts_its_candidates() -> None:
-    told, seen = io.StringIO(), list[Survey]()
-    with planner.survey_line(told) as on_outcome:
-        seen.append(survey(question(), on_outcome=on_outcome))
+    told, seen = io.StringIO(), list[CapacitySearch]()
+    with planner.capacity_line(told) as on_outcome:
+        seen.append(search_meshes(question(), on_outcome=on_outcome))
     assert f"of {len(seen[0].question.candidates)} candidates" in told.getvalue()
 
 

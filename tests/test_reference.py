@@ -17,7 +17,7 @@ PUBLIC = [f"{package.__name__}.{name}" for package in (planner, solvers) for nam
 KINDS = {
     kind
     for path in (Path(__file__).parents[1] / "api" / "http").rglob("*.py")
-    for kind in re.findall(r"\bProblem\(\s*\d+,\s*\"([a-z-]+)\"", path.read_text())
+    for kind in re.findall(r"\bHttpProblem\(\s*\d+,\s*\"([a-z-]+)\"", path.read_text())
 }
 ERRORS = [
     name for name, value in vars(errors).items() if isinstance(value, type) and value.__module__ == errors.__name__

@@ -10,16 +10,17 @@ from fastapi import Depends, FastAPI
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware.gzip import GZipMiddleware
 
-from api.http import answers, asks, documents, events, house, models, plans, problems, reports, webhooks
-from api.http.limits import Rates
-from api.http.openapi import describe
-from api.http.queries import no_others
-from api.http.security import Frame
+from api.http import plan_intake, problems
+from api.http.limits import RateLimiter
+from api.http.openapi import build_openapi
+from api.http.query_params import reject_unknown_query_params
+from api.http.routes import documents, events, models, plans, reports, system, tasks, webhooks
+from api.http.security import RequestMiddleware
 from api.service import Service
 from planner.version import VERSION
 
 
-def application(service: Service) -> FastAPI:
+def create_app(service: Service) -> FastAPI:
     """The service over HTTP; its worker runs as long as the application does."""
 
     @asynccontextmanager
@@ -36,17 +37,17 @@ def application(service: Service) -> FastAPI:
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
         openapi_url=None,  # shown by the house, as everything is
-        dependencies=[Depends(no_others)],
+        dependencies=[Depends(reject_unknown_query_params)],
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,  # what a generated client calls it
     )
     app.state.service = service
-    app.state.repeats = asks.Repeats()
-    app.state.rates = Rates(service.limits.requests_per_s, service.limits.burst)
-    for part in (plans, documents, reports, events, answers, webhooks, models, house):
+    app.state.recent_requests = plan_intake.RecentRequests()
+    app.state.rate_limiter = RateLimiter(service.limits.requests_per_s, service.limits.burst)
+    for part in (plans, documents, reports, events, tasks, webhooks, models, system):
         app.include_router(part.router)
-    problems.install(app)
+    problems.install_handlers(app)
     app.add_middleware(GZipMiddleware, minimum_size=1024)
-    app.add_middleware(Frame)
-    app.openapi = partial(describe, app)  # type: ignore[method-assign]
+    app.add_middleware(RequestMiddleware)
+    app.openapi = partial(build_openapi, app)  # type: ignore[method-assign]
     return app

@@ -12,95 +12,101 @@ from typing import Any
 
 from fastapi import Request
 
-from api.asking import PlanAsked, check_nesting
-from api.http.problems import Problem, of_planner
+from api.http.problems import HttpProblem, problem_of_planner_error
+from api.http.requests import PlanRequest, check_nesting
 from api.settings import Limits
-from planner.documents.reading import parse_json
+from planner.documents.json_reader import parse_json
 from planner.errors import ShardplanError
 
 JSON = "application/json"
-PIECE = 1 << 16
+CHUNK_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class RequestBody:
     """A body and its content type."""
 
     kind: str
     data: bytes
 
 
-async def read_body(request: Request, limits: Limits, kinds: Collection[str] = (JSON,)) -> Sent:
+async def read_body(request: Request, limits: Limits, kinds: Collection[str] = (JSON,)) -> RequestBody:
     """The body, of one of the content types, inflated where it is gzip: bytes are counted as they come and as they
     unfold, never trusted."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in kinds:
         detail = f"Content-Type {kind or 'missing'}"
-        raise Problem(415, "unsupported-media-type", detail, wanted=" or ".join(kinds))
+        raise HttpProblem(415, "unsupported-media-type", detail, wanted=" or ".join(kinds))
     try:
         async with asyncio.timeout(limits.body_s):
-            return Sent(kind, await _read(request, limits))
+            return RequestBody(kind, await _read_encoded(request, limits))
     except TimeoutError:
-        raise Problem(408, "body-too-slow", f"the body took more than {limits.body_s:g} s") from None
+        raise HttpProblem(408, "body-too-slow", f"the body took more than {limits.body_s:g} s") from None
 
 
-async def _read(request: Request, limits: Limits) -> bytes:
+async def _read_encoded(request: Request, limits: Limits) -> bytes:
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if coding == "identity":
-        return b"".join([piece async for piece in _counted(request.stream(), limits.body_bytes)])
+        return b"".join([piece async for piece in _limit_size(request.stream(), limits.body_bytes)])
     if coding != "gzip":
-        raise Problem(415, "unsupported-content-encoding", coding, wanted="gzip", headers={"Accept-Encoding": "gzip"})
-    return b"".join([piece async for piece in _inflated(request.stream(), limits.body_bytes)])
+        raise HttpProblem(
+            415, "unsupported-content-encoding", coding, wanted="gzip", headers={"Accept-Encoding": "gzip"}
+        )
+    return b"".join([piece async for piece in _decompress(request.stream(), limits.body_bytes)])
 
 
-async def _counted(pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
+async def _limit_size(pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
     count = 0
     async for piece in pieces:
         count += len(piece)
         if count > most:
-            raise Problem(413, "body-too-large", f"the body has more than {most} bytes", wanted=f"at most {most} bytes")
+            raise HttpProblem(
+                413, "body-too-large", f"the body has more than {most} bytes", wanted=f"at most {most} bytes"
+            )
         yield piece
 
 
-async def _inflated(pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
+async def _decompress(pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
     """A gzip stream's content; no more than one byte beyond the limit is ever made."""
     unfold, count = zlib.decompressobj(wbits=31), 0
     try:
-        async for piece in _counted(pieces, most):
+        async for piece in _limit_size(pieces, most):
             while piece and not unfold.eof:
-                made = unfold.decompress(piece, min(PIECE, most + 1 - count))
+                made = unfold.decompress(piece, min(CHUNK_BYTES, most + 1 - count))
                 piece, count = unfold.unconsumed_tail, count + len(made)
                 if count > most:
-                    raise Problem(413, "body-too-large", "the body inflates too far", wanted=f"at most {most} bytes")
+                    raise HttpProblem(
+                        413, "body-too-large", "the body inflates too far", wanted=f"at most {most} bytes"
+                    )
                 yield made
     except zlib.error as error:
-        raise Problem(400, "damaged-gzip", str(error), "") from None
+        raise HttpProblem(400, "damaged-gzip", str(error), "") from None
     if not unfold.eof or unfold.unused_data:
-        raise Problem(400, "damaged-gzip", "the gzip stream is cut off, or something follows it", "")
+        raise HttpProblem(400, "damaged-gzip", "the gzip stream is cut off, or something follows it", "")
 
 
-def parsed(raw: bytes, limits: Limits) -> Any:
+def parse_body(raw: bytes, limits: Limits) -> Any:
     """The JSON of a body; its faults are the parser's, 400."""
     try:
         document = parse_json(raw, "body")
         check_nesting(document, limits.nesting)
     except ShardplanError as error:
-        raise of_planner(error, 400) from None
+        raise problem_of_planner_error(error, 400) from None
     return document
 
 
-def check_size(asked: PlanAsked, limits: Limits) -> None:
+def check_graph_size(asked: PlanRequest, limits: Limits) -> None:
     """What the schema does not count: edges, and nodes where fewer are allowed than a document may have."""
     graph = asked.graph
     edges = sum(len(node.inputs) for node in graph.nodes)
     for what, count, most in (("nodes", len(graph.nodes), limits.nodes), ("edges", edges, limits.edges)):
         if count > most:
-            raise Problem(
+            raise HttpProblem(
                 413, "graph-too-large", f"the graph has {count} {what}", "/graph/nodes", wanted=f"at most {most}"
             )
 
 
-class Rates:
+class RateLimiter:
     """A bucket for every key: it holds `burst` requests and fills by `per_s` a second."""
 
     MOST_KEYS = 10_000
@@ -121,4 +127,6 @@ class Rates:
                 del self._left[next(iter(self._left))]
         if left < 1:
             wait = str(max(1, round((1 - left) / self.per_s)))
-            raise Problem(429, "too-many-requests", f"more than {self.per_s:g} a second", headers={"Retry-After": wait})
+            raise HttpProblem(
+                429, "too-many-requests", f"more than {self.per_s:g} a second", headers={"Retry-After": wait}
+            )

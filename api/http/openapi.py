@@ -9,22 +9,22 @@ from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from api.asking import PlanAsked
-from api.http.schemas import ComparisonAsked, ProblemAnswer, ValidationAsked, WebhookAsked
-from api.sizing import CapacityAsked
-from api.ways import ReshardAsked
+from api.http.requests import PlanRequest
+from api.http.requests_capacity import CapacityRequest
+from api.http.requests_reshard import ReshardRequest
+from api.http.schemas import ComparisonRequest, ProblemDetails, ValidationRequest, WebhookRequest
 from planner.documents.schemas import PlanDocument
 
 REF = "#/components/schemas/{model}"
-SHOWN: tuple[type[BaseModel], ...] = (
-    PlanAsked,
-    ValidationAsked,
-    ComparisonAsked,
-    ReshardAsked,
-    CapacityAsked,
-    WebhookAsked,
+DOCUMENT_SCHEMAS: tuple[type[BaseModel], ...] = (
+    PlanRequest,
+    ValidationRequest,
+    ComparisonRequest,
+    ReshardRequest,
+    CapacityRequest,
+    WebhookRequest,
     PlanDocument,
-    ProblemAnswer,
+    ProblemDetails,
 )
 
 GRAPH = {
@@ -40,12 +40,12 @@ GRAPH = {
 }
 RESHARD = {"mesh": "2x3", "shape": [6, 6], "dtype": "f32", "source": [["0"], ["1"]], "target": [["1"], ["0"]]}
 EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
-    PlanAsked: {"graph": GRAPH, "mesh": "dp=2,tp=4", "hardware": "h100-sxm", "request": {"time_limit_s": 10.0}},
-    ValidationAsked: {"plan": "0" * 64},
-    ComparisonAsked: {"base": "0" * 64, "new": "1" * 64},
-    ReshardAsked: RESHARD,
-    WebhookAsked: {"url": "https://hooks.example.com/shardplan"},
-    CapacityAsked: {"graphs": [GRAPH], "devices": "2..4", "hardware": [{"name": "h100-sxm", "hour": 2.5}]},
+    PlanRequest: {"graph": GRAPH, "mesh": "dp=2,tp=4", "hardware": "h100-sxm", "request": {"time_limit_s": 10.0}},
+    ValidationRequest: {"plan": "0" * 64},
+    ComparisonRequest: {"base": "0" * 64, "new": "1" * 64},
+    ReshardRequest: RESHARD,
+    WebhookRequest: {"url": "https://hooks.example.com/shardplan"},
+    CapacityRequest: {"graphs": [GRAPH], "devices": "2..4", "hardware": [{"name": "h100-sxm", "hour": 2.5}]},
 }
 PROBLEMS = {
     400: "Not JSON, or damaged.",
@@ -64,24 +64,24 @@ PROBLEMS = {
 }
 
 
-def body_of(model: type[BaseModel], *others: str) -> dict[str, Any]:
+def describe_body(model: type[BaseModel], *others: str) -> dict[str, Any]:
     """What is said of an operation whose body the house reads itself; `others` are content types beside JSON."""
     content = {"schema": {"$ref": REF.format(model=model.__name__)}, "example": EXAMPLES[model]}
     more = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in others}
     return {"requestBody": {"required": True, "content": {"application/json": content, **more}}}
 
 
-def describe(app: FastAPI) -> dict[str, Any]:
+def build_openapi(app: FastAPI) -> dict[str, Any]:
     """The description, made once."""
     if app.openapi_schema is None:
         found = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        _, schemas = models_json_schema([(model, "validation") for model in SHOWN], ref_template=REF)
+        _, schemas = models_json_schema([(model, "validation") for model in DOCUMENT_SCHEMAS], ref_template=REF)
         known = found.setdefault("components", {}).setdefault("schemas", {})
         known |= {name: schema for name, schema in schemas["$defs"].items() if name not in known}
         for operations in found["paths"].values():
             for operation in operations.values():
                 _add_problems(operation)
-                _leave_to_the_body(operation)
+                _drop_query_requirements(operation)
         for unused in ("HTTPValidationError", "ValidationError"):
             known.pop(unused, None)
         app.openapi_schema = found
@@ -90,12 +90,12 @@ def describe(app: FastAPI) -> dict[str, Any]:
 
 def _add_problems(operation: dict[str, Any]) -> None:
     """Every operation may end in any of them."""
-    content = {"application/problem+json": {"schema": {"$ref": REF.format(model="ProblemAnswer")}}}
+    content = {"application/problem+json": {"schema": {"$ref": REF.format(model="ProblemDetails")}}}
     shown = {str(status): {"description": about, "content": content} for status, about in PROBLEMS.items()}
     operation["responses"] = {**operation["responses"], **shown}
 
 
-def _leave_to_the_body(operation: dict[str, Any]) -> None:
+def _drop_query_requirements(operation: dict[str, Any]) -> None:
     """What a body says is not said beside it; a client that sent every default would."""
     if "requestBody" in operation:
         for parameter in operation.get("parameters", ()):

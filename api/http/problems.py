@@ -18,9 +18,9 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
-from api.children import Ended
-from api.jobs import KeyReused, LineFull
-from api.service import Busy
+from api.jobs.queue import IdempotencyConflict, QueueFull
+from api.jobs.worker_process import TaskResult
+from api.service import ServiceBusy
 from planner.errors import ShardplanError
 
 log = logging.getLogger("shardplan.http")
@@ -28,7 +28,7 @@ log = logging.getLogger("shardplan.http")
 MEDIA_TYPE = "application/problem+json"
 
 
-class Problem(Exception):
+class HttpProblem(Exception):
     """An error to answer with. `kind` ends the problem's type; faults are (pointer, what is wrong there)."""
 
     def __init__(
@@ -57,79 +57,83 @@ class Problem(Exception):
         return JSONResponse(content, self.status, self.headers, MEDIA_TYPE)
 
 
-def of_planner(error: ShardplanError, status: int = 422) -> Problem:
+def problem_of_planner_error(error: ShardplanError, status: int = 422) -> HttpProblem:
     """What the planner refuses: `got` and `wanted` beside the words."""
     parts: dict[str, Any] = {"got": error.got, "wanted": error.wanted}
     kind = re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()
-    return Problem(status, kind, str(error), error.pointer or "", **{k: v for k, v in parts.items() if v is not None})
+    return HttpProblem(
+        status, kind, str(error), error.pointer or "", **{k: v for k, v in parts.items() if v is not None}
+    )
 
 
-def of_child(ended: Ended) -> Problem:
+def problem_of_task_result(ended: TaskResult) -> HttpProblem:
     """Work that a caller waited for, and that gave no result."""
     if ended.kind == "refused":
         told = ended.head
         parts = {key: told[key] for key in ("got", "wanted") if told[key] is not None}
-        return Problem(422, "refused", told["message"], told["pointer"] or "", **parts)
+        return HttpProblem(422, "refused", told["message"], told["pointer"] or "", **parts)
     if ended.kind in ("failed", "killed"):
-        return Problem(500, "work-failed", ended.head["cause"])
-    return Problem(503, "shutting-down", "the service is being stopped", headers={"Retry-After": "5"})
+        return HttpProblem(500, "work-failed", ended.head["cause"])
+    return HttpProblem(503, "shutting-down", "the service is being stopped", headers={"Retry-After": "5"})
 
 
-def install(app: FastAPI) -> None:
+def install_handlers(app: FastAPI) -> None:
     """All errors that are foreseen as problems; the frame takes the others."""
-    app.add_exception_handler(Problem, _problem)
-    app.add_exception_handler(ShardplanError, _planner)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(RequestValidationError, _parameters)
-    app.add_exception_handler(KeyReused, _reused)
-    app.add_exception_handler(LineFull, _full)
-    app.add_exception_handler(Busy, _busy)
-    app.add_exception_handler(OperationalError, _database)
+    app.add_exception_handler(HttpProblem, _handle_problem)
+    app.add_exception_handler(ShardplanError, _handle_planner_error)
+    app.add_exception_handler(HTTPException, _handle_http_error)
+    app.add_exception_handler(RequestValidationError, _handle_invalid_parameter)
+    app.add_exception_handler(IdempotencyConflict, _handle_idempotency_conflict)
+    app.add_exception_handler(QueueFull, _handle_queue_full)
+    app.add_exception_handler(ServiceBusy, _handle_service_busy)
+    app.add_exception_handler(OperationalError, _handle_database_error)
 
 
-def _problem(_request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Problem)
+def _handle_problem(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HttpProblem)
     return error.response()
 
 
-def _planner(_request: Request, error: Exception) -> JSONResponse:
+def _handle_planner_error(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, ShardplanError)
-    return of_planner(error).response()
+    return problem_of_planner_error(error).response()
 
 
-def _http(request: Request, error: Exception) -> JSONResponse:
+def _handle_http_error(request: Request, error: Exception) -> JSONResponse:
     """The framework's own: no such path, no such method."""
     assert isinstance(error, HTTPException)
     kind = re.sub(r"[^a-z]+", "-", HTTPStatus(error.status_code).phrase.lower())
     detail = f"{request.method} {request.url.path}: {error.detail}"
-    return Problem(error.status_code, kind, detail, headers=error.headers).response()
+    return HttpProblem(error.status_code, kind, detail, headers=error.headers).response()
 
 
-def _parameters(_request: Request, error: Exception) -> JSONResponse:
+def _handle_invalid_parameter(_request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     *_, name = first["loc"]
-    return Problem(422, "invalid-parameter", f"{name}: {first['msg']}", parameter=str(name)).response()
+    return HttpProblem(422, "invalid-parameter", f"{name}: {first['msg']}", parameter=str(name)).response()
 
 
-def _reused(_request: Request, _error: Exception) -> JSONResponse:
-    return Problem(422, "idempotency-key-reused", "this Idempotency-Key came with another body before").response()
+def _handle_idempotency_conflict(_request: Request, _error: Exception) -> JSONResponse:
+    return HttpProblem(422, "idempotency-key-reused", "this Idempotency-Key came with another body before").response()
 
 
-def _full(_request: Request, _error: Exception) -> JSONResponse:
-    return Problem(429, "line-full", "too many plans are waiting", headers={"Retry-After": "10"}).response()
+def _handle_queue_full(_request: Request, _error: Exception) -> JSONResponse:
+    return HttpProblem(429, "line-full", "too many plans are waiting", headers={"Retry-After": "10"}).response()
 
 
-def _busy(_request: Request, _error: Exception) -> JSONResponse:
-    return Problem(503, "busy", "too much is being answered at once", headers={"Retry-After": "2"}).response()
+def _handle_service_busy(_request: Request, _error: Exception) -> JSONResponse:
+    return HttpProblem(503, "busy", "too much is being answered at once", headers={"Retry-After": "2"}).response()
 
 
-def _database(_request: Request, error: Exception) -> JSONResponse:
+def _handle_database_error(_request: Request, error: Exception) -> JSONResponse:
     log.warning("database: %s", error)
-    return Problem(503, "database-unavailable", "the database does not answer", headers={"Retry-After": "5"}).response()
+    return HttpProblem(
+        503, "database-unavailable", "the database does not answer", headers={"Retry-After": "5"}
+    ).response()
 
 
-def unforeseen(name: str, error: Exception) -> JSONResponse:
+def internal_error(name: str, error: Exception) -> JSONResponse:
     """Of what should not happen: told to the log under the request's id, and not to the caller."""
     log.error("%s failed", name, exc_info=error)
-    return Problem(500, "internal-error", "a fault of the service; it is in its log").response()
+    return HttpProblem(500, "internal-error", "a fault of the service; it is in its log").response()

@@ -7,56 +7,56 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
-from api.asking import MAX_SEED
-from api.hooks.register import Webhook
-from api.hooks.targets import MAX_URL
-from api.records import Record
+from api.http.requests import MAX_SEED
+from api.jobs.plan_repository import PlanRecord
+from api.webhooks.store import Webhook
+from api.webhooks.url_policy import MAX_URL
 from planner.documents.schemas import PlanDocument
-from planner.documents.strict import Name, Strict
+from planner.documents.strict_model import Name, StrictModel
 
 Status = Literal["queued", "running", "optimal", "feasible", "infeasible", "timeout", "cancelled", "failed"]
-DONE: tuple[str, ...] = ("optimal", "feasible", "infeasible")
+SOLVED: tuple[str, ...] = ("optimal", "feasible", "infeasible")
 """The planner has answered."""
 
 PlanId = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="SHA-256 of all that determines the plan.")]
-PlanGiven = Annotated[PlanDocument | PlanId, Field(description="A plan document, or the id of a plan kept here.")]
+PlanReference = Annotated[PlanDocument | PlanId, Field(description="A plan document, or the id of a plan kept here.")]
 
 
-class ValidationAsked(Strict):
+class ValidationRequest(StrictModel):
     """A plan to run on logical devices beside its unsharded graph."""
 
-    plan: PlanGiven
+    plan: PlanReference
     backend: Literal["numpy", "cupy"] = "numpy"
     shrink: Literal["auto", "none"] = "auto"
     precision: Literal["f64", "f32", "rounded"] = "f64"
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
 
 
-class ComparisonAsked(Strict):
+class ComparisonRequest(StrictModel):
     """Two plans, as documents or ids; `fail_on`: limits on what may rise, such as `time>5%,memory[h.0.mlp]>1GiB`."""
 
-    base: PlanGiven
-    new: PlanGiven
+    base: PlanReference
+    new: PlanReference
     fail_on: Annotated[str, Field(max_length=4096)] | None = None
 
 
-class WebhookAsked(Strict):
+class WebhookRequest(StrictModel):
     """An https address that is to be told when one of your plans has ended."""
 
     url: Annotated[str, Field(min_length=1, max_length=MAX_URL)]
 
 
-class Answer(BaseModel):
+class ResponseModel(BaseModel):
     """What is answered is not checked again."""
 
 
-class Links(Answer):
+class PlanLinks(ResponseModel):
     self: str
     events: str
     document: str | None
 
 
-class PlanAnswer(Answer):
+class PlanResponse(ResponseModel):
     """A plan as it stands. Incumbent and bound are seconds of a step: the best found, and what none is faster than."""
 
     id: PlanId
@@ -69,40 +69,40 @@ class PlanAnswer(Answer):
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
-    links: Links
+    links: PlanLinks
 
     @classmethod
-    def of(cls, record: Record) -> PlanAnswer:
+    def of(cls, record: PlanRecord) -> PlanResponse:
         here = f"/v1/plans/{record.id}"
         numbers = {key: record.progress.get(key) for key in ("incumbent", "bound", "gap")}
         return cls.model_validate(
             {
                 **{key: getattr(record, key) for key in ("id", "status", "name", "cause")},
                 **numbers,
-                **{key: _moment(getattr(record, key)) for key in ("created_at", "started_at", "ended_at")},
+                **{key: _to_datetime(getattr(record, key)) for key in ("created_at", "started_at", "ended_at")},
                 "links": {
                     "self": here,
                     "events": f"{here}/events",
-                    "document": f"{here}/document" if record.status in DONE else None,
+                    "document": f"{here}/document" if record.status in SOLVED else None,
                 },
             }
         )
 
 
-class PlansAnswer(Answer):
+class PlanPage(ResponseModel):
     """A page of plans, the newest first; `next` is the path of the next page."""
 
-    plans: list[PlanAnswer]
+    plans: list[PlanResponse]
     next: str | None
 
 
-class Total(Answer):
+class TotalChange(ResponseModel):
     base: float | None
     new: float | None
     change: float | None
 
 
-class Change(Answer):
+class ShardingChange(ResponseModel):
     """A value that is sharded otherwise; null where a plan does not have it."""
 
     value: str
@@ -111,7 +111,7 @@ class Change(Answer):
     new: dict[str, JsonValue] | None
 
 
-class ComparisonAnswer(Answer):
+class ComparisonResponse(ResponseModel):
     """What differs between two plans: totals (change = new - base), values, ops, the terms of time that moved (their
     `change_ps` add up to the step's) and what fills the peaks. `was`: the name in the base, where that is another.
 
@@ -123,8 +123,8 @@ class ComparisonAnswer(Answer):
     base: str
     new: str
     versions: dict[str, dict[str, int | str]]
-    totals: dict[str, Total]
-    changes: list[Change]
+    totals: dict[str, TotalChange]
+    changes: list[ShardingChange]
     options: list[dict[str, JsonValue]]
     terms: list[dict[str, JsonValue]]
     memory: dict[str, JsonValue] | None
@@ -137,14 +137,14 @@ class ComparisonAnswer(Answer):
     replanned: list[dict[str, JsonValue]] | None = None
 
 
-class HardwareAnswer(Answer):
+class HardwareResponse(ResponseModel):
     """The built-in profiles, with the source of every number, and the name of the one that is used where none is."""
 
     default: str
     hardware: list[dict[str, JsonValue]]
 
 
-class ModelAnswer(Answer):
+class ModelAnswer(ResponseModel):
     """A built-in model: how many layers it has, and the longest sequence that it was published for."""
 
     name: str
@@ -152,46 +152,46 @@ class ModelAnswer(Answer):
     positions: int
 
 
-class ModelsAnswer(Answer):
+class ModelsAnswer(ResponseModel):
     """The built-in models, and the optimizers that their training steps can have."""
 
     models: list[ModelAnswer]
     optimizers: list[str]
 
 
-class HealthAnswer(Answer):
+class HealthResponse(ResponseModel):
     """What was looked at, and whether it is well."""
 
     status: Literal["ok", "unavailable"]
     checks: dict[str, bool] = {}
 
 
-class WebhookAnswer(Answer):
+class WebhookResponse(ResponseModel):
     id: str
     url: str
     created_at: datetime
 
     @classmethod
-    def of(cls, hook: Webhook) -> WebhookAnswer:
-        return cls.model_validate({"id": hook.id, "url": hook.url, "created_at": _moment(hook.created_at)})
+    def of(cls, hook: Webhook) -> WebhookResponse:
+        return cls.model_validate({"id": hook.id, "url": hook.url, "created_at": _to_datetime(hook.created_at)})
 
 
-class WebhookMade(WebhookAnswer):
+class CreatedWebhook(WebhookResponse):
     """With the secret that deliveries are signed with, shown this once."""
 
     secret: str
 
 
-class WebhooksAnswer(Answer):
-    webhooks: list[WebhookAnswer]
+class WebhookList(ResponseModel):
+    webhooks: list[WebhookResponse]
 
 
-class Fault(Answer):
+class ErrorDetail(ResponseModel):
     pointer: str
     detail: str
 
 
-class ProblemAnswer(Answer):
+class ProblemDetails(ResponseModel):
     """RFC 9457. `pointer`: a JSON pointer (RFC 6901) into the request's body, as a URI fragment."""
 
     type: Annotated[str, Field(examples=["urn:shardplan:problem:invalid-document"])]
@@ -200,14 +200,14 @@ class ProblemAnswer(Answer):
     detail: str
     got: str | None = None
     wanted: str | None = None
-    errors: list[Fault] = []
+    errors: list[ErrorDetail] = []
 
 
-def _moment(seconds: float | None) -> datetime | None:
+def _to_datetime(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
-class CapacityAnswer(Answer):
+class CapacityResponse(ResponseModel):
     """Every candidate with what became of it, and those that no other beats; cost and time of a step or of a token."""
 
     id: PlanId

@@ -15,22 +15,22 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPBearer
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.foreign import FORMS
-from api.http.limits import JSON, Sent, read_body
-from api.http.problems import Problem, unforeseen
-from api.http.reading import read
-from api.keys import Key
-from api.keys import Scope as KeyScope
+from api.http.database_access import read_database
+from api.http.limits import JSON, RequestBody, read_body
+from api.http.problems import HttpProblem, internal_error
+from api.jobs.api_keys import ApiKey
+from api.jobs.api_keys import Scope as KeyScope
+from api.model_formats import IMPORTERS
 from api.service import Service
 from api.settings import is_loopback
-from api.tracing import REQUEST, mark
+from api.tracing import REQUEST, set_attribute
 
 log = logging.getLogger("shardplan.http")
 
-LOCAL = Key("local", "local", "admin", 0.0)
+LOCAL_KEY = ApiKey("local", "local", "admin", 0.0)
 """Who asks where no keys are wanted."""
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
-HEADERS = {
+SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
     "referrer-policy": "no-referrer",
@@ -42,62 +42,62 @@ HEADERS = {
 bearer = HTTPBearer(auto_error=False, description="A key that `shardplan keys add` has made.")
 
 
-async def service_of(request: Request) -> Service:
+async def get_service(request: Request) -> Service:
     """Without a thread of its own: nothing waits here."""
     found: Service = request.app.state.service
     return found
 
 
-ServiceDep = Annotated[Service, Depends(service_of)]
+ServiceDep = Annotated[Service, Depends(get_service)]
 
 
-def _key(request: Request, service: Service) -> Key:
-    if not (service.settings.keys_required or service.keys.any_made):
+def _authenticate(request: Request, service: Service) -> ApiKey:
+    if not (service.settings.keys_required or service.keys.any_exist):
         host = request.url.hostname or ""
         if not is_loopback(host):
-            raise Problem(421, "misdirected-request", f"Host {host}", wanted="127.0.0.1 or localhost")
-        return LOCAL
+            raise HttpProblem(421, "misdirected-request", f"Host {host}", wanted="127.0.0.1 or localhost")
+        return LOCAL_KEY
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
-    found = service.keys.opened_by(text.strip()) if scheme.lower() == "bearer" else None
+    found = service.keys.authenticate(text.strip()) if scheme.lower() == "bearer" else None
     if found is None:
-        raise Problem(401, "unauthorized", "a valid API key is wanted", headers={"WWW-Authenticate": "Bearer"})
+        raise HttpProblem(401, "unauthorized", "a valid API key is wanted", headers={"WWW-Authenticate": "Bearer"})
     return found
 
 
-class Caller:
+class RequireScope:
     """The dependency that finds the key, and refuses one that may not do this, or asks too often."""
 
     def __init__(self, scope: KeyScope) -> None:
         self.scope = scope
 
-    async def __call__(self, request: Request, service: ServiceDep, _shown: Annotated[Any, Depends(bearer)]) -> Key:
-        key = await read(service, _key, request, service)
-        request.app.state.rates.check(key.id)
+    async def __call__(self, request: Request, service: ServiceDep, _shown: Annotated[Any, Depends(bearer)]) -> ApiKey:
+        key = await read_database(service, _authenticate, request, service)
+        request.app.state.rate_limiter.check(key.id)
         if not key.allows(self.scope):
-            raise Problem(403, "forbidden", f"the key's scope is {key.scope}", wanted=self.scope)
+            raise HttpProblem(403, "forbidden", f"the key's scope is {key.scope}", wanted=self.scope)
         return key
 
 
-Reader = Annotated[Key, Depends(Caller("read"))]
-Planner = Annotated[Key, Depends(Caller("plan"))]
-Admin = Annotated[Key, Depends(Caller("admin"))]
+Reader = Annotated[ApiKey, Depends(RequireScope("read"))]
+Planner = Annotated[ApiKey, Depends(RequireScope("plan"))]
+Admin = Annotated[ApiKey, Depends(RequireScope("admin"))]
 
 
-async def _body(request: Request, service: ServiceDep, _key: Planner) -> bytes:
+async def _read_json_body(request: Request, service: ServiceDep, _key: Planner) -> bytes:
     """Nobody's body is read before the key is known."""
     return (await read_body(request, service.limits)).data
 
 
-async def _model(request: Request, service: ServiceDep, _key: Planner) -> Sent:
-    return await read_body(request, service.limits, (JSON, *FORMS))
+async def _read_model_body(request: Request, service: ServiceDep, _key: Planner) -> RequestBody:
+    return await read_body(request, service.limits, (JSON, *IMPORTERS))
 
 
-Body = Annotated[bytes, Depends(_body)]
-ModelBody = Annotated[Sent, Depends(_model)]
+Body = Annotated[bytes, Depends(_read_json_body)]
+ModelBody = Annotated[RequestBody, Depends(_read_model_body)]
 """JSON, or a model in another tool's form."""
 
 
-class Frame:
+class RequestMiddleware:
     """Around everything: a request's id, the headers, one line in the log, one count."""
 
     def __init__(self, app: ASGIApp) -> None:
@@ -108,14 +108,14 @@ class Frame:
             await self.app(scope, receive, send)
             return
         name, began, begun, status = uuid4().hex[:16], time.monotonic(), False, 500
-        mark(REQUEST, name)
+        set_attribute(REQUEST, name)
 
         async def framed(message: Message) -> None:
             nonlocal begun, status
             if message["type"] == "http.response.start":
                 begun, status = True, message["status"]
                 held = {key.lower() for key, _ in message["headers"]}
-                more = {**HEADERS, "x-request-id": name}
+                more = {**SECURITY_HEADERS, "x-request-id": name}
                 added = [(key.encode(), text.encode()) for key, text in more.items() if key.encode() not in held]
                 message = {**message, "headers": [*message["headers"], *added]}
             await send(message)
@@ -125,9 +125,9 @@ class Frame:
         except Exception as error:
             if begun:
                 raise
-            await unforeseen(name, error)(scope, receive, framed)
+            await internal_error(name, error)(scope, receive, framed)
         finally:
             method = scope["method"] if scope["method"] in METHODS else "other"
-            scope["app"].state.service.metrics.answered(method, status)
+            scope["app"].state.service.metrics.count_request(method, status)
             took = 1000 * (time.monotonic() - began)
             log.info("%s %s %s %d %.1f ms", name, method, scope["path"].encode("unicode_escape").decode(), status, took)

@@ -1,4 +1,4 @@
-"""Brings a database to the tables of `api/tables.py`, by the steps in `versions/`, each in the one order.
+"""Brings a database to the tables of `api/jobs/tables.py`, by the steps in `versions/`, each in the one order.
 
 A database that knows a step which is not here was made by a newer service, and is left alone.
 """

@@ -18,8 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from api.children import Children
-from api.http.app import application
+from api.http.app import create_app
+from api.jobs.worker_process import WorkerProcesses
 from api.service import Service
 from api.settings import Settings
 
@@ -33,8 +33,8 @@ PLACES = os.pathsep.join(
 
 def description(folder: Path) -> dict[str, Any]:
     """The service's OpenAPI document, with bodies as JSON only; `folder` gets an empty database."""
-    service = Service(Settings(f"sqlite:///{folder / 'service.db'}"), Children())
-    found = application(service).openapi()
+    service = Service(Settings(f"sqlite:///{folder / 'service.db'}"), WorkerProcesses())
+    found = create_app(service).openapi()
     service.store.close()
     for operations in found["paths"].values():
         for operation in operations.values():

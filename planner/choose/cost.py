@@ -7,7 +7,7 @@
                 of a table in which positions are looked up no more is read than is made
     collective  its time on the links that its group crosses (`planner.choose.hardware.network`)
     all_slice   a local copy, as is an exchange in which nothing is sent
-    exchange    the same form for the messages and bytes of the busiest device (`planner.choose.footprint`), on the
+    exchange    the same form for the messages and bytes of the busiest device (`planner.reshard.traffic`), on the
                 slowest link of its mesh axes
 
 The largest shard counts (that of the first device). Over several axes a collective runs flat, as one group, or axis
@@ -25,18 +25,18 @@ from itertools import permutations
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.choose.footprint import Footprints
 from planner.choose.hardware import Hardware
 from planner.choose.hardware.efficiency import work_class
-from planner.choose.hardware.network import Crossing, Link, collective_s
-from planner.choose.port import Port
-from planner.model.collectives import Collective, Kind
-from planner.model.graph import Op, TensorType
-from planner.model.indexing import LoopKind, Option
-from planner.model.mesh import Mesh
-from planner.model.notation import Pattern
-from planner.model.ops import OPS, positions
-from planner.model.sharding import Sharding, block_size, shard_elements
+from planner.choose.hardware.network import Link, TierSpan, collective_s
+from planner.choose.operand_layouts import OperandLayouts
+from planner.ir.collectives import Collective, Kind
+from planner.ir.graph import Op, TensorType
+from planner.ir.indexing import LoopKind, Option
+from planner.ir.mesh import Mesh
+from planner.ir.notation import Pattern
+from planner.ir.sharding import Sharding, block_size, shard_elements
+from planner.ops import OPS, indexed_loops
+from planner.reshard.traffic import ReshardTraffic
 
 PICO = 1e-12
 Integers = NDArray[np.int64]
@@ -51,57 +51,57 @@ class CostModel:
     hardware: Hardware
 
     @cached_property
-    def crossings(self) -> tuple[tuple[Crossing, ...], ...]:
+    def tier_spans(self) -> tuple[tuple[TierSpan, ...], ...]:
         """[axis][link, innermost first]."""
-        return self.hardware.crossings(self.mesh)
+        return self.hardware.tier_spans(self.mesh)
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
         """The outermost link of every mesh axis."""
         return tuple(
-            next((link for link, count in reversed(each) if count > 1), each[0].link) for each in self.crossings
+            next((link for link, count in reversed(each) if count > 1), each[0].link) for each in self.tier_spans
         )
 
     def op_ps(self, op: Op, operands: tuple[TensorType, ...], option: Option) -> int:
         """Time of an op's largest local part. An op without a row costs its memory traffic."""
-        return int(self.options_ps(op, operands, (option,), *self._sides(op, option))[0])
+        return int(self.options_ps(op, operands, (option,), *self._layouts(op, option))[0])
 
     def op_work(self, op: Op, operands: tuple[TensorType, ...], option: Option) -> tuple[float, int]:
         """Flops of an op's largest local part, and the bytes it reads and writes."""
-        return self._work(op, operands, (option,), *self._sides(op, option))[0]
+        return self._work(op, operands, (option,), *self._layouts(op, option))[0]
 
     def options_ps(
         self,
         op: Op,
         operands: tuple[TensorType, ...],
         options: Sequence[Option],
-        read: Sequence[Port],
-        made: Sequence[Port],
+        read: Sequence[OperandLayouts],
+        made: Sequence[OperandLayouts],
     ) -> Integers:
         """[options]: times of an op, given the shardings in which they read its operands and make its results."""
         row = OPS.get(op.op)
-        if row and row.free:
+        if row and row.is_view:
             return np.zeros(len(options), np.int64)
-        name, dtype, kind = variant(op), op.results[0].dtype, self._class(op)
+        name, dtype, kind = op_variant(op), op.results[0].dtype, self._class(op)
         work = self._work(op, operands, options, read, made)
-        times = {each: _ps(self.hardware.op_s(name, dtype, *each, kind)) for each in dict.fromkeys(work)}
+        times = {each: _to_ps(self.hardware.op_s(name, dtype, *each, kind)) for each in dict.fromkeys(work)}
         return np.array([times[each] for each in work], np.int64)
 
-    def _sides(self, op: Op, option: Option) -> tuple[list[Port], list[Port]]:
+    def _layouts(self, op: Op, option: Option) -> tuple[list[OperandLayouts], list[OperandLayouts]]:
         read = (op.rule.read_sharding(i, option, self.mesh) for i in range(len(op.rule.operands)))
         made = (op.rule.result_sharding(i, option) for i in range(len(op.results)))
-        return [Port.of([each]) for each in read], [Port.of([each]) for each in made]
+        return [OperandLayouts.of([each]) for each in read], [OperandLayouts.of([each]) for each in made]
 
     def _work(
         self,
         op: Op,
         operands: tuple[TensorType, ...],
         options: Sequence[Option],
-        read: Sequence[Port],
-        made: Sequence[Port],
+        read: Sequence[OperandLayouts],
+        made: Sequence[OperandLayouts],
     ) -> list[tuple[float, int]]:
         """[options]: flops and bytes."""
-        few = looked_up(op)
+        few = looked_up_operands(op)
         written = [sum(sizes) for sizes in zip(*map(self._port_bytes, op.results, made), strict=True)]
         moved = list(written)
         for i, sizes in enumerate(map(self._port_bytes, operands, read)):
@@ -127,7 +127,7 @@ class CostModel:
         flops = {each: row.count_flops(dict(zip(names, each, strict=True)), op.attrs) for each in dict.fromkeys(sizes)}
         return [flops[each] for each in sizes]
 
-    def _port_bytes(self, kind: TensorType, port: Port) -> list[int]:
+    def _port_bytes(self, kind: TensorType, port: OperandLayouts) -> list[int]:
         """[strategies]: bytes of the largest shard."""
         sizes = [self.shard_bytes(kind, state) for state in port.states]
         return [sizes[state] for state in port.classes.tolist()]
@@ -148,27 +148,29 @@ class CostModel:
             return self._exchange_ps(source, move.to, kind)
         local = self.shard_bytes(kind, source)
         if move.kind is Kind.ALL_SLICE:
-            return _ps(self._copy_s(kind, move.target(source)))
-        return _ps(self._transfer_s(move, float(local)))
+            return _to_ps(self._copy_s(kind, move.target(source)))
+        return _to_ps(self._transfer_s(move, float(local)))
 
     def exchanges_ps(self, sources: Sequence[Sharding], targets: Sequence[Sharding], kind: TensorType) -> Integers:
         """[sources, targets]: times of exchanges between shardings with the same partial axes, if any."""
-        return self._exchanged_ps(Footprints.of(sources, targets, kind.shape, self.mesh), sources, targets, kind)
+        return self._distinct_exchanges_ps(
+            ReshardTraffic.of(sources, targets, kind.shape, self.mesh), sources, targets, kind=kind
+        )
 
     def _exchange_ps(self, source: Sharding, target: Sharding, kind: TensorType) -> int:
         if (source.partial, source.reduction) == (target.partial, target.reduction):
             return int(self.exchanges_ps([source], [target], kind)[0, 0])
-        counted = Footprints.counted(source, target, kind.shape, self.mesh)
-        return int(self._exchanged_ps(counted, [source], [target], kind)[0, 0])
+        counted = ReshardTraffic.of_pair(source, target, kind.shape, mesh=self.mesh)
+        return int(self._distinct_exchanges_ps(counted, [source], [target], kind=kind)[0, 0])
 
-    def _exchanged_ps(
-        self, moved: Footprints, sources: Sequence[Sharding], targets: Sequence[Sharding], kind: TensorType
+    def _distinct_exchanges_ps(
+        self, moved: ReshardTraffic, sources: Sequence[Sharding], targets: Sequence[Sharding], *, kind: TensorType
     ) -> Integers:
         latency, pace, step, fill = (np.zeros(moved.sent.shape) for _ in range(4))
         for axis, link in enumerate(self.links):
             ids: dict[object, int] = {}
             sides = (sources,) if targets is sources else (sources, targets)
-            roles = [np.array([ids.setdefault(_role(each, axis), len(ids)) for each in side]) for side in sides]
+            roles = [np.array([ids.setdefault(_axis_role(each, axis), len(ids)) for each in side]) for side in sides]
             takes_part = roles[0][:, None] != roles[-1][None, :]
             latency = np.maximum(latency, takes_part * link.latency_s)
             pace = np.maximum(pace, takes_part / link.bandwidth)
@@ -196,55 +198,57 @@ class CostModel:
         return {}
 
     def _transfer_s(self, move: Collective, local: float) -> float:
-        axes = [self.crossings[axis] for axis in move.axes]
+        axes = [self.tier_spans[axis] for axis in move.axes]
         flat = [
-            tuple(Crossing(each[0].link, math.prod(part.number for part in each)) for each in zip(*axes, strict=True))
+            tuple(TierSpan(each[0].link, math.prod(part.fanout for part in each)) for each in zip(*axes, strict=True))
         ]
-        orders: Iterable[Iterable[tuple[Crossing, ...]]] = permutations(axes) if len(axes) > 1 else ()
-        return min(_phases_s(move.kind, list(order), local) for order in (flat, *orders))
+        orders: Iterable[Iterable[tuple[TierSpan, ...]]] = permutations(axes) if len(axes) > 1 else ()
+        return min(_grouped_collective_s(move.kind, list(order), local) for order in (flat, *orders))
 
 
-def variant(op: Op) -> str:
+def op_variant(op: Op) -> str:
     """The name by which an op's curve is known: with the words among its attributes, which say how it is computed."""
     words = [value for key, value in sorted(op.attrs.items()) if isinstance(value, str) and value != "none"]
     return ":".join([op.op, *words])
 
 
-def priced_by(op: Op) -> str:
+def price_key(op: Op) -> str:
     """What an op's price depends on beside its rule and types: attributes, where they say how much of it is done."""
     row = OPS.get(op.op)
-    return variant(op) + (repr(sorted(op.attrs.items())) if row and row.part else "")
+    return op_variant(op) + (repr(sorted(op.attrs.items())) if row and row.flops_fraction else "")
 
 
-def looked_up(op: Op) -> set[int]:
+def looked_up_operands(op: Op) -> set[int]:
     """Operands of which an op reads only what positions in them ask for: no more than it makes."""
-    indexes = positions(op)
+    indexes = indexed_loops(op)
     if not indexes:
         return set()
     tables = {i for i, term in enumerate(op.rule.operands) for dim in term if set(dim.loops) & set(indexes.values())}
     return tables - set(indexes)
 
 
-def _role(sharding: Sharding, axis: int) -> object:
+def _axis_role(sharding: Sharding, axis: int) -> object:
     """What a mesh axis does in a sharding; an exchange is over the axes whose roles differ."""
     for dim, axes in enumerate(sharding.split_axes):
         if axis in axes:
-            return dim, axes, sharding.cut(dim)
+            return dim, axes, sharding.halo_or_offsets(dim)
     return sharding.reduction if axis in sharding.partial else None
 
 
-def _phases_s(kind: Kind, groups: list[tuple[Crossing, ...]], local: float) -> float:
+def _grouped_collective_s(kind: Kind, groups: list[tuple[TierSpan, ...]], local: float) -> float:
     """Seconds of one collective as a phase per group; gathering grows what is held, scattering shrinks it."""
     if kind is Kind.ALL_REDUCE and len(groups) > 1:
-        scattered = local / math.prod(each.number for group in groups for each in group)
-        return _phases_s(Kind.REDUCE_SCATTER, groups, local) + _phases_s(Kind.ALL_GATHER, groups[::-1], scattered)
+        scattered = local / math.prod(each.fanout for group in groups for each in group)
+        return _grouped_collective_s(Kind.REDUCE_SCATTER, groups, local) + _grouped_collective_s(
+            Kind.ALL_GATHER, groups[::-1], scattered
+        )
     seconds = 0.0
     for group in groups:
         seconds += collective_s(kind, group, local)
-        n = math.prod(each.number for each in group)
+        n = math.prod(each.fanout for each in group)
         local = {Kind.ALL_GATHER: local * n, Kind.REDUCE_SCATTER: local / n}.get(kind, local)
     return seconds
 
 
-def _ps(seconds: float) -> int:
+def _to_ps(seconds: float) -> int:
     return round(seconds / PICO)

@@ -3,7 +3,7 @@
 A node for every variable; an edge between the maker of a value, or its hub, and each reader, which costs the
 cheapest reshard. Costs are picoseconds, so the objective is the program's time.
 
-Moments are the steps of `planner.model.steps` and a last one for the finished program. A value counts from the
+Moments are the steps of `planner.ir.execution_order` and a last one for the finished program. A value counts from the
 step that makes it to the step that last reads it:
     one reader      node [made, read); edge: the chain's peak at read, the copy after it until the reader has run
     several         node [made, shared); hub [shared + 1, last read); the last reader's edge as above, the
@@ -12,11 +12,10 @@ step that makes it to the step that last reads it:
 The count is exact but for two cautious roundings: where the last op reads a shared value twice, and where a
 graph input is shared, the hub counts until that op has run.
 
-With recomputation (`planner.choose.recompute`) there is a node for every copy of an op, which may take the strategy
-not to run, at no cost; its edges then cost and use nothing. Who reads a value last is the hub's to choose (its life),
-and an edge forbids what does not fit: to read after the last reader, to be the last and not to run, to read what is not
-there.
-Of a value that may be made again
+With recomputation (`planner.choose.rematerialization`) there is a node for every copy of an op, which may take the
+strategy not to run, at no cost; its edges then cost and use nothing. Who reads a value last is the hub's to choose (its
+life), and an edge forbids what does not fit: to read after the last reader, to be the last and not to run, to read what
+is not there. Of a value that may be made again
     kept            its hub lives until that of its copy does, which takes the same sharding: an edge between the two
     made again      its hub lives until its last early reader, and the copy runs, and is shared as any value is
 so that what is held while is exact in either case.
@@ -29,15 +28,15 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from planner.choose.cost import CostModel
-from planner.choose.recompute import Doubled
-from planner.choose.reshard import Distances
-from planner.choose.tables import Tables
-from planner.choose.timeline import Timeline
-from planner.choose.variables import Role, Variable, variables
-from planner.choose.writing import Writing
-from planner.model.graph import Graph, Op
-from planner.model.indexing import Option
-from planner.model.sharding import Sharding
+from planner.choose.edge_matrices import EdgeMatrices
+from planner.choose.liveness import Liveness
+from planner.choose.problem_builder import ProblemBuilder
+from planner.choose.rematerialization import GraphWithClones
+from planner.choose.variables import Role, Variable, list_variables
+from planner.ir.graph import Graph, Op
+from planner.ir.indexing import Option
+from planner.ir.sharding import Sharding
+from planner.reshard.all_pairs import AllPairsResharding
 from solvers import Problem
 
 
@@ -55,27 +54,27 @@ class Choice:
 class Formulation:
     """A graph's choice problem with what its numbers mean; `distances` has a table for every value."""
 
-    time: Timeline
+    liveness: Liveness
     model: CostModel
     variables: tuple[Variable, ...]
     problem: Problem
-    distances: dict[str, Distances]
+    distances: dict[str, AllPairsResharding]
 
     @property
-    def doubled(self) -> Doubled:
-        return self.time.doubled
+    def with_clones(self) -> GraphWithClones:
+        return self.liveness.with_clones
 
     @property
     def graph(self) -> Graph:
         """With a copy of every op that may be done again."""
-        return self.doubled.graph
+        return self.with_clones.graph
 
-    def maker(self, value: str) -> tuple[Op, int] | None:
+    def producer(self, value: str) -> tuple[Op, int] | None:
         """The op that makes a value, as which of its results; None for a graph input."""
-        return self._makers.get(value)
+        return self._producers.get(value)
 
     @cached_property
-    def _makers(self) -> dict[str, tuple[Op, int]]:
+    def _producers(self) -> dict[str, tuple[Op, int]]:
         return {value: (op, k) for op in self.graph.ops for k, value in enumerate(op.values)}
 
     @cached_property
@@ -92,27 +91,27 @@ class Formulation:
             return {v.name: states[state] for v, states, state in there if state < len(states)}
 
         inputs, own = made(Role.INPUT), made(Role.OUTPUT)
-        replaced = self.graph.replaced
+        replaced = self.graph.state_outputs
         return Choice(
             inputs,
             {v.name: v.options[s] for v, s in picked if v.role is Role.OP and s < len(v.options)},
-            made(Role.HUB),
+            made(Role.SHARED_COPY),
             tuple(inputs[replaced[n]] if n in replaced else own[str(n)] for n in range(len(self.graph.outputs))),
         )
 
 
 def formulate(
-    graph: Graph | Doubled, model: CostModel, limit: int | None = None, late: Mapping[str, int] | None = None
+    graph: Graph | GraphWithClones, model: CostModel, limit: int | None = None, *, late: Mapping[str, int] | None = None
 ) -> Formulation:
     """The choice problem of a graph on the model's mesh, under a limit of bytes per device.
 
     `late`: the ops that may be done again, each with the position of the op before which it would be.
     Grows linearly in ops; with (dims + 2)^axes options an op has and the square of that for an edge.
     """
-    doubled = graph if isinstance(graph, Doubled) else Doubled.of(graph, late)
-    time = Timeline(doubled)
-    listed = variables(time, model)
-    tables = Tables(time, model, listed)
-    writing = Writing(time, listed, tables)
+    doubled = graph if isinstance(graph, GraphWithClones) else GraphWithClones.of(graph, late)
+    time = Liveness(doubled)
+    listed = list_variables(time, model)
+    tables = EdgeMatrices(time, model, listed)
+    writing = ProblemBuilder(time, listed, tables)
     problem = Problem(writing.nodes(), writing.edges(), limit)
     return Formulation(time, model, tuple(listed), problem, tables.by_value)

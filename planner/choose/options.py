@@ -22,95 +22,99 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.cost import CostModel
-from planner.choose.port import Port
+from planner.choose.operand_layouts import OperandLayouts
 from planner.errors import InvalidRequest
-from planner.model.graph import Op, TensorType
-from planner.model.indexing import Loop, LoopKind, Option, Rule, splittable
-from planner.model.mesh import MAX_AXES, Mesh
-from planner.model.sharding import Axes, Reduction, Shape, Sharding
+from planner.ir.graph import Op, TensorType
+from planner.ir.indexing import Loop, LoopKind, Option, Rule, can_split
+from planner.ir.mesh import MAX_AXES, Mesh
+from planner.ir.sharding import Axes, Reduction, Shape, Sharding
 
 MAX_OPTIONS = 30_000
 MAX_LAYOUTS = 700
-REMEMBERED = 128
+MAX_CACHED_RULES = 128
 """Of how many rules the options are."""
-Fits = tuple[frozenset[Axes], ...]
+DivisibleAxes = tuple[frozenset[Axes], ...]
 """Per loop, or dim, the sets of mesh axes, in order, that it may be split over."""
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Candidates:
+class OpCandidates:
     """Options with what the neighbours see of them; `costs_ps` are the op's own times."""
 
     options: tuple[Option, ...]
-    operands: tuple[Port, ...]
-    results: tuple[Port, ...]
+    operands: tuple[OperandLayouts, ...]
+    results: tuple[OperandLayouts, ...]
     costs_ps: Integers
 
 
-def options(rule: Rule, mesh: Mesh) -> tuple[Option, ...]:
+def enumerate_options(rule: Rule, mesh: Mesh) -> tuple[Option, ...]:
     """Every option of a rule; the first leaves all loops whole. Raises InvalidRequest where there are too many."""
-    return _seen(_Asked.of(rule, mesh)).options
+    return _enumerate_rule(_RuleKey.of(rule, mesh)).options
 
 
-def candidates(op: Op, operands: tuple[TensorType, ...], model: CostModel) -> Candidates:
+def distinct_options(op: Op, operands: tuple[TensorType, ...], model: CostModel) -> OpCandidates:
     """The options of an op worth choosing from: the cheapest, and of those the first, that look alike from outside."""
-    seen = _seen(_Asked.of(op.rule, model.mesh))
-    costs = model.options_ps(op, operands, seen.options, seen.operands, seen.results)
-    by_look = np.lexsort((costs, seen.look))
-    chosen = by_look[np.flatnonzero(np.diff(seen.look[by_look], prepend=-1))]
-    read, made = ([Port(each.states, each.classes[chosen]) for each in side] for side in (seen.operands, seen.results))
-    return Candidates(tuple(seen.options[k] for k in chosen.tolist()), tuple(read), tuple(made), costs[chosen])
+    seen = _enumerate_rule(_RuleKey.of(op.rule, model.mesh))
+    costs = model.options_ps(op, operands, seen.options, read=seen.operands, made=seen.results)
+    by_look = np.lexsort((costs, seen.signature))
+    chosen = by_look[np.flatnonzero(np.diff(seen.signature[by_look], prepend=-1))]
+    read, made = (
+        [OperandLayouts(each.states, each.classes[chosen]) for each in side] for side in (seen.operands, seen.results)
+    )
+    return OpCandidates(tuple(seen.options[k] for k in chosen.tolist()), tuple(read), tuple(made), costs[chosen])
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _RuleKey:
     """A rule on a mesh, which are any of those whose loops are split alike; with windows, whose halos depend on sizes,
     none but this rule on this mesh (`halos`)."""
 
     rule: Rule
-    fits: Fits
+    divisible_axes: DivisibleAxes
     halos: Mesh | None
     mesh: Mesh = field(compare=False)
 
     @classmethod
-    def of(cls, rule: Rule, mesh: Mesh) -> _Asked:
-        parts = _parts(mesh)
+    def of(cls, rule: Rule, mesh: Mesh) -> _RuleKey:
+        parts = _splitting_axes(mesh)
         may = tuple(frozenset(axes for axes, count in parts.items() if _may_split(each, count)) for each in rule.loops)
-        check_count("options of an op", sum(map(bool, may)), mesh, MAX_OPTIONS)
-        return cls(rule if rule.windows else _unsized(rule), may, mesh if rule.windows else None, mesh)
+        check_option_count("options of an op", sum(map(bool, may)), mesh, most=MAX_OPTIONS)
+        return cls(rule if rule.windows else _drop_sizes(rule), may, mesh if rule.windows else None, mesh)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Seen:
+class _Enumerated:
     """All options of a rule, in which shardings they read and make values, and for each the first that looks alike."""
 
     options: tuple[Option, ...]
-    operands: tuple[Port, ...]
-    results: tuple[Port, ...]
-    look: NDArray[np.int64]
+    operands: tuple[OperandLayouts, ...]
+    results: tuple[OperandLayouts, ...]
+    signature: NDArray[np.int64]
 
 
-@lru_cache(maxsize=REMEMBERED)
-def _seen(asked: _Asked) -> _Seen:
+@lru_cache(maxsize=MAX_CACHED_RULES)
+def _enumerate_rule(asked: _RuleKey) -> _Enumerated:
     rule, mesh = asked.rule, asked.mesh
-    listed = tuple(option for option in _fitting(asked.fits) if rule.sound(option, mesh))
-    like = _read_alike(rule)
-    read = {i: Port.of(rule.read_sharding(i, option, mesh) for option in listed) for i in dict.fromkeys(like)}
-    made = tuple(Port.of(rule.result_sharding(i, option) for option in listed) for i in range(len(rule.results)))
+    listed = tuple(option for option in _assign_axes(asked.divisible_axes) if rule.is_sound(option, mesh))
+    like = _shared_operands(rule)
+    read = {i: OperandLayouts.of(rule.read_sharding(i, option, mesh) for option in listed) for i in dict.fromkeys(like)}
+    made = tuple(
+        OperandLayouts.of(rule.result_sharding(i, option) for option in listed) for i in range(len(rule.results))
+    )
     look = np.zeros(len(listed), np.int64)
     for port in (*read.values(), *made):
         _, first, number = np.unique(look * len(port.states) + port.classes, return_index=True, return_inverse=True)
         look = first[number]
-    return _Seen(listed, tuple(read[i] for i in like), made, look)
+    return _Enumerated(listed, tuple(read[i] for i in like), made, look)
 
 
-def _unsized(rule: Rule) -> Rule:
+def _drop_sizes(rule: Rule) -> Rule:
     """What is left of a rule without windows where the sizes of its loops do not count."""
     return replace(rule, loops=tuple(replace(loop, size=1, even=False) for loop in rule.loops), shapes=())
 
 
-def _parts(mesh: Mesh) -> dict[Axes, int]:
+def _splitting_axes(mesh: Mesh) -> dict[Axes, int]:
     """The sets of mesh axes that split what they are put on, and into how many parts."""
     axes = [axis for axis, size in enumerate(mesh.shape) if size > 1]
     return {some: mesh.group_size(some) for n in range(1, len(axes) + 1) for some in combinations(axes, n)}
@@ -118,10 +122,10 @@ def _parts(mesh: Mesh) -> dict[Axes, int]:
 
 def _may_split(loop: Loop, parts: int) -> bool:
     sums = loop.kind is not LoopKind.LINEAR or loop.reduction is Reduction.SUM
-    return sums and splittable(loop, parts)
+    return sums and can_split(loop, parts)
 
 
-def _fitting(fits: Fits) -> Iterator[Option]:
+def _assign_axes(fits: DivisibleAxes) -> Iterator[Option]:
     """All ways to put mesh axes on what they may split, each on one at most, in every order."""
     axes = sorted({axis for each in fits for some in each for axis in some})
     places = [[None, *(at for at, each in enumerate(fits) if (axis,) in each)] for axis in axes]
@@ -140,7 +144,7 @@ def _orders(axes: Axes) -> tuple[Axes, ...]:
     return tuple(permutations(axes))
 
 
-def _read_alike(rule: Rule) -> list[int]:
+def _shared_operands(rule: Rule) -> list[int]:
     """Per operand the first that every option reads in the same sharding."""
     windows = set(rule.windows)
     keys = [
@@ -150,22 +154,22 @@ def _read_alike(rule: Rule) -> list[int]:
     return [keys.index(key) for key in keys]
 
 
-def layouts(kind: TensorType, mesh: Mesh) -> list[Sharding]:
+def list_layouts(kind: TensorType, mesh: Mesh) -> list[Sharding]:
     """Every sharding of a tensor without partial axes: what an input or output may have.
 
     Raises InvalidRequest where there are too many.
     """
-    check_count("shardings of a tensor", len(kind.shape), mesh, MAX_LAYOUTS)
-    return list(map(Sharding, _fitting(fits(kind.shape, mesh))))
+    check_option_count("shardings of a tensor", len(kind.shape), mesh, most=MAX_LAYOUTS)
+    return list(map(Sharding, _assign_axes(divisible_axes(kind.shape, mesh))))
 
 
-def fits(shape: Shape, mesh: Mesh) -> Fits:
+def divisible_axes(shape: Shape, mesh: Mesh) -> DivisibleAxes:
     """Per dim the sets of mesh axes that split it into no more parts than it has elements."""
-    parts = _parts(mesh)
+    parts = _splitting_axes(mesh)
     return tuple(frozenset(axes for axes, count in parts.items() if count <= size) for size in shape)
 
 
-def check_count(what: str, places: int, mesh: Mesh, most: int) -> None:
+def check_option_count(what: str, places: int, mesh: Mesh, *, most: int) -> None:
     """Refuse what would not end: m of k axes in order on p places can be chosen in C(k,m) m! C(m+p-1,m) ways."""
     axes = sum(size > 1 for size in mesh.shape)
     count = sum(comb(axes, m) * factorial(m) * comb(m + places - 1, m) for m in range(axes + 1)) if places else 1

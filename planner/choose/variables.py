@@ -2,7 +2,7 @@
 
 A hub is the one sharding into which a value with several readers is brought before they read it, so that a
 reshard they share is paid once. It may be any sharding in which the value is made or read. Where it depends on the plan
-who reads it, the hub also decides how long the value lives (`planner.choose.timeline`).
+who reads it, the hub also decides how long the value lives (`planner.choose.liveness`).
 
 An op that the plan may do without has one more strategy, the last: it does not run. Its ports' class is then one more
 than they have states, as is that of a hub whose value is not there.
@@ -19,15 +19,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.choose.cost import CostModel, priced_by
-from planner.choose.options import candidates, layouts
-from planner.choose.port import Port
-from planner.choose.timeline import Life, Timeline
+from planner.choose.cost import CostModel, price_key
+from planner.choose.liveness import Liveness, SharedLifetime
+from planner.choose.operand_layouts import OperandLayouts
+from planner.choose.options import distinct_options, list_layouts
 from planner.errors import InvalidSharding
-from planner.model.graph import OUTPUTS, Annotation, Op, TensorType
-from planner.model.indexing import Option
-from planner.model.sharding import Sharding
-from planner.model.steps import Execute, Read, Share
+from planner.ir.execution_order import Execute, Read, Share
+from planner.ir.graph import OUTPUTS, Annotation, Op, TensorType
+from planner.ir.indexing import Option
+from planner.ir.sharding import Sharding
 
 
 class Role(StrEnum):
@@ -35,11 +35,11 @@ class Role(StrEnum):
 
     INPUT = "input"
     OP = "op"
-    HUB = "hub"
+    SHARED_COPY = "hub"
     OUTPUT = "output"
 
 
-class Use(NamedTuple):
+class ValueUse(NamedTuple):
     """A value as it is defined (no user), or read by a user as one of its operands."""
 
     value: str
@@ -55,182 +55,190 @@ class Variable:
     role: Role
     name: str
     costs: NDArray[np.int64]
-    results: tuple[Port, ...] = ()
-    operands: tuple[Port, ...] = ()
+    results: tuple[OperandLayouts, ...] = ()
+    operands: tuple[OperandLayouts, ...] = ()
     options: tuple[Option, ...] = ()
-    lives: tuple[Life | None, ...] = ()
-    life: NDArray[np.int32] | None = None
+    lifetimes: tuple[SharedLifetime | None, ...] = ()
+    lifetime_of: NDArray[np.int32] | None = None
 
-    def or_none(self) -> Variable:
+    def with_none(self) -> Variable:
         """The decision with one more strategy, at no cost: not to run."""
-        results, operands = (tuple(port.or_none() for port in ports) for ports in (self.results, self.operands))
+        results, operands = (tuple(port.with_none() for port in ports) for ports in (self.results, self.operands))
         life = np.append(np.zeros(len(self.costs), np.int32), np.int32(1))
-        return replace(self, costs=np.append(self.costs, 0), results=results, operands=operands, life=life)
+        return replace(self, costs=np.append(self.costs, 0), results=results, operands=operands, lifetime_of=life)
 
-    def keep(self, chosen: NDArray[np.intp]) -> Variable:
+    def select(self, chosen: NDArray[np.intp]) -> Variable:
         """The same decision among some of its strategies."""
         return Variable(
             self.role,
             self.name,
             self.costs[chosen],
-            tuple(port.keep(chosen) for port in self.results),
-            tuple(port.keep(chosen) for port in self.operands),
+            tuple(port.select(chosen) for port in self.results),
+            tuple(port.select(chosen) for port in self.operands),
             tuple(self.options[s] for s in chosen) if self.options else (),
         )
 
 
-def variables(time: Timeline, model: CostModel) -> list[Variable]:
+def list_variables(time: Liveness, model: CostModel) -> list[Variable]:
     """Every variable in the order of the program's steps. Raises InvalidSharding for a pin that nothing meets."""
-    return _Listing(time, model).all()
+    return _VariableBuilder(time, model).all()
 
 
 @dataclass
-class _Listing:
-    time: Timeline
+class _VariableBuilder:
+    liveness: Liveness
     model: CostModel
     listed: dict[tuple[Role, str], Variable] = field(default_factory=dict)
     by_signature: dict[object, Variable] = field(default_factory=dict)
-    layouts: dict[TensorType, Port] = field(default_factory=dict)
+    layouts: dict[TensorType, OperandLayouts] = field(default_factory=dict)
     optional: dict[object, tuple[Variable, Variable]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.graph = self.time.doubled.graph
+        self.graph = self.liveness.with_clones.graph
         self.pins: dict[str, list[Annotation]] = defaultdict(list)
         for annotation in self.graph.annotations:
             if annotation.required:
                 self.pins[annotation.value].append(annotation)
 
     def all(self) -> list[Variable]:
-        ops = [self._op(op) for op in self.graph.ops]
-        makers = {value: port for op, v in zip(self.graph.ops, ops, strict=True) for value, port in _made(op, v)}
-        hubs = self._hubs(ops, makers)
+        ops = [self._add_op(op) for op in self.graph.ops]
+        makers = {value: port for op, v in zip(self.graph.ops, ops, strict=True) for value, port in _made_values(op, v)}
+        hubs = self._add_shared_copies(ops, makers)
         waiting = dict.fromkeys(i.id for i in self.graph.inputs)
-        for step in self.time.doubled.listed:
+        for step in self.liveness.with_clones.listed:
             if not isinstance(step, Execute) and step.value in waiting:
                 waiting.pop(step.value)
-                self._add(self._layout(Role.INPUT, step.value, step.value))
+                self._add(self._add_layout(Role.INPUT, step.value, step.value))
             match step:
                 case Share(value):
                     self._add(hubs[value])
                 case Execute(position):
                     self._add(ops[position])
                 case Read(value, reader):
-                    if reader.op is None and reader.operand not in self.graph.replaced:
-                        self._add(self._layout(Role.OUTPUT, str(reader.operand), value))
+                    if reader.op is None and reader.operand not in self.graph.state_outputs:
+                        self._add(self._add_layout(Role.OUTPUT, str(reader.operand), value))
         for unread in waiting:
-            self._add(self._layout(Role.INPUT, unread, unread))
+            self._add(self._add_layout(Role.INPUT, unread, unread))
         return list(self.listed.values())
 
     def _add(self, variable: Variable) -> None:
         self.listed[variable.role, variable.name] = variable
 
-    def _op(self, op: Op) -> Variable:
+    def _add_op(self, op: Op) -> Variable:
         kinds = tuple(self.graph.types[value] for value in op.inputs)
-        key = (priced_by(op), id(op.rule), kinds, op.results)
+        key = (price_key(op), id(op.rule), kinds, op.results)
         if key not in self.by_signature:
-            found = candidates(op, kinds, self.model)
+            found = distinct_options(op, kinds, self.model)
             self.by_signature[key] = Variable(Role.OP, "", found.costs_ps, found.results, found.operands, found.options)
         like = self.by_signature[key]
         variable = Variable(Role.OP, op.id, like.costs, like.results, like.operands, like.options)
-        uses = [*map(Use, op.values), *(Use(value, op.id, k) for k, value in enumerate(op.inputs))]
-        pinned = self._pinned(self._chosen(variable, op), uses)
-        if op.id not in self.time.doubled.first:
+        uses = [*map(ValueUse, op.values), *(ValueUse(value, op.id, k) for k, value in enumerate(op.inputs))]
+        pinned = self._apply_pins(self._fix_option(variable, op), uses)
+        if op.id not in self.liveness.with_clones.clone_of:
             return pinned
         ports = (id(pinned.costs), *map(id, (*pinned.results, *pinned.operands)))
         if ports not in self.optional:
-            self.optional[ports] = pinned, pinned.or_none()
+            self.optional[ports] = pinned, pinned.with_none()
         return replace(self.optional[ports][1], name=op.id)
 
-    def _layout(self, role: Role, name: str, value: str) -> Variable:
+    def _add_layout(self, role: Role, name: str, value: str) -> Variable:
         kind = self.graph.types[value]
         if (role, kind) not in self.by_signature:
-            port = self._whole(kind)
+            port = self._whole_layouts(kind)
             made, read = ((port,), ()) if role is Role.INPUT else ((), (port,))
             costs = np.zeros(len(port.states), np.int64)
             self.by_signature[role, kind] = Variable(role, "", costs, made, read)
         like = self.by_signature[role, kind]
         variable = Variable(role, name, like.costs, like.results, like.operands)
         if role is Role.INPUT:
-            return self._pinned(variable, [Use(value)])
-        return self._pinned(variable, [Use(value, OUTPUTS, int(name))])
+            return self._apply_pins(variable, [ValueUse(value)])
+        return self._apply_pins(variable, [ValueUse(value, OUTPUTS, int(name))])
 
-    def _chosen(self, variable: Variable, op: Op) -> Variable:
+    def _fix_option(self, variable: Variable, op: Op) -> Variable:
         """Only the strategy of the option that is asked of the op itself, if one is."""
         if op.option is None:
             return variable
-        wanted = Sharding(op.option).completed(len(op.rule.loops), self.model.mesh, f"option of node {op.id!r}")
+        wanted = Sharding(op.option).complete(len(op.rule.loops), self.model.mesh, f"option of node {op.id!r}")
         chosen = [s for s, option in enumerate(variable.options) if option == wanted.split_axes]
         if not chosen:
             wanted_text = "one of " + ", ".join(str(Sharding(option)) for option in variable.options[:6])
             raise InvalidSharding("no such option", where=f"node {op.id!r}", got=str(wanted), wanted=wanted_text)
-        return variable.keep(np.array(chosen))
+        return variable.select(np.array(chosen))
 
-    def _pinned(self, variable: Variable, uses: Sequence[Use]) -> Variable:
+    def _apply_pins(self, variable: Variable, uses: Sequence[ValueUse]) -> Variable:
         """Only the strategies that meet the required annotations of what the variable makes and reads, in order."""
         fits = None
         for use, port in zip(uses, (*variable.results, *variable.operands), strict=True):
             for pin in self.pins.get(use.value, ()):
                 if pin.user == use.user and pin.operand in (None, use.operand):
                     rank = len(self.graph.types[use.value].shape)
-                    wanted = pin.sharding.completed(rank, self.model.mesh)
+                    wanted = pin.sharding.complete(rank, self.model.mesh)
                     met = np.array([state == wanted for state in port.states])[port.classes]
                     fits = met if fits is None else fits & met
                     if not fits.any():
-                        raise _unmet(variable, port, wanted, use.value)
-        return variable if fits is None or fits.all() else variable.keep(np.flatnonzero(fits))
+                        raise _unmet_pin(variable, port, wanted, value=use.value)
+        return variable if fits is None or fits.all() else variable.select(np.flatnonzero(fits))
 
-    def _hubs(self, ops: list[Variable], makers: dict[str, Port]) -> dict[str, Variable]:
+    def _add_shared_copies(self, ops: list[Variable], makers: dict[str, OperandLayouts]) -> dict[str, Variable]:
         hubs = {}
-        again, first = self.time.doubled.again, self.time.doubled.first
+        again, first = self.liveness.with_clones.clones, self.liveness.with_clones.clone_of
         ends = {}
-        for value in self.time.shared:
-            whole = self._whole(self.graph.types[value])
-            read = [whole if r.op is None else ops[r.op].operands[r.operand] for _, r in self.time.reads[value]]
+        for value in self.liveness.shared_at:
+            whole = self._whole_layouts(self.graph.types[value])
+            read = [whole if r.op is None else ops[r.op].operands[r.operand] for _, r in self.liveness.reads_at[value]]
             ends[value] = [makers.get(value, whole), *read]
         for value, own in ends.items():
             other = again.get(value, first.get(value))
-            hubs[value] = self._hub(value, own, [] if other is None else ends[other])
+            hubs[value] = self._shared_copy(value, own, [] if other is None else ends[other])
         return hubs
 
-    def _hub(self, value: str, own: list[Port], other: list[Port]) -> Variable:
+    def _shared_copy(self, value: str, own: list[OperandLayouts], other: list[OperandLayouts]) -> Variable:
         """A hub of any state of its ends; linked to another, of the other's too. What is made for one reader alone
         stays as it is made. Values made and read alike share the port."""
-        lives = self.time.lives(value)
-        made = own[:1] if any(self.time.stays(value, life) for life in lives) else own
-        kinds = tuple(life and life.linked for life in lives)
-        key = (Role.HUB, kinds, *map(id, own), 0, *map(id, other))
+        lives = self.liveness.lifetimes(value)
+        made = own[:1] if any(self.liveness.is_in_place(value, life) for life in lives) else own
+        kinds = tuple(life and life.is_kept for life in lives)
+        key = (Role.SHARED_COPY, kinds, *map(id, own), 0, *map(id, other))
         if key not in self.by_signature:
-            every = _states((*own, *other) if value in self.time.doubled.again else (*other, *own))
-            offered = {None: None, True: every, False: _states(made)}
-            self.by_signature[key] = _lived(tuple(every), [offered[kind] for kind in kinds])
+            every = _merge_states((*own, *other) if value in self.liveness.with_clones.clones else (*other, *own))
+            offered = {None: None, True: every, False: _merge_states(made)}
+            self.by_signature[key] = _shared_copy_variable(tuple(every), [offered[kind] for kind in kinds])
         like = self.by_signature[key]
-        return Variable(Role.HUB, value, like.costs, like.results, like.operands, lives=lives, life=like.life)
+        return Variable(
+            Role.SHARED_COPY,
+            value,
+            like.costs,
+            like.results,
+            like.operands,
+            lifetimes=lives,
+            lifetime_of=like.lifetime_of,
+        )
 
-    def _whole(self, kind: TensorType) -> Port:
+    def _whole_layouts(self, kind: TensorType) -> OperandLayouts:
         """The shardings that an input or output may have."""
         if kind not in self.layouts:
-            self.layouts[kind] = Port.of(layouts(kind, self.model.mesh))
+            self.layouts[kind] = OperandLayouts.of(list_layouts(kind, self.model.mesh))
         return self.layouts[kind]
 
 
-def _states(ports: Iterable[Port]) -> dict[Sharding, None]:
+def _merge_states(ports: Iterable[OperandLayouts]) -> dict[Sharding, None]:
     return dict.fromkeys(state for port in dict.fromkeys(ports) for state in port.states)
 
 
-def _lived(states: tuple[Sharding, ...], offered: Sequence[Iterable[Sharding] | None]) -> Variable:
+def _shared_copy_variable(states: tuple[Sharding, ...], offered: Sequence[Iterable[Sharding] | None]) -> Variable:
     """A hub of these states, of which every life is offered some (None: of no value)."""
     number = {state: i for i, state in enumerate(states)}
     listed = [[len(states)] if some is None else [number[state] for state in some] for some in offered]
-    port = Port(states, np.array([state for each in listed for state in each], np.int32))
+    port = OperandLayouts(states, np.array([state for each in listed for state in each], np.int32))
     life = np.repeat(np.arange(len(listed), dtype=np.int32), [len(each) for each in listed])
-    return Variable(Role.HUB, "", np.zeros(len(life), np.int64), (port,), (port,), life=life)
+    return Variable(Role.SHARED_COPY, "", np.zeros(len(life), np.int64), (port,), (port,), lifetime_of=life)
 
 
-def _made(op: Op, variable: Variable) -> Iterable[tuple[str, Port]]:
+def _made_values(op: Op, variable: Variable) -> Iterable[tuple[str, OperandLayouts]]:
     return zip(op.values, variable.results, strict=True)
 
 
-def _unmet(variable: Variable, port: Port, wanted: Sharding, value: str) -> InvalidSharding:
+def _unmet_pin(variable: Variable, port: OperandLayouts, wanted: Sharding, *, value: str) -> InvalidSharding:
     return InvalidSharding(
         "no option gives the required sharding",
         where=f"value {value!r} at {variable.role} {variable.name!r}",

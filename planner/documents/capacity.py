@@ -7,81 +7,97 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from planner.documents.graphs import mesh_document
-from planner.documents.ids import digest
+from planner.documents.canonical_json import digest_document
+from planner.documents.graphs import dump_mesh
 from planner.documents.versions import current_versions
 from planner.errors import InvalidDocument
-from planner.sweep import UNBOUNDED, Budget, Outcome, Question, Survey
+from planner.usecases.capacity_search import (
+    UNBOUNDED,
+    CandidateResult,
+    CapacityBudget,
+    CapacityQuestion,
+    CapacitySearch,
+)
 
-_SAVED = ("status", "objective_s", "bound_s", "gap", "peak_bytes", "least_limit_bytes", "wall_s")
+_JOURNALED = ("status", "objective_s", "bound_s", "gap", "peak_bytes", "least_limit_bytes", "wall_s")
 
 
-def question_id(question: Question) -> str:
+def capacity_question_id(question: CapacityQuestion) -> str:
     """The digest of all that determines the answer."""
-    return digest(
+    return digest_document(
         {
             "graphs": [{"document": asked.document, "tokens": asked.tokens} for asked in question.graphs],
-            "hardware": [{"document": offer.document, "hour": offer.hour} for offer in question.offers],
-            "candidates": [[one.graph, one.hardware, mesh_document(one.mesh)] for one in question.candidates],
+            "hardware": [
+                {"document": offer.document, "hour": offer.price_per_device_hour} for offer in question.offers
+            ],
+            "candidates": [[one.graph, one.hardware, dump_mesh(one.mesh)] for one in question.candidates],
             "request": asdict(question.request),
             "versions": current_versions(),
         }
     )
 
 
-def capacity_document(
-    found: Survey, budget: Budget = UNBOUNDED, plans: Mapping[int, Mapping[str, Any]] | None = None
+def dump_capacity(
+    found: CapacitySearch, budget: CapacityBudget = UNBOUNDED, plans: Mapping[int, Mapping[str, Any]] | None = None
 ) -> dict[str, Any]:
     """All candidates with what became of them, and the frontier within a budget; `plans`: plan documents by number.
 
     Raises InvalidRequest for a budget that nothing meets.
     """
     question, points = found.question, dict(found.points())
-    within, plans = found.within(budget), plans or {}
-    priced = question.offers[0].hour is not None
+    within, plans = found.frontier_within(budget), plans or {}
+    priced = question.offers[0].price_per_device_hour is not None
     return {
         "format": "shardplan.capacity",
         "version": 1,
-        "id": question_id(question),
+        "id": capacity_question_id(question),
         "unit": question.unit,
         "cost_unit": "price" if priced else "device_s",
         "request": asdict(question.request),
         "graphs": [{"name": asked.document["name"], "tokens": asked.tokens} for asked in question.graphs],
-        "hardware": [{"name": offer.document["name"], "hour": offer.hour} for offer in question.offers],
-        "complete": all(passed.why != "time" for passed in found.passed.values()),
-        "planned": found.planned,
-        "candidates": [_candidate(found, number) for number in found.order],
-        "frontier": [_candidate(found, number) | {"plan": _plan(plans.get(number))} for number in within],
-        "smallest_feasible": _best(found, within, lambda number: points[number]),
-        "cheapest": _best(found, within, lambda number: points[number].cost),
-        "fastest": _best(found, within, lambda number: points[number].time_s),
+        "hardware": [
+            {"name": offer.document["name"], "hour": offer.price_per_device_hour} for offer in question.offers
+        ],
+        "complete": all(passed.skip_reason != "time" for passed in found.skipped.values()),
+        "planned": found.planned_count,
+        "candidates": [_dump_candidate(found, number) for number in found.order],
+        "frontier": [
+            _dump_candidate(found, number) | {"plan": _dump_plan_reference(plans.get(number))} for number in within
+        ],
+        "smallest_feasible": _find_best(found, within, lambda number: points[number]),
+        "cheapest": _find_best(found, within, lambda number: points[number].cost),
+        "fastest": _find_best(found, within, lambda number: points[number].time_s),
     }
 
 
-def _best(found: Survey, within: Iterable[int], key: Any) -> dict[str, Any] | None:
+def _find_best(found: CapacitySearch, within: Iterable[int], key: Any) -> dict[str, Any] | None:
     best = min(within, key=key, default=None)
-    return None if best is None else _candidate(found, best)
+    return None if best is None else _dump_candidate(found, best)
 
 
-def _plan(document: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _dump_plan_reference(document: Mapping[str, Any] | None) -> dict[str, Any] | None:
     if document is None:
         return None
     verdict = document["verdict"]
     return {"id": document["id"], "verdict": verdict and verdict["verdict"]}
 
 
-def _candidate(found: Survey, number: int) -> dict[str, Any]:
+def _dump_candidate(found: CapacitySearch, number: int) -> dict[str, Any]:
     """`by`: the mesh through which it was passed over; cost and time are of a step, or of a token."""
     question, outcome = found.question, found.outcomes.get(number)
-    one, passed, floor = question.candidates[number], found.why(number), found.floors[number]
+    one, passed, floor = question.candidates[number], found.skip_reason(number), found.bounds[number]
     known: dict[str, Any] = {"status": "passed" if outcome is None or passed else outcome.status}
     if outcome is not None and not passed:
-        known |= {key: getattr(outcome, key) for key in _SAVED}
+        known |= {key: getattr(outcome, key) for key in _JOURNALED}
         if outcome.objective_s is not None:
             point = question.point(one, outcome.objective_s)
             mfu = found.mfu(number, outcome.objective_s)
             known |= {"cost": point.cost, "time_s": point.time_s, "mfu": mfu}
-    by = None if passed is None or passed.by is None else question.candidates[passed.by].mesh.notation
+    by = (
+        None
+        if passed is None or passed.dominated_by is None
+        else question.candidates[passed.dominated_by].mesh.notation
+    )
     return {
         "graph": one.graph,
         "hardware": question.offers[one.hardware].document["name"],
@@ -90,26 +106,26 @@ def _candidate(found: Survey, number: int) -> dict[str, Any]:
         "floor_s": floor.step_s,
         "floor_bytes": floor.peak_bytes,
         **known,
-        "why": None if passed is None else passed.why,
+        "why": None if passed is None else passed.skip_reason,
         "by": by,
     }
 
 
-def journal_line(question: Question, number: int, outcome: Outcome) -> str:
+def dump_journal_line(question: CapacityQuestion, number: int, outcome: CandidateResult) -> str:
     """An outcome, to be read again by a later run of the same question."""
-    saved = {key: getattr(outcome, key) for key in _SAVED}
-    return json.dumps({"question": question_id(question), "candidate": number, **saved}) + "\n"
+    saved = {key: getattr(outcome, key) for key in _JOURNALED}
+    return json.dumps({"question": capacity_question_id(question), "candidate": number, **saved}) + "\n"
 
 
-def journal_outcomes(question: Question, text: str, where: str) -> dict[int, Outcome]:
+def load_journal(question: CapacityQuestion, text: str, where: str) -> dict[int, CandidateResult]:
     """Outcomes by number. A last line that was cut off is left out. Raises InvalidDocument for another question's."""
-    wanted, found = question_id(question), dict[int, Outcome]()
+    wanted, found = capacity_question_id(question), dict[int, CandidateResult]()
     lines = text.split("\n")[:-1]
     for number, line in enumerate(lines, 1):
         try:
             raw = json.loads(line)
             at, asked = raw.pop("candidate"), raw.pop("question")
-            outcome = Outcome(**raw)
+            outcome = CandidateResult(**raw)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise InvalidDocument("not a line of a journal", where=f"{where}:{number}", got=line) from None
         if asked != wanted:

@@ -6,22 +6,22 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from planner.documents.results import RequestDocument
-from planner.documents.schemas import checked
-from planner.documents.strict import Id, Name, Size, Strict, Version
+from planner.documents.plan_sections import RequestDocument
+from planner.documents.schemas import validate_document
+from planner.documents.strict_model import Id, Name, Size, StrictModel, Version
 
 FORMAT = "shardplan.capacity"
 MAX_CANDIDATES = 1 << 16
 
 
-class CapacityGraphDocument(Strict):
+class CapacityGraphDocument(StrictModel):
     """A graph, and how many tokens one of its steps takes in."""
 
     name: Name
     tokens: Size | None
 
 
-class OfferDocument(Strict):
+class OfferDocument(StrictModel):
     """A hardware profile, and the price of an hour of one device."""
 
     name: Id
@@ -34,7 +34,7 @@ class CapacityRequestDocument(RequestDocument):
     memory_limit_bytes: Size | None  # type: ignore[assignment]
 
 
-class CandidateDocument(Strict):
+class CandidateDocument(StrictModel):
     """A mesh of one hardware for one graph: what its plan takes, or why it was not planned."""
 
     graph: Size
@@ -57,7 +57,7 @@ class CandidateDocument(Strict):
     by: Name | None
 
 
-class FrontierPlanDocument(Strict):
+class FrontierPlanDocument(StrictModel):
     id: Id
     verdict: Name | None
 
@@ -68,7 +68,7 @@ class FrontierDocument(CandidateDocument):
     plan: FrontierPlanDocument | None
 
 
-class CapacityDocument(Strict):
+class CapacityDocument(StrictModel):
     """The answer to a capacity question (`planner.documents.capacity`)."""
 
     format: Literal["shardplan.capacity"]
@@ -96,4 +96,4 @@ class CapacityDocument(Strict):
 
 def checked_capacity(raw: Any, where: str) -> dict[str, Any]:
     """The capacity document in a JSON value. Raises InvalidDocument."""
-    return checked(CapacityDocument, raw, where).model_dump(mode="json", exclude_unset=True)
+    return validate_document(CapacityDocument, raw, where).model_dump(mode="json", exclude_unset=True)

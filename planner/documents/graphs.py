@@ -10,7 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from planner.documents.reading import read_json
+from planner.documents.json_reader import read_json
 from planner.documents.schemas import (
     AnnotationDocument,
     GraphDocument,
@@ -19,51 +19,53 @@ from planner.documents.schemas import (
     NodeDocument,
     PinsDocument,
     ShardingDocument,
-    checked,
+    validate_document,
 )
 from planner.errors import InvalidGraph, InvalidSharding, ShardplanError
-from planner.model.graph import Annotation, Graph, Input, Op, TensorType, check_sizes, value_id
-from planner.model.indexing import Option, Rule
-from planner.model.mesh import Mesh, MeshAxis
-from planner.model.ops import bind_op
-from planner.model.sharding import Axes, Reduction, Sharding
+from planner.ir.graph import Annotation, Graph, Input, Op, TensorType, check_sizes, value_id
+from planner.ir.indexing import Option, Rule
+from planner.ir.mesh import Mesh, MeshAxis
+from planner.ir.sharding import Axes, Reduction, Sharding
+from planner.ops import bind_op
 
 
 def read_graph(path: Path, mesh: Mesh, pins: Path | None = None) -> Graph:
     """The graph in a file, with the annotations of a pins file added. Raises ShardplanError with the place."""
-    document = checked(GraphDocument, read_json(path), str(path))
-    more = checked(PinsDocument, read_json(pins), str(pins)).annotations if pins else []
+    document = validate_document(GraphDocument, read_json(path), str(path))
+    more = validate_document(PinsDocument, read_json(pins), str(pins)).annotations if pins else []
     try:
-        return graph_from(document, mesh, more)
+        return load_graph(document, mesh, more)
     except ShardplanError as error:
         raise error.at(str(path)) from None
 
 
-def graph_from(document: GraphDocument, mesh: Mesh, pins: Iterable[AnnotationDocument] = ()) -> Graph:
+def load_graph(document: GraphDocument, mesh: Mesh, pins: Iterable[AnnotationDocument] = ()) -> Graph:
     """The graph a document describes; axes in its annotations are those of the mesh."""
     counts = Counter([*(entry.id for entry in document.inputs), *(node.id for node in document.nodes)])
     if twice := [name for name, count in counts.items() if count > 1]:
         raise InvalidGraph("id used twice", where=f"id {twice[0]!r}", wanted="unique ids")
-    inputs = tuple(_input(entry) for entry in document.inputs)
+    inputs = tuple(_load_input(entry) for entry in document.inputs)
     types = {entry.id: entry.type for entry in inputs}
     for node in document.nodes:
         for k, output in enumerate(node.outputs):
-            types[value_id(node.id, k)] = _type(output.shape, output.dtype, f"node {node.id!r}")
+            types[value_id(node.id, k)] = _load_type(output.shape, output.dtype, f"node {node.id!r}")
     return Graph(
         document.name,
         inputs,
-        tuple(_op(node, types, mesh) for node in document.nodes),
+        tuple(_load_op(node, types, mesh) for node in document.nodes),
         tuple(document.outputs),
-        tuple(_annotation(entry, mesh) for entry in (*document.annotations, *pins)),
+        tuple(_load_annotation(entry, mesh) for entry in (*document.annotations, *pins)),
         MappingProxyType(dict(document.producer)),
     )
 
 
-def _input(entry: InputDocument) -> Input:
-    return Input(entry.id, entry.kind, entry.name, _type(entry.shape, entry.dtype, f"input {entry.id!r}"), entry.next)
+def _load_input(entry: InputDocument) -> Input:
+    return Input(
+        entry.id, entry.kind, entry.name, _load_type(entry.shape, entry.dtype, f"input {entry.id!r}"), entry.next
+    )
 
 
-def _type(shape: Iterable[int], dtype: str, where: str) -> TensorType:
+def _load_type(shape: Iterable[int], dtype: str, where: str) -> TensorType:
     try:
         return _tensor_type(tuple(shape), dtype)
     except InvalidGraph as error:
@@ -74,7 +76,7 @@ _tensor_type = lru_cache(maxsize=4096)(TensorType)
 """A graph has few types, and each is checked once."""
 
 
-def _op(node: NodeDocument, types: Mapping[str, TensorType], mesh: Mesh) -> Op:
+def _load_op(node: NodeDocument, types: Mapping[str, TensorType], mesh: Mesh) -> Op:
     where = f"node {node.id!r}"
     for value in node.inputs:
         if value not in types:
@@ -82,15 +84,15 @@ def _op(node: NodeDocument, types: Mapping[str, TensorType], mesh: Mesh) -> Op:
     operands = tuple(types[value] for value in node.inputs)
     results = tuple(types[value_id(node.id, k)] for k in range(len(node.outputs)))
     try:
-        rule = bind_op(node.op, operands, results, node.attrs, node.rule)
-        option = None if node.option is None else option_from(node.option, rule, mesh)
+        rule = bind_op(node.op, operands, results, attrs=node.attrs, notation=node.rule)
+        option = None if node.option is None else load_option(node.option, rule, mesh)
     except ShardplanError as error:
         raise error.at(f"{where} ({node.op})") from None
     attrs = MappingProxyType(dict(node.attrs))
     return Op(node.id, node.op, tuple(node.inputs), results, rule, attrs, node.scope, node.phase, node.rule, option)
 
 
-def option_from(document: Mapping[str, Sequence[int | str]], rule: Rule, mesh: Mesh) -> Option:
+def load_option(document: Mapping[str, Sequence[int | str]], rule: Rule, mesh: Mesh) -> Option:
     """The option in which named loops are split. Raises InvalidMesh, InvalidSharding for a loop the rule lacks."""
     names = [loop.name for loop in rule.loops]
     for name in document:
@@ -99,21 +101,21 @@ def option_from(document: Mapping[str, Sequence[int | str]], rule: Rule, mesh: M
     return tuple(tuple(mesh.axis(axis) for axis in document.get(name, ())) for name in names)
 
 
-def option_document(option: Option, rule: Rule, mesh: Mesh) -> dict[str, list[str]]:
+def dump_option(option: Option, rule: Rule, mesh: Mesh) -> dict[str, list[str]]:
     """The loops that an option splits, in the names of the mesh's axes."""
     split = zip(rule.loops, option, strict=False)
     return {loop.name: [mesh.names[axis] for axis in axes] for loop, axes in split if axes}
 
 
-def _annotation(entry: AnnotationDocument, mesh: Mesh) -> Annotation:
+def _load_annotation(entry: AnnotationDocument, mesh: Mesh) -> Annotation:
     try:
-        sharding = sharding_from(entry.sharding, mesh)
+        sharding = load_sharding(entry.sharding, mesh)
     except ShardplanError as error:
         raise error.at(f"annotation of {entry.value!r}") from None
     return Annotation(entry.value, sharding, entry.required, entry.user, entry.operand)
 
 
-def sharding_from(document: ShardingDocument, mesh: Mesh) -> Sharding:
+def load_sharding(document: ShardingDocument, mesh: Mesh) -> Sharding:
     """The sharding a document describes. Raises InvalidMesh for an axis the mesh lacks, InvalidSharding."""
     partial = document.partial
     split = tuple(tuple(mesh.axis(axis) for axis in axes) for axes in document.split_axes)
@@ -122,11 +124,11 @@ def sharding_from(document: ShardingDocument, mesh: Mesh) -> Sharding:
         tuple(mesh.axis(axis) for axis in partial.axes) if partial else (),
         Reduction(partial.reduction) if partial else Reduction.SUM,
         tuple(document.halo_sizes),
-        cut_offsets(document.sharded_dims_offsets, split, mesh),
+        split_offsets(document.sharded_dims_offsets, split, mesh),
     )
 
 
-def cut_offsets(flat: Sequence[int], split: Sequence[Axes], mesh: Mesh) -> tuple[tuple[int, ...], ...]:
+def split_offsets(flat: Sequence[int], split: Sequence[Axes], mesh: Mesh) -> tuple[tuple[int, ...], ...]:
     """Offsets as the dialect writes them, one dim after the other, by dim. Raises InvalidSharding for a wrong count."""
     counts = [mesh.group_size(axes) + 1 for axes in split if axes and flat]
     if sum(counts) != len(flat):
@@ -135,7 +137,7 @@ def cut_offsets(flat: Sequence[int], split: Sequence[Axes], mesh: Mesh) -> tuple
     return tuple(tuple(flat[start:stop]) for start, stop in pairwise(ends))
 
 
-def sharding_document(sharding: Sharding, mesh: Mesh) -> dict[str, Any]:
+def dump_sharding(sharding: Sharding, mesh: Mesh) -> dict[str, Any]:
     """A sharding in the names of the mesh's axes."""
     document: dict[str, Any] = {"split_axes": [[mesh.names[axis] for axis in axes] for axes in sharding.split_axes]}
     if sharding.partial:
@@ -148,7 +150,7 @@ def sharding_document(sharding: Sharding, mesh: Mesh) -> dict[str, Any]:
     return document
 
 
-def graph_document(graph: Graph, mesh: Mesh) -> dict[str, Any]:
+def dump_graph(graph: Graph, mesh: Mesh) -> dict[str, Any]:
     """The document of a graph, annotations in the names of the mesh's axes. Raises InvalidGraph for unknown sizes."""
     check_sizes(graph)
     return {
@@ -156,42 +158,42 @@ def graph_document(graph: Graph, mesh: Mesh) -> dict[str, Any]:
         "version": 1,
         "name": graph.name,
         "producer": dict(graph.producer),
-        "inputs": [_entry(i) for i in graph.inputs],
-        "nodes": [_node(op, mesh) for op in graph.ops],
+        "inputs": [_dump_input(i) for i in graph.inputs],
+        "nodes": [_dump_node(op, mesh) for op in graph.ops],
         "outputs": list(graph.outputs),
-        "annotations": [_asked(annotation, mesh) for annotation in graph.annotations],
+        "annotations": [_dump_annotation(annotation, mesh) for annotation in graph.annotations],
     }
 
 
-def _asked(one: Annotation, mesh: Mesh) -> dict[str, Any]:
-    sharding = sharding_document(one.sharding, mesh)
+def _dump_annotation(one: Annotation, mesh: Mesh) -> dict[str, Any]:
+    sharding = dump_sharding(one.sharding, mesh)
     asked = {"value": one.value, "sharding": sharding, "required": one.required, "user": one.user}
     return asked if one.operand is None else {**asked, "operand": one.operand}
 
 
-def _entry(entry: Input) -> dict[str, Any]:
-    known = {"id": entry.id, "kind": entry.kind, "name": entry.name, **_typed(entry.type)}
+def _dump_input(entry: Input) -> dict[str, Any]:
+    known = {"id": entry.id, "kind": entry.kind, "name": entry.name, **_dump_type(entry.type)}
     return known if entry.next is None else {**known, "next": entry.next}
 
 
-def _typed(kind: TensorType) -> dict[str, Any]:
+def _dump_type(kind: TensorType) -> dict[str, Any]:
     return {"shape": list(kind.shape), "dtype": kind.dtype}
 
 
-def _node(op: Op, mesh: Mesh) -> dict[str, Any]:
+def _dump_node(op: Op, mesh: Mesh) -> dict[str, Any]:
     node: dict[str, Any] = {
         "id": op.id,
         "op": op.op,
         "inputs": list(op.inputs),
         "attrs": dict(op.attrs),
-        "outputs": [_typed(kind) for kind in op.results],
+        "outputs": [_dump_type(kind) for kind in op.results],
         "scope": op.scope,
         "phase": op.phase,
     }
     if op.notation is not None:
         node["rule"] = op.notation
     if op.option is not None:
-        node["option"] = option_document(op.option, op.rule, mesh)
+        node["option"] = dump_option(op.option, op.rule, mesh)
     return node
 
 
@@ -200,17 +202,17 @@ def read_mesh(text: str, device: str | None = None) -> Mesh:
     path = Path(text)
     if not (text.endswith((".json", ".json.gz")) or path.is_file()):
         return Mesh.parse(text, device)
-    mesh = mesh_from(checked(MeshDocument, read_json(path), str(path)))
+    mesh = load_mesh(validate_document(MeshDocument, read_json(path), str(path)))
     return mesh if mesh.device else Mesh(mesh.axes, device)
 
 
-def mesh_from(document: MeshDocument) -> Mesh:
+def load_mesh(document: MeshDocument) -> Mesh:
     """The mesh a document describes."""
     axes = (MeshAxis(a.name, None if a.size == "?" else a.size, a.link) for a in document.axes)
     return Mesh(tuple(axes), document.device)
 
 
-def mesh_document(mesh: Mesh) -> dict[str, Any]:
+def dump_mesh(mesh: Mesh) -> dict[str, Any]:
     """The document of a mesh."""
     axes = [{"name": a.name, "size": a.size or "?", **({"link": a.link} if a.link else {})} for a in mesh.axes]
     return {

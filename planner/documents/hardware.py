@@ -5,36 +5,36 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from planner.choose.hardware import Hardware, hardware_of, load, names, source_text
-from planner.documents.profiles import ProfileDocument
-from planner.documents.reading import parse_json, read_json
-from planner.documents.schemas import PlanDocument, checked
+from planner.choose.hardware import Hardware, list_profiles, load_profile, parse_hardware, read_source
+from planner.documents.hardware_profile import ProfileDocument
+from planner.documents.json_reader import parse_json, read_json
+from planner.documents.schemas import PlanDocument, validate_document
 from planner.errors import InvalidHardware
 
 
 def read_hardware(text: str) -> Hardware:
     """A profile by its name, or from the path of a hardware document. Raises InvalidHardware, InvalidDocument."""
-    return hardware_of(profile_document(text)) if _is_file(text) else load(text)
+    return parse_hardware(read_profile(text)) if _is_file(text) else load_profile(text)
 
 
-def profile_document(text: str) -> dict[str, Any]:
+def read_profile(text: str) -> dict[str, Any]:
     """The document of a profile, built in or in a file. Raises InvalidHardware, InvalidDocument."""
-    raw = read_json(Path(text)) if _is_file(text) else parse_json(source_text(text).encode(), text)
-    document = checked(ProfileDocument, raw, text).model_dump(exclude_unset=True)
+    raw = read_json(Path(text)) if _is_file(text) else parse_json(read_source(text).encode(), text)
+    document = validate_document(ProfileDocument, raw, text).model_dump(exclude_unset=True)
     try:
-        hardware_of(document)
+        parse_hardware(document)
     except InvalidHardware as error:
         raise error.at(text) from None
     return document
 
 
-def planned_hardware(document: PlanDocument) -> Hardware:
+def load_planned_hardware(document: PlanDocument) -> Hardware:
     """The profile that a plan was priced with. Raises InvalidHardware where an old plan names one not built in."""
     known = document.hardware
     if known.links is None or known.tiers is None:
-        return load(known.name)
-    return hardware_of(known.model_dump(exclude_none=False))
+        return load_profile(known.name)
+    return parse_hardware(known.model_dump(exclude_none=False))
 
 
 def _is_file(text: str) -> bool:
-    return text not in names() and (text.endswith((".json", ".json.gz")) or Path(text).is_file())
+    return text not in list_profiles() and (text.endswith((".json", ".json.gz")) or Path(text).is_file())

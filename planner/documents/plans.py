@@ -11,92 +11,97 @@ from typing import Any
 import numpy as np
 
 from planner.choose.cost import PICO, CostModel
+from planner.documents.canonical_json import digest_document
 from planner.documents.graphs import (
-    graph_document,
-    mesh_document,
-    sharding_document,
+    dump_graph,
+    dump_mesh,
+    dump_sharding,
 )
-from planner.documents.ids import digest
-from planner.documents.profiles import network_document
-from planner.documents.programs import program_document
-from planner.documents.reading import read_json
-from planner.documents.results import NothingDocument
-from planner.documents.schemas import PlanDocument, checked
+from planner.documents.hardware_profile import dump_network
+from planner.documents.json_reader import read_json
+from planner.documents.plan_sections import NothingDocument
+from planner.documents.programs import dump_program
+from planner.documents.schemas import PlanDocument, validate_document
 from planner.documents.versions import current_versions
 from planner.errors import InvalidDocument
+from planner.ir.graph import Graph
+from planner.ir.program import Reshard
+from planner.ir.rematerialization import find_clone_positions
 from planner.judge.analysis import Analysis, Integers
 from planner.judge.mfu import model_flops, utilisation
-from planner.judge.overlap import overlap
-from planner.model.again import repeats
-from planner.model.graph import Graph
-from planner.model.program import Move
-from planner.overlapping import overlapped_ps
-from planner.plans import Plan, Request
-from planner.run.locate import Difference
+from planner.judge.overlap import schedule_overlap
+from planner.planning.overlap_pricing import apply_overlap
+from planner.planning.plan_types import Plan, Request
+from planner.run.first_difference import Difference
 from planner.run.validate import Verdict
 
-DEAREST = 20
+MAX_COLLECTIVES = 20
 
 
-def plan_document(plan: Plan) -> dict[str, Any]:
+def dump_plan(plan: Plan) -> dict[str, Any]:
     """The document of a plan. Same input, same document, but for `wall_s` and what a clock has stopped."""
     document = {
         "format": "shardplan.plan",
         "version": 1,
-        **identified(plan.graph, plan.model, plan.request),
-        "solver": _solver(plan),
-        "shardings": _shardings(plan),
-        "options": _options(plan),
-        "recomputed": repeats(plan.analysis.program.graph) if plan.analysis else {},
-        "program": program_document(plan.analysis.program) if plan.analysis else [],
-        "cost": _cost(plan.analysis, plan.limit_bytes) | _utilisation(plan, plan.analysis) if plan.analysis else {},
-        "memory": _memory(plan.analysis) if plan.analysis else {},
+        **dump_identity(plan.graph, plan.model, plan.request),
+        "solver": _dump_solver(plan),
+        "shardings": _dump_shardings(plan),
+        "options": _dump_options(plan),
+        "recomputed": find_clone_positions(plan.analysis.program.graph) if plan.analysis else {},
+        "program": dump_program(plan.analysis.program) if plan.analysis else [],
+        "cost": _dump_cost(plan.analysis, plan.limit_bytes) | _utilisation(plan, plan.analysis)
+        if plan.analysis
+        else {},
+        "memory": _dump_memory(plan.analysis) if plan.analysis else {},
         "baselines": [asdict(figures) for figures in plan.baselines],
-        "verdict": verdict_document(plan.verdict) if plan.verdict else None,
+        "verdict": dump_verdict(plan.verdict) if plan.verdict else None,
     }
-    return {**document, "digest": digest(document)}
+    return {**document, "digest": digest_document(document)}
 
 
-def identified(graph: Graph, model: CostModel, request: Request) -> dict[str, Any]:
+def dump_identity(graph: Graph, model: CostModel, request: Request) -> dict[str, Any]:
     """All that determines a plan, and the plan's id, the digest of it; known before the plan is made."""
-    document = graph_document(graph, model.mesh)
+    document = dump_graph(graph, model.mesh)
     limit = request.memory_limit_bytes or model.hardware.memory_bytes
     parts = {
-        "graph": {"digest": digest(document), "name": graph.name, "document": document},
-        "mesh": mesh_document(model.mesh),
-        "hardware": _hardware(model),
+        "graph": {"digest": digest_document(document), "name": graph.name, "document": document},
+        "mesh": dump_mesh(model.mesh),
+        "hardware": _dump_hardware(model),
         "request": {**asdict(request), "memory_limit_bytes": limit},
     }
-    return {"id": digest({**parts, "graph": parts["graph"]["digest"], "versions": current_versions()}), **parts}
+    return {
+        "id": digest_document({**parts, "graph": parts["graph"]["digest"], "versions": current_versions()}),
+        **parts,
+    }
 
 
-def verdict_document(verdict: Verdict) -> dict[str, Any]:
+def dump_verdict(verdict: Verdict) -> dict[str, Any]:
     """The document of a verdict; an error that is no number is null."""
-    error = None if verdict.max_relative_error is None else _finite(verdict.max_relative_error)
-    difference = None if verdict.difference is None else _difference(verdict.difference)
+    error = None if verdict.max_relative_error is None else _finite_or_none(verdict.max_relative_error)
+    difference = None if verdict.difference is None else _dump_difference(verdict.difference)
     known = {**asdict(replace(verdict, difference=None)), "max_relative_error": error, "not_run": list(verdict.not_run)}
     return {**known, "difference": difference}
 
 
-def _difference(found: Difference) -> dict[str, Any]:
+def _dump_difference(found: Difference) -> dict[str, Any]:
     inputs = [
         {
             "device": shard.device,
             "value": shard.value,
             "shape": list(shard.shape),
-            "elements": None if shard.elements is None else list(map(_finite, shard.elements)),
+            "elements": None if shard.elements is None else list(map(_finite_or_none, shard.elements)),
         }
         for shard in found.inputs
     ]
-    numbers = {"got": _finite(found.got), "wanted": _finite(found.wanted)}
+    numbers = {"got": _finite_or_none(found.got), "wanted": _finite_or_none(found.wanted)}
     return {**asdict(replace(found, inputs=())), "index": list(found.index), **numbers, "inputs": inputs}
 
 
-def _finite(number: float) -> float | None:
+def _finite_or_none(number: float) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _hardware(model: CostModel) -> dict[str, Any]:
+def _dump_hardware(model: CostModel) -> dict[str, Any]:
     hardware = model.hardware
     return {
         "name": hardware.name,
@@ -107,11 +112,11 @@ def _hardware(model: CostModel) -> dict[str, Any]:
         "memory_bytes": hardware.memory_bytes,
         "launch_s": hardware.launch_s,
         "axis_links": [asdict(link) for link in model.links],
-        **network_document(hardware),
+        **dump_network(hardware),
     }
 
 
-def _solver(plan: Plan) -> dict[str, Any]:
+def _dump_solver(plan: Plan) -> dict[str, Any]:
     numbers = asdict(plan.certificate)
     if plan.request.deterministic:
         numbers["wall_s"] = None
@@ -120,62 +125,62 @@ def _solver(plan: Plan) -> dict[str, Any]:
     return {**numbers, "seed": plan.request.seed, "versions": current_versions()}
 
 
-def _shardings(plan: Plan) -> dict[str, Any]:
+def _dump_shardings(plan: Plan) -> dict[str, Any]:
     if plan.analysis is None:
         return {}
     program = plan.analysis.program
     values = program.values
-    return {value: sharding_document(values[value].sharding, plan.model.mesh) for value in program.graph.types}
+    return {value: dump_sharding(values[value].sharding, plan.model.mesh) for value in program.graph.types}
 
 
-def _options(plan: Plan) -> dict[str, Any]:
+def _dump_options(plan: Plan) -> dict[str, Any]:
     names = plan.model.mesh.names
     chosen = plan.choice.options if plan.choice else {}
     return {op: [[names[axis] for axis in axes] for axes in option] for op, option in chosen.items()}
 
 
-def _cost(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
+def _dump_cost(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
     return {
         "step_s": analysis.step_ps * PICO,
         "compute_s": analysis.compute_ps * PICO,
         "communication_s": (analysis.step_ps - analysis.compute_ps) * PICO,
         "recompute_s": analysis.recompute_ps * PICO,
-        "overlap": overlap_document(analysis, limit_bytes),
+        "overlap": dump_overlap(analysis, limit_bytes),
         "collective_bytes": analysis.collective_bytes,
         "by_collective": _by_collective(analysis),
         "by_axis": dict(analysis.by_axis()),
-        "dearest": _dearest(analysis),
+        "dearest": _dump_top_collectives(analysis),
     }
 
 
 def _utilisation(plan: Plan, analysis: Analysis) -> dict[str, float]:
     """Of the graph that was asked for: ops that the plan repeats are not in it."""
     flops, model = model_flops(plan.graph), plan.model
-    mfu = utilisation(flops, model.hardware, model.mesh.devices, analysis.step_ps * PICO)
+    mfu = utilisation(flops, model.hardware, model.mesh.devices, step_s=analysis.step_ps * PICO)
     return {"model_flops": sum(flops.values()), "mfu": mfu}
 
 
-def overlap_document(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
+def dump_overlap(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
     """The step with collectives beside ops, the bound that no order beats, the schedule's length and its peak."""
-    found = overlap(analysis, limit_bytes)
+    found = schedule_overlap(analysis, limit_bytes)
     return {
-        "step_s": overlapped_ps(found, analysis.model.hardware.overlap) * PICO,
+        "step_s": apply_overlap(found, analysis.model.hardware.overlap) * PICO,
         "floor_s": found.floor_ps * PICO,
         "scheduled_s": found.scheduled_ps * PICO,
         "peak_bytes": found.schedule.peak_bytes if found.schedule else analysis.peak_bytes,
     }
 
 
-def _moves(analysis: Analysis) -> list[tuple[Move, int, int]]:
+def _dump_collectives(analysis: Analysis) -> list[tuple[Reshard, int, int]]:
     """Every collective with its time in ps and the bytes of the device that receives most."""
     listed = zip(analysis.program.instructions, analysis.times_ps, analysis.received, strict=True)
-    return [(done, time, int(received.max())) for done, time, received in listed if isinstance(done, Move)]
+    return [(done, time, int(received.max())) for done, time, received in listed if isinstance(done, Reshard)]
 
 
-def _dearest(analysis: Analysis) -> list[dict[str, Any]]:
+def _dump_top_collectives(analysis: Analysis) -> list[dict[str, Any]]:
     """The single collectives that take longest."""
     names = analysis.program.mesh.names
-    first = sorted(_moves(analysis), key=lambda entry: -entry[1])[:DEAREST]
+    first = sorted(_dump_collectives(analysis), key=lambda entry: -entry[1])[:MAX_COLLECTIVES]
     return [
         {
             "collective": done.collective.kind.value,
@@ -192,7 +197,7 @@ def _by_collective(analysis: Analysis) -> list[dict[str, Any]]:
     """Collectives of one kind over the same axes together, the dearest first."""
     names = analysis.program.mesh.names
     groups: dict[tuple[str, tuple[str, ...]], list[tuple[int, int]]] = defaultdict(list)
-    for done, time, size in _moves(analysis):
+    for done, time, size in _dump_collectives(analysis):
         axes = tuple(names[axis] for axis in done.collective.axes)
         groups[done.collective.kind.value, axes].append((time, size))
     found = [
@@ -208,16 +213,16 @@ def _by_collective(analysis: Analysis) -> list[dict[str, Any]]:
     return sorted(found, key=lambda entry: -entry["time_s"])
 
 
-def _memory(analysis: Analysis) -> dict[str, Any]:
+def _dump_memory(analysis: Analysis) -> dict[str, Any]:
     return {
         "peak_bytes": analysis.peak_bytes,
-        "at": analysis.peak_made,
+        "at": analysis.peak_value,
         "by_kind": dict(analysis.peak_by_kind()),
-        "timeline": [_changes(kind, live) for kind, live in analysis.memory_by_kind.items()],
+        "timeline": [_dump_changes(kind, live) for kind, live in analysis.memory_by_kind.items()],
     }
 
 
-def _changes(kind: str, live: Integers) -> dict[str, Any]:
+def _dump_changes(kind: str, live: Integers) -> dict[str, Any]:
     """The instructions at which the bytes of a kind change, and what they are from there on."""
     moments = [0, *(np.flatnonzero(np.diff(live)) + 1).tolist()]
     return {"kind": kind, "moments": moments, "bytes": live[moments].tolist()}
@@ -225,15 +230,15 @@ def _changes(kind: str, live: Integers) -> dict[str, Any]:
 
 def read_plan(path: Path) -> PlanDocument:
     """The plan document in a file. Raises InvalidDocument, also where the graph is not the one planned."""
-    return checked_plan(read_json(path), str(path))
+    return parse_plan(read_json(path), str(path))
 
 
-def checked_plan(raw: Any, where: str) -> PlanDocument:
+def parse_plan(raw: Any, where: str) -> PlanDocument:
     """The plan document in a JSON value. Raises InvalidDocument, also where graph, mesh, hardware or request are not
     those that its id is of, or anything else is not what was written."""
-    document = checked(PlanDocument, raw, where)
+    document = validate_document(PlanDocument, raw, where)
     graph = document.graph
-    if digest(graph.document.model_dump(exclude_unset=True)) != graph.digest:
+    if digest_document(graph.document.model_dump(exclude_unset=True)) != graph.digest:
         raise InvalidDocument("digest mismatch: the graph is not the one that was planned", where=f"{where}: graph")
     if document.program:
         for key in ("cost", "memory"):
@@ -243,11 +248,11 @@ def checked_plan(raw: Any, where: str) -> PlanDocument:
             if entry.id not in document.shardings:
                 raise InvalidDocument("missing sharding", where=f"{where}: shardings", wanted=entry.id)
     parts = {key: raw[key] for key in ("mesh", "hardware", "request")}
-    if digest({"graph": graph.digest, **parts, "versions": raw["solver"]["versions"]}) != document.id:
+    if digest_document({"graph": graph.digest, **parts, "versions": raw["solver"]["versions"]}) != document.id:
         what = "digest mismatch: mesh, hardware, request or versions are not those that were planned for"
         raise InvalidDocument(what, where=f"{where}: id", got=document.id)
     rest = {key: value for key, value in raw.items() if key != "digest"}
-    if document.digest not in (None, digest(rest)):
+    if document.digest not in (None, digest_document(rest)):
         what = "digest mismatch: the plan is not as it was written"
         raise InvalidDocument(what, where=f"{where}: digest", got=document.digest)
     return document

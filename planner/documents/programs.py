@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from planner.documents.graphs import graph_from, mesh_from, sharding_document, sharding_from
+from planner.documents.graphs import dump_sharding, load_graph, load_mesh, load_sharding
 from planner.documents.schemas import PlanDocument, ShardingDocument
 from planner.errors import InvalidDocument, ShardplanError
-from planner.model.again import repeated
-from planner.model.collectives import Collective, Kind, is_exact
-from planner.model.cuts import Cut
-from planner.model.graph import Op
-from planner.model.mesh import Mesh
-from planner.model.program import Instruction, Move, Program, Run
+from planner.ir.collectives import Collective, Kind, is_exact
+from planner.ir.graph import Op
+from planner.ir.loop_partition import LoopPartition
+from planner.ir.mesh import Mesh
+from planner.ir.program import Instruction, OpCall, Program, Reshard
+from planner.ir.rematerialization import clone_at_positions
 
-TAKES = {
+FIELDS_BY_KIND = {
     Kind.ALL_GATHER: {"dim"},
     Kind.ALL_SLICE: {"dim"},
     Kind.ALL_TO_ALL: {"dim", "source_dim"},
@@ -25,18 +25,23 @@ TAKES = {
 }
 
 
-def program_document(program: Program) -> list[dict[str, Any]]:
+def dump_program(program: Program) -> list[dict[str, Any]]:
     """The instructions as JSON, outputs last."""
-    return [*(_instruction(done, program.mesh) for done in program.instructions), {"return": list(program.outputs)}]
+    return [
+        *(_dump_instruction(done, program.mesh) for done in program.instructions),
+        {"return": list(program.outputs)},
+    ]
 
 
-def _instruction(done: Instruction, mesh: Mesh) -> dict[str, Any]:
-    if isinstance(done, Run):
+def _dump_instruction(done: Instruction, mesh: Mesh) -> dict[str, Any]:
+    if isinstance(done, OpCall):
         option = [[mesh.names[axis] for axis in axes] for axes in done.option]
         run = {"op": done.op.id, "inputs": list(done.operands), "outputs": list(done.results), "option": option}
-        return run | ({"cuts": {loop: _cut(cut) for loop, cut in done.cuts}} if done.cuts else {})
+        return run | (
+            {"cuts": {loop: _dump_cut(cut) for loop, cut in done.loop_partitions}} if done.loop_partitions else {}
+        )
     move = done.collective
-    dims = {"dim": move.dim, "source_dim": move.source_dim, "sharding": move.to and sharding_document(move.to, mesh)}
+    dims = {"dim": move.dim, "source_dim": move.source_dim, "sharding": move.to and dump_sharding(move.to, mesh)}
     return {
         "collective": move.kind.value,
         "axes": [mesh.names[axis] for axis in move.axes],
@@ -46,34 +51,34 @@ def _instruction(done: Instruction, mesh: Mesh) -> dict[str, Any]:
     }
 
 
-def _cut(cut: Cut) -> dict[str, list[int]]:
+def _dump_cut(cut: LoopPartition) -> dict[str, list[int]]:
     return {"offsets": list(cut.offsets)} if cut.offsets else {"halo": list(cut.halo)}
 
 
-def _read_cut(entry: Mapping[str, list[int]]) -> Cut:
+def _load_cut(entry: Mapping[str, list[int]]) -> LoopPartition:
     before, after = entry.get("halo", (0, 0))
-    return Cut((before, after), tuple(entry.get("offsets", ())))
+    return LoopPartition((before, after), tuple(entry.get("offsets", ())))
 
 
-def program_from(document: PlanDocument) -> Program:
+def load_program(document: PlanDocument) -> Program:
     """The program of a plan document. Raises InvalidDocument where the plan is infeasible or damaged."""
-    mesh = mesh_from(document.mesh)
-    graph = repeated(graph_from(document.graph.document, mesh), document.recomputed)
+    mesh = load_mesh(document.mesh)
+    graph = clone_at_positions(load_graph(document.graph.document, mesh), document.recomputed)
     if not document.program:
         raise InvalidDocument("the plan has no program", where="plan", got=document.solver.status)
     ops = {op.id: op for op in graph.ops}
     try:
         *listed, last = document.program
-        arguments = ((i.id, sharding_from(document.shardings[i.id], mesh), i.type.shape) for i in graph.inputs)
+        arguments = ((i.id, load_sharding(document.shardings[i.id], mesh), i.type.shape) for i in graph.inputs)
         program = Program(
             graph,
             mesh,
-            tuple((name, sharding.completed(len(shape), mesh)) for name, sharding, shape in arguments),
-            tuple(_read_instruction(entry, ops, mesh) for entry in listed),
+            tuple((name, sharding.complete(len(shape), mesh)) for name, sharding, shape in arguments),
+            tuple(_load_instruction(entry, ops, mesh) for entry in listed),
             tuple(last["return"]),  # type: ignore[arg-type]
         )
         _check_values(program)
-        _check_told(document, program)
+        _check_stated(document, program)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         if isinstance(error, ShardplanError):
             raise error.at("plan: program") from None
@@ -81,11 +86,11 @@ def program_from(document: PlanDocument) -> Program:
     return program
 
 
-def _check_told(document: PlanDocument, program: Program) -> None:
+def _check_stated(document: PlanDocument, program: Program) -> None:
     """Values are laid out, and ops run, as the plan says of them elsewhere."""
     for name, told in document.shardings.items():
         held = program.values[name]
-        said = sharding_from(told, program.mesh).completed(len(held.type.shape), program.mesh)
+        said = load_sharding(told, program.mesh).complete(len(held.type.shape), program.mesh)
         if said != held.sharding:
             where, got, wanted = f"value {name!r}", str(held.sharding), f"{said}, as the plan's shardings say"
             raise InvalidDocument("the program is not the plan's", where=where, got=got, wanted=wanted)
@@ -96,29 +101,31 @@ def _check_told(document: PlanDocument, program: Program) -> None:
             raise InvalidDocument("the program is not the plan's", where=where, got=entry["option"], wanted=wanted)
 
 
-def _read_instruction(entry: Mapping[str, Any], ops: Mapping[str, Op], mesh: Mesh) -> Instruction:
+def _load_instruction(entry: Mapping[str, Any], ops: Mapping[str, Op], mesh: Mesh) -> Instruction:
     if "op" in entry:
-        return _read_run(entry, ops[entry["op"]], mesh)
+        return _load_run(entry, ops[entry["op"]], mesh)
     axes = tuple(mesh.axis(axis) for axis in entry["axes"])
     kind = Kind(entry["collective"])
     dims = {key: entry[key] for key in ("dim", "source_dim", "sharding") if key in entry}
     to = dims.pop("sharding", None)
-    if {*dims, *(["sharding"] if to else [])} != TAKES[kind] or any(type(d) is not int or d < 0 for d in dims.values()):
-        raise InvalidDocument("dims of a collective", where=str(kind), got=dims, wanted=sorted(TAKES[kind]))
-    target = sharding_from(ShardingDocument.model_validate(to), mesh) if to else None
-    return Move(Collective(kind, axes, **dims, to=target), entry["input"], entry["output"])
+    if {*dims, *(["sharding"] if to else [])} != FIELDS_BY_KIND[kind] or any(
+        type(d) is not int or d < 0 for d in dims.values()
+    ):
+        raise InvalidDocument("dims of a collective", where=str(kind), got=dims, wanted=sorted(FIELDS_BY_KIND[kind]))
+    target = load_sharding(ShardingDocument.model_validate(to), mesh) if to else None
+    return Reshard(Collective(kind, axes, **dims, to=target), entry["input"], entry["output"])
 
 
-def _read_run(entry: Mapping[str, Any], op: Op, mesh: Mesh) -> Run:
-    run = Run(
+def _load_run(entry: Mapping[str, Any], op: Op, mesh: Mesh) -> OpCall:
+    run = OpCall(
         op,
         tuple(tuple(mesh.axis(axis) for axis in axes) for axes in entry["option"]),
         tuple(entry["inputs"]),
         tuple(entry["outputs"]),
-        tuple((loop, _read_cut(cut)) for loop, cut in sorted(entry.get("cuts", {}).items())),
+        tuple((loop, _load_cut(cut)) for loop, cut in sorted(entry.get("cuts", {}).items())),
     )
     used = [axis for axes in run.option for axis in axes]
-    if len(run.option) != len(op.rule.loops) or len(set(used)) < len(used) or not op.rule.allows(run.option, mesh):
+    if len(run.option) != len(op.rule.loops) or len(set(used)) < len(used) or not op.rule.is_allowed(run.option, mesh):
         loops = [f"{loop.name}={loop.size}" for loop in op.rule.loops]
         raise InvalidDocument("option does not fit the loops", where=f"op {op.id!r}", got=entry["option"], wanted=loops)
     for what, got, wanted in (("inputs", run.operands, op.inputs), ("outputs", run.results, op.results)):
@@ -134,20 +141,20 @@ def _check_values(program: Program) -> None:
     if len(set(made)) < len(made):
         raise InvalidDocument("a value is made twice", wanted="each value once")
     for done in program.instructions:
-        if isinstance(done, Run):
-            _same_types(program, f"op {done.op.id!r}", done.operands, done.op.inputs)
+        if isinstance(done, OpCall):
+            _require_same_types(program, f"op {done.op.id!r}", done.operands, wanted=done.op.inputs)
         else:
             held, after = values[done.operand], values[done.result].sharding
             if done.collective.to and after != after.checked(held.type.shape, program.mesh, str(done.collective)):
                 raise InvalidDocument("sharding of an exchange", where=done.result, got=str(after), wanted="every dim")
-            if not is_exact(done.collective, held.sharding, after, held.type.shape, program.mesh):
+            if not is_exact(done.collective, held.sharding, after, shape=held.type.shape, mesh=program.mesh):
                 raise InvalidDocument("blocks do not nest", where=str(done.collective), got=str(held.sharding))
     if len(program.outputs) != len(graph.outputs):
         raise InvalidDocument("number of outputs", got=len(program.outputs), wanted=len(graph.outputs))
-    _same_types(program, "return", program.outputs, graph.outputs)
+    _require_same_types(program, "return", program.outputs, wanted=graph.outputs)
 
 
-def _same_types(program: Program, where: str, got: tuple[str, ...], wanted: tuple[str, ...]) -> None:
+def _require_same_types(program: Program, where: str, got: tuple[str, ...], *, wanted: tuple[str, ...]) -> None:
     for mine, theirs in zip(got, wanted, strict=True):
         if program.values[mine].type != program.graph.types[theirs]:
             kinds = str(program.values[mine].type), str(program.graph.types[theirs])

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, JsonValue, ValidationError
 
-from planner.documents.profiles import ProfileDocument
-from planner.documents.reading import collector_paused
-from planner.documents.results import (
+from planner.documents.hardware_profile import ProfileDocument
+from planner.documents.json_reader import gc_paused
+from planner.documents.plan_sections import (
     CostDocument,
     FiguresDocument,
     HardwareDocument,
@@ -20,23 +20,34 @@ from planner.documents.results import (
     SolverDocument,
     VerdictDocument,
 )
-from planner.documents.strict import AxisList, AxisLists, Counts, Dtype, Id, Name, Shape, Size, Strict, Version
+from planner.documents.strict_model import (
+    AxisList,
+    AxisLists,
+    Counts,
+    Dtype,
+    Id,
+    Name,
+    Shape,
+    Size,
+    StrictModel,
+    Version,
+)
 from planner.errors import InvalidDocument
-from planner.model.mesh import MAX_DEVICES
+from planner.ir.mesh import MAX_DEVICES
 
 MAX_NODES = 30_000
 MAX_FAULTS = 100_000
 _JSON_NAMES: dict[type, str] = {dict: "an object", list: "an array"}
 
 
-class PartialDocument(Strict):
+class PartialDocument(StrictModel):
     """Axes over which terms must be reduced."""
 
     reduction: Literal["sum", "max", "min", "product", "average", "bitwise_and", "bitwise_or", "bitwise_xor"] = "sum"
     axes: AxisList
 
 
-class ShardingDocument(Strict):
+class ShardingDocument(StrictModel):
     """Mesh axes per tensor dim, major first; a shorter list leaves the other dims whole.
 
     `halo_sizes`: before and after, for every split dim. `sharded_dims_offsets`: for every split dim the cuts, one
@@ -49,14 +60,14 @@ class ShardingDocument(Strict):
     sharded_dims_offsets: Counts = Field(default=[])
 
 
-class TypeDocument(Strict):
+class TypeDocument(StrictModel):
     """Shape and element type of a value."""
 
     shape: Shape
     dtype: Dtype
 
 
-class InputDocument(Strict):
+class InputDocument(StrictModel):
     """A value that comes from outside; `next` is the output that takes its place in the next run."""
 
     id: Id
@@ -67,7 +78,7 @@ class InputDocument(Strict):
     next: Id | None = None
 
 
-class NodeDocument(Strict):
+class NodeDocument(StrictModel):
     """An op. Its first result is named by its id, result k > 0 `id:k`.
 
     `option`: the mesh axes of loops of its rule, by their names there; loops it leaves out are whole.
@@ -84,7 +95,7 @@ class NodeDocument(Strict):
     option: dict[Name, AxisList] | None = None
 
 
-class AnnotationDocument(Strict):
+class AnnotationDocument(StrictModel):
     """A sharding asked for: of the value's definition, or of its use by the node `user`.
 
     `operand`: a position among the inputs of the node, where it reads the value more than once.
@@ -97,7 +108,7 @@ class AnnotationDocument(Strict):
     operand: Size | None = None
 
 
-class GraphDocument(Strict):
+class GraphDocument(StrictModel):
     """A computation graph."""
 
     format: Literal["shardplan.graph"]
@@ -110,7 +121,7 @@ class GraphDocument(Strict):
     annotations: Annotated[list[AnnotationDocument], Field(max_length=MAX_NODES, fail_fast=True)] = Field(default=[])
 
 
-class PinsDocument(Strict):
+class PinsDocument(StrictModel):
     """Annotations given beside a graph."""
 
     format: Literal["shardplan.pins"]
@@ -118,7 +129,7 @@ class PinsDocument(Strict):
     annotations: Annotated[list[AnnotationDocument], Field(max_length=MAX_NODES, fail_fast=True)]
 
 
-class MeshAxisDocument(Strict):
+class MeshAxisDocument(StrictModel):
     """One axis; `?` is an unknown size."""
 
     name: Id
@@ -126,7 +137,7 @@ class MeshAxisDocument(Strict):
     link: Id | None = None
 
 
-class MeshDocument(Strict):
+class MeshDocument(StrictModel):
     """A device mesh."""
 
     format: Literal["shardplan.mesh"]
@@ -135,7 +146,7 @@ class MeshDocument(Strict):
     device: Id | None = None
 
 
-class PlannedGraphDocument(Strict):
+class PlannedGraphDocument(StrictModel):
     """The planned graph: its digest, and the document itself, so that a plan can be run alone."""
 
     digest: str
@@ -143,7 +154,7 @@ class PlannedGraphDocument(Strict):
     document: GraphDocument
 
 
-class PlanDocument(Strict):
+class PlanDocument(StrictModel):
     """A plan: choice, program, numbers, certificate, verdict.
 
     `recomputed`: the ops that are done again for the backward pass, each with the op before which it is.
@@ -171,9 +182,9 @@ class PlanDocument(Strict):
     digest: str | None = None
 
 
-Document = TypeVar("Document", bound=Strict)
+Document = TypeVar("Document", bound=StrictModel)
 
-SCHEMAS: dict[str, type[Strict]] = {
+SCHEMAS: dict[str, type[StrictModel]] = {
     "graph": GraphDocument,
     "hardware": ProfileDocument,
     "mesh": MeshDocument,
@@ -188,20 +199,20 @@ def json_schema(name: str) -> dict[str, Any]:
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
-def checked(kind: type[Document], raw: Any, where: str) -> Document:
+def validate_document(kind: type[Document], raw: Any, where: str) -> Document:
     """The document in a JSON value. Raises InvalidDocument with the path to the first fault."""
     try:
-        with collector_paused():
+        with gc_paused():
             return kind.model_validate(raw)
     except ValidationError as error:
         if error.error_count() > MAX_FAULTS:  # to list a million of them would take seconds and a gigabyte
             raise InvalidDocument("too many faults", where=where, got=error.error_count(), wanted="none") from None
-        raise _fault(error.errors(include_url=False, include_context=False)[0], raw, where) from None
+        raise _format_fault(error.errors(include_url=False, include_context=False)[0], raw, where) from None
 
 
-def _fault(fault: Any, raw: Any, where: str) -> InvalidDocument:
+def _format_fault(fault: Any, raw: Any, where: str) -> InvalidDocument:
     kind, got = fault["type"], fault["input"]
-    place = _place(fault["loc"], raw, kind == "missing")
+    place = _fault_pointer(fault["loc"], raw, kind == "missing")
     pointer = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in place)
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
     where = f"{where}: {path}" if path else where
@@ -214,7 +225,7 @@ def _fault(fault: Any, raw: Any, where: str) -> InvalidDocument:
     return InvalidDocument("value does not fit", where=where, got=text, wanted=wanted, pointer=pointer)
 
 
-def _place(parts: tuple[int | str, ...], raw: Any, missing: bool) -> list[int | str]:
+def _fault_pointer(parts: tuple[int | str, ...], raw: Any, missing: bool) -> list[int | str]:
     """`nodes`, 3, `op`; parts that name a branch of a type, not a place in the document, are left out."""
     place: list[int | str] = []
     for number, part in enumerate(parts):

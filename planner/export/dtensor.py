@@ -13,9 +13,9 @@ from torch.distributed.tensor import Partial, Placement, Replicate, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from planner.errors import InvalidSharding
-from planner.export.shards import even
-from planner.model.mesh import Mesh
-from planner.model.sharding import Reduction, Shape, Sharding
+from planner.export.uniform_shards import even_split_axes
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Reduction, Shape, Sharding
 
 REDUCTIONS = {
     Reduction.SUM: "sum",
@@ -35,7 +35,7 @@ def placements(sharding: Sharding, shape: Shape, mesh: Mesh) -> tuple[tuple[Plac
     for axis in sharding.partial:
         made[axis] = Partial(_reduction(sharding))
     for dim, (size, axes) in enumerate(zip(shape, sharding.split_axes, strict=False)):
-        kept = axes if len(axes) == 1 else even(axes, size, mesh)
+        kept = axes if len(axes) == 1 else even_split_axes(axes, size, mesh)
         if kept != axes:
             left_out = ", ".join(mesh.names[axis] for axis in axes[len(kept) :])
             remarks.append(f"dim {dim} of {size} is not split along {left_out}: DTensor's uneven parts are others")

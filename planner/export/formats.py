@@ -7,34 +7,36 @@ from importlib import import_module
 from typing import NamedTuple
 
 from planner.errors import InvalidRequest
-from planner.model.program import Program
+from planner.ir.program import Program
 
 
-class Home(NamedTuple):
+class ExportFormat(NamedTuple):
     """`module:function` that takes a program, the extra whose packages it needs, and what the text is."""
 
-    place: str
+    target: str
     extra: str | None = None
     media: str = "text/plain"
 
 
 FORMATS = {
-    "mesh": Home("planner.export.mlir.programs:print_mesh"),
-    "shard": Home("planner.export.mlir.programs:print_shard"),
-    "sdy": Home("planner.export.sdy:print_sdy"),
-    "dtensor": Home("planner.export.documents:dtensor_document", "torch", "application/json"),
-    "partition-spec": Home("planner.export.documents:partition_spec_document", "jax", "application/json"),
-    "shard-map": Home("planner.export.shard_map:print_shard_map", "jax", "text/x-python"),
-    "model-explorer": Home("planner.export.model_explorer:print_model_explorer", None, "application/json"),
+    "mesh": ExportFormat("planner.export.mlir.programs:print_mesh"),
+    "shard": ExportFormat("planner.export.mlir.programs:print_shard"),
+    "sdy": ExportFormat("planner.export.sdy:print_sdy"),
+    "dtensor": ExportFormat("planner.export.sharding_documents:dtensor_document", "torch", "application/json"),
+    "partition-spec": ExportFormat(
+        "planner.export.sharding_documents:partition_spec_document", "jax", "application/json"
+    ),
+    "shard-map": ExportFormat("planner.export.shard_map:print_shard_map", "jax", "text/x-python"),
+    "model-explorer": ExportFormat("planner.export.model_explorer:print_model_explorer", None, "application/json"),
 }
 
 
-def exported(program: Program, name: str) -> str:
+def export_program(program: Program, name: str) -> str:
     """The program as text. Raises InvalidRequest for an unknown format or one whose packages are not there,
     InvalidSharding for what it has no words for."""
     if name not in FORMATS:
         raise InvalidRequest("format", got=name, wanted=f"one of {', '.join(FORMATS)}")
-    module, function = FORMATS[name].place.split(":")
+    module, function = FORMATS[name].target.split(":")
     try:
         write: Callable[[Program], str] = getattr(import_module(module), function)
         return write(program)

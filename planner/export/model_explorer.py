@@ -12,53 +12,57 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from planner.model.accounts import received_bytes, value_bytes
-from planner.model.program import Instruction, Program, Run
-from planner.model.sharding import shard_shape
+from planner.ir.accounting import count_received_bytes, count_value_bytes
+from planner.ir.program import Instruction, OpCall, Program
+from planner.ir.sharding import shard_shape
 
 Attributes = Mapping[str, object]
 
 
 def print_model_explorer(program: Program) -> str:
     """The JSON text: one collection of one graph."""
-    received = received_bytes(program).max(axis=1).tolist()
+    received = count_received_bytes(program).max(axis=1).tolist()
     ids = {value: (f"argument {value}", 0) for value, _ in program.arguments}
-    nodes = [_node(ids[i.id][0], i.name, i.kind, [], _outputs(program, [i.id])) for i in program.graph.inputs]
-    homes, groups = _homes(program), Counter[str]()
+    nodes = [
+        _node(ids[i.id][0], i.name, i.kind, edges=[], outputs=_outputs(program, [i.id])) for i in program.graph.inputs
+    ]
+    homes, groups = _producers(program), Counter[str]()
     for place, (done, count) in enumerate(zip(program.instructions, received, strict=True)):
-        name, label = _named(done, place)
+        name, label = _node_name(done, place)
         edges = [_edge(ids[value], k) for k, value in enumerate(done.operands)]
-        facts = _facts(program, done, count)
-        nodes.append(_node(name, label, homes[place], edges, _outputs(program, done.results), facts))
+        facts = _node_attributes(program, done, count)
+        nodes.append(
+            _node(name, label, homes[place], edges=edges, outputs=_outputs(program, done.results), facts=facts)
+        )
         ids |= {value: (name, number) for number, value in enumerate(done.results)}
         parts = homes[place].split("/") if homes[place] else []
         groups.update({"/".join(parts[: n + 1]): count for n in range(len(parts))})
     ends = [_edge(ids[value], k) for k, value in enumerate(program.outputs)]
-    nodes.append(_node("return", "return", "", ends, []))
+    nodes.append(_node("return", "return", "", edges=ends, outputs=[]))
     totals = {group: {"received bytes": str(count)} for group, count in groups.items()}
     graph = {"id": program.graph.name, "nodes": nodes, "groupNodeAttributes": totals}
     return json.dumps({"label": program.graph.name, "graphs": [graph]}, indent=1) + "\n"
 
 
-def _homes(program: Program) -> list[str]:
+def _producers(program: Program) -> list[str]:
     """The group of every instruction, as a path."""
     homes, read_in = [], dict[str, str]()
     for done in reversed(program.instructions):
-        home = done.op.scope.replace(".", "/") if isinstance(done, Run) else read_in.get(done.result, "")
+        home = done.op.scope.replace(".", "/") if isinstance(done, OpCall) else read_in.get(done.result, "")
         homes.append(home)
         read_in |= dict.fromkeys(done.operands, home)
     return homes[::-1]
 
 
-def _named(done: Instruction, place: int) -> tuple[str, str]:
-    if isinstance(done, Run):
+def _node_name(done: Instruction, place: int) -> tuple[str, str]:
+    if isinstance(done, OpCall):
         return done.op.id, done.op.op
     return f"{place} {done.result}", str(done.collective.kind)
 
 
-def _facts(program: Program, done: Instruction, received: int) -> Attributes:
+def _node_attributes(program: Program, done: Instruction, received: int) -> Attributes:
     names = program.mesh.names
-    if not isinstance(done, Run):
+    if not isinstance(done, OpCall):
         return {"axes": ", ".join(names[axis] for axis in done.collective.axes), "received bytes": received}
     split = zip(done.op.rule.loops, done.option, strict=True)
     loops = ", ".join(f"{loop.name}: {'/'.join(names[axis] for axis in axes)}" for loop, axes in split if axes)
@@ -72,9 +76,9 @@ def _outputs(program: Program, values: Iterable[str]) -> list[dict[str, Any]]:
         facts = {
             "value": value,
             "type": str(held.type),
-            "sharding": held.sharding.named(program.mesh),
+            "sharding": held.sharding.format_axes(program.mesh),
             "shape on a device": list(shard_shape(held.sharding, held.type.shape, program.mesh)),
-            "held bytes": int(value_bytes(program, value).max()),
+            "held bytes": int(count_value_bytes(program, value).max()),
         }
         shown.append({"id": str(number), "attrs": _pairs(facts)})
     return shown
@@ -89,6 +93,7 @@ def _node(
     name: str,
     label: str,
     group: str,
+    *,
     edges: list[dict[str, str]],
     outputs: list[dict[str, Any]],
     facts: Attributes | None = None,

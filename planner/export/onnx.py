@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from onnx import ModelProto, NodeDeviceConfigurationProto, NodeProto, ShardedDimProto, ShardingSpecProto
 
 from planner.errors import InvalidRequest, InvalidSharding
-from planner.model.graph import Op
-from planner.model.mesh import Mesh
-from planner.model.program import Move, Program, Run
-from planner.model.sharding import Shape, Sharding
+from planner.ir.graph import Op
+from planner.ir.mesh import Mesh
+from planner.ir.program import OpCall, Program, Reshard
+from planner.ir.sharding import Shape, Sharding
 
 IR_VERSION = 11
 """The first that has annotations."""
@@ -33,7 +33,7 @@ class Origin:
     shape: Shape
 
 
-def annotate(model: ModelProto, program: Program, origins: Mapping[str, Origin]) -> None:
+def annotate_model(model: ModelProto, program: Program, origins: Mapping[str, Origin]) -> None:
     """Write a program's shardings on the nodes of a model, as a configuration named after the mesh.
 
     Raises InvalidSharding, naming the value, for terms of a sum that are read, uneven shards, halos and offsets;
@@ -42,18 +42,18 @@ def annotate(model: ModelProto, program: Program, origins: Mapping[str, Origin])
     mesh = program.mesh
     if mesh.notation in (known.name for known in model.configuration):
         raise InvalidRequest("the model has this configuration already", got=mesh.notation, wanted="a model without")
-    writer = _Writer(program, origins, {_first(node): node for node in model.graph.node})
+    writer = _OnnxAnnotator(program, origins, {_first(node): node for node in model.graph.node})
     found = [(node, list(writer.specs(node))) for node in model.graph.node]  # all of it, or nothing
     for node, specs in found:
         if specs:
             node.device_configurations.append(
                 NodeDeviceConfigurationProto(configuration_id=mesh.notation, sharding_spec=specs)
             )
-    model.configuration.add(name=mesh.notation, num_devices=mesh.devices, device=_names(mesh))
+    model.configuration.add(name=mesh.notation, num_devices=mesh.devices, device=_mesh_name(mesh))
     model.ir_version = max(model.ir_version, IR_VERSION)
 
 
-def _names(mesh: Mesh) -> list[str]:
+def _mesh_name(mesh: Mesh) -> list[str]:
     """Of the devices: their places on the mesh."""
     places = mesh.coordinates.tolist()
     return [",".join(f"{axis}={k}" for axis, k in zip(mesh.names, place, strict=True)) for place in places]
@@ -63,13 +63,13 @@ def _first(node: NodeProto) -> str:
     return next(filter(None, node.output), "")
 
 
-class _Writer:
+class _OnnxAnnotator:
     def __init__(self, program: Program, origins: Mapping[str, Origin], nodes: Mapping[str, NodeProto]) -> None:
         self.program, self.origins, self.nodes = program, origins, nodes
-        self.readers: dict[str, list[tuple[Run, int]]] = {}
-        self.moves: dict[str, Move] = {}
+        self.readers: dict[str, list[tuple[OpCall, int]]] = {}
+        self.moves: dict[str, Reshard] = {}
         for done in program.instructions:
-            if isinstance(done, Move):
+            if isinstance(done, Reshard):
                 self.moves.setdefault(done.operand, done)
             else:
                 for position, value in enumerate(done.op.inputs):
@@ -82,7 +82,9 @@ class _Writer:
                 continue
             origin = self.origins[name]
             sharding = self._left(origin.value) if name in node.output else self._read(origin.value, node)
-            _check(sharding, self.program.graph.types[origin.value].shape, self.program.mesh, f"value {name!r}")
+            _check_expressible(
+                sharding, self.program.graph.types[origin.value].shape, self.program.mesh, where=f"value {name!r}"
+            )
             spec = self._spec(name, origin, sharding)
             if spec is not None:
                 yield spec
@@ -93,7 +95,7 @@ class _Writer:
         for wanted in (node, None):  # an op of none is of a function that was opened
             for run, place, owner in readers:
                 if owner is wanted:
-                    return run.reads(place, self.program.mesh)
+                    return run.operand_sharding(place, self.program.mesh)
         return self._left(value)
 
     def _owner(self, op: Op) -> NodeProto | None:
@@ -112,12 +114,12 @@ class _Writer:
     def _spec(self, name: str, origin: Origin, sharding: Sharding) -> ShardingSpecProto | None:
         """None where the model's dims are not the graph's, nor several of them merged."""
         mesh, shape = self.program.mesh, self.program.graph.types[origin.value].shape
-        merged = _merged(shape, origin.shape)
+        merged = _merge_dims(shape, origin.shape)
         if merged is None:
             return None
         spec = ShardingSpecProto(tensor_name=name)
         parts = [mesh.group_size(axes) for axes in sharding.split_axes]
-        spec.sharded_dim.extend(_dims(shape, parts, merged))
+        spec.sharded_dim.extend(_sharded_dims(shape, parts, merged))
         index = mesh.group_index([axis for axes in sharding.split_axes for axis in axes]).tolist()
         groups: list[list[int]] = [[] for _ in range(math.prod(parts))]
         for device, shard in enumerate(index):
@@ -129,7 +131,7 @@ class _Writer:
         return spec
 
 
-def _dims(shape: Shape, parts: list[int], merged: Iterable[range]) -> Iterator[ShardedDimProto]:
+def _sharded_dims(shape: Shape, parts: list[int], merged: Iterable[range]) -> Iterator[ShardedDimProto]:
     """Of every dim of the model that is split, the dims of the graph in it; one alone where only the major is split."""
     for axis, group in enumerate(merged):
         split = [dim for dim in group if parts[dim] > 1]
@@ -144,7 +146,7 @@ def _dims(shape: Shape, parts: list[int], merged: Iterable[range]) -> Iterator[S
         yield made
 
 
-def _merged(shape: Shape, into: Shape) -> list[range] | None:
+def _merge_dims(shape: Shape, into: Shape) -> list[range] | None:
     """The dims of `shape` that each dim of `into` is made of."""
     if shape == into:
         return [range(dim, dim + 1) for dim in range(len(shape))]
@@ -160,7 +162,7 @@ def _merged(shape: Shape, into: Shape) -> list[range] | None:
     return found if start == len(shape) else None
 
 
-def _check(sharding: Sharding, shape: Shape, mesh: Mesh, where: str) -> None:
+def _check_expressible(sharding: Sharding, shape: Shape, mesh: Mesh, *, where: str) -> None:
     if sharding.partial:
         what, wanted = "terms of a sum have no words in ONNX", "reduced before it is read"
         raise InvalidSharding(what, where=where, got=str(sharding), wanted=wanted)

@@ -12,15 +12,15 @@ from typing import Any
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from planner.errors import InvalidMesh, InvalidSharding
-from planner.export.shards import even
-from planner.model.mesh import Mesh, MeshAxis
-from planner.model.sharding import Shape, Sharding
+from planner.export.uniform_shards import even_split_axes
+from planner.ir.mesh import Mesh, MeshAxis
+from planner.ir.sharding import Shape, Sharding
 
 JaxMesh = Any
 """jax.sharding.Mesh or AbstractMesh."""
 
 
-def mesh_of(mesh: JaxMesh | Mesh | str) -> tuple[Mesh, JaxMesh]:
+def jax_mesh(mesh: JaxMesh | Mesh | str) -> tuple[Mesh, JaxMesh]:
     """Ours and JAX's: of a mesh of JAX's, of ours, or of `dp=2,tp=4`. Raises InvalidMesh."""
     if isinstance(mesh, str):
         mesh = Mesh.parse(mesh)
@@ -42,7 +42,7 @@ def partition_spec(sharding: Sharding, shape: Shape, mesh: Mesh) -> tuple[Partit
         raise InvalidSharding("halos and offsets", got=str(sharding), wanted="blocks, which are all JAX knows")
     entries, remarks = [], []
     for dim, (size, axes) in enumerate(zip(shape, sharding.split_axes, strict=True)):
-        kept = even(axes, size, mesh)
+        kept = even_split_axes(axes, size, mesh)
         if kept != axes:
             left_out = ", ".join(mesh.names[axis] for axis in axes[len(kept) :])
             remarks.append(f"dim {dim} of {size} is not split along {left_out}: JAX splits evenly")
@@ -56,7 +56,7 @@ def partition_spec(sharding: Sharding, shape: Shape, mesh: Mesh) -> tuple[Partit
 
 
 def named_sharding(
-    sharding: Sharding, shape: Shape, mesh: Mesh, target: JaxMesh, where: str
+    sharding: Sharding, shape: Shape, mesh: Mesh, *, target: JaxMesh, where: str
 ) -> tuple[NamedSharding, list[str]]:
     """The sharding on a mesh of JAX's, and what it leaves out. Raises InvalidSharding."""
     try:

@@ -17,31 +17,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from planner.errors import InvalidSharding
-from planner.export.mlir.dialect import quoted, symbol, tensor
-from planner.model.collectives import Kind
-from planner.model.indexing import LoopKind, Rule
-from planner.model.mesh import Mesh
-from planner.model.notation import Term
-from planner.model.program import Instruction, Move, Program, Run
-from planner.model.sharding import Axes, Reduction, Shape, Sharding
+from planner.export.mlir.dialect import quote, symbol_name, tensor_type
+from planner.ir.collectives import Kind
+from planner.ir.indexing import LoopKind, Rule
+from planner.ir.mesh import Mesh
+from planner.ir.notation import Term
+from planner.ir.program import Instruction, OpCall, Program, Reshard
+from planner.ir.sharding import Axes, Reduction, Shape, Sharding
 
 _LETTERS = "ijklmnopqrstuvwxyz"
 
 
 def print_sdy(program: Program) -> str:
     """The module. Raises InvalidSharding, naming the value, for a sharding Shardy has no words for."""
-    return _Writer(program).text()
+    return _SdyWriter(program).text()
 
 
-class _Writer:
+class _SdyWriter:
     def __init__(self, program: Program) -> None:
         self.program, self.mesh = program, program.mesh
         self.names = {value: f"%n{number}" for number, value in enumerate(program.values)}
-        self.reduced = _reduced_at_once(program)
+        self.reduced = _fused_reductions(program)
 
     def text(self) -> str:
         program = self.program
-        sizes = ", ".join(f"{quoted(name)}={size}" for name, size in zip(self.mesh.names, self.mesh.shape, strict=True))
+        sizes = ", ".join(f"{quote(name)}={size}" for name, size in zip(self.mesh.names, self.mesh.shape, strict=True))
         arguments = ", ".join(f"{self.names[name]}: {self._typed(name)}" for name, _ in program.arguments)
         lines = [line for done in program.instructions for line in self._line(done)]
         names = ", ".join(self.names[name] for name in program.outputs)
@@ -51,38 +51,38 @@ class _Writer:
         return "\n".join([f"sdy.mesh @mesh = <[{sizes}]>", opening, *body, "}", ""])
 
     def _typed(self, value: str) -> str:
-        return f"{tensor(self.program.values[value].type)} {{sdy.sharding = #sdy.sharding{self._sharding(value)}}}"
+        return f"{tensor_type(self.program.values[value].type)} {{sdy.sharding = #sdy.sharding{self._sharding(value)}}}"
 
     def _kinds(self, values: Iterable[str]) -> str:
-        return ", ".join(tensor(self.program.values[value].type) for value in values)
+        return ", ".join(tensor_type(self.program.values[value].type) for value in values)
 
     def _sharding(self, value: str) -> str:
         try:
-            return sharding(self.program.values[self.reduced.get(value, value)].sharding, self.mesh)
+            return format_sharding(self.program.values[self.reduced.get(value, value)].sharding, self.mesh)
         except InvalidSharding as error:
             raise error.at(f"value {value!r}") from None
 
     def _line(self, done: Instruction) -> list[str]:
-        if isinstance(done, Run):
+        if isinstance(done, OpCall):
             return self._run(done)
         if done.operand in self.reduced:
             self.names[done.result] = self.names[done.operand]
             return []
         return [self._move(done)]
 
-    def _run(self, run: Run) -> list[str]:
+    def _run(self, run: OpCall) -> list[str]:
         """One call, or a call a result where they are terms along different axes, which Shardy's passes refuse."""
         everything = range(len(run.results))
         partial = {self.program.values[self.reduced.get(name, name)].sharding.partial for name in run.results}
         return [self._call(run, everything)] if len(partial) == 1 else [self._call(run, (k,)) for k in everything]
 
-    def _call(self, run: Run, chosen: Sequence[int]) -> str:
+    def _call(self, run: OpCall, chosen: Sequence[int]) -> str:
         """The op, or of its results one alone: @shardplan.<op>.<number>."""
         op, results = run.op, [run.results[k] for k in chosen]
         alone = f".{chosen[0]}" if len(chosen) < len(run.results) else ""
         read = ", ".join(self.names[name] for name in run.operands)
         entries = [
-            f"backend_config = {quoted(json.dumps(dict(op.attrs), sort_keys=True))}",
+            f"backend_config = {quote(json.dumps(dict(op.attrs), sort_keys=True))}",
             f"sdy.sharding = #sdy.sharding_per_value<[{', '.join(map(self._sharding, results))}]>",
         ]
         if op.inputs:  # Shardy has no rules without operands
@@ -93,10 +93,10 @@ class _Writer:
         if len(results) > 1:
             self.names |= {value: f"{name}#{k}" for k, value in enumerate(results)}
             kinds, count = f"({kinds})", f":{len(results)}"
-        call = f"stablehlo.custom_call {symbol(f'shardplan.{op.op}{alone}')}({read}) {{{', '.join(entries)}}}"
-        return f"{name}{count} = {call} : ({self._kinds(run.operands)}) -> {kinds} loc({quoted(op.id)})"
+        call = f"stablehlo.custom_call {symbol_name(f'shardplan.{op.op}{alone}')}({read}) {{{', '.join(entries)}}}"
+        return f"{name}{count} = {call} : ({self._kinds(run.operands)}) -> {kinds} loc({quote(op.id)})"
 
-    def _move(self, move: Move) -> str:
+    def _move(self, move: Reshard) -> str:
         name, made = self.names[move.operand], self._sharding(move.result)
         if move.collective.kind is Kind.EXCHANGE or not move.collective.axes:
             return f"{self.names[move.result]} = sdy.reshard {name} {made} : {self._kinds([move.operand])}"
@@ -104,9 +104,9 @@ class _Writer:
         kinds = self._kinds([move.operand])
         return f"{self.names[move.result]} = sdy.{move.collective.kind} {words} {name} out_sharding={made} : {kinds}"
 
-    def _words(self, move: Move) -> str:
+    def _words(self, move: Reshard) -> str:
         done, rank = move.collective, len(self.program.values[move.operand].type.shape)
-        axes = _axes(done.axes, self.mesh)
+        axes = _format_axes(done.axes, self.mesh)
         if done.kind is Kind.ALL_REDUCE:
             return axes
         if done.kind is Kind.ALL_TO_ALL:
@@ -114,7 +114,7 @@ class _Writer:
         return f"[{', '.join(axes if dim == done.dim else '{}' for dim in range(rank))}]"
 
 
-def _reduced_at_once(program: Program) -> dict[str, str]:
+def _fused_reductions(program: Program) -> dict[str, str]:
     """Values in terms of no sum that are read by all_reduces of all terms alone, and what these make of them."""
     values, readers = program.values, defaultdict[str, list[Instruction]](list)
     for done in program.instructions:
@@ -122,7 +122,7 @@ def _reduced_at_once(program: Program) -> dict[str, str]:
             readers[name].append(done)
 
     def reduces(done: Instruction) -> bool:
-        moved = isinstance(done, Move) and done.collective.kind is Kind.ALL_REDUCE
+        moved = isinstance(done, Reshard) and done.collective.kind is Kind.ALL_REDUCE
         return moved and not values[done.results[0]].sharding.partial
 
     return {
@@ -134,19 +134,19 @@ def _reduced_at_once(program: Program) -> dict[str, str]:
     }
 
 
-def sharding(of: Sharding, mesh: Mesh) -> str:
+def format_sharding(of: Sharding, mesh: Mesh) -> str:
     """`<@mesh, [{"dp"}, {}], unreduced={"tp"}>`. Raises InvalidSharding."""
     if of.halo_sizes or of.sharded_dims_offsets:
         raise InvalidSharding("halos and offsets", got=str(of), wanted="blocks, which are all Shardy knows")
     if of.partial and of.reduction is not Reduction.SUM:
         raise InvalidSharding("reduction", got=str(of.reduction), wanted="sum, which is all Shardy knows")
-    dims = ", ".join(_axes(axes, mesh) for axes in of.split_axes)
-    unreduced = f", unreduced={_axes(of.partial, mesh)}" if of.partial else ""
+    dims = ", ".join(_format_axes(axes, mesh) for axes in of.split_axes)
+    unreduced = f", unreduced={_format_axes(of.partial, mesh)}" if of.partial else ""
     return f"<@mesh, [{dims}]{unreduced}>"
 
 
-def _axes(axes: Axes, mesh: Mesh) -> str:
-    return "{" + ", ".join(quoted(mesh.names[axis]) for axis in axes) + "}"
+def _format_axes(axes: Axes, mesh: Mesh) -> str:
+    return "{" + ", ".join(quote(mesh.names[axis]) for axis in axes) + "}"
 
 
 def sharding_rule(rule: Rule, results: Sequence[Shape]) -> str:
@@ -154,10 +154,10 @@ def sharding_rule(rule: Rule, results: Sequence[Shape]) -> str:
     sizes: dict[str, int] = {}
     sides = []
     for terms, shapes in ((rule.operands, rule.shapes), (rule.results, results)):
-        dims = (_dims(term, shape, rule.sizes, sizes) for term, shape in zip(terms, shapes, strict=True))
+        dims = (_format_dims(term, shape, rule.sizes, sizes=sizes) for term, shape in zip(terms, shapes, strict=True))
         sides.append(", ".join(f"[{', '.join(each)}]" for each in dims))
     letter = {name: _letter(number) for number, name in enumerate(sizes)}
-    read, made = (_lettered(side, letter) for side in sides)
+    read, made = (_letter_side(side, letter) for side in sides)
     text = f"({read})->({made}) {{{', '.join(f'{letter[name]}={size}' for name, size in sizes.items())}}}"
     kept = {loop for term in rule.results for dim in term for loop in dim.loops}
     blocked = [loop.name for loop in rule.loops if loop.kind is LoopKind.BLOCKED]
@@ -169,7 +169,7 @@ def sharding_rule(rule: Rule, results: Sequence[Shape]) -> str:
     return f"{text}, custom"
 
 
-def _dims(term: Term, shape: Shape, loops: Mapping[str, int], sizes: dict[str, int]) -> list[str]:
+def _format_dims(term: Term, shape: Shape, loops: Mapping[str, int], *, sizes: dict[str, int]) -> list[str]:
     """The factors of every dim, in `<>`; `sizes` takes in those that are new."""
     dims = []
     for dim, size in zip(term, shape, strict=True):
@@ -182,7 +182,7 @@ def _dims(term: Term, shape: Shape, loops: Mapping[str, int], sizes: dict[str, i
     return dims
 
 
-def _lettered(side: str, letter: Mapping[str, str]) -> str:
+def _letter_side(side: str, letter: Mapping[str, str]) -> str:
     for name, sign in letter.items():
         side = side.replace(f"<{name}>", sign)
     return side

@@ -5,7 +5,7 @@ For op v with time c_v(s) and edges e to neighbours that stay as they are (`plan
     cost(s) = c_v(s) + sum over e of m_e(s, chosen),    of which only differences to the chosen option are told
 
 so one pass over the edges answers for all ops, where `planner.judge.explain` asks about one, with memory, and
-`planner.judge.forcing` lets the neighbours follow. An option that a neighbour cannot go with is not told of.
+`planner.judge.what_if` lets the neighbours follow. An option that a neighbour cannot go with is not told of.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from planner.choose.formulate import Formulation
 from planner.choose.variables import Role
-from planner.model.indexing import Option
+from planner.ir.indexing import Option
 from solvers import IMPOSSIBLE
 
 Integers = NDArray[np.int64]
@@ -37,17 +37,19 @@ class Alternative:
         return self.compute_ps + self.reshards_ps
 
 
-def alternatives(question: Formulation, strategies: Sequence[int], most: int) -> Mapping[str, list[Alternative]]:
+def find_alternatives(question: Formulation, strategies: Sequence[int], most: int) -> Mapping[str, list[Alternative]]:
     """Of every op the other options that would cost least, at most so many, the cheapest first."""
-    moved = _reshards(question, strategies)
+    moved = _neighbour_costs(question, strategies)
     return {
-        variable.name: _best(variable.costs, moved[node], variable.options, strategies[node], most)
+        variable.name: _cheapest_alternatives(
+            variable.costs, moved[node], variable.options, chosen=strategies[node], most=most
+        )
         for node, variable in enumerate(question.variables)
         if variable.role is Role.OP
     }
 
 
-def _reshards(question: Formulation, strategies: Sequence[int]) -> list[Integers]:
+def _neighbour_costs(question: Formulation, strategies: Sequence[int]) -> list[Integers]:
     """[nodes][strategies]: what the edges of a node cost with its neighbours as they are."""
     found = [np.zeros(len(variable.costs), np.int64) for variable in question.variables]
     for edge in question.problem.edges:
@@ -57,7 +59,9 @@ def _reshards(question: Formulation, strategies: Sequence[int]) -> list[Integers
     return found
 
 
-def _best(costs: Integers, moved: Integers, options: Sequence[Option], chosen: int, most: int) -> list[Alternative]:
+def _cheapest_alternatives(
+    costs: Integers, moved: Integers, options: Sequence[Option], *, chosen: int, most: int
+) -> list[Alternative]:
     total = costs + moved
     possible = [int(s) for s in np.argsort(total, kind="stable") if s != chosen and total[s] < IMPOSSIBLE]
     return [

@@ -1,6 +1,6 @@
 """What a program costs, moves and holds, read off the program itself.
 
-Time is the sum over instructions (cost model); bytes and memory are those of `planner.model.accounts`, of the
+Time is the sum over instructions (cost model); bytes and memory are those of `planner.ir.accounting`, of the
 device that receives or holds most.
 """
 
@@ -14,17 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.cost import CostModel
-from planner.model.accounts import live_bytes, received_bytes
-from planner.model.graph import OUTPUTS
-from planner.model.kinds import live_by_kind
-from planner.model.program import Instruction, Move, Program, Run, Value
+from planner.ir.accounting import count_live_bytes, count_received_bytes
+from planner.ir.graph import OUTPUTS
+from planner.ir.memory_kinds import count_live_by_kind
+from planner.ir.program import Instruction, OpCall, Program, Reshard, ShardedValue
 
 Integers = NDArray[np.int64]
 
 
-def instruction_ps(model: CostModel, done: Instruction, values: Mapping[str, Value]) -> int:
+def price_instruction(model: CostModel, done: Instruction, values: Mapping[str, ShardedValue]) -> int:
     """Time of an instruction; `values` are those it reads."""
-    if isinstance(done, Move):
+    if isinstance(done, Reshard):
         source = values[done.operand]
         return model.move_ps(done.collective, source.sharding, source.type)
     return model.op_ps(done.op, tuple(values[name].type for name in done.operands), done.option)
@@ -40,7 +40,7 @@ class Analysis:
     @cached_property
     def times_ps(self) -> tuple[int, ...]:
         """Time of every instruction."""
-        return tuple(instruction_ps(self.model, done, self.program.values) for done in self.program.instructions)
+        return tuple(price_instruction(self.model, done, self.program.values) for done in self.program.instructions)
 
     @property
     def step_ps(self) -> int:
@@ -49,23 +49,23 @@ class Analysis:
     @property
     def compute_ps(self) -> int:
         listed = zip(self.times_ps, self.program.instructions, strict=True)
-        return sum(time for time, done in listed if isinstance(done, Run))
+        return sum(time for time, done in listed if isinstance(done, OpCall))
 
     @property
     def recompute_ps(self) -> int:
         """Of the compute time, that of ops which are done again."""
         listed = zip(self.times_ps, self.program.instructions, strict=True)
-        return sum(time for time, done in listed if isinstance(done, Run) and done.op.again is not None)
+        return sum(time for time, done in listed if isinstance(done, OpCall) and done.op.recompute_of is not None)
 
     @cached_property
     def received(self) -> Integers:
         """[instructions, devices]: bytes received."""
-        return received_bytes(self.program)
+        return count_received_bytes(self.program)
 
     @cached_property
     def memory(self) -> Integers:
         """[instructions + 1, devices]: bytes live while an instruction runs, and at the end."""
-        return live_bytes(self.program)
+        return count_live_bytes(self.program)
 
     @property
     def collective_bytes(self) -> int:
@@ -77,7 +77,7 @@ class Analysis:
         return int(self.memory.max())
 
     @property
-    def peak_at(self) -> int:
+    def peak_instruction(self) -> int:
         """The instruction during which the peak is first reached."""
         return int(self.memory.max(axis=1).argmax())
 
@@ -85,28 +85,28 @@ class Analysis:
         """Bytes received along each set of mesh axes, by the device that receives most there."""
         found: dict[str, Integers] = {}
         for received, done in zip(self.received, self.program.instructions, strict=True):
-            if isinstance(done, Move) and received.any():
+            if isinstance(done, Reshard) and received.any():
                 axes = ",".join(self.program.mesh.names[axis] for axis in done.collective.axes)
                 found[axes] = found.get(axes, np.zeros_like(received)) + received
         return {axes: int(received.max()) for axes, received in found.items()}
 
     @property
-    def busiest(self) -> int:
+    def peak_device(self) -> int:
         """The device that reaches the peak first."""
-        return int(self.memory[self.peak_at].argmax())
+        return int(self.memory[self.peak_instruction].argmax())
 
     @property
-    def peak_made(self) -> str:
+    def peak_value(self) -> str:
         """What is made while the peak is first reached; `return`: nothing, it is the end."""
         done = self.program.instructions
-        return done[self.peak_at].results[0] if self.peak_at < len(done) else OUTPUTS
+        return done[self.peak_instruction].results[0] if self.peak_instruction < len(done) else OUTPUTS
 
     @cached_property
     def memory_by_kind(self) -> Mapping[str, Integers]:
-        """[instructions + 1] of every kind (`planner.model.kinds`): bytes live on the busiest device."""
-        return live_by_kind(self.program, self.busiest)
+        """[instructions + 1] of every kind (`planner.ir.memory_kinds`): bytes live on the busiest device."""
+        return count_live_by_kind(self.program, self.peak_device)
 
     def peak_by_kind(self) -> Mapping[str, int]:
         """Bytes of every kind at the peak, on the busiest device."""
-        found = {kind: int(live[self.peak_at]) for kind, live in self.memory_by_kind.items()}
+        found = {kind: int(live[self.peak_instruction]) for kind, live in self.memory_by_kind.items()}
         return {kind: size for kind, size in found.items() if size}

@@ -23,11 +23,11 @@ import numpy as np
 
 from planner.choose.formulate import Formulation
 from planner.choose.variables import Role
-from planner.model.graph import Graph, Op
-from planner.model.indexing import LoopKind, Option, splittable
-from planner.model.mesh import Mesh
-from planner.model.sharding import Axes, Sharding
-from planner.rewrite.spread import spread
+from planner.ir.graph import Graph, Op
+from planner.ir.indexing import LoopKind, Option, can_split
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Axes, Sharding
+from planner.rewrite.best_effort import complete_options
 
 
 @dataclass(frozen=True)
@@ -39,30 +39,30 @@ class Baseline:
     options: Mapping[str, Option]
 
 
-def baselines(graph: Graph, mesh: Mesh) -> list[Baseline]:
+def list_baselines(graph: Graph, mesh: Mesh) -> list[Baseline]:
     """The named layouts of a graph that exist on the mesh."""
     axes = tuple(axis for axis, size in enumerate(mesh.shape) if size > 1)
     found = [
-        _baseline("fully replicated", graph, mesh, (), ()),
-        _baseline("data parallel", graph, mesh, axes, ()),
-        _stored(_baseline("FSDP", graph, mesh, axes, ()), graph, mesh, axes),
-        _baseline("Megatron tensor parallel", graph, mesh, (), axes),
+        _baseline("fully replicated", graph, mesh, data=(), tensor=()),
+        _baseline("data parallel", graph, mesh, data=axes, tensor=()),
+        _fsdp(_baseline("FSDP", graph, mesh, data=axes, tensor=()), graph, mesh, axes=axes),
+        _baseline("Megatron tensor parallel", graph, mesh, data=(), tensor=axes),
     ]
-    found += [_baseline("DPxTP", graph, mesh, axes[:1], axes[1:])] if len(axes) > 1 else []
-    return [_updating(layout, graph) for layout in found]
+    found += [_baseline("DPxTP", graph, mesh, data=axes[:1], tensor=axes[1:])] if len(axes) > 1 else []
+    return [_update_as_stored(layout, graph) for layout in found]
 
 
-def _baseline(name: str, graph: Graph, mesh: Mesh, data: Axes, tensor: Axes) -> Baseline:
+def _baseline(name: str, graph: Graph, mesh: Mesh, *, data: Axes, tensor: Axes) -> Baseline:
     inputs = {}
     for entry in graph.inputs:
         shape = entry.type.shape
         batch = _fitting(data, shape[0], mesh) if entry.kind == "input" and shape else ()
         inputs[entry.id] = Sharding((batch, *((),) * (len(shape) - 1)) if shape else ())
-    options = spread(graph, mesh, _megatron(graph, mesh, tensor) if tensor else {}, inputs)
-    return Baseline(name, {**inputs, **_as_read(graph, options)}, options)
+    options = complete_options(graph, mesh, _megatron(graph, mesh, tensor) if tensor else {}, inputs=inputs)
+    return Baseline(name, {**inputs, **_layouts_as_read(graph, options)}, options)
 
 
-def _as_read(graph: Graph, options: Mapping[str, Option]) -> dict[str, Sharding]:
+def _layouts_as_read(graph: Graph, options: Mapping[str, Option]) -> dict[str, Sharding]:
     """Parameters in the layout in which the first op that reads them wants them."""
     parameters = {entry.id for entry in graph.inputs if entry.kind == "parameter"}
     found: dict[str, Sharding] = {}
@@ -79,7 +79,7 @@ def _fitting(axes: Axes, size: int, mesh: Mesh) -> Axes:
     return max((axes[:n] for n in range(len(axes) + 1) if size % mesh.group_size(axes[:n]) == 0), key=len)
 
 
-def _stored(plain: Baseline, graph: Graph, mesh: Mesh, axes: Axes) -> Baseline:
+def _fsdp(plain: Baseline, graph: Graph, mesh: Mesh, *, axes: Axes) -> Baseline:
     """Parameters split over all axes along the first dim that they divide, else the first that is large enough."""
     parts = mesh.group_size(axes)
     inputs = dict(plain.inputs)
@@ -91,7 +91,7 @@ def _stored(plain: Baseline, graph: Graph, mesh: Mesh, axes: Axes) -> Baseline:
     return Baseline(plain.name, inputs, plain.options)
 
 
-def _updating(layout: Baseline, graph: Graph) -> Baseline:
+def _update_as_stored(layout: Baseline, graph: Graph) -> Baseline:
     """Ops of the update, from the new parameters back to the states they read, as the parameters are stored."""
     inputs, options = dict(layout.inputs), dict(layout.options)
     states = {entry.id for entry in graph.inputs if entry.kind == "optimizer_state"}
@@ -121,7 +121,7 @@ def _megatron(graph: Graph, mesh: Mesh, axes: Axes) -> dict[str, dict[str, Axes]
             weights.update(op.values)
         inside = any(value in columns for value in op.inputs)
         loop = _weight_loop(op, weights, contraction=inside)
-        if loop is not None and splittable(op.rule.loops[loop], mesh.group_size(axes)):
+        if loop is not None and can_split(op.rule.loops[loop], mesh.group_size(axes)):
             given[op.id] = {op.rule.loops[loop].name: axes}
             inside = not inside
         if inside:
@@ -143,7 +143,7 @@ def _weight_loop(op: Op, weights: set[str], contraction: bool) -> int | None:
     return next((i for i, loop in enumerate(op.rule.loops) if loop.name in wanted), None)
 
 
-def strategies(formulation: Formulation, baseline: Baseline) -> list[int] | None:
+def encode_baseline(formulation: Formulation, baseline: Baseline) -> list[int] | None:
     """The baseline as the solver's choice; every hub and output takes its cheapest sharding given the rest.
 
     None where the graph's required annotations leave no room for it.
@@ -153,17 +153,17 @@ def strategies(formulation: Formulation, baseline: Baseline) -> list[int] | None
         option, mesh = baseline.options[op.id], formulation.model.mesh
         read = [op.rule.read_sharding(operand, option, mesh) for operand in range(len(op.inputs))]
         made = [op.rule.result_sharding(result, option) for result in range(len(op.results))]
-        if not _fix(fixed, formulation, formulation.index[Role.OP, op.id], [*read, *made]):
+        if not _fix_node(fixed, formulation, formulation.index[Role.OP, op.id], wanted=[*read, *made]):
             return None
     for entry in formulation.graph.inputs:
         node = formulation.index[Role.INPUT, entry.id]
-        if not _fix(fixed, formulation, node, [baseline.inputs[entry.id]]):
+        if not _fix_node(fixed, formulation, node, wanted=[baseline.inputs[entry.id]]):
             return None
-    _complete(fixed, formulation)
+    _complete_strategies(fixed, formulation)
     return [fixed[node] for node in range(len(formulation.variables))]
 
 
-def _fix(fixed: dict[int, int], formulation: Formulation, node: int, wanted: Sequence[Sharding]) -> bool:
+def _fix_node(fixed: dict[int, int], formulation: Formulation, node: int, *, wanted: Sequence[Sharding]) -> bool:
     """Give a node the strategy with these shardings, if it has one."""
     variable = formulation.variables[node]
     same = np.ones(len(variable.costs), bool)
@@ -174,12 +174,12 @@ def _fix(fixed: dict[int, int], formulation: Formulation, node: int, wanted: Seq
     return bool(same.any())
 
 
-def _complete(fixed: dict[int, int], formulation: Formulation) -> None:
-    price, edges = _prices(fixed, formulation), formulation.problem.edges
+def _complete_strategies(fixed: dict[int, int], formulation: Formulation) -> None:
+    price, edges = _neighbour_prices(fixed, formulation), formulation.problem.edges
     leaving: dict[int, list[int]] = defaultdict(list)
     for number, edge in enumerate(edges):
         leaving[edge.source].append(number)
-    for role in (Role.HUB, Role.OUTPUT):
+    for role in (Role.SHARED_COPY, Role.OUTPUT):
         for node, variable in enumerate(formulation.variables):
             if variable.role is role:
                 fixed[node] = int(price[node].argmin())
@@ -188,7 +188,7 @@ def _complete(fixed: dict[int, int], formulation: Formulation) -> None:
                         price[edge.target] += edge.matrix[edge.source_class[fixed[node]], edge.target_class]
 
 
-def _prices(fixed: Mapping[int, int], formulation: Formulation) -> list[np.ndarray]:
+def _neighbour_prices(fixed: Mapping[int, int], formulation: Formulation) -> list[np.ndarray]:
     """Per node and strategy: the edges to what is fixed, and at best to what is not."""
     price = [np.zeros(len(v.costs)) for v in formulation.variables]
     for edge in formulation.problem.edges:

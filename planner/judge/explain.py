@@ -15,17 +15,17 @@ from typing import Literal
 
 import solvers
 from planner.choose.formulate import Formulation
-from planner.choose.port import Port
+from planner.choose.operand_layouts import OperandLayouts
 from planner.choose.variables import Role, Variable
 from planner.errors import InvalidRequest
-from planner.model.graph import Op
-from planner.model.sharding import Sharding
-from planner.model.steps import Execute, Read, Share, steps
+from planner.ir.execution_order import Execute, Read, Share, order_steps
+from planner.ir.graph import Op
+from planner.ir.sharding import Sharding
 from solvers import Edge
 
 
 @dataclass(frozen=True, slots=True)
-class Reshard:
+class ReshardCost:
     """A value on its way in or out: who makes or reads it, its sharding there and the one the option has, in ps (None:
     there is no way)."""
 
@@ -38,7 +38,7 @@ class Reshard:
 
 
 @dataclass(frozen=True, slots=True)
-class Considered:
+class OptionCost:
     """An option (`split`: its loops, or the value's sharding) and its terms, the other decisions being the plan's.
 
     `memory_bytes`: the plan's peak with it.
@@ -47,7 +47,7 @@ class Considered:
     strategy: int
     split: str
     compute_ps: int
-    reshards: tuple[Reshard, ...]
+    reshards: tuple[ReshardCost, ...]
     memory_bytes: int
     fits: bool
 
@@ -75,56 +75,59 @@ class Decision:
         return self.strategies[self.node]
 
     @cached_property
-    def considered(self) -> tuple[Considered, ...]:
+    def option_costs(self) -> tuple[OptionCost, ...]:
         """Every option, in the order of its time, the chosen one first among equals."""
-        found = [self._considered(strategy) for strategy in range(len(self.variable.costs))]
+        found = [self._price_option(strategy) for strategy in range(len(self.variable.costs))]
         return tuple(sorted(found, key=self._rank))
 
-    def _rank(self, option: Considered) -> tuple[bool, int, bool, int]:
+    def _rank(self, option: OptionCost) -> tuple[bool, int, bool, int]:
         time = option.time_ps
         return time is None, time or 0, option.strategy != self.chosen, option.strategy
 
-    def _considered(self, strategy: int) -> Considered:
+    def _price_option(self, strategy: int) -> OptionCost:
         changed = list(self.strategies)
         changed[self.node] = strategy
         worth = solvers.evaluate(self.question.problem, changed)
-        reshards = tuple(self._reshard(edge, step, strategy) for edge, step in self._ends)
+        reshards = tuple(self._price_reshard(edge, step, strategy) for edge, step in self._edge_steps)
         compute = int(self.variable.costs[strategy])
-        return Considered(strategy, self._split(strategy), compute, reshards, worth.peak, worth.feasible)
+        return OptionCost(strategy, self._describe_split(strategy), compute, reshards, worth.peak, worth.feasible)
 
-    def _split(self, strategy: int) -> str:
+    def _describe_split(self, strategy: int) -> str:
         variable, mesh = self.variable, self.question.model.mesh
         if variable.role is not Role.OP:
-            return _state((*variable.results, *variable.operands)[0], strategy).named(mesh)
+            return _sharding_of((*variable.results, *variable.operands)[0], strategy).format_axes(mesh)
         pairs = zip(self._ops[variable.name].rule.loops, variable.options[strategy], strict=True)
         split = [f"{loop.name}:{'/'.join(mesh.names[axis] for axis in axes)}" for loop, axes in pairs if axes]
         return ", ".join(split) or "whole"
 
     @cached_property
-    def _ends(self) -> list[tuple[Edge, Share | Read]]:
+    def _edge_steps(self) -> list[tuple[Edge, Share | Read]]:
         """The edges of the variable, each with the step that it stands for."""
-        moves = (step for step in steps(self.question.graph) if not isinstance(step, Execute))
+        moves = (step for step in order_steps(self.question.graph) if not isinstance(step, Execute))
         pairs = zip(self.question.problem.edges, moves, strict=True)
         return [(edge, step) for edge, step in pairs if self.node in (edge.source, edge.target)]
 
-    def _reshard(self, edge: Edge, step: Share | Read, strategy: int) -> Reshard:
+    def _price_reshard(self, edge: Edge, step: Share | Read, strategy: int) -> ReshardCost:
         source, target = (strategy if end == self.node else self.strategies[end] for end in (edge.source, edge.target))
-        left, read = _state(self._maker(edge, step.value), source), _state(self._reader(edge, step), target)
+        left, read = (
+            _sharding_of(self._producer_layout(edge, step.value), source),
+            _sharding_of(self._reader_layout(edge, step), target),
+        )
         time = int(edge.matrix[edge.source_class[source], edge.target_class[target]])
         inward = edge.target == self.node
         other = self.question.variables[edge.source if inward else edge.target]
         there, here = (left, read) if inward else (read, left)
         name = f"{other.role} {other.name}"
         known = time if time < solvers.IMPOSSIBLE else None
-        return Reshard(step.value, "in" if inward else "out", name, there, here, known)
+        return ReshardCost(step.value, "in" if inward else "out", name, there, here, known)
 
-    def _maker(self, edge: Edge, value: str) -> Port:
+    def _producer_layout(self, edge: Edge, value: str) -> OperandLayouts:
         maker = self.question.variables[edge.source]
         if maker.role is not Role.OP:
             return maker.results[0]
         return maker.results[self._ops[maker.name].values.index(value)]
 
-    def _reader(self, edge: Edge, step: Share | Read) -> Port:
+    def _reader_layout(self, edge: Edge, step: Share | Read) -> OperandLayouts:
         reader = self.question.variables[edge.target]
         if isinstance(step, Read) and reader.role is Role.OP:
             return reader.operands[step.reader.operand]
@@ -135,12 +138,12 @@ class Decision:
         return {op.id: op for op in self.question.graph.ops}
 
 
-def _state(port: Port, strategy: int) -> Sharding:
+def _sharding_of(port: OperandLayouts, strategy: int) -> Sharding:
     found: Sharding = port.states[port.classes[strategy]]
     return found
 
 
-def decision(question: Formulation, strategies: Sequence[int], name: str) -> Decision:
+def explain_decision(question: Formulation, strategies: Sequence[int], name: str) -> Decision:
     """The decision on an op, or on the layout of a graph input. Raises InvalidRequest for a name that is neither."""
     for role in (Role.OP, Role.INPUT):
         if (role, name) in question.index:

@@ -20,25 +20,25 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from planner.choose.cost import CostModel
-from planner.choose.hardware import DEFAULT, Hardware, load
+from planner.choose.hardware import DEFAULT_PROFILE, Hardware, load_profile
 from planner.choose.hardware.efficiency import work_class
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
 
 
 def model_flops(graph: Graph) -> dict[str, float]:
     """FLOPs of one step of the model, by the element type of what the ops make."""
     found: defaultdict[str, float] = defaultdict(float)
-    alone = CostModel(Mesh.parse("1"), load(DEFAULT))  # flops depend on no hardware
+    alone = CostModel(Mesh.parse("1"), load_profile(DEFAULT_PROFILE))  # flops depend on no hardware
     for op in graph.ops:
-        if op.again is None and work_class(op) is not None:
+        if op.recompute_of is None and work_class(op) is not None:
             operands = tuple(graph.types[value] for value in op.inputs)
             flops, _ = alone.op_work(op, operands, ((),) * len(op.rule.loops))
             found[op.results[0].dtype] += flops
     return dict(found)
 
 
-def utilisation(flops: Mapping[str, float], hardware: Hardware, devices: int, step_s: float) -> float:
+def utilisation(flops: Mapping[str, float], hardware: Hardware, devices: int, *, step_s: float) -> float:
     """The MFU of a step; 0 where it takes no time."""
     peak_s = sum(count / hardware.peak_flops.get(dtype, hardware.peak_flops["f32"]) for dtype, count in flops.items())
     return peak_s / (devices * step_s) if step_s else 0.0

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from planner.model.indexing import LoopKind
-from planner.model.mesh import Mesh
-from planner.model.ops import OPS
-from planner.model.program import Program, Run
-from planner.model.sharding import Axes, block_size
+from planner.ir.indexing import LoopKind
+from planner.ir.mesh import Mesh
+from planner.ir.program import OpCall, Program
+from planner.ir.sharding import Axes, block_size
+from planner.ops import OPS
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,24 +25,24 @@ class Redundancy:
     wasted_flops: float
 
 
-def redundancies(program: Program) -> list[Redundancy]:
+def find_redundancies(program: Program) -> list[Redundancy]:
     """The ops of a program whose work is repeated, in order. Ops without a row have no known work."""
-    runs = [done for done in program.instructions if isinstance(done, Run)]
-    found = [_of(run, program.mesh) for run in runs]
+    runs = [done for done in program.instructions if isinstance(done, OpCall)]
+    found = [_measure_redundancy(run, program.mesh) for run in runs]
     return [one for one in found if one.times > 1 and one.wasted_flops > 0]
 
 
-def _of(run: Run, mesh: Mesh) -> Redundancy:
+def _measure_redundancy(run: OpCall, mesh: Mesh) -> Redundancy:
     split = {axis for axes in run.option for axis in axes}
     axes = tuple(axis for axis, size in enumerate(mesh.shape) if size > 1 and axis not in split)
     times = mesh.group_size(axes)
-    return Redundancy(run.op.id, axes, times, local_flops(run, mesh) * (1 - 1 / times))
+    return Redundancy(run.op.id, axes, times, count_local_flops(run, mesh) * (1 - 1 / times))
 
 
-def local_flops(run: Run, mesh: Mesh) -> float:
+def count_local_flops(run: OpCall, mesh: Mesh) -> float:
     """Floating-point operations of the device with the largest part of an op."""
     row = OPS.get(run.op.op)
-    if row is None or row.free:
+    if row is None or row.is_view:
         return 0.0
     loops = zip(run.op.rule.loops, run.option, strict=True)
     sizes = {

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from planner.errors import InvalidSharding
-from planner.model.graph import Annotation, Graph
-from planner.model.mesh import Mesh
-from planner.model.sharding import Sharding
-from planner.model.steps import Reader, readers
+from planner.ir.execution_order import Reader, find_readers
+from planner.ir.graph import Annotation, Graph
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Sharding
 
 Key = TypeVar("Key")
 
@@ -38,33 +38,33 @@ class Notes:
     uses: Mapping[Reader, Note]
 
 
-def notes(graph: Graph, mesh: Mesh) -> Notes:
+def collect_notes(graph: Graph, mesh: Mesh) -> Notes:
     """The annotations of a graph, completed to the tensors' ranks.
 
     Raises InvalidSharding for one that its tensor or mesh cannot have, and for two that contradict each other.
     """
-    by_reader = readers(graph)
+    by_reader = find_readers(graph)
     places = {op.id: position for position, op in enumerate(graph.ops)}
     definitions: dict[str, Note] = {}
     uses: dict[Reader, Note] = {}
-    for entry in _without_beaten_hints(graph, mesh):
+    for entry in _drop_overridden_hints(graph, mesh):
         note = Note(entry.sharding, entry.required)
         if entry.user is None:
-            _put(definitions, entry.value, note, f"definition of {entry.value!r}")
+            _add_note(definitions, entry.value, note, where=f"definition of {entry.value!r}")
             continue
-        for reader in _read_by(entry, by_reader.get(entry.value, []), places):
-            _put(uses, reader, note, f"use of {entry.value!r} by {entry.user!r} as operand {reader.operand}")
+        for reader in _annotated_readers(entry, by_reader.get(entry.value, []), places):
+            _add_note(uses, reader, note, where=f"use of {entry.value!r} by {entry.user!r} as operand {reader.operand}")
     order = [reader for value in by_reader.values() for reader in value if reader in uses]
     return Notes(definitions, {reader: uses[reader] for reader in order})
 
 
-def _without_beaten_hints(graph: Graph, mesh: Mesh) -> list[Annotation]:
+def _drop_overridden_hints(graph: Graph, mesh: Mesh) -> list[Annotation]:
     completed = []
     required: dict[str, set[Sharding]] = defaultdict(set)
     for entry in graph.annotations:
         kind, where = graph.types[entry.value], entry.where
         sharding = entry.sharding.checked(kind.shape, mesh, where)
-        if sharding.partial and (wanted := sharding.reduction.wants(kind.dtype)):
+        if sharding.partial and (wanted := sharding.reduction.dtype_error(kind.dtype)):
             what = f"reduction {sharding.reduction} over an element type"
             raise InvalidSharding(what, where=where, got=kind.dtype, wanted=wanted)
         completed.append(replace(entry, sharding=sharding))
@@ -73,14 +73,14 @@ def _without_beaten_hints(graph: Graph, mesh: Mesh) -> list[Annotation]:
     return [e for e in completed if e.required or required.get(e.value, {e.sharding}) == {e.sharding}]
 
 
-def _read_by(entry: Annotation, who: Sequence[Reader], places: Mapping[str, int]) -> list[Reader]:
+def _annotated_readers(entry: Annotation, who: Sequence[Reader], places: Mapping[str, int]) -> list[Reader]:
     """The uses an annotation is for; the graph has checked that there are any."""
     place = places.get(entry.user or "")
     found = [reader for reader in who if reader.op == place] or [reader for reader in who if reader.op is None]
     return [reader for reader in found if entry.operand in (None, reader.operand)]
 
 
-def _put(into: dict[Key, Note], key: Key, note: Note, where: str) -> None:
+def _add_note(into: dict[Key, Note], key: Key, note: Note, *, where: str) -> None:
     there = into.get(key, note)
     into[key] = Note(there.sharding, there.required or note.required)
     if there.sharding != note.sharding:

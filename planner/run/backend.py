@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import RunFailed
-from planner.model.dtypes import is_float, is_integer
+from planner.ir.dtypes import is_float, is_integer
 
 MODULES = ("numpy", "cupy")
 BACKENDS = (*MODULES, "mpi", "nccl")
@@ -49,7 +49,7 @@ def synchronize(xp: Any) -> None:
         xp.cuda.Device().synchronize()
 
 
-def host(xp: Any, array: Any) -> Any:
+def to_host(xp: Any, array: Any) -> Any:
     """The array in numpy."""
     return array if xp is np else xp.asnumpy(array)
 
@@ -76,7 +76,7 @@ def run_dtype(xp: Any, dtype: str, precision: str) -> Any:
     return xp.dtype("int64" if is_integer(dtype) else "bool")
 
 
-def rounded(xp: Any, array: Any, dtype: str, precision: str) -> Any:
+def round_to_dtype(xp: Any, array: Any, dtype: str, *, precision: str) -> Any:
     """The array with elements that a value declared as `dtype` can have; as it is but in "rounded" half precision."""
     if precision != ROUNDED or dtype not in ("f16", "bf16"):
         return array

@@ -1,8 +1,8 @@
 """What ops take on the device at hand: each timed by itself, over a grid of sizes.
 
-An op is run as the executor runs it (`planner.run.local`), whole, on a mesh of one device; the median of several runs
-counts. On a GPU runs are queued, and awaited together. Operands take turns among COPIES, and as many results are kept:
-as in a program, what is small is still in a cache and what is large is not.
+An op is run as the executor runs it (`planner.run.local_op`), whole, on a mesh of one device; the median of several
+runs counts. On a GPU runs are queued, and awaited together. Operands take turns among COPIES, and as many results are
+kept: as in a program, what is small is still in a cache and what is large is not.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from statistics import median
 from types import MappingProxyType
 from typing import Any
 
-from planner.model.graph import Op, TensorType
-from planner.model.mesh import Mesh
-from planner.model.ops import bind_op
-from planner.model.program import Run
+from planner.ir.graph import Op, TensorType
+from planner.ir.mesh import Mesh
+from planner.ir.program import OpCall
+from planner.ops import bind_op
 from planner.run.backend import DECLARED, synchronize
-from planner.run.local import run_op
+from planner.run.local_op import run_op
 
 Clock = Callable[[], float]
 Shapes = tuple[tuple[int, ...], ...]
-ONE = Mesh.parse("1")
-RUNS, QUEUED, LEAST_S, MOST_S = 7, 20, 0.002, 0.4
+SINGLE_DEVICE = Mesh.parse("1")
+RUNS, QUEUED, MIN_S, MAX_S = 7, 20, 0.002, 0.4
 COPIES = 4
 ROW = 1024
 _FLAT = tuple(1 << power for power in range(6, 23, 2))
@@ -50,16 +50,16 @@ class Probe:
         for size in self.sizes:
             *operands, result = (TensorType(shape, dtype) for shape in self.shapes(size))
             types, results = tuple(operands), (result,)
-            rule = bind_op(self.op, types, results, self.attrs, None)
+            rule = bind_op(self.op, types, results, attrs=self.attrs, notation=None)
             names = tuple(f"i{k}" for k in range(len(types)))
             yield Op(self.op, self.op, names, results, rule, MappingProxyType(dict(self.attrs))), types
 
 
-def _flat(count: int) -> Callable[[int], Shapes]:
+def _flat_shapes(count: int) -> Callable[[int], Shapes]:
     return lambda size: ((size,),) * count
 
 
-def _rows(result: tuple[int, ...], *more: tuple[int, ...]) -> Callable[[int], Shapes]:
+def _row_shapes(result: tuple[int, ...], *more: tuple[int, ...]) -> Callable[[int], Shapes]:
     """Rows of ROW elements, further operands, and what of a row is left."""
     return lambda size: ((size, ROW), *more, (size, *result))
 
@@ -74,21 +74,21 @@ PROBES = (
     Probe("linear", "bytes", lambda n: ((1, n), (n, n), (n,), (1, n)), (16, 64, 256, 512, 1024, 2048)),
     Probe("addmm", "flops", lambda n: ((n,), (n, n), (n, n), (n, n)), _CUBES),
     Probe("addmm", "bytes", lambda n: ((n,), (1, n), (n, n), (1, n)), (16, 64, 256, 512, 1024, 2048)),
-    *(Probe(op, "bytes", _flat(3), _FLAT) for op in _POINTWISE),
-    *(Probe(op, "bytes", _flat(2), _FLAT) for op in _UNARY),
-    Probe("gelu", "bytes", _flat(2), _FLAT, {"approximate": "tanh"}),
-    Probe("pow", "bytes", _flat(2), _FLAT, {"scalar": 3.0}),
-    *(Probe(op, "bytes", _rows(()), _ROWS, {"dims": [1]}) for op in ("sum", "max", "mean", "variance")),
-    Probe("softmax", "bytes", _rows((ROW,)), _ROWS, {"dim": 1}),
-    Probe("log_softmax", "bytes", _rows((ROW,)), _ROWS, {"dim": 1}),
-    Probe("layer_norm", "bytes", _rows((ROW,), (ROW,), (ROW,)), _ROWS),
-    Probe("rms_norm", "bytes", _rows((ROW,), (ROW,)), _ROWS),
+    *(Probe(op, "bytes", _flat_shapes(3), _FLAT) for op in _POINTWISE),
+    *(Probe(op, "bytes", _flat_shapes(2), _FLAT) for op in _UNARY),
+    Probe("gelu", "bytes", _flat_shapes(2), _FLAT, {"approximate": "tanh"}),
+    Probe("pow", "bytes", _flat_shapes(2), _FLAT, {"scalar": 3.0}),
+    *(Probe(op, "bytes", _row_shapes(()), _ROWS, {"dims": [1]}) for op in ("sum", "max", "mean", "variance")),
+    Probe("softmax", "bytes", _row_shapes((ROW,)), _ROWS, {"dim": 1}),
+    Probe("log_softmax", "bytes", _row_shapes((ROW,)), _ROWS, {"dim": 1}),
+    Probe("layer_norm", "bytes", _row_shapes((ROW,), (ROW,), (ROW,)), _ROWS),
+    Probe("rms_norm", "bytes", _row_shapes((ROW,), (ROW,)), _ROWS),
     Probe("scaled_dot_product_attention", "flops", lambda b: ((b, 4, 128, 64),) * 4, _BATCHES),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """One op in one size, and its seconds."""
 
     op: Op
@@ -97,40 +97,42 @@ class Measured:
     seconds: float
 
 
-def measured(
-    xp: Any, dtype: str, probes: Sequence[Probe] = PROBES, clock: Clock = time.perf_counter
-) -> Iterator[Measured]:
+def measure_ops(
+    xp: Any, dtype: str, probes: Sequence[Probe] = PROBES, *, clock: Clock = time.perf_counter
+) -> Iterator[Measurement]:
     """Every probe in every size, until one run of it takes MOST_S."""
     for probe in probes:
         for op, operands in probe.ops(dtype):
-            seconds = op_s(op, operands, xp, clock)
-            yield Measured(op, operands, probe.by, seconds)
-            if seconds > MOST_S:
+            seconds = measure_op_s(op, operands, xp, clock=clock)
+            yield Measurement(op, operands, probe.by, seconds)
+            if seconds > MAX_S:
                 break
 
 
-def op_s(op: Op, operands: Sequence[TensorType], xp: Any, clock: Clock = time.perf_counter) -> float:
+def measure_op_s(op: Op, operands: Sequence[TensorType], xp: Any, *, clock: Clock = time.perf_counter) -> float:
     """Seconds of an op on one device that holds all of it."""
     random = xp.random.default_rng(0)
-    held = cycle([[_drawn(random, kind) for kind in operands] for _ in range(COPIES)])
+    held = cycle([[_draw_array(random, kind) for kind in operands] for _ in range(COPIES)])
     made = deque[Any](maxlen=COPIES)
-    done = Run(op, ((),) * len(op.rule.loops), op.inputs, op.values)
-    return median_s(lambda: made.append(run_op(done, ONE, 0, next(held), xp, DECLARED)), xp, clock)
+    done = OpCall(op, ((),) * len(op.rule.loops), op.inputs, op.values)
+    return measure_median_s(
+        lambda: made.append(run_op(done, SINGLE_DEVICE, 0, operands=next(held), xp=xp, precision=DECLARED)), xp, clock
+    )
 
 
-def _drawn(random: Any, kind: TensorType) -> Any:
+def _draw_array(random: Any, kind: TensorType) -> Any:
     return (0.5 + random.random(kind.shape)).astype(kind.dtype.replace("f", "float"))
 
 
-def median_s(work: Callable[[], object], xp: Any, clock: Clock = time.perf_counter) -> float:
+def measure_median_s(work: Callable[[], object], xp: Any, clock: Clock = time.perf_counter) -> float:
     """Seconds of `work`, short ones run many at a time; the first run, which warms up, does not count."""
-    _run_s(work, 1, xp, clock)
-    once = _run_s(work, 1, xp, clock)
-    many = max(1, min(QUEUED, int(LEAST_S / max(once, 1e-7))))
-    return median([_run_s(work, many, xp, clock) for _ in range(RUNS)]) if once < MOST_S else once
+    _time_runs(work, 1, xp, clock=clock)
+    once = _time_runs(work, 1, xp, clock=clock)
+    many = max(1, min(QUEUED, int(MIN_S / max(once, 1e-7))))
+    return median([_time_runs(work, many, xp, clock=clock) for _ in range(RUNS)]) if once < MAX_S else once
 
 
-def _run_s(work: Callable[[], object], times: int, xp: Any, clock: Clock) -> float:
+def _time_runs(work: Callable[[], object], times: int, xp: Any, *, clock: Clock) -> float:
     synchronize(xp)
     start = clock()
     for _ in range(times):

@@ -15,14 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import RunFailed
-from planner.model.program import Program
-from planner.model.sharding import held_bounds
-from planner.run.transfer import Reducer, combined
+from planner.ir.program import Program
+from planner.ir.sharding import held_bounds
+from planner.run.collectives import Reducer, combine_terms
 
 Array = Any
 
 
-def output_error(program: Program, number: int, whole: Array, shards: Sequence[Array], xp: Any) -> float:
+def measure_output_error(program: Program, number: int, whole: Array, *, shards: Sequence[Array], xp: Any) -> float:
     """Largest difference of any shard of an output from its part of the whole.
 
     Raises RunFailed for an output without a finite element.
@@ -30,11 +30,11 @@ def output_error(program: Program, number: int, whole: Array, shards: Sequence[A
     if not xp.isfinite(whole.astype("float64")).any():
         where = f"output {program.graph.outputs[number]!r}"
         raise RunFailed("the graph run whole makes no finite element", where=where, wanted="numbers to compare")
-    return max(worst for worst, _, _ in differences(program, program.outputs[number], whole, shards, xp))
+    return max(worst for worst, _, _ in find_differences(program, program.outputs[number], whole, shards=shards, xp=xp))
 
 
-def differences(
-    program: Program, name: str, whole: Array, shards: Sequence[Array], xp: Any
+def find_differences(
+    program: Program, name: str, whole: Array, *, shards: Sequence[Array], xp: Any
 ) -> Iterator[tuple[float, int, tuple[Array, Array]]]:
     """For every group that holds terms of a shard of a value: the largest difference, the first device of the group,
     and what it holds beside what it should. Shards of another shape differ infinitely."""
@@ -48,11 +48,11 @@ def differences(
         if any(term.shape != tuple((box[:, 1] - box[:, 0]).tolist()) for term in terms):
             yield math.inf, group[0], (terms[0], want)
             continue
-        pair = _within(combined(xp, reducer, terms).astype("float64"), want, box)
+        pair = _clip_to_tensor(combine_terms(xp, reducer, terms).astype("float64"), want, box)
         yield _difference(*pair, xp) / scale, group[0], pair
 
 
-def _within(shard: Array, whole: Array, box: NDArray[np.int64]) -> tuple[Array, Array]:
+def _clip_to_tensor(shard: Array, whole: Array, box: NDArray[np.int64]) -> tuple[Array, Array]:
     """What a shard held at a box, and the whole, have inside the tensor."""
     ends = zip(box.tolist(), whole.shape, strict=True)
     inside = [(min(max(low, 0), size), min(high, size), low) for (low, high), size in ends]

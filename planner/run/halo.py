@@ -12,25 +12,32 @@ from typing import Any
 import numpy as np
 
 from planner.errors import RunFailed
-from planner.run.fabric import Wire
+from planner.run.transport import Communicator
 
 Array = Any
 Halos = Sequence[tuple[int, int]]
 
 
-def halos_updated(
-    wire: Wire, sources: Sequence[Array], into: Sequence[Array], grid: Sequence[int], old: Halos, new: Halos, where: str
+def update_halos(
+    wire: Communicator,
+    sources: Sequence[Array],
+    into: Sequence[Array],
+    *,
+    grid: Sequence[int],
+    old: Halos,
+    new: Halos,
+    where: str,
 ) -> list[Array]:
     """Destinations with cores and halos written. Members stand row-major on the grid, a number of devices a dim."""
     cores = [_core(source, old) for source in sources]
     results, sent = [array.copy() for array in into], [[None] * wire.members for _ in sources]
     for member, sides, other in _pairs(wire.members, grid):
-        _check(sides, cores[member], cores[other], new, f"{where}, members {member} and {other}")
-        strip = [_strip(*each) for each in zip(sides, cores[other].shape, new, strict=True)]
+        _check(sides, cores[member], cores[other], halos=new, where=f"{where}, members {member} and {other}")
+        strip = [_core_strip(*each) for each in zip(sides, cores[other].shape, new, strict=True)]
         sent[other][member] = cores[other][tuple(strip)]
-    got = wire.swap(sent)
+    got = wire.exchange(sent)
     for member, sides, other in _pairs(wire.members, grid):
-        place = [_place(*each) for each in zip(sides, cores[member].shape, new, strict=True)]
+        place = [_halo_place(*each) for each in zip(sides, cores[member].shape, new, strict=True)]
         results[member][tuple(place)] = got[member][other]
     return results
 
@@ -53,19 +60,19 @@ def _neighbours(member: int, grid: Sequence[int]) -> Iterator[tuple[tuple[int, .
             yield sides, int(np.ravel_multi_index(there, grid))
 
 
-def _strip(side: int, core: int, halo: tuple[int, int]) -> slice:
+def _core_strip(side: int, core: int, halo: tuple[int, int]) -> slice:
     """What of the core on that side is wanted: its end before us, its beginning after us, all of it beside us."""
     before, after = halo
     return {-1: slice(core - before, core), 0: slice(0, core), 1: slice(0, after)}[side]
 
 
-def _place(side: int, core: int, halo: tuple[int, int]) -> slice:
+def _halo_place(side: int, core: int, halo: tuple[int, int]) -> slice:
     before, after = halo
     start = {-1: 0, 0: before, 1: before + core}[side]
     return slice(start, start + {-1: before, 0: core, 1: after}[side])
 
 
-def _check(sides: Sequence[int], mine: Array, theirs: Array, halos: Halos, where: str) -> None:
+def _check(sides: Sequence[int], mine: Array, theirs: Array, *, halos: Halos, where: str) -> None:
     """Beside each other, cores are alike; before or behind, the other's core has all of the halo."""
     for dim, (side, size, (before, after)) in enumerate(zip(sides, theirs.shape, halos, strict=True)):
         if side == 0 and size != mine.shape[dim]:

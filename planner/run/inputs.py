@@ -15,10 +15,10 @@ import hashlib
 import math
 from typing import Any
 
-from planner.model.dtypes import is_float, is_integer
-from planner.model.graph import Graph
-from planner.model.ops import positions
-from planner.run.backend import rounded, run_dtype
+from planner.ir.dtypes import is_float, is_integer
+from planner.ir.graph import Graph
+from planner.ops import indexed_loops
+from planner.run.backend import round_to_dtype, run_dtype
 
 Array = Any
 POSITIVE = ("buffer", "optimizer_state")
@@ -31,9 +31,9 @@ FALSE_ONCE_IN = 8
 WIDTH = math.sqrt(3) / 2
 
 
-def random_inputs(graph: Graph, xp: Any, precision: str, seed: int) -> dict[str, Array]:
+def random_inputs(graph: Graph, xp: Any, precision: str, *, seed: int) -> dict[str, Array]:
     """Whole arrays for every graph input, the same for every backend."""
-    tables = [op.rule.sizes[loop] for op in graph.ops for loop in positions(op).values()]
+    tables = [op.rule.sizes[loop] for op in graph.ops for loop in indexed_loops(op).values()]
     highest = min(tables, default=8)
     arrays = {}
     for entry in graph.inputs:
@@ -47,7 +47,9 @@ def random_inputs(graph: Graph, xp: Any, precision: str, seed: int) -> dict[str,
         else:
             drawn = bits % xp.uint64(FALSE_ONCE_IN) != 0
         fitting = abs(drawn) if entry.kind in POSITIVE else drawn
-        arrays[entry.id] = rounded(xp, fitting.astype(run_dtype(xp, dtype, precision)), dtype, precision)
+        arrays[entry.id] = round_to_dtype(
+            xp, fitting.astype(run_dtype(xp, dtype, precision)), dtype, precision=precision
+        )
     return arrays
 
 

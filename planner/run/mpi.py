@@ -30,18 +30,18 @@ from typing import Any
 import numpy as np
 
 from planner.errors import RunFailed
-from planner.model.program import Program
-from planner.run.backend import host
-from planner.run.devices import Execution
-from planner.run.fabric import Array, Pieces, Wire
+from planner.ir.program import Program
+from planner.run.backend import to_host
+from planner.run.executor import Execution
+from planner.run.transport import Array, Communicator, Pieces
 
 LIMIT_S = 600.0
-READ = 1 << 16
+READ_BYTES = 1 << 16
 """Bytes of what failed ranks wrote that are looked at."""
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class RankTask:
     """What every rank is given."""
 
     program: Program
@@ -50,28 +50,28 @@ class Task:
     backend: str = "mpi"
 
 
-class MpiWire(Wire):
+class MpiCommunicator(Communicator):
     """Between the ranks of a communicator, one member each. Arrays on a GPU pass through the host."""
 
     def __init__(self, communicator: Any, xp: Any = np) -> None:
         super().__init__(communicator.Get_size())
-        self.communicator, self.xp = communicator, xp
+        self.mpi_communicator, self.xp = communicator, xp
         self.here = (communicator.Get_rank(),)
 
-    def swap(self, sent: Sequence[Pieces]) -> list[list[Array]]:
+    def exchange(self, sent: Sequence[Pieces]) -> list[list[Array]]:
         (mine,) = sent
         (me,) = self.here
-        staged = [None if i == me or piece is None else self._down(piece) for i, piece in enumerate(mine)]
-        arrived = self.communicator.alltoall(staged)
+        staged = [None if i == me or piece is None else self._to_host(piece) for i, piece in enumerate(mine)]
+        arrived = self.mpi_communicator.alltoall(staged)
         got = [mine[me] if i == me else None if p is None else self.xp.asarray(p) for i, p in enumerate(arrived)]
-        self._count([got])
+        self._count_received([got])
         return [got]
 
-    def _down(self, piece: Array) -> Any:
-        return np.ascontiguousarray(host(self.xp, piece))
+    def _to_host(self, piece: Array) -> Any:
+        return np.ascontiguousarray(to_host(self.xp, piece))
 
 
-class MpiFabric:
+class MpiTransport:
     """The device of this rank, and a communicator for every group it is in."""
 
     def __init__(self, world: Any, xp: Any = np) -> None:
@@ -79,15 +79,15 @@ class MpiFabric:
         self.here: Sequence[int] = (world.Get_rank(),)
         self.communicators: dict[tuple[int, ...], Any] = {tuple(range(world.Get_size())): world}
 
-    def communicator(self, devices: Sequence[int]) -> Any:
+    def mpi_communicator(self, devices: Sequence[int]) -> Any:
         """Of a group, this rank in it; its members ask for their groups in one order."""
         group = tuple(devices)
         if group not in self.communicators:
             self.communicators[group] = self.world.Create_group(self.world.group.Incl(group))
         return self.communicators[group]
 
-    def wire(self, devices: Sequence[int]) -> Wire:
-        return MpiWire(self.communicator(devices), self.xp)
+    def communicator(self, devices: Sequence[int]) -> Communicator:
+        return MpiCommunicator(self.mpi_communicator(devices), self.xp)
 
 
 def check_mpi() -> str:
@@ -102,7 +102,7 @@ def check_mpi() -> str:
 
 
 def run_over_mpi(
-    program: Program, precision: str, seed: int, backend: str = "mpi", limit_s: float = LIMIT_S
+    program: Program, precision: str, seed: int, *, backend: str = "mpi", limit_s: float = LIMIT_S
 ) -> Execution:
     """Run a program, one process a device (backend nccl: on its own GPU); what they hold at the end in numpy.
 
@@ -111,8 +111,8 @@ def run_over_mpi(
     launcher = check_mpi()
     with tempfile.TemporaryDirectory(prefix="shardplan-") as folder:
         task, done = Path(folder, "task"), Path(folder, "done")
-        task.write_bytes(packed(Task(program, precision, seed, backend)))
-        ranks = [sys.executable, "-m", "planner.run.rank", str(task), str(done)]
+        task.write_bytes(pickle_task(RankTask(program, precision, seed, backend)))
+        ranks = [sys.executable, "-m", "planner.run.mpi_main", str(task), str(done)]
         _launch([launcher, "-n", str(program.mesh.devices), *ranks], limit_s)
         if not done.is_file():
             raise RunFailed("a run over MPI left no result", got="nothing", wanted="what the first rank gathers")
@@ -131,8 +131,10 @@ def _launch(command: Sequence[str], limit_s: float) -> None:
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            said = _said(os.pread(output.fileno(), READ, 0).decode(errors="replace"))  # before they hear of their end
-            _end(run)
+            said = _summarize_output(
+                os.pread(output.fileno(), READ_BYTES, 0).decode(errors="replace")
+            )  # before they hear of their end
+            _terminate(run)
             assert run.stdin is not None
             run.stdin.close()
     if code != 0:
@@ -141,13 +143,13 @@ def _launch(command: Sequence[str], limit_s: float) -> None:
         raise RunFailed(what, where=where, got=said or "no output", wanted=f"all ranks to end within {limit_s:g} s")
 
 
-def _said(output: str) -> str:
+def _summarize_output(output: str) -> str:
     """What ranks wrote, why they failed first; without the frame that mpiexec draws around its own words."""
     lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("=")]
     return "; ".join(sorted(lines, key=lambda line: not line.startswith("rank ")))
 
 
-def _end(run: subprocess.Popen[bytes]) -> None:
+def _terminate(run: subprocess.Popen[bytes]) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(run.pid, number)
@@ -156,19 +158,19 @@ def _end(run: subprocess.Popen[bytes]) -> None:
             continue
 
 
-def packed(task: Task) -> bytes:
+def pickle_task(task: RankTask) -> bytes:
     """For our own ranks alone; what a document holds is never unpickled."""
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=5)
-    pickler.dispatch_table = copyreg.dispatch_table | {MappingProxyType: lambda held: (_frozen, (dict(held),))}
+    pickler.dispatch_table = copyreg.dispatch_table | {MappingProxyType: lambda held: (_freeze_mapping, (dict(held),))}
     pickler.dump(task)
     return buffer.getvalue()
 
 
-def _frozen(entries: dict[str, Any]) -> MappingProxyType[str, Any]:
+def _freeze_mapping(entries: dict[str, Any]) -> MappingProxyType[str, Any]:
     return MappingProxyType(entries)
 
 
-def world() -> Any:
+def world_communicator() -> Any:
     """MPI's, of this process."""
     return import_module("mpi4py.MPI").COMM_WORLD

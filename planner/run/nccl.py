@@ -14,21 +14,23 @@ from math import prod
 from typing import Any
 
 from planner.errors import RunFailed
-from planner.run.fabric import Array, Pieces, Wire
-from planner.run.mpi import MpiFabric, MpiWire
+from planner.run.mpi import MpiCommunicator, MpiTransport
+from planner.run.transport import Array, Communicator, Pieces
 
 
-class NcclWire(MpiWire):
+class NcclCommunicator(MpiCommunicator):
     """Between the GPUs of a communicator's ranks."""
 
     def __init__(self, communicator: Any, nccl: Any, xp: Any) -> None:
         super().__init__(communicator, xp)
-        self.nccl, self.cuda = nccl, binding()
+        self.nccl, self.cuda = nccl, nccl_binding()
 
-    def swap(self, sent: Sequence[Pieces]) -> list[list[Array]]:
+    def exchange(self, sent: Sequence[Pieces]) -> list[list[Array]]:
         (mine,), (me,) = sent, self.here
         held = [None if piece is None else self.xp.ascontiguousarray(piece) for piece in mine]
-        kinds = self.communicator.alltoall([None if each is None else (each.shape, each.dtype.str) for each in held])
+        kinds = self.mpi_communicator.alltoall(
+            [None if each is None else (each.shape, each.dtype.str) for each in held]
+        )
         got = [None if kind is None else self.xp.empty(*kind) for kind in kinds]
         got[me] = held[me]
         stream, cuda = self.xp.cuda.get_current_stream(), self.cuda
@@ -39,11 +41,11 @@ class NcclWire(MpiWire):
                     move(array.data.ptr, array.nbytes, cuda.NCCL_INT8, other, stream.ptr)
         cuda.groupEnd()
         stream.synchronize()  # what was sent may be dropped now
-        self._count([got])
+        self._count_received([got])
         return [got]
 
 
-class NcclFabric(MpiFabric):
+class NcclTransport(MpiTransport):
     """The GPU of this rank, and communicators of MPI and NCCL for every group it is in."""
 
     def __init__(self, world: Any, xp: Any) -> None:
@@ -52,16 +54,16 @@ class NcclFabric(MpiFabric):
         xp.cuda.Device(world.Get_rank()).use()
         self.nccl: dict[tuple[int, ...], Any] = {}
 
-    def wire(self, devices: Sequence[int]) -> Wire:
-        communicator, group = self.communicator(devices), tuple(devices)
+    def communicator(self, devices: Sequence[int]) -> Communicator:
+        communicator, group = self.mpi_communicator(devices), tuple(devices)
         if group not in self.nccl:
-            cuda, rank = binding(), communicator.Get_rank()
+            cuda, rank = nccl_binding(), communicator.Get_rank()
             drawn = communicator.bcast(cuda.get_unique_id() if rank == 0 else None)
             self.nccl[group] = cuda.NcclCommunicator(len(group), drawn, rank)
-        return NcclWire(communicator, self.nccl[group], self.xp)
+        return NcclCommunicator(communicator, self.nccl[group], self.xp)
 
 
-def binding() -> Any:
+def nccl_binding() -> Any:
     """cupy's binding of NCCL, which `import cupy` leaves out. Raises RunFailed where there is no NCCL."""
     with warnings.catch_warnings():  # cupy says in several lines how to install it
         warnings.simplefilter("ignore")
@@ -73,7 +75,7 @@ def binding() -> Any:
 
 def check_gpus(xp: Any, devices: int) -> None:
     """Raises RunFailed where there is no NCCL, or fewer GPUs than devices."""
-    binding()
+    nccl_binding()
     if (count := int(xp.cuda.runtime.getDeviceCount())) < devices:
         wanted = f"{devices}, or --backend mpi"
         raise RunFailed("fewer GPUs than devices", where="backend nccl", got=count, wanted=wanted)

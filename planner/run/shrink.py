@@ -15,12 +15,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.errors import InvalidGraph
-from planner.model.collectives import is_exact
-from planner.model.graph import Graph, Input, Op, TensorType
-from planner.model.indexing import LoopKind, measures
-from planner.model.program import Move, Program, Run
-from planner.model.sharding import Shape
-from planner.run.sizes import Classes, Place
+from planner.ir.collectives import is_exact
+from planner.ir.graph import Graph, Input, Op, TensorType
+from planner.ir.indexing import LoopKind, matches_size
+from planner.ir.program import OpCall, Program, Reshard
+from planner.ir.sharding import Shape
+from planner.run.shrink_sizes import SizeClasses, SizeVariable
 
 ATTEMPTS = 6
 
@@ -28,32 +28,32 @@ ATTEMPTS = 6
 def shrink(program: Program) -> Program:
     """The same instructions on the smallest sizes found to fit, or the program itself where none do."""
     reads_windows = any(op.rule.windows for op in program.graph.ops)
-    ways = [Classes.of(program, windows) for windows in ([True, False] if reads_windows else [False])]
+    ways = [SizeClasses.of(program, windows) for windows in ([True, False] if reads_windows else [False])]
     for attempt in range(1, ATTEMPTS + 1):
         for classes in ways:
-            small = _resized(program, classes.chosen(attempt))
-            if _fits(small):
+            small = _resize_program(program, classes.choose_sizes(attempt))
+            if _is_valid(small):
                 return small
     return program
 
 
-def _resized(program: Program, sizes: Mapping[Place, int]) -> Program:
+def _resize_program(program: Program, sizes: Mapping[SizeVariable, int]) -> Program:
     graph = program.graph
-    types = {value: TensorType(_shape(value, kind, sizes), kind.dtype) for value, kind in graph.types.items()}
-    ops = {op.id: _resized_op(op, types, sizes) for op in graph.ops}
+    types = {value: TensorType(_resize_shape(value, kind, sizes), kind.dtype) for value, kind in graph.types.items()}
+    ops = {op.id: _resize_op(op, types, sizes) for op in graph.ops}
     inputs = tuple(Input(i.id, i.kind, i.name, types[i.id]) for i in graph.inputs)
     small = Graph(graph.name, inputs, tuple(ops.values()), graph.outputs)
     instructions = tuple(
-        replace(done, op=ops[done.op.id]) if isinstance(done, Run) else done for done in program.instructions
+        replace(done, op=ops[done.op.id]) if isinstance(done, OpCall) else done for done in program.instructions
     )
     return replace(program, graph=small, instructions=instructions)
 
 
-def _shape(value: str, kind: TensorType, sizes: Mapping[Place, int]) -> Shape:
+def _resize_shape(value: str, kind: TensorType, sizes: Mapping[SizeVariable, int]) -> Shape:
     return tuple(sizes[value, dim] for dim in range(len(kind.shape)))
 
 
-def _resized_op(op: Op, types: Mapping[str, TensorType], sizes: Mapping[Place, int]) -> Op:
+def _resize_op(op: Op, types: Mapping[str, TensorType], sizes: Mapping[SizeVariable, int]) -> Op:
     loops = tuple(
         loop if loop.kind is LoopKind.LINEAR else replace(loop, size=sizes[op.id, loop.name]) for loop in op.rule.loops
     )
@@ -62,18 +62,20 @@ def _resized_op(op: Op, types: Mapping[str, TensorType], sizes: Mapping[Place, i
     return replace(op, rule=rule, results=tuple(types[value] for value in op.values))
 
 
-def _fits(program: Program) -> bool:
+def _is_valid(program: Program) -> bool:
     """Whether shapes agree with rules, options with loops, halos with what windows read, and every move is exact."""
     try:
         mesh, values = program.mesh, program.values
     except InvalidGraph:
         return False
     for done in program.instructions:
-        if isinstance(done, Move):
+        if isinstance(done, Reshard):
             held = values[done.operand]
-            if not is_exact(done.collective, held.sharding, values[done.result].sharding, held.type.shape, mesh):
+            if not is_exact(
+                done.collective, held.sharding, values[done.result].sharding, shape=held.type.shape, mesh=mesh
+            ):
                 return False
-        elif not (done.op.rule.allows(done.option, mesh) and _agrees(done, program)):
+        elif not (done.op.rule.is_allowed(done.option, mesh) and _is_consistent(done, program)):
             return False
     return all(
         math.prod(held.type.shape) > 0
@@ -82,11 +84,11 @@ def _fits(program: Program) -> bool:
     )
 
 
-def _agrees(done: Run, program: Program) -> bool:
+def _is_consistent(done: OpCall, program: Program) -> bool:
     rule = done.op.rule
     names = (*done.operands, *done.results)
     return all(
-        measures(dim, size, rule.sizes)
+        matches_size(dim, size, rule.sizes)
         for term, name in zip((*rule.operands, *rule.results), names, strict=True)
         for dim, size in zip(term, program.values[name].type.shape, strict=True)
     )

@@ -1,10 +1,10 @@
 """The verdict on a program: run on every logical device, it equals the graph run whole, and counts agree.
 
-What the program makes again is made once when the graph is run whole (`planner.model.again`).
+What the program makes again is made once when the graph is run whole (`planner.ir.rematerialization`).
 
 Inputs come from a seed (`planner.run.inputs`); every shard of every output is compared with its part of the whole
-(`planner.run.compare`). Counted are bytes received and peak memory, device by device, against `planner.model.accounts`.
-Where something differs, the program is run once more to find where it began (`planner.run.locate`). Under the
+(`planner.run.compare`). Counted are bytes received and peak memory, device by device, against `planner.ir.accounting`.
+Where something differs, the program is run once more to find where it began (`planner.run.first_difference`). Under the
 backends mpi and nccl every device is a process (`planner.run.mpi`), and the graph is run whole in numpy.
 """
 
@@ -17,21 +17,21 @@ from typing import Any
 import numpy as np
 
 from planner.errors import InvalidRequest, RunFailed
-from planner.model.accounts import live_bytes, received_bytes
-from planner.model.again import once
-from planner.model.dtypes import is_float
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
-from planner.model.ops import OPS
-from planner.model.program import Program
+from planner.ir.accounting import count_live_bytes, count_received_bytes
+from planner.ir.dtypes import is_float
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.ir.program import Program
+from planner.ir.rematerialization import drop_all_clones
+from planner.ops import OPS
 from planner.run.backend import BACKENDS, HALF, PRECISIONS, ROUNDED, array_module
-from planner.run.compare import output_error
-from planner.run.devices import Execution, Progress, run_program, run_whole
+from planner.run.compare import measure_output_error
+from planner.run.executor import Execution, Progress, run_program, run_whole
+from planner.run.first_difference import Difference, find_first_difference, find_first_miscount, find_first_output
 from planner.run.inputs import random_inputs
-from planner.run.locate import Difference, first_difference, first_miscount, first_output
+from planner.run.memory_check import check_memory
 from planner.run.mpi import check_mpi, run_over_mpi
 from planner.run.nccl import check_gpus
-from planner.run.room import check_room
 from planner.run.shrink import shrink
 
 Array = Any
@@ -76,19 +76,19 @@ def validate(
     on_progress: Progress | None = None,
 ) -> Verdict:
     """Run a program against its graph. Raises RunFailed when it cannot be run, InvalidRequest for a bad option."""
-    checked_module(backend, shrinking, precision, program.mesh)
+    check_backend(backend, shrinking, precision, mesh=program.mesh)
     small = shrink(program) if shrinking == "auto" else program
-    verdict = _structural(small, backend, precision, seed, small is not program)
-    return verdict if verdict.not_run else _compared(verdict, small, on_progress)[0]
+    verdict = _structural_verdict(small, backend, precision, seed=seed, shrunk=small is not program)
+    return verdict if verdict.not_run else _compare(verdict, small, on_progress)[0]
 
 
-def executed(program: Program, backend: str, precision: str, seed: int = 0) -> tuple[Verdict, Execution]:
+def execute(program: Program, backend: str, precision: str, *, seed: int = 0) -> tuple[Verdict, Execution]:
     """The verdict on a program as it is, all of whose ops can be run, and what the devices held and counted."""
-    checked_module(backend, "none", precision, program.mesh)
-    return _compared(_structural(program, backend, precision, seed, shrunk=False), program, None)
+    check_backend(backend, "none", precision, mesh=program.mesh)
+    return _compare(_structural_verdict(program, backend, precision, seed=seed, shrunk=False), program, None)
 
 
-def checked_module(backend: str, shrinking: str, precision: str, mesh: Mesh) -> Any:
+def check_backend(backend: str, shrinking: str, precision: str, *, mesh: Mesh) -> Any:
     """The array module of a run that is possible: known at once, before anything is planned.
 
     Raises InvalidRequest for a bad option or too many devices, RunFailed for a backend that cannot be used.
@@ -111,15 +111,15 @@ def checked_module(backend: str, shrinking: str, precision: str, mesh: Mesh) -> 
     return array_module(backend)
 
 
-def _structural(program: Program, backend: str, precision: str, seed: int, shrunk: bool) -> Verdict:
+def _structural_verdict(program: Program, backend: str, precision: str, *, seed: int, shrunk: bool) -> Verdict:
     """What is known of a program before it is run."""
     return Verdict(
         verdict="structural",
         max_relative_error=None,
         counted_bytes=None,
-        predicted_bytes=int(received_bytes(program).sum(axis=0).max()),
+        predicted_bytes=int(count_received_bytes(program).sum(axis=0).max()),
         counted_peak_bytes=None,
-        predicted_peak_bytes=int(live_bytes(program).max()),
+        predicted_peak_bytes=int(count_live_bytes(program).max()),
         devices=program.mesh.devices,
         backend=backend,
         precision=precision,
@@ -129,32 +129,32 @@ def _structural(program: Program, backend: str, precision: str, seed: int, shrun
     )
 
 
-def _compared(verdict: Verdict, program: Program, on_progress: Progress | None) -> tuple[Verdict, Execution]:
+def _compare(verdict: Verdict, program: Program, on_progress: Progress | None) -> tuple[Verdict, Execution]:
     """The verdict after running the program, device by device and byte by byte. Raises RunFailed where memory ends."""
     try:
-        return _run_and_compared(verdict, program, on_progress)
+        return _run_and_compare(verdict, program, on_progress)
     except MemoryError as error:  # cupy's is one too
         raise RunFailed(
             "out of memory", where=f"backend {verdict.backend}", got=str(error), wanted="--shrink auto"
         ) from error
 
 
-def _run_and_compared(verdict: Verdict, program: Program, on_progress: Progress | None) -> tuple[Verdict, Execution]:
-    precision, near = verdict.precision, tolerance(program.graph, verdict.precision)
+def _run_and_compare(verdict: Verdict, program: Program, on_progress: Progress | None) -> tuple[Verdict, Execution]:
+    precision, near = verdict.precision, rounding_tolerance(program.graph, verdict.precision)
     xp = np if verdict.backend in OVER_MPI else array_module(verdict.backend)
-    check_room(program, xp, precision)
-    arrays = random_inputs(program.graph, xp, precision, verdict.seed)
+    check_memory(program, xp, precision)
+    arrays = random_inputs(program.graph, xp, precision, seed=verdict.seed)
     with np.errstate(all="ignore"):  # what is not finite must be so on both sides
-        whole = run_whole(once(program.graph), arrays, xp, precision)
+        whole = run_whole(drop_all_clones(program.graph), arrays, xp, precision=precision)
         if verdict.backend in OVER_MPI:
-            done = run_over_mpi(program, precision, verdict.seed, verdict.backend)
+            done = run_over_mpi(program, precision, verdict.seed, backend=verdict.backend)
         else:
-            done = run_program(program, arrays, xp, precision, on_progress)
-        error = _largest_error(program, whole, done, xp)
-        difference = first_miscount(program, done)
+            done = run_program(program, arrays, xp, precision=precision, on_progress=on_progress)
+        error = _largest_error(program, whole, done, xp=xp)
+        difference = find_first_miscount(program, done)
         if error > near:
-            began = first_difference(program, arrays, whole, xp, precision, near)
-            difference = began or difference or first_output(program, whole, done, xp, near)
+            began = find_first_difference(program, arrays, whole, xp=xp, precision=precision, tolerance=near)
+            difference = began or difference or find_first_output(program, whole, done, xp=xp, tolerance=near)
     found = replace(
         verdict,
         verdict="equal" if error <= near and difference is None else "different",
@@ -166,7 +166,7 @@ def _run_and_compared(verdict: Verdict, program: Program, on_progress: Progress 
     return found, done
 
 
-def tolerance(graph: Graph, precision: str) -> float:
+def rounding_tolerance(graph: Graph, precision: str) -> float:
     """The largest error that rounding explains. Where each value has its own dtype, the coarsest float decides.
 
     Raises InvalidRequest for f8, whose numbers lie too far apart to compare anything.
@@ -179,7 +179,9 @@ def tolerance(graph: Graph, precision: str) -> float:
     return max((ROUNDED_TOLERANCE[dtype] for dtype in floats), default=0.0)
 
 
-def _largest_error(program: Program, whole: Mapping[str, Array], done: Execution, xp: Any) -> float:
+def _largest_error(program: Program, whole: Mapping[str, Array], done: Execution, *, xp: Any) -> float:
     outputs = enumerate(program.graph.outputs)
     shards = [[held[number] for held in done.outputs] for number in range(len(program.outputs))]
-    return max(output_error(program, number, whole[value], shards[number], xp) for number, value in outputs)
+    return max(
+        measure_output_error(program, number, whole[value], shards=shards[number], xp=xp) for number, value in outputs
+    )

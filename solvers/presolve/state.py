@@ -10,32 +10,43 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from solvers.presolve.flat import FORBIDDEN, costs_of, edge_uses_of, edges_of, incidence, uses_of
-from solvers.presolve.records import Record
+from solvers.presolve.postsolve import PostsolveRecord
+from solvers.presolve.working_arrays import (
+    FORBIDDEN,
+    build_edge_arrays,
+    build_edge_usage_arrays,
+    build_usage_arrays,
+    copy_costs,
+    incidence,
+)
 from solvers.problem import Problem
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 
-class Impossible(Exception):
+class Infeasible(Exception):
     """There is no choice without anything forbidden."""
 
 
-class State:
+class PresolveState:
     """here[i]: is node i still there? A node that changes is touched; each reduction looks at what was, in turn."""
 
     def __init__(self, problem: Problem, reductions: int, stopped: Callable[[], bool]) -> None:
         """stopped: is time up? Whatever has been done by then stands."""
-        layout = problem.layout
+        arrays = problem.arrays
         self.limit, self.stopped = problem.limit, stopped
-        self.node_start, self.cost = layout.node_start, costs_of(layout.cost)
-        self.here = np.ones(layout.node_start.size - 1, bool)
-        self.edges, self.uses, self.edge_uses = edges_of(layout), uses_of(layout), edge_uses_of(layout)
-        self.constant, self.shared = 0, np.zeros(layout.moments + 1, np.int64)
-        self.records: list[Record] = []
+        self.node_start, self.cost = arrays.node_start, copy_costs(arrays.cost)
+        self.alive = np.ones(arrays.node_start.size - 1, bool)
+        self.edges, self.uses, self.edge_uses = (
+            build_edge_arrays(arrays),
+            build_usage_arrays(arrays),
+            build_edge_usage_arrays(arrays),
+        )
+        self.constant, self.shared = 0, np.zeros(arrays.time_steps + 1, np.int64)
+        self.records: list[PostsolveRecord] = []
         self._clock, self._latest = 1, 0
-        self._touched, self._looked = np.zeros(self.here.size, np.int64), [-1] * reductions
+        self._marked_at, self._taken_at = np.zeros(self.alive.size, np.int64), [-1] * reductions
 
     @property
     def sizes(self) -> Integers:
@@ -48,46 +59,46 @@ class State:
         return np.cumsum(self.shared)[:-1]
 
     @property
-    def bound_to_usage(self) -> Flags:
+    def has_edge_usage(self) -> Flags:
         """Has the node an edge with usage?"""
-        bound, own = np.zeros(self.here.size, bool), self.edges.own >= 0
+        bound, own = np.zeros(self.alive.size, bool), self.edges.own >= 0
         bound[self.edges.low[own]] = bound[self.edges.high[own]] = True
         return bound
 
-    def waits(self, turn: int) -> bool:
+    def has_dirty(self, turn: int) -> bool:
         """Has anything changed since the reduction looked?"""
-        return self._latest > self._looked[turn]
+        return self._latest > self._taken_at[turn]
 
-    def look(self, turn: int) -> Flags:
+    def take_dirty(self, turn: int) -> Flags:
         """The nodes that changed since the reduction looked the last time."""
-        fresh: Flags = self.here & (self._touched > self._looked[turn])
-        self._looked[turn], self._clock = self._clock, self._clock + 1
+        fresh: Flags = self.alive & (self._marked_at > self._taken_at[turn])
+        self._taken_at[turn], self._clock = self._clock, self._clock + 1
         return fresh
 
-    def settle(self, turn: int) -> None:
+    def mark_clean(self, turn: int) -> None:
         """What the reduction has just done leaves nothing more for itself."""
-        self._looked[turn], self._clock = self._clock, self._clock + 1
+        self._taken_at[turn], self._clock = self._clock, self._clock + 1
 
-    def touch(self, nodes: Flags | Integers) -> None:
+    def mark_dirty(self, nodes: Flags | Integers) -> None:
         """These changed."""
         which = np.flatnonzero(nodes) if nodes.dtype == np.bool_ else nodes
         if which.size:
-            self._touched[which] = self._latest = self._clock
+            self._marked_at[which] = self._latest = self._clock
 
-    def touch_around(self, nodes: Flags) -> None:
+    def mark_dirty_around(self, nodes: Flags) -> None:
         """These changed, in a way that their neighbours feel."""
         low, high = self.edges.low, self.edges.high
-        self.touch(nodes)
-        self.touch(low[nodes[high]])
-        self.touch(high[nodes[low]])
+        self.mark_dirty(nodes)
+        self.mark_dirty(low[nodes[high]])
+        self.mark_dirty(high[nodes[low]])
 
     def incidence(self, which: Flags | None = None) -> tuple[Integers, Integers]:
         """Each node's edges (of those asked for): where they begin in the second array."""
         edges = np.arange(self.edges.low.size) if which is None else np.flatnonzero(which)
-        found: tuple[Integers, Integers] = incidence(self.edges.low, self.edges.high, edges, self.here.size)
+        found: tuple[Integers, Integers] = incidence(self.edges.low, self.edges.high, edges, self.alive.size)
         return found
 
-    def require_possible(self) -> None:
+    def require_feasible(self) -> None:
         """Raises Impossible if some node has no strategy left."""
-        if self.here.size and (np.minimum.reduceat(self.cost, self.node_start[:-1])[self.here] >= FORBIDDEN).any():
-            raise Impossible
+        if self.alive.size and (np.minimum.reduceat(self.cost, self.node_start[:-1])[self.alive] >= FORBIDDEN).any():
+            raise Infeasible

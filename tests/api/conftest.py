@@ -9,7 +9,7 @@ from itertools import count
 
 import pytest
 
-from tests.testing.databases import Cluster, Databases, running_cluster
+from tests.testing.postgres_cluster import Cluster, Databases, running_cluster
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from api import tracing
-from api.tracing import OUTCOME, PLAN, REQUEST, mark, span, waited
+from api.tracing import OUTCOME, PLAN, REQUEST, record_wait, set_attribute, span
 from planner.errors import InvalidRequest
 from tests.testing.service import MISBEHAVING, ask, ended, named, serving
 
@@ -49,8 +49,8 @@ def test_a_plan_waits_and_is_run(spans: Spans, database: str) -> None:
 
 def test_attributes_go_to_the_span_under_way(spans: Spans) -> None:
     with span("outer", {PLAN: "a"}) as told:
-        mark(REQUEST, "b")
-        waited("inner", 2.0, {})
+        set_attribute(REQUEST, "b")
+        record_wait("inner", 2.0, {})
         told[OUTCOME] = "c"
     inner, outer = spans()
     assert dict(outer.attributes or {}) == {PLAN: "a", REQUEST: "b", OUTCOME: "c"}
@@ -62,16 +62,16 @@ def test_attributes_go_to_the_span_under_way(spans: Spans) -> None:
 def test_nothing_is_done_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "_tracer", None)
     with span("outer", {PLAN: "a"}) as told:
-        mark(REQUEST, "b")
-        waited("inner", 2.0, {})
+        set_attribute(REQUEST, "b")
+        record_wait("inner", 2.0, {})
         told[OUTCOME] = "c"
     assert told == {PLAN: "a", OUTCOME: "c"}
 
 
 def test_to_send_spans_the_extra_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(tracing.ENDPOINT, raising=False)
-    tracing.export()
+    tracing.start_export()
     monkeypatch.setenv(tracing.ENDPOINT, "http://127.0.0.1:4318")
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     with pytest.raises(InvalidRequest, match=r"shardplan\[otel\]"):
-        tracing.export()
+        tracing.start_export()

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from planner.choose.cost import CostModel
 from planner.choose.formulate import formulate
-from planner.choose.hardware import load
+from planner.choose.hardware import load_profile
 from planner.choose.hardware.curves import Curve, Curves
 from planner.errors import InvalidHardware
-from planner.model.mesh import Mesh
+from planner.ir.mesh import Mesh
 from tests.testing.small_graphs import product_and_relu
 
 NUMBERS = st.floats(1e-9, 1e12)
@@ -50,18 +50,18 @@ def test_what_is_no_curve_cannot_be_made(work: tuple[float, ...], seconds: tuple
 def test_of_flops_and_bytes_the_longer_counts_and_the_roofline_is_the_default() -> None:
     both = Curves(Curve((1.0,), (1.0,)), Curve((1.0,), (2.0,)))
     assert [both.seconds(*work) for work in ((1, 1), (5, 1), (1, 5))] == [2, 5, 10]
-    plain = load("cpu")
+    plain = load_profile("cpu")
     own = replace(plain, curves={"matmul.f32": both, "relu": both})
-    assert own.op_s("matmul", "f32", 5, 1) == 5
-    assert own.op_s("relu", "bf16", 1, 1) == 2
-    assert own.op_s("matmul", "f64", 5, 1) == plain.op_s("matmul", "f64", 5, 1)
+    assert own.op_s("matmul", "f32", 5, moved=1) == 5
+    assert own.op_s("relu", "bf16", 1, moved=1) == 2
+    assert own.op_s("matmul", "f64", 5, moved=1) == plain.op_s("matmul", "f64", 5, moved=1)
 
 
 def test_ops_are_priced_by_their_curves() -> None:
     curve = Curves(bytes=Curve((1.0,), (1e-9,)))
     graph, mesh = product_and_relu(), Mesh.parse("2")
-    own = replace(load("cpu"), curves={"matmul": curve})
-    plain, measured = (formulate(graph, CostModel(mesh, each)) for each in (load("cpu"), own))
+    own = replace(load_profile("cpu"), curves={"matmul": curve})
+    plain, measured = (formulate(graph, CostModel(mesh, each)) for each in (load_profile("cpu"), own))
     before, after = ([v.costs.tolist() for v in each.variables if v.options] for each in (plain, measured))
     assert before[0] != after[0]
     assert before[1] == after[1]

@@ -7,11 +7,11 @@ from types import MappingProxyType
 import numpy as np
 import pytest
 
-from planner.choose.hardware import load, names
+from planner.choose.hardware import list_profiles, load_profile
 from planner.choose.hardware.efficiency import ATTENTION, ATTENTION_BACKWARD, PRODUCT, Efficiency, work_class
 from planner.errors import InvalidHardware
-from planner.model.graph import Op, TensorType
-from planner.model.ops import OPS, bind_op
+from planner.ir.graph import Op, TensorType
+from planner.ops import OPS, bind_op
 
 Shape = tuple[int, ...]
 # op, operands' shapes, results' shapes, attributes, class
@@ -44,14 +44,14 @@ def test_an_op_is_of_the_class_its_rule_says(
     name: str, operands: list[Shape], results: list[Shape], attrs: dict[str, object], wanted: str | None
 ) -> None:
     read, made = (tuple(TensorType(shape, "f32") for shape in shapes) for shapes in (operands, results))
-    rule = bind_op(name, read, made, attrs, None)
+    rule = bind_op(name, read, made, attrs=attrs, notation=None)
     inputs = tuple(f"i{k}" for k in range(len(read)))
     assert work_class(Op(name, name, inputs, made, rule, MappingProxyType(attrs))) == wanted
 
 
-@pytest.mark.parametrize("profile", names())
+@pytest.mark.parametrize("profile", list_profiles())
 def test_more_work_of_a_class_never_takes_less_time(profile: str) -> None:
-    for known in load(profile).efficiency.values():
+    for known in load_profile(profile).efficiency.values():
         flops = np.geomspace(known.flops[0] / 100, known.flops[-1] * 100, 400)
         seconds = [each / known.at(each) for each in flops]
         assert all(np.diff(seconds) > 0)

@@ -12,20 +12,20 @@ import pytest
 
 import solvers
 from planner.choose.cost import CostModel
-from planner.choose.fold import Folded, Layers
-from planner.choose.fold.content import Contents
-from planner.choose.fold.shifts import stacks
-from planner.choose.fold.structure import Link, Structure
-from planner.choose.fold.tie import tied
-from planner.choose.fold.usage import Usages
+from planner.choose.fold import FoldedProblem, RepeatedLayers
+from planner.choose.fold.colour_refinement import LabelledEdge, LabelledGraph
+from planner.choose.fold.interning import ArrayInterner
+from planner.choose.fold.quotient_problem import build_quotient
+from planner.choose.fold.repeated_layers import find_stacks
+from planner.choose.fold.usage_profile import Usages
 from planner.choose.formulate import Formulation, formulate
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_from
-from planner.documents.schemas import GraphDocument, checked
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
+from planner.documents.schemas import GraphDocument, validate_document
 from planner.frontends.zoo import import_zoo
-from planner.model.graph import Annotation, Graph, Input, Op
-from planner.model.mesh import Mesh
-from planner.model.sharding import Sharding
+from planner.ir.graph import Annotation, Graph, Input, Op
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Sharding
 from solvers import IMPOSSIBLE, Problem
 from tests.testing.graphs import Sketch, random_graph, small_transformer
 from tests.testing.random_problems import tiny
@@ -48,7 +48,7 @@ USES: list[list[Use]] = [
 def zoo(name: str, layers: int, train: str | None, **sizes: int) -> Graph:
     batch, seq = sizes.pop("batch"), sizes.pop("seq")
     document = import_zoo(name, batch=batch, seq=seq, dtype="bf16", train=train, capacity=1.0, layers=layers, **sizes)
-    return graph_from(checked(GraphDocument, document, name), Mesh.parse("2x2"))
+    return load_graph(validate_document(GraphDocument, document, name), Mesh.parse("2x2"))
 
 
 def encoder_decoder(layers: int) -> Graph:
@@ -83,13 +83,13 @@ NAMES = [name for name, _, _ in STACKS]
 @cache
 def question(name: str, mesh: str = "2") -> Formulation:
     make = next(make for known, make, _ in STACKS if known == name)
-    return formulate(make(), CostModel(Mesh.parse(mesh), load("cpu")))
+    return formulate(make(), CostModel(Mesh.parse(mesh), load_profile("cpu")))
 
 
 def groups(problem: Problem) -> set[frozenset[str]]:
     """Names of the nodes that are tied."""
     found: dict[int, set[str]] = {}
-    for node, member in zip(problem.nodes, Layers.of(problem).folded().member, strict=True):
+    for node, member in zip(problem.nodes, RepeatedLayers.of(problem).quotient().quotient_node, strict=True):
         found.setdefault(member, set()).add(node.name)
     return {frozenset(each) for each in found.values()}
 
@@ -100,7 +100,7 @@ def anything(problem: Problem, random: np.random.Generator) -> tuple[int, ...]:
 
 def allowed(problem: Problem, random: np.random.Generator, count: int) -> Iterator[tuple[int, ...]]:
     """A good choice, and others each a random change away from the one before; nothing in them is forbidden."""
-    choice = solvers.solve(problem, gap=0.5).choice
+    choice = solvers.solve(problem, gap=0.5).assignment
     assert choice is not None
     for _ in range(count):
         yield choice
@@ -109,26 +109,26 @@ def allowed(problem: Problem, random: np.random.Generator, count: int) -> Iterat
         choice = other if solvers.evaluate(problem, other).cost < IMPOSSIBLE else choice
 
 
-def same_worth(problem: Problem, folded: Folded, choice: tuple[int, ...]) -> None:
-    one, other = solvers.evaluate(folded.problem, choice), solvers.evaluate(problem, folded.lift(choice))
+def same_worth(problem: Problem, folded: FoldedProblem, choice: tuple[int, ...]) -> None:
+    one, other = solvers.evaluate(folded.problem, choice), solvers.evaluate(problem, folded.unfold_choice(choice))
     assert (one.peak, one.feasible) == (other.peak, other.feasible)
     assert one.cost == other.cost or min(one.cost, other.cost) >= IMPOSSIBLE
     used = solvers.usage_profile(folded.problem, choice)
-    np.testing.assert_array_equal(used, solvers.usage_profile(problem, folded.lift(choice))[folded.moments])
+    np.testing.assert_array_equal(used, solvers.usage_profile(problem, folded.unfold_choice(choice))[folded.moments])
 
 
 @pytest.mark.parametrize(("name", "layers"), [(name, layers) for name, _, layers in STACKS], ids=NAMES)
 def test_layers_are_found_and_counted(name: str, layers: tuple[int, ...]) -> None:
-    assert Layers.of(question(name).problem).counts == layers
+    assert RepeatedLayers.of(question(name).problem).counts == layers
 
 
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_folded_choice_is_worth_exactly_what_it_is_unfolded(name: str, mesh: str) -> None:
     problem, random = question(name, mesh).problem, np.random.default_rng(0)
-    layers = Layers.of(problem)
+    layers = RepeatedLayers.of(problem)
     for pieces in (1, 3):
-        folded = layers.folded(pieces)
+        folded = layers.quotient(pieces)
         for choice in (anything(folded.problem, random), *allowed(folded.problem, random, 15)):
             same_worth(problem, folded, choice)
 
@@ -140,8 +140,8 @@ def test_any_like_variables_may_be_tied(seed: int) -> None:
     label = {(size, k): 2 * size + k for size in sizes for k in (0, 1)}
     picked = [label[size, int(random.integers(0, 2))] for size in sizes]
     member = tuple(list(dict.fromkeys(picked)).index(each) for each in picked)
-    together, moments = tied(problem, member, Contents())
-    folded = Folded(together, member, moments)
+    together, moments = build_quotient(problem, member, ArrayInterner())
+    folded = FoldedProblem(together, member, moments)
     for _ in range(10):
         same_worth(problem, folded, anything(folded.problem, random))
 
@@ -173,14 +173,14 @@ def test_the_moments_that_are_left_out_never_hold_the_peak(uses: list[Use]) -> N
 @pytest.mark.parametrize("name", NAMES)
 def test_the_best_folded_plan_is_little_worse_than_the_best(name: str) -> None:
     problem = question(name).problem
-    folded = Layers.of(problem).folded()
+    folded = RepeatedLayers.of(problem).quotient()
     first, best = solvers.solve(folded.problem), solvers.solve(problem)
     assert first.cost is not None
     assert best.cost is not None
     assert best.bound <= best.cost <= first.cost <= 1.05 * best.bound
 
 
-def two_chains(layers: int) -> Structure:
+def two_chains(layers: int) -> LabelledGraph:
     """Layers c, d, s; from s two like chains x to v, with edges of their own, and edges to the middle of either that
     look alike. One of the chains is shorter in the last layer."""
     parts = ["c", "d", "s", *(part + chain for chain in "ab" for part in "xqtuv")]
@@ -191,16 +191,16 @@ def two_chains(layers: int) -> Structure:
         edges += [(f"s{layer}", f"ta{layer}", 0), (f"s{layer}", f"c{layer + 1}", 3)]
         edges += [(f"{a}{chain}{layer}", f"{b}{chain}{layer}", 0) for chain in "ab" for a, b in pairwise("xqtuv")]
     place = {name: k for k, name in enumerate(names)}
-    into, out = ([list[Link]() for _ in names] for _ in range(2))
+    into, out = ([list[LabelledEdge]() for _ in names] for _ in range(2))
     for one, other, label in edges:
         if one in place and other in place:
-            into[place[other]].append(Link(place[one], label))
-            out[place[one]].append(Link(place[other], label))
-    return Structure([0] * len(names), into, out)
+            into[place[other]].append(LabelledEdge(place[one], label))
+            out[place[one]].append(LabelledEdge(place[other], label))
+    return LabelledGraph([0] * len(names), into, out)
 
 
 def test_of_edges_that_look_alike_each_leads_where_others_say() -> None:
-    orbits = stacks(two_chains(4)).orbits
+    orbits = find_stacks(two_chains(4)).orbits
     assert [{node % 13 for node in orbit} for orbit in orbits] == [{orbit[0] % 13} for orbit in orbits]
     assert sorted(map(len, orbits)) == [3] * 5 + [4] * 8
 
@@ -211,7 +211,7 @@ def test_tied_variables_have_equal_strategies_and_read_alike(name: str) -> None:
     into: list[list[solvers.Edge]] = [[] for _ in problem.nodes]
     for edge in problem.edges:
         into[edge.target].append(edge)
-    for orbit in stacks(Structure.of(problem, Contents())).orbits:
+    for orbit in find_stacks(LabelledGraph.of(problem, ArrayInterner())).orbits:
         for one, other in pairwise(orbit):
             assert np.array_equal(problem.nodes[one].cost, problem.nodes[other].cost)
             for ours, theirs in zip(into[one], into[other], strict=True):
@@ -223,7 +223,7 @@ def test_tied_variables_have_equal_strategies_and_read_alike(name: str) -> None:
 def test_names_and_the_order_of_ops_change_nothing(seed: int) -> None:
     graph = zoo("llama-7b", 4, "adam", **LLAMA)
     other, names = shuffled(graph, np.random.default_rng(seed))
-    model = CostModel(Mesh.parse("2"), load("cpu"))
+    model = CostModel(Mesh.parse("2"), load_profile("cpu"))
     mine = groups(formulate(graph, model).problem)
     renamed = {frozenset(" ".join((n.split()[0], names.get(n.split()[1], n.split()[1]))) for n in g) for g in mine}
     assert renamed == groups(formulate(other, model).problem)
@@ -255,25 +255,25 @@ def test_a_layer_that_is_pinned_is_left_alone() -> None:
     value = named[len(named) // 2].values[0]
     pin = Annotation(value, Sharding(((0,), *((),) * (len(graph.types[value].shape) - 1))))
     pinned = Graph(graph.name, graph.inputs, graph.ops, graph.outputs, (pin,))
-    found = groups(formulate(pinned, CostModel(Mesh.parse("2"), load("cpu"))).problem)
+    found = groups(formulate(pinned, CostModel(Mesh.parse("2"), load_profile("cpu"))).problem)
     assert frozenset({f"op {value}"}) in found
     assert max(map(len, found)) == 6
 
 
 @pytest.mark.parametrize("seed", seeds(20))
 def test_what_has_no_layers_is_folded_only_as_far_as_it_repeats(seed: int) -> None:
-    problem = formulate(random_graph(seed, 12), CostModel(Mesh.parse("2"), load("cpu"))).problem
-    folded, random = Layers.of(problem).folded(), np.random.default_rng(seed)
+    problem = formulate(random_graph(seed, 12), CostModel(Mesh.parse("2"), load_profile("cpu"))).problem
+    folded, random = RepeatedLayers.of(problem).quotient(), np.random.default_rng(seed)
     for _ in range(5):
         same_worth(problem, folded, anything(folded.problem, random))
 
 
 def test_a_choice_that_treats_like_layers_alike_can_be_folded() -> None:
     problem = question("gpt sgd").problem
-    folded = Layers.of(problem).folded()
+    folded = RepeatedLayers.of(problem).quotient()
     choice = anything(folded.problem, np.random.default_rng(1))
-    whole = folded.lift(choice)
-    assert folded.lower(whole) == choice
-    tie = next(k for k, member in enumerate(folded.member) if folded.member.count(member) > 1)
+    whole = folded.unfold_choice(choice)
+    assert folded.fold_choice(whole) == choice
+    tie = next(k for k, member in enumerate(folded.quotient_node) if folded.quotient_node.count(member) > 1)
     changed = (whole[tie] + 1) % len(problem.nodes[tie].cost)
-    assert folded.lower((*whole[:tie], changed, *whole[tie + 1 :])) is None
+    assert folded.fold_choice((*whole[:tie], changed, *whole[tie + 1 :])) is None

@@ -9,16 +9,16 @@ import pytest
 import solvers
 from planner import Request
 from planner.choose.cost import PICO, CostModel
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_from
-from planner.documents.ids import canonical
-from planner.documents.plans import plan_document
-from planner.documents.schemas import GraphDocument, PlanDocument, checked
+from planner.choose.hardware import load_profile
+from planner.documents.canonical_json import canonical_json
+from planner.documents.graphs import load_graph
+from planner.documents.plans import dump_plan
+from planner.documents.schemas import GraphDocument, PlanDocument, validate_document
 from planner.frontends.zoo import import_zoo
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
-from planner.pipeline import answer, plan
-from planner.plans import Plan
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.pipeline import plan, solve_choice
+from planner.planning.plan_types import Plan
 from tests.testing.graphs import small_transformer
 
 LAYERS, MESH = 8, Mesh.parse("2")
@@ -40,14 +40,14 @@ def trained() -> Graph:
         feed_forward=32,
         vocabulary=24,
     )
-    return graph_from(checked(GraphDocument, written, "llama"), MESH)
+    return load_graph(validate_document(GraphDocument, written, "llama"), MESH)
 
 
 @cache
 def planned(request: Request) -> tuple[Plan, tuple[solvers.Progress, ...]]:
     """Its plan, and what was told on the way."""
     told: list[solvers.Progress] = []
-    return plan(trained(), MESH, load("cpu"), request, told.append), tuple(told)
+    return plan(trained(), MESH, load_profile("cpu"), request=request, on_progress=told.append), tuple(told)
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=str)
@@ -82,22 +82,24 @@ def test_progress_goes_forward_and_shows_no_bound_of_the_folded_problem(request_
 
 
 def test_a_plan_document_tells_of_folding_and_meets_its_schema() -> None:
-    document = plan_document(planned(REQUESTS[0])[0])
+    document = dump_plan(planned(REQUESTS[0])[0])
     assert document["solver"]["folding"]["layers"] == [LAYERS]
     PlanDocument.model_validate(document)
 
 
 @pytest.mark.slow
 def test_folding_is_the_same_every_time() -> None:
-    first = canonical(plan_document(planned(REQUESTS[0])[0]))
+    first = canonical_json(dump_plan(planned(REQUESTS[0])[0]))
     planned.cache_clear()
-    assert canonical(plan_document(planned(REQUESTS[0])[0])) == first
+    assert canonical_json(dump_plan(planned(REQUESTS[0])[0])) == first
 
 
 def test_a_cutoff_is_proven_without_folding_and_changes_no_cheaper_plan() -> None:
-    model, certificate = CostModel(MESH, load("cpu")), planned(REQUESTS[0])[0].certificate
+    model, certificate = CostModel(MESH, load_profile("cpu")), planned(REQUESTS[0])[0].certificate
     least, most = (round(seconds / PICO) for seconds in (certificate.bound_s, certificate.objective_s or 0.0))
-    below, above = (answer(trained(), model, REQUESTS[0], cutoff=cutoff) for cutoff in (least - least // 50, 2 * most))
+    below, above = (
+        solve_choice(trained(), model, REQUESTS[0], cutoff=cutoff) for cutoff in (least - least // 50, 2 * most)
+    )
     assert (below.solution.reason, below.folding) == (solvers.CUT_OFF, None)
     assert above.folding is not None
     assert above.solution.status == "optimal"
@@ -106,6 +108,6 @@ def test_a_cutoff_is_proven_without_folding_and_changes_no_cheaper_plan() -> Non
 
 
 def test_a_small_problem_is_not_folded() -> None:
-    done = plan(small_transformer(MESH, blocks=2), MESH, load("cpu"))
+    done = plan(small_transformer(MESH, blocks=2), MESH, load_profile("cpu"))
     assert done.certificate.folding is None
-    assert plan_document(done)["solver"]["folding"] is None
+    assert dump_plan(done)["solver"]["folding"] is None

@@ -11,18 +11,18 @@ import pytest
 import solvers
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
-from planner.choose.hardware import load
-from planner.choose.options import candidates, options
+from planner.choose.hardware import load_profile
+from planner.choose.options import distinct_options, enumerate_options
 from planner.choose.variables import Role
+from planner.ir.execution_order import find_readers
+from planner.ir.graph import Annotation, Graph
+from planner.ir.mesh import Mesh
+from planner.ir.program import Reshard
+from planner.ir.sharding import Sharding
 from planner.judge.analysis import Analysis
-from planner.model.graph import Annotation, Graph
-from planner.model.mesh import Mesh
-from planner.model.program import Move
-from planner.model.sharding import Sharding
-from planner.model.steps import readers
-from planner.pipeline import written
+from planner.pipeline import write_program
 from solvers import exhaustive
-from tests.testing.every_program import every_program
+from tests.testing.all_programs import every_program
 from tests.testing.graphs import Sketch, random_graph, small_transformer
 from tests.testing.op_options import priced
 from tests.testing.random_strategies import random_strategies
@@ -62,13 +62,13 @@ TRIED = [pytest.param(*case, marks=pytest.mark.slow if case[0] in LONG else ()) 
 
 
 def model_of(mesh: str) -> CostModel:
-    return CostModel(Mesh.parse(mesh), load("cpu"))
+    return CostModel(Mesh.parse(mesh), load_profile("cpu"))
 
 
 def rounds(graph: Graph) -> bool:
     """Whether the count of bytes is cautious: a shared graph input, or a last reader that reads twice."""
     inputs = {entry.id for entry in graph.inputs}
-    shared = {value: who for value, who in readers(graph).items() if len(who) > 1}
+    shared = {value: who for value, who in find_readers(graph).items() if len(who) > 1}
     return any(value in inputs or who[-1].op == who[-2].op for value, who in shared.items())
 
 
@@ -96,11 +96,11 @@ def replace_limit(question: Formulation, limit: int | None) -> solvers.Problem:
 @pytest.mark.parametrize("make", [vectors, output_twice, partial_sums, one_unread_result])
 def test_the_solver_finds_what_its_own_oracle_finds(make: Callable[[], Graph], mesh: str) -> None:
     question = formulate(make(), model_of(mesh))
-    least = exhaustive.least_peak(question.problem)
+    least = exhaustive.find_min_peak(question.problem)
     assert least is not None
     for limit in (None, least, least * 5 // 4, least - 1):
         problem = replace_limit(question, limit)
-        best = exhaustive.cheapest(problem)
+        best = exhaustive.find_cheapest(problem)
         assert solvers.solve(problem).cost == (best and best[1].cost)
 
 
@@ -115,7 +115,7 @@ def test_any_choice_costs_and_holds_what_its_program_does(seed: int) -> None:
     random, cautious = np.random.default_rng(seed), rounds(graph)
     for _ in range(6):
         chosen = random_strategies(question, random)
-        found = Analysis(written(question, question.decode(chosen)), question.model)
+        found = Analysis(write_program(question, question.decode(chosen)), question.model)
         told = solvers.evaluate(question.problem, chosen)
         assert told.cost == found.step_ps
         assert told.peak == found.peak_bytes or (cautious and told.peak > found.peak_bytes)
@@ -132,13 +132,13 @@ def test_options_that_look_alike_are_told_by_the_cheapest(make: Callable[[], Gra
     for op in graph.ops:
         kinds = tuple(graph.types[value] for value in op.inputs)
         best: dict[object, int] = {}
-        for option in options(op.rule, model.mesh):
+        for option in enumerate_options(op.rule, model.mesh):
             seen = (
                 tuple(op.rule.read_sharding(i, option, model.mesh) for i in range(len(kinds))),
                 tuple(op.rule.result_sharding(i, option) for i in range(len(op.results))),
             )
             best[seen] = min(best.get(seen, 1 << 60), model.op_ps(op, kinds, option))
-        told = {(read, made): cost for _, cost, read, made in priced(candidates(op, kinds, model))}
+        told = {(read, made): cost for _, cost, read, made in priced(distinct_options(op, kinds, model))}
         assert list(told.items()) == list(best.items())
 
 
@@ -155,9 +155,9 @@ def test_ops_that_differ_in_how_much_they_do_have_prices_of_their_own() -> None:
 
 def best_program(graph: Graph, mesh: str) -> Analysis:
     question = formulate(graph, model_of(mesh))
-    choice = solvers.solve(question.problem).choice
+    choice = solvers.solve(question.problem).assignment
     assert choice is not None
-    return Analysis(written(question, question.decode(choice)), question.model)
+    return Analysis(write_program(question, question.decode(choice)), question.model)
 
 
 def pinned(graph: Graph, *annotations: Annotation) -> Graph:
@@ -169,23 +169,23 @@ def test_a_reshard_that_several_readers_need_is_paid_once() -> None:
     x = s.input(512, 512)
     made = [s.op("softmax", [x], (512, 512), dim=0) for _ in range(3)]
     graph = pinned(s.graph(*made), Annotation("i0", Sharding(((0,), ()))))
-    moves = [done for done in best_program(graph, "2").program.instructions if isinstance(done, Move)]
+    moves = [done for done in best_program(graph, "2").program.instructions if isinstance(done, Reshard)]
     assert [str(move.collective) for move in moves] == ["all_to_all [0] dim 0 -> 1"]
 
 
 def test_one_device_needs_no_collective() -> None:
     for mesh in ("1", "1x1"):
         found = best_program(small_transformer(Mesh.parse(mesh)), mesh)
-        assert not [done for done in found.program.instructions if isinstance(done, Move)]
+        assert not [done for done in found.program.instructions if isinstance(done, Reshard)]
 
 
 @pytest.mark.parametrize("make", [product_and_relu, shared_input, shared_result, two_results])
 def test_a_tighter_memory_limit_never_lowers_the_cost(make: Callable[[], Graph]) -> None:
     question = formulate(make(), model_of("2x2"))
     free = solvers.solve(question.problem)
-    assert free.choice is not None
+    assert free.assignment is not None
     assert free.cost is not None
-    before, limit = free.cost, solvers.evaluate(question.problem, free.choice).peak
+    before, limit = free.cost, solvers.evaluate(question.problem, free.assignment).peak
     for _ in range(5):
         limit = limit * 9 // 10
         found = solvers.solve(replace_limit(question, limit))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from planner.choose.hardware import load
-from planner.choose.hardware.fit import refitted
-from planner.choose.hardware.nccl_tests import KINDS, read_runs
+from planner.choose.hardware import load_profile
+from planner.choose.hardware.fit import refit_hardware
+from planner.choose.hardware.nccl_tests import COLLECTIVE_KINDS, read_runs
 from planner.choose.hardware.network import Link
 from planner.errors import InvalidDocument, InvalidHardware
-from planner.model.collectives import Kind
+from planner.ir.collectives import Kind
 from tests.testing.nccl_output import SIZES, printed
 
 NEAR = Link(9e-6, 300e9, 7e-7, 7e-7, 4e-6)
@@ -40,11 +40,11 @@ def _second_column(text: str, time: str) -> str:
     return text.replace(line, " ".join([*columns[:5], time, *columns[6:]]))
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", COLLECTIVE_KINDS)
 @pytest.mark.parametrize("launcher", ["", "[1,0]<stdout>:", "    ", "worker-0: "])
 def test_a_run_is_read_as_it_was_made(name: str, launcher: str) -> None:
     (run,) = read_runs(printed(name, (NEAR, FAR), 4, 2, launcher), "out.txt")
-    assert (run.kind, run.ranks, run.hosts) == (KINDS[name], 8, 2)
+    assert (run.kind, run.ranks, run.hosts) == (COLLECTIVE_KINDS[name], 8, 2)
     assert [size for size, _ in run.rows] == [size for size in SIZES for _ in range(2)]
     for timing in run.timings():
         assert timing.counts == (4, 2)
@@ -65,10 +65,10 @@ def test_a_damaged_text_is_refused(what: str, change, message: str) -> None:  # 
 
 
 def test_links_are_fitted_to_what_ran_on_them() -> None:
-    names = list(KINDS)
+    names = list(COLLECTIVE_KINDS)
     runs = [run for name in names for run in read_runs(printed(name, (NEAR, FAR), 4), "near.txt")]
     runs += [run for name in names for run in read_runs(printed(name, (NEAR, FAR), 4, 4), "far.txt")]
-    found = refitted(load("h100-sxm"), [timing for run in runs for timing in run.timings()])
+    found = refit_hardware(load_profile("h100-sxm"), [timing for run in runs for timing in run.timings()])
     assert [each.name for each in found] == ["nvlink", "infiniband"]
     for each, made in zip(found, (NEAR, FAR), strict=True):
         assert each.after < 0.03 < each.before
@@ -78,9 +78,9 @@ def test_links_are_fitted_to_what_ran_on_them() -> None:
 def test_a_link_is_not_fitted_to_a_handful_of_measurements() -> None:
     (run,) = read_runs(GOOD, "out.txt")
     with pytest.raises(InvalidHardware, match="too few measurements"):
-        refitted(load("h100-sxm"), run.timings()[:5])
+        refit_hardware(load_profile("h100-sxm"), run.timings()[:5])
     (run,) = read_runs(printed("all_reduce", (NEAR, FAR), 4, 2), "out.txt")
     with pytest.raises(InvalidHardware, match="one of nvlink, infiniband"):
-        refitted(load("h100-sxm"), run.timings(), "string")
+        refit_hardware(load_profile("h100-sxm"), run.timings(), "string")
     with pytest.raises(InvalidHardware, match="no link between hosts"):
-        refitted(load("cpu"), run.timings())
+        refit_hardware(load_profile("cpu"), run.timings())

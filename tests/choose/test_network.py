@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from planner.choose.cost import CostModel
-from planner.choose.hardware import load, names
-from planner.choose.hardware.fit import Timing, fitted
-from planner.choose.hardware.network import Crossing, Link, Switch, collective_s, exchange_s
+from planner.choose.hardware import list_profiles, load_profile
+from planner.choose.hardware.fit import Timing, fit_links
+from planner.choose.hardware.network import InSwitchReduction, Link, TierSpan, collective_s, exchange_s
 from planner.errors import InvalidHardware
-from planner.model.collectives import Kind
-from planner.model.mesh import Mesh
+from planner.ir.collectives import Kind
+from planner.ir.mesh import Mesh
 
-NEAR = Link(1e-5, 100e9, 1e-6, None, 4e-6, Switch(2.0, 9e-6, 6))
+NEAR = Link(1e-5, 100e9, 1e-6, None, 4e-6, InSwitchReduction(2.0, 9e-6, 6))
 FAR = Link(2e-5, 10e9, 5e-6, 8e-6, 36e-6)
 TREES = replace(NEAR, level_s=1e-6)
 MB = 1e6
@@ -54,7 +54,7 @@ SPANS = [
 
 
 def seconds(kind: Kind, near: Link, far: Link, devices: int, nodes: int, local: float) -> float:
-    return collective_s(kind, (Crossing(near, devices), Crossing(far, nodes)), local)
+    return collective_s(kind, (TierSpan(near, devices), TierSpan(far, nodes)), local)
 
 
 @pytest.mark.parametrize(("kind", "devices", "nodes", "local", "waits", "wire", "fill"), WORKED)
@@ -94,42 +94,42 @@ def test_no_collective_is_faster_than_the_fastest_link(kind: Kind, devices: int,
     received = {Kind.ALL_GATHER: (n - 1) * local, Kind.REDUCE_SCATTER: local * (n - 1) / n}.get(
         kind, local * (n - 1) / n
     )
-    assert seconds(kind, NEAR, FAR, devices, nodes, local) >= received / NEAR.fastest
+    assert seconds(kind, NEAR, FAR, devices, nodes, local) >= received / NEAR.peak_bandwidth
 
 
 def test_an_exchange_of_all_with_all_takes_what_all_to_all_takes() -> None:
-    one = collective_s(Kind.ALL_TO_ALL, (Crossing(NEAR, 8),), 8 * MB)
+    one = collective_s(Kind.ALL_TO_ALL, (TierSpan(NEAR, 8),), 8 * MB)
     assert exchange_s(NEAR, 7, 7 * MB) == pytest.approx(one)
 
 
 @pytest.mark.parametrize(("text", "spans"), SPANS)
 def test_a_mesh_axis_runs_over_the_links_of_its_devices(text: str, spans: list[tuple[int, int]]) -> None:
     for name in ("h100-sxm", "a100-sxm"):
-        found = load(name).crossings(Mesh.parse(text))
-        assert [tuple(each.number for each in axis[:2]) for axis in found] == spans
-        assert all(each.number == 1 for axis in found for each in axis[2:])
+        found = load_profile(name).tier_spans(Mesh.parse(text))
+        assert [tuple(each.fanout for each in axis[:2]) for axis in found] == spans
+        assert all(each.fanout == 1 for axis in found for each in axis[2:])
 
 
 def test_devices_in_one_order_cost_alike_as_one_axis_and_as_two() -> None:
-    one, two = (load("h100-sxm").crossings(Mesh.parse(text)) for text in ("16", "2x8"))
+    one, two = (load_profile("h100-sxm").tier_spans(Mesh.parse(text)) for text in ("16", "2x8"))
     for kind in KINDS:
-        both = [Crossing(each[0].link, math.prod(part.number for part in each)) for each in zip(*two, strict=True)]
+        both = [TierSpan(each[0].link, math.prod(part.fanout for part in each)) for each in zip(*two, strict=True)]
         assert collective_s(kind, one[0], MB) == collective_s(kind, both, MB)
 
 
 def test_a_link_named_by_the_mesh_is_the_axis_whole_link() -> None:
     mesh = Mesh.parse("2x8")
     named = replace(mesh, axes=(replace(mesh.axes[0], link="efa"), replace(mesh.axes[1], link="nvlink")))
-    model = CostModel(named, load("h100-sxm"))
+    model = CostModel(named, load_profile("h100-sxm"))
     assert model.links == (model.hardware.links["efa"], model.hardware.links["nvlink"])
     with pytest.raises(InvalidHardware, match="unknown link"):
-        load("h100-sxm").crossings(replace(mesh, axes=(replace(mesh.axes[0], link="string"), mesh.axes[1])))
+        load_profile("h100-sxm").tier_spans(replace(mesh, axes=(replace(mesh.axes[0], link="string"), mesh.axes[1])))
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", list_profiles())
 def test_a_wider_ring_inside_a_node_gathers_no_faster(name: str) -> None:
-    links = tuple(load(name).links.values())
-    times = [collective_s(Kind.ALL_GATHER, (Crossing(links[0], n),), MB) for n in range(1, 9)]
+    links = tuple(load_profile(name).links.values())
+    times = [collective_s(Kind.ALL_GATHER, (TierSpan(links[0], n),), MB) for n in range(1, 9)]
     assert times == sorted(times)
 
 
@@ -139,30 +139,30 @@ def test_a_fit_finds_the_links_that_made_the_measurements() -> None:
             kind,
             counts,
             size,
-            collective_s(kind, [Crossing(*each) for each in zip((NEAR, FAR), counts, strict=True)], size),
+            collective_s(kind, [TierSpan(*each) for each in zip((NEAR, FAR), counts, strict=True)], size),
         )
         for kind in KINDS
         for counts in ((8, 1), (4, 1), (8, 2), (8, 4), (8, 16))
         for size in (1e3, 1e5, 1e6, 1e7, 1e8, 1e9)
     ]
-    start = (Link(3e-5, 70e9, 3e-6, None, 1e-5, Switch(1.2, 3e-6, 6)), Link(1e-5, 20e9, 2e-6, 3e-6, 1e-5))
-    found = fitted(start, made, rounds=80)
+    start = (Link(3e-5, 70e9, 3e-6, None, 1e-5, InSwitchReduction(1.2, 3e-6, 6)), Link(1e-5, 20e9, 2e-6, 3e-6, 1e-5))
+    found = fit_links(start, made, rounds=80)
     assert np.mean([each.error(found) for each in made]) < 0.01
     assert [link.bandwidth / 1e9 for link in found] == pytest.approx([100, 10], rel=0.03)
 
 
 def test_a_figure_no_measurement_depends_on_stays() -> None:
     made = [Timing(Kind.ALL_GATHER, (8, 1), 1e6, 1e-4)]
-    assert fitted((NEAR, FAR), made, rounds=5)[1] == FAR
+    assert fit_links((NEAR, FAR), made, rounds=5)[1] == FAR
 
 
 def test_large_messages_alone_say_what_a_link_carries_and_nothing_of_its_waits() -> None:
     sizes = [2.0**k for k in range(21, 31)]
     made = [Timing(Kind.ALL_GATHER, (8,), size, seconds(Kind.ALL_GATHER, NEAR, FAR, 8, 1, size)) for size in sizes]
     slower = replace(NEAR, bandwidth=50e9, latency_s=1e-3)
-    (found,) = fitted((slower,), made)
+    (found,) = fit_links((slower,), made)
     assert found == replace(slower, bandwidth=found.bandwidth) != slower
-    (waits,) = fitted((slower,), [*made, *(replace(each, local_bytes=1e3) for each in made)])
+    (waits,) = fit_links((slower,), [*made, *(replace(each, local_bytes=1e3) for each in made)])
     assert waits.latency_s != slower.latency_s
 
 
@@ -170,7 +170,7 @@ def test_steps_of_rings_and_levels_of_trees_are_fitted_to_collectives_that_take_
     start = (NEAR, Link(1e-5, 10e9, 2e-6, 3e-6, 36e-6))
     for kind, kept in ((Kind.ALL_REDUCE, "step_s"), (Kind.ALL_GATHER, "level_s")):
         made = [Timing(kind, (8, 2), size, seconds(kind, NEAR, FAR, 8, 2, size)) for size in (10.0, 1e2, 1e3, 1e4) * 2]
-        (_, found) = fitted(start, made, held=1)
+        (_, found) = fit_links(start, made, held=1)
         assert getattr(found, kept) == getattr(start[1], kept)
         assert found.latency_s != start[1].latency_s
 

@@ -6,13 +6,13 @@ from itertools import combinations, permutations, product
 
 import pytest
 
-from planner.choose.options import check_count, layouts, options
+from planner.choose.options import check_option_count, enumerate_options, list_layouts
 from planner.errors import InvalidRequest
-from planner.model.binding import bind
-from planner.model.graph import TensorType
-from planner.model.indexing import LoopKind, Option, Rule
-from planner.model.mesh import Mesh
-from planner.model.sharding import Axes, Reduction, Shape
+from planner.ir.binding import bind_rule
+from planner.ir.graph import TensorType
+from planner.ir.indexing import LoopKind, Option, Rule
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Axes, Reduction, Shape
 
 # rule with a loop that passes other terms than those of sums; the same without
 RULES = [
@@ -39,14 +39,14 @@ def every_option(rule: Rule, mesh: Mesh) -> set[Option]:
     ]
     found = product(lists, repeat=len(rule.loops))
     apart = (option for option in found if len({a for some in option for a in some}) == sum(map(len, option)))
-    return {option for option in apart if rule.allows(option, mesh)}
+    return {option for option in apart if rule.is_allowed(option, mesh)}
 
 
 @pytest.mark.parametrize("mesh", MESHES)
 def test_whatever_mesh_was_asked_before_every_option_is_found_once(mesh: str) -> None:
     for text, operands, result in SIZED:
-        rule = bind(text, operands, [result])
-        found = options(rule, Mesh.parse(mesh))
+        rule = bind_rule(text, operands, [result])
+        found = enumerate_options(rule, Mesh.parse(mesh))
         assert len(set(found)) == len(found)
         assert set(found) == every_option(rule, Mesh.parse(mesh))
         assert found[0] == ((),) * len(rule.loops)
@@ -55,26 +55,28 @@ def test_whatever_mesh_was_asked_before_every_option_is_found_once(mesh: str) ->
 @pytest.mark.parametrize("rank", range(4))
 @pytest.mark.parametrize("mesh", MESHES)
 def test_as_many_are_counted_as_are_listed_and_no_more_are_refused(mesh: str, rank: int) -> None:
-    listed = len(layouts(TensorType((64,) * rank, "f32"), Mesh.parse(mesh)))
-    check_count("layouts", rank, Mesh.parse(mesh), listed)
+    listed = len(list_layouts(TensorType((64,) * rank, "f32"), Mesh.parse(mesh)))
+    check_option_count("layouts", rank, Mesh.parse(mesh), most=listed)
     with pytest.raises(InvalidRequest, match=rf"too many layouts .*got {listed} "):
-        check_count("layouts", rank, Mesh.parse(mesh), listed - 1)
+        check_option_count("layouts", rank, Mesh.parse(mesh), most=listed - 1)
 
 
 @pytest.mark.parametrize(("rule", "plain"), RULES)
 def test_options_pass_partial_sums_on_and_nothing_else(rule: str, plain: str) -> None:
     mesh, shapes = Mesh.parse("2x2"), [(8, 8)] * (plain.split("->")[0].count(",") + 1)
-    bound, without = bind(rule, shapes, [(8, 8)]), bind(plain, shapes, [(8, 8)])
-    assert [option[: len(without.loops)] for option in options(bound, mesh)] == list(options(without, mesh))
-    assert all(option[-1] == () for option in options(bound, mesh))
+    bound, without = bind_rule(rule, shapes, [(8, 8)]), bind_rule(plain, shapes, [(8, 8)])
+    assert [option[: len(without.loops)] for option in enumerate_options(bound, mesh)] == list(
+        enumerate_options(without, mesh)
+    )
+    assert all(option[-1] == () for option in enumerate_options(bound, mesh))
 
 
 @pytest.mark.parametrize("kind", [kind for kind in Reduction if kind is not Reduction.SUM])
 def test_terms_come_in_and_leave_by_the_reduction_of_the_loop(kind: Reduction) -> None:
-    rule = bind(f"x, x -> x; commutes {kind} 0+1; linear 0+1", [(8,)] * 2, [(8,)])
+    rule = bind_rule(f"x, x -> x; commutes {kind} 0+1; linear 0+1", [(8,)] * 2, [(8,)])
     assert [loop.reduction for loop in rule.loops if loop.kind is LoopKind.LINEAR] == [Reduction.SUM, kind]
     option = ((0,), (), (1,))
     shown = f"[[0]] partial={kind}[1]"
     assert [str(rule.operand_sharding(i, option)) for i in (0, 1)] == [shown] * 2
     assert str(rule.result_sharding(0, option)) == shown
-    assert not rule.allows(((), (0,), (1,)), Mesh.parse("2x2"))
+    assert not rule.is_allowed(((), (0,), (1,)), Mesh.parse("2x2"))

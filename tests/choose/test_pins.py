@@ -9,26 +9,26 @@ import pytest
 import solvers
 from planner.choose.cost import CostModel
 from planner.choose.formulate import formulate
-from planner.choose.hardware import load
+from planner.choose.hardware import load_profile
 from planner.errors import InvalidSharding
+from planner.ir.graph import Annotation, Graph
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Sharding
 from planner.judge.analysis import Analysis
-from planner.model.graph import Annotation, Graph
-from planner.model.mesh import Mesh
-from planner.model.sharding import Sharding
-from planner.pipeline import written
+from planner.pipeline import write_program
 from tests.testing.graphs import Sketch
 from tests.testing.small_graphs import product_and_relu, square
 
 
 def model_of(mesh: str) -> CostModel:
-    return CostModel(Mesh.parse(mesh), load("cpu"))
+    return CostModel(Mesh.parse(mesh), load_profile("cpu"))
 
 
 def best_program(graph: Graph, mesh: str) -> Analysis:
     question = formulate(graph, model_of(mesh))
-    choice = solvers.solve(question.problem).choice
+    choice = solvers.solve(question.problem).assignment
     assert choice is not None
-    return Analysis(written(question, question.decode(choice)), question.model)
+    return Analysis(write_program(question, question.decode(choice)), question.model)
 
 
 def pinned(graph: Graph, *annotations: Annotation) -> Graph:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
-from planner.model.program import Move
-from planner.model.sharding import Sharding
-from planner.rewrite.propagate import Traversal, propagate
-from tests.testing.annotated import chain, materialized, of, sharding
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.ir.program import Reshard
+from planner.ir.sharding import Sharding
+from planner.rewrite.propagation.propagate import Traversal, propagate
+from tests.testing.annotated_notation import chain, materialized, of, sharding
 from tests.testing.documented_mlps import BY_VALUES_1D, BY_VALUES_2D
 
 FIRST, SECOND = "[[0],[]]", "[[1],[]]"
@@ -67,4 +67,4 @@ def test_every_collective_of_a_partitioned_program_names_its_devices(
     program = materialized(graph, Mesh.parse(mesh), propagate(graph, Mesh.parse(mesh)))
     printed = [line.partition(" groups ")[2] for line in str(program).splitlines() if " groups " in line]
     assert printed == groups
-    assert len(printed) == sum(isinstance(done, Move) for done in program.instructions)
+    assert len(printed) == sum(isinstance(done, Reshard) for done in program.instructions)

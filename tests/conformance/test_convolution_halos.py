@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from planner.errors import InvalidSharding
-from planner.model.graph import Annotation, Graph
-from planner.model.mesh import Mesh
-from planner.rewrite.propagate import propagate
-from planner.run.devices import run_program
+from planner.ir.graph import Annotation, Graph
+from planner.ir.mesh import Mesh
+from planner.rewrite.propagation.propagate import propagate
+from planner.run.executor import run_program
 from planner.run.validate import validate
-from tests.testing.annotated import local, materialized, of, sharding, written
+from tests.testing.annotated_notation import local, materialized, of, sharding, written
 from tests.testing.graphs import Sketch
 
 
@@ -31,7 +31,7 @@ def test_a_device_an_element_takes_its_neighbours_elements() -> None:
     assert written(program) == ["exchange [0] to [[],[],[0]] halo_sizes=[1, 1] of i0", "convolution"]
     assert [local(program, name) for name in ("i0", "i0.1", "n0")] == [(1, 1, 1), (1, 1, 3), (1, 1, 1)]
     arrays = {"i0": np.array([[[1.0, 10, 100]]]), "i1": np.array([[[2.0, 3, 4]]])}
-    done = run_program(program, arrays, np, "f64")
+    done = run_program(program, arrays, np, precision="f64")
     assert done.received.tolist() == [[4, 8, 4], [0, 0, 0]]
     assert [float(held[0].item()) for held in done.outputs] == [43, 432, 320]
 

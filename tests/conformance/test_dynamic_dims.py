@@ -12,18 +12,18 @@ from planner.choose import hardware
 from planner.errors import InvalidGraph, InvalidSharding
 from planner.export.mlir import Dialect, print_graph
 from planner.frontends.mlir import read_mlir
-from planner.model.graph import Graph, Op, TensorType, check_sizes
-from planner.model.mesh import Mesh
-from planner.model.ops import bind_op
-from planner.model.unknown import UNKNOWN
+from planner.ir.dynamic_dims import DYNAMIC_DIM
+from planner.ir.graph import Graph, Op, TensorType, check_sizes
+from planner.ir.mesh import Mesh
+from planner.ops import bind_op
 from planner.pipeline import plan
-from planner.rewrite.annotations import notes
-from planner.rewrite.propagate import propagate
-from tests.testing.annotated_graphs import annotated_graph
+from planner.rewrite.annotations import collect_notes
+from planner.rewrite.propagation.propagate import propagate
 from tests.testing.command_line import refused, shardplan
 from tests.testing.dialect_graphs import described
-from tests.testing.dialect_text import TOOLS, missing, parsed, printed, propagated
+from tests.testing.dialect_text import TOOLS, missing_tool, parse_upstream, print_graph_text, propagate_upstream
 from tests.testing.mlir_opt import accepted
+from tests.testing.random_annotated_graphs import annotated_graph
 from tests.testing.seeds import seeds
 
 MESHES = ["2", "2x2", "2x4", "2x2x2", "?x2"]
@@ -50,13 +50,15 @@ def unsized(graph: Graph, seed: int) -> Graph:
     random = Random(seed)
 
     def forgotten(kind: TensorType) -> TensorType:
-        return replace(kind, shape=tuple(UNKNOWN if random.random() < 0.5 else size for size in kind.shape))
+        return replace(kind, shape=tuple(DYNAMIC_DIM if random.random() < 0.5 else size for size in kind.shape))
 
     types = {value: forgotten(kind) for value, kind in graph.types.items()}
 
     def op(given: Op) -> Op:
         made = tuple(types[value] for value in given.values)
-        rule = bind_op(given.op, tuple(types[value] for value in given.inputs), made, given.attrs, given.notation)
+        rule = bind_op(
+            given.op, tuple(types[value] for value in given.inputs), made, attrs=given.attrs, notation=given.notation
+        )
         return replace(given, results=made, rule=rule)
 
     inputs = tuple(replace(entry, type=types[entry.id]) for entry in graph.inputs)
@@ -80,8 +82,8 @@ def crashes(graph: Graph, mesh: Mesh) -> bool:
 
 @pytest.mark.parametrize("version", TOOLS)
 def test_propagation_reads_no_sizes_here_and_upstream(version: int) -> None:
-    """conformance 2, conformance 67: on sizes the two are compared in tests/rewrite/test_propagation_upstream.py"""
-    if missing(version):
+    """conformance 2, conformance 67: tests/rewrite/test_propagation_against_mlir_opt.py compares the two on sizes"""
+    if missing_tool(version):
         pytest.skip(f"{TOOLS[version]} is not installed")
     texts: dict[str, list[str]] = {"sized": [], "unsized": []}
     for seed in GRAPHS:
@@ -93,13 +95,13 @@ def test_propagation_reads_no_sizes_here_and_upstream(version: int) -> None:
         if version == 19 and crashes(graph, mesh):
             continue
         for key, each in (("sized", graph), ("unsized", dynamic)):
-            texts[key].append(printed(each, notes(each, mesh), notation, version))
+            texts[key].append(print_graph_text(each, collect_notes(each, mesh), notation, version))
     assert "tensor<?x" in texts["unsized"][0]
-    sized, dynamic_answers = (propagated(version, listed) for listed in texts.values())
+    sized, dynamic_answers = (propagate_upstream(version, listed) for listed in texts.values())
     both = [pair for pair in zip(sized, dynamic_answers, strict=True) if None not in pair]
     assert len(both) > len(GRAPHS) / 4
-    assert [None if one is None else parsed(one) for one, _ in both] == [
-        None if other is None else parsed(other) for _, other in both
+    assert [None if one is None else parse_upstream(one) for one, _ in both] == [
+        None if other is None else parse_upstream(other) for _, other in both
     ]
 
 
@@ -149,7 +151,7 @@ def test_unknown_dims_agree_with_numbers_and_with_nothing_else(text: str, words:
 def test_where_a_number_is_needed_the_value_is_named(tmp_path: Path) -> None:
     graph, mesh = read_mlir(DYNAMIC)
     wanted = r"value 'a': dim of unknown size \(got f32\[\?,4\]; wanted numbers\)"
-    for needs in (check_sizes, lambda each: plan(each, mesh, hardware.load(hardware.DEFAULT))):
+    for needs in (check_sizes, lambda each: plan(each, mesh, hardware.load_profile(hardware.DEFAULT_PROFILE))):
         with pytest.raises(InvalidGraph, match=wanted):
             needs(graph)
     path = tmp_path / "dynamic.mlir"

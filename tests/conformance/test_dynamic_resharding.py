@@ -6,16 +6,16 @@ import pytest
 
 from planner.errors import InvalidGraph, InvalidSharding
 from planner.export.mlir import Dialect, print_spmd
-from planner.export.mlir.dialect import tensor
+from planner.export.mlir.dialect import tensor_type
 from planner.frontends.mlir import read_spmd
-from planner.model.graph import TensorType
-from planner.model.mesh import Mesh
-from planner.model.sharding import Sharding
-from planner.model.spmd import Builder, Call, Cluster, LocalType, SpmdProgram, local_shape
-from planner.model.spmd.row import DEFAULTS
-from planner.model.unknown import UNKNOWN
-from planner.rewrite.symbolic import write_moves
-from tests.testing.annotated import sharding
+from planner.ir.dynamic_dims import DYNAMIC_DIM
+from planner.ir.graph import TensorType
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Sharding
+from planner.rewrite.symbolic_reshard import write_moves
+from planner.spmd import Cluster, LocalType, SpmdBuilder, SpmdCall, SpmdProgram, local_shape
+from planner.spmd.op_def import DEFAULTS
+from tests.testing.annotated_notation import sharding
 from tests.testing.mlir_opt import accepted, upstream
 
 PARTITION = "--pass-pipeline=builtin.module(func.func(mesh-spmdization))"
@@ -46,21 +46,21 @@ REFUSED = [
 
 def program(mesh: str, whole: TensorType, source: Sharding, target: Sharding) -> SpmdProgram:
     over = Mesh.parse(mesh)
-    build = Builder({"m": Cluster(over)}, "m")
+    build = SpmdBuilder({"m": Cluster(over)}, "m")
     x = build.argument("x", LocalType(local_shape(whole.shape, source, over), whole.dtype))
-    return build.program([write_moves(build, x, whole, source, target)])
+    return build.program([write_moves(build, x, whole, source=source, target=target)])
 
 
 def parts(mesh: str, shape: str, source: str, target: str) -> tuple[TensorType, Sharding, Sharding]:
-    whole = TensorType(tuple(UNKNOWN if size == "?" else int(size) for size in shape.split("x")), "f32")
+    whole = TensorType(tuple(DYNAMIC_DIM if size == "?" else int(size) for size in shape.split("x")), "f32")
     rank = len(whole.shape)
-    ends = [sharding(text).completed(rank, Mesh.parse(mesh)) for text in (source, target)]
+    ends = [sharding(text).complete(rank, Mesh.parse(mesh)) for text in (source, target)]
     return whole, ends[0], ends[1]
 
 
 def annotated(mesh: str, whole: TensorType, source: Sharding, target: Sharding) -> str:
     """The resharding as annotations of upstream's."""
-    kind = tensor(whole)
+    kind = tensor_type(whole)
 
     def spelled(one: Sharding) -> str:
         lists = ", ".join(str(list(axes)) for axes in one.split_axes)
@@ -75,9 +75,9 @@ func.func @f(%x: {kind}) -> {kind} {{
 """
 
 
-def calls(found: SpmdProgram) -> list[Call]:
+def calls(found: SpmdProgram) -> list[SpmdCall]:
     """Without the casts of a type to itself that upstream leaves."""
-    listed = [done for done in found.instructions if isinstance(done, Call)]
+    listed = [done for done in found.instructions if isinstance(done, SpmdCall)]
     return [done for done in listed if done.op != "cast" or done.types[0] != found.values[done.operands[0]].type]
 
 

@@ -8,17 +8,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.model.collectives import Kind
-from planner.model.graph import Annotation, Graph
-from planner.model.mesh import Mesh
-from planner.model.program import Move, Program
-from planner.model.sharding import Reduction, Sharding, shard_shape
+from planner.ir.collectives import Kind
+from planner.ir.graph import Annotation, Graph
+from planner.ir.mesh import Mesh
+from planner.ir.program import Program, Reshard
+from planner.ir.sharding import Reduction, Sharding, shard_shape
+from planner.reshard.documented_path import make_documented_path
 from planner.rewrite.materialize import materialize_completed
-from planner.rewrite.propagate import propagate
-from planner.rewrite.route import documented_route
-from planner.run.devices import Execution, run_program
+from planner.rewrite.propagation.propagate import propagate
+from planner.run.executor import Execution, run_program
 from planner.run.validate import validate
-from tests.testing.annotated import elementwise, local, materialized, moves, of, product, sharding, used, written
+from tests.testing.annotated_notation import (
+    elementwise,
+    local,
+    materialized,
+    moves,
+    of,
+    product,
+    sharding,
+    used,
+    written,
+)
 from tests.testing.graphs import Sketch
 
 Shape = tuple[int, ...]
@@ -34,11 +44,11 @@ def returned(size: int) -> Graph:
 
 def partitioned(graph: Graph, mesh: Mesh, full: bool = False) -> Program:
     completed = propagate(graph, mesh)
-    return materialize_completed(graph, mesh, completed, documented_route(graph, mesh), full_arguments=full)
+    return materialize_completed(graph, mesh, completed, route=make_documented_path(graph, mesh), full_arguments=full)
 
 
 def ran(program: Program, array: Any) -> Execution:
-    return run_program(program, {program.graph.inputs[0].id: array}, np, "f64")
+    return run_program(program, {program.graph.inputs[0].id: array}, np, precision="f64")
 
 
 # conformance 86: mesh 2, 8xf32 as [[0]] is an argument of 4xf32
@@ -167,7 +177,7 @@ def chained(sharding: Sharding, shape: Shape) -> Graph:
 def test_elementwise_ops_in_a_row_keep_their_halos() -> None:
     mesh, wide = Mesh.parse("4"), Sharding(((0,), ()), halo_sizes=(2, 1))
     program = partitioned(chained(wide, (8, 16)), mesh)
-    assert not [done for done in program.instructions if isinstance(done, Move)]
+    assert not [done for done in program.instructions if isinstance(done, Reshard)]
     assert {value.sharding for value in program.values.values()} == {wide}
     assert shard_shape(wide, (8, 16), mesh) == (5, 16)
     assert validate(program, shrinking="none").verdict == "equal"
@@ -177,7 +187,7 @@ def test_elementwise_ops_in_a_row_keep_their_halos() -> None:
 def test_elementwise_ops_in_a_row_keep_their_offsets() -> None:
     uneven = Sharding(((0,), ()), sharded_dims_offsets=((0, 2, 3, 3, 8),))
     program = partitioned(chained(uneven, (8, 16)), Mesh.parse("4"))
-    assert not [done for done in program.instructions if isinstance(done, Move)]
+    assert not [done for done in program.instructions if isinstance(done, Reshard)]
     assert validate(program, shrinking="none").verdict == "equal"
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import InvalidGraph, InvalidRequest, InvalidRule, InvalidSharding, ShardplanError
-from planner.model.binding import bind
-from planner.model.collectives import Kind
-from planner.model.graph import Annotation, Graph, TensorType
-from planner.model.indexing import LoopKind, Option
-from planner.model.mesh import Mesh
-from planner.model.notation import parse
-from planner.model.ops import bind_op
-from planner.model.sharding import Sharding
-from planner.model.steps import Reader
-from planner.rewrite.annotations import notes
-from planner.rewrite.propagate import propagate
-from planner.rewrite.propagation.options import default_option
-from tests.testing.annotated import (
+from planner.ir.binding import bind_rule
+from planner.ir.collectives import Kind
+from planner.ir.execution_order import Reader
+from planner.ir.graph import Annotation, Graph, TensorType
+from planner.ir.indexing import LoopKind, Option
+from planner.ir.mesh import Mesh
+from planner.ir.notation import parse_rule
+from planner.ir.sharding import Sharding
+from planner.ops import bind_op
+from planner.rewrite.annotations import collect_notes
+from planner.rewrite.propagation.op_option import infer_default_option
+from planner.rewrite.propagation.propagate import propagate
+from tests.testing.annotated_notation import (
     addition,
     elementwise,
     fork,
@@ -50,7 +50,7 @@ VALID: list[tuple[tuple[Annotation, ...], int, int]] = [
 def test_definition_and_uses_are_annotated_apart(
     annotations: tuple[Annotation, ...], definitions: int, uses: int
 ) -> None:
-    found = notes(fork(*annotations), MESH)
+    found = collect_notes(fork(*annotations), MESH)
     assert (len(found.definitions), len(found.uses)) == (definitions, uses)
     kept = propagate(fork(*annotations), MESH).annotations()
     assert set(annotations) <= set(kept)
@@ -131,7 +131,7 @@ def test_an_op_tells_its_loops_and_its_indexing_maps(
     op: str, shapes: list[tuple[int, ...]], attrs: dict[str, object], kinds: list[str], maps: list[str]
 ) -> None:
     types = [TensorType(shape, "f32") for shape in shapes]
-    rule = bind_op(op, tuple(types[:-1]), (types[-1],), attrs, None)
+    rule = bind_op(op, tuple(types[:-1]), (types[-1],), attrs=attrs, notation=None)
     loops = [loop for loop in rule.loops if loop.kind is not LoopKind.LINEAR]
     assert [loop.kind.value for loop in loops] == kinds
     letters = {loop.name: letter for loop, letter in zip(loops, "abcd", strict=False)}
@@ -148,7 +148,7 @@ def test_an_op_tells_its_loops_and_its_indexing_maps(
 @pytest.mark.parametrize(("rule", "what"), [("a b -> a a", "loop repeated"), ("a b -> (a+b)", "window in a result")])
 def test_a_result_indexes_a_loop_once_and_alone(rule: str, what: str) -> None:
     with pytest.raises(InvalidRule, match=what):
-        parse(rule)
+        parse_rule(rule)
 
 
 def softmax(*annotations: Annotation) -> Graph:
@@ -217,8 +217,8 @@ OPTIONS: list[tuple[str, list[Sharding | None], list[Sharding | None], Option]] 
 def test_results_are_read_first_and_operands_fill_the_rest(
     what: str, operands: list[Sharding | None], results: list[Sharding | None], option: Option
 ) -> None:
-    rule = bind(DOT, [(2, 4, 8), (8, 32)], [(2, 4, 32)])
-    assert default_option(rule, MESH, operands, results) == option, what
+    rule = bind_rule(DOT, [(2, 4, 8), (8, 32)], [(2, 4, 32)])
+    assert infer_default_option(rule, MESH, operands, results=results) == option, what
 
 
 # conformance 64: two lists on one loop, one axis on two loops
@@ -230,9 +230,9 @@ def test_results_are_read_first_and_operands_fill_the_rest(
     ],
 )
 def test_contradicting_shardings_imply_no_option(operands: tuple[str, str], message: str) -> None:
-    rule = bind(DOT, [(2, 4, 8), (8, 32)], [(2, 4, 32)])
+    rule = bind_rule(DOT, [(2, 4, 8), (8, 32)], [(2, 4, 32)])
     with pytest.raises(InvalidSharding, match=message):
-        default_option(rule, MESH, [sharding(text) for text in operands], [None])
+        infer_default_option(rule, MESH, [sharding(text) for text in operands], results=[None])
 
 
 # conformance 65: [[],[],[1,2],[0]] over b m n k leaves [[],[],[1,2]] partial over 0; what is annotated stays

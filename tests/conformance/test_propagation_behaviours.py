@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from planner.errors import InvalidSharding
-from planner.model.collectives import Kind
-from planner.model.graph import Annotation, Graph
-from planner.model.mesh import Mesh
-from planner.model.steps import Reader
-from planner.rewrite.propagate import Traversal, propagate
-from tests.testing.annotated import (
+from planner.ir.collectives import Kind
+from planner.ir.execution_order import Reader
+from planner.ir.graph import Annotation, Graph
+from planner.ir.mesh import Mesh
+from planner.rewrite.propagation.propagate import Traversal, propagate
+from tests.testing.annotated_notation import (
     addition,
     elementwise,
     fork,

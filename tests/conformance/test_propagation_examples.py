@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from planner.model.graph import Graph
-from planner.model.indexing import Option
-from planner.model.mesh import Mesh
-from planner.rewrite.propagate import propagate
-from tests.testing.annotated import lines, local, materialized, mlp, of, used, written
+from planner.ir.graph import Graph
+from planner.ir.indexing import Option
+from planner.ir.mesh import Mesh
+from planner.rewrite.propagation.propagate import propagate
+from tests.testing.annotated_notation import lines, local, materialized, mlp, of, used, written
 from tests.testing.documented_mlps import (
     BY_OPTIONS_2D,
     BY_VALUES_1D,

@@ -7,15 +7,15 @@ from types import MappingProxyType
 import pytest
 
 from planner.errors import InvalidRule, InvalidSharding
-from planner.model.binding import bind
-from planner.model.graph import Annotation, Graph, Input, Op, TensorType
-from planner.model.indexing import LoopKind, Option
-from planner.model.mesh import Mesh
-from planner.model.notation import Dim, parse
-from planner.model.ops import bind_op
-from planner.model.program import Move
-from planner.rewrite.propagate import propagate
-from tests.testing.annotated import materialized, of, sharding, used
+from planner.ir.binding import bind_rule
+from planner.ir.graph import Annotation, Graph, Input, Op, TensorType
+from planner.ir.indexing import LoopKind, Option
+from planner.ir.mesh import Mesh
+from planner.ir.notation import Dim, parse_rule
+from planner.ir.program import Reshard
+from planner.ops import bind_op
+from planner.rewrite.propagation.propagate import propagate
+from tests.testing.annotated_notation import materialized, of, sharding, used
 
 CONV = "b (2*y+r) (x+s) c, r s c f -> b y x f"
 MESH = Mesh.parse("2x4")
@@ -23,9 +23,9 @@ Shape = tuple[int, ...]
 
 
 def test_a_window_prints_as_it_was_read() -> None:
-    assert parse(CONV).operands[0][1] == Dim(("y", "r"), coefficients=(2, 1))
-    assert str(parse(" b ( 2*y + 1*r ) (x+s) c , r s c f->b y x f")) == CONV
-    assert str(parse("(3*i+2*j+k) -> i; blocked j")) == "(3*i+2*j+k) -> i; blocked j"
+    assert parse_rule(CONV).operands[0][1] == Dim(("y", "r"), coefficients=(2, 1))
+    assert str(parse_rule(" b ( 2*y + 1*r ) (x+s) c , r s c f->b y x f")) == CONV
+    assert str(parse_rule("(3*i+2*j+k) -> i; blocked j")) == "(3*i+2*j+k) -> i; blocked j"
 
 
 # rule, what
@@ -43,7 +43,7 @@ REFUSED = [
 @pytest.mark.parametrize(("rule", "what"), REFUSED)
 def test_a_wrong_window_is_refused(rule: str, what: str) -> None:
     with pytest.raises(InvalidRule, match=what):
-        parse(rule)
+        parse_rule(rule)
 
 
 # rule, operands, results, sizes
@@ -58,27 +58,27 @@ SIZES: list[tuple[str, list[Shape], list[Shape], dict[str, int]]] = [
 def test_a_window_is_as_wide_as_its_loops_reach(
     rule: str, operands: list[Shape], results: list[Shape], sizes: dict[str, int]
 ) -> None:
-    found = bind(rule, operands, results).sizes
+    found = bind_rule(rule, operands, results).sizes
     assert {loop: found[loop] for loop in sizes} == sizes
 
 
 def test_less_than_a_step_at_the_end_of_a_dim_may_be_left_unread() -> None:
-    assert bind(CONV, [(8, 10, 10, 3), (3, 3, 3, 16)], [(8, 4, 8, 16)]).sizes["y"] == 4
+    assert bind_rule(CONV, [(8, 10, 10, 3), (3, 3, 3, 16)], [(8, 4, 8, 16)]).sizes["y"] == 4
 
 
 def test_a_window_with_padding_may_reach_beyond_its_dim() -> None:
-    assert bind("(2*y+r-1), r -> y", [(8,), (3,)], [(4,)]).sizes == {"y": 4, "r": 3}
+    assert bind_rule("(2*y+r-1), r -> y", [(8,), (3,)], [(4,)]).sizes == {"y": 4, "r": 3}
 
 
 def test_a_window_that_does_not_fit_its_dim_is_refused() -> None:
     with pytest.raises(InvalidRule, match="shape contradicts the rule"):
-        bind(CONV, [(8, 11, 10, 3), (3, 3, 3, 16)], [(8, 4, 8, 16)])
+        bind_rule(CONV, [(8, 11, 10, 3), (3, 3, 3, 16)], [(8, 4, 8, 16)])
 
 
 def conv(*annotations: Annotation) -> Graph:
     """n0 = conv(i0, i1), stride 2 in y: 8x9x10x3, 3x3x3x16 -> 8x4x8x16."""
     kinds = [TensorType(shape, "f32") for shape in [(8, 9, 10, 3), (3, 3, 3, 16), (8, 4, 8, 16)]]
-    rule = bind_op("conv", (kinds[0], kinds[1]), (kinds[2],), {}, CONV)
+    rule = bind_op("conv", (kinds[0], kinds[1]), (kinds[2],), attrs={}, notation=CONV)
     op = Op("n0", "conv", ("i0", "i1"), (kinds[2],), rule, MappingProxyType({}), notation=CONV)
     inputs = tuple(Input(f"i{place}", "input", f"i{place}", kind) for place, kind in enumerate(kinds[:2]))
     return Graph("conv", inputs, (op,), ("n0",), annotations)
@@ -119,12 +119,12 @@ def test_an_exchange_brings_the_halo_that_a_split_window_reads() -> None:
     """Over two devices rows 0-4 and 5-8 are held, and rows 0-4 and 4-8 are read."""
     graph = conv(of("n0", "[[],[0],[],[]]"))
     program = materialized(graph, MESH, propagate(graph, MESH))
-    moves = [done.collective for done in program.instructions if isinstance(done, Move)]
+    moves = [done.collective for done in program.instructions if isinstance(done, Reshard)]
     assert [str(move) for move in moves] == ["exchange [0] to [[],[0],[],[]] halo_sizes=[1, 0]"]
-    assert graph.ops[0].rule.allows(((), (0,), (), (), (), (), ()), MESH)
+    assert graph.ops[0].rule.is_allowed(((), (0,), (), (), (), (), ()), MESH)
 
 
 def test_a_block_that_would_need_more_than_its_neighbour_holds_may_not_be_chosen() -> None:
-    rule = bind("(y+r), r -> y; size r=5", [(12,), (5,)], [(8,)])
-    assert rule.allows(((0,), ()), Mesh.parse("2"))
-    assert not rule.allows(((0,), ()), Mesh.parse("8"))
+    rule = bind_rule("(y+r), r -> y; size r=5", [(12,), (5,)], [(8,)])
+    assert rule.is_allowed(((0,), ()), Mesh.parse("2"))
+    assert not rule.is_allowed(((0,), ()), Mesh.parse("8"))

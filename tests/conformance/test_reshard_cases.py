@@ -12,16 +12,16 @@ import numpy as np
 import pytest
 
 from planner.choose.cost import CostModel
-from planner.choose.hardware import load
-from planner.choose.reshard import Distances
-from planner.documents.graphs import sharding_from
-from planner.documents.schemas import ShardingDocument, checked
-from planner.model.collectives import Collective, received_elements
-from planner.model.graph import TensorType
-from planner.model.mesh import Mesh
-from planner.model.sharding import Reduction, Sharding
-from tests.testing.layout_oracle import agree, assembled, laid_out
-from tests.testing.movement import brought
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_sharding
+from planner.documents.schemas import ShardingDocument, validate_document
+from planner.ir.collectives import Collective, count_received_elements
+from planner.ir.graph import TensorType
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Reduction, Sharding
+from planner.reshard.all_pairs import AllPairsResharding
+from tests.testing.collective_chains import apply_chain
+from tests.testing.layout_oracle import agree, shard_array, unshard_array
 from tests.testing.seeds import of_the_day
 
 CASES: list[dict[str, Any]] = json.loads(Path(__file__).with_name("reshard_cases.json").read_text())["cases"]
@@ -31,8 +31,10 @@ MESHES = sorted({tuple(case["mesh"]) for case in CASES})
 
 
 @cache
-def table(mesh: Mesh, kind: TensorType, reduction: Reduction | None, *also: Sharding) -> Distances:
-    return Distances.of(kind, [reduction] if reduction else [], CostModel(mesh, load("h100-sxm")), also)
+def table(mesh: Mesh, kind: TensorType, reduction: Reduction | None, *also: Sharding) -> AllPairsResharding:
+    return AllPairsResharding.of(
+        kind, [reduction] if reduction else [], CostModel(mesh, load_profile("h100-sxm")), also
+    )
 
 
 def chain(source: Sharding, target: Sharding, kind: TensorType, mesh: Mesh) -> list[Collective]:
@@ -43,7 +45,7 @@ def chain(source: Sharding, target: Sharding, kind: TensorType, mesh: Mesh) -> l
         for each in (source, target)
         if any(mesh.group_size(axes) > size for axes, size in zip(each.split_axes, kind.shape, strict=True))
     ]
-    return table(mesh, kind, reduction, *crowded).chain(source, target)
+    return table(mesh, kind, reduction, *crowded).shortest_path(source, target)
 
 
 @pytest.mark.parametrize("shape", MESHES, ids=[str(list(shape)) for shape in MESHES])
@@ -60,17 +62,18 @@ def run(case: dict[str, Any]) -> float | None:
     mesh = Mesh.parse("x".join(map(str, case["mesh"])))
     kind, random = TensorType(tuple(case["shape"]), case["dtype"]), np.random.default_rng(0)
     source, target = (
-        sharding_from(checked(ShardingDocument, case[end], case["name"]), mesh) for end in ("source", "target")
+        load_sharding(validate_document(ShardingDocument, case[end], case["name"]), mesh)
+        for end in ("source", "target")
     )
     moves = chain(source, target, kind, mesh)
     whole = random.integers(0, 1 << 20, kind.shape)
-    held = laid_out(whole, source, mesh, random)
-    got, at, received = brought(held, moves, source, kind.shape, mesh)
+    held = shard_array(whole, source, mesh, random)
+    got, at, received = apply_chain(held, moves, source, kind.shape, mesh)
     assert at == target, case["name"]
-    assert agree(assembled(got, target, kind.shape, mesh), whole), case["name"]
+    assert agree(unshard_array(got, target, kind.shape, mesh), whole), case["name"]
     predicted, at = np.zeros_like(received), source
     for move in moves:
-        predicted, at = predicted + received_elements(move, at, kind.shape, mesh), move.target(at)
+        predicted, at = predicted + count_received_elements(move, at, kind.shape, mesh=mesh), move.target(at)
     assert received.tolist() == predicted.tolist(), case["name"]
     total, least = int(received.sum()) * kind.itemsize, case["min_total_bytes"]
     assert total >= least, case["name"]

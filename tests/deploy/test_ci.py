@@ -15,9 +15,9 @@ import pytest
 
 from tests.testing.check_cases import IDENTITY, wider
 from tests.testing.command_line import ROOT, shardplan
+from tests.testing.external_tools import program
 from tests.testing.shown_output import assert_shown, read_examples
 from tests.testing.small_documents import GRAPH, written
-from tests.testing.tools import program
 
 ACTION = ROOT / "deploy" / "github-action"
 EXAMPLES = ROOT / "examples" / "ci"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.testing.tools import program
+from tests.testing.external_tools import program
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"

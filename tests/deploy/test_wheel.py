@@ -26,7 +26,7 @@ DAMAGES: list[tuple[Callable[[Stage], None], str, bytes | None]] = [
     (check_contents, "api/examples/gpt2.json.gz", None),
     (check_contents, "planner/py.typed", None),
     (check_contents, "solvers/problem.py", None),
-    (check_contents, "tests/test_house.py", b""),
+    (check_contents, "tests/test_architecture.py", b""),
     (
         check_metadata,
         f"shardplan-{VERSION}.dist-info/METADATA",

@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from planner import Plan, pipeline
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_document, graph_from, mesh_document, mesh_from, read_graph, read_mesh
-from planner.documents.plans import plan_document, read_plan
-from planner.documents.programs import program_document, program_from
-from planner.documents.reading import MAX_BYTES, MAX_VALUES, parse_json, read_json
-from planner.documents.schemas import GraphDocument, MeshDocument, checked
-from planner.documents.writing import write_json
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import dump_graph, dump_mesh, load_graph, load_mesh, read_graph, read_mesh
+from planner.documents.json_reader import MAX_BYTES, MAX_VALUES, parse_json, read_json
+from planner.documents.json_writer import write_json
+from planner.documents.plans import dump_plan, read_plan
+from planner.documents.programs import dump_program, load_program
+from planner.documents.schemas import GraphDocument, MeshDocument, validate_document
 from planner.errors import InvalidDocument, InvalidMesh
-from planner.model.mesh import Mesh
-from planner.model.sharding import Reduction, Sharding
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Reduction, Sharding
 from tests.testing.command_line import child
 from tests.testing.small_documents import GRAPH, MESH, changed, pin, pins, typed, written
 
@@ -47,15 +47,15 @@ AXES = [([["dp"], ["tp"]], ((0,), (1,))), ([[0], [1]], ((0,), (1,))), ([["tp", 0
 
 def planned(document: object = GRAPH, mesh: str = "dp=2,tp=4") -> Plan:
     found = Mesh.parse(mesh)
-    graph = graph_from(checked(GraphDocument, document, "graph"), found)
-    return pipeline.plan(graph, found, load("h100-sxm"))
+    graph = load_graph(validate_document(GraphDocument, document, "graph"), found)
+    return pipeline.plan(graph, found, load_profile("h100-sxm"))
 
 
 @pytest.mark.parametrize("document", [GRAPH, ANNOTATED], ids=["small", "annotated"])
 def test_a_graph_written_and_read_is_the_same_graph(document: object) -> None:
     mesh = Mesh.parse("dp=2,tp=4")
-    once = graph_document(graph_from(checked(GraphDocument, document, "graph"), mesh), mesh)
-    again = graph_document(graph_from(checked(GraphDocument, once, "graph"), mesh), mesh)
+    once = dump_graph(load_graph(validate_document(GraphDocument, document, "graph"), mesh), mesh)
+    again = dump_graph(load_graph(validate_document(GraphDocument, once, "graph"), mesh), mesh)
     assert once == again
     assert once["inputs"] == GRAPH["inputs"]
     assert [node["op"] for node in once["nodes"]] == ["linear", "relu"]
@@ -63,7 +63,7 @@ def test_a_graph_written_and_read_is_the_same_graph(document: object) -> None:
 
 def test_nodes_may_stand_in_any_order() -> None:
     mesh = Mesh.parse("2")
-    turned = graph_from(checked(GraphDocument, {**GRAPH, "nodes": GRAPH["nodes"][::-1]}, "graph"), mesh)
+    turned = load_graph(validate_document(GraphDocument, {**GRAPH, "nodes": GRAPH["nodes"][::-1]}, "graph"), mesh)
     assert [op.id for op in turned.ops] == ["a", "b"]
 
 
@@ -73,20 +73,20 @@ def test_further_results_are_named_by_their_number() -> None:
         {"id": "r", "op": "relu", "inputs": ["s:1"], "outputs": [typed(8, 12)]},
     ]
     document = {**GRAPH, "nodes": nodes, "outputs": ["r", "s"]}
-    graph = graph_from(checked(GraphDocument, document, "graph"), Mesh.parse("2"))
+    graph = load_graph(validate_document(GraphDocument, document, "graph"), Mesh.parse("2"))
     assert graph.types["s:1"].shape == (8, 12)
 
 
 @pytest.mark.parametrize("validated", [False, True])
 def test_a_plan_written_and_read_is_the_same_plan(tmp_path: Path, validated: bool) -> None:
-    plan = pipeline.validated(planned(ANNOTATED)) if validated else planned(ANNOTATED)
-    document = plan_document(plan)
+    plan = pipeline.validate_plan(planned(ANNOTATED)) if validated else planned(ANNOTATED)
+    document = dump_plan(plan)
     write_json(tmp_path / "plan.json.gz", document)
     found = read_plan(tmp_path / "plan.json.gz")
     assert found.model_dump(mode="json", exclude_unset=True) == document
     assert plan.analysis is not None
-    program = program_from(found)
-    assert program_document(program) == document["program"]
+    program = load_program(found)
+    assert dump_program(program) == document["program"]
     assert str(program) == str(plan.analysis.program)
 
 
@@ -97,7 +97,7 @@ def test_a_mesh_written_and_read_is_the_same_mesh() -> None:
         changed(MESH, "axes.1.link", "nvlink"),
         changed(MESH, "axes.0.size", "?"),
     ):
-        assert mesh_document(mesh_from(checked(MeshDocument, document, "mesh"))) == document
+        assert dump_mesh(load_mesh(validate_document(MeshDocument, document, "mesh"))) == document
 
 
 @pytest.mark.parametrize(("text", "names", "sizes"), NOTATIONS)
@@ -141,7 +141,7 @@ def test_pins_are_added_to_the_annotations_of_the_graph(tmp_path: Path) -> None:
 
 
 def test_a_pinned_value_has_the_pinned_sharding() -> None:
-    document = plan_document(planned({**GRAPH, "annotations": [pin("w", [["tp"]]), pin("b", [[], []])]}))
+    document = dump_plan(planned({**GRAPH, "annotations": [pin("w", [["tp"]]), pin("b", [[], []])]}))
     assert document["shardings"]["w"] == {"split_axes": [["tp"], []]}
     assert document["shardings"]["b"] == {"split_axes": [[], []]}
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from planner.choose.hardware import hardware_of, load, names, source_text
-from planner.documents.hardware import planned_hardware, profile_document, read_hardware
-from planner.documents.ids import digest
+from planner.choose.hardware import list_profiles, load_profile, parse_hardware, read_source
+from planner.documents.canonical_json import digest_document
+from planner.documents.hardware import load_planned_hardware, read_hardware, read_profile
 from planner.documents.plans import read_plan
 from planner.errors import ShardplanError
 from tests.testing.command_line import refused, shardplan
 from tests.testing.small_documents import GRAPH, LEFT_OUT, Document, changed, written
 
-PROFILE: Document = json.loads(source_text("h100-sxm"))
+PROFILE: Document = json.loads(read_source("h100-sxm"))
 CURVES = {"matmul": {"flops": [[1e3, 1e-6], [1e9, 1e-3]], "bytes": None}, "relu.f32": {"bytes": [[4e3, 2e-6]]}}
 
 # A path in the document, its new value, and what the message names.
@@ -55,17 +55,17 @@ def plan(folder: Path, *more: object) -> Document:
     return found
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", list_profiles())
 def test_every_built_in_profile_is_a_valid_document_with_sources(name: str) -> None:
-    document = profile_document(name)
-    assert hardware_of(document) == load(name)
+    document = read_profile(name)
+    assert parse_hardware(document) == load_profile(name)
     figures = {key for key in document if key not in ("format", "version", "name", "about", "sources", "links")}
     assert figures | {f"links.{link}" for link in document["links"]} <= set(document["sources"])
 
 
 def test_a_profile_in_a_file_is_the_profile(tmp_path: Path) -> None:
     path = written(tmp_path / "mine.json", PROFILE)
-    assert read_hardware(str(path)) == load("h100-sxm")
+    assert read_hardware(str(path)) == load_profile("h100-sxm")
     named, filed = plan(tmp_path, "--hardware", "h100-sxm"), plan(tmp_path, "--hardware", path)
     assert named["id"] == filed["id"]
 
@@ -73,7 +73,7 @@ def test_a_profile_in_a_file_is_the_profile(tmp_path: Path) -> None:
 def test_a_plan_holds_the_profile_it_was_priced_with(tmp_path: Path) -> None:
     path = written(tmp_path / "mine.json", changed(changed(PROFILE, "name", "mine"), "curves", CURVES))
     plan(tmp_path, "--hardware", path)
-    assert planned_hardware(read_plan(tmp_path / "plan.json")) == read_hardware(str(path))
+    assert load_planned_hardware(read_plan(tmp_path / "plan.json")) == read_hardware(str(path))
 
 
 def test_an_older_plan_names_its_profile(tmp_path: Path) -> None:
@@ -82,8 +82,8 @@ def test_an_older_plan_names_its_profile(tmp_path: Path) -> None:
         document = changed(document, key, LEFT_OUT)
     parts = {key: document[key] for key in ("mesh", "hardware", "request")}
     versions = document["solver"]["versions"]
-    document["id"] = digest({"graph": document["graph"]["digest"], **parts, "versions": versions})
-    assert planned_hardware(read_plan(written(tmp_path / "old.json", document))) == load("h100-sxm")
+    document["id"] = digest_document({"graph": document["graph"]["digest"], **parts, "versions": versions})
+    assert load_planned_hardware(read_plan(written(tmp_path / "old.json", document))) == load_profile("h100-sxm")
 
 
 def test_a_slower_link_in_a_file_is_priced(tmp_path: Path) -> None:

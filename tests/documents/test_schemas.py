@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from planner.documents.publish import FOLDER, published
+from planner.documents.export_schemas import SCHEMA_FOLDER, published_schema
 from planner.documents.schemas import SCHEMAS, json_schema
 from tests.testing.command_line import shardplan
 from tests.testing.small_documents import GRAPH, LEFT_OUT, MESH, Document, changed, pin, pins, written
@@ -48,12 +48,12 @@ def faults(name: str, document: Any) -> list[str]:
 
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_a_published_schema_is_that_of_the_code(name: str) -> None:
-    shown = (FOLDER / f"{name}.json").read_text(encoding="utf-8")
-    assert shown == published(name), "make them anew: python -m planner.documents.publish"
+    shown = (SCHEMA_FOLDER / f"{name}.json").read_text(encoding="utf-8")
+    assert shown == published_schema(name), "make them anew: python -m planner.documents.export_schemas"
 
 
 def test_nothing_else_is_published() -> None:
-    assert sorted(path.stem for path in FOLDER.iterdir()) == sorted(SCHEMAS)
+    assert sorted(path.stem for path in SCHEMA_FOLDER.iterdir()) == sorted(SCHEMAS)
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)

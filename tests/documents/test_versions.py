@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from planner.choose import cost
-from planner.documents.plans import checked_plan, read_plan
-from planner.documents.programs import program_from
+from planner.documents.plans import parse_plan, read_plan
+from planner.documents.programs import load_program
 from planner.documents.versions import ABSENT, current_versions, versions_text
 from planner.errors import InvalidDocument
 from planner.run.validate import validate
@@ -34,11 +34,11 @@ RUN = """
 import sys
 from pathlib import Path
 from planner.documents.plans import read_plan
-from planner.documents.programs import program_from
+from planner.documents.programs import load_program
 from planner.documents.versions import current_versions
 from planner.run.validate import validate
 plan = read_plan(Path(sys.argv[1]))
-print(validate(program_from(plan)).verdict, plan.solver.versions["ortools"], current_versions()["ortools"])
+print(validate(load_program(plan)).verdict, plan.solver.versions["ortools"], current_versions()["ortools"])
 """
 SOLVERS = ("ortools", "numba", "llvmlite", "shardplan", "_editable")
 """What begins so is left away from the packages of a machine that only runs plans."""
@@ -64,19 +64,19 @@ def test_another_version_has_another_id(tmp_path: Path, name: str, other: object
     document = planned(tmp_path)
     moved = signed_again(document, {**document["solver"]["versions"], name: other})
     assert moved["id"] != document["id"]
-    assert checked_plan(moved, "plan").solver.versions[name] == other
+    assert parse_plan(moved, "plan").solver.versions[name] == other
     claimed = changed(document, f"solver.versions.{name}", other)
     with pytest.raises(InvalidDocument, match="versions are not those that were planned for"):
-        checked_plan(claimed, "plan")
+        parse_plan(claimed, "plan")
 
 
 def test_a_plan_from_before_is_read_checked_and_run() -> None:
     plan = read_plan(OLD)
     assert plan.solver.versions == {"cost_model": 5, "solver": 1}
-    assert validate(program_from(plan)).verdict == "equal"
+    assert validate(load_program(plan)).verdict == "equal"
     raw = json.loads(OLD.read_text())
     with pytest.raises(InvalidDocument, match="digest mismatch"):
-        checked_plan(changed(raw, "solver.versions.solver", 2), "plan")
+        parse_plan(changed(raw, "solver.versions.solver", 2), "plan")
 
 
 def test_versions_are_told_in_the_order_of_their_names() -> None:

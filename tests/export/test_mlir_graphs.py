@@ -10,9 +10,9 @@ import pytest
 from planner.errors import InvalidSharding
 from planner.export.mlir import Dialect, print_graph
 from planner.frontends.mlir import read_mlir
-from planner.model.graph import Annotation, Graph, Input, TensorType
-from planner.model.mesh import Mesh, MeshAxis
-from planner.model.sharding import Sharding
+from planner.ir.graph import Annotation, Graph, Input, TensorType
+from planner.ir.mesh import Mesh, MeshAxis
+from planner.ir.sharding import Sharding
 from tests.testing.dialect_graphs import Growing, described, product, random_graph, transpose
 from tests.testing.mlir_opt import PROPAGATION, accepted, upstream
 from tests.testing.seeds import seeds
@@ -41,7 +41,7 @@ def test_upstream_accepts_every_graph(dialect: Dialect, argument_starts: bool) -
     texts = []
     for seed in SEEDS:
         graph, mesh = random_graph(seed, dialect)
-        texts.append(print_graph(graph, mesh, dialect, argument_starts))
+        texts.append(print_graph(graph, mesh, dialect, argument_starts=argument_starts))
     accepted(dialect, texts)
 
 

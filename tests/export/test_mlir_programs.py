@@ -8,13 +8,13 @@ import pytest
 
 from planner.errors import InvalidSharding
 from planner.export.mlir import Dialect, print_program
-from planner.model.collectives import Collective, Kind
-from planner.model.graph import Graph, Input, TensorType
-from planner.model.mesh import Mesh
-from planner.model.program import Move, Program
-from planner.model.sharding import Reduction, Sharding
+from planner.ir.collectives import Collective, Kind
+from planner.ir.graph import Graph, Input, TensorType
+from planner.ir.mesh import Mesh
+from planner.ir.program import Program, Reshard
+from planner.ir.sharding import Reduction, Sharding
+from planner.reshard.documented_path import make_documented_path
 from planner.rewrite.materialize import materialize
-from planner.rewrite.route import documented_route
 from tests.testing.dialect_graphs import (
     Growing,
     linear,
@@ -55,7 +55,7 @@ def test_collectives_are_spelled_as_the_dialect_does(
     source: Sharding, collective: Collective, wanted: str, dialect: Dialect
 ) -> None:
     graph = Graph("main", (Input("x", "input", "x", TensorType((16, 8), "f32")),), (), ("x",))
-    program = Program(graph, Mesh.parse("2x4"), (("x", source),), (Move(collective, "x", "y"),), ("y",))
+    program = Program(graph, Mesh.parse("2x4"), (("x", source),), (Reshard(collective, "x", "y"),), ("y",))
     text = print_program(program, dialect)
     reduction = "<max>" if dialect is Dialect.MESH else "max"
     assert f"%y = {dialect}.{wanted.format(axes=dialect.axes, max=reduction)} : tensor<" in text
@@ -79,8 +79,8 @@ def test_a_call_says_over_which_axes_its_loops_are_split() -> None:
     inputs = {"x0": Sharding(((), (0,))), "x1": Sharding(((), (0,)))}
     outputs = [Sharding(((), ()))]
     mesh = Mesh.parse("2")
-    route = documented_route(graph, mesh)
-    program = materialize(graph, mesh, inputs, {g.ops[0].id: option}, {}, outputs, route)
+    route = make_documented_path(graph, mesh)
+    program = materialize(graph, mesh, inputs, options={g.ops[0].id: option}, shared={}, outputs=outputs, route=route)
     text = print_program(program)
     assert 'shardplan.op = "linear", shardplan.split = {k = [0 : i64]}' in text
     assert "all_reduce" in text

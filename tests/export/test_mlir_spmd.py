@@ -11,13 +11,13 @@ import pytest
 from planner.errors import InvalidGraph, InvalidSharding
 from planner.export.mlir import Dialect, print_program, print_spmd
 from planner.frontends.mlir import read_spmd
-from planner.model.graph import Op, TensorType
-from planner.model.ops import bind_op
-from planner.model.sharding import Sharding, held_bounds
-from planner.model.spmd import INDEX, Builder, Call, Cluster, Local, LocalType, SpmdProgram
-from planner.model.spmd.row import DEFAULTS
-from planner.run.devices import run_whole
-from planner.run.spmd import run_spmd
+from planner.ir.graph import Op, TensorType
+from planner.ir.sharding import Sharding, held_bounds
+from planner.ops import bind_op
+from planner.run.executor import run_whole
+from planner.run.spmd_executor import run_spmd
+from planner.spmd import INDEX, Cluster, LocalOp, LocalType, SpmdBuilder, SpmdCall, SpmdProgram
+from planner.spmd.op_def import DEFAULTS
 from tests.testing.dialect_programs import random_program
 from tests.testing.mlir_opt import accepted
 from tests.testing.random_spmd import written
@@ -35,7 +35,7 @@ X, Y = LocalType((4, 6), "f32"), LocalType((None, 6), "f32")
 
 
 def op(name: str, operand: TensorType, *results: TensorType, **attrs: Any) -> Op:
-    return Op(name, name, ("a",), results, bind_op(name, (operand,), results, attrs, None), attrs)
+    return Op(name, name, ("a",), results, bind_op(name, (operand,), results, attrs=attrs, notation=None), attrs)
 
 
 def f32(*shape: int) -> TensorType:
@@ -48,9 +48,9 @@ def plain(value: Any) -> Any:
 
 def described(program: SpmdProgram) -> list[object]:
     """A program as plain values: attributes without the defaults."""
-    lines: list[object] = [str(done) for done in program.instructions if isinstance(done, Local)]
+    lines: list[object] = [str(done) for done in program.instructions if isinstance(done, LocalOp)]
     for done in program.instructions:
-        if isinstance(done, Call):
+        if isinstance(done, SpmdCall):
             kept = {key: plain(value) for key, value in done.attrs.items()}
             attrs = {key: value for key, value in kept.items() if key not in DEFAULTS or value != DEFAULTS[key]}
             lines.append((done.op, done.operands, done.results, done.types, attrs))
@@ -70,7 +70,7 @@ def has_elements(program: SpmdProgram) -> bool:
 
 def every_call() -> SpmdProgram:
     """What random programs leave out: queries, numbers of run time, several meshes, casts, results side by side."""
-    build = Builder({"m": Cluster.parse("2x2"), "n": Cluster.parse("2x2", 4)}, "m")
+    build = SpmdBuilder({"m": Cluster.parse("2x2"), "n": Cluster.parse("2x2", 4)}, "m")
     x, y, n = build.argument("x", X), build.argument("y", Y), build.argument("n", INDEX)
     build.argument("z 0", X, "n")
     row, _ = build.call("process_multi_index")
@@ -118,7 +118,7 @@ def test_every_call_is_written_and_read(dialect: Dialect) -> None:
 
 
 def test_results_of_one_op_stay_side_by_side() -> None:
-    build = Builder({"m": Cluster.parse("2")}, "m")
+    build = SpmdBuilder({"m": Cluster.parse("2")}, "m")
     x = build.argument("x", X)
     program = build.program(build.local(op("split", f32(4, 6), f32(2, 6), f32(2, 6), dim=0), x))
     text = print_spmd(program)
@@ -131,7 +131,7 @@ def test_results_of_one_op_stay_side_by_side() -> None:
 def test_upstream_accepts_the_programs_it_has_ops_for(dialect: Dialect) -> None:
     known = []
     for program in filter(has_elements, map(random_spmd, KNOWN)):
-        calls = [done for done in program.instructions if isinstance(done, Call)]
+        calls = [done for done in program.instructions if isinstance(done, SpmdCall)]
         if any(done.op in UNKNOWN_TO[dialect] or done.attrs.get("block") for done in calls):
             continue
         text = print_spmd(program, dialect)
@@ -155,14 +155,14 @@ def test_a_partitioned_program_runs_as_it_is_printed(seed: int, dialect: Dialect
         bounds = held_bounds(held.sharding, held.type.shape, program.mesh)
         local[name] = [whole[name][tuple(slice(*each) for each in device)] for device in bounds]
     run = run_spmd(spmd, local, precision="f64")
-    wanted = run_whole(program.graph, whole, np, "f64")
+    wanted = run_whole(program.graph, whole, np, precision="f64")
     for value, devices in zip(program.graph.outputs, run.outputs, strict=True):
         for made in devices:
             assert np.allclose(made.array, wanted[value]), value
 
 
 def test_what_a_version_has_no_words_for_is_refused_by_name() -> None:
-    build = Builder({"m": Cluster.parse("2")}, "m")
+    build = SpmdBuilder({"m": Cluster.parse("2")}, "m")
     partial = Sharding(((),), (0,))
     program = build.program(build.call("shard_shape", shape=[8], sharding=partial, device=1))
     assert described(read_spmd(print_spmd(program, Dialect.MESH))) == described(program)
@@ -171,7 +171,7 @@ def test_what_a_version_has_no_words_for_is_refused_by_name() -> None:
 
 
 def test_a_tensor_without_elements_is_written_but_not_read() -> None:
-    build = Builder({"m": Cluster.parse("3")}, "m")
+    build = SpmdBuilder({"m": Cluster.parse("3")}, "m")
     text = print_spmd(build.program([build.argument("x", LocalType((0,), "f32"))]))
     assert "%x: tensor<0xf32>" in text
     with pytest.raises(InvalidGraph, match="dim out of range"):

@@ -22,17 +22,17 @@ import onnx
 from planner import pipeline
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_from
-from planner.documents.schemas import GraphDocument, checked
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
+from planner.documents.schemas import GraphDocument, validate_document
 from planner.errors import InvalidRequest, InvalidSharding
-from planner.frontends.onnx import graph_document
-from planner.model.mesh import Mesh
-from planner.model.program import Program, Run
-from planner.model.sharding import Sharding, shard_bounds
+from planner.frontends.onnx import build_graph_document
+from planner.ir.mesh import Mesh
+from planner.ir.program import OpCall, Program
+from planner.ir.sharding import Sharding, shard_bounds
 from planner.onnx import annotated_model
 from tests.testing.command_line import refused, shardplan
-from tests.testing.onnx_files import layer, model, node, numbers, without
+from tests.testing.onnx_files import layer, model, node, numbers, without_field
 from tests.testing.random_strategies import random_strategies
 
 pytestmark = pytest.mark.frameworks("onnx")
@@ -94,16 +94,16 @@ CASES: list[tuple[Callable[[], Any], str, dict[str, dict[str, str]]]] = [
 
 
 def question_of(made: Any, mesh: str) -> Formulation:
-    document = checked(GraphDocument, graph_document(made, "model"), "model")
+    document = validate_document(GraphDocument, build_graph_document(made, "model"), "model")
     devices = Mesh.parse(mesh)
-    return formulate(graph_from(document, devices), CostModel(devices, load("h100-sxm")))
+    return formulate(load_graph(document, devices), CostModel(devices, load_profile("h100-sxm")))
 
 
 def programs(made: Any, mesh: str) -> Iterator[Program]:
     question = question_of(made, mesh)
     for seed in range(SEEDS):
         chosen = random_strategies(question, np.random.default_rng(seed))
-        yield pipeline.written(question, question.decode(chosen))
+        yield pipeline.write_program(question, question.decode(chosen))
 
 
 def written(made: Any, folder: Path) -> Path:
@@ -153,13 +153,13 @@ def left(program: Program, value: str) -> Sharding:
 def read(program: Program, op: str, value: str) -> Sharding:
     """As the op reads a value; as it is left where there is no such op."""
     for done in program.instructions:
-        if isinstance(done, Run) and done.op.id == op and value in done.op.inputs:
+        if isinstance(done, OpCall) and done.op.id == op and value in done.op.inputs:
             return program.values[done.operands[done.op.inputs.index(value)]].sharding
     return left(program, value)
 
 
 def reads_of(program: Program) -> Iterator[str]:
-    return (name for done in program.instructions if isinstance(done, Run) for name in done.operands)
+    return (name for done in program.instructions if isinstance(done, OpCall) for name in done.operands)
 
 
 @pytest.mark.parametrize("number", range(len(CASES)))
@@ -191,9 +191,11 @@ def test_the_specs_are_the_programs_blocks(number: int, tmp_path: Path) -> None:
 
 
 def pinned(made: Any, mesh: str, value: str, sharding: dict[str, Any]) -> Program:
-    document = {**graph_document(made, "model"), "annotations": [{"value": value, "sharding": sharding}]}
+    document = {**build_graph_document(made, "model"), "annotations": [{"value": value, "sharding": sharding}]}
     devices = Mesh.parse(mesh)
-    found = pipeline.plan(graph_from(checked(GraphDocument, document, "model"), devices), devices, load("h100-sxm"))
+    found = pipeline.plan(
+        load_graph(validate_document(GraphDocument, document, "model"), devices), devices, load_profile("h100-sxm")
+    )
     assert found.analysis is not None
     return found.analysis.program
 
@@ -213,7 +215,7 @@ def test_another_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_stays_beside_its_external_data(tmp_path: Path) -> None:
-    made = without(mlp(), "w")
+    made = without_field(mlp(), "w")
     program = pinned(made, "2x2", "out", {"split_axes": [["0"], []]})
     file = written(made, tmp_path)
     assert annotated_model(program, file, tmp_path)

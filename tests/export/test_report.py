@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from planner.export.report import html_page, policy
+from planner.export.report import content_security_policy, html_page
 
 NAMES = ["</script><script>alert(1)</script>", "<!--<script>", "a\u2028b", "\u202egnp.exe", "\"&'", "]]>"]
 
@@ -49,8 +49,8 @@ def test_every_script_and_sheet_is_in_the_policy_by_its_digest() -> None:
     parts = re.findall(r"<script type=\"module\">(.*?)</script>|<style>(.*?)</style>", text, re.DOTALL)
     digests = {base64.b64encode(hashlib.sha256((one or other).encode()).digest()).decode() for one, other in parts}
     assert len(parts) == 2
-    assert digests == set(re.findall(r"'sha256-([^']+)'", policy()))
-    assert f'content="{policy()}"' in text
+    assert digests == set(re.findall(r"'sha256-([^']+)'", content_security_policy()))
+    assert f'content="{content_security_policy()}"' in text
 
 
 def test_the_file_names_no_place_outside_itself() -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from planner.errors import InvalidSharding
 from planner.export.sdy import print_sdy
-from planner.model.mesh import Mesh
-from planner.model.program import Move, Program
-from planner.model.sharding import Reduction
+from planner.ir.mesh import Mesh
+from planner.ir.program import Program, Reshard
+from planner.ir.sharding import Reduction
 from tests.testing.graphs import small_transformer
 from tests.testing.op_cases import CASES
 from tests.testing.sample_programs import alone, left_partial, question_of, random_program, training_step
@@ -73,7 +73,7 @@ def test_shardy_accepts_programs_and_inserts_no_reshard(sizes: dict[str, int]) -
     question = question_of(small_transformer(Mesh.parse("2x4"), **sizes), "2x4")
     programs = [random_program(question, seed) for seed in range(5)]
     for program, text in zip(programs, resharded(programs), strict=True):
-        moves = [done for done in program.instructions if isinstance(done, Move)]
+        moves = [done for done in program.instructions if isinstance(done, Reshard)]
         assert collectives(print_sdy(program)).total() == len(moves)
         left_alone(program, text)
 

@@ -10,19 +10,19 @@ import numpy as np
 import pytest
 
 from planner.errors import InvalidSharding
-from planner.model.accounts import received_bytes
-from planner.model.collectives import Collective, Kind
-from planner.model.exchange import exchange
-from planner.model.graph import Graph, TensorType
-from planner.model.indexing import Option
-from planner.model.mesh import Mesh
-from planner.model.program import Move, Program, Run, Value
-from planner.model.sharding import Reduction, shard_shape, shard_shapes
+from planner.ir.accounting import count_received_bytes
+from planner.ir.collectives import Collective, Kind
+from planner.ir.graph import Graph, TensorType
+from planner.ir.indexing import Option
+from planner.ir.mesh import Mesh
+from planner.ir.program import OpCall, Program, Reshard, ShardedValue
+from planner.ir.redistribution import plan_transfers
+from planner.ir.sharding import Reduction, shard_shape, shard_shapes
+from planner.reshard.documented_path import make_documented_path
 from planner.rewrite.materialize import materialize_completed
-from planner.rewrite.propagate import propagate
-from planner.rewrite.route import documented_route
+from planner.rewrite.propagation.propagate import propagate
 from planner.run.backend import ROUNDED
-from planner.run.devices import run_whole
+from planner.run.executor import run_whole
 from planner.run.inputs import random_inputs
 from planner.run.validate import ROUNDED_TOLERANCE
 from tests.testing.graphs import Sketch
@@ -55,7 +55,9 @@ OF_JAX = (Reduction.SUM, Reduction.MAX, Reduction.MIN)
 def split_as(graph: Graph, mesh: str, options: dict[str, Option]) -> Program:
     """The program of options asked for, routes as documented."""
     completed = propagate(graph, Mesh.parse(mesh), options)
-    return materialize_completed(graph, Mesh.parse(mesh), completed, documented_route(graph, Mesh.parse(mesh)))
+    return materialize_completed(
+        graph, Mesh.parse(mesh), completed, route=make_documented_path(graph, Mesh.parse(mesh))
+    )
 
 
 def row_programs(ops: Sequence[str], mesh: str, even: bool) -> dict[str, Program]:
@@ -81,11 +83,11 @@ def filled_bytes(program: Program) -> int:
         filled_elements(done.collective, program.values[done.operand], program.values[done.result], program.mesh)
         * program.values[done.operand].type.itemsize
         for done in program.instructions
-        if isinstance(done, Move)
+        if isinstance(done, Reshard)
     )
 
 
-def filled_elements(move: Collective, held: Value, made: Value, mesh: Mesh) -> int:
+def filled_elements(move: Collective, held: ShardedValue, made: ShardedValue, mesh: Mesh) -> int:
     n, shape = mesh.group_size(move.axes), held.type.shape
     have, want = (list(shard_shape(each.sharding, shape, mesh)) for each in (held, made))
     match move.kind:
@@ -101,7 +103,7 @@ def filled_elements(move: Collective, held: Value, made: Value, mesh: Mesh) -> i
         case Kind.ALL_SLICE:
             received = 0
         case _:
-            return int(exchange(held.sharding, made.sharding, shape, mesh).received.sum())
+            return int(plan_transfers(held.sharding, made.sharding, shape, mesh).received.sum())
     return mesh.devices * received
 
 
@@ -112,20 +114,20 @@ def agree(programs: list[Program], shared: bool = False) -> None:
     """
     from planner.export.shard_map import print_shard_map
 
-    inputs = [random_inputs(program.graph, np, "declared", 0) for program in programs]
+    inputs = [random_inputs(program.graph, np, "declared", seed=0) for program in programs]
     jobs = [
         (print_shard_map(program), [arrays[name] for name, _ in program.arguments])
         for program, arrays in zip(programs, inputs, strict=True)
     ]
     for program, arrays, (results, moved) in zip(programs, inputs, on_eight_devices(jobs), strict=True):
         with np.errstate(all="ignore"):
-            whole = run_whole(program.graph, arrays, np, "declared")
+            whole = run_whole(program.graph, arrays, np, precision="declared")
         for name, result in zip(program.graph.outputs, results, strict=True):
             most = np.abs(whole[name][np.isfinite(whole[name])]).max(initial=1e-30)
             np.testing.assert_allclose(result, whole[name], rtol=0, atol=1e-5 * most, err_msg=str(program))
         counted, predicted = sum(count for _, count in moved), filled_bytes(program)
         assert counted == predicted or (shared and counted < predicted), program
-        assert predicted == received_bytes(program).sum() or not is_even(program)
+        assert predicted == count_received_bytes(program).sum() or not is_even(program)
 
 
 def test_jax_computes_the_graph_and_moves_what_was_predicted() -> None:
@@ -174,7 +176,7 @@ def test_halos_offsets_and_terms_are_said() -> None:
     programs = []
     for graph, mesh in (random_graph(seed, halos=True) for seed in CUT):
         completed = propagate(graph, mesh)
-        programs.append(materialize_completed(graph, mesh, completed, documented_route(graph, mesh)))
+        programs.append(materialize_completed(graph, mesh, completed, route=make_documented_path(graph, mesh)))
     held = [value.sharding for program in programs for value in program.values.values()]
     others = {Reduction.AVERAGE, Reduction.PRODUCT, Reduction.BITWISE_XOR}
     assert {each.reduction for each in held if each.partial} == {*OF_JAX, *others}
@@ -209,11 +211,11 @@ def test_a_step_in_bf16_comes_as_near_as_rounding_lets_it() -> None:
     from planner.export.shard_map import print_shard_map
 
     program = training_step("llama-7b", "bf16")
-    inputs = random_inputs(program.graph, np, ROUNDED, 0)
+    inputs = random_inputs(program.graph, np, ROUNDED, seed=0)
     halves = [name for name, _ in program.arguments if program.graph.types[name].dtype == "bf16"]
     given = inputs | {name: inputs[name].astype(jnp.bfloat16) for name in halves}
     ((results, _),) = on_eight_devices([(print_shard_map(program), [given[name] for name, _ in program.arguments])])
-    whole = run_whole(program.graph, inputs, np, ROUNDED)
+    whole = run_whole(program.graph, inputs, np, precision=ROUNDED)
     assert len(halves) > 10
     for name, result in zip(program.graph.outputs, results, strict=True):
         assert result.dtype.name == {"bf16": "bfloat16", "f32": "float32"}[program.graph.types[name].dtype]
@@ -249,7 +251,7 @@ def test_names_are_text_and_never_code() -> None:
     made = s.op("relu", [s.input(8, 8)], (8, 8))
     program = split_as(s.graph(made), "2", {made: ((0,), ())})
     said = '"""\nraise SystemExit(1)\n'
-    runs = [replace(done, op=replace(done.op, id=said)) for done in program.instructions if isinstance(done, Run)]
+    runs = [replace(done, op=replace(done.op, id=said)) for done in program.instructions if isinstance(done, OpCall)]
     named = replace(program, graph=replace(program.graph, name=said), instructions=tuple(runs))
     module: dict[str, object] = {}
     exec(print_shard_map(named), module)

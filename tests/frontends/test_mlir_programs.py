@@ -13,8 +13,8 @@ import pytest
 from planner.errors import InvalidProgram, InvalidRule, ShardplanError, UnsupportedOp
 from planner.export.mlir import Dialect, print_program, print_spmd
 from planner.frontends.mlir import holds_collectives, read_mlir, read_spmd
-from planner.model.spmd import Call, SpmdProgram
-from planner.run.spmd import run_spmd
+from planner.run.spmd_executor import run_spmd
+from planner.spmd import SpmdCall, SpmdProgram
 from tests.testing.command_line import refused, shardplan
 from tests.testing.dialect_programs import random_program
 from tests.testing.malformed_spmd import ACCEPTED, FAULTS, WIDER, Fault
@@ -74,7 +74,7 @@ def test_every_malformed_call_is_refused_where_it_stands(fault: Fault, version: 
 def test_every_right_call_is_read_and_written_back(case: Case, version: int) -> None:
     """conformance 12, conformance 14, conformance 41 to 54"""
     program = read_spmd(module(case, 0, version))
-    assert [done.op for done in program.instructions if isinstance(done, Call)] == [case.op]
+    assert [done.op for done in program.instructions if isinstance(done, SpmdCall)] == [case.op]
     for dialect in Dialect:
         assert read_spmd(print_spmd(program, dialect)) == program
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from planner.errors import InvalidDocument, InvalidGraph, InvalidRequest, ShardplanError, UnsupportedOp
-from planner.frontends.onnx import graph_document, import_onnx
-from planner.frontends.unknown import UnknownOpWarning
+from planner.frontends.onnx import build_graph_document, import_onnx
+from planner.frontends.unknown_ops import UnknownOpWarning
 from tests.testing.command_line import refused, shardplan
-from tests.testing.onnx_files import BOOL, FLOAT, INT64, helper, layer, model, node, numbers, onnx, without
+from tests.testing.onnx_files import BOOL, FLOAT, INT64, helper, layer, model, node, numbers, onnx, without_field
 
 WITHOUT = """
 import sys
@@ -128,12 +128,17 @@ REFUSED: dict[str, tuple[Callable[[], Any], dict[str, int], type[ShardplanError]
         UnsupportedOp,
         ["dtype STRING", "WORDS"],
     ),
-    "a missing shape": (lambda: without(layer(), "flat"), {}, InvalidGraph, ["external data", "flat", "nowhere.data"]),
+    "a missing shape": (
+        lambda: without_field(layer(), "flat"),
+        {},
+        InvalidGraph,
+        ["external data", "flat", "nowhere.data"],
+    ),
 }
 
 
 def test_the_document_has_the_model_s_names_and_no_shape_arithmetic() -> None:
-    document = graph_document(layer(), "layer")
+    document = build_graph_document(layer(), "layer")
     assert [(entry["name"], entry["kind"], entry["shape"]) for entry in document["inputs"]] == [
         ("x", "input", [4, 3, 6]),
         ("w", "parameter", [6, 8]),
@@ -147,39 +152,39 @@ def test_the_document_has_the_model_s_names_and_no_shape_arithmetic() -> None:
 
 
 def test_a_symbolic_dim_with_a_size_is_a_fixed_one() -> None:
-    assert graph_document(layer("batch"), "layer", {"batch": 4}) == graph_document(layer(4), "layer")
+    assert build_graph_document(layer("batch"), "layer", {"batch": 4}) == build_graph_document(layer(4), "layer")
 
 
 def test_two_imports_give_identical_bytes() -> None:
-    one, other = (json.dumps(graph_document(layer(), "layer"), allow_nan=False) for _ in range(2))
+    one, other = (json.dumps(build_graph_document(layer(), "layer"), allow_nan=False) for _ in range(2))
     assert one == other
 
 
 def test_weights_in_a_missing_file_make_the_same_document() -> None:
-    assert graph_document(without(layer(), "w", "b"), "layer") == graph_document(layer(), "layer")
+    assert build_graph_document(without_field(layer(), "w", "b"), "layer") == build_graph_document(layer(), "layer")
 
 
 def test_a_shape_in_a_file_beside_the_model_is_read(tmp_path: Path) -> None:
     (tmp_path / "nowhere.data").write_bytes(numbers(-1, 6).tobytes())
-    onnx.save(without(layer(), "flat", "w"), tmp_path / "layer.onnx")
-    assert import_onnx(tmp_path / "layer.onnx") == graph_document(layer(), "layer")
+    onnx.save(without_field(layer(), "flat", "w"), tmp_path / "layer.onnx")
+    assert import_onnx(tmp_path / "layer.onnx") == build_graph_document(layer(), "layer")
 
 
 def test_a_weight_of_a_single_number_is_that_number() -> None:
     proto = model([node("Mul", "x scale", "y")], {"x": [4]}, ["y"], {"scale": np.array([0.5], "f4")})
-    (only,) = graph_document(proto, "scaled")["nodes"]
+    (only,) = build_graph_document(proto, "scaled")["nodes"]
     assert (only["inputs"], only["attrs"]) == (["x"], {"scalar": 0.5})
 
 
 def test_a_table_of_whole_numbers_is_a_constant() -> None:
     proto = model([node("Gather", "x table", "y")], {"x": [4, 2]}, ["y"], {"table": numbers(3, 1, 0)})
-    kinds = {entry["name"]: entry["kind"] for entry in graph_document(proto, "table")["inputs"]}
+    kinds = {entry["name"]: entry["kind"] for entry in build_graph_document(proto, "table")["inputs"]}
     assert kinds == {"x": "input", "table": "constant"}
 
 
 def test_what_no_output_depends_on_is_left_out() -> None:
     nodes = [node("Loopy", "x", "dead"), node("Relu", "x", "y"), node("Exp", "z", "more")]
-    document = graph_document(model(nodes, {"x": [4], "z": [4]}, ["y"]), "dead")
+    document = build_graph_document(model(nodes, {"x": [4], "z": [4]}, ["y"]), "dead")
     assert [entry["id"] for entry in (*document["inputs"], *document["nodes"])] == ["x", "y"]
 
 
@@ -189,12 +194,12 @@ def test_a_function_of_the_model_s_own_is_opened() -> None:
     proto = model([helper.make_node("Twice", ["x"], ["y"], domain="own")], {"x": [4]}, ["y"])
     proto.functions.append(own)
     proto.opset_import.append(helper.make_opsetid("own", 1))
-    assert [entry["op"] for entry in graph_document(proto, "own")["nodes"]] == ["multiply", "relu"]
+    assert [entry["op"] for entry in build_graph_document(proto, "own")["nodes"]] == ["multiply", "relu"]
 
 
 def test_an_operator_without_a_row_is_planned_replicated_with_a_warning() -> None:
     with pytest.warns(UnknownOpWarning, match="planned replicated.*Det, 1x: Y"):
-        document = graph_document(model([node("Det", "x", "y")], {"x": [4, 3, 3]}, ["y"]), "det")
+        document = build_graph_document(model([node("Det", "x", "y")], {"x": [4, 3, 3]}, ["y"]), "det")
     (only,) = document["nodes"]
     assert (only["op"], only["rule"]) == ("onnx.Det", "u0 u1 u2 -> u3; blocked u0 u1 u2 u3")
 
@@ -203,7 +208,7 @@ def test_an_operator_without_a_row_is_planned_replicated_with_a_warning() -> Non
 def test_a_model_that_cannot_be_said_is_refused(wrong: str) -> None:
     make, sizes, error, words = REFUSED[wrong]
     with pytest.raises(error) as caught:
-        graph_document(make(), "bad", sizes)
+        build_graph_document(make(), "bad", sizes)
     assert [word for word in words if word not in str(caught.value)] == [], str(caught.value)
 
 

@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 
 from planner import Request, pipeline
-from planner.documents.graphs import graph_from
-from planner.documents.schemas import GraphDocument, checked
-from planner.frontends.onnx import graph_document
+from planner.documents.graphs import load_graph
+from planner.documents.schemas import GraphDocument, validate_document
+from planner.frontends.onnx import build_graph_document
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
 from planner.judge.analysis import Analysis
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
-from planner.run.devices import ALONE, run_program, run_whole
+from planner.run.executor import SINGLE_DEVICE, run_program, run_whole
 from planner.run.validate import validate
 from tests.testing.hardware import EAGER
-from tests.testing.shards import reassembled
+from tests.testing.random_shards import reassembled
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 transformers: Any = pytest.importorskip("transformers", reason="transformers is not installed")
@@ -110,11 +110,11 @@ def exported(name: str) -> tuple[Any, Any]:
 @cache
 def document(name: str) -> dict[str, Any]:
     sizes = {symbol: SIZES[symbol] for symbol in MODELS[name].symbols}
-    return graph_document(exported(name)[0], name, sizes)
+    return build_graph_document(exported(name)[0], name, sizes)
 
 
-def graph(name: str, mesh: Mesh = ALONE) -> Graph:
-    return graph_from(checked(GraphDocument, document(name), name), mesh)
+def graph(name: str, mesh: Mesh = SINGLE_DEVICE) -> Graph:
+    return load_graph(validate_document(GraphDocument, document(name), name), mesh)
 
 
 def arrays(name: str) -> dict[str, Any]:
@@ -134,16 +134,16 @@ def assert_torch_s(name: str, got: Any) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_imported_graph_gives_torch_s_numbers(name: str) -> None:
-    values = run_whole(graph(name), arrays(name), np, "f64")
+    values = run_whole(graph(name), arrays(name), np, precision="f64")
     assert_torch_s(name, values[graph(name).outputs[0]])
 
 
 @pytest.mark.parametrize(("name", "mesh"), PROGRAMS)
 def test_a_planned_program_gives_torch_s_numbers(name: str, mesh: str) -> None:
-    plan = pipeline.plan(graph(name, Mesh.parse(mesh)), Mesh.parse(mesh), EAGER, Request(gap=0.5))
+    plan = pipeline.plan(graph(name, Mesh.parse(mesh)), Mesh.parse(mesh), EAGER, request=Request(gap=0.5))
     assert isinstance(plan.analysis, Analysis)
     program = plan.analysis.program
-    done = run_program(program, arrays(name), np, "f64")
+    done = run_program(program, arrays(name), np, precision="f64")
     assert_torch_s(name, reassembled(program, [outputs[0] for outputs in done.outputs], np.float64))
     assert validate(program).verdict == "equal"
 

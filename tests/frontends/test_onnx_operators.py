@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from planner import Request, pipeline
-from planner.documents.graphs import graph_from
-from planner.documents.schemas import GraphDocument, checked
-from planner.frontends.onnx import graph_document
+from planner.documents.graphs import load_graph
+from planner.documents.schemas import GraphDocument, validate_document
+from planner.frontends.onnx import build_graph_document
+from planner.ir.mesh import Mesh
 from planner.judge.analysis import Analysis
-from planner.model.mesh import Mesh
-from planner.run.devices import ALONE, run_program, run_whole
+from planner.run.executor import SINGLE_DEVICE, run_program, run_whole
 from tests.testing.hardware import EAGER
 from tests.testing.onnx_operators import Case, binary, images, lookups, products, unary, views, x
-from tests.testing.shards import reassembled
+from tests.testing.random_shards import reassembled
 
 onnx: Any = pytest.importorskip("onnx", reason="onnx is not installed: pip install shardplan[onnx]")
 pytest.importorskip("onnx.reference", reason="onnx is not installed: pip install shardplan[onnx]")
@@ -67,22 +67,22 @@ def assert_close(got: Any, wanted: Any) -> None:
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_an_operator_gives_the_reference_s_numbers(case: Case) -> None:
-    document = graph_document(model(case), "one")
-    graph = graph_from(checked(GraphDocument, document, "one"), ALONE)
-    values = run_whole(graph, arrays(case, document), np, "f64")
+    document = build_graph_document(model(case), "one")
+    graph = load_graph(validate_document(GraphDocument, document, "one"), SINGLE_DEVICE)
+    values = run_whole(graph, arrays(case, document), np, precision="f64")
     for name, wanted in zip(graph.outputs, reference(case), strict=True):
         assert_close(values[name], np.nan_to_num(wanted, neginf=LOWEST) if wanted.dtype == F else wanted)
 
 
 @pytest.mark.parametrize("case", COMPOSED, ids=str)
 def test_a_planned_operator_gives_the_same_numbers(case: Case) -> None:
-    document = graph_document(model(case), "one")
+    document = build_graph_document(model(case), "one")
     mesh = Mesh.parse(MESH)
-    graph = graph_from(checked(GraphDocument, document, "one"), mesh)
-    plan = pipeline.plan(graph, mesh, EAGER, Request(gap=0.01))
+    graph = load_graph(validate_document(GraphDocument, document, "one"), mesh)
+    plan = pipeline.plan(graph, mesh, EAGER, request=Request(gap=0.01))
     assert isinstance(plan.analysis, Analysis)
-    done = run_program(plan.analysis.program, arrays(case, document), np, "f64")
-    whole = run_whole(graph, arrays(case, document), np, "f64")
+    done = run_program(plan.analysis.program, arrays(case, document), np, precision="f64")
+    whole = run_whole(graph, arrays(case, document), np, precision="f64")
     for number, name in enumerate(graph.outputs):
         shards = [outputs[number] for outputs in done.outputs]
         got = reassembled(plan.analysis.program, shards, np.float64, number)
@@ -91,7 +91,7 @@ def test_a_planned_operator_gives_the_same_numbers(case: Case) -> None:
 
 def test_padding_below_zero_cuts_off() -> None:
     case = Case("Pad", (x(4, 6), np.array([-1, 2, 0, -3])), given=(1,))
-    document = graph_document(model(case), "cut")
-    graph = graph_from(checked(GraphDocument, document, "cut"), ALONE)
-    made = run_whole(graph, arrays(case, document), np, "f64")[graph.outputs[0]]
+    document = build_graph_document(model(case), "cut")
+    graph = load_graph(validate_document(GraphDocument, document, "cut"), SINGLE_DEVICE)
+    made = run_whole(graph, arrays(case, document), np, precision="f64")[graph.outputs[0]]
     np.testing.assert_array_equal(made, np.pad(case.operands[0][1:, :3], ((0, 0), (2, 0))))

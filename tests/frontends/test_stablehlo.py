@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from planner.documents.graphs import graph_from
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.errors import InvalidRequest
-from planner.frontends.stablehlo import import_jax, import_stablehlo, imported, traced
-from planner.frontends.unknown import UnknownOpWarning
-from planner.model.mesh import Mesh
+from planner.frontends.stablehlo import import_jax, import_stablehlo, import_text, trace_function
+from planner.frontends.unknown_ops import UnknownOpWarning
+from planner.ir.mesh import Mesh
 from tests.testing.stablehlo_texts import F32, SHARDY, main_of
 
 jax = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")
@@ -28,7 +28,7 @@ X = jax.ShapeDtypeStruct((4, 8), jnp.float32)
 def step_document(optimizer: str, scanned: bool = False, layers: int = 2) -> dict[str, Any]:
     model = models.Model("llama", layers=layers, scanned=scanned)
     function, *arguments = models.training(model, 4, optimizer)
-    return import_stablehlo(traced(function, *arguments).text, "step")
+    return import_stablehlo(trace_function(function, *arguments).text, "step")
 
 
 def test_arguments_of_a_training_step_have_kinds_and_their_next_values() -> None:
@@ -53,7 +53,7 @@ def test_ops_of_a_training_step_are_of_their_phase() -> None:
 
 
 def test_kinds_can_be_said() -> None:
-    found = traced(lambda x, tree: x @ tree["w"].T, X, {"w": X})
+    found = trace_function(lambda x, tree: x @ tree["w"].T, X, {"w": X})
     kinds = {e["name"]: e["kind"] for e in import_stablehlo(found.text, "t", {"tree": "buffer"})["inputs"]}
     assert kinds == {"x": "input", "tree['w']": "buffer"}
     with pytest.raises(InvalidRequest, match="no such argument"):
@@ -78,7 +78,7 @@ def test_shardings_of_shardy_become_annotations() -> None:
         ("tanh", [["dp"], ["tp"]], True, None),
         ("tanh", [["tp", "dp"], []], True, "return"),
     ]
-    assert graph_from(GraphDocument.model_validate(document), Mesh.parse("dp=2,tp=4")).annotations
+    assert load_graph(GraphDocument.model_validate(document), Mesh.parse("dp=2,tp=4")).annotations
 
 
 def test_what_nothing_reads_is_left_out() -> None:
@@ -110,9 +110,9 @@ def test_a_scan_is_worth_the_same_products_as_its_layers_written_out() -> None:
 
 
 def test_a_form_that_no_op_says_is_planned_whole() -> None:
-    found = traced(lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (3, 3), (1, 1), ((1, 1), (2, 0))) + x, X)
+    found = trace_function(lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (3, 3), (1, 1), ((1, 1), (2, 0))) + x, X)
     assert not [n for n in import_stablehlo(found.text, "t")["nodes"] if "rule" in n]
-    found = traced(lambda x: lax.reduce_window(x, 1.0, lax.mul, (3, 3), (1, 1), "SAME"), X)
+    found = trace_function(lambda x: lax.reduce_window(x, 1.0, lax.mul, (3, 3), (1, 1), "SAME"), X)
     with pytest.warns(UnknownOpWarning, match="stablehlo.reduce_window: windows of multiply: planned replicated"):
         nodes = import_stablehlo(found.text, "t")["nodes"]
     (node,) = [node for node in nodes if node["op"] == "stablehlo.reduce_window"]
@@ -124,7 +124,7 @@ def test_the_same_text_gives_the_same_document() -> None:
 
 
 def test_constants_come_with_their_numbers() -> None:
-    made = imported(traced(lambda x: x + jnp.array([[0.0, 1, 5, 2, 7, 1, 3, 3]]), X).text, "t")
+    made = import_text(trace_function(lambda x: x + jnp.array([[0.0, 1, 5, 2, 7, 1, 3, 3]]), X).text, "t")
     (name,) = made.constants
     assert made.constants[name].ravel().tolist() == [0, 1, 5, 2, 7, 1, 3, 3]
     assert [e["kind"] for e in made.document["inputs"] if e["id"] == name] == ["constant"]

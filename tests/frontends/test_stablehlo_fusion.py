@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from planner.choose.cost import CostModel
-from planner.choose.fold import Layers
+from planner.choose.fold import RepeatedLayers
 from planner.choose.formulate import formulate
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_from
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
-from planner.frontends.stablehlo import import_stablehlo, imported, traced
-from planner.judge.baselines import baselines
-from planner.model.mesh import Mesh
-from planner.run.devices import ALONE, run_whole
+from planner.frontends.stablehlo import import_stablehlo, import_text, trace_function
+from planner.ir.mesh import Mesh
+from planner.judge.baselines import list_baselines
+from planner.run.executor import SINGLE_DEVICE, run_whole
 
 jax = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")
 jnp, lax = jax.numpy, jax.lax
@@ -53,13 +53,13 @@ FUNCTIONS: list[tuple[str, Any, tuple[Any, ...], list[str]]] = [
 def test_what_one_op_alone_reads_becomes_part_of_it(
     name: str, function: Any, arguments: tuple[Any, ...], ops: list[str]
 ) -> None:
-    made = imported(traced(function, *arguments).text, name)
+    made = import_text(trace_function(function, *arguments).text, name)
     random = np.random.default_rng(0)
     arrays = [random.standard_normal(each.shape).astype(each.dtype) for each in arguments]
-    graph = graph_from(GraphDocument.model_validate(made.document), ALONE)
+    graph = load_graph(GraphDocument.model_validate(made.document), SINGLE_DEVICE)
     assert sorted(op.op for op in graph.ops if op.op != "full") == sorted(ops)
     read = {name: array.astype(np.float32) for name, array in zip(made.arguments, arrays, strict=True)}
-    values = run_whole(graph, read, np, "f32")
+    values = run_whole(graph, read, np, precision="f32")
     wanted = [np.asarray(leaf, np.float32) for leaf in jax.tree.leaves(jax.jit(function)(*arrays))]
     tolerance = 1e-2 if HALF in arguments or "cast" in ops else 1e-5
     for output, array in zip(graph.outputs, wanted, strict=True):
@@ -69,7 +69,7 @@ def test_what_one_op_alone_reads_becomes_part_of_it(
 def test_an_annotated_value_stays_a_value() -> None:
     mesh = jax.sharding.AbstractMesh((2,), ("dp",))
     spec = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("dp"))
-    text = traced(lambda x: jnp.sin(lax.with_sharding_constraint(jnp.tanh(x), spec)) * 2, X).text
+    text = trace_function(lambda x: jnp.sin(lax.with_sharding_constraint(jnp.tanh(x), spec)) * 2, X).text
     document = import_stablehlo(text, "t")
     assert {entry["value"] for entry in document["annotations"]} <= {node["id"] for node in document["nodes"]}
     assert "tanh" in [node["op"] for node in document["nodes"]]
@@ -77,8 +77,10 @@ def test_an_annotated_value_stays_a_value() -> None:
 
 def test_sums_pass_through_a_tree_where_they_pass_through_its_ops() -> None:
     """Gradients of three products are added, and reduced once."""
-    found = traced(lambda x, a, b, c: (x @ a + x @ b) * 2 - x @ c, *[jax.ShapeDtypeStruct((8, 8), jnp.float32)] * 4)
-    graph = graph_from(GraphDocument.model_validate(import_stablehlo(found.text, "t")), Mesh.parse("2"))
+    found = trace_function(
+        lambda x, a, b, c: (x @ a + x @ b) * 2 - x @ c, *[jax.ShapeDtypeStruct((8, 8), jnp.float32)] * 4
+    )
+    graph = load_graph(GraphDocument.model_validate(import_stablehlo(found.text, "t")), Mesh.parse("2"))
     (tree,) = [op for op in graph.ops if op.op == "pointwise"]
     assert str(tree.rule.pattern).endswith("linear 0+1+2")
 
@@ -87,15 +89,15 @@ def test_sums_pass_through_a_tree_where_they_pass_through_its_ops() -> None:
 def test_the_turns_of_a_loop_are_decided_once(mesh: str) -> None:
     """Six turns fold to about what three do; what is carried from turn to turn is laid out alike in all of them."""
 
-    def layers(count: int) -> Layers:
+    def layers(count: int) -> RepeatedLayers:
         function, *arguments = models.inference(models.Model("llama", layers=count, scanned=True), 8)
-        document = import_stablehlo(traced(function, *arguments).text, "t")
-        graph = graph_from(GraphDocument.model_validate(document), Mesh.parse(mesh))
-        return Layers.of(formulate(graph, CostModel(Mesh.parse(mesh), load("h100-sxm"))).problem)
+        document = import_stablehlo(trace_function(function, *arguments).text, "t")
+        graph = load_graph(GraphDocument.model_validate(document), Mesh.parse(mesh))
+        return RepeatedLayers.of(formulate(graph, CostModel(Mesh.parse(mesh), load_profile("h100-sxm"))).problem)
 
     few, many = layers(4), layers(6)
     assert (few.counts[0], many.counts[0]) == (4, 6)
-    assert many.left <= few.left + 2
+    assert many.node_count <= few.node_count + 2
     lengths = Counter(len(orbit) for orbit in many.stacks.orbits if len(orbit) > 1)
     assert set(lengths) <= {4, 5, 6}, "at the ends of the loop the neighbours are others"
     assert lengths[6] > sum(lengths.values()) / 2
@@ -104,9 +106,9 @@ def test_the_turns_of_a_loop_are_decided_once(mesh: str) -> None:
 def test_products_with_a_layer_cut_out_of_stacked_weights_are_tensor_parallel_too() -> None:
     def splits(scanned: bool) -> list[str]:
         function, *arguments = models.inference(models.Model("llama", scanned=scanned), 8)
-        document = import_stablehlo(traced(function, *arguments).text, "t")
-        graph = graph_from(GraphDocument.model_validate(document), Mesh.parse("4"))
-        (layout,) = [each for each in baselines(graph, Mesh.parse("4")) if each.name == "Megatron tensor parallel"]
+        document = import_stablehlo(trace_function(function, *arguments).text, "t")
+        graph = load_graph(GraphDocument.model_validate(document), Mesh.parse("4"))
+        (layout,) = [each for each in list_baselines(graph, Mesh.parse("4")) if each.name == "Megatron tensor parallel"]
         products = [op for op in graph.ops if op.op == "einsum"]
         return sorted(f"{op.rule.pattern} {layout.options[op.id]}" for op in products)
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from planner import Request, pipeline
-from planner.documents.graphs import graph_from
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
-from planner.frontends.stablehlo import imported, traced
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
-from planner.model.ops import OPS
-from planner.run.devices import run_whole
+from planner.frontends.stablehlo import import_text, trace_function
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.ops import OPS
+from planner.run.executor import run_whole
 from planner.run.validate import validate
 from tests.testing.hardware import EAGER
 
@@ -68,15 +68,15 @@ def arrays_of(arguments: Any, model: Any) -> Any:
 
 
 def graph_of(document: dict[str, Any], mesh: str = "1") -> Graph:
-    return graph_from(GraphDocument.model_validate(document), Mesh.parse(mesh))
+    return load_graph(GraphDocument.model_validate(document), Mesh.parse(mesh))
 
 
 def graph_and_arrays(family: str, scanned: bool, kind: str) -> tuple[Graph, dict[str, Any], list[Any]]:
     """The imported graph, its inputs by id, and what JAX makes of them."""
     model = model_of(family, scanned)
     function, *arguments = PASSES[kind](model, BATCH)
-    found = traced(function, *arguments)
-    made = imported(found.text, f"{family}-{kind}")
+    found = trace_function(function, *arguments)
+    made = import_text(found.text, f"{family}-{kind}")
     given = arrays_of(arguments, model)
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(given)]
     read = {name: leaves[leaf] for name, leaf in zip(made.arguments, found.kept, strict=True)} | dict(made.constants)
@@ -96,7 +96,7 @@ def error_of(got: Any, wanted: Any) -> float:
 def test_the_graph_run_whole_gives_what_jax_gives(family: str, kind: str, scanned: bool) -> None:
     graph, arrays, wanted = graph_and_arrays(family, scanned, kind)
     assert not {op.op for op in graph.ops} - OPS.keys()
-    values = run_whole(graph, arrays, np, "f32")
+    values = run_whole(graph, arrays, np, precision="f32")
     assert len(graph.outputs) == len(wanted)
     errors = [error_of(values[name], array) for name, array in zip(graph.outputs, wanted, strict=True)]
     assert max(errors) <= TOLERANCE, dict(zip(graph.outputs, errors, strict=True))
@@ -105,8 +105,8 @@ def test_the_graph_run_whole_gives_what_jax_gives(family: str, kind: str, scanne
 @pytest.mark.parametrize(("family", "kind", "mesh"), PLANNED)
 def test_a_plan_of_the_graph_gives_on_the_mesh_what_the_graph_gives_whole(family: str, kind: str, mesh: str) -> None:
     function, *arguments = PASSES[kind](model_of(family, scanned=True, layers=1), BATCH)
-    graph = graph_of(imported(traced(function, *arguments).text, family).document, mesh)
-    plan = pipeline.plan(graph, Mesh.parse(mesh), EAGER, Request(gap=0.3, time_limit_s=60.0))
+    graph = graph_of(import_text(trace_function(function, *arguments).text, family).document, mesh)
+    plan = pipeline.plan(graph, Mesh.parse(mesh), EAGER, request=Request(gap=0.3, time_limit_s=60.0))
     assert plan.choice is not None
     assert plan.analysis is not None
     assert any(axes for option in plan.choice.options.values() for axes in option)

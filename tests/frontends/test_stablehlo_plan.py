@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from planner.errors import InvalidMesh, InvalidRequest, InvalidSharding
-from planner.model.mesh import Mesh
-from planner.model.sharding import Reduction, Sharding
-from planner.plans import Request
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Reduction, Sharding
+from planner.planning.plan_types import Request
 from tests.testing.command_line import refused, shardplan
 
 jax = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")
 jnp = jax.numpy
-one_line = import_module("planner.jax")
+one_line = import_module("planner.integrations.jax")
 spec = import_module("planner.export.partition_spec")
 models = import_module("examples.jax_models")
 
@@ -56,10 +56,10 @@ def test_halos_are_refused() -> None:
 
 def test_meshes_of_jax_and_ours_are_taken() -> None:
     theirs = jax.sharding.AbstractMesh((2, 4), ("dp", "tp"))
-    assert spec.mesh_of(theirs) == (MESH, theirs)
-    assert spec.mesh_of("dp=2,tp=4") == (MESH, theirs)
+    assert spec.jax_mesh(theirs) == (MESH, theirs)
+    assert spec.jax_mesh("dp=2,tp=4") == (MESH, theirs)
     with pytest.raises(InvalidMesh, match="mesh of JAX's"):
-        spec.mesh_of(8)
+        spec.jax_mesh(8)
 
 
 def perceptron(parameters: Any, x: Any, unused: Any) -> Any:
@@ -94,7 +94,7 @@ def test_a_step_runs_under_its_shardings() -> None:
 
 
 def test_what_jax_cannot_say_is_left_out_with_a_warning() -> None:
-    export = one_line._Export(MESH, jax.sharding.AbstractMesh((2, 4), ("dp", "tp")))
+    export = one_line._JaxExport(MESH, jax.sharding.AbstractMesh((2, 4), ("dp", "tp")))
     with pytest.warns(UserWarning, match="argument x: dim 0 of 6"):
         export.sharding(Sharding(((1,),)), (6,), "argument x")
     with warnings.catch_warnings(action="error"):

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.documents.graphs import graph_from
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
-from planner.frontends.stablehlo import imported, traced
-from planner.model.mesh import Mesh
-from planner.model.ops import OPS
-from planner.run.devices import run_whole
+from planner.frontends.stablehlo import import_text, trace_function
+from planner.ir.mesh import Mesh
+from planner.ops import OPS
+from planner.run.executor import run_whole
 
 jax: Any = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")
 jnp, lax, nn = jax.numpy, jax.lax, jax.nn
-table = import_module("planner.frontends.stablehlo.table")
+table = import_module("planner.frontends.stablehlo.op_table")
 
 pytestmark = pytest.mark.frameworks("jax")
 
@@ -186,13 +186,13 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
 def run(function: Callable[..., Any], operands: tuple[Any, ...]) -> tuple[list[Any], list[Any], dict[str, Any]]:
     """Our results, JAX's, and the document."""
     jitted = jax.jit(function)
-    found = traced(jitted, *operands)
-    made = imported(found.text, "case")
+    found = trace_function(jitted, *operands)
+    made = import_text(found.text, "case")
     leaves = jax.tree.leaves(operands)
     arrays = {name: np.asarray(leaves[leaf]) for name, leaf in zip(made.arguments, found.kept, strict=True)}
-    graph = graph_from(GraphDocument.model_validate(made.document), Mesh.parse("1"))
+    graph = load_graph(GraphDocument.model_validate(made.document), Mesh.parse("1"))
     with np.errstate(all="ignore"):
-        values = run_whole(graph, arrays | dict(made.constants), np, "f32")
+        values = run_whole(graph, arrays | dict(made.constants), np, precision="f32")
     wanted = [np.asarray(leaf) for leaf in jax.tree.leaves(jitted(*operands))]
     return [values[name] for name in graph.outputs], wanted, made.document
 
@@ -207,9 +207,11 @@ def test_a_function_imported_and_run_gives_what_jax_gives(name: str) -> None:
 
 
 def test_every_row_of_the_table_is_reached_by_a_case() -> None:
-    texts = [traced(jax.jit(function), *operands).text for function, operands in CASES.values()]
-    reached = {op for op in table.TABLE for text in texts if f"{op} " in text or f"{op}(" in text or f'{op}"' in text}
-    assert table.TABLE.keys() - reached == NOT_FROM_JAX
+    texts = [trace_function(jax.jit(function), *operands).text for function, operands in CASES.values()]
+    reached = {
+        op for op in table.OP_TABLE for text in texts if f"{op} " in text or f"{op}(" in text or f'{op}"' in text
+    }
+    assert table.OP_TABLE.keys() - reached == NOT_FROM_JAX
 
 
 NOT_FROM_JAX = {"stablehlo.logistic", "stablehlo.reduce_precision", "stablehlo.tan"}

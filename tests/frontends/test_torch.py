@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from planner.documents.graphs import graph_from
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.errors import InvalidGraph, InvalidRequest, UnsupportedOp
-from planner.frontends.torch import graph_document, import_torch, module_document
-from planner.frontends.unknown import UnknownOpWarning
-from planner.model.indexing import LoopKind
-from planner.model.mesh import Mesh
+from planner.frontends.torch import build_graph_document, build_module_document, import_torch
+from planner.frontends.unknown_ops import UnknownOpWarning
+from planner.ir.indexing import LoopKind
+from planner.ir.mesh import Mesh
 from tests.testing.torch_modules import Linked
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
@@ -176,9 +176,9 @@ def test_two_imports_give_identical_bytes(gpt2: dict[str, Any]) -> None:
 
 
 def test_no_weight_is_allocated() -> None:
-    from planner.frontends.torch import models
+    from planner.frontends.torch import capture
 
-    program = models.exported(GPT2, 1, 8, models.Options(layers=1))
+    program = capture.export_model(GPT2, 1, 8, options=capture.CaptureOptions(layers=1))
     assert {tensor.device.type for tensor in program.state_dict.values()} == {"meta"}
 
 
@@ -189,17 +189,17 @@ def test_options_override_the_configuration() -> None:
 
 
 def test_tied_weights_are_one_input_and_unused_ones_none() -> None:
-    document = graph_document(exported(Linked(), torch.zeros(2, 4)), "linked")
+    document = build_graph_document(exported(Linked(), torch.zeros(2, 4)), "linked")
     assert [entry["name"] for entry in document["inputs"]] == ["first.weight", "x"]
 
 
 def test_calls_without_a_row_are_planned_replicated_and_all_named() -> None:
     with pytest.warns(UnknownOpWarning, match=r"cubes: planned replicated") as caught:
-        document = graph_document(exported(Cubes(), torch.zeros(2, 4)), "cubes")
+        document = build_graph_document(exported(Cubes(), torch.zeros(2, 4)), "cubes")
     said = str(caught[0].message)
     assert re.search(r"aten\.cummax\.default, 1x in the model itself \(test_torch\.py:\d+\)", said)
     assert re.search(r"aten\.cummin\.default, 1x in inner \(test_torch\.py:\d+\)", said)
-    graph = graph_from(GraphDocument.model_validate(document), Mesh.parse("2x4"))
+    graph = load_graph(GraphDocument.model_validate(document), Mesh.parse("2x4"))
     assert [op.op for op in graph.ops] == ["aten.cummin.default", "aten.cummax.default"]
     assert all(loop.kind is LoopKind.BLOCKED for op in graph.ops for loop in op.rule.loops)
 
@@ -208,51 +208,51 @@ def test_arguments_that_cannot_be_said_are_refused_with_their_place() -> None:
     with pytest.raises(
         UnsupportedOp, match=r"smallest: ATen .*aten\.topk\.default \(the smallest\), 1x in .*"
     ) as caught:
-        graph_document(exported(Calls(lambda x: x.topk(1, largest=False)[0]), X), "smallest")
+        build_graph_document(exported(Calls(lambda x: x.topk(1, largest=False)[0]), X), "smallest")
     assert "test_torch.py:" in str(caught.value)
     assert "aten.addmm.default" in caught.value.__notes__[1]
 
 
 def test_a_branch_on_data_is_refused_with_its_line() -> None:
     with pytest.raises(InvalidGraph, match=r"torch.export cannot trace the model .*\(test_torch\.py:\d+\)"):
-        module_document(Calls(lambda x: x + 1 if x.sum() > 0 else x), (X,), {})
+        build_module_document(Calls(lambda x: x + 1 if x.sum() > 0 else x), (X,), {})
 
 
 def test_control_flow_is_refused_with_its_line() -> None:
     function = Calls(lambda x: torch.cond(x.sum() > 0, lambda y: y + 1, lambda y: y - 1, (x,)))
     with pytest.raises(UnsupportedOp, match=r"cond \(control flow .*write it without\)"):
-        graph_document(torch.export.export(function, (X,)), "cond")
+        build_graph_document(torch.export.export(function, (X,)), "cond")
 
 
 def test_a_result_that_is_no_loss_cannot_be_trained() -> None:
     with pytest.raises(InvalidGraph, match=r"wanted a loss: one floating-point number"):
-        module_document(torch.nn.Linear(4, 4), (X[:, :1].expand(2, 4),), {}, "sgd")
+        build_module_document(torch.nn.Linear(4, 4), (X[:, :1].expand(2, 4),), {}, train="sgd")
 
 
 def test_training_dropout_is_refused() -> None:
     program = torch.export.export(torch.nn.Dropout(0.5).train(), (torch.zeros(2),), strict=False)
     with pytest.raises(UnsupportedOp, match="dropout in training mode"):
-        graph_document(program, "dropout")
+        build_graph_document(program, "dropout")
 
 
 def test_a_forward_pass_that_writes_to_its_state_is_refused() -> None:
     program = exported(Counts(), torch.zeros(2))
     with pytest.raises(InvalidGraph, match=r"writes to its state .*seen"):
-        graph_document(program, "counts")
+        build_graph_document(program, "counts")
 
 
 def test_dynamic_dims_are_refused() -> None:
     rows = torch.export.Dim("rows", min=2, max=64)
     program = exported(torch.nn.Linear(4, 4), torch.zeros(8, 4), dynamic_shapes=({0: rows},))
     with pytest.raises(InvalidGraph, match="dynamic dim"):
-        graph_document(program, "dynamic")
+        build_graph_document(program, "dynamic")
 
 
 @pytest.mark.parametrize(("function", "message"), NOT_NUMBERS)
 def test_a_scalar_that_is_no_finite_number_is_refused(function: Callable[..., Any], message: str) -> None:
     program = exported(Calls(function), X)
     with pytest.raises(UnsupportedOp) as caught:
-        graph_document(program, "scalars")
+        build_graph_document(program, "scalars")
     assert message in str(caught.value)
     assert "wanted a finite number" in str(caught.value)
 

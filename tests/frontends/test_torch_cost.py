@@ -12,12 +12,12 @@ import pytest
 import solvers
 from planner.choose.cost import CostModel
 from planner.choose.formulate import formulate
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_from
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.frontends.torch import import_torch
 from planner.frontends.zoo import import_zoo
-from planner.model.mesh import Mesh
+from planner.ir.mesh import Mesh
 
 pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")
@@ -30,8 +30,8 @@ SIZES: dict[str, Any] = {"batch": 64, "seq": 512, "layers": 2, "dtype": "bf16"}
 
 
 def best(document: dict[str, Any]) -> float:
-    mesh, hardware = Mesh.parse("dp=4,tp=4"), load("h100-sxm")
-    graph = graph_from(GraphDocument.model_validate(document), mesh)
+    mesh, hardware = Mesh.parse("dp=4,tp=4"), load_profile("h100-sxm")
+    graph = load_graph(GraphDocument.model_validate(document), mesh)
     question = formulate(graph, CostModel(mesh, hardware), hardware.memory_bytes)
     cost = solvers.solve(question.problem, gap=GAP).cost
     assert cost

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from planner import Request, pipeline
-from planner.model.mesh import Mesh
-from planner.model.program import Program
-from planner.run.devices import run_program, run_whole
+from planner.ir.mesh import Mesh
+from planner.ir.program import Program
+from planner.run.executor import run_program, run_whole
 from planner.run.validate import validate
 from tests.testing.hardware import EAGER
-from tests.testing.shards import reassembled
+from tests.testing.random_shards import reassembled
 
 pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 pytest.importorskip("transformers", reason="transformers is not installed: pip install shardplan[torch]")
@@ -57,7 +57,7 @@ def planned(kind: str, train: str | None, mesh_text: str, *layers: int) -> Progr
     """On a device on which small tensors are worth splitting, and which has room for the step's inputs alone."""
     of, mesh = family(kind, train, *layers), Mesh.parse(mesh_text)
     limit = sum(array.nbytes for array in of.arrays.values())
-    found = pipeline.plan(of.graph(mesh), mesh, EAGER, Request(limit, gap=0.5, time_limit_s=60))
+    found = pipeline.plan(of.graph(mesh), mesh, EAGER, request=Request(limit, gap=0.5, time_limit_s=60))
     assert found.analysis is not None, found.certificate.reason
     return found.analysis.program
 
@@ -65,12 +65,12 @@ def planned(kind: str, train: str | None, mesh_text: str, *layers: int) -> Progr
 def run_alone(of: Family) -> dict[str, Any]:
     """T5 takes the logarithm of zero where it does not read it."""
     with np.errstate(all="ignore"):
-        return run_whole(of.graph(), of.arrays, np, "f32")
+        return run_whole(of.graph(), of.arrays, np, precision="f32")
 
 
 def run_sharded(of: Family, program: Program) -> dict[str, Any]:
     with np.errstate(all="ignore"):
-        done = run_program(program, of.arrays, np, "f32")
+        done = run_program(program, of.arrays, np, precision="f32")
     shards = zip(*done.outputs, strict=True)
     return {
         name: reassembled(program, list(parts), of.wanted[name].dtype, number)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.frontends.torch import graph_document
+from planner.frontends.torch import build_graph_document
 from tests.testing.torch_calls import CASES, Calls, run, torch
 
-aten = import_module("planner.frontends.torch.aten")
+aten = import_module("planner.frontends.torch.op_table")
 
 
 @cache
@@ -25,7 +25,7 @@ def exported(case: int) -> Any:
 @pytest.mark.parametrize("case", range(len(CASES)))
 def test_a_call_gives_the_numbers_that_torch_gives(case: int) -> None:
     function, args = CASES[case]
-    document = graph_document(exported(case), "call")
+    document = build_graph_document(exported(case), "call")
     arrays = [arg.numpy().copy() if torch.is_tensor(arg) else arg for arg in args]
     wanted = function(*args)
     wanted = wanted if isinstance(wanted, (tuple, list)) else [wanted]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from planner.errors import InvalidGraph
-from planner.frontends.torch import graph_document, import_torch
+from planner.frontends.torch import build_graph_document, import_torch
 from tests.testing.torch_modules import Linked
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
@@ -29,7 +29,7 @@ def saved(path: Path, module: Any) -> Any:
 
 def test_a_saved_program_is_what_was_exported_with_its_tied_weights(tmp_path: Path) -> None:
     program = saved(tmp_path / "linked.pt2", Linked())
-    assert import_torch(str(tmp_path / "linked.pt2")) == graph_document(program, "linked")
+    assert import_torch(str(tmp_path / "linked.pt2")) == build_graph_document(program, "linked")
 
 
 def test_the_json_of_a_saved_program_is_enough(tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_the_json_of_a_saved_program_is_enough(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "linear.pt2") as archive:
         (name,) = (each for each in archive.namelist() if each.endswith("models/model.json"))
         (tmp_path / "linear.json").write_bytes(archive.read(name))
-    assert import_torch(str(tmp_path / "linear.json")) == graph_document(program, "linear")
+    assert import_torch(str(tmp_path / "linear.json")) == build_graph_document(program, "linear")
 
 
 @pytest.mark.parametrize(("name", "content"), FOREIGN)

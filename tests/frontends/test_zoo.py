@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_from
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.errors import InvalidRequest
 from planner.frontends.torch import import_torch
 from planner.frontends.zoo import MODELS, import_zoo
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
-from planner.model.ops import OPS
-from planner.pipeline import plan, validated
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.ops import OPS
+from planner.pipeline import plan, validate_plan
 from tests.testing.command_line import refused, shardplan
 
 # Parameters in all, as published or counted from the published checkpoints.
@@ -64,7 +64,7 @@ PRODUCTS = ("linear", "addmm", "matmul", "einsum", "scaled_dot_product_attention
 
 
 def graph_of(document: dict[str, Any], mesh: str = "1") -> Graph:
-    return graph_from(GraphDocument.model_validate(document), Mesh.parse(mesh))
+    return load_graph(GraphDocument.model_validate(document), Mesh.parse(mesh))
 
 
 def parameters(document: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -141,7 +141,7 @@ def test_a_plan_of_a_small_model_runs_as_the_model_does(name: str, train: str | 
     """Batch and width large enough that the plan does split them."""
     mesh = Mesh.parse("dp=2,tp=4")
     graph = graph_of(import_zoo(name, layers=1, batch=256, seq=128, train=train, **SMALL[name]), "dp=2,tp=4")
-    verdict = validated(plan(graph, mesh, load("h100-sxm"))).verdict
+    verdict = validate_plan(plan(graph, mesh, load_profile("h100-sxm"))).verdict
     assert verdict is not None
     assert verdict.verdict == "equal"
     assert verdict.counted_bytes == verdict.predicted_bytes

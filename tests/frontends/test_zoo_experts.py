@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.documents.graphs import graph_from
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
-from planner.frontends.zoo.layers import routes
-from planner.frontends.zoo.writer import Writer
-from planner.model.mesh import Mesh
-from planner.run.devices import run_whole
+from planner.frontends.zoo.graph_writer import ZooWriter
+from planner.frontends.zoo.layers import route_tokens
+from planner.ir.mesh import Mesh
+from planner.run.executor import run_whole
 
 # batch, sequence, experts, active, slots an expert has
 CASES = [(1, 4, 2, 1, 2), (2, 9, 4, 2, 5), (2, 9, 4, 2, 1), (3, 7, 3, 3, 4), (1, 8, 5, 2, 8), (2, 1, 4, 2, 1)]
@@ -38,11 +38,11 @@ def told(logits: Any, active: int, slots: int) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(("batch", "sequence", "experts", "active", "slots"), CASES)
 def test_tokens_go_where_the_rule_says(batch: int, sequence: int, experts: int, active: int, slots: int) -> None:
-    w = Writer("f64")
+    w = ZooWriter("f64")
     logits = w.input("logits", [batch, sequence, experts], "input")
-    document = w.document("routes", routes(w, logits, active, slots))
-    graph = graph_from(GraphDocument.model_validate(document), Mesh.parse("1"))
+    document = w.document("routes", route_tokens(w, logits, active, slots=slots))
+    graph = load_graph(GraphDocument.model_validate(document), Mesh.parse("1"))
     scores = np.random.default_rng(0).normal(size=logits.shape)
-    values = run_whole(graph, {"logits": scores}, np, "f64")
+    values = run_whole(graph, {"logits": scores}, np, precision="f64")
     for got, wanted in zip(graph.outputs, told(scores, active, slots), strict=True):
         np.testing.assert_allclose(values[got], wanted, atol=1e-14)

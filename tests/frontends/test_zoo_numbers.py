@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.documents.graphs import graph_from
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
 from planner.frontends.zoo.training import RATE
-from planner.model.mesh import Mesh
-from planner.run.devices import run_whole
+from planner.ir.mesh import Mesh
+from planner.run.executor import run_whole
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed: shardplan[torch]")
@@ -87,8 +87,8 @@ def by_name(name: str, array: Any) -> dict[str, Any]:
 
 
 def outputs_of(document: dict[str, Any], arrays: dict[str, Any]) -> list[Any]:
-    graph = graph_from(GraphDocument.model_validate(document), Mesh.parse("1"))
-    values = run_whole(graph, {entry.id: arrays[entry.id] for entry in graph.inputs}, np, "f64")
+    graph = load_graph(GraphDocument.model_validate(document), Mesh.parse("1"))
+    values = run_whole(graph, {entry.id: arrays[entry.id] for entry in graph.inputs}, np, precision="f64")
     return [values[name] for name in graph.outputs]
 
 

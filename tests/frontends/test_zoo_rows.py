@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from planner.frontends.zoo import import_zoo
-from planner.model.graph import TensorType
-from planner.model.ops import OPS, Local, Span, bind_op
+from planner.ir.graph import TensorType
+from planner.ops import OPS, OpContext, Span, bind_op
 
 torch = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 
@@ -132,11 +132,11 @@ def run(op: str, operands: Sequence[Any], results: Sequence[Any], attrs: dict[st
     """The row on whole operands; `results` say what types it is to make."""
     kinds = [TensorType(tuple(t.shape), DTYPES[str(t.dtype)]) for t in (*operands, *results)]
     count = len(operands)
-    rule = bind_op(op, tuple(kinds[:count]), tuple(kinds[count:]), attrs, None)
+    rule = bind_op(op, tuple(kinds[:count]), tuple(kinds[count:]), attrs=attrs, notation=None)
     spans = {loop: Span(0, size, size) for loop, size in rule.sizes.items()}
     arrays = [operand.detach().numpy() for operand in operands]
     dtypes = tuple(result.detach().numpy().dtype for result in results)
-    made = OPS[op].compute(Local(np, attrs, spans, tuple(tuple(t.shape) for t in results), dtypes), *arrays)
+    made = OPS[op].compute(OpContext(np, attrs, spans, tuple(tuple(t.shape) for t in results), dtypes), *arrays)
     return list(made) if isinstance(made, tuple) else [made]
 
 

@@ -12,17 +12,17 @@ import solvers
 from planner import Plan, pipeline
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_from
-from planner.documents.schemas import GraphDocument, checked
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
+from planner.documents.schemas import GraphDocument, validate_document
 from planner.frontends.zoo import import_zoo
+from planner.ir.collectives import Kind
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.ir.program import Reshard
 from planner.judge.analysis import Analysis
-from planner.judge.baselines import Baseline, baselines, strategies
-from planner.model.collectives import Kind
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
-from planner.model.program import Move
-from planner.plans import Request
+from planner.judge.baselines import Baseline, encode_baseline, list_baselines
+from planner.planning.plan_types import Request
 from tests.testing.transformer import transformer
 
 MESH = Mesh.parse("dp=2,tp=4")
@@ -40,33 +40,33 @@ PRODUCTS = {"q": COLUMN, "k": COLUMN, "v": COLUMN, "o": ROW, "up": COLUMN, "down
 @cache
 def graph() -> Graph:
     document = transformer(BLOCKS, d=64, ff=256, heads=8, batch=16, seq=32)
-    return graph_from(checked(GraphDocument, document, "graph"), MESH)
+    return load_graph(validate_document(GraphDocument, document, "graph"), MESH)
 
 
 @cache
 def question() -> Formulation:
-    return formulate(graph(), CostModel(MESH, load("h100-sxm")), EVERYTHING)
+    return formulate(graph(), CostModel(MESH, load_profile("h100-sxm")), EVERYTHING)
 
 
 @cache
 def named(name: str) -> Baseline:
-    return next(found for found in baselines(graph(), MESH) if found.name == name)
+    return next(found for found in list_baselines(graph(), MESH) if found.name == name)
 
 
 @cache
 def analysed(name: str) -> Analysis:
-    start = strategies(question(), named(name))
+    start = encode_baseline(question(), named(name))
     assert start is not None
-    return Analysis(pipeline.written(question(), question().decode(start)), question().model)
+    return Analysis(pipeline.write_program(question(), question().decode(start)), question().model)
 
 
 @cache
 def planned(limit: int | None = None) -> Plan:
-    return pipeline.plan(graph(), MESH, load("h100-sxm"), Request(limit, gap=GAP))
+    return pipeline.plan(graph(), MESH, load_profile("h100-sxm"), request=Request(limit, gap=GAP))
 
 
 def collectives(name: str) -> Counter[tuple[Kind, tuple[int, ...]]]:
-    moves = [done.collective for done in analysed(name).program.instructions if isinstance(done, Move)]
+    moves = [done.collective for done in analysed(name).program.instructions if isinstance(done, Reshard)]
     return Counter((move.kind, move.axes) for move in moves)
 
 
@@ -79,13 +79,13 @@ def parameters() -> list[str]:
 
 
 def test_all_five_are_there_and_each_can_be_chosen() -> None:
-    assert [found.name for found in baselines(graph(), MESH)] == NAMES
+    assert [found.name for found in list_baselines(graph(), MESH)] == NAMES
     assert [figures.name for figures in planned().baselines] == NAMES
 
 
 def test_on_one_axis_there_is_no_mixture() -> None:
     for mesh in ("8", "1x8", "8x1"):
-        assert [found.name for found in baselines(graph(), Mesh.parse(mesh))] == NAMES[:-1]
+        assert [found.name for found in list_baselines(graph(), Mesh.parse(mesh))] == NAMES[:-1]
 
 
 def test_fully_replicated_moves_nothing_and_splits_nothing() -> None:
@@ -106,7 +106,7 @@ def test_fsdp_stores_every_parameter_split_and_gathers_each_once() -> None:
     assert collectives("FSDP") == {(Kind.ALL_GATHER, (0, 1)): len(parameters())}
     for name in parameters():
         assert stored("FSDP", name)[0] == (0, 1)
-    gathered = {done.operand for done in analysed("FSDP").program.instructions if isinstance(done, Move)}
+    gathered = {done.operand for done in analysed("FSDP").program.instructions if isinstance(done, Reshard)}
     assert gathered == set(parameters())
     assert analysed("FSDP").compute_ps == analysed("data parallel").compute_ps
     held = analysed("data parallel").peak_by_kind()["parameter"]
@@ -147,17 +147,17 @@ def test_dpxtp_splits_the_batch_over_the_first_axis() -> None:
 def test_costs_and_memory_add_up(name: str) -> None:
     numbers = analysed(name)
     assert numbers.step_ps == sum(numbers.times_ps)
-    moves = [isinstance(done, Move) for done in numbers.program.instructions]
+    moves = [isinstance(done, Reshard) for done in numbers.program.instructions]
     listed = list(zip(numbers.times_ps, moves, strict=True))
     assert numbers.step_ps == numbers.compute_ps + sum(time for time, move in listed if move)
     assert sum(numbers.peak_by_kind().values()) == numbers.peak_bytes
-    assert numbers.peak_bytes == numbers.memory[numbers.peak_at].max()
+    assert numbers.peak_bytes == numbers.memory[numbers.peak_instruction].max()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_named_layout_costs_the_same_to_the_solver(name: str) -> None:
     """The solver's cost of the choice is the evaluator's step, its peak the evaluator's peak."""
-    start = strategies(question(), named(name))
+    start = encode_baseline(question(), named(name))
     assert start is not None
     found = solvers.evaluate(question().problem, start)
     assert (found.cost, found.peak) == (analysed(name).step_ps, analysed(name).peak_bytes)
@@ -207,26 +207,26 @@ def test_the_figures_of_a_plan_are_those_of_its_evaluator() -> None:
 
 def test_on_one_device_every_layout_is_the_same() -> None:
     mesh = Mesh.parse("1")
-    found = pipeline.plan(graph(), mesh, load("h100-sxm"))
+    found = pipeline.plan(graph(), mesh, load_profile("h100-sxm"))
     assert found.analysis is not None
     assert {figures.step_s for figures in found.baselines} == {found.analysis.step_ps * 1e-12}
-    assert not [done for done in found.analysis.program.instructions if isinstance(done, Move)]
+    assert not [done for done in found.analysis.program.instructions if isinstance(done, Reshard)]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd-momentum", "adam"])
 def test_optimizer_states_are_stored_and_updated_as_their_parameters(optimizer: str) -> None:
     mesh = Mesh.parse("dp=2,tp=2")
     document = import_zoo("llama-7b", layers=1, batch=4, seq=16, train=optimizer, width=64, heads=4, vocabulary=128)
-    graph = graph_from(GraphDocument.model_validate(document), mesh)
-    question = formulate(graph, CostModel(mesh, load("h100-sxm")))
+    graph = load_graph(GraphDocument.model_validate(document), mesh)
+    question = formulate(graph, CostModel(mesh, load_profile("h100-sxm")))
     peaks = {}
-    for layout in baselines(graph, mesh):
+    for layout in list_baselines(graph, mesh):
         stored = {entry.id: layout.inputs[entry.id] for entry in graph.inputs}
         states = [entry.id for entry in graph.inputs if entry.kind == "optimizer_state" and entry.type.shape]
         assert states
         for state in states:
             assert stored[state] == stored[state.rpartition(".")[0]]
-        found = strategies(question, layout)
+        found = encode_baseline(question, layout)
         assert found is not None
         peaks[layout.name] = solvers.evaluate(question.problem, found).peak
     assert peaks["FSDP"] < peaks["DPxTP"] < peaks["data parallel"]

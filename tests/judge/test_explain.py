@@ -11,15 +11,15 @@ import solvers
 from planner import pipeline
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
-from planner.choose.hardware import load
+from planner.choose.hardware import load_profile
 from planner.choose.variables import Role
 from planner.errors import InvalidRequest, InvalidSharding
+from planner.ir.mesh import Mesh
 from planner.judge.analysis import Analysis
-from planner.judge.choices import choice_of, strategies_of
-from planner.judge.explain import Decision, decision
-from planner.judge.forcing import Forcing
-from planner.model.mesh import Mesh
-from planner.plans import Plan, Request
+from planner.judge.explain import Decision, explain_decision
+from planner.judge.program_choice import encode_choice, recover_choice
+from planner.judge.what_if import WhatIf
+from planner.planning.plan_types import Plan, Request
 from tests.testing import small_graphs
 from tests.testing.explained_graphs import GRAPHS, Make
 from tests.testing.graphs import random_graph
@@ -31,11 +31,11 @@ GRAPHS += [partial(random_graph, seed, 6) for seed in seeds(6)]
 
 def planned(make: Make, mesh: str, limit: int | None = None) -> tuple[Plan, Formulation, list[int]]:
     """A plan, its question, and its choice read back off its program."""
-    graph, devices, cpu = make(), Mesh.parse(mesh), load("cpu")
-    plan = pipeline.plan(graph, devices, cpu, Request(limit, deterministic=True))
+    graph, devices, cpu = make(), Mesh.parse(mesh), load_profile("cpu")
+    plan = pipeline.plan(graph, devices, cpu, request=Request(limit, deterministic=True))
     assert plan.analysis is not None
     question = formulate(graph, CostModel(devices, cpu), limit or cpu.memory_bytes)
-    return plan, question, strategies_of(question, choice_of(plan.analysis.program))
+    return plan, question, encode_choice(question, recover_choice(plan.analysis.program))
 
 
 @pytest.mark.parametrize("mesh", MESHES)
@@ -46,10 +46,10 @@ def test_the_choice_read_off_a_program_is_the_one_it_was_written_from(make: Make
     for choice in every:
         assert choice is not None
         try:
-            program = pipeline.written(question, choice)
+            program = pipeline.write_program(question, choice)
         except InvalidSharding:
             continue  # no way to reshard: a pair that costs too much to be chosen
-        assert choice_of(program) == choice
+        assert recover_choice(program) == choice
 
 
 @pytest.mark.parametrize("mesh", MESHES)
@@ -61,7 +61,7 @@ def test_cost_terms_add_up_to_the_step_exactly(make: Make, mesh: str) -> None:
     own = 0
     for node, variable in enumerate(question.variables):
         option = next(
-            each for each in Decision(question, strategies, node).considered if each.strategy == strategies[node]
+            each for each in Decision(question, strategies, node).option_costs if each.strategy == strategies[node]
         )
         own += option.compute_ps
         for number, reshard in enumerate(option.reshards):
@@ -78,16 +78,16 @@ def test_an_option_with_its_neighbours_kept_is_priced_as_its_program(make: Make,
     plan, question, strategies = planned(make, mesh)
     assert plan.analysis is not None
     for op in question.graph.ops:
-        found = decision(question, strategies, op.id)
-        chosen = next(each for each in found.considered if each.strategy == found.chosen)
-        for option in found.considered:
+        found = explain_decision(question, strategies, op.id)
+        chosen = next(each for each in found.option_costs if each.strategy == found.chosen)
+        for option in found.option_costs:
             changed = [*strategies]
             changed[found.node] = option.strategy
             if option.time_ps is None:
                 with pytest.raises(InvalidSharding, match="no way"):
-                    pipeline.written(question, question.decode(changed))
+                    pipeline.write_program(question, question.decode(changed))
                 continue
-            numbers = Analysis(pipeline.written(question, question.decode(changed)), question.model)
+            numbers = Analysis(pipeline.write_program(question, question.decode(changed)), question.model)
             assert chosen.time_ps is not None
             assert numbers.step_ps - plan.analysis.step_ps == option.time_ps - chosen.time_ps
 
@@ -96,9 +96,9 @@ def test_an_option_with_its_neighbours_kept_is_priced_as_its_program(make: Make,
 def test_a_forced_option_costs_what_the_best_plan_with_it_costs(make: Make) -> None:
     plan, question, strategies = planned(make, "2")
     for op in question.graph.ops:
-        found = decision(question, strategies, op.id)
-        listed = [each.strategy for each in found.considered]
-        forced = Forcing(question, strategies, 0, deterministic=True).forced(found.node, listed, 60)
+        found = explain_decision(question, strategies, op.id)
+        listed = [each.strategy for each in found.option_costs]
+        forced = WhatIf(question, strategies, 0, deterministic=True).force_options(found.node, listed, 60)
         for strategy, answer in forced.items():
             assert answer.exact or answer.infeasible
             option = found.variable.options[strategy]
@@ -114,26 +114,30 @@ def test_a_forced_option_costs_what_the_best_plan_with_it_costs(make: Make) -> N
 def test_an_option_that_nothing_fits_with_is_said_to_be_infeasible() -> None:
     least = planned_least(small_graphs.product_and_relu)
     _, question, strategies = planned(small_graphs.product_and_relu, "2", least)
-    found = decision(question, strategies, question.graph.ops[0].id)
-    listed = [each.strategy for each in found.considered]
-    forced = Forcing(question, strategies, 0, deterministic=True).forced(found.node, listed, 60)
+    found = explain_decision(question, strategies, question.graph.ops[0].id)
+    listed = [each.strategy for each in found.option_costs]
+    forced = WhatIf(question, strategies, 0, deterministic=True).force_options(found.node, listed, 60)
     assert any(answer.infeasible and answer.cost_ps is None for answer in forced.values())
     assert not forced[found.chosen].infeasible
 
 
 def planned_least(make: Make) -> int:
-    least = pipeline.plan(make(), Mesh.parse("2"), load("cpu"), Request(1, deterministic=True)).certificate
+    least = pipeline.plan(
+        make(), Mesh.parse("2"), load_profile("cpu"), request=Request(1, deterministic=True)
+    ).certificate
     assert least.least_limit_bytes is not None
     return least.least_limit_bytes
 
 
 def test_when_time_is_up_an_option_is_priced_with_all_else_kept() -> None:
     _, question, strategies = planned(small_graphs.product_and_relu, "2x2")
-    found = decision(question, strategies, question.graph.ops[0].id)
+    found = explain_decision(question, strategies, question.graph.ops[0].id)
     step = solvers.evaluate(question.problem, strategies).cost
-    forced = Forcing(question, strategies, 7).forced(found.node, [each.strategy for each in found.considered], 0)
-    chosen = next(each for each in found.considered if each.strategy == found.chosen)
-    for option in found.considered:
+    forced = WhatIf(question, strategies, 7).force_options(
+        found.node, [each.strategy for each in found.option_costs], 0
+    )
+    chosen = next(each for each in found.option_costs if each.strategy == found.chosen)
+    for option in found.option_costs:
         answer = forced[option.strategy]
         assert (answer.exact, answer.bound_ps) == (False, 7)
         kept = None if option.time_ps is None or chosen.time_ps is None else step + option.time_ps - chosen.time_ps
@@ -143,9 +147,9 @@ def test_when_time_is_up_an_option_is_priced_with_all_else_kept() -> None:
 def test_an_input_is_a_decision_too_and_other_names_are_refused() -> None:
     _, question, strategies = planned(small_graphs.product_and_relu, "2")
     name = question.graph.inputs[0].id
-    assert decision(question, strategies, name).variable.role is Role.INPUT
+    assert explain_decision(question, strategies, name).variable.role is Role.INPUT
     with pytest.raises(InvalidRequest, match="no such op or input"):
-        decision(question, strategies, "nobody")
+        explain_decision(question, strategies, "nobody")
 
 
 @pytest.mark.parametrize("make", GRAPHS[:4])
@@ -153,11 +157,13 @@ def test_around_an_option_no_more_is_claimed_than_solving_all_proves(make: Make)
     _, question, strategies = planned(make, "2x2")
     step = solvers.evaluate(question.problem, strategies).cost
     for op in question.graph.ops:
-        found = decision(question, strategies, op.id)
-        listed = [each.strategy for each in found.considered]
-        whole = Forcing(question, strategies, step, deterministic=True).forced(found.node, listed, 60)
-        part = Forcing(question, strategies, step, deterministic=True, whole=0, near=3).forced(found.node, listed, 60)
-        kept = Forcing(question, strategies, step).forced(found.node, listed, 0)
+        found = explain_decision(question, strategies, op.id)
+        listed = [each.strategy for each in found.option_costs]
+        whole = WhatIf(question, strategies, step, deterministic=True).force_options(found.node, listed, 60)
+        part = WhatIf(question, strategies, step, deterministic=True, exact_variables=0, neighbourhood=3).force_options(
+            found.node, listed, 60
+        )
+        kept = WhatIf(question, strategies, step).force_options(found.node, listed, 0)
         for strategy in listed:
             near, exact, worst = (each[strategy].cost_ps for each in (part, whole, kept))
             assert part[strategy].bound_ps == step

@@ -8,24 +8,24 @@ from typing import Any
 import pytest
 
 from planner import pipeline
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_from
-from planner.documents.plans import plan_document
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
+from planner.documents.plans import dump_plan
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
 from planner.judge.mfu import model_flops, utilisation
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
-from planner.plans import Request
+from planner.planning.plan_types import Request
 from tests.testing.random_steps import random_step
 
 SMALL = {"layers": 2, "batch": 4, "seq": 64}
 MESH = Mesh.parse("dp=2")
-H100 = load("h100-sxm")
+H100 = load_profile("h100-sxm")
 
 
 def gpt2(**more: Any) -> Graph:
-    return graph_from(GraphDocument.model_validate(import_zoo("gpt2", **{**SMALL, **more})), MESH)
+    return load_graph(GraphDocument.model_validate(import_zoo("gpt2", **{**SMALL, **more})), MESH)
 
 
 def by_palm(layers: int, width: int, words: int, batch: int, seq: int) -> float:
@@ -44,21 +44,21 @@ def test_a_training_step_counts_three_times_its_forward_pass() -> None:
 
 
 def test_what_is_made_again_is_no_work_of_the_model() -> None:
-    graph, mesh, cpu = random_step(6, 7, 6), Mesh.parse("2"), load("cpu")
+    graph, mesh, cpu = random_step(6, 7, 6), Mesh.parse("2"), load_profile("cpu")
     small = Request(1, 0.05, 1, deterministic=True)
-    limit = (pipeline.plan(graph, mesh, cpu, small).certificate.least_limit_bound_bytes or 0) - 1
-    plan = pipeline.plan(graph, mesh, cpu, replace(small, memory_limit_bytes=limit, recompute="auto"))
+    limit = (pipeline.plan(graph, mesh, cpu, request=small).certificate.least_limit_bound_bytes or 0) - 1
+    plan = pipeline.plan(graph, mesh, cpu, request=replace(small, memory_limit_bytes=limit, recompute="auto"))
     assert plan.analysis is not None
     assert plan.analysis.recompute_ps > 0
-    flops, cost = model_flops(graph), plan_document(plan)["cost"]
+    flops, cost = model_flops(graph), dump_plan(plan)["cost"]
     assert model_flops(plan.analysis.program.graph) == flops
     assert cost["model_flops"] == sum(flops.values()) > 0
-    assert cost["mfu"] == utilisation(flops, cpu, 2, cost["step_s"])
+    assert cost["mfu"] == utilisation(flops, cpu, 2, step_s=cost["step_s"])
 
 
 def test_at_its_peak_rate_a_device_has_a_utilisation_of_one() -> None:
     flops = model_flops(gpt2(dtype="bf16"))
     assert set(flops) == {"bf16"}
-    assert utilisation(flops, H100, 1, flops["bf16"] / H100.peak_flops["bf16"]) == pytest.approx(1.0)
-    assert utilisation(flops, H100, 4, flops["bf16"] / H100.peak_flops["bf16"]) == pytest.approx(0.25)
-    assert utilisation(flops, H100, 4, 0.0) == 0.0
+    assert utilisation(flops, H100, 1, step_s=flops["bf16"] / H100.peak_flops["bf16"]) == pytest.approx(1.0)
+    assert utilisation(flops, H100, 4, step_s=flops["bf16"] / H100.peak_flops["bf16"]) == pytest.approx(0.25)
+    assert utilisation(flops, H100, 4, step_s=0.0) == 0.0

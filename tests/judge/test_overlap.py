@@ -7,12 +7,12 @@ from itertools import pairwise
 import pytest
 
 from planner.choose.cost import CostModel
-from planner.choose.hardware import load
+from planner.choose.hardware import load_profile
+from planner.ir.accounting import count_value_bytes
+from planner.ir.program import Program
 from planner.judge.analysis import Analysis
-from planner.judge.overlap import Overlap, communicates, overlap, streams
-from planner.judge.schedule import COMPUTE, Schedule, Stream, schedule
-from planner.model.accounts import value_bytes
-from planner.model.program import Program
+from planner.judge.overlap import Overlap, assign_streams, is_communication, schedule_overlap
+from planner.judge.overlap_schedule import COMPUTE, Schedule, Stream, simulate_schedule
 from tests.testing.programs import Lines, mlp_2d
 from tests.testing.random_programs import random_program
 from tests.testing.seeds import seeds
@@ -63,11 +63,11 @@ WORKED = [
 
 
 def two_streams(program: Program) -> list[Stream]:
-    return ["link" if communicates(done) else COMPUTE for done in program.instructions]
+    return ["link" if is_communication(done) else COMPUTE for done in program.instructions]
 
 
 def analysis(program: Program) -> Analysis:
-    return Analysis(program, CostModel(program.mesh, load("h100-sxm")))
+    return Analysis(program, CostModel(program.mesh, load_profile("h100-sxm")))
 
 
 # conformance 84
@@ -75,7 +75,7 @@ def analysis(program: Program) -> Analysis:
 def test_schedules_end_when_worked_out_by_hand(
     program: Program, times: tuple[int, ...], ahead: int, length: int
 ) -> None:
-    assert schedule(program, times, two_streams(program), ahead).length_ps == length
+    assert simulate_schedule(program, times, two_streams(program), ahead=ahead).length_ps == length
 
 
 # conformance 84
@@ -83,7 +83,7 @@ def test_the_2d_mlp_gains_what_its_constant_takes() -> None:
     """All of it is one chain but for the constant, which is made and cut while hidden is reduced."""
     program = mlp_2d()
     times = (10, 20, 5, 1, 1, 1, 20, 5)
-    assert schedule(program, times, two_streams(program), FAR).length_ps == 63 - 2
+    assert simulate_schedule(program, times, two_streams(program), ahead=FAR).length_ps == 63 - 2
 
 
 # conformance 84
@@ -92,7 +92,7 @@ def test_every_schedule_lies_between_its_bounds_and_keeps_dependences(ahead: int
     for seed in seeds(60):
         found = analysis(random_program(seed))
         program, times = found.program, found.times_ps
-        made = schedule(program, times, streams(program, found.model), ahead)
+        made = simulate_schedule(program, times, assign_streams(program, found.model), ahead=ahead)
         busiest = Overlap(found.compute_ps, found.step_ps - found.compute_ps, None)
         ended = {name: made.ends[k] for k, done in enumerate(program.instructions) for name in done.results}
         assert made.length_ps <= found.step_ps == busiest.serial_ps
@@ -104,8 +104,8 @@ def test_every_schedule_lies_between_its_bounds_and_keeps_dependences(ahead: int
 def test_no_two_instructions_of_a_stream_run_at_once_and_ops_keep_their_order() -> None:
     for seed in seeds(60):
         found = analysis(random_program(seed))
-        listed = streams(found.program, found.model)
-        made = schedule(found.program, found.times_ps, listed, 2)
+        listed = assign_streams(found.program, found.model)
+        made = simulate_schedule(found.program, found.times_ps, listed, ahead=2)
         for stream in dict.fromkeys(listed):
             spans = [(made.starts[k], made.ends[k]) for k, each in enumerate(listed) if each == stream]
             ordered = spans if stream == COMPUTE else sorted(spans)
@@ -117,14 +117,14 @@ def test_one_after_the_other_holds_what_the_program_holds() -> None:
     for seed in seeds(60):
         found = analysis(random_program(seed))
         listed: list[Stream] = [COMPUTE] * len(found.times_ps)
-        made = schedule(found.program, found.times_ps, listed, 0)
+        made = simulate_schedule(found.program, found.times_ps, listed, ahead=0)
         assert (made.length_ps, made.peak_bytes) == (found.step_ps, found.peak_bytes)
 
 
 def at_every_moment(found: Analysis, made: Schedule) -> int:
     """The peak of a schedule by looking at every instant at which something starts: slow and obvious."""
     program = found.program
-    sizes = {name: int(value_bytes(program, name)[0]) for name in program.values}
+    sizes = {name: int(count_value_bytes(program, name)[0]) for name in program.values}
     born = {name: -1 for name, _ in program.arguments}
     dead = dict.fromkeys([*born, *program.outputs], made.length_ps + 1)
     for place, done in enumerate(program.instructions):
@@ -142,13 +142,15 @@ def test_the_peak_is_that_counted_at_every_moment() -> None:
     """On the first device of programs in which every instruction takes some time."""
     for seed in seeds(40):
         found = analysis(random_program(seed))
-        made = schedule(found.program, [time + 1 for time in found.times_ps], streams(found.program, found.model), 3)
+        made = simulate_schedule(
+            found.program, [time + 1 for time in found.times_ps], assign_streams(found.program, found.model), ahead=3
+        )
         assert made.peak_bytes >= at_every_moment(found, made)
 
 
 def test_the_schedule_that_counts_fits_the_limit() -> None:
     for seed in seeds(60):
         found = analysis(random_program(seed))
-        free, tight = overlap(found, 1 << 60), overlap(found, found.peak_bytes)
+        free, tight = schedule_overlap(found, 1 << 60), schedule_overlap(found, found.peak_bytes)
         assert free.floor_ps <= free.scheduled_ps <= tight.scheduled_ps <= tight.serial_ps == found.step_ps
         assert tight.schedule is None or tight.schedule.peak_bytes <= found.peak_bytes

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from planner.choose.cost import CostModel
-from planner.choose.hardware import load
+from planner.choose.hardware import load_profile
+from planner.ir.accounting import count_live_bytes, count_received_bytes, count_value_bytes
+from planner.ir.collectives import Kind
+from planner.ir.mesh import Mesh
+from planner.ir.program import Program, Reshard
 from planner.judge.analysis import Analysis
-from planner.judge.redundancy import Redundancy, redundancies
-from planner.model.accounts import live_bytes, received_bytes, value_bytes
-from planner.model.collectives import Kind
-from planner.model.mesh import Mesh
-from planner.model.program import Move, Program
+from planner.judge.redundancy import Redundancy, find_redundancies
 from planner.rewrite.optimize import decompose_all_reduce
 from planner.run.validate import validate
 from tests.testing.programs import Lines, line, mlp_1d, mlp_2d
@@ -36,7 +36,7 @@ HELD = {
 @pytest.mark.parametrize("value", HELD)
 def test_the_2d_mlp_holds_what_the_slides_say(value: str) -> None:
     what, elements = HELD[value]
-    assert value_bytes(mlp_2d(), value).max() == elements * F32, what
+    assert count_value_bytes(mlp_2d(), value).max() == elements * F32, what
 
 
 # conformance 81
@@ -44,16 +44,16 @@ def test_memory_at_a_moment_is_what_is_live_then() -> None:
     """While `maximum` runs: x, both weights, hidden, the constant's slice, the result."""
     program = mlp_2d()
     place = [line(done) for done in program.instructions].index("maximum")
-    assert live_bytes(program)[place].tolist() == [(8 + 32 + 32 + 64 + 64 + 64) * F32] * 8
-    analysis = Analysis(program, CostModel(program.mesh, load("h100-sxm")))
+    assert count_live_bytes(program)[place].tolist() == [(8 + 32 + 32 + 64 + 64 + 64) * F32] * 8
+    analysis = Analysis(program, CostModel(program.mesh, load_profile("h100-sxm")))
     assert validate(program, shrinking="none").counted_peak_bytes == analysis.peak_bytes
 
 
 # conformance 82
 def test_the_maximum_is_done_twice_over_axis_0_and_after_decomposition_nothing_is() -> None:
     before = mlp_2d()
-    assert redundancies(before) == [Redundancy("n2", (0,), 2, wasted_flops=32.0)]
-    assert redundancies(decompose_all_reduce(before)) == []
+    assert find_redundancies(before) == [Redundancy("n2", (0,), 2, wasted_flops=32.0)]
+    assert find_redundancies(decompose_all_reduce(before)) == []
 
 
 def test_an_op_that_no_axis_splits_is_done_by_everyone() -> None:
@@ -62,7 +62,7 @@ def test_an_op_that_no_axis_splits_is_done_by_everyone() -> None:
     turned = p.run("transpose", [made], (6, 6), permutation=[1, 0])
     split = p.run("relu", [p.move("all_slice", turned, (1,), 0)], (6, 6), {"_1": (1,)})
     flops = 4 * 36
-    found = redundancies(p.program(split))
+    found = find_redundancies(p.program(split))
     assert found == [Redundancy("n0", (0, 1), 6, flops * (1 - 1 / 6)), Redundancy("n2", (0,), 2, 12 * (1 - 1 / 2))]
 
 
@@ -70,13 +70,13 @@ def test_terms_of_a_partial_sum_are_different_work() -> None:
     p = Lines("2")
     made = p.run("sum", [p.argument((4, 4), (0,), ())], (4,), {"d0": (0,)}, dims=[0])
     program = p.program(p.move("all_reduce", p.run("negate", [made], (4,), {"linear 0": (0,)}), (0,)))
-    assert redundancies(program) == []
+    assert find_redundancies(program) == []
 
 
-def formula(move: Move, program: Program) -> int:
+def formula(move: Reshard, program: Program) -> int:
     """Bytes a device receives, by the formulas of rings: n devices, B bytes held before."""
     n = program.mesh.group_size(move.collective.axes)
-    held = int(value_bytes(program, move.operand).max())
+    held = int(count_value_bytes(program, move.operand).max())
     match move.collective.kind:
         case Kind.ALL_GATHER:
             return (n - 1) * held
@@ -99,10 +99,10 @@ def mlp_wide() -> Program:
 # conformance 83
 @pytest.mark.parametrize("program", [mlp_1d(), mlp_2d(), decompose_all_reduce(mlp_2d()), mlp_wide()])
 def test_the_volume_is_the_sum_over_collectives_by_the_formulas(program: Program) -> None:
-    moves = [done for done in program.instructions if isinstance(done, Move)]
+    moves = [done for done in program.instructions if isinstance(done, Reshard)]
     total = sum(formula(move, program) for move in moves)
-    assert received_bytes(program).sum(axis=0).tolist() == [total] * program.mesh.devices
-    analysis = Analysis(program, CostModel(program.mesh, load("h100-sxm")))
+    assert count_received_bytes(program).sum(axis=0).tolist() == [total] * program.mesh.devices
+    analysis = Analysis(program, CostModel(program.mesh, load_profile("h100-sxm")))
     assert analysis.collective_bytes == total
     assert validate(program, shrinking="none").counted_bytes == total
 
@@ -112,5 +112,5 @@ def test_the_volume_of_the_2d_mlp() -> None:
     """Gather x over 4: 3 * 8; all_reduce 64 over 2: 64; reduce_scatter 32 over 4: 24 elements."""
     program = mlp_2d()
     elements = [24, 0, 64, 0, 0, 0, 0, 24]
-    assert (received_bytes(program) == np.array(elements)[:, None] * F32).all()
+    assert (count_received_bytes(program) == np.array(elements)[:, None] * F32).all()
     assert program.mesh == Mesh.parse("2x2x2")

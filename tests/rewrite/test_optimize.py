@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 import pytest
 
-from planner.model.program import Program
+from planner.ir.program import Program
 from planner.rewrite.optimize import (
-    drop_dead,
+    eliminate_common_collectives,
+    eliminate_dead_code,
     fold_collectives,
-    free,
     optimize,
     reassociate_all_reduce,
     reassociate_reduce_scatter,
-    share_collectives,
+    zero_price,
 )
-from planner.rewrite.optimize.draft import is_pure
+from planner.rewrite.optimize.rewriter import is_pure
 from planner.run.validate import validate
 from tests.testing.programs import Lines, check, lines_of, mlp_1d, mlp_2d, partial
 
@@ -120,9 +120,9 @@ def test_a_collective_done_twice_is_done_once_and_one_that_nobody_reads_is_not()
     one, other = (p.move("all_gather", x, (0,), 0) for _ in range(2))
     p.move("all_gather", p.run("relu", [x], (8, 8), {"_1": (0,)}), (0,), 0)
     program = p.program(p.run("add", [one, other], (8, 8)))
-    shared = share_collectives(program)
+    shared = eliminate_common_collectives(program)
     check(program, shared, ["all_gather [0] dim 0", "relu", "all_gather [0] dim 0", "add"])
-    check(program, drop_dead(shared), ["all_gather [0] dim 0", "add"])
+    check(program, eliminate_dead_code(shared), ["all_gather [0] dim 0", "add"])
 
 
 def test_all_that_this_program_knows_is_pure() -> None:
@@ -134,8 +134,8 @@ FIXED: list[Callable[[], Program]] = [mlp_1d, mlp_2d, lambda: two_reduced("max",
 
 @pytest.mark.parametrize("program", [make() for make in FIXED])
 def test_all_passes_together_end_where_none_finds_anything(program: Program) -> None:
-    after = optimize(program, free)
-    assert optimize(after, free) is after
+    after = optimize(program, zero_price)
+    assert optimize(after, zero_price) is after
     assert validate(after, shrinking="none").verdict == "equal"
 
 
@@ -149,6 +149,6 @@ def test_a_pass_that_would_break_the_memory_limit_is_left_out() -> None:
     late = p.run("softmax", [p.move("all_gather", x, (0,), 0)], (8, 8), dim=0)
     program = p.program(p.run("sum", [narrow], (8,), {"d0": (0,)}, dims=[1]), early, late)
     peak = validate(program, shrinking="none").predicted_peak_bytes
-    shared, kept = optimize(program, free), optimize(program, free, limit=peak)
+    shared, kept = optimize(program, zero_price), optimize(program, zero_price, limit=peak)
     assert validate(shared, shrinking="none").predicted_peak_bytes > peak
     assert validate(kept, shrinking="none").predicted_peak_bytes <= peak

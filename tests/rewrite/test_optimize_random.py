@@ -14,12 +14,12 @@ from time import process_time
 import pytest
 
 from planner.choose.cost import CostModel
-from planner.choose.hardware import Hardware, load
+from planner.choose.hardware import Hardware, load_profile
 from planner.choose.hardware.network import Link
-from planner.judge.analysis import Analysis, instruction_ps
-from planner.model.mesh import Mesh
-from planner.model.program import Program
-from planner.rewrite.optimize import PASSES, Price, free, optimize
+from planner.ir.mesh import Mesh
+from planner.ir.program import Program
+from planner.judge.analysis import Analysis, price_instruction
+from planner.rewrite.optimize import PASSES, Price, optimize, zero_price
 from planner.run.validate import validate
 from tests.testing.programs import Lines
 from tests.testing.random_programs import random_program
@@ -36,8 +36,8 @@ SECONDS_PER_OP = 2e-3
 @cache
 def hardware(name: str) -> Hardware:
     if name in PROFILES[:2]:
-        return load(name)
-    known = load("cpu")
+        return load_profile(name)
+    known = load_profile("cpu")
     links = {key: Link(0.0, link.bandwidth) for key, link in known.links.items()}
     return replace(known, launch_s=0.0, links=links)
 
@@ -60,7 +60,7 @@ def check(program: Program, seed: int, price: Price, alone: bool) -> None:
         if after.instructions not in known:
             assert is_right(after), name
             known.add(after.instructions)
-        assert price is free or Analysis(after, costs).step_ps <= before, name
+        assert price is zero_price or Analysis(after, costs).step_ps <= before, name
         assert improve is not optimize or optimize(after, price) is after, f"{name}: no fixed point"
 
 
@@ -69,27 +69,27 @@ def check(program: Program, seed: int, price: Price, alone: bool) -> None:
 def test_each_pass_keeps_the_result_and_never_raises_the_cost(group: int) -> None:
     for seed in ALONE[group::GROUPS]:
         program = random_program(seed)
-        check(program, seed, partial(instruction_ps, model(program, seed)), alone=True)
+        check(program, seed, partial(price_instruction, model(program, seed)), alone=True)
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_all_passes_keep_the_result_and_never_raise_the_cost(group: int) -> None:
     for seed in TOGETHER[group::GROUPS]:
         program = random_program(seed)
-        check(program, seed, partial(instruction_ps, model(program, seed)), alone=False)
+        check(program, seed, partial(price_instruction, model(program, seed)), alone=False)
 
 
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_passes_that_take_every_rewrite_are_right_too(group: int) -> None:
     for seed in FREE[group::GROUPS]:
-        check(random_program(seed), seed, free, alone=True)
+        check(random_program(seed), seed, zero_price, alone=True)
 
 
 def test_every_pass_finds_work_in_random_programs() -> None:
     found = Counter[str]()
     for seed in VARIED:
         program = random_program(seed)
-        price = partial(instruction_ps, model(program, seed))
+        price = partial(price_instruction, model(program, seed))
         found.update(improve.__name__ for improve in PASSES if improve(program, price) is not program)
     assert all(found[improve.__name__] >= 10 for improve in PASSES), found
 
@@ -115,7 +115,7 @@ def seconds(ops: int, price: Price) -> float:
 
 @pytest.mark.slow
 def test_time_grows_with_the_ops_and_not_with_their_square() -> None:
-    price = partial(instruction_ps, CostModel(Mesh.parse("2x2"), load("h100-sxm")))
+    price = partial(price_instruction, CostModel(Mesh.parse("2x2"), load_profile("h100-sxm")))
     seconds(40, price)
     small, large = seconds(200, price), seconds(1600, price)
     assert large <= 8 * 3 * small, f"{small:.3f} s for 200 ops, {large:.3f} s for 1,600"

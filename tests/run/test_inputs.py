@@ -26,7 +26,7 @@ def drawn(seed: int, *, reordered: bool = False) -> dict[str, np.ndarray]:
     s = Sketch("f64")
     inputs = [s.input(300, 40), s.input(300, 40, dtype="bool"), s.input(500, dtype="i32")]
     graph = s.graph(inputs[0])
-    return random_inputs(replace(graph, inputs=graph.inputs[::-1]) if reordered else graph, np, "f64", seed)
+    return random_inputs(replace(graph, inputs=graph.inputs[::-1]) if reordered else graph, np, "f64", seed=seed)
 
 
 def test_floats_have_mean_0_and_deviation_a_half_and_flags_are_mostly_true() -> None:

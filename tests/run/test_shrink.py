@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from planner import Request, pipeline
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
-from planner.model.program import Move, Run
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.ir.program import OpCall, Reshard
 from planner.run.shrink import shrink
 from planner.run.validate import validate
 from tests.testing.convnets import stack, unet
@@ -36,8 +36,8 @@ def test_a_shrunk_program_has_the_same_instructions_on_small_tensors(mesh: str, 
         assert elements < sum(math.prod(kind.shape) for kind in program.graph.types.values()) / 50
 
 
-def told(done: Run | Move) -> tuple[object, ...]:
-    return (done.op.id, done.option, *done.operands) if isinstance(done, Run) else (done.collective, done.operand)
+def told(done: OpCall | Reshard) -> tuple[object, ...]:
+    return (done.op.id, done.option, *done.operands) if isinstance(done, OpCall) else (done.collective, done.operand)
 
 
 @pytest.mark.parametrize("sizes", [LARGE, UNEVEN], ids=["even", "uneven"])
@@ -173,7 +173,7 @@ IMAGES = [
 def test_images_shrink_with_the_windows_that_read_them(
     make: Callable[[int, int], Graph], size: int, mesh: str, fewer: int
 ) -> None:
-    plan = pipeline.plan(make(size, 3), Mesh.parse(mesh), EAGER, Request())
+    plan = pipeline.plan(make(size, 3), Mesh.parse(mesh), EAGER, request=Request())
     assert plan.analysis is not None
     program = plan.analysis.program
     assert any(any(value.sharding.halo_sizes) for value in program.values.values())

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from planner.errors import InvalidRequest, RunFailed, ShardplanError
-from planner.model.accounts import live_bytes, received_bytes
-from planner.model.indexing import Option
-from planner.model.mesh import Mesh
-from planner.model.program import Move
-from planner.model.sharding import Reduction
+from planner.ir.accounting import count_live_bytes, count_received_bytes
+from planner.ir.indexing import Option
+from planner.ir.mesh import Mesh
+from planner.ir.program import Reshard
+from planner.ir.sharding import Reduction
+from planner.reshard.documented_path import make_documented_path
 from planner.rewrite.materialize import materialize_completed
-from planner.rewrite.propagate import propagate
-from planner.rewrite.route import documented_route
-from planner.run.devices import run_program
+from planner.rewrite.propagation.propagate import propagate
+from planner.run.executor import run_program
 from planner.run.inputs import random_inputs
 from planner.run.validate import validate
 from tests.testing.graphs import Sketch, random_graph, small_transformer
@@ -71,16 +71,16 @@ def test_every_row_of_the_table_runs_in_a_program_of_its_own(op: str) -> None:
 
 def test_every_device_receives_and_holds_what_is_predicted() -> None:
     program = random_program(question_of(small_transformer(Mesh.parse("3x2"), batch=7), "3x2"), 5)
-    arrays = random_inputs(program.graph, np, "f64", 0)
-    done = run_program(program, arrays, np, "f64")
-    assert (done.received == received_bytes(program)).all()
-    assert (done.peak == live_bytes(program).max(axis=0)).all()
+    arrays = random_inputs(program.graph, np, "f64", seed=0)
+    done = run_program(program, arrays, np, precision="f64")
+    assert (done.received == count_received_bytes(program)).all()
+    assert (done.peak == count_live_bytes(program).max(axis=0)).all()
     assert len(set(done.peak.tolist())) > 1, "uneven blocks hold less"
 
 
 def test_a_useless_move_is_counted_like_any_other() -> None:
     program = three_inputs()
-    again = next(done for done in program.instructions if isinstance(done, Move))
+    again = next(done for done in program.instructions if isinstance(done, Reshard))
     extra = replace(again, result=f"{again.result}.again")
     longer = replace(program, instructions=(*program.instructions, extra))
     found = validate(longer, shrinking="none")
@@ -125,7 +125,7 @@ def test_a_product_left_partial_is_equal_and_another_product_is_not() -> None:
     graph, mesh = s.graph(one), Mesh.parse("2x2")
     options: dict[str, Option] = dict.fromkeys((one, other), ((), (0,), (1,)))
     completed = propagate(graph, mesh, options)
-    program = materialize_completed(graph, mesh, completed, documented_route(graph, mesh))
+    program = materialize_completed(graph, mesh, completed, route=make_documented_path(graph, mesh))
     assert program.values[one].sharding.partial == (0,)
     assert validate(program, shrinking="none").verdict == "equal"
     assert validate(replace(program, outputs=(other,)), shrinking="none").verdict == "different"

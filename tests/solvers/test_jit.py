@@ -18,8 +18,8 @@ PACKAGE = Path(solvers.__file__).parent
 CALL = """
 import numpy as np
 from solvers.jit import CACHES
-from solvers.treesearch.chance import uniform
-print(0 <= uniform(np.zeros(1, np.uint64)) < 1, CACHES)
+from solvers.tree_lns.splitmix64 import random_uniform
+print(0 <= random_uniform(np.zeros(1, np.uint64)) < 1, CACHES)
 """
 
 

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from solvers import IMPOSSIBLE, Edge, Node, Problem, evaluate
-from solvers.exhaustive import cheapest, least_peak
+from solvers.exhaustive import find_cheapest, find_min_peak
 from solvers.presolve import REDUCTIONS, presolve
-from solvers.presolve.state import State
+from solvers.presolve.state import PresolveState
 from tests.testing.random_problems import contracting, tiny, tiny_public, with_best
 from tests.testing.seeds import batches, seeds
 
 BATCHES = batches(300, 100)
 ARCS, CONTRACTION, DOMINANCE = (
-    next(each for each in REDUCTIONS if each.__module__.endswith(name)) for name in ("arcs", "contraction", "dominance")
+    next(each for each in REDUCTIONS if each.__module__.endswith(name))
+    for name in ("arc_consistency", "functional_aggregation", "dead_end_elimination")
 )
 KINDS = [tiny, tiny_public, contracting]
 
@@ -27,12 +28,12 @@ def _check(kind: Callable[[int], Problem], seed: int, **options: object) -> None
     if reduced is None:
         assert wanted is None, seed
         return
-    found = cheapest(reduced.problem)
+    found = find_cheapest(reduced.problem)
     assert (wanted is None) == (found is None), seed
     if wanted is None or found is None:
         return
     assert found[1].cost == wanted[1].cost, seed
-    lifted = evaluate(problem, reduced.lift(found[0]))
+    lifted = evaluate(problem, reduced.postsolve(found[0]))
     assert lifted.feasible, seed
     assert lifted.cost == wanted[1].cost, seed
 
@@ -60,12 +61,12 @@ def test_every_choice_of_the_reduced_problem_leads_back_at_its_own_cost_and_peak
         if reduced is None:
             continue
         choice = [seed % node.cost.size for node in reduced.problem.nodes]
-        before, after = evaluate(reduced.problem, choice), evaluate(problem, reduced.lift(choice))
+        before, after = evaluate(reduced.problem, choice), evaluate(problem, reduced.postsolve(choice))
         assert (before.cost >= IMPOSSIBLE) == (after.cost >= IMPOSSIBLE), seed
         assert before.feasible == after.feasible, seed
         if before.feasible:
             assert before.cost == after.cost, seed
-            lowered = reduced.lower(reduced.lift(choice))
+            lowered = reduced.crush(reduced.postsolve(choice))
             assert lowered is not None, seed
             assert evaluate(reduced.problem, lowered).cost <= before.cost, seed
             led_back += 1
@@ -80,7 +81,7 @@ def test_a_feasible_choice_lowers_to_one_that_is_feasible_and_costs_no_more(kind
         reduced = presolve(problem)
         if wanted is not None:
             assert reduced is not None, seed
-            lowered = reduced.lower(wanted[0])
+            lowered = reduced.crush(wanted[0])
             assert lowered is not None, seed
             assert evaluate(reduced.problem, lowered).feasible, seed
             feasible += 1
@@ -91,10 +92,10 @@ def test_the_least_limit_above_the_limit_stays_what_it_is() -> None:
     too_tight = 0
     for seed in seeds(300, 5000):
         problem = tiny(seed)
-        least, reduced = least_peak(problem), presolve(problem)
+        least, reduced = find_min_peak(problem), presolve(problem)
         if problem.limit is not None and least is not None and least > problem.limit:
             assert reduced is not None, seed
-            assert least_peak(reduced.problem) == least, seed
+            assert find_min_peak(reduced.problem) == least, seed
             too_tight += 1
     assert too_tight
 
@@ -108,7 +109,7 @@ def test_presolve_reduces_what_is_made_to_collapse() -> None:
 def test_a_strategy_above_the_hull_of_cost_and_usage_may_be_the_best() -> None:
     front = Node("alone", np.array([0, 6, 10]), np.array([10, 5, 0]), (0, 1))
     assert _strategies(Problem([front], [], 5)) == 3
-    assert cheapest(Problem([front], [], 5))[1].cost == 6  # type: ignore[index]
+    assert find_cheapest(Problem([front], [], 5))[1].cost == 6  # type: ignore[index]
 
 
 def test_an_isolated_node_keeps_its_pareto_front_alone() -> None:
@@ -133,7 +134,7 @@ def test_there_is_room_for_the_classes_of_either_end_of_an_edge(rows: int, colum
     nodes = [Node(f"n{i}", np.zeros(size, np.int64), np.zeros(size, np.int64), (0, 0)) for i, size in enumerate(sizes)]
     ends = [np.arange(size, dtype=np.int32) for size in sizes]
     edge = Edge(0, 1, ends[0], ends[1], np.arange(rows * columns).reshape(sizes))
-    assert State(Problem(nodes, [edge]), 1, lambda: False).edges.most_classes == max(sizes)
+    assert PresolveState(Problem(nodes, [edge]), 1, lambda: False).edges.most_classes == max(sizes)
 
 
 def test_every_strategy_that_arc_consistency_leaves_has_a_partner_across_every_edge() -> None:
@@ -143,7 +144,7 @@ def test_every_strategy_that_arc_consistency_leaves_has_a_partner_across_every_e
         reduced = presolve(problem, reductions=(ARCS,))
         if reduced is None:
             continue
-        gone += problem.layout.cost.size - reduced.problem.layout.cost.size
+        gone += problem.arrays.cost.size - reduced.problem.arrays.cost.size
         possible = [np.atleast_1d(node.cost < IMPOSSIBLE) for node in reduced.problem.nodes]
         for edge in reduced.problem.edges:
             allowed = np.less(edge.matrix[edge.source_class][:, edge.target_class], IMPOSSIBLE)
@@ -179,14 +180,14 @@ def test_a_node_that_another_with_more_strategies_determines_goes_whichever_come
 def _strategies(problem: Problem) -> int:
     reduced = presolve(problem)
     assert reduced is not None
-    return int(reduced.problem.layout.node_start[1])
+    return int(reduced.problem.arrays.node_start[1])
 
 
 def test_a_problem_of_which_nothing_is_left_is_one_node_at_no_cost() -> None:
     reduced = presolve(Problem([Node("free", np.zeros(2, np.int64), np.zeros(2, np.int64), (0, 0))], []))
     assert reduced is not None
     assert [node.cost.tolist() for node in reduced.problem.nodes] == [[0]]
-    assert reduced.lift([0]).tolist() == [0]
+    assert reduced.postsolve([0]).tolist() == [0]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -207,7 +208,7 @@ def test_moments_that_another_covers_go_in_one_walk(limit: int) -> None:
     rises = [Node(f"n{i}", np.zeros(2, np.int64), np.array([3, 4]), (i, 50 + i)) for i in range(50)]
     reduced = presolve(Problem(rises, [], limit), reductions=REDUCTIONS[-1:])
     assert reduced is not None
-    assert reduced.problem.layout.moments == 1
+    assert reduced.problem.arrays.time_steps == 1
 
 
 def test_presolve_gives_the_same_problem_every_time() -> None:
@@ -217,8 +218,8 @@ def test_presolve_gives_the_same_problem_every_time() -> None:
         assert (one is None) == (two is None), seed
         if one is not None and two is not None:
             assert all(
-                np.array_equal(getattr(one.problem.layout, name), getattr(two.problem.layout, name))
-                for name in type(one.problem.layout).__slots__
+                np.array_equal(getattr(one.problem.arrays, name), getattr(two.problem.arrays, name))
+                for name in type(one.problem.arrays).__slots__
             ), seed
             compared += 1
     assert compared

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from solvers import IMPOSSIBLE, Edge, EdgeUsage, InvalidProblem, Node, Problem, evaluate, usage_profile
-from solvers.evaluation import priced
+from solvers.evaluation import lagrangian_value
 from tests.testing.random_problems import tiny
 from tests.testing.seeds import seeds
 
@@ -65,7 +65,7 @@ def test_usage_counts_over_half_open_intervals_of_nodes_and_edges() -> None:
     problem = Problem([node(), node(interval=(1, 4))], [edge(usages=(usage,))], 13)
     assert usage_profile(problem, (0, 1)).tolist() == [1, 13, 12, 2]
     found = evaluate(problem, (0, 1))
-    assert (found.peak, found.peak_moment, found.feasible) == (13, 1, True)
+    assert (found.peak, found.peak_step, found.feasible) == (13, 1, True)
     assert not evaluate(problem, (1, 0)).feasible
 
 
@@ -88,9 +88,9 @@ def test_at_prices_a_choice_is_worth_its_cost_and_what_it_uses_above_the_limit_a
     for seed in range(40):
         problem, rng = tiny(seed), np.random.default_rng(seed)
         choice = [int(rng.integers(node.cost.size)) for node in problem.nodes]
-        prices = {moment: float(rng.integers(1, 50)) / 8 for moment in range(0, problem.layout.moments, 2)}
+        prices = {moment: float(rng.integers(1, 50)) / 8 for moment in range(0, problem.arrays.time_steps, 2)}
         over = usage_profile(problem, choice) - (problem.limit or 0)
         wanted = 7 + sum(price * over[moment] for moment, price in prices.items())
-        assert priced(problem, choice, 7, prices) == wanted, seed
+        assert lagrangian_value(problem, choice, 7, multipliers=prices) == wanted, seed
         tried += wanted not in (7, int(wanted))
     assert tried > 10

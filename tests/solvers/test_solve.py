@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from solvers import CUT_OFF, Edge, Node, Problem, Progress, evaluate, solve
-from solvers.exhaustive import least_peak
+from solvers.exhaustive import find_min_peak
 from tests.testing.random_problems import tiny, with_best
 from tests.testing.seeds import batches, seeds
 
@@ -24,11 +24,11 @@ def test_solve_equals_the_exhaustive_search(numbers: list[int]) -> None:
         problem, wanted = with_best(tiny, seed)
         found = solve(problem)
         if wanted is None:
-            assert (found.status, found.choice) == ("infeasible", None), seed
+            assert (found.status, found.assignment) == ("infeasible", None), seed
             continue
-        assert found.choice is not None, seed
+        assert found.assignment is not None, seed
         assert (found.status, found.cost) == ("optimal", wanted[1].cost), seed
-        assert evaluate(problem, found.choice).cost == found.cost, seed
+        assert evaluate(problem, found.assignment).cost == found.cost, seed
         assert found.bound <= wanted[1].cost, seed
 
 
@@ -52,17 +52,17 @@ def test_an_infeasible_answer_brackets_the_least_limit() -> None:
         found = solve(problem)
         if found.status != "infeasible":
             continue
-        least = least_peak(problem)
+        least = find_min_peak(problem)
         if least is None:
-            assert found.least_limit is None, seed
+            assert found.min_feasible_limit is None, seed
             continue
-        assert found.least_limit_bound is not None, seed
-        assert found.least_limit is not None, seed
-        assert found.least_limit_bound <= least <= found.least_limit, seed
-        assert found.leanest is not None, seed
-        assert evaluate(problem, found.leanest).peak == found.least_limit, seed
+        assert found.min_feasible_limit_bound is not None, seed
+        assert found.min_feasible_limit is not None, seed
+        assert found.min_feasible_limit_bound <= least <= found.min_feasible_limit, seed
+        assert found.min_peak_assignment is not None, seed
+        assert evaluate(problem, found.min_peak_assignment).peak == found.min_feasible_limit, seed
         bracketed += 1
-        exact += found.least_limit == least
+        exact += found.min_feasible_limit == least
     assert exact >= 0.9 * bracketed > 0
 
 
@@ -74,11 +74,11 @@ def test_a_tighter_limit_never_lowers_the_cost() -> None:
     compared = 0
     for seed in LAWFUL:
         free = solve(_with_limit(tiny(seed), None))
-        if free.choice is None:
+        if free.assignment is None:
             continue
         compared += 1
         cost = free.cost or 0
-        peak = evaluate(tiny(seed), free.choice).peak
+        peak = evaluate(tiny(seed), free.assignment).peak
         for limit in (peak, peak * 3 // 4, peak // 2):
             found = solve(_with_limit(tiny(seed), limit))
             assert found.cost is None or found.cost >= cost, seed
@@ -117,7 +117,7 @@ def test_a_known_choice_never_beats_the_answer() -> None:
         problem, wanted = with_best(tiny, seed)
         if wanted is not None:
             found = solve(problem, starts=[wanted[0]], time_limit=0.0)
-            assert found.choice is not None, seed
+            assert found.assignment is not None, seed
             assert found.cost == wanted[1].cost, seed
             feasible += 1
     assert feasible > len(LAWFUL) / 2
@@ -161,4 +161,4 @@ def test_huge_costs_stay_exact() -> None:
 
 def test_a_problem_without_nodes_costs_nothing() -> None:
     found = solve(Problem([], [], 5))
-    assert (found.status, found.choice, found.cost) == ("optimal", (), 0)
+    assert (found.status, found.assignment, found.cost) == ("optimal", (), 0)

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from api.cli import app
-from api.errors import one_message
+from api.cli.errors import run_reporting_errors
+from api.cli.main import app
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 2.0
@@ -52,7 +52,7 @@ def shardplan(*arguments: object) -> Answer:
     out, err, start = io.StringIO(), io.StringIO(), time.process_time()
     words = ["shardplan", *map(str, arguments)]
     with patch.object(sys, "argv", words), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = one_message(app)
+        code = run_reporting_errors(app)
     return Answer(code, out.getvalue(), err.getvalue(), time.process_time() - start)
 
 

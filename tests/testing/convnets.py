@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.model.graph import Graph
-from tests.testing.sketch import Sketch
+from planner.ir.graph import Graph
+from tests.testing.op_graph_builder import Sketch
 
 
 def stack(size: int, channels: int) -> Graph:

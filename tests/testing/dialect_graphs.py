@@ -8,10 +8,10 @@ from random import Random
 from types import MappingProxyType
 from typing import Any
 
-from planner.model.graph import OUTPUTS, Annotation, Graph, Input, Op, TensorType, value_id
-from planner.model.mesh import Mesh
-from planner.model.ops import bind_op
-from planner.model.sharding import Reduction, Sharding
+from planner.ir.graph import OUTPUTS, Annotation, Graph, Input, Op, TensorType, value_id
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Reduction, Sharding
+from planner.ops import bind_op
 
 MESHES = ["2", "4", "2x2", "2x4", "2x2x2", "1x2", "dp=2,tp=4"]
 DTYPES = ["f32", "f32", "f32", "f64", "bf16", "f16", "i64", "i32", "i8", "u8", "f8e5m2"]
@@ -41,7 +41,7 @@ class Growing:
     def op(self, op: str, inputs: list[str], *results: TensorType, notation: str | None = None, **attrs: Any) -> str:
         name = self.random.choice([f"n{len(self.ops)}", f"{len(self.ops)}", f"h.{len(self.ops)} {op}"])
         read = tuple(self.types[value] for value in inputs)
-        rule = bind_op(op, read, results, attrs, notation)
+        rule = bind_op(op, read, results, attrs=attrs, notation=notation)
         scope = self.random.choice(["", "", "layer.0"])
         phase = self.random.choice(["forward", "forward", "backward"])
         kept = MappingProxyType(attrs)

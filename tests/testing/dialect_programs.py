@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from random import Random
 
-from planner.model.graph import Graph, Op, TensorType
-from planner.model.indexing import Option
-from planner.model.mesh import Mesh
-from planner.model.program import Program
-from planner.model.sharding import Sharding
-from planner.model.steps import readers
+from planner.ir.execution_order import find_readers
+from planner.ir.graph import Graph, Op, TensorType
+from planner.ir.indexing import Option
+from planner.ir.mesh import Mesh
+from planner.ir.program import Program
+from planner.ir.sharding import Sharding
+from planner.reshard.documented_path import make_documented_path
 from planner.rewrite.materialize import materialize
-from planner.rewrite.route import documented_route
 from tests.testing.dialect_graphs import (
     Growing,
     linear,
@@ -37,7 +37,7 @@ def random_option(op: Op, mesh: Mesh, random: Random) -> Option:
             continue
         tried = (*option[:place], (*option[place], axis), *option[place + 1 :])
         size = op.rule.loops[place].size
-        if size % mesh.group_size(tried[place]) == 0 and op.rule.allows(tried, mesh):
+        if size % mesh.group_size(tried[place]) == 0 and op.rule.is_allowed(tried, mesh):
             option = tried
     return option
 
@@ -55,6 +55,14 @@ def random_program(seed: int) -> Program:
     graph = Graph("main", tuple(g.inputs), tuple(g.ops), outputs)
     options = {op.id: random_option(op, mesh, random) for op in graph.ops}
     whole = {value: Sharding.replicated(len(kind.shape)) for value, kind in graph.types.items()}
-    shared = {value: whole[value] for value in readers(graph)}
+    shared = {value: whole[value] for value in find_readers(graph)}
     inputs = {entry.id: whole[entry.id] for entry in graph.inputs}
-    return materialize(graph, mesh, inputs, options, shared, [whole[v] for v in outputs], documented_route(graph, mesh))
+    return materialize(
+        graph,
+        mesh,
+        inputs,
+        options=options,
+        shared=shared,
+        outputs=[whole[v] for v in outputs],
+        route=make_documented_path(graph, mesh),
+    )

@@ -11,22 +11,22 @@ import shutil
 import subprocess
 from dataclasses import dataclass, field
 
-from planner.model.graph import Graph, Op
-from planner.model.indexing import LoopKind
-from planner.model.notation import Term
-from planner.model.sharding import Reduction, Shape, Sharding
-from planner.model.steps import Reader
+from planner.ir.execution_order import Reader
+from planner.ir.graph import Graph, Op
+from planner.ir.indexing import LoopKind
+from planner.ir.notation import Term
+from planner.ir.sharding import Reduction, Shape, Sharding
 from planner.rewrite.annotations import Notes
 
 TOOLS = {19: "mlir-opt-19", 22: "mlir-opt-22"}
 SPLIT = "// -----\n"
 
 
-def missing(version: int) -> bool:
+def missing_tool(version: int) -> bool:
     return shutil.which(TOOLS[version]) is None
 
 
-def propagated(version: int, texts: list[str], traversal: str | None = None) -> list[str | None]:
+def propagate_upstream(version: int, texts: list[str], traversal: str | None = None) -> list[str | None]:
     """What upstream's sharding-propagation makes of modules, in as few processes as crashes allow; None: it crashed."""
     option = f"{{traversal={traversal}}}" if traversal else ""
     done = subprocess.run(
@@ -49,10 +49,10 @@ def propagated(version: int, texts: list[str], traversal: str | None = None) -> 
         return [None]
     size = -(-len(texts) // 20)
     pieces = [texts[start : start + size] for start in range(0, len(texts), size)]
-    return [answer for piece in pieces for answer in propagated(version, piece, traversal)]
+    return [answer for piece in pieces for answer in propagate_upstream(version, piece, traversal)]
 
 
-def printed(graph: Graph, notes: Notes, mesh: str, version: int) -> str:
+def print_graph_text(graph: Graph, notes: Notes, mesh: str, version: int) -> str:
     """A graph with its annotations; f32 throughout."""
     return _Printer(graph, notes, mesh, version).text()
 
@@ -176,7 +176,7 @@ _SHARD = re.compile(
 _GENERIC = re.compile(r"(%\w+) = linalg\.generic .* ins\(([^:]*) :")
 
 
-def parsed(text: str) -> Upstream:
+def parse_upstream(text: str) -> Upstream:
     """Read upstream's answer."""
     result = Upstream()
     named: dict[str, Found] = {}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from planner.model.indexing import Option
-from tests.testing.annotated import mlp, of, used
+from planner.ir.indexing import Option
+from tests.testing.annotated_notation import mlp, of, used
 
 X_1D, OUT_1D = of("i0", "[[],[],[0]]"), used("n3", "[[],[],[0]]")
 

@@ -1,6 +1,6 @@
 """What PyTorch's DTensor allows an op over one mesh axis, and what a row of ours does, in the same letters.
 
-`Z0` is a dim split in strides; for the other letters see `tests.testing.row_placements`. DTensor is asked for the
+`Z0` is a dim split in strides; for the other letters see `tests.testing.op_placements`. DTensor is asked for the
 strategies it has registered for the op, for every placement of the operands it may be given. Two words of it are ours
 by another name: an average that is made is a sum (a mean leaves terms of a mean), and ids to be masked are whole ids.
 """
@@ -22,8 +22,8 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor._op_schema import OpSchema
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from planner.model.graph import TensorType
-from tests.testing.row_placements import SIZE, row_ways, way
+from planner.ir.graph import TensorType
+from tests.testing.op_placements import SIZE, row_ways, way
 
 DTYPES = {"f32": "float32", "i64": "int64", "i32": "int32", "bool": "bool", "bf16": "bfloat16"}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from planner.model.graph import Graph
+from planner.ir.graph import Graph
 from tests.testing import small_graphs
 
 GRAPHS = [

@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Any
 
 from planner import pipeline
-from planner.documents.graphs import graph_from
+from planner.documents.canonical_json import digest_document
+from planner.documents.graphs import load_graph
 from planner.documents.hardware import read_hardware
-from planner.documents.ids import digest
-from planner.documents.plans import plan_document
-from planner.documents.reading import read_json
-from planner.documents.schemas import AnnotationDocument, GraphDocument, checked
+from planner.documents.json_reader import read_json
+from planner.documents.plans import dump_plan
+from planner.documents.schemas import AnnotationDocument, GraphDocument, validate_document
 from planner.documents.versions import current_versions, versions_text
-from planner.model.mesh import Mesh
-from planner.plans import Request
+from planner.ir.mesh import Mesh
+from planner.planning.plan_types import Request
 from tests.testing.small_documents import Document, pin
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
@@ -62,9 +62,9 @@ def _planned(name: str, mesh: str, pins: Sequence[AnnotationDocument] = (), **re
     """The plan of a graph and a profile that are kept beside it, so that nothing but the planner can change it."""
     hardware = read_hardware(str(GOLDEN / "hardware.json"))
     devices = Mesh.parse(mesh, hardware.name)
-    document = checked(GraphDocument, read_json(GOLDEN / f"{name}.json.gz"), name)
+    document = validate_document(GraphDocument, read_json(GOLDEN / f"{name}.json.gz"), name)
     asked = Request(deterministic=True, **request)
-    return plan_document(pipeline.plan(graph_from(document, devices, pins), devices, hardware, asked))
+    return dump_plan(pipeline.plan(load_graph(document, devices, pins), devices, hardware, request=asked))
 
 
 def behaviour(plan: Document) -> Document:
@@ -73,7 +73,7 @@ def behaviour(plan: Document) -> Document:
     decided = {key: value for key, value in plan.items() if key not in ("id", "digest")} | {"solver": solver}
     figures = {key: solver[key] for key in ("status", "objective_s", "bound_s")}
     memory = {"collective_bytes": plan["cost"]["collective_bytes"], "peak_bytes": plan["memory"]["peak_bytes"]}
-    return {"digest": digest(decided), **figures, **memory}
+    return {"digest": digest_document(decided), **figures, **memory}
 
 
 def current() -> Document:

@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from planner.documents.graphs import graph_from
-from planner.documents.schemas import GraphDocument, checked
-from planner.model.graph import Graph, value_id
-from planner.model.mesh import Mesh
-from tests.testing.sketch import Shape, Sketch
+from planner.documents.graphs import load_graph
+from planner.documents.schemas import GraphDocument, validate_document
+from planner.ir.graph import Graph, value_id
+from planner.ir.mesh import Mesh
+from tests.testing.op_graph_builder import Shape, Sketch
 from tests.testing.transformer import transformer
 
 __all__ = ["Shape", "Sketch", "random_graph", "small_transformer"]
@@ -19,7 +19,7 @@ __all__ = ["Shape", "Sketch", "random_graph", "small_transformer"]
 def small_transformer(mesh: Mesh, **sizes: int) -> Graph:
     """One block; sizes as in the benchmark's, smaller unless given."""
     chosen: dict[str, Any] = {"blocks": 1, "d": 8, "ff": 16, "heads": 4, "batch": 8, "seq": 12} | sizes
-    return graph_from(checked(GraphDocument, transformer(**chosen), "transformer"), mesh)
+    return load_graph(validate_document(GraphDocument, transformer(**chosen), "transformer"), mesh)
 
 
 def random_graph(seed: int, ops: int, dims: tuple[int, ...] = (8, 12)) -> Graph:

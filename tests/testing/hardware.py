@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.choose.hardware import Hardware, load
+from planner.choose.hardware import Hardware, load_profile
 from planner.choose.hardware.network import Link
 
-KNOWN = load("h100-sxm")
+KNOWN = load_profile("h100-sxm")
 EAGER: Hardware = replace(
     KNOWN,
     compute_efficiency=1e-4,

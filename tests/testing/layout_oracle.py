@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.model.mesh import Mesh
-from planner.model.sharding import Reduction, Sharding
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Reduction, Sharding
 
 Array = Any
 Axes = Sequence[int]
@@ -134,7 +134,7 @@ def _noise(array: Array, random: np.random.Generator) -> Array:
     return random.integers(0, 2 if array.dtype == bool else 7, array.shape).astype(array.dtype)
 
 
-def laid_out(array: Array, sharding: Sharding, mesh: Mesh, random: np.random.Generator) -> list[Array]:
+def shard_array(array: Array, sharding: Sharding, mesh: Mesh, random: np.random.Generator) -> list[Array]:
     """What every device holds of an array; partial axes hold random terms of it, halos beyond its ends JUNK."""
     count = math.prod(mesh.shape[axis] for axis in sharding.partial)
     whole = terms(array, count, sharding.reduction, random) if sharding.partial else [array]
@@ -148,7 +148,7 @@ def laid_out(array: Array, sharding: Sharding, mesh: Mesh, random: np.random.Gen
     return shards
 
 
-def assembled(shards: Sequence[Array], sharding: Sharding, shape: Shape, mesh: Mesh) -> Array:
+def unshard_array(shards: Sequence[Array], sharding: Sharding, shape: Shape, mesh: Mesh) -> Array:
     """The array that the shards are: shapes, replicas and halos checked, partial terms reduced."""
     count = math.prod(mesh.shape[axis] for axis in sharding.partial)
     wholes = [np.zeros(shape, shards[0].dtype) for _ in range(count)]

@@ -15,13 +15,13 @@ from typing import Any
 from planner.errors import ShardplanError
 from planner.export.mlir import Dialect, print_graph
 from planner.frontends.mlir import read_mlir
-from planner.model.graph import Annotation, Graph
-from planner.model.mesh import Mesh
-from planner.model.sharding import Reduction, Sharding
-from planner.model.spmd import TABLE, Call, LocalType, SpmdProgram
-from planner.model.spmd.instruction import Instruction
-from planner.rewrite.propagate import propagate
-from planner.run.spmd import run_spmd
+from planner.ir.graph import Annotation, Graph
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Reduction, Sharding
+from planner.rewrite.propagation.propagate import propagate
+from planner.run.spmd_executor import run_spmd
+from planner.spmd import SPMD_OPS, LocalType, SpmdCall, SpmdProgram
+from planner.spmd.instruction import SpmdInstruction
 from tests.testing.random_graphs import random_graph
 from tests.testing.random_spmd import REDUCERS, Writer, written
 
@@ -121,7 +121,7 @@ def annotation_faults(graph: Graph, mesh: Mesh, random: Random) -> Iterator[Case
     value = random.choice(list(graph.types))
     rank, axes = len(graph.types[value].shape), len(mesh.axes)
     axis = random.randrange(axes)
-    kinds = [kind for kind in Reduction if kind.wants(graph.types[value].dtype)] if mesh.shape[axis] > 1 else []
+    kinds = [kind for kind in Reduction if kind.dtype_error(graph.types[value].dtype)] if mesh.shape[axis] > 1 else []
     split = ((axis,), *[()] * (rank - 1)) if rank else ()
     wrong: list[tuple[str, Callable[[], Annotation]]] = [
         ("an axis twice", lambda: Annotation(value, Sharding(((axis, axis),)))),
@@ -175,12 +175,12 @@ WRONG: dict[str, tuple[Any, ...]] = {
 def program_faults(writer: Writer, random: Random) -> Iterator[Case]:
     """A program one of whose calls, arguments or outputs is wrong."""
     right = writer.build.program(list(writer.held))
-    calls = [number for number, done in enumerate(right.instructions) if isinstance(done, Call)]
+    calls = [number for number, done in enumerate(right.instructions) if isinstance(done, SpmdCall)]
     if not calls:
         return
     number = random.choice(calls)
     call = right.instructions[number]
-    assert isinstance(call, Call)
+    assert isinstance(call, SpmdCall)
     for name, wrong in call_faults(call, random):
         listed = (*right.instructions[:number], wrong, *right.instructions[number + 1 :])
         yield Case(
@@ -196,7 +196,7 @@ def program_faults(writer: Writer, random: Random) -> Iterator[Case]:
     yield Case("program", "too few local tensors", lambda: run(right, {**writer.given, "x": writer.given["x"] * 2}))
 
 
-def rewritten(program: SpmdProgram, instructions: tuple[Instruction, ...], given: Any) -> None:
+def rewritten(program: SpmdProgram, instructions: tuple[SpmdInstruction, ...], given: Any) -> None:
     run(replace(program, instructions=instructions), given)
 
 
@@ -204,7 +204,7 @@ def run(program: SpmdProgram, given: Any) -> None:
     run_spmd(program, given, reducers=REDUCERS)
 
 
-def call_faults(call: Call, random: Random) -> Iterator[tuple[str, Call]]:
+def call_faults(call: SpmdCall, random: Random) -> Iterator[tuple[str, SpmdCall]]:
     for key in call.attrs:
         wrong = random.choice(WRONG.get(key, (object,)))
         if key in WRONG:
@@ -218,5 +218,5 @@ def call_faults(call: Call, random: Random) -> Iterator[tuple[str, Call]]:
     yield "a result too many", replace(call, results=(*call.results, "more"), types=(*call.types, call.types[0]))
     shape = call.types[0].shape
     yield "a result of another rank", replace(call, types=(LocalType((*shape, 1), call.types[0].dtype),))
-    if "reduction" not in TABLE[call.op].attrs:
+    if "reduction" not in SPMD_OPS[call.op].attrs:
         yield "a result of another type", replace(call, types=(LocalType(shape, "f32"),))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import Any, NamedTuple
 
-from planner.model.spmd import LocalType
+from planner.spmd import LocalType
 from tests.testing.upstream_spmd import Case
 
 # What upstream lets through, and the item or decision by which it is refused here.

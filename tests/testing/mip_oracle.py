@@ -23,17 +23,17 @@ import solvers
 from benchmarks.record import timed, write
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
-from planner.choose.hardware import load
-from planner.choose.reshard import Distances
+from planner.choose.hardware import load_profile
 from planner.choose.variables import Variable
-from planner.choose.web import UNREACHABLE
-from planner.documents.graphs import graph_from
+from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
-from planner.model.mesh import Mesh
-from planner.model.steps import Read, Share, steps
+from planner.ir.execution_order import Read, Share, order_steps
+from planner.ir.mesh import Mesh
+from planner.reshard.all_pairs import AllPairsResharding
+from planner.reshard.resharding_graph import UNREACHABLE
 from solvers import IMPOSSIBLE, Edge, evaluate, usage_profile
-from solvers.program import Answer, Program
+from solvers.linear_model import LinearModel, MipSolution
 
 Integers = NDArray[np.int64]
 
@@ -51,7 +51,7 @@ ROUNDS, SECONDS = 30, 240.0
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class FlowPath:
     """The shardings of an edge's value: arcs that make all distances, and each strategy's sharding at both ends."""
 
     edge: Edge
@@ -67,18 +67,18 @@ class FlowProgram:
     """A formulation as a program; moments get rows, and edges pair columns, when a solution breaks the limit."""
 
     def __init__(self, question: Formulation) -> None:
-        self._problem, self._ways = question.problem, list(ways(question))
+        self._problem, self._ways = question.problem, list(flow_paths(question))
         self._paired: set[int] = set()
         self._moments: list[int] = []
 
-    def solve(self, seconds: float = SECONDS, gap: float = 1e-7) -> tuple[tuple[int, ...] | None, Answer]:
+    def solve(self, seconds: float = SECONDS, gap: float = 1e-7) -> tuple[tuple[int, ...] | None, MipSolution]:
         """The best choice, and the program's answer (in the problem's unit)."""
-        problem, limit, answer = self._problem, self._problem.limit, Answer(None, 0.0, False, False)
+        problem, limit, answer = self._problem, self._problem.limit, MipSolution(None, 0.0, False, False)
         for _ in range(ROUNDS):
             answer = self._program().solve(seconds=seconds, gap=gap)
             if answer.values is None:
                 break
-            starts = problem.layout.node_start
+            starts = problem.arrays.node_start
             choice = tuple(int(answer.values[a:b].argmax()) for a, b in pairwise(starts.tolist()))
             if limit is None or evaluate(problem, choice).feasible:
                 return choice, answer
@@ -90,8 +90,8 @@ class FlowProgram:
             self._paired.update(alive)
         return None, answer
 
-    def _program(self) -> Program:
-        program, starts = Program(), self._problem.layout.node_start
+    def _program(self) -> LinearModel:
+        program, starts = LinearModel(), self._problem.arrays.node_start
         rows = {moment: int(program.add_rows(np.array([-np.inf]), np.array([1.0]))[0]) for moment in self._moments}
         for node in self._problem.nodes:
             possible = node.cost < IMPOSSIBLE
@@ -112,11 +112,11 @@ class FlowProgram:
                 _add_flow(program, way, source, target)
         return program
 
-    def _use(self, program: Program, row: int, columns: Integers, usage: Integers) -> None:
+    def _use(self, program: LinearModel, row: int, columns: Integers, usage: Integers) -> None:
         program.add_entries(np.full(columns.size, row), columns, usage / max(self._problem.limit or 1, 1))
 
     def _add_pairs(
-        self, program: Program, edge: Edge, source: Integers, target: Integers, rows: dict[int, int]
+        self, program: LinearModel, edge: Edge, source: Integers, target: Integers, rows: dict[int, int]
     ) -> None:
         height, width = edge.matrix.shape
         cost = edge.matrix.ravel()
@@ -136,7 +136,7 @@ class FlowProgram:
                     self._use(program, rows[moment], pairs, usage.matrix.ravel())
 
 
-def _add_flow(program: Program, way: Way, source: Integers, target: Integers) -> None:
+def _add_flow(program: LinearModel, way: FlowPath, source: Integers, target: Integers) -> None:
     """What flows out of a sharding less what flows in: the maker's strategies in it less the reader's."""
     arcs = program.add_columns(way.time.astype(np.float64) * way.edge.multiplicity, np.inf)
     rows = program.add_rows(np.zeros(way.states), np.zeros(way.states))
@@ -146,20 +146,20 @@ def _add_flow(program: Program, way: Way, source: Integers, target: Integers) ->
     program.add_entries(rows[way.read], target, np.ones(target.size))
 
 
-def ways(question: Formulation) -> Iterator[Way]:
+def flow_paths(question: Formulation) -> Iterator[FlowPath]:
     """Of every edge, in order."""
     variables, arcs = question.variables, dict[int, tuple[Integers, Integers]]()
-    values = [step.value for step in steps(question.graph) if isinstance(step, Share | Read)]
+    values = [step.value for step in order_steps(question.graph) if isinstance(step, Share | Read)]
     for edge, value in zip(question.problem.edges, values, strict=True):
         table = question.distances[value]
         maker, reader = variables[edge.source], variables[edge.target]
         rows, columns = _ends(table, edge, maker, reader)
         tails, heads = arcs.setdefault(id(table), needed(table.time))
         time = table.time[tails, heads]
-        yield Way(edge, len(table.states), tails, heads, time, rows[edge.source_class], columns[edge.target_class])
+        yield FlowPath(edge, len(table.states), tails, heads, time, rows[edge.source_class], columns[edge.target_class])
 
 
-def _ends(table: Distances, edge: Edge, maker: Variable, reader: Variable) -> tuple[Integers, Integers]:
+def _ends(table: AllPairsResharding, edge: Edge, maker: Variable, reader: Variable) -> tuple[Integers, Integers]:
     """The table's rows of what the maker may make and of what the reader may take, by which the edge is priced."""
     for made, read in product(maker.results, (*reader.operands, *reader.results)):
         if np.array_equal(made.classes, edge.source_class) and np.array_equal(read.classes, edge.target_class):
@@ -186,15 +186,15 @@ def question_of(name: str, layers: int, train: str | None, mesh_text: str) -> Fo
     """A small model of the family, of this many layers."""
     mesh = Mesh.parse(mesh_text)
     document = import_zoo(name, batch=16, seq=64, train=train, layers=layers, **SIZES)
-    graph = graph_from(GraphDocument.model_validate(document), mesh)
-    return formulate(graph, CostModel(mesh, load("h100-sxm")))
+    graph = load_graph(GraphDocument.model_validate(document), mesh)
+    return formulate(graph, CostModel(mesh, load_profile("h100-sxm")))
 
 
 def compared(name: str, layers: int, train: str | None, mesh: str, shares: tuple[float | None, ...]) -> Iterator[Any]:
     """The program's optimum and the solver's, without a limit and with."""
     question = question_of(name, layers, train, mesh)
     free = solvers.solve(question.problem, time_limit=SECONDS)
-    peak = evaluate(question.problem, free.choice or ()).peak
+    peak = evaluate(question.problem, free.assignment or ()).peak
     for share in shares:
         limit = None if share is None else int(share * peak)
         posed = solvers.Problem(question.problem.nodes, question.problem.edges, limit)
@@ -206,13 +206,13 @@ def compared(name: str, layers: int, train: str | None, mesh: str, shares: tuple
             choice, answer = FlowProgram(asked).solve()
         cost = None if choice is None else evaluate(posed, choice).cost
         yield row | {
-            "strategies": int(posed.layout.node_start[-1]),
-            "pairs": int((posed.layout.height * posed.layout.width).sum()),
+            "strategies": int(posed.arrays.node_start[-1]),
+            "pairs": int((posed.arrays.height * posed.arrays.width).sum()),
             "cost": found.cost,
             "bound": found.bound,
             "oracle_cost": cost,
             "oracle_bound": answer.bound,
-            "finished": answer.finished and choice is not None,
+            "finished": answer.is_complete and choice is not None,
         }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.choose.hardware.nccl_tests import KINDS, CollectiveRun
+from planner.choose.hardware.nccl_tests import COLLECTIVE_KINDS, CollectiveRun
 from planner.choose.hardware.network import Link
 
 SIZES = tuple(1 << power for power in range(12, 31, 3))
@@ -22,7 +22,7 @@ def printed(name: str, links: Sequence[Link], each: int, hosts: int = 1, launche
     lines += ["#", "#       size         count      type   redop    root     time   algbw   busbw #wrong"]
     redop = "none" if name in ("all_gather", "alltoall") else "sum"
     for size in SIZES:
-        timing = CollectiveRun(KINDS[name], ranks, hosts, ((size, 1.0),)).timings()[0]
+        timing = CollectiveRun(COLLECTIVE_KINDS[name], ranks, hosts, ((size, 1.0),)).timings()[0]
         time = timing.predicted_s(links) * 1e6
         half = f"{time:10.3f} {size / time / 1e3:7.2f} {size / time / 1e3 * busbw:7.2f}      0"
         lines.append(f"{size:12d} {size // 4:12d}     float {redop:>7} {-1:7d} {half} {half}")

@@ -60,7 +60,7 @@ def external(name: str, shape: list[int], dtype: int = FLOAT) -> Any:
     return tensor
 
 
-def without(proto: Any, *names: str) -> Any:
+def without_field(proto: Any, *names: str) -> Any:
     """The same model with these initializers in a file of their own that is missing."""
     tensors = [external(t.name, list(t.dims), t.data_type) if t.name in names else t for t in proto.graph.initializer]
     del proto.graph.initializer[:]

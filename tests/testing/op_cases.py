@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from planner.model.graph import TensorType
+from planner.ir.graph import TensorType
 
 EVEN = {"a": 8, "b": 16, "c": 8, "d": 16, "e": 8}
 UNEVEN = {"a": 5, "b": 9, "c": 7, "d": 3, "e": 6}

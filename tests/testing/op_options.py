@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from planner.choose.options import Candidates
-from planner.model.indexing import Option
-from planner.model.sharding import Sharding
+from planner.choose.options import OpCandidates
+from planner.ir.indexing import Option
+from planner.ir.sharding import Sharding
 
 Offer = tuple[Option, int, tuple[Sharding, ...], tuple[Sharding, ...]]
 
 
-def priced(offered: Candidates) -> Iterator[Offer]:
+def priced(offered: OpCandidates) -> Iterator[Offer]:
     """Option, time in ps, and the shardings in which it reads operands and makes results."""
     for strategy, (option, cost) in enumerate(zip(offered.options, offered.costs_ps.tolist(), strict=True)):
         sides = ([port.states[port.classes[strategy]] for port in side] for side in (offered.operands, offered.results))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from planner.documents.ids import digest
+from planner.documents.canonical_json import digest_document
 from tests.testing.small_documents import Document, changed
 
 OLDER: Document = {"cost_model": 4, "solver": 1}
@@ -14,9 +14,9 @@ SLOWER = 1.1
 def signed_again(plan: Document, versions: Document) -> Document:
     """The plan with other versions, and the id and digest that follow from them."""
     parts = {key: plan[key] for key in ("mesh", "hardware", "request")}
-    identity = digest({"graph": plan["graph"]["digest"], **parts, "versions": versions})
+    identity = digest_document({"graph": plan["graph"]["digest"], **parts, "versions": versions})
     document = changed(changed(plan, "solver.versions", versions), "id", identity)
-    return {**document, "digest": digest({key: value for key, value in document.items() if key != "digest"})}
+    return {**document, "digest": digest_document({key: value for key, value in document.items() if key != "digest"})}
 
 
 def by_an_older_version(plan: Document) -> Document:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from planner.model.collectives import Collective, Kind
-from planner.model.mesh import Mesh
-from planner.model.program import Instruction, Move, Program, Run, Value, made
-from planner.model.sharding import Axes, Sharding
+from planner.ir.collectives import Collective, Kind
+from planner.ir.mesh import Mesh
+from planner.ir.program import Instruction, OpCall, Program, Reshard, ShardedValue, infer_results
+from planner.ir.sharding import Axes, Sharding
 from planner.run.validate import validate
 from tests.testing.graphs import Sketch
 
@@ -23,13 +23,13 @@ class Lines:
         self.sketch = Sketch()
         self.arguments: list[tuple[str, Sharding]] = []
         self.instructions: list[Instruction] = []
-        self.values: dict[str, Value] = {}
+        self.values: dict[str, ShardedValue] = {}
         self.origin: dict[str, str] = {}
 
     def argument(self, shape: Shape, *split: Axes) -> str:
         name = self.sketch.input(*shape)
         self.arguments.append((name, Sharding(split or ((),) * len(shape))))
-        self.values[name] = Value(self.sketch.types[name], self.arguments[-1][1])
+        self.values[name] = ShardedValue(self.sketch.types[name], self.arguments[-1][1])
         return name
 
     def run(
@@ -42,7 +42,7 @@ class Lines:
         chosen = split or {}
         assert set(chosen) <= {loop.name for loop in made_by.rule.loops}, made_by.rule.loops
         option = tuple(chosen.get(loop.name, ()) for loop in made_by.rule.loops)
-        return self._write(Run(made_by, option, tuple(operands), made_by.values), name)
+        return self._write(OpCall(made_by, option, tuple(operands), made_by.values), name)
 
     def move(self, kind: str, operand: str, axes: Axes, dim: int | None = None, source_dim: int | None = None) -> str:
         return self.moved(operand, Collective(Kind(kind), axes, dim, source_dim))
@@ -51,7 +51,7 @@ class Lines:
         root = self.origin.get(operand, operand)
         name = f"{root}.{sum(other == root for other in self.origin.values()) + 1}"
         self.origin[name] = root
-        return self._write(Move(collective, operand, name), name)
+        return self._write(Reshard(collective, operand, name), name)
 
     def program(self, *outputs: str) -> Program:
         graph = self.sketch.graph(*(self.origin.get(name, name) for name in outputs))
@@ -59,13 +59,13 @@ class Lines:
 
     def _write(self, done: Instruction, name: str) -> str:
         self.instructions.append(done)
-        self.values |= made(done, self.values, self.mesh)
+        self.values |= infer_results(done, self.values, self.mesh)
         return name
 
 
 def line(done: Instruction) -> str:
     """An instruction in words: the collective, or the op's name."""
-    return str(done.collective) if isinstance(done, Move) else done.op.op
+    return str(done.collective) if isinstance(done, Reshard) else done.op.op
 
 
 def lines_of(program: Program) -> list[str]:

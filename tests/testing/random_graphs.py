@@ -13,11 +13,11 @@ import math
 from dataclasses import replace
 from random import Random
 
-from planner.model.graph import OUTPUTS, Annotation, Graph
-from planner.model.mesh import Mesh
-from planner.model.sharding import Reduction, Sharding
+from planner.ir.graph import OUTPUTS, Annotation, Graph
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Reduction, Sharding
 from tests.testing.layout_oracle import block
-from tests.testing.sketch import Shape, Sketch
+from tests.testing.op_graph_builder import Shape, Sketch
 
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 12)
 AXES = (1, 2, 2, 2, 3, 3, 4, 5)
@@ -184,13 +184,13 @@ class _Growing(Sketch):
 
     def terms(self) -> Reduction | None:
         """The reduction of a graph input that comes in terms."""
-        kinds = [kind for kind in Reduction if kind.wants(self.dtype) is None]
+        kinds = [kind for kind in Reduction if kind.dtype_error(self.dtype) is None]
         return self.random.choice(kinds) if self.random.random() < TERMS else None
 
     def annotation(self, value: str, user: str | None, mesh: Mesh, kind: Reduction | None) -> Annotation:
         """Each mesh axis splits a dim, is partial, or is idle; a list at the end may be left out."""
         if self.random.random() < ODD:
-            kind = self.random.choice([kind for kind in Reduction if kind.wants(self.dtype) is None])
+            kind = self.random.choice([kind for kind in Reduction if kind.dtype_error(self.dtype) is None])
         rank, partial = len(self.types[value].shape), list[int]()
         lists: list[list[int]] = [[] for _ in range(rank)]
         for axis in self.random.sample(range(len(mesh.axes)), len(mesh.axes)):

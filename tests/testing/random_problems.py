@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from solvers import IMPOSSIBLE, Edge, EdgeUsage, Evaluation, Node, Problem
-from solvers.exhaustive import cheapest
+from solvers.exhaustive import find_cheapest
 
 Best = tuple[tuple[int, ...], Evaluation]
 
@@ -18,7 +18,7 @@ Best = tuple[tuple[int, ...], Evaluation]
 def with_best(make: Callable[[int], Problem], seed: int) -> tuple[Problem, Best | None]:
     """A problem by its seed and its cheapest choice, which many tests ask for: tried one by one only once."""
     problem = make(seed)
-    return problem, cheapest(problem)
+    return problem, find_cheapest(problem)
 
 
 def tiny(seed: int) -> Problem:

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from planner.model.collectives import Collective, Kind, is_exact
-from planner.model.graph import TensorType
-from planner.model.indexing import Option, Rule, splittable
-from planner.model.ops import bind_op
-from planner.model.program import Program, Value
-from planner.model.sharding import Axes, Sharding
-from planner.rewrite.optimize.draft import widened
-from planner.rewrite.route import fused, ordered
+from planner.ir.collectives import Collective, Kind, is_exact
+from planner.ir.graph import TensorType
+from planner.ir.indexing import Option, Rule, can_split
+from planner.ir.program import Program, ShardedValue
+from planner.ir.sharding import Axes, Sharding
+from planner.ops import bind_op
+from planner.reshard.documented_path import fuse_collectives, order_collectives
+from planner.rewrite.optimize.rewriter import widen_option
 from tests.testing.programs import Lines
 
 Shape = tuple[int, ...]
@@ -65,7 +65,7 @@ class _Random(Lines):
     def new_op(self) -> None:
         op, sources, shape, attrs = self._op()
         operands = tuple(self.sketch.types[value] for value in sources)
-        rule = bind_op(op, operands, (TensorType(shape, "f32"),), attrs, None)
+        rule = bind_op(op, operands, (TensorType(shape, "f32"),), attrs=attrs, notation=None)
         option = self._option(rule, sources)
         names = [self.read(value, rule.operand_sharding(i, option)) for i, value in enumerate(sources)]
         split = {loop.name: axes for loop, axes in zip(rule.loops, option, strict=True)}
@@ -80,17 +80,17 @@ class _Random(Lines):
             self.versions[value].append(name)
         return name
 
-    def _chain(self, source: Value, wanted: Sharding) -> list[Collective]:
+    def _chain(self, source: ShardedValue, wanted: Sharding) -> list[Collective]:
         """One exchange, or the documents' moves, sometimes fused, sometimes an axis at a time where that is exact."""
         if source.sharding != wanted and not self.random.integers(0, 12):
             return [Collective.exchange(source.sharding, wanted)]
-        chain = ordered(source.sharding, wanted, source.type.shape, self.mesh)
+        chain = order_collectives(source.sharding, wanted, source.type.shape, mesh=self.mesh)
         if self.random.integers(0, 2):
-            chain = fused(chain)
+            chain = fuse_collectives(chain)
         single = [one for move in chain for one in one_axis_each(move)]
         at = source.sharding
         for move in single:
-            if not is_exact(move, at, move.target(at), source.type.shape, self.mesh):
+            if not is_exact(move, at, move.target(at), shape=source.type.shape, mesh=self.mesh):
                 return chain
             at = move.target(at)
         return single if self.random.integers(0, 2) else chain
@@ -149,11 +149,11 @@ class _Random(Lines):
         option: Option = ((),) * len(rule.loops)
         for axis in self.random.permutation(len(self.mesh.axes)):
             number = int(self.random.integers(-1, len(rule.loops)))
-            wider = widened(option, number, (int(axis),)) if number >= 0 else option
+            wider = widen_option(option, number, (int(axis),)) if number >= 0 else option
             fits = all(
-                splittable(loop, self.mesh.group_size(axes)) for loop, axes in zip(rule.loops, wider, strict=True)
+                can_split(loop, self.mesh.group_size(axes)) for loop, axes in zip(rule.loops, wider, strict=True)
             )
-            if fits and rule.allows(wider, self.mesh) and self._had(rule, wider, sources):
+            if fits and rule.is_allowed(wider, self.mesh) and self._had(rule, wider, sources):
                 option = wider
         return option
 

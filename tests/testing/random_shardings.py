@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from planner.errors import InvalidSharding
-from planner.model.mesh import Mesh
-from planner.model.sharding import Reduction, Sharding
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Reduction, Sharding
 
 
 def random_sharding(

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from planner.errors import InvalidProgram, RunFailed
-from planner.model.graph import Op, TensorType
-from planner.model.mesh import Mesh
-from planner.model.ops import bind_op
-from planner.model.spmd import Builder, Call, Cluster, LocalType
-from planner.run.spmd import run_spmd
-from planner.run.undefined import Held
+from planner.ir.graph import Op, TensorType
+from planner.ir.mesh import Mesh
+from planner.ops import bind_op
+from planner.run.spmd_executor import run_spmd
+from planner.run.undef import PartialArray
+from planner.spmd import Cluster, LocalType, SpmdBuilder, SpmdCall
 from tests.testing.spmd_oracle import KINDS, MEANING, Devices, Mismatch, Tensor, UndefinedRead, made
 
 CALLS = 8
@@ -31,9 +31,9 @@ class Writer:
         self.random = random.Random(seed)
         text = self.random.choice(MESHES)
         self.mesh = Mesh.parse(text)
-        self.build = Builder({"m": Cluster.parse(text)}, "m")
+        self.build = SpmdBuilder({"m": Cluster.parse(text)}, "m")
         self.held: dict[str, list[Tensor]] = {}
-        self.given: dict[str, list[Held]] = {}
+        self.given: dict[str, list[PartialArray]] = {}
         self.messages: int | None = 0  # None: one is from any, and would take every other's
         for name in ("x", "y"):
             self.argument(name)
@@ -149,7 +149,9 @@ class Writer:
         if self.build.types[name] != LocalType(shape, "i64"):
             return
         kind = TensorType(shape, "i64")
-        op = Op("n", "subtract", (name, name), (kind,), bind_op("subtract", (kind, kind), (kind,), {}, None))
+        op = Op(
+            "n", "subtract", (name, name), (kind,), bind_op("subtract", (kind, kind), (kind,), attrs={}, notation=None)
+        )
         (result,) = self.build.local(op, name, name)
         self.held[result] = [made(shape, lambda index: 0) for _ in tensors]
 
@@ -184,11 +186,11 @@ def type_of(tensors: list[Tensor]) -> LocalType:
     return LocalType(tuple(each[0] if len(set(each)) == 1 else None for each in sizes), "i64")
 
 
-def as_held(tensor: Tensor) -> Held:
+def as_held(tensor: Tensor) -> PartialArray:
     array, mask = np.zeros(tensor.shape, np.int64), np.ones(tensor.shape, bool)
     for index, number in tensor.elements.items():
         array[index], mask[index] = number, False
-    return Held.of(np, array, mask)
+    return PartialArray.of(np, array, mask)
 
 
 def written(seed: int) -> tuple[Writer, int]:
@@ -220,8 +222,8 @@ def check(seed: int, xp: Any) -> tuple[list[str], int]:
             assert got.array.shape == wanted.shape, where
             assert bool((got.mask(xp) == expected.mask(xp)).all()), where
             assert bool((got.array == expected.array).all()), where
-    return [done.op if isinstance(done, Call) else done.op.op for done in writer.build.instructions], refused
+    return [done.op if isinstance(done, SpmdCall) else done.op.op for done in writer.build.instructions], refused
 
 
-def on(xp: Any, held: Held) -> Held:
-    return Held(xp.asarray(held.array), None if held.undefined is None else xp.asarray(held.undefined))
+def on(xp: Any, held: PartialArray) -> PartialArray:
+    return PartialArray(xp.asarray(held.array), None if held.undefined is None else xp.asarray(held.undefined))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.model.graph import Graph
+from planner.ir.graph import Graph
 from tests.testing.graphs import Sketch
 
 ALONE = ("exp", "negate", "sigmoid", "transpose", "softmax")
@@ -27,10 +27,10 @@ def random_step(seed: int, forward: int = 5, backward: int = 4, size: int = 8) -
     for _ in range(backward):
         gradient = _op(sketch, [gradient, str(random.choice(values + weights))], random, alone=False)
     outputs = [gradient, *random.choice(values[1:], int(random.integers(0, 2)), replace=False).tolist()]
-    return in_phases(sketch.graph(*outputs), forward)
+    return with_phases(sketch.graph(*outputs), forward)
 
 
-def in_phases(graph: Graph, forward: int) -> Graph:
+def with_phases(graph: Graph, forward: int) -> Graph:
     """The same with all but the first ops in the backward pass."""
     ops = (replace(op, phase="forward" if place < forward else "backward") for place, op in enumerate(graph.ops))
     return replace(graph, ops=tuple(ops))

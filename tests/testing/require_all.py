@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from examples.clients import generate
-from tests.testing.databases import server_programs
+from tests.testing.postgres_cluster import server_programs
 
 VARIABLE = "REQUIRE_ALL"
 

@@ -6,17 +6,17 @@ import numpy as np
 
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Formulation, formulate
-from planner.choose.hardware import load
-from planner.documents.graphs import graph_from
-from planner.documents.schemas import GraphDocument, checked
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
+from planner.documents.schemas import GraphDocument, validate_document
 from planner.frontends.zoo import import_zoo
-from planner.judge.baselines import baselines, strategies
-from planner.model.collectives import Collective, Kind
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
-from planner.model.program import Move, Program
-from planner.model.sharding import Reduction, Sharding
-from planner.pipeline import written
+from planner.ir.collectives import Collective, Kind
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.ir.program import Program, Reshard
+from planner.ir.sharding import Reduction, Sharding
+from planner.judge.baselines import encode_baseline, list_baselines
+from planner.pipeline import write_program
 from planner.run.shrink import shrink
 from tests.testing.graphs import Sketch
 from tests.testing.op_cases import Case
@@ -24,23 +24,23 @@ from tests.testing.random_strategies import random_strategies
 
 
 def question_of(graph: Graph, mesh: str) -> Formulation:
-    return formulate(graph, CostModel(Mesh.parse(mesh), load("h100-sxm")))
+    return formulate(graph, CostModel(Mesh.parse(mesh), load_profile("h100-sxm")))
 
 
 def random_program(question: Formulation, seed: int) -> Program:
     chosen = random_strategies(question, np.random.default_rng(seed))
-    return written(question, question.decode(chosen))
+    return write_program(question, question.decode(chosen))
 
 
 def training_step(model: str, dtype: str) -> Program:
     """With Adam, data and tensor parallel, shrunk."""
     document = import_zoo(model, layers=1, batch=8, seq=64, train="adam", dtype=dtype)
     mesh = Mesh.parse("dp=2,tp=4")
-    graph = graph_from(checked(GraphDocument, document, model), mesh)
+    graph = load_graph(validate_document(GraphDocument, document, model), mesh)
     question = question_of(graph, "dp=2,tp=4")
-    chosen = strategies(question, next(each for each in baselines(graph, mesh) if each.name == "DPxTP"))
+    chosen = encode_baseline(question, next(each for each in list_baselines(graph, mesh) if each.name == "DPxTP"))
     assert chosen is not None
-    return shrink(written(question, question.decode(chosen)))
+    return shrink(write_program(question, question.decode(chosen)))
 
 
 def three_inputs() -> Program:
@@ -58,7 +58,7 @@ def three_inputs() -> Program:
 
 
 def moves(program: Program) -> list[Collective]:
-    return [done.collective for done in program.instructions if isinstance(done, Move)]
+    return [done.collective for done in program.instructions if isinstance(done, Reshard)]
 
 
 def alone(case: Case) -> Graph:
@@ -90,12 +90,12 @@ def known_by_its_rule() -> Graph:
         "outputs": ["n"],
         "annotations": [],
     }
-    return graph_from(checked(GraphDocument, document, "test"), Mesh.parse("2"))
+    return load_graph(validate_document(GraphDocument, document, "test"), Mesh.parse("2"))
 
 
 def left_partial(reduction: Reduction, wrong: bool = False) -> Program:
     """x, held in terms over an axis of 3 while another axis splits it, and returned so; `wrong` returns y for it."""
-    s = Sketch("f32" if reduction.wants("f32") is None else "i32")
+    s = Sketch("f32" if reduction.dtype_error("f32") is None else "i32")
     x, y = s.input(5, 4), s.input(5, 4)
     graph = s.graph(x, y)
     held = Sharding(((1,), ()), (0,), reduction)

@@ -18,8 +18,8 @@ from typing import Any
 import httpx2
 from fastapi.testclient import TestClient
 
-from api.children import Children
-from api.http.app import application
+from api.http.app import create_app
+from api.jobs.worker_process import WorkerProcesses
 from api.service import Service
 from api.settings import Limits, Settings
 from tests.testing.command_line import ROOT
@@ -29,18 +29,18 @@ LOCAL = "http://127.0.0.1"
 SECONDS = 120.0
 """For a machine under load; nothing takes so long that works."""
 
-CHILDREN = Children()
-MISBEHAVING = Children((sys.executable, "-m", "tests.testing.misbehaving"))
+CHILDREN = WorkerProcesses()
+MISBEHAVING = WorkerProcesses((sys.executable, "-m", "tests.testing.faulty_tasks"))
 """Lent to all services of this process, whose end is theirs."""
 
 
 @contextmanager
 def serving(
-    database: str, limits: Limits | None = None, keys_required: bool = False, children: Children = CHILDREN
+    database: str, limits: Limits | None = None, keys_required: bool = False, children: WorkerProcesses = CHILDREN
 ) -> Iterator[TestClient]:
     """A client of a service on a database."""
     settings = Settings(database, keys_required=keys_required, limits=limits or Limits())
-    with TestClient(application(Service(settings, children)), LOCAL) as client:
+    with TestClient(create_app(Service(settings, children)), LOCAL) as client:
         yield client
 
 

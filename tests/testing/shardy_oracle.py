@@ -1,4 +1,4 @@
-"""Shardy's sharding rules of StableHLO ops, in the letters of `tests.testing.row_placements`.
+"""Shardy's sharding rules of StableHLO ops, in the letters of `tests.testing.op_placements`.
 
 Shardy writes down a rule for every op of a module (`sdy-populate-op-sharding-rules`, run in a process of its own, which
 bad input would end). A factor is a letter of the rule; one that a result lacks is a reduction, one that needs
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests.testing.op_cases import Case
-from tests.testing.row_placements import SIZE, way
+from tests.testing.op_placements import SIZE, way
 
 POPULATE = """
 import sys

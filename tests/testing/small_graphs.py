@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from planner.model.graph import Graph
+from planner.ir.graph import Graph
 from tests.testing.graphs import Sketch
 
 

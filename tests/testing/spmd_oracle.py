@@ -12,7 +12,7 @@ from functools import reduce
 from itertools import product
 from typing import Any
 
-from planner.model.mesh import Mesh
+from planner.ir.mesh import Mesh
 from tests.testing.layout_oracle import coordinates, place
 
 Index = tuple[int, ...]

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from planner.model.spmd import Builder, Call, Cluster, LocalType, SpmdProgram, Value
 from planner.run.backend import DECLARED, run_dtype
-from planner.run.spmd import SpmdRun, run_spmd
-from planner.run.undefined import Held
+from planner.run.spmd_executor import SpmdRun, run_spmd
+from planner.run.undef import PartialArray
+from planner.spmd import Cluster, LocalType, LocalValue, SpmdBuilder, SpmdCall, SpmdProgram
 from tests.testing.upstream_spmd import Case
 
 Array = Any
@@ -18,7 +18,7 @@ Array = Any
 
 def local_type(arrays: Sequence[Array], dtype: str) -> LocalType:
     """The type of arrays of which some dims may differ from device to device."""
-    shapes = {np.shape(array.array if isinstance(array, Held) else array) for array in arrays}
+    shapes = {np.shape(array.array if isinstance(array, PartialArray) else array) for array in arrays}
     return LocalType(tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)), dtype)
 
 
@@ -26,8 +26,10 @@ def one_call(
     mesh: str, op: str, arrays: Sequence[Array], dtype: str = "i8", result: str | None = None, **attrs: Any
 ) -> tuple[SpmdProgram, list[Array]]:
     """A program of one call on one operand, and its local tensors."""
-    build = Builder({"m": Cluster.parse(mesh)}, "m")
-    held = [each if isinstance(each, Held) else np.array(each, run_dtype(np, dtype, DECLARED)) for each in arrays]
+    build = SpmdBuilder({"m": Cluster.parse(mesh)}, "m")
+    held = [
+        each if isinstance(each, PartialArray) else np.array(each, run_dtype(np, dtype, DECLARED)) for each in arrays
+    ]
     x = build.argument("x", local_type(held, dtype))
     return build.program(build.call(op, x, dtype=result, **attrs)), held
 
@@ -55,7 +57,7 @@ def answers(run: SpmdRun, output: int = 0) -> list[Any]:
 
 def build(case: Case) -> SpmdProgram:
     names = tuple(f"a{place}" for place in range(len(case.operands)))
-    arguments = tuple((name, Value(kind, "m")) for name, kind in zip(names, case.operands, strict=True))
+    arguments = tuple((name, LocalValue(kind, "m")) for name, kind in zip(names, case.operands, strict=True))
     results = tuple(f"r{place}" for place in range(len(case.results or ())))
-    call = Call(case.op, names, results, case.results or (), case.attrs)
+    call = SpmdCall(case.op, names, results, case.results or (), case.attrs)
     return SpmdProgram({"m": Cluster.parse(case.mesh)}, arguments, (call,), results, "m")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.model.graph import TensorType, value_id
-from planner.model.indexing import Rule
-from planner.model.ops import OPS, Local, Row, Span, bind_op
-from planner.model.windows import interval
+from planner.ir.graph import TensorType, value_id
+from planner.ir.indexing import Rule
+from planner.ir.windows import read_interval
+from planner.ops import OPS, OpContext, OpDef, Span, bind_op
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 
@@ -226,11 +226,11 @@ class Calls(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
         return self.function(*args)
 
 
-def whole(array: Any, operand: int, rule: Rule, row: Row) -> Any:
+def whole(array: Any, operand: int, rule: Rule, row: OpDef) -> Any:
     """An operand as its windows read it: padded, and cut where they end before the dim does."""
     for axis, dim in enumerate(rule.operands[operand]):
         if dim.coefficients:
-            low, high = interval(dim, {loop: (0, rule.sizes[loop]) for loop in dim.loops})
+            low, high = read_interval(dim, {loop: (0, rule.sizes[loop]) for loop in dim.loops})
             ends = [(-low, max(high - array.shape[axis], 0)) if each == axis else (0, 0) for each in range(array.ndim)]
             array = np.pad(array, ends, constant_values=row.padding).take(range(high - low), axis)
     return array
@@ -242,10 +242,10 @@ def run(document: dict[str, Any], arrays: list[Any]) -> list[Any]:
     values = {entry["id"]: arrays[int(entry["id"].removeprefix("args_"))] for entry in document["inputs"]}
     for node in document["nodes"]:
         results = tuple(TensorType(tuple(result["shape"]), result["dtype"]) for result in node["outputs"])
-        rule = bind_op(node["op"], tuple(types[v] for v in node["inputs"]), results, node["attrs"], None)
+        rule = bind_op(node["op"], tuple(types[v] for v in node["inputs"]), results, attrs=node["attrs"], notation=None)
         spans = {loop: Span(0, size, size) for loop, size in rule.sizes.items()}
         dtypes = tuple(np.dtype(NUMPY[kind.dtype]) for kind in results)
-        local = Local(np, node["attrs"], spans, tuple(kind.shape for kind in results), dtypes)
+        local = OpContext(np, node["attrs"], spans, tuple(kind.shape for kind in results), dtypes)
         row = OPS[node["op"]]
         made = row.compute(local, *(whole(values[v], i, rule, row) for i, v in enumerate(node["inputs"])))
         for k, array in enumerate(made if isinstance(made, tuple) else (made,)):

@@ -10,12 +10,12 @@ import numpy as np
 import torch
 import transformers
 
-from planner.documents.graphs import graph_from
-from planner.documents.schemas import GraphDocument, checked
+from planner.documents.graphs import load_graph
+from planner.documents.schemas import GraphDocument, validate_document
 from planner.frontends.torch import import_torch
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
-from planner.run.devices import ALONE
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.run.executor import SINGLE_DEVICE
 
 BATCH, SEQ, VOCABULARY = 4, 16, 104
 NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}
@@ -64,8 +64,8 @@ class Family:
     wanted: dict[str, Any]
     gradients: dict[str, Any]
 
-    def graph(self, mesh: Mesh = ALONE) -> Graph:
-        return graph_from(self.document, mesh)
+    def graph(self, mesh: Mesh = SINGLE_DEVICE) -> Graph:
+        return load_graph(self.document, mesh)
 
 
 def module(kind: str, dtype: str, layers: int) -> Any:
@@ -110,8 +110,10 @@ def family(kind: str, train: str | None, layers: int = 2, dtype: str = "f32", /)
     logits = made(**given).logits
     if train is None:
         wanted = {document["outputs"][0]: logits.detach().numpy()}
-        return Family(checked(GraphDocument, document, kind), arrays, wanted, {})
-    return Family(checked(GraphDocument, document, kind), arrays, *_trained(document, made, logits, labels, train))
+        return Family(validate_document(GraphDocument, document, kind), arrays, wanted, {})
+    return Family(
+        validate_document(GraphDocument, document, kind), arrays, *_trained(document, made, logits, labels, train)
+    )
 
 
 def _state(entry: dict[str, Any]) -> Any:

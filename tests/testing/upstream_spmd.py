@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from planner.model.spmd import LocalType
+from planner.spmd import LocalType
 
 VERSIONS = {19: "mlir-opt-19", 22: "mlir-opt-22"}
 _FUNCTIONAL = ("broadcast", "gather", "reduce", "scatter", "send", "recv")

@@ -75,7 +75,7 @@ export interface Figures {
   fits: boolean;
 }
 
-/** The columns of a program: `planner.documents.drawings`. A text is given by its position in `words`. */
+/** The columns of a program: `planner.documents.report_graph`. A text is given by its position in `words`. */
 export interface Columns {
   words: string[];
   values: {

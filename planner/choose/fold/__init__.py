@@ -22,78 +22,83 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.choose.fold.content import Contents
-from planner.choose.fold.shifts import Stacks, stacks
-from planner.choose.fold.splice import spliced
-from planner.choose.fold.spread import spread
-from planner.choose.fold.structure import Structure
-from planner.choose.fold.tie import tied
-from solvers import Problem, Start
+from planner.choose.fold.colour_refinement import LabelledGraph
+from planner.choose.fold.crossover import crossover
+from planner.choose.fold.dual_prolongation import prolong_messages
+from planner.choose.fold.interning import ArrayInterner
+from planner.choose.fold.quotient_problem import build_quotient
+from planner.choose.fold.repeated_layers import LayerStacks, find_stacks
+from solvers import DualWarmStart, Problem
 
-__all__ = ["Folded", "Layers"]
+__all__ = ["FoldedProblem", "RepeatedLayers"]
 
 
 @dataclass(frozen=True, eq=False)
-class Folded:
+class FoldedProblem:
     """A folded problem; `member[v]` is the node there of node v, `moments[k]` what its moment k was."""
 
     problem: Problem
-    member: tuple[int, ...]
+    quotient_node: tuple[int, ...]
     moments: NDArray[np.int64]
 
     @property
     def groups(self) -> tuple[int, ...]:
         """How many nodes stand behind each node that stands for several."""
-        return tuple(count for count in Counter(self.member).values() if count > 1)
+        return tuple(count for count in Counter(self.quotient_node).values() if count > 1)
 
-    def lift(self, choice: Sequence[int]) -> tuple[int, ...]:
+    def unfold_choice(self, choice: Sequence[int]) -> tuple[int, ...]:
         """The unfolded choice that a folded one stands for."""
-        return tuple(choice[node] for node in self.member)
+        return tuple(choice[node] for node in self.quotient_node)
 
-    def lower(self, choice: Sequence[int]) -> tuple[int, ...] | None:
+    def fold_choice(self, choice: Sequence[int]) -> tuple[int, ...] | None:
         """The folded choice that stands for this one; None where it treats tied variables differently."""
         found: dict[int, int] = {}
-        for node, strategy in zip(self.member, choice, strict=True):
+        for node, strategy in zip(self.quotient_node, choice, strict=True):
             if found.setdefault(node, strategy) != strategy:
                 return None
         return tuple(found.values())
 
 
 @dataclass(frozen=True, eq=False)
-class Layers:
+class RepeatedLayers:
     """The repeated layers of a problem: `counts` of every stack found, the largest stack first."""
 
     problem: Problem
-    contents: Contents
-    stacks: Stacks
+    contents: ArrayInterner
+    stacks: LayerStacks
 
     @classmethod
-    def of(cls, problem: Problem) -> Layers:
+    def of(cls, problem: Problem) -> RepeatedLayers:
         """Time grows linearly in nodes and edges, and with the nodes times the number of stacks."""
-        contents = Contents()
-        return cls(problem, contents, stacks(Structure.of(problem, contents)))
+        contents = ArrayInterner()
+        return cls(problem, contents, find_stacks(LabelledGraph.of(problem, contents)))
 
     @property
     def counts(self) -> tuple[int, ...]:
         return self.stacks.layers
 
     @property
-    def left(self) -> int:
+    def node_count(self) -> int:
         """How many nodes a folded problem has."""
         return len(self.problem.nodes) - sum(len(orbit) - 1 for orbit in self.stacks.orbits)
 
-    def folded(self, pieces: int = 1) -> Folded:
+    def quotient(self, pieces: int = 1) -> FoldedProblem:
         """Like variables of all layers tied, or of every one of so many runs of layers for itself."""
-        member = self.stacks.members(len(self.problem.nodes), pieces)
-        problem, moments = tied(self.problem, member, self.contents)
-        return Folded(problem, member, moments)
+        member = self.stacks.tie_classes(len(self.problem.nodes), pieces)
+        problem, moments = build_quotient(self.problem, member, self.contents)
+        return FoldedProblem(problem, member, moments)
 
-    def spread(self, folded: Folded, start: Start) -> Start:
+    def prolong(self, folded: FoldedProblem, start: DualWarmStart) -> DualWarmStart:
         """Where the folded problem may begin, as where this one may."""
-        prices = {int(folded.moments[moment]): price for moment, price in start.prices.items()}
-        return Start(prices, spread(self.problem, folded.member, folded.problem, self.contents, start.messages))
+        prices = {int(folded.moments[moment]): price for moment, price in start.multipliers.items()}
+        return DualWarmStart(
+            prices,
+            prolong_messages(
+                self.problem, folded.quotient_node, folded.problem, contents=self.contents, messages=start.messages
+            ),
+        )
 
-    def spliced(self, choices: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
+    def crossover(self, choices: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
         """The cheapest choice that fits, of those made of one of these that does in some layers, and of one that does
         not in the others."""
-        return spliced(self.problem, self.stacks.orbits, choices)
+        return crossover(self.problem, self.stacks.orbits, choices)

@@ -22,11 +22,11 @@ from typing import Any, TypeVar
 
 from planner.choose.hardware.curves import Curve, Curves
 from planner.choose.hardware.efficiency import Efficiency
-from planner.choose.hardware.network import Crossing, Link, Switch
+from planner.choose.hardware.network import InSwitchReduction, Link, TierSpan
 from planner.errors import InvalidHardware
-from planner.model.mesh import Mesh
+from planner.ir.mesh import Mesh
 
-DEFAULT = "h100-sxm"
+DEFAULT_PROFILE = "h100-sxm"
 Made = TypeVar("Made")
 
 
@@ -104,14 +104,14 @@ class Hardware:
             rate = self.peak_flops.get(dtype, self.peak_flops["f32"]) * known.at(flops)
         return max(flops / rate, moved / self.bytes_rate) + self.launch_s
 
-    def crossings(self, mesh: Mesh) -> tuple[tuple[Crossing, ...], ...]:
+    def tier_spans(self, mesh: Mesh) -> tuple[tuple[TierSpan, ...], ...]:
         """[axis][link, innermost first]: how a mesh axis runs over the links.
 
         Raises InvalidHardware for a link the profile lacks.
         """
-        return tuple(self._crossed(mesh, axis) for axis in range(len(mesh.axes)))
+        return tuple(self._spans_of_axis(mesh, axis) for axis in range(len(mesh.axes)))
 
-    def _crossed(self, mesh: Mesh, axis: int) -> tuple[Crossing, ...]:
+    def _spans_of_axis(self, mesh: Mesh, axis: int) -> tuple[TierSpan, ...]:
         count, named = mesh.shape[axis], mesh.axes[axis].link
         if named is not None:
             if named not in self.links:
@@ -122,10 +122,10 @@ class Hardware:
                 raise InvalidHardware("unknown link", where=where, got=named, wanted=wanted)
             joined = {named: count}
         else:
-            joined = self._joined(math.prod(mesh.shape[axis + 1 :]), count)
-        return tuple(Crossing(link, joined.get(name, 1)) for name, link in self.links.items())
+            joined = self._count_joined(math.prod(mesh.shape[axis + 1 :]), count)
+        return tuple(TierSpan(link, joined.get(name, 1)) for name, link in self.links.items())
 
-    def _joined(self, stride: int, count: int) -> dict[str, int]:
+    def _count_joined(self, stride: int, count: int) -> dict[str, int]:
         """How many of an axis, or groups of them, each tier joins; the last joins what no other holds whole."""
         joined: dict[str, int] = {}
         for tier in self.tiers[:-1]:
@@ -138,26 +138,26 @@ class Hardware:
         return joined
 
 
-def names() -> list[str]:
+def list_profiles() -> list[str]:
     """Names of the built-in profiles."""
     files = resources.files(__package__).iterdir()
     return sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json"))
 
 
-def source_text(name: str) -> str:
+def read_source(name: str) -> str:
     """The file of a built-in profile, sources included. Raises InvalidHardware for a name there is none of."""
-    if name not in names():
-        raise InvalidHardware("unknown hardware", got=name, wanted=f"one of {', '.join(names())}")
+    if name not in list_profiles():
+        raise InvalidHardware("unknown hardware", got=name, wanted=f"one of {', '.join(list_profiles())}")
     return (resources.files(__package__) / f"{name}.json").read_text()
 
 
 @lru_cache
-def load(name: str) -> Hardware:
+def load_profile(name: str) -> Hardware:
     """A built-in profile. Raises InvalidHardware for a name there is none of."""
-    return hardware_of(json.loads(source_text(name)))
+    return parse_hardware(json.loads(read_source(name)))
 
 
-def hardware_of(raw: Mapping[str, Any]) -> Hardware:
+def parse_hardware(raw: Mapping[str, Any]) -> Hardware:
     """The profile in a hardware document. Raises InvalidHardware for numbers that no device has."""
     return Hardware(
         name=raw["name"],
@@ -167,15 +167,15 @@ def hardware_of(raw: Mapping[str, Any]) -> Hardware:
         memory_efficiency=raw["memory_efficiency"],
         memory_bytes=raw["memory_bytes"],
         launch_s=raw["launch_s"],
-        links=MappingProxyType({key: _link(**link) for key, link in raw["links"].items()}),
+        links=MappingProxyType({key: _parse_link(**link) for key, link in raw["links"].items()}),
         tiers=tuple(Tier(**tier) for tier in raw["tiers"]),
-        curves=_each(raw, "curves", _curves),
-        efficiency=_each(raw, "efficiency", Efficiency.of),
+        curves=_parse_each(raw, "curves", _parse_curves),
+        efficiency=_parse_each(raw, "efficiency", Efficiency.of),
         overlap=raw.get("overlap", 0.0),
     )
 
 
-def _each(raw: Mapping[str, Any], key: str, made: Callable[[Any], Made]) -> Mapping[str, Made]:
+def _parse_each(raw: Mapping[str, Any], key: str, made: Callable[[Any], Made]) -> Mapping[str, Made]:
     """What is made of every entry under a key; errors say of which."""
     found = {}
     for name, given in raw.get(key, {}).items():
@@ -186,10 +186,10 @@ def _each(raw: Mapping[str, Any], key: str, made: Callable[[Any], Made]) -> Mapp
     return MappingProxyType(found)
 
 
-def _link(switch: Mapping[str, Any] | None = None, **numbers: float) -> Link:
-    return Link(**numbers, switch=Switch(**switch) if switch else None)
+def _parse_link(switch: Mapping[str, Any] | None = None, **numbers: float) -> Link:
+    return Link(**numbers, switch=InSwitchReduction(**switch) if switch else None)
 
 
-def _curves(raw: Mapping[str, Any]) -> Curves:
+def _parse_curves(raw: Mapping[str, Any]) -> Curves:
     """Of points [work, seconds]."""
     return Curves(**{key: Curve(*zip(*points, strict=True)) for key, points in raw.items() if points})

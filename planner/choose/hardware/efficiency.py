@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.errors import InvalidHardware
-from planner.model.graph import Op
-from planner.model.indexing import LoopKind
+from planner.ir.graph import Op
+from planner.ir.indexing import LoopKind
 
 PRODUCT, ATTENTION, ATTENTION_BACKWARD = "product", "attention", "attention_backward"
 
@@ -49,11 +49,11 @@ class Efficiency:
     def at(self, flops: float) -> float:
         if flops <= self.flops[0]:
             return self.share[0]
-        return math.exp(np.interp(math.log(flops), _logs(self.flops), _logs(self.share)))
+        return math.exp(np.interp(math.log(flops), _log_points(self.flops), _log_points(self.share)))
 
 
 @lru_cache
-def _logs(points: tuple[float, ...]) -> NDArray[np.float64]:
+def _log_points(points: tuple[float, ...]) -> NDArray[np.float64]:
     return np.log(points)
 
 

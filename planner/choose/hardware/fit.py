@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from planner.choose.hardware import Hardware
-from planner.choose.hardware.network import Crossing, Link, collective_s
+from planner.choose.hardware.network import Link, TierSpan, collective_s
 from planner.errors import InvalidHardware
-from planner.model.collectives import Kind
+from planner.ir.collectives import Kind
 
-ROUNDS = 30
-LEAST_TIMINGS = 8
+FIT_ROUNDS = 30
+MIN_TIMINGS = 8
 """Of a link that is fitted, and of small messages where its waits are: it has up to seven figures."""
-SMALL = 1 << 20
+SMALL_MESSAGE_BYTES = 1 << 20
 """Bytes below which waits are what is measured."""
 RATES = ("bandwidth", "factor")
 FIGURES = ("bandwidth", "latency_s", "fill_s", "step_s", "level_s", "factor", "switch_fill_s")
@@ -41,7 +41,7 @@ class Timing:
         return self.local_bytes * (math.prod(self.counts) if self.kind is Kind.ALL_GATHER else 1)
 
     def predicted_s(self, links: Sequence[Link]) -> float:
-        group = [Crossing(*each) for each in zip(links, self.counts, strict=True)]
+        group = [TierSpan(*each) for each in zip(links, self.counts, strict=True)]
         return collective_s(self.kind, group, self.local_bytes)
 
     def error(self, links: Sequence[Link]) -> float:
@@ -49,15 +49,17 @@ class Timing:
         return abs(self.predicted_s(links) / self.seconds - 1)
 
 
-def fitted(links: Sequence[Link], timings: Sequence[Timing], rounds: int = ROUNDS, held: int = 0) -> tuple[Link, ...]:
+def fit_links(
+    links: Sequence[Link], timings: Sequence[Timing], rounds: int = FIT_ROUNDS, *, held: int = 0
+) -> tuple[Link, ...]:
     """The links, innermost first, with the figures that fit best, from those given as the start; the first `held`
     of them as given, and waits that `timings` say nothing of."""
-    now, figures = list(links), _told(timings)
+    now, figures = list(links), _identifiable_figures(timings)
     strides = dict.fromkeys(((at, figure) for at in range(held, len(now)) for figure in figures), 0.5)
-    error = _error(now, timings)
+    error = _mean_error(now, timings)
     for _ in range(rounds):
         for (at, figure), stride in strides.items():
-            tried = [(_error(trial, timings), trial) for trial in _trials(now, at, figure, stride)]
+            tried = [(_mean_error(trial, timings), trial) for trial in _trial_links(now, at, figure, stride=stride)]
             best, trial = min(tried, key=lambda each: each[0], default=(error, now))
             if best < error:
                 error, now = best, trial
@@ -77,7 +79,7 @@ class Refit:
     after: float
 
 
-def refitted(hardware: Hardware, timings: Sequence[Timing], far: str | None = None) -> list[Refit]:
+def refit_hardware(hardware: Hardware, timings: Sequence[Timing], far: str | None = None) -> list[Refit]:
     """The links of a profile anew: the innermost one fitted to what ran on one host, then `far`, the one between hosts
     (None: that of the second tier), to the rest; counts are those of the two links.
 
@@ -88,49 +90,49 @@ def refitted(hardware: Hardware, timings: Sequence[Timing], far: str | None = No
     found = [_refit(hardware, (near, near), inside, held=0)] if inside else []
     if between:
         base = replace(hardware, links={**hardware.links, **{each.name: each.link for each in found}})
-        found.append(_refit(base, (near, far or _second(hardware)), between, held=1))
+        found.append(_refit(base, (near, far or _inter_node_link(hardware)), between, held=1))
     return found
 
 
-def _second(hardware: Hardware) -> str:
+def _inter_node_link(hardware: Hardware) -> str:
     if len(hardware.tiers) < 2:
         where = f"hardware {hardware.name!r}: tiers"
         raise InvalidHardware("no link between hosts", where=where, got=hardware.tiers[0].link, wanted="a second tier")
     return hardware.tiers[1].link
 
 
-def _refit(hardware: Hardware, ends: tuple[str, str], timings: Sequence[Timing], held: int) -> Refit:
+def _refit(hardware: Hardware, ends: tuple[str, str], timings: Sequence[Timing], *, held: int) -> Refit:
     name = ends[held]
     if name not in hardware.links:
         known = ", ".join(hardware.links)
         raise InvalidHardware("unknown link", where=f"hardware {hardware.name!r}", got=name, wanted=f"one of {known}")
-    if len(timings) < LEAST_TIMINGS:
-        wanted = f"{LEAST_TIMINGS} or more"
+    if len(timings) < MIN_TIMINGS:
+        wanted = f"{MIN_TIMINGS} or more"
         raise InvalidHardware("too few measurements", where=f"link {name!r}", got=len(timings), wanted=wanted)
     links = tuple(hardware.links[each] for each in ends)
-    best = fitted(links, timings, held=held)
+    best = fit_links(links, timings, held=held)
     before, after = (median(each.error(listed) for each in timings) for listed in (links, best))
     return Refit(name, best[held], len(timings), before, after)
 
 
-def _told(timings: Sequence[Timing]) -> tuple[str, ...]:
+def _identifiable_figures(timings: Sequence[Timing]) -> tuple[str, ...]:
     """Figures that measurements say something of: waits, if enough of them are of small messages; steps of rings only
     beside an all_reduce's own, which trees take as long for, and levels of trees only by an all_reduce."""
-    small = [each.kind for each in timings if each.whole_bytes < SMALL]
-    if len(small) < LEAST_TIMINGS:
+    small = [each.kind for each in timings if each.whole_bytes < SMALL_MESSAGE_BYTES]
+    if len(small) < MIN_TIMINGS:
         return RATES
     untold = {"level_s"} if Kind.ALL_REDUCE not in small else {"step_s"} if {*small} == {Kind.ALL_REDUCE} else set()
     return tuple(figure for figure in FIGURES if figure not in untold)
 
 
-def _trials(links: list[Link], at: int, figure: str, stride: float) -> Iterator[list[Link]]:
+def _trial_links(links: list[Link], at: int, figure: str, *, stride: float) -> Iterator[list[Link]]:
     for factor in (math.exp(stride), math.exp(-stride)):
-        changed = _scaled(links[at], figure, factor)
+        changed = _scale_figure(links[at], figure, factor)
         if changed is not None and changed != links[at]:
             yield [*links[:at], changed, *links[at + 1 :]]
 
 
-def _scaled(link: Link, figure: str, factor: float) -> Link | None:
+def _scale_figure(link: Link, figure: str, factor: float) -> Link | None:
     """A link with one figure scaled, if it has it."""
     if figure in ("factor", "switch_fill_s"):
         if link.switch is None:
@@ -142,5 +144,5 @@ def _scaled(link: Link, figure: str, factor: float) -> Link | None:
     return None if not value else replace(link, **{figure: value * factor})
 
 
-def _error(links: Sequence[Link], timings: Sequence[Timing]) -> float:
+def _mean_error(links: Sequence[Link], timings: Sequence[Timing]) -> float:
     return sum(each.error(links) for each in timings) / max(1, len(timings))

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field
 
 from planner.choose.hardware.fit import Timing
 from planner.errors import InvalidDocument
-from planner.model.collectives import Kind
+from planner.ir.collectives import Kind
 
-KINDS = {
+COLLECTIVE_KINDS = {
     "all_reduce": Kind.ALL_REDUCE,
     "all_gather": Kind.ALL_GATHER,
     "reduce_scatter": Kind.REDUCE_SCATTER,
@@ -53,23 +53,23 @@ class CollectiveRun:
 
 def read_runs(text: str, where: str) -> list[CollectiveRun]:
     """The runs in a text. Raises InvalidDocument for a text without one, and for what contradicts itself."""
-    drafts = list(_drafts(text.splitlines(), where))
+    drafts = list(_split_runs(text.splitlines(), where))
     if not drafts:
         raise InvalidDocument("no table of nccl-tests", where=where, wanted="what all_reduce_perf or its like printed")
-    return [draft.run() for draft in drafts]
+    return [draft.finish() for draft in drafts]
 
 
 @dataclass
-class _Draft:
+class _RunParser:
     where: str
     name: str = ""
     hosts: dict[int, str] = field(default_factory=dict)
     rows: list[tuple[int, float]] = field(default_factory=list)
     factors: list[tuple[float, float, int]] = field(default_factory=list)
 
-    def run(self) -> CollectiveRun:
-        if self.name not in KINDS:
-            known = ", ".join(f"{name}_perf" for name in KINDS)
+    def finish(self) -> CollectiveRun:
+        if self.name not in COLLECTIVE_KINDS:
+            known = ", ".join(f"{name}_perf" for name in COLLECTIVE_KINDS)
             raise InvalidDocument("collective of a run", where=self.where, got=self.name or "none", wanted=known)
         ranks, counts = len(self.hosts), Counter(self.hosts.values())
         if ranks < 2 or sorted(self.hosts) != list(range(ranks)):
@@ -78,24 +78,24 @@ class _Draft:
         if len(set(counts.values())) > 1:
             raise InvalidDocument("ranks of the hosts", where=self.where, got=dict(counts), wanted="as many on each")
         self._check_factors(ranks)
-        return CollectiveRun(KINDS[self.name], ranks, len(counts), tuple(self.rows))
+        return CollectiveRun(COLLECTIVE_KINDS[self.name], ranks, len(counts), tuple(self.rows))
 
-    def rank(self, number: int, host: str) -> None:
+    def add_rank(self, number: int, host: str) -> None:
         if number in self.hosts:
             wanted = "every rank once: a build with MPI"
             raise InvalidDocument(f"rank {number} twice", where=self.where, wanted=wanted)
         self.hosts[number] = host
 
-    def row(self, size: int, columns: list[str], where: str) -> None:
+    def add_row(self, size: int, columns: list[str], where: str) -> None:
         if len(columns) not in (4, 8):
             wanted = "time, algbw, busbw, #wrong, once or twice"
             raise InvalidDocument("row is cut off", where=where, got=" ".join(columns), wanted=wanted)
         for time, algbw, busbw, wrong in zip(*[iter(columns)] * 4, strict=True):
-            self.measured(size, _numbers((time, algbw, busbw), where), where)
+            self.add_measurement(size, _parse_numbers((time, algbw, busbw), where), where)
             if wrong not in ("0", "N/A", "0e+00"):
                 raise InvalidDocument("wrong results", where=where, got=wrong, wanted="#wrong 0: a run to trust")
 
-    def measured(self, size: int, numbers: list[float], where: str) -> None:
+    def add_measurement(self, size: int, numbers: list[float], where: str) -> None:
         time, algbw, busbw = numbers
         if size and not time > 0:
             raise InvalidDocument("time of a row", where=where, got=time, wanted="microseconds above 0")
@@ -114,25 +114,25 @@ class _Draft:
                 raise InvalidDocument("busbw / algbw", where=where, got=round(busbw / algbw, 3), wanted=wanted)
 
 
-def _drafts(lines: Iterable[str], where: str) -> Iterator[_Draft]:
+def _split_runs(lines: Iterable[str], where: str) -> Iterator[_RunParser]:
     """A run begins where, after a table, a new one is announced."""
-    now = _Draft(where)
+    now = _RunParser(where)
     for number, line in enumerate(lines, start=1):
         named, ranked, row = _NAME.search(line), _RANK.search(line), _ROW.search(line)
         if (named or ranked or "nThread" in line) and now.rows:
             yield now
-            now = _Draft(where)
-        if named and (named[1] in KINDS or not now.name):
+            now = _RunParser(where)
+        if named and (named[1] in COLLECTIVE_KINDS or not now.name):
             now.name = named[1]
         if ranked:
-            now.rank(int(ranked[1]), ranked[2])
+            now.add_rank(int(ranked[1]), ranked[2])
         elif row and "#" not in line:
-            now.row(int(row[1]), row[3].split(), f"{where}: line {number}")
+            now.add_row(int(row[1]), row[3].split(), f"{where}: line {number}")
     if now.rows:
         yield now
 
 
-def _numbers(columns: Iterable[str], where: str) -> list[float]:
+def _parse_numbers(columns: Iterable[str], where: str) -> list[float]:
     found = []
     for text in columns:
         try:

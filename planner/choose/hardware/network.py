@@ -25,7 +25,7 @@ latency + bytes / bandwidth misses the published nccl-tests rows by 16-35 % abou
 
 "NVIDIA/nccl" 2.30.7, src/graph/tuning.cc: of a ring (nsteps - nInterSteps) intraLat + nInterSteps interLat, nsteps =
 2 (n - 1) or n - 1, of a tree 2 ((n / k - 1) intraLat + log2i(k) interLat). An all_to_all it does not price: those are
-grouped sends and receives, one to each peer. `benchmarks/costs.py` measures all of it.
+grouped sends and receives, one to each peer. `benchmarks/collective_costs.py` measures all of it.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from planner.model.collectives import Kind
+from planner.ir.collectives import Kind
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class InSwitchReduction:
     """Reduction in the switch, for all_reduce among at least so many devices: faster by `factor`, with its own fill."""
 
     factor: float
@@ -57,10 +57,10 @@ class Link:
     step_s: float = 0.0
     level_s: float | None = None
     fill_s: float = 0.0
-    switch: Switch | None = None
+    switch: InSwitchReduction | None = None
 
     @property
-    def fastest(self) -> float:
+    def peak_bandwidth(self) -> float:
         """B/s that no collective exceeds."""
         return self.bandwidth * (self.switch.factor if self.switch else 1.0)
 
@@ -69,23 +69,23 @@ class Link:
         return self.latency_s + steps_s + 2 * math.sqrt(fill_s * wire_s) + wire_s
 
 
-class Crossing(NamedTuple):
+class TierSpan(NamedTuple):
     """A link and how many devices, or nodes, of a group it joins."""
 
     link: Link
-    number: int
+    fanout: int
 
 
-def collective_s(kind: Kind, group: Sequence[Crossing], local: float) -> float:
+def collective_s(kind: Kind, group: Sequence[TierSpan], local: float) -> float:
     """Seconds of a collective of `local` bytes a device in one group, innermost link first."""
-    crossed = [each for each in group if each.number > 1]
+    crossed = [each for each in group if each.fanout > 1]
     if not crossed:
         return 0.0
     if kind is Kind.ALL_REDUCE:
         return _all_reduce_s(crossed, local)
     top, n = crossed[-1].link, math.prod(count for _, count in crossed)
     if kind is Kind.ALL_TO_ALL:
-        return top.seconds(_spread_s(crossed, local), _steps_s(crossed), top.fill_s)
+        return top.seconds(_all_to_all_s(crossed, local), _steps_s(crossed), top.fill_s)
     received = (n - 1) * local if kind is Kind.ALL_GATHER else local * (n - 1) / n
     return top.seconds(received / _ring_rate(crossed), _ring_s(crossed), top.fill_s)
 
@@ -95,9 +95,9 @@ def exchange_s(link: Link, messages: float, size: float) -> float:
     return link.seconds(size / link.bandwidth, messages * link.step_s, link.fill_s)
 
 
-def _all_reduce_s(crossed: Sequence[Crossing], local: float) -> float:
+def _all_reduce_s(crossed: Sequence[TierSpan], local: float) -> float:
     (top, k), n = crossed[-1], math.prod(count for _, count in crossed)
-    steps = 2 * min(_ring_s(crossed), sum(_climb_s(*each) for each in crossed))
+    steps = 2 * min(_ring_s(crossed), sum(_tree_s(*each) for each in crossed))
     wire = 2 * local * (n - 1) / n / _ring_rate(crossed)
     if len(crossed) == 1:
         if top.switch and n >= top.switch.devices:
@@ -106,18 +106,18 @@ def _all_reduce_s(crossed: Sequence[Crossing], local: float) -> float:
             )
         return top.seconds(wire, steps, top.fill_s)
     if k == 2:
-        wire = min(wire, max(_inside_s(crossed[:-1], local), local * k / n / top.bandwidth))
+        wire = min(wire, max(_intra_node_s(crossed[:-1], local), local * k / n / top.bandwidth))
     return top.seconds(wire, steps, top.fill_s * max(1.0, math.log2(k)))
 
 
-def _inside_s(inner: Sequence[Crossing], local: float) -> float:
+def _intra_node_s(inner: Sequence[TierSpan], local: float) -> float:
     """Time of the bytes of an all_reduce inside a node."""
     n, link = math.prod(count for _, count in inner), inner[-1].link
     factor = link.switch.factor if len(inner) == 1 and link.switch and n >= link.switch.devices else 1.0
     return 2 * local * (n - 1) / n / (_ring_rate(inner) * factor)
 
 
-def _steps_s(crossed: Sequence[Crossing]) -> float:
+def _steps_s(crossed: Sequence[TierSpan]) -> float:
     """A step to each of the others: on a link as many times as what it joins holds."""
     seconds, held = 0.0, 1
     for link, count in crossed:
@@ -125,24 +125,24 @@ def _steps_s(crossed: Sequence[Crossing]) -> float:
     return seconds
 
 
-def _ring_s(crossed: Sequence[Crossing]) -> float:
+def _ring_s(crossed: Sequence[TierSpan]) -> float:
     """Steps through all of a group: inner links are used in every one of what outer ones join."""
     return _steps_s(crossed[::-1])
 
 
-def _climb_s(link: Link, count: int) -> float:
+def _tree_s(link: Link, count: int) -> float:
     """From the leaves to the root of what a link joins."""
     return link.step_s * (count - 1) if link.level_s is None else link.level_s * math.log2(count)
 
 
-def _ring_rate(crossed: Sequence[Crossing]) -> float:
+def _ring_rate(crossed: Sequence[TierSpan]) -> float:
     rate, below = math.inf, 1
     for link, count in crossed:
         rate, below = min(rate, link.bandwidth * below), below * count
     return rate
 
 
-def _spread_s(crossed: Sequence[Crossing], local: float) -> float:
+def _all_to_all_s(crossed: Sequence[TierSpan], local: float) -> float:
     slowest, reached, n = 0.0, 1, math.prod(count for _, count in crossed)
     for link, count in crossed:
         slowest = max(slowest, local * reached * (count - 1) / n / link.bandwidth)

@@ -12,43 +12,50 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.export.mlir.dialect import Dialect, attributes, lists, sharding_value, symbol, tensor
-from planner.export.mlir.page import Page
-from planner.model.sharding import Sharding
-from planner.model.spmd import Call, SpmdProgram
-from planner.model.spmd.cluster import is_static
-from planner.model.spmd.fold import multi_index
-from planner.model.spmd.row import DYNAMIC, Row
-from planner.model.spmd.table import MOVES, OF_THE_FUNCTION, QUERIES, TABLE
-from planner.model.spmd.verify import dynamic_numbers
+from planner.export.mlir.dialect import (
+    Dialect,
+    format_attributes,
+    format_axis_lists,
+    sharding_value,
+    symbol_name,
+    tensor_type,
+)
+from planner.export.mlir.module_writer import ModuleWriter
+from planner.ir.sharding import Sharding
+from planner.spmd import SpmdCall, SpmdProgram
+from planner.spmd.cluster import is_static
+from planner.spmd.folding import multi_index
+from planner.spmd.op_def import DYNAMIC, SpmdOpDef
+from planner.spmd.op_table import MESH_SHAPE_OPS, MOVES, QUERIES, SPMD_OPS
+from planner.spmd.verify import count_dynamic_numbers
 
-OURS = ("block", "only", "reducer")
+SHARDPLAN_PREFIX = ("block", "only", "reducer")
 _QUERIES = frozenset(row.name for row in QUERIES)
 _HALO = MOVES[-1].name
 
 
-def write_call(page: Page, program: SpmdProgram, call: Call) -> None:
+def write_call(page: ModuleWriter, program: SpmdProgram, call: SpmdCall) -> None:
     """Write a call. Raises InvalidSharding for a sharding the dialect has no words for."""
-    _Writer(page, program, call).write()
+    _CallWriter(page, program, call).write()
 
 
 @dataclass
-class _Writer:
-    page: Page
+class _CallWriter:
+    page: ModuleWriter
     program: SpmdProgram
-    call: Call
+    call: SpmdCall
     tensors: list[str] = field(init=False)
     numbers: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
         names = [self.page.names[name] for name in self.call.operands]
-        attrs = dict.fromkeys(self.row.dynamic) | dict(self.call.attrs)
-        count = len(names) - dynamic_numbers(self.row, attrs)
+        attrs = dict.fromkeys(self.row.dynamic_attrs) | dict(self.call.attrs)
+        count = len(names) - count_dynamic_numbers(self.row, attrs)
         self.tensors, self.numbers = names[:count], names[count:]
 
     @property
-    def row(self) -> Row:
-        return TABLE[self.call.op]
+    def row(self) -> SpmdOpDef:
+        return SPMD_OPS[self.call.op]
 
     @property
     def mesh(self) -> str:
@@ -58,25 +65,29 @@ class _Writer:
         call, dialect = self.call, self.page.dialect
         clauses = " ".join(filter(None, self.clauses()))
         result, kept = self.page.results(call.results)
-        kept |= {f"shardplan.{key}": _plain(call.attrs[key]) for key in OURS if call.attrs.get(key) is not None}
-        kept |= {"axis": call.attrs["axis"]} if call.op in OF_THE_FUNCTION else {}
+        kept |= {
+            f"shardplan.{key}": _to_text(call.attrs[key]) for key in SHARDPLAN_PREFIX if call.attrs.get(key) is not None
+        }
+        kept |= {"axis": call.attrs["axis"]} if call.op in MESH_SHAPE_OPS else {}
         word = "grid_shape" if call.op == "mesh_shape" and dialect is Dialect.SHARD else call.op
-        self.page.write(f"{result} = {dialect}.{word} {clauses}".rstrip() + f"{attributes(kept)} : {self.types()}")
+        self.page.write(
+            f"{result} = {dialect}.{word} {clauses}".rstrip() + f"{format_attributes(kept)} : {self.types()}"
+        )
 
     def clauses(self) -> Iterator[str]:
         """Operands, mesh and attributes in the dialect's order: dynamic numbers last."""
         yield " into ".join(self.tensors)
         if self.call.op == "shard_shape":
             yield from self.shard_shape()
-        elif self.call.op not in OF_THE_FUNCTION:
-            yield ("" if self.call.op == "mesh_shape" else "on ") + symbol(self.mesh)
+        elif self.call.op not in MESH_SHAPE_OPS:
+            yield ("" if self.call.op == "mesh_shape" else "on ") + symbol_name(self.mesh)
             numbers = iter(self.numbers)
             for key, value in self.attrs():
                 yield self.clause(key, value, numbers)
 
     def attrs(self) -> Iterator[tuple[str, Any]]:
-        keys = sorted(self.row.attrs, key=lambda key: key in self.row.dynamic)
-        given = {key: self.call.attrs[key] for key in keys if key in self.call.attrs and key not in OURS}
+        keys = sorted(self.row.attrs, key=lambda key: key in self.row.dynamic_attrs)
+        given = {key: self.call.attrs[key] for key in keys if key in self.call.attrs and key not in SHARDPLAN_PREFIX}
         if self.keeps_halos():
             self.numbers = [self.as_i64(name) for name in self.numbers[: len(self.numbers) // 2]]
             given = {"split_axes": given["split_axes"], "halo_sizes": given["source_halo_sizes"]}
@@ -94,9 +105,9 @@ class _Writer:
             case "rotate":
                 return "rotate"
             case "target":
-                return f"target = {symbol(value)}"
+                return f"target = {symbol_name(value)}"
             case "split_axes" | "pairs" if value:
-                return f"{key} = {lists(value)}"
+                return f"{key} = {format_axis_lists(value)}"
             case _:
                 return f"{key} = {_numbers(value, numbers) if isinstance(value, list | tuple) else value}"
 
@@ -105,7 +116,7 @@ class _Writer:
         if self.call.op != _HALO or len(self.tensors) > 1:
             return False
         attrs, half = dict[str, Any](self.call.attrs), len(self.numbers) // 2
-        before, after = (list(attrs[key]) for key in self.row.dynamic)
+        before, after = (list(attrs[key]) for key in self.row.dynamic_attrs)
         same = before == after and self.numbers[:half] == self.numbers[half:]
         return same and self.call.types[0] == self.program.values[self.call.operands[0]].type
 
@@ -120,7 +131,7 @@ class _Writer:
         sharding, device = attrs["sharding"], attrs["device"]
         assert isinstance(sharding, Sharding)
         layout = self.page.fresh("sharding")
-        line = sharding_value(sharding, self.call.where, self.page.dialect, symbol(self.mesh))
+        line = sharding_value(sharding, self.call.where, self.page.dialect, mesh=symbol_name(self.mesh))
         self.page.write(f"{layout} = {line}")
         yield f"dims = {_numbers(attrs['shape'], numbers)} sharding = {layout}"
         mesh = self.program.meshes[self.mesh]
@@ -132,16 +143,16 @@ class _Writer:
     def types(self) -> str:
         """`T -> U`; `(T, index) -> U` where numbers may be operands; the results' alone where no tensor is read."""
         call, row = self.call, self.row
-        made = ", ".join(map(tensor, call.types))
+        made = ", ".join(map(tensor_type, call.types))
         if call.op in _QUERIES or self.keeps_halos():
             return made
-        read = [tensor(self.program.values[name].type) for name in call.operands]
-        return f"({', '.join(read)}) -> {made}" if row.dynamic and call.op != _HALO else f"{read[0]} -> {made}"
+        read = [tensor_type(self.program.values[name].type) for name in call.operands]
+        return f"({', '.join(read)}) -> {made}" if row.dynamic_attrs and call.op != _HALO else f"{read[0]} -> {made}"
 
 
 def _numbers(values: Sequence[int | None], names: Iterator[str]) -> str:
     return f"[{', '.join(next(names) if value is DYNAMIC else str(value) for value in values)}]"
 
 
-def _plain(value: Any) -> Any:
+def _to_text(value: Any) -> Any:
     return [list(each) for each in value] if isinstance(value, list | tuple) else value

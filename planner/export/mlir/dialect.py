@@ -13,11 +13,11 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from planner.errors import InvalidSharding
-from planner.model.dtypes import is_float
-from planner.model.graph import TensorType
-from planner.model.mesh import Mesh
-from planner.model.sharding import Sharding
-from planner.model.spmd import INDEX, LocalType
+from planner.ir.dtypes import is_float
+from planner.ir.graph import TensorType
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Sharding
+from planner.spmd import INDEX, LocalType
 
 MESH_SYMBOL = "@mesh"
 _ELEMENT = {"f8e4m3": "f8E4M3FN", "f8e5m2": "f8E5M2", "u8": "ui8", "bool": "i1"}
@@ -45,31 +45,31 @@ class Dialect(StrEnum):
         return f"<{kind}>" if self is Dialect.MESH else kind
 
 
-def element(dtype: str) -> str:
+def element_type(dtype: str) -> str:
     return _ELEMENT.get(dtype, dtype)
 
 
-def tensor(kind: TensorType | LocalType) -> str:
+def tensor_type(kind: TensorType | LocalType) -> str:
     if kind == INDEX:
         return INDEX.dtype
     dims = ("?x" if dim is None else f"{dim}x" for dim in kind.shape)
-    return f"tensor<{''.join(dims)}{element(kind.dtype)}>"
+    return f"tensor<{''.join(dims)}{element_type(kind.dtype)}>"
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """A string literal; what is not printable ASCII is written as bytes of UTF-8."""
     return '"' + "".join(chr(b) if 32 <= b < 127 and b not in b'\\"' else f"\\{b:02X}" for b in text.encode()) + '"'
 
 
-def symbol(name: str) -> str:
-    return f"@{name}" if _BARE.fullmatch(name) else f"@{quoted(name)}"
+def symbol_name(name: str) -> str:
+    return f"@{name}" if _BARE.fullmatch(name) else f"@{quote(name)}"
 
 
 def is_value_name(name: str) -> bool:
     return _VALUE.fullmatch(name) is not None
 
 
-def attribute(value: object) -> str:
+def format_attribute(value: object) -> str:
     """A Python value as an attribute. Raises TypeError for one no attribute can be."""
     match value:
         case bool():
@@ -77,28 +77,28 @@ def attribute(value: object) -> str:
         case int():
             return f"{value} : i64"
         case float():
-            return f"{number(value, 'f64')} : f64"
+            return f"{format_number(value, 'f64')} : f64"
         case SymbolRef():
             return str(value)
         case str():
-            return quoted(value)
+            return quote(value)
         case Mapping():
-            return attributes(value).strip() or "{}"
+            return format_attributes(value).strip() or "{}"
         case Sequence():
-            return f"[{', '.join(map(attribute, value))}]"
+            return f"[{', '.join(map(format_attribute, value))}]"
         case _:
             raise TypeError(f"no attribute: {type(value).__name__}")
 
 
-def attributes(entries: Mapping[str, object]) -> str:
+def format_attributes(entries: Mapping[str, object]) -> str:
     """` {key = value, ...}`; nothing for no entries."""
     if not entries:
         return ""
-    keys = [key if _BARE.fullmatch(key) else quoted(key) for key in entries]
-    return " {" + ", ".join(f"{k} = {attribute(v)}" for k, v in zip(keys, entries.values(), strict=True)) + "}"
+    keys = [key if _BARE.fullmatch(key) else quote(key) for key in entries]
+    return " {" + ", ".join(f"{k} = {format_attribute(v)}" for k, v in zip(keys, entries.values(), strict=True)) + "}"
 
 
-def number(value: float, dtype: str) -> str:
+def format_number(value: float, dtype: str) -> str:
     """A literal of the dtype; what is not finite is written as its bits."""
     if dtype == "bool":
         return "true" if value else "false"
@@ -111,7 +111,7 @@ def number(value: float, dtype: str) -> str:
     return "0x" + (raw[:2] if dtype == "bf16" else raw).hex().upper()
 
 
-def declaration(mesh: Mesh, dialect: Dialect, name: str = MESH_SYMBOL, devices: Sequence[int] = ()) -> str:
+def mesh_declaration(mesh: Mesh, dialect: Dialect, name: str = MESH_SYMBOL, *, devices: Sequence[int] = ()) -> str:
     """The mesh as a symbol; names, links, device and devices' numbers in attributes of our own, where there are any."""
     word = "mesh.mesh" if dialect is Dialect.MESH else "shard.grid"
     shape = "x".join(str(axis.size or "?") for axis in mesh.axes)
@@ -124,10 +124,10 @@ def declaration(mesh: Mesh, dialect: Dialect, name: str = MESH_SYMBOL, devices: 
         entries["shardplan.device"] = mesh.device
     if devices:
         entries["shardplan.devices"] = list(devices)
-    return f"{word} {name}(shape = {shape}){attributes(entries)}"
+    return f"{word} {name}(shape = {shape}){format_attributes(entries)}"
 
 
-def lists(axes: Sequence[Sequence[int]]) -> str:
+def format_axis_lists(axes: Sequence[Sequence[int]]) -> str:
     inner = (", ".join(map(str, each)) for each in axes or ((),))
     return "[" + ", ".join(f"[{each}]" for each in inner) + "]"
 
@@ -139,15 +139,15 @@ def sharding_attribute(sharding: Sharding, where: str) -> str:
         raise InvalidSharding("mlir-opt 19 has no halos and no offsets", where=where, got=got, wanted=wanted)
     axes = ", ".join(map(str, sharding.partial))
     partial = f", partial = {sharding.reduction}[{axes}]" if sharding.partial else ""
-    return f"<{MESH_SYMBOL}, {lists(sharding.split_axes)}{partial}>"
+    return f"<{MESH_SYMBOL}, {format_axis_lists(sharding.split_axes)}{partial}>"
 
 
-def sharding_value(sharding: Sharding, where: str, dialect: Dialect = Dialect.SHARD, mesh: str = MESH_SYMBOL) -> str:
+def sharding_value(sharding: Sharding, where: str, dialect: Dialect = Dialect.SHARD, *, mesh: str = MESH_SYMBOL) -> str:
     """`shard.sharding @mesh split_axes = [[0]] ...`. Raises InvalidSharding where mlir-opt 22 has no words for it."""
     if sharding.partial and dialect is Dialect.SHARD:
         got, wanted = str(sharding), "the mesh dialect (19)"
         raise InvalidSharding("mlir-opt 22 has no partial tensors", where=where, got=got, wanted=wanted)
-    text = f"{dialect}.sharding {mesh} split_axes = {lists(sharding.split_axes)}"
+    text = f"{dialect}.sharding {mesh} split_axes = {format_axis_lists(sharding.split_axes)}"
     if sharding.partial:
         text += f" partial = {sharding.reduction}[{', '.join(map(str, sharding.partial))}]"
     cuts = [cut for dim in sharding.sharded_dims_offsets for cut in dim]

@@ -11,35 +11,35 @@ from dataclasses import dataclass, field
 
 from planner.export.mlir.dialect import (
     Dialect,
-    attributes,
-    declaration,
+    format_attributes,
+    mesh_declaration,
     sharding_attribute,
     sharding_value,
-    tensor,
+    tensor_type,
 )
-from planner.export.mlir.forms import Site, write
-from planner.export.mlir.page import Page
-from planner.model.graph import OUTPUTS, Annotation, Graph, Input
-from planner.model.mesh import Mesh
+from planner.export.mlir.module_writer import ModuleWriter
+from planner.export.mlir.op_lowering import LoweringSite, write_op
+from planner.ir.graph import OUTPUTS, Annotation, Graph, Input
+from planner.ir.mesh import Mesh
 
 
-def print_graph(graph: Graph, mesh: Mesh, dialect: Dialect = Dialect.MESH, argument_starts: bool = False) -> str:
+def print_graph(graph: Graph, mesh: Mesh, dialect: Dialect = Dialect.MESH, *, argument_starts: bool = False) -> str:
     """The module. Raises InvalidSharding, naming the value, for a sharding the dialect has no words for.
 
     With `argument_starts` the tensors linalg writes to are arguments, marked as such, and not constants, which
     propagation in mlir-opt 19 refuses.
     """
-    return _Writer(graph, Page(mesh, dialect, _names(graph), argument_starts)).text()
+    return _GraphWriter(graph, ModuleWriter(mesh, dialect, _value_names(graph), argument_starts)).text()
 
 
-def _names(graph: Graph) -> set[str]:
+def _value_names(graph: Graph) -> set[str]:
     return {entry.id for entry in graph.inputs} | {value for op in graph.ops for value in op.values}
 
 
 @dataclass
-class _Writer:
+class _GraphWriter:
     graph: Graph
-    page: Page
+    page: ModuleWriter
     asked: dict[tuple[str, str | None], list[Annotation]] = field(default_factory=lambda: defaultdict(list))
 
     def text(self) -> str:
@@ -51,20 +51,20 @@ class _Writer:
         for op in graph.ops:
             operands = [self._read(value, op.id, operand) for operand, value in enumerate(op.inputs)]
             read = [graph.types[value] for value in op.inputs]
-            write(Site(page, op, operands, read, op.results), {})
+            write_op(LoweringSite(page, op, operands, read, op.results), {})
             for value in op.values:
                 self._define(value)
         names = [self._read(value, OUTPUTS, number) for number, value in enumerate(graph.outputs)]
         kinds = [graph.types[value] for value in graph.outputs]
-        page.write(f"return {', '.join(names)} : {', '.join(map(tensor, kinds))}")
+        page.write(f"return {', '.join(names)} : {', '.join(map(tensor_type, kinds))}")
         more = {"shardplan.producer": dict(graph.producer)} if graph.producer else {}
-        return page.module(declaration(page.mesh, page.dialect), graph.name, kinds, more)
+        return page.module(mesh_declaration(page.mesh, page.dialect), graph.name, kinds, more)
 
     def _input(self, entry: Input) -> None:
         name, kept = self.page.name(entry.id)
         kept |= {"shardplan.kind": entry.kind} if entry.kind != "input" else {}
         kept |= {"shardplan.name": entry.name} if entry.name != entry.id else {}
-        self.page.arguments.append(f"{name}: {tensor(entry.type)}{attributes(kept)}")
+        self.page.arguments.append(f"{name}: {tensor_type(entry.type)}{format_attributes(kept)}")
         self._define(entry.id)
 
     def _define(self, value: str) -> None:
@@ -84,8 +84,8 @@ class _Writer:
                 layout = self.page.fresh("sharding")
                 self.page.write(f"{layout} = {sharding_value(one.sharding, one.where)}")
             users = " annotate_for_users" if one.user is not None else ""
-            hint = "" if one.required else attributes({"shardplan.required": False})
-            kind = tensor(self.graph.types[one.value])
+            hint = "" if one.required else format_attributes({"shardplan.required": False})
+            kind = tensor_type(self.graph.types[one.value])
             self.page.write(f"{result} = {self.page.dialect}.shard {name} to {layout}{users}{hint} : {kind}")
             name = result
         return name

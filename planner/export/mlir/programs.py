@@ -6,32 +6,32 @@ Upstream's types are the same on every device, so every dim must divide by the d
 from __future__ import annotations
 
 from planner.errors import InvalidSharding
-from planner.export.mlir.dialect import MESH_SYMBOL, Dialect, declaration, tensor
-from planner.export.mlir.forms import Site, part, write
-from planner.export.mlir.page import Page
-from planner.export.shards import shard_types
-from planner.model.collectives import Kind
-from planner.model.graph import TensorType
-from planner.model.program import Move, Program, Run
-from planner.model.sharding import Reduction
+from planner.export.mlir.dialect import MESH_SYMBOL, Dialect, mesh_declaration, tensor_type
+from planner.export.mlir.module_writer import ModuleWriter
+from planner.export.mlir.op_lowering import LoweringSite, mark_part, write_op
+from planner.export.uniform_shards import uniform_shard_types
+from planner.ir.collectives import Kind
+from planner.ir.graph import TensorType
+from planner.ir.program import OpCall, Program, Reshard
+from planner.ir.sharding import Reduction
 
 
 def print_program(program: Program, dialect: Dialect = Dialect.MESH) -> str:
     """The module. Raises InvalidSharding, naming the value, where a dim is split unevenly or has halos or offsets."""
-    kinds = shard_types(program)
-    page = Page(program.mesh, dialect, set(kinds))
+    kinds = uniform_shard_types(program)
+    page = ModuleWriter(program.mesh, dialect, set(kinds))
     for name, _ in program.arguments:
         written, _ = page.name(name)
-        page.arguments.append(f"{written}: {tensor(kinds[name])}")
+        page.arguments.append(f"{written}: {tensor_type(kinds[name])}")
     for done in program.instructions:
-        if isinstance(done, Run):
-            _run(program, page, done, kinds)
+        if isinstance(done, OpCall):
+            _write_run(program, page, done, kinds=kinds)
         else:
-            _move(program, page, done, kinds)
+            _write_move(program, page, done, kinds=kinds)
     names = ", ".join(page.names[name] for name in program.outputs)
     results = [kinds[name] for name in program.outputs]
-    page.write(f"return {names} : {', '.join(map(tensor, results))}")
-    return page.module(declaration(program.mesh, dialect), program.graph.name, results, {})
+    page.write(f"return {names} : {', '.join(map(tensor_type, results))}")
+    return page.module(mesh_declaration(program.mesh, dialect), program.graph.name, results, {})
 
 
 def print_mesh(program: Program) -> str:
@@ -44,14 +44,14 @@ def print_shard(program: Program) -> str:
     return print_program(program, Dialect.SHARD)
 
 
-def _run(program: Program, page: Page, run: Run, kinds: dict[str, TensorType]) -> None:
+def _write_run(program: Program, page: ModuleWriter, run: OpCall, *, kinds: dict[str, TensorType]) -> None:
     """An op on shards; where it is a call, the call says over which mesh axes its loops are split."""
     names = [page.names[name] for name in run.operands]
     read, made = ([kinds[name] for name in side] for side in (run.operands, run.results))
-    write(Site(page, run.op, names, read, made), part(run.op, run.option))
+    write_op(LoweringSite(page, run.op, names, read, made), mark_part(run.op, run.option))
 
 
-def _move(program: Program, page: Page, move: Move, kinds: dict[str, TensorType]) -> None:
+def _write_move(program: Program, page: ModuleWriter, move: Reshard, *, kinds: dict[str, TensorType]) -> None:
     done = move.collective
     if done.kind is Kind.EXCHANGE:
         what, where = "no collective of the dialect leads from one sharding to the other", f"value {move.result!r}"
@@ -69,5 +69,6 @@ def _move(program: Program, page: Page, move: Move, kinds: dict[str, TensorType]
     }[done.kind]
     page.write(
         f"{name} = {page.dialect}.{done.kind} {page.names[move.operand]} on {MESH_SYMBOL}"
-        f" {page.dialect.axes} = [{axes}]{dims} : {tensor(kinds[move.operand])} -> {tensor(kinds[move.result])}"
+        f" {page.dialect.axes} = [{axes}]{dims}"
+        f" : {tensor_type(kinds[move.operand])} -> {tensor_type(kinds[move.result])}"
     )

@@ -9,10 +9,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from planner.export.mlir.calls import write_call
-from planner.export.mlir.dialect import Dialect, SymbolRef, attributes, declaration, symbol, tensor
-from planner.export.mlir.forms import Site, part, write
-from planner.export.mlir.page import Page
-from planner.model.spmd import Call, Cluster, Local, SpmdProgram
+from planner.export.mlir.dialect import (
+    Dialect,
+    SymbolRef,
+    format_attributes,
+    mesh_declaration,
+    symbol_name,
+    tensor_type,
+)
+from planner.export.mlir.module_writer import ModuleWriter
+from planner.export.mlir.op_lowering import LoweringSite, mark_part, write_op
+from planner.spmd import Cluster, LocalOp, SpmdCall, SpmdProgram
 
 
 def print_spmd(program: SpmdProgram, dialect: Dialect = Dialect.MESH, function: str = "main") -> str:
@@ -22,21 +29,21 @@ def print_spmd(program: SpmdProgram, dialect: Dialect = Dialect.MESH, function: 
     without elements.
     """
     mesh = next(iter(program.meshes.values()))
-    return _Writer(program, Page(mesh, dialect, set(program.values))).text(function)
+    return _SpmdWriter(program, ModuleWriter(mesh, dialect, set(program.values))).text(function)
 
 
 @dataclass
-class _Writer:
+class _SpmdWriter:
     program: SpmdProgram
-    page: Page
+    page: ModuleWriter
 
     def text(self, function: str) -> str:
         program, page = self.program, self.page
         for value, held in program.arguments:
             name, kept = page.name(value)
-            page.arguments.append(f"{name}: {tensor(held.type)}{attributes(kept | self.mesh(held.mesh))}")
+            page.arguments.append(f"{name}: {tensor_type(held.type)}{format_attributes(kept | self.mesh(held.mesh))}")
         for done in program.instructions:
-            if isinstance(done, Local):
+            if isinstance(done, LocalOp):
                 self.local(done)
             elif done.op == "cast":
                 self.cast(done)
@@ -44,14 +51,16 @@ class _Writer:
                 write_call(page, program, done)
         kinds = [program.values[name].type for name in program.outputs]
         names = ", ".join(page.names[name] for name in program.outputs)
-        page.write(f"return {names} : {', '.join(map(tensor, kinds))}" if names else "return")
+        page.write(f"return {names} : {', '.join(map(tensor_type, kinds))}" if names else "return")
         head = "\n".join(self.declared(name, cluster) for name, cluster in program.clusters.items())
-        default = {"mesh_cluster": SymbolRef(symbol(program.default_mesh))} if program.default_mesh else {}
+        default = {"mesh_cluster": SymbolRef(symbol_name(program.default_mesh))} if program.default_mesh else {}
         return page.module(head, function, kinds, default)
 
     def declared(self, name: str, cluster: Cluster) -> str:
         plain = cluster.devices == tuple(range(len(cluster.devices)))
-        return declaration(cluster.mesh, self.page.dialect, symbol(name), () if plain else cluster.devices)
+        return mesh_declaration(
+            cluster.mesh, self.page.dialect, symbol_name(name), devices=() if plain else cluster.devices
+        )
 
     def mesh(self, name: str | None) -> dict[str, object]:
         """The mesh, where a reader would take another."""
@@ -59,18 +68,18 @@ class _Writer:
         taken = self.program.default_mesh or (next(iter(clusters)) if len(clusters) == 1 else None)
         return {} if name in (None, taken) else {"shardplan.mesh": name}
 
-    def local(self, done: Local) -> None:
+    def local(self, done: LocalOp) -> None:
         """An op on its local shapes; where it is a call, the call says over which mesh axes its loops are split."""
         page, values = self.page, self.program.values
         op = replace(done.op, id=done.results[0])
         read, made = ([values[name].type.tensor for name in side] for side in (done.operands, done.results))
         names = [page.names[name] for name in done.operands]
-        write(Site(page, op, names, read, made), part(op, done.option), self.mesh(done.mesh))
+        write_op(LoweringSite(page, op, names, read, made), mark_part(op, done.option), self.mesh(done.mesh))
         page.names |= {name: page.names[value] for name, value in zip(done.results, op.values, strict=True)}
 
-    def cast(self, call: Call) -> None:
+    def cast(self, call: SpmdCall) -> None:
         result, kept = self.page.results(call.results)
         kept |= self.mesh(self.program.mesh_name(call))
         (operand,) = call.operands
-        kinds = f"{tensor(self.program.values[operand].type)} to {tensor(call.types[0])}"
-        self.page.write(f"{result} = tensor.cast {self.page.names[operand]}{attributes(kept)} : {kinds}")
+        kinds = f"{tensor_type(self.program.values[operand].type)} to {tensor_type(call.types[0])}"
+        self.page.write(f"{result} = tensor.cast {self.page.names[operand]}{format_attributes(kept)} : {kinds}")

@@ -20,12 +20,12 @@ SCRIPT, SHEET = "report.js", "report.css"
 
 
 def html_page(report: Mapping[str, Any]) -> str:
-    """The file that shows a report document (`planner.documents.reports`) or a capacity document."""
-    script, sheet = source(SCRIPT), source(SHEET)
+    """The file that shows a report document (`planner.documents.report`) or a capacity document."""
+    script, sheet = read_page_file(SCRIPT), read_page_file(SHEET)
     data = json.dumps(report, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{policy()}">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{content_security_policy()}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{html.escape(_title(report))} - shardplan</title>\n<style>{sheet}</style>\n</head>\n"
         '<body>\n<main><p>The report needs JavaScript.</p></main>\n<script type="application/json" id="report">'
@@ -38,13 +38,13 @@ def _title(report: Mapping[str, Any]) -> str:
     return ", ".join(graph["name"] for graph in named)
 
 
-def policy() -> str:
+def content_security_policy() -> str:
     """The Content-Security-Policy of the file: nothing from outside, and of itself only what has a known digest."""
-    script, sheet = _digest(source(SCRIPT)), _digest(source(SHEET))
+    script, sheet = _digest(read_page_file(SCRIPT)), _digest(read_page_file(SHEET))
     return f"default-src 'none'; script-src {script}; style-src {sheet}; base-uri 'none'; form-action 'none'"
 
 
-def source(name: str) -> str:
+def read_page_file(name: str) -> str:
     """A file of the page."""
     return (PAGE / name).read_text(encoding="utf-8")
 

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 import jax
 
-from planner.export.shard_map.collectives import collective
-from planner.export.shard_map.ends import JOINED, PARTS, TERMS, Layout, mapped
-from planner.export.shard_map.exchanges import PIECES
-from planner.export.shard_map.filling import FITTED
-from planner.export.shard_map.functions import Functions
-from planner.model.graph import TensorType
-from planner.model.mesh import Mesh
-from planner.model.program import Move, Program, Run, Value
-from planner.model.sharding import shard_shape
+from planner.export.shard_map.boundary_layouts import JOINED, PARTS, TERMS, BoundaryLayout, write_shard_map_call
+from planner.export.shard_map.collectives import write_collective
+from planner.export.shard_map.op_functions import OpFunctions
+from planner.export.shard_map.padding import FIT_FUNCTION
+from planner.export.shard_map.ppermute import PIECES
+from planner.ir.graph import TensorType
+from planner.ir.mesh import Mesh
+from planner.ir.program import OpCall, Program, Reshard, ShardedValue
+from planner.ir.sharding import shard_shape
 
-GIVEN = {"fitted": FITTED, "parts_of": PARTS, "joined": JOINED, "terms_of": TERMS, "taken": PIECES}
+GIVEN = {"fitted": FIT_FUNCTION, "parts_of": PARTS, "joined": JOINED, "terms_of": TERMS, "taken": PIECES}
 
 HEAD = '''"""A program on {mesh}, as every device runs it."""
 
@@ -43,25 +43,25 @@ OUT_SPECS = {leaves}
 def print_shard_map(program: Program) -> str:
     """The module. Raises InvalidSharding, naming value or op, for what jax.shard_map cannot say."""
     with jax.enable_x64(True):
-        return _printed(program)
+        return _write_program(program)
 
 
-def _printed(program: Program) -> str:
-    functions = Functions(program.mesh)
-    kinds = {name: _held(value, program.mesh) for name, value in program.values.items()}
+def _write_program(program: Program) -> str:
+    functions = OpFunctions(program.mesh)
+    kinds = {name: _held_shape(value, program.mesh) for name, value in program.values.items()}
     names = {value: f"n{number}" for number, value in enumerate(program.values)}
     lines = []
     for done in program.instructions:
         read = [names[name] for name in done.operands]
         made = ", ".join(names[name] for name in done.results)
-        if isinstance(done, Move):
-            lines.append(f"{made} = {collective(program, done, read[0], functions)}")
-        elif isinstance(done, Run):
+        if isinstance(done, Reshard):
+            lines.append(f"{made} = {write_collective(program, done, read[0], functions=functions)}")
+        elif isinstance(done, OpCall):
             shapes = [kinds[name].shape for name in done.results]
             name = functions.of(done, [kinds[name] for name in done.operands], shapes)
             lines.append(f"{made} = {name}({', '.join(read)})  # {done.op.id!r}")
     arguments = [name for name, _ in program.arguments]
-    ends = [[Layout(program, value) for value in values] for values in (arguments, program.outputs)]
+    ends = [[BoundaryLayout(program, value) for value in values] for values in (arguments, program.outputs)]
     entered = [line for value, end in zip(arguments, ends[0], strict=True) for line in end.entered(names[value])]
     left = [end.left(names[value]) for value, end in zip(program.outputs, ends[1], strict=True)]
     lines = [*entered, *lines, "return (" + "".join(f"{name}, " for name in left) + ")"]
@@ -76,15 +76,19 @@ def _printed(program: Program) -> str:
         leaves=specs[1],
     )
     body = "".join(f"    {line}\n" for line in lines)
-    texts = [*functions.texts, f"def program({', '.join(names[name] for name in arguments)}):\n{body}", *mapped(*ends)]
-    return "\n\n".join([head, *_called(texts), *texts])
+    texts = [
+        *functions.texts,
+        f"def program({', '.join(names[name] for name in arguments)}):\n{body}",
+        *write_shard_map_call(*ends),
+    ]
+    return "\n\n".join([head, *_used_helpers(texts), *texts])
 
 
-def _held(value: Value, mesh: Mesh) -> TensorType:
+def _held_shape(value: ShardedValue, mesh: Mesh) -> TensorType:
     """What every device holds of a value: an array as large as the largest shard."""
     return TensorType(shard_shape(value.sharding, value.type.shape, mesh), value.type.dtype)
 
 
-def _called(texts: list[str]) -> list[str]:
+def _used_helpers(texts: list[str]) -> list[str]:
     """The functions that others call."""
     return [given for name, given in GIVEN.items() if any(f"{name}(" in text for text in texts)]

@@ -16,19 +16,19 @@ from __future__ import annotations
 from pathlib import Path
 
 from planner.errors import InvalidDocument, InvalidGraph, ShardplanError, UnsupportedOp
+from planner.frontends.mlir.annotation_checks import Annotations, ShardingChecker
 from planner.frontends.mlir.attributes import Symbol
-from planner.frontends.mlir.calls import is_collective
-from planner.frontends.mlir.collectives import translate_step
-from planner.frontends.mlir.layouts import Annotations, Layouts
+from planner.frontends.mlir.call_syntax import is_collective
+from planner.frontends.mlir.collectives import translate_operation
 from planner.frontends.mlir.module import Function, Module, parse_module
+from planner.frontends.mlir.op_handlers import translate_statement
 from planner.frontends.mlir.operations import Operation
-from planner.frontends.mlir.programs import ProgramTranslation
+from planner.frontends.mlir.program_translation import ProgramTranslation
 from planner.frontends.mlir.scanner import Scanner
-from planner.frontends.mlir.statements import translate
-from planner.frontends.mlir.translation import Translation
-from planner.model.graph import Graph
-from planner.model.mesh import Mesh
-from planner.model.spmd import SpmdProgram
+from planner.frontends.mlir.translation import MlirTranslation
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.spmd import SpmdProgram
 
 MAX_BYTES = 16 << 20
 
@@ -39,18 +39,18 @@ def read_mlir(source: Path | str, function: str | None = None) -> tuple[Graph, M
     The function may be left out where only one has a body. A dim `?` is UNKNOWN. Raises ShardplanError with line and
     column.
     """
-    scan, module, chosen = _parsed(source, function)
-    for each in _collectives(chosen):
+    scan, module, chosen = _parse_source(source, function)
+    for each in _find_collectives(chosen):
         what, wanted = "collective in a graph", "annotations only: what has collectives is read by read_spmd"
-        raise scan.wrong(what, at=each.at, got=each.name, wanted=wanted, error=UnsupportedOp)
-    translation = Translation(scan, chosen, _layouts(scan, module, chosen), Annotations(scan))
+        raise scan.error(what, at=each.at, got=each.name, wanted=wanted, error=UnsupportedOp)
+    translation = MlirTranslation(scan, chosen, _build_checks(scan, module, chosen), Annotations(scan))
     try:
         translation.begin()
         for operation in chosen.body or ():
-            translate(translation, operation, module)
+            translate_statement(translation, operation, module)
         return translation.finish()
     except ShardplanError as error:
-        raise translation.failed(error, chosen.at) from None
+        raise translation.located(error, chosen.at) from None
 
 
 def read_spmd(source: Path | str, function: str | None = None) -> SpmdProgram:
@@ -58,41 +58,41 @@ def read_spmd(source: Path | str, function: str | None = None) -> SpmdProgram:
 
     Raises ShardplanError with line and column; it names the value, the rule, what was got and what was wanted.
     """
-    scan, module, chosen = _parsed(source, function)
-    layouts = _layouts(scan, module, chosen)
+    scan, module, chosen = _parse_source(source, function)
+    layouts = _build_checks(scan, module, chosen)
     translation = ProgramTranslation(scan, chosen, layouts, Annotations(scan), clusters=module.clusters)
     try:
         translation.begin()
         for operation in chosen.body or ():
-            translate_step(translation, operation, module)
+            translate_operation(translation, operation, module)
         return translation.program()
     except ShardplanError as error:
-        raise translation.failed(error, chosen.at) from None
+        raise translation.located(error, chosen.at) from None
 
 
 def holds_collectives(source: Path | str, function: str | None = None) -> bool:
     """Whether `read_spmd` is the one that reads it. Raises ShardplanError for a text that does not parse."""
-    _, _, chosen = _parsed(source, function)
-    return bool(_collectives(chosen))
+    _, _, chosen = _parse_source(source, function)
+    return bool(_find_collectives(chosen))
 
 
-def _collectives(chosen: Function) -> list[Operation]:
+def _find_collectives(chosen: Function) -> list[Operation]:
     return [operation for operation in chosen.body or () if is_collective(operation.name)]
 
 
-def _parsed(source: Path | str, function: str | None) -> tuple[Scanner, Module, Function]:
-    text, name = (source, "text") if isinstance(source, str) else (_file(source), str(source))
+def _parse_source(source: Path | str, function: str | None) -> tuple[Scanner, Module, Function]:
+    text, name = (source, "text") if isinstance(source, str) else (_read_file(source), str(source))
     scan = Scanner(text, name)
     module = parse_module(scan)
-    return scan, module, _chosen(module, function, name)
+    return scan, module, _find_function(module, function, name)
 
 
-def _layouts(scan: Scanner, module: Module, chosen: Function) -> Layouts:
+def _build_checks(scan: Scanner, module: Module, chosen: Function) -> ShardingChecker:
     default = chosen.attrs.get("mesh_cluster")
-    return Layouts(scan, module.meshes, default.name if isinstance(default, Symbol) else None)
+    return ShardingChecker(scan, module.meshes, default.name if isinstance(default, Symbol) else None)
 
 
-def _file(path: Path) -> str:
+def _read_file(path: Path) -> str:
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -105,7 +105,7 @@ def _file(path: Path) -> str:
         raise InvalidDocument("not UTF-8 text", where=str(path), got=f"byte {error.start}") from None
 
 
-def _chosen(module: Module, name: str | None, source: str) -> Function:
+def _find_function(module: Module, name: str | None, source: str) -> Function:
     bodies = {each.name: each for each in module.functions.values() if each.body is not None}
     if name is None and len(bodies) == 1:
         return next(iter(bodies.values()))

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from planner.errors import InvalidGraph
-from planner.frontends.mlir.scanner import STRING, WORD, Scanner, unescaped
-from planner.frontends.mlir.spelled import parse_spelled
-from planner.frontends.mlir.types import Tensor, Type, parse_type, parse_types
+from planner.frontends.mlir.scanner import STRING, WORD, Scanner, unescape
+from planner.frontends.mlir.sharding_syntax import parse_sharding_attribute
+from planner.frontends.mlir.types import MlirTensorType, MlirType, parse_type, parse_types
 
 MAX_DEPTH = 64
 FLOAT = r"-?[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?"
@@ -29,11 +29,11 @@ class Symbol:
 
 
 @dataclass(frozen=True, slots=True)
-class Dense:
+class DenseAttribute:
     """`dense<...>`: one number for every element, or the numbers in order (None: elements that are not numbers)."""
 
     value: int | float | bool | tuple[int | float | bool, ...] | None
-    type: Type
+    type: MlirType
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,33 +46,33 @@ class AffineMap:
 def parse_attribute(scan: Scanner, depth: int = 0) -> Any:
     """An attribute's value. Raises InvalidDocument."""
     if depth > MAX_DEPTH:
-        raise scan.wrong("nested too deeply", wanted=f"at most {MAX_DEPTH} levels")
-    if scan.sees(r"\["):
+        raise scan.error("nested too deeply", wanted=f"at most {MAX_DEPTH} levels")
+    if scan.peek(r"\["):
         return parse_list(scan, depth)
-    if scan.sees(r"\{"):
+    if scan.peek(r"\{"):
         return parse_dictionary(scan, depth)
     if text := scan.accept(STRING):
-        return unescaped(text)
-    if scan.sees("@"):
+        return unescape(text)
+    if scan.peek("@"):
         return Symbol(scan.symbol())
-    if scan.sees("#"):
-        return _of_dialect(scan, depth)
-    if scan.sees(r"-?[0-9]"):
-        return _typed(scan)
-    if scan.sees(r"(?:true|false|unit)(?![\w.])"):
+    if scan.peek("#"):
+        return _parse_dialect_attribute(scan, depth)
+    if scan.peek(r"-?[0-9]"):
+        return _parse_typed(scan)
+    if scan.peek(r"(?:true|false|unit)(?![\w.])"):
         return scan.accept(WORD) != "false"
-    return _by_word(scan, depth)
+    return _parse_keyword(scan, depth)
 
 
-def _by_word(scan: Scanner, depth: int) -> Any:
+def _parse_keyword(scan: Scanner, depth: int) -> Any:
     if scan.accept(r"dense\s*<"):
-        return _dense(scan, depth)
+        return _parse_dense(scan, depth)
     if scan.accept(r"array\s*<"):
         scan.expect(r"\w+", "an element type")
         scan.mark(":")
-        return scan.listed("", lambda: parse_attribute(scan, depth + 1), ">")
+        return scan.parse_list("", lambda: parse_attribute(scan, depth + 1), ">")
     if scan.accept(r"affine_map\s*<"):
-        return _affine_map(scan)
+        return _parse_affine_map(scan)
     types = parse_types(scan)
     if scan.mark("->"):
         parse_types(scan)
@@ -87,15 +87,15 @@ def parse_number(scan: Scanner) -> int | float:
     return scan.integer()
 
 
-def _typed(scan: Scanner) -> int | float:
+def _parse_typed(scan: Scanner) -> int | float:
     """A number with the type behind it dropped; a hexadecimal one of a float type is its bits."""
-    at, bits = scan.at, scan.sees("0x")
+    at, bits = scan.at, scan.peek("0x")
     value = parse_number(scan)
-    return _element(scan, at, value, parse_type(scan), bits) if scan.mark(":") else value
+    return _convert_element(scan, at, value, kind=parse_type(scan), bits=bits) if scan.mark(":") else value
 
 
 def parse_list(scan: Scanner, depth: int = 0) -> list[Any]:
-    return scan.listed("[", lambda: parse_attribute(scan, depth + 1), "]")
+    return scan.parse_list("[", lambda: parse_attribute(scan, depth + 1), "]")
 
 
 def parse_dictionary(scan: Scanner, depth: int = 0, end: str = "}") -> dict[str, Any]:
@@ -105,18 +105,18 @@ def parse_dictionary(scan: Scanner, depth: int = 0, end: str = "}") -> dict[str,
     def entry() -> None:
         at = scan.at
         key = scan.expect(f"{WORD}|{STRING}", "a key")
-        key = unescaped(key) if key[0] == '"' else key
+        key = unescape(key) if key[0] == '"' else key
         if key in found:
-            raise scan.wrong("key repeated", at=at, wanted="every key once")
+            raise scan.error("key repeated", at=at, wanted="every key once")
         found[key] = parse_attribute(scan, depth + 1) if scan.mark("=") else True
 
-    scan.listed("{" if end == "}" else "", entry, end)
+    scan.parse_list("{" if end == "}" else "", entry, end)
     return found
 
 
-def _dense(scan: Scanner, depth: int) -> Dense:
-    at, bits = scan.at, scan.sees("-?0x")
-    if scan.sees('"'):
+def _parse_dense(scan: Scanner, depth: int) -> DenseAttribute:
+    at, bits = scan.at, scan.peek("-?0x")
+    if scan.peek('"'):
         value: Any = None
         scan.accept(STRING)
         scan.need(">")
@@ -126,69 +126,69 @@ def _dense(scan: Scanner, depth: int) -> Dense:
         value = parse_attribute(scan, depth + 1)
         scan.need(">")
         if isinstance(value, list):
-            value = tuple(_flat(value, scan, at))
+            value = tuple(_flatten(value, scan, at))
     scan.need(":")
     there = scan.at
     kind = parse_type(scan)
-    if isinstance(kind, Tensor) and not kind.type.is_sized:
-        raise scan.wrong("type of a constant", at=there, got=str(kind.type), wanted="sizes", error=InvalidGraph)
+    if isinstance(kind, MlirTensorType) and not kind.type.is_sized:
+        raise scan.error("type of a constant", at=there, got=str(kind.type), wanted="sizes", error=InvalidGraph)
     if not isinstance(value, tuple) and value is not None:
-        value = _element(scan, at, value, kind, bits)
-    return Dense(value, kind)
+        value = _convert_element(scan, at, value, kind=kind, bits=bits)
+    return DenseAttribute(value, kind)
 
 
-def _flat(value: list[Any], scan: Scanner, at: int) -> list[Any]:
-    flat = [x for each in value for x in (_flat(each, scan, at) if isinstance(each, list) else [each])]
+def _flatten(value: list[Any], scan: Scanner, at: int) -> list[Any]:
+    flat = [x for each in value for x in (_flatten(each, scan, at) if isinstance(each, list) else [each])]
     if not all(isinstance(each, int | float) for each in flat):
-        raise scan.wrong("elements", at=at, wanted="numbers")
+        raise scan.error("elements", at=at, wanted="numbers")
     return flat
 
 
-def _element(scan: Scanner, at: int, value: object, kind: Type, bits: bool) -> int | float | bool:
+def _convert_element(scan: Scanner, at: int, value: object, *, kind: MlirType, bits: bool) -> int | float | bool:
     """A splat's value; a hexadecimal one of a float type is its bits."""
-    dtype = kind.type.dtype if isinstance(kind, Tensor) else kind
+    dtype = kind.type.dtype if isinstance(kind, MlirTensorType) else kind
     if not isinstance(value, int | float):
-        raise scan.wrong("element", at=at, wanted="a number")
+        raise scan.error("element", at=at, wanted="a number")
     if not bits or dtype not in _FLOAT_BITS:
         return value
     whole, real, shift = _FLOAT_BITS[dtype]
     try:
         number: float = struct.unpack(real, struct.pack(whole, int(value) << shift))[0]
     except struct.error:
-        raise scan.wrong("element", at=at, wanted=f"the bits of one {dtype}") from None
+        raise scan.error("element", at=at, wanted=f"the bits of one {dtype}") from None
     return number
 
 
-def _affine_map(scan: Scanner) -> AffineMap | None:
+def _parse_affine_map(scan: Scanner) -> AffineMap | None:
     """`(d0, d1) -> (d1, 0)>`; None where a result is more than a loop or 0."""
-    names = scan.listed("(", lambda: scan.expect(WORD, "a loop's name"), ")")
+    names = scan.parse_list("(", lambda: scan.expect(WORD, "a loop's name"), ")")
     loops = {name: place for place, name in enumerate(names)}
     scan.need("->")
-    texts = scan.listed("(", lambda: scan.expect(r"[^,()<>]+|\([^()]*\)", "an affine expression").strip(), ")")
+    texts = scan.parse_list("(", lambda: scan.expect(r"[^,()<>]+|\([^()]*\)", "an affine expression").strip(), ")")
     scan.need(">")
     simple = all(text in loops or text == "0" for text in texts)
     return AffineMap(tuple(map(loops.get, texts))) if simple else None
 
 
-def _of_dialect(scan: Scanner, depth: int) -> Any:
+def _parse_dialect_attribute(scan: Scanner, depth: int) -> Any:
     """`#mesh.shard<...>`, `#shard<axisarray[[0]]>`, `#mhlo.dot<key = value, ...>`, or one that is not read."""
     name = scan.expect(r"#[\w.]+", "an attribute")
     if name == "#mesh.shard":
-        return parse_spelled(scan)
+        return parse_sharding_attribute(scan)
     if not scan.mark("<"):
         return scan.aliases.get(name)
     if scan.word("axisarray"):
         found = parse_list(scan, depth)
         scan.need(">")
         return found
-    if scan.sees(rf"{WORD}\s*="):
+    if scan.peek(rf"{WORD}\s*="):
         return parse_dictionary(scan, depth, ">")
     start = scan.at
-    _balanced(scan)
+    _parse_balanced(scan)
     return scan.text[start : scan.at].strip().removesuffix(">").split()[-1]
 
 
-def _balanced(scan: Scanner) -> None:
+def _parse_balanced(scan: Scanner) -> None:
     """To behind the `>` that closes what is open."""
     depth = 1
     while depth:

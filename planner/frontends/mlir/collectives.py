@@ -7,52 +7,52 @@ from types import MappingProxyType
 from typing import Any
 
 from planner.errors import InvalidGraph, InvalidProgram, ShardplanError, UnsupportedOp
+from planner.frontends.mlir.annotation_checks import ShardingChecker
 from planner.frontends.mlir.attributes import Symbol
-from planner.frontends.mlir.calls import KEYS, called
-from planner.frontends.mlir.layouts import Layouts
+from planner.frontends.mlir.call_syntax import KEYS, canonical_name
 from planner.frontends.mlir.module import Module
+from planner.frontends.mlir.op_handlers import translate_statement
 from planner.frontends.mlir.operations import CALLS, SHARDS, Operation
-from planner.frontends.mlir.programs import NUMBERS, ProgramTranslation, value_name
-from planner.frontends.mlir.rounds import is_round, translate_round
-from planner.frontends.mlir.spelled import Spelled
-from planner.frontends.mlir.statements import translate
-from planner.frontends.mlir.translation import Scalar
-from planner.frontends.mlir.types import Type
-from planner.model.graph import Op, TensorType
-from planner.model.ops import bind_op
-from planner.model.spmd import INDEX, TABLE, LocalType
-from planner.model.spmd.fold import linear_index
-from planner.model.spmd.row import DYNAMIC
-from planner.model.spmd.table import OF_THE_FUNCTION
-from planner.model.unknown import UNKNOWN
+from planner.frontends.mlir.program_translation import NUMBERS, ProgramTranslation, value_name
+from planner.frontends.mlir.rfc_collectives import is_rfc_collective, translate_rfc_collective
+from planner.frontends.mlir.sharding_syntax import ShardingSyntax
+from planner.frontends.mlir.translation import ScalarValue
+from planner.frontends.mlir.types import MlirType
+from planner.ir.dynamic_dims import DYNAMIC_DIM
+from planner.ir.graph import Op, TensorType
+from planner.ops import bind_op
+from planner.spmd import INDEX, SPMD_OPS, LocalType
+from planner.spmd.folding import linear_index
+from planner.spmd.op_def import DYNAMIC
+from planner.spmd.op_table import MESH_SHAPE_OPS
 
-OURS = ("block", "only", "reducer")
+SHARDPLAN_PREFIX = ("block", "only", "reducer")
 """Attributes of calls that the dialect has no words for: written as shardplan.block, ..."""
 SENTINEL = -(1 << 63)
 """A dynamic number among static ones, in the generic form."""
 
 
-def translate_step(t: ProgramTranslation, operation: Operation, module: Module) -> None:
+def translate_operation(t: ProgramTranslation, operation: Operation, module: Module) -> None:
     """Carry out one operation. Raises ShardplanError with the place."""
     try:
-        op = called(operation.name)
+        op = canonical_name(operation.name)
         if op is not None:
-            (translate_round if is_round(op, operation.attrs) else _call)(t, op, operation)
-        elif operation.name in STEPS:
-            STEPS[operation.name](t, operation)
+            (translate_rfc_collective if is_rfc_collective(op, operation.attrs) else _translate_call)(t, op, operation)
+        elif operation.name in HANDLERS:
+            HANDLERS[operation.name](t, operation)
         else:
             callee = module.functions.get(operation.attrs["callee"].name) if operation.name in CALLS else None
             if callee is not None and "shardplan.split" in callee.attrs:
-                _part(t, operation, callee.attrs)
+                _translate_part(t, operation, callee.attrs)
             else:
-                translate(t, operation, module)
+                translate_statement(t, operation, module)
     except ShardplanError as error:
-        raise t.failed(error, operation.at) from None
+        raise t.located(error, operation.at) from None
 
 
-def _part(t: ProgramTranslation, operation: Operation, attrs: Mapping[str, Any]) -> None:
+def _translate_part(t: ProgramTranslation, operation: Operation, attrs: Mapping[str, Any]) -> None:
     """A call of what every device runs a part of: its option and the shapes of the whole are the printer's."""
-    kinds = [_type(t, kind, operation) for kind in (*operation.operand_types, *operation.result_types)]
+    kinds = [_local_type(t, kind, operation) for kind in (*operation.operand_types, *operation.result_types)]
     split, whole = attrs["shardplan.split"], attrs.get("shardplan.whole")
     given, notation = attrs.get("shardplan.attrs", {}), attrs.get("shardplan.rule")
     good = isinstance(split, dict) and all(map(_is_list, split.values())) and isinstance(given, dict)
@@ -63,8 +63,8 @@ def _part(t: ProgramTranslation, operation: Operation, attrs: Mapping[str, Any])
         t.check_type(operand, kind, operation.at)
     types = tuple(TensorType(tuple(shape), kind.dtype) for shape, kind in zip(whole, kinds, strict=True))
     count, op = len(operation.operands), str(attrs.get("shardplan.op"))
-    rule = bind_op(op, types[:count], types[count:], given, None if notation is None else str(notation))
-    inputs = tuple(t.named(name, operation.at) for name in operation.operands)
+    rule = bind_op(op, types[:count], types[count:], attrs=given, notation=None if notation is None else str(notation))
+    inputs = tuple(t.find_value(name, operation.at) for name in operation.operands)
     name = str(operation.attrs.get("shardplan.id", operation.results[0] if operation.results else op))
     made = Op(name, op, inputs, types[count:], rule, MappingProxyType(dict(given)), notation=notation)
     t.under_option(operation, made, split)
@@ -76,42 +76,43 @@ def _is_list(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(size, int) for size in value)
 
 
-def _call(t: ProgramTranslation, op: str, operation: Operation) -> None:
-    attrs = _attributes(operation.attrs)
-    operands = _with_operands(attrs, op, operation.operands)
+def _translate_call(t: ProgramTranslation, op: str, operation: Operation) -> None:
+    attrs = _read_attributes(operation.attrs)
+    operands = _split_operands(attrs, op, operation.operands)
     mesh = attrs.pop("mesh", None)
     if op == "shard_shape":
-        mesh = _shard_shape(t, attrs, operation)
-    numbers = _numbers(t, attrs, op, operation.at)
-    if op not in OF_THE_FUNCTION:
+        mesh = _read_shard_shape(t, attrs, operation)
+    numbers = _resolve_numbers(t, attrs, op, at=operation.at)
+    if op not in MESH_SHAPE_OPS:
         known = mesh is None or (isinstance(mesh, str) and mesh in t.clusters)
-        attrs |= t.stated(t.mesh_name(mesh, operation.at)) if known else {"mesh": str(mesh)}
+        attrs |= t.mesh_attribute(t.mesh_name(mesh, operation.at)) if known else {"mesh": str(mesh)}
     for name, given in zip(operands, operation.operand_types, strict=False):
         t.check_type(name, given, operation.at)
-    types = [_type(t, kind, operation) for kind in operation.result_types]
-    read = [t.named(name, operation.at) for name in (*operands, *numbers)]
-    order = {key: place for place, key in enumerate(TABLE[op].attrs)}
+    types = [_local_type(t, kind, operation) for kind in operation.result_types]
+    read = [t.find_value(name, operation.at) for name in (*operands, *numbers)]
+    order = {key: place for place, key in enumerate(SPMD_OPS[op].attrs)}
     ordered = {key: attrs[key] for key in sorted(attrs, key=lambda key: order.get(key, len(order)))}
-    _made(t, op, operation, read, types, ordered)
+    _add_call(t, op, operation, read=read, types=types, attrs=ordered)
 
 
-def _made(
+def _add_call(
     t: ProgramTranslation,
     op: str,
     operation: Operation,
+    *,
     read: Sequence[str],
     types: Sequence[LocalType],
     attrs: Mapping[str, object],
 ) -> None:
     """The call, and its results under the names they have; those without get one that is free."""
     names = operation.results or tuple(f"{op}.{len(t.steps)}.{place}" for place in range(len(types)))
-    made = _ids(operation, names)
+    made = _result_ids(operation, names)
     t.call(op, read, made, types, attrs)
     for text, value, kind in zip(names, made, types, strict=True):
-        t.define(text, value, kind, operation.at)
+        t.define(text, value, kind, at=operation.at)
 
 
-def _ids(operation: Operation, names: Sequence[str]) -> list[str]:
+def _result_ids(operation: Operation, names: Sequence[str]) -> list[str]:
     """The values that a call makes: as the printer wrote down, else as the text names them."""
     given = operation.attrs.get("shardplan.ids", [operation.attrs.get("shardplan.id")])
     if isinstance(given, list) and len(given) == len(names) and all(isinstance(each, str) for each in given):
@@ -119,31 +120,31 @@ def _ids(operation: Operation, names: Sequence[str]) -> list[str]:
     return [value_name(name) for name in names]
 
 
-def _type(t: ProgramTranslation, kind: Type, operation: Operation) -> LocalType:
+def _local_type(t: ProgramTranslation, kind: MlirType, operation: Operation) -> LocalType:
     return INDEX if kind in NUMBERS else LocalType.of(t.tensor(kind, operation.at).type)
 
 
-def _attributes(written: Mapping[str, Any]) -> dict[str, Any]:
+def _read_attributes(written: Mapping[str, Any]) -> dict[str, Any]:
     """The attributes in the table's words; those of other dialects are left out."""
     found = {}
     for key, value in written.items():
         ours = key.removeprefix("shardplan.")
-        key = ours if ours in OURS else KEYS.get(key, key)
+        key = ours if ours in SHARDPLAN_PREFIX else KEYS.get(key, key)
         if "." not in key and key != "operandSegmentSizes":
-            found[key] = _plain(value)
+            found[key] = _to_plain(value)
     return found
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, Symbol):
         return value.name
-    return tuple(map(_plain, value)) if isinstance(value, list | tuple) else value
+    return tuple(map(_to_plain, value)) if isinstance(value, list | tuple) else value
 
 
-def _with_operands(attrs: dict[str, Any], op: str, operands: Sequence[str]) -> list[str]:
+def _split_operands(attrs: dict[str, Any], op: str, operands: Sequence[str]) -> list[str]:
     """The tensors; the generic form's other operands are named where its attributes have the sentinel. One list of
     halo sizes is that before and after."""
-    keys = [key for key in (*TABLE[op].dynamic, "halo_sizes") if isinstance(attrs.get(key), tuple)]
+    keys = [key for key in (*SPMD_OPS[op].dynamic_attrs, "halo_sizes") if isinstance(attrs.get(key), tuple)]
     count = len(operands) - sum(each == SENTINEL for key in keys for each in attrs[key])
     names = iter(operands[count:])
     for key in keys:
@@ -154,78 +155,78 @@ def _with_operands(attrs: dict[str, Any], op: str, operands: Sequence[str]) -> l
     return list(operands[:count])
 
 
-def _numbers(t: ProgramTranslation, attrs: dict[str, Any], op: str, at: int) -> list[str]:
+def _resolve_numbers(t: ProgramTranslation, attrs: dict[str, Any], op: str, *, at: int) -> list[str]:
     """Constants become numbers of the attributes; the names of what is told at run time, in the table's order."""
     dynamic: list[str] = []
 
     def number(each: Any) -> Any:
         if not isinstance(each, str):
             return each
-        found = t.known(each, at)
-        if isinstance(found, Scalar) and isinstance(found.value, int):
+        found = t.lookup(each, at)
+        if isinstance(found, ScalarValue) and isinstance(found.value, int):
             return found.value
         dynamic.append(each)
         return DYNAMIC
 
-    for key in TABLE[op].dynamic:
+    for key in SPMD_OPS[op].dynamic_attrs:
         if key in attrs:
             attrs[key] = tuple(map(number, attrs[key])) if isinstance(attrs[key], tuple) else number(attrs[key])
     return dynamic
 
 
-def _shard_shape(t: ProgramTranslation, attrs: dict[str, Any], operation: Operation) -> str:
+def _read_shard_shape(t: ProgramTranslation, attrs: dict[str, Any], operation: Operation) -> str:
     """Its sharding as a value, and the device by its linear index; the mesh is the sharding's."""
     spelled = t.bound.get(str(attrs.get("sharding")))
-    if not isinstance(spelled, Spelled):
+    if not isinstance(spelled, ShardingSyntax):
         got, wanted = f"%{attrs.get('sharding')}", "a value of the sharding type"
-        raise t.scan.wrong("sharding", at=operation.at, got=got, wanted=wanted, error=InvalidGraph)
+        raise t.scan.error("sharding", at=operation.at, got=got, wanted=wanted, error=InvalidGraph)
     mesh = t.mesh_name(spelled.mesh, spelled.at)
-    shape = tuple(size if isinstance(size, int) else UNKNOWN for size in attrs.get("shape", ()))
-    attrs["sharding"] = Layouts(t.scan, t.meshes, mesh).checked(spelled, shape, t.number)
+    shape = tuple(size if isinstance(size, int) else DYNAMIC_DIM for size in attrs.get("shape", ()))
+    attrs["sharding"] = ShardingChecker(t.scan, t.meshes, mesh).checked(spelled, shape, t.number)
     if isinstance(device := attrs.get("device"), tuple):
         places = [t.number(each, operation.at) if isinstance(each, str) else each for each in device]
         attrs["device"] = linear_index(t.meshes[mesh], places)
     return mesh
 
 
-def _cast(t: ProgramTranslation, operation: Operation) -> None:
+def _translate_cast(t: ProgramTranslation, operation: Operation) -> None:
     """tensor.cast: a shape that the inference cannot know."""
-    name = t.only(operation)
+    name = t.only_operand(operation)
     for kind in operation.operand_types:
         t.check_type(name, kind, operation.at)
-    types = [_type(t, kind, operation) for kind in operation.result_types]
+    types = [_local_type(t, kind, operation) for kind in operation.result_types]
     mesh = t.mesh_name(operation.attrs.get("shardplan.mesh"), operation.at)
-    _made(t, "cast", operation, [t.named(name, operation.at)], types, t.stated(mesh))
+    _add_call(t, "cast", operation, read=[t.find_value(name, operation.at)], types=types, attrs=t.mesh_attribute(mesh))
 
 
-def _alias(t: ProgramTranslation, operation: Operation) -> None:
+def _translate_index_cast(t: ProgramTranslation, operation: Operation) -> None:
     """arith.index_cast: the same number."""
-    t.give(operation, t.known(t.only(operation), operation.at))
+    t.give(operation, t.lookup(t.only_operand(operation), operation.at))
 
 
-def _return(t: ProgramTranslation, operation: Operation) -> None:
+def _translate_return(t: ProgramTranslation, operation: Operation) -> None:
     got, wanted = len(operation.operands), len(t.function.result_types)
     if got != wanted:
-        raise t.scan.wrong("number of results", at=operation.at, got=got, wanted=str(wanted), error=InvalidProgram)
+        raise t.scan.error("number of results", at=operation.at, got=got, wanted=str(wanted), error=InvalidProgram)
     for name, kind in zip(operation.operands, t.function.result_types, strict=True):
         t.check_type(name, kind, operation.at)
-        t.outputs.append(t.named(name, operation.at))
+        t.outputs.append(t.find_value(name, operation.at))
 
 
-def _annotation(t: ProgramTranslation, operation: Operation) -> None:
+def _reject_annotation(t: ProgramTranslation, operation: Operation) -> None:
     what, wanted = "annotation between collectives", "local tensors only, or no collectives"
-    raise t.scan.wrong(what, at=operation.at, got=operation.name, wanted=wanted, error=UnsupportedOp)
+    raise t.scan.error(what, at=operation.at, got=operation.name, wanted=wanted, error=UnsupportedOp)
 
 
-def _all(names: Iterable[str], step: Callable[[ProgramTranslation, Operation], None]) -> dict[str, Any]:
+def _for_each(names: Iterable[str], step: Callable[[ProgramTranslation, Operation], None]) -> dict[str, Any]:
     return dict.fromkeys(names, step)
 
 
-STEPS: Mapping[str, Callable[[ProgramTranslation, Operation], None]] = MappingProxyType(
+HANDLERS: Mapping[str, Callable[[ProgramTranslation, Operation], None]] = MappingProxyType(
     {
-        "tensor.cast": _cast,
-        **_all(("arith.index_cast",), _alias),
-        **_all(("return", "func.return"), _return),
-        **_all((*SHARDS, "mesh.annotate"), _annotation),
+        "tensor.cast": _translate_cast,
+        **_for_each(("arith.index_cast",), _translate_index_cast),
+        **_for_each(("return", "func.return"), _translate_return),
+        **_for_each((*SHARDS, "mesh.annotate"), _reject_annotation),
     }
 )

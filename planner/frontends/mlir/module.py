@@ -14,10 +14,10 @@ from planner.errors import InvalidMesh, ShardplanError, UnsupportedOp
 from planner.frontends.mlir.attributes import parse_attribute, parse_dictionary
 from planner.frontends.mlir.operations import Operation, parse_operations
 from planner.frontends.mlir.scanner import NAME, Scanner
-from planner.frontends.mlir.spelled import parse_axes
-from planner.frontends.mlir.types import Type, parse_type
-from planner.model.mesh import Mesh, MeshAxis
-from planner.model.spmd import Cluster
+from planner.frontends.mlir.sharding_syntax import parse_axes
+from planner.frontends.mlir.types import MlirType, parse_type
+from planner.ir.mesh import Mesh, MeshAxis
+from planner.spmd import Cluster
 
 MESHES = ("mesh.mesh", "mesh.cluster", "shard.grid")
 
@@ -28,7 +28,7 @@ class Argument:
 
     name: str
     at: int
-    type: Type
+    type: MlirType
     attrs: Mapping[str, Any]
 
 
@@ -39,7 +39,7 @@ class Function:
     name: str
     at: int
     arguments: tuple[Argument, ...]
-    result_types: tuple[Type, ...]
+    result_types: tuple[MlirType, ...]
     attrs: Mapping[str, Any]
     body: tuple[Operation, ...] | None
 
@@ -65,18 +65,18 @@ def parse_module(scan: Scanner) -> Module:
             scan.need("=")
             scan.aliases[alias] = parse_attribute(scan)
         elif scan.accept(r"(?:builtin\.)?module(?![\w.])"):
-            wrapped += _module_head(scan)
+            wrapped += _parse_module_head(scan)
         elif wrapped and scan.mark("}"):
             wrapped -= 1
         else:
-            _declaration(scan, module)
+            _parse_declaration(scan, module)
     if wrapped:
-        raise scan.wrong("syntax", wanted="'}'")
+        raise scan.error("syntax", wanted="'}'")
     return module
 
 
-def _module_head(scan: Scanner) -> int:
-    if scan.sees("@"):
+def _parse_module_head(scan: Scanner) -> int:
+    if scan.peek("@"):
         scan.symbol()
     if scan.word("attributes"):
         parse_dictionary(scan)
@@ -84,37 +84,37 @@ def _module_head(scan: Scanner) -> int:
     return 1
 
 
-def _declaration(scan: Scanner, module: Module) -> None:
+def _parse_declaration(scan: Scanner, module: Module) -> None:
     at = scan.at
     word = scan.expect(r"[A-Za-z_][\w.]*", "a mesh or a function")
     if word in MESHES:
         name = scan.symbol()
-        taken, made = name in module.clusters, _cluster(scan, at)
+        taken, made = name in module.clusters, _parse_mesh(scan, at)
         module.clusters[name] = made
     elif word == "func.func":
-        function = _function(scan, at)
+        function = _parse_function(scan, at)
         name, taken = function.name, function.name in module.functions
         module.functions[name] = function
     else:
         wanted = f"func.func or one of {', '.join(MESHES)}"
-        raise scan.wrong("operation outside a function", at=at, got=word, wanted=wanted, error=UnsupportedOp)
+        raise scan.error("operation outside a function", at=at, got=word, wanted=wanted, error=UnsupportedOp)
     if taken:
-        raise scan.wrong("symbol declared twice", at=at, got=f"@{name}", wanted="different names")
+        raise scan.error("symbol declared twice", at=at, got=f"@{name}", wanted="different names")
 
 
-def _cluster(scan: Scanner, at: int) -> Cluster:
+def _parse_mesh(scan: Scanner, at: int) -> Cluster:
     """A mesh, and the numbers of its devices where the printer's attribute gives them."""
-    fields: dict[str, Any] = dict(scan.listed("(", lambda: _field(scan), ")"))
-    attrs = parse_dictionary(scan) if scan.sees(r"\{") else {}
+    fields: dict[str, Any] = dict(scan.parse_list("(", lambda: _parse_field(scan), ")"))
+    attrs = parse_dictionary(scan) if scan.peek(r"\{") else {}
     sizes = fields.get("shape", fields.get("dim_sizes", ()))
     rank = fields.get("rank", len(sizes))
     if rank < 1:
-        raise scan.wrong("rank of a mesh", at=at, got=rank, wanted="a positive whole number", error=InvalidMesh)
+        raise scan.error("rank of a mesh", at=at, got=rank, wanted="a positive whole number", error=InvalidMesh)
     if len(sizes) > rank:
-        raise scan.wrong("number of dim_sizes", at=at, got=len(sizes), wanted=f"at most {rank}", error=InvalidMesh)
+        raise scan.error("number of dim_sizes", at=at, got=len(sizes), wanted=f"at most {rank}", error=InvalidMesh)
     sizes = [*sizes, *[None] * (rank - len(sizes))]
     try:
-        mesh = Mesh(_axes(sizes, attrs), attrs.get("shardplan.device"))
+        mesh = Mesh(_build_axes(sizes, attrs), attrs.get("shardplan.device"))
         devices = attrs.get("shardplan.devices", [])
         if not isinstance(devices, list) or not all(isinstance(each, int) for each in devices):
             raise InvalidMesh("devices of a mesh", got=devices, wanted="a list of numbers")
@@ -123,13 +123,13 @@ def _cluster(scan: Scanner, at: int) -> Cluster:
         raise error.at(scan.place(at)) from None
 
 
-def _field(scan: Scanner) -> tuple[str, Any]:
+def _parse_field(scan: Scanner) -> tuple[str, Any]:
     key = scan.expect(r"rank|dim_sizes|shape", "rank, dim_sizes or shape")
     scan.need("=")
-    return key, scan.integer() if key == "rank" else _sizes(scan)
+    return key, scan.integer() if key == "rank" else _parse_sizes(scan)
 
 
-def _axes(sizes: list[int | None], attrs: Mapping[str, Any]) -> tuple[MeshAxis, ...]:
+def _build_axes(sizes: list[int | None], attrs: Mapping[str, Any]) -> tuple[MeshAxis, ...]:
     """Axes are named as the printer's attribute says, else by position."""
     names = attrs.get("shardplan.axes") or []
     names = names if isinstance(names, list) and len(names) == len(sizes) else range(len(sizes))
@@ -137,41 +137,41 @@ def _axes(sizes: list[int | None], attrs: Mapping[str, Any]) -> tuple[MeshAxis, 
     return tuple(MeshAxis(str(name), size, links.get(str(name))) for name, size in zip(names, sizes, strict=True))
 
 
-def _sizes(scan: Scanner) -> list[int | None]:
+def _parse_sizes(scan: Scanner) -> list[int | None]:
     """`2x?x4`, or the cluster's `[2, 4]`."""
-    if scan.sees(r"\["):
+    if scan.peek(r"\["):
         return [size if size > 0 else None for size in parse_axes(scan)]
     text = scan.expect(r"(?:[0-9]{1,9}|\?)(?:x(?:[0-9]{1,9}|\?))*(?!\w)", "sizes: 2x4")
     return [None if size == "?" else int(size) for size in text.split("x")]
 
 
-def _function(scan: Scanner, at: int) -> Function:
+def _parse_function(scan: Scanner, at: int) -> Function:
     scan.accept(r"(?:private|public|nested)(?!\w)")
     name = scan.symbol()
-    arguments = _arguments(scan)
-    results = _result_types(scan) if scan.mark("->") else ()
+    arguments = _parse_arguments(scan)
+    results = _parse_result_types(scan) if scan.mark("->") else ()
     attrs = parse_dictionary(scan) if scan.word("attributes") else {}
     body = parse_operations(scan) if scan.mark("{") else None
     return Function(name, at, arguments, results, attrs, body)
 
 
-def _arguments(scan: Scanner) -> tuple[Argument, ...]:
+def _parse_arguments(scan: Scanner) -> tuple[Argument, ...]:
     def argument() -> Argument:
         at, name = scan.at, ""
-        if scan.sees(f"%{NAME}"):
+        if scan.peek(f"%{NAME}"):
             name = scan.value()
             scan.need(":")
         kind = parse_type(scan)
-        return Argument(name, at, kind, parse_dictionary(scan) if scan.sees(r"\{") else {})
+        return Argument(name, at, kind, parse_dictionary(scan) if scan.peek(r"\{") else {})
 
-    return tuple(scan.listed("(", argument, ")"))
+    return tuple(scan.parse_list("(", argument, ")"))
 
 
-def _result_types(scan: Scanner) -> tuple[Type, ...]:
-    def result() -> Type:
+def _parse_result_types(scan: Scanner) -> tuple[MlirType, ...]:
+    def result() -> MlirType:
         kind = parse_type(scan)
-        if scan.sees(r"\{"):
+        if scan.peek(r"\{"):
             parse_dictionary(scan)
         return kind
 
-    return tuple(scan.listed("(", result, ")")) if scan.sees(r"\(") else (parse_type(scan),)
+    return tuple(scan.parse_list("(", result, ")")) if scan.peek(r"\(") else (parse_type(scan),)

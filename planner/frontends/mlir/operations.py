@@ -15,18 +15,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from planner.errors import UnsupportedOp
-from planner.frontends.mlir.attributes import Dense, Symbol, parse_attribute, parse_dictionary, parse_list
-from planner.frontends.mlir.calls import called, parse_call
-from planner.frontends.mlir.scanner import NAME, STRING, WORD, Scanner, unescaped
-from planner.frontends.mlir.spelled import parse_sharding, parse_spelled
-from planner.frontends.mlir.types import Type, parse_type, parse_types
+from planner.frontends.mlir.attributes import DenseAttribute, Symbol, parse_attribute, parse_dictionary, parse_list
+from planner.frontends.mlir.call_syntax import canonical_name, parse_call
+from planner.frontends.mlir.scanner import NAME, STRING, WORD, Scanner, unescape
+from planner.frontends.mlir.sharding_syntax import parse_sharding, parse_sharding_attribute
+from planner.frontends.mlir.types import MlirType, parse_type, parse_types
 
 MAX_DEPTH = 8
 COMBINER = r"\{\s*(?:arith|math)\.\w+\s*(?:\{[^{}]*\}\s*)?\}"
 SHARDINGS = ("mesh.sharding", "shard.sharding")
 SHARDS = ("mesh.shard", "shard.shard")
 CALLS = ("func.call", "call")
-BARE = ("return", "func.return", "linalg.yield")
+NAMES_WITHOUT_OPERANDS = ("return", "func.return", "linalg.yield")
 SUBSET = "elementwise arith, math, tosa, mhlo; linalg; constants; calls; mesh and shard annotations"
 
 
@@ -40,21 +40,21 @@ class Operation:
     operands: tuple[str, ...] = ()
     inits: tuple[str, ...] = ()
     attrs: Mapping[str, Any] = field(default_factory=dict)
-    operand_types: tuple[Type, ...] = ()
-    result_types: tuple[Type, ...] = ()
+    operand_types: tuple[MlirType, ...] = ()
+    result_types: tuple[MlirType, ...] = ()
     parameters: tuple[str, ...] = ()
     body: tuple[Operation, ...] = ()
 
 
 @dataclass
-class _Draft:
+class _OperationDraft:
     """What has been read of an operation."""
 
     operands: list[str] = field(default_factory=list)
     inits: list[str] = field(default_factory=list)
     attrs: dict[str, Any] = field(default_factory=dict)
-    operand_types: tuple[Type, ...] = ()
-    result_types: tuple[Type, ...] = ()
+    operand_types: tuple[MlirType, ...] = ()
+    result_types: tuple[MlirType, ...] = ()
     parameters: list[str] = field(default_factory=list)
     body: list[Operation] = field(default_factory=list)
 
@@ -62,28 +62,28 @@ class _Draft:
 def parse_operations(scan: Scanner, depth: int = 0) -> tuple[Operation, ...]:
     """Operations up to the closing brace, which is read. Raises InvalidDocument for a second block."""
     if depth > MAX_DEPTH:
-        raise scan.wrong("nested too deeply", wanted=f"at most {MAX_DEPTH} levels")
+        raise scan.error("nested too deeply", wanted=f"at most {MAX_DEPTH} levels")
     found: list[Operation] = []
     while not scan.mark("}"):
-        if scan.sees(r"\^"):
-            raise scan.wrong("more than one block", wanted="only one block")
+        if scan.peek(r"\^"):
+            raise scan.error("more than one block", wanted="only one block")
         found.append(parse_operation(scan, depth))
     return tuple(found)
 
 
 def parse_operation(scan: Scanner, depth: int = 0) -> Operation:
     """One operation. Raises InvalidDocument, UnsupportedOp."""
-    results = _results(scan) if scan.sees("%") else ()
+    results = _parse_results(scan) if scan.peek("%") else ()
     at = scan.at
-    draft = _Draft()
-    if scan.sees('"'):
-        name = unescaped(scan.expect(STRING, "an operation"))
-        _generic(scan, draft, depth)
+    draft = _OperationDraft()
+    if scan.peek('"'):
+        name = unescape(scan.expect(STRING, "an operation"))
+        _parse_generic(scan, draft, depth)
     else:
         name = scan.expect(WORD, "an operation")
-        _custom(scan, name, at, draft, depth)
+        _parse_custom(scan, name, at, draft=draft, depth=depth)
     if len(results) > 1 and len(draft.result_types) != len(results):
-        raise scan.wrong("number of results", at=at, got=len(results), wanted=str(len(draft.result_types)))
+        raise scan.error("number of results", at=at, got=len(results), wanted=str(len(draft.result_types)))
     return Operation(
         name,
         at,
@@ -98,7 +98,7 @@ def parse_operation(scan: Scanner, depth: int = 0) -> Operation:
     )
 
 
-def _results(scan: Scanner) -> tuple[str, ...]:
+def _parse_results(scan: Scanner) -> tuple[str, ...]:
     """`%a, %b:2 =`: the names a, b, b#1."""
 
     def result() -> list[str]:
@@ -106,57 +106,57 @@ def _results(scan: Scanner) -> tuple[str, ...]:
         count = int(scan.expect(r"[0-9]{1,4}", "a number of results")) if scan.mark(":") else 1
         return [f"{name}#{k}" if k else name for k in range(count)]
 
-    return tuple(name for names in scan.listed("", result, "=") for name in names)
+    return tuple(name for names in scan.parse_list("", result, "=") for name in names)
 
 
-def _custom(scan: Scanner, name: str, at: int, draft: _Draft, depth: int) -> None:
+def _parse_custom(scan: Scanner, name: str, at: int, *, draft: _OperationDraft, depth: int) -> None:
     if name.startswith("linalg.") and name != "linalg.yield":
-        _linalg(scan, draft, depth)
+        _parse_linalg(scan, draft, depth)
     elif name in SHARDINGS:
-        _sharding(scan, draft)
+        _parse_sharding(scan, draft)
     elif name in SHARDS:
-        _shard(scan, draft)
+        _parse_shard(scan, draft)
     elif name in CALLS:
         draft.attrs["callee"] = Symbol(scan.symbol())
-        draft.operands = _parenthesized(scan)
-        _tail(scan, draft)
-    elif called(name):
+        draft.operands = _parse_parenthesized(scan)
+        _parse_tail(scan, draft)
+    elif canonical_name(name):
         call = parse_call(scan)
         draft.operands, draft.attrs = call.operands, call.attrs
         draft.operand_types, draft.result_types = call.operand_types, call.result_types
     elif name.endswith(".constant"):
-        draft.attrs |= parse_dictionary(scan) if scan.sees(r"\{") else {}
+        draft.attrs |= parse_dictionary(scan) if scan.peek(r"\{") else {}
         start = scan.at
         value = parse_attribute(scan)
-        if not isinstance(value, Dense):
-            value = Dense(value if isinstance(value, int | float) else None, "scalar")
+        if not isinstance(value, DenseAttribute):
+            value = DenseAttribute(value if isinstance(value, int | float) else None, "scalar")
         draft.attrs["value"] = value
         draft.result_types = (value.type,)
         if value.value is None and value.type == "scalar":
-            raise scan.wrong("constant", at=start, wanted="a number or dense<...>")
+            raise scan.error("constant", at=start, wanted="a number or dense<...>")
     else:
-        draft.operands = _parenthesized(scan) if scan.sees(r"\(") else _values(scan)
+        draft.operands = _parse_parenthesized(scan) if scan.peek(r"\(") else _parse_values(scan)
         scan.accept(r"fastmath\s*<[\w\s,]*>")
-        if not scan.sees(r"[{:}]") and name not in BARE:
-            raise scan.wrong("operation outside the subset", at=at, got=name, wanted=SUBSET, error=UnsupportedOp)
-        _tail(scan, draft)
+        if not scan.peek(r"[{:}]") and name not in NAMES_WITHOUT_OPERANDS:
+            raise scan.error("operation outside the subset", at=at, got=name, wanted=SUBSET, error=UnsupportedOp)
+        _parse_tail(scan, draft)
 
 
-def _generic(scan: Scanner, draft: _Draft, depth: int) -> None:
-    draft.operands = _parenthesized(scan)
+def _parse_generic(scan: Scanner, draft: _OperationDraft, depth: int) -> None:
+    draft.operands = _parse_parenthesized(scan)
     if scan.mark("<"):
         draft.attrs |= parse_dictionary(scan)
         scan.need(">")
     if scan.mark("("):
         scan.need("{")
-        _region(scan, draft, depth)
+        _parse_region(scan, draft, depth)
         scan.need(")")
-    _tail(scan, draft)
+    _parse_tail(scan, draft)
 
 
-def _tail(scan: Scanner, draft: _Draft) -> None:
+def _parse_tail(scan: Scanner, draft: _OperationDraft) -> None:
     """`{...} : types`. One type without an arrow is that of all operands and of the result."""
-    draft.attrs |= parse_dictionary(scan) if scan.sees(r"\{") else {}
+    draft.attrs |= parse_dictionary(scan) if scan.peek(r"\{") else {}
     if not scan.mark(":"):
         return
     types = list(parse_types(scan))
@@ -170,74 +170,74 @@ def _tail(scan: Scanner, draft: _Draft) -> None:
         draft.result_types = tuple(types[-1:])
 
 
-def _values(scan: Scanner) -> list[str]:
+def _parse_values(scan: Scanner) -> list[str]:
     found: list[str] = []
-    while scan.sees("%"):
+    while scan.peek("%"):
         found.append(scan.value())
         if not scan.mark(","):
             break
     return found
 
 
-def _parenthesized(scan: Scanner) -> list[str]:
-    return scan.listed("(", scan.value, ")")
+def _parse_parenthesized(scan: Scanner) -> list[str]:
+    return scan.parse_list("(", scan.value, ")")
 
 
-def _linalg(scan: Scanner, draft: _Draft, depth: int) -> None:
-    if scan.sees(COMBINER):
-        draft.body = [_combiner(scan)]
-    elif scan.sees(r"\{"):
+def _parse_linalg(scan: Scanner, draft: _OperationDraft, depth: int) -> None:
+    if scan.peek(COMBINER):
+        draft.body = [_parse_combiner(scan)]
+    elif scan.peek(r"\{"):
         draft.attrs |= parse_dictionary(scan)
     if scan.word("ins"):
-        draft.operands, draft.operand_types = _typed_values(scan)
+        draft.operands, draft.operand_types = _parse_typed_values(scan)
     if not scan.word("outs"):
-        raise scan.wrong("syntax", wanted="ins(...) outs(...)")
-    draft.inits, draft.result_types = _typed_values(scan)
+        raise scan.error("syntax", wanted="ins(...) outs(...)")
+    draft.inits, draft.result_types = _parse_typed_values(scan)
     while key := scan.accept(r"(?:dimensions|permutation)(?=\s*=)"):
         scan.need("=")
         draft.attrs[key] = parse_list(scan)
-    if scan.sees(rf"(?:attrs\s*=\s*)?\{{\s*(?:\}}|(?:{WORD}|{STRING})\s*[=,}}])"):
+    if scan.peek(rf"(?:attrs\s*=\s*)?\{{\s*(?:\}}|(?:{WORD}|{STRING})\s*[=,}}])"):
         scan.accept(r"attrs\s*=")
         draft.attrs |= parse_dictionary(scan)
-    _linalg_body(scan, draft, depth)
+    _parse_linalg_body(scan, draft, depth)
 
 
-def _linalg_body(scan: Scanner, draft: _Draft, depth: int) -> None:
-    if scan.sees(r"\("):
-        draft.parameters = _parameters(scan)
+def _parse_linalg_body(scan: Scanner, draft: _OperationDraft, depth: int) -> None:
+    if scan.peek(r"\("):
+        draft.parameters = _parse_parameters(scan)
     if scan.mark("{"):
-        _region(scan, draft, depth)
+        _parse_region(scan, draft, depth)
     if scan.mark("->"):
         draft.result_types = parse_types(scan)
 
 
-def _combiner(scan: Scanner) -> Operation:
+def _parse_combiner(scan: Scanner) -> Operation:
     """`{ arith.addf }`: one operation on all arguments of the body."""
     scan.need("{")
     at = scan.at
     name = scan.expect(WORD, "an operation")
-    if scan.sees(r"\{"):
+    if scan.peek(r"\{"):
         parse_dictionary(scan)
     scan.need("}")
     return Operation(name, at)
 
 
-def _typed_values(scan: Scanner) -> tuple[list[str], tuple[Type, ...]]:
+def _parse_typed_values(scan: Scanner) -> tuple[list[str], tuple[MlirType, ...]]:
     """`(%a, %b : T, T)`."""
     at = scan.at
     scan.need("(")
-    values = _values(scan)
+    values = _parse_values(scan)
     scan.need(":")
     types = [parse_type(scan)]
     while scan.mark(","):
         types.append(parse_type(scan))
     scan.need(")")
     if len(types) != len(values):
-        raise scan.wrong("number of types", at=at, got=len(types), wanted=f"{len(values)}, one a value")
+        raise scan.error("number of types", at=at, got=len(types), wanted=f"{len(values)}, one a value")
     return values, tuple(types)
 
 
-def _parameters(scan: Scanner) -> list[str]:
+def _parse_parameters(scan: Scanner) -> list[str]:
     """`(%a: f32, %b: f32)`."""
 
     def parameter() -> str:
@@ -246,30 +246,30 @@ def _parameters(scan: Scanner) -> list[str]:
         parse_type(scan)
         return name
 
-    return scan.listed("(", parameter, ")")
+    return scan.parse_list("(", parameter, ")")
 
 
-def _region(scan: Scanner, draft: _Draft, depth: int) -> None:
+def _parse_region(scan: Scanner, draft: _OperationDraft, depth: int) -> None:
     if scan.accept(r"\^\w+"):
-        draft.parameters = _parameters(scan)
+        draft.parameters = _parse_parameters(scan)
         scan.need(":")
     draft.body = list(parse_operations(scan, depth + 1))
 
 
-def _sharding(scan: Scanner, draft: _Draft) -> None:
+def _parse_sharding(scan: Scanner, draft: _OperationDraft) -> None:
     draft.attrs["sharding"] = parse_sharding(scan)
-    draft.attrs |= parse_dictionary(scan) if scan.sees(r"\{") else {}
+    draft.attrs |= parse_dictionary(scan) if scan.peek(r"\{") else {}
     scan.need(":")
     draft.result_types = (parse_type(scan),)
 
 
-def _shard(scan: Scanner, draft: _Draft) -> None:
+def _parse_shard(scan: Scanner, draft: _OperationDraft) -> None:
     draft.operands = [scan.value()]
     if not scan.word("to"):
-        raise scan.wrong("syntax", wanted="to %sharding")
-    if scan.sees("%"):
+        raise scan.error("syntax", wanted="to %sharding")
+    if scan.peek("%"):
         draft.attrs["layout"] = scan.value()
     else:
-        draft.attrs["sharding"] = parse_spelled(scan)
+        draft.attrs["sharding"] = parse_sharding_attribute(scan)
     draft.attrs["annotate_for_users"] = scan.word("annotate_for_users")
-    _tail(scan, draft)
+    _parse_tail(scan, draft)

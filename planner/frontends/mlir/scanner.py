@@ -19,7 +19,7 @@ Item = TypeVar("Item")
 
 
 @lru_cache(maxsize=256)
-def _compiled(pattern: str) -> re.Pattern[str]:
+def _compile(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern, re.ASCII)
 
 
@@ -37,21 +37,21 @@ class Scanner:
 
     def accept(self, pattern: str) -> str | None:
         """The text a pattern matches here, or None and nothing is read."""
-        match = _compiled(pattern).match(self.text, self.at)
+        match = _compile(pattern).match(self.text, self.at)
         if match is None:
             return None
         self.at = match.end()
         self._skip()
         return match[0]
 
-    def sees(self, pattern: str) -> bool:
-        return _compiled(pattern).match(self.text, self.at) is not None
+    def peek(self, pattern: str) -> bool:
+        return _compile(pattern).match(self.text, self.at) is not None
 
     def expect(self, pattern: str, wanted: str) -> str:
         """The text a pattern matches here. Raises InvalidDocument."""
         found = self.accept(pattern)
         if found is None:
-            raise self.wrong("syntax", wanted=wanted)
+            raise self.error("syntax", wanted=wanted)
         return found
 
     def mark(self, mark: str) -> bool:
@@ -68,25 +68,25 @@ class Scanner:
 
     def need(self, mark: str) -> None:
         if not self.mark(mark):
-            raise self.wrong("syntax", wanted=repr(mark))
+            raise self.error("syntax", wanted=repr(mark))
 
-    def listed(self, start: str, item: Callable[[], Item], end: str) -> list[Item]:
+    def parse_list(self, start: str, item: Callable[[], Item], end: str) -> list[Item]:
         """`start item, item end`; an empty `start` has been read. Raises InvalidDocument."""
         if start:
             self.need(start)
         found: list[Item] = []
         while not self.mark(end):
             if found and not self.mark(","):
-                raise self.wrong("syntax", wanted=f"',' or {end!r}")
+                raise self.error("syntax", wanted=f"',' or {end!r}")
             found.append(item())
         return found
 
     def symbol(self) -> str:
         """`@name` or `@"any name"`. Raises InvalidDocument for a nested one."""
         name = self.expect("@" + f"(?:{NAME}|{STRING})", "a symbol: @name")[1:]
-        if self.sees("::"):
-            raise self.wrong("nested symbol", wanted="one @name")
-        return unescaped(name) if name[0] == '"' else name
+        if self.peek("::"):
+            raise self.error("nested symbol", wanted="one @name")
+        return unescape(name) if name[0] == '"' else name
 
     def value(self) -> str:
         """`%name` or `%name#1`, without the mark; `#0` is left out."""
@@ -103,7 +103,7 @@ class Scanner:
         column = at - (self.text.rfind("\n", 0, at) + 1) + 1
         return f"{self.source}: line {line} column {column}"
 
-    def wrong(
+    def error(
         self,
         what: str,
         *,
@@ -119,7 +119,7 @@ class Scanner:
         return error(what, where=self.place(here), got=shown, wanted=wanted)
 
 
-def unescaped(quoted: str) -> str:
+def unescape(quoted: str) -> str:
     """The text of an MLIR string literal; hexadecimal escapes are bytes of UTF-8."""
     raw = bytearray()
     inner, end = quoted[1:-1], 0

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from planner.errors import InvalidGraph, ShardplanError
 from planner.frontends.mlir.scanner import Scanner
-from planner.frontends.mlir.spelled import Spelled, parse_spelled
-from planner.model.graph import TensorType
-from planner.model.unknown import UNKNOWN
+from planner.frontends.mlir.sharding_syntax import ShardingSyntax, parse_sharding_attribute
+from planner.ir.dynamic_dims import DYNAMIC_DIM
+from planner.ir.graph import TensorType
 
 DTYPES = {
     "f64": "f64",
@@ -28,18 +28,18 @@ SCALAR = r"(?:index|none|(?:f|bf|i|si|ui)[0-9]\w*)(?![\w.])"
 
 
 @dataclass(frozen=True, slots=True)
-class Tensor:
+class MlirTensorType:
     """A ranked tensor type, with the sharding in its encoding; a dim `?` is UNKNOWN."""
 
     type: TensorType
-    encoding: Spelled | None = None
+    encoding: ShardingSyntax | None = None
 
 
-Type = Tensor | str
+MlirType = MlirTensorType | str
 """A tensor, or another type by its text."""
 
 
-def parse_type(scan: Scanner) -> Type:
+def parse_type(scan: Scanner) -> MlirType:
     """A type. Raises InvalidDocument; InvalidGraph for a tensor that no graph can have."""
     at = scan.at
     if scan.accept(r"tensor\s*<") is None:
@@ -48,24 +48,24 @@ def parse_type(scan: Scanner) -> Type:
         return scan.text[at : scan.at].strip()
     dims = scan.expect(r"(?:(?:[0-9]{1,15}|\?)x)*", "dims").split("x")[:-1]
     element = scan.expect(r"[A-Za-z][\w.]*", "an element type")
-    encoding = _encoding(scan) if scan.mark(",") else None
+    encoding = _parse_encoding(scan) if scan.mark(",") else None
     scan.need(">")
     if element not in DTYPES:
-        raise scan.wrong("element type", at=at, got=element, wanted=", ".join(DTYPES), error=InvalidGraph)
+        raise scan.error("element type", at=at, got=element, wanted=", ".join(DTYPES), error=InvalidGraph)
     try:
-        shape = tuple(UNKNOWN if dim == "?" else int(dim) for dim in dims)
-        return Tensor(TensorType(shape, DTYPES[element]), encoding)
+        shape = tuple(DYNAMIC_DIM if dim == "?" else int(dim) for dim in dims)
+        return MlirTensorType(TensorType(shape, DTYPES[element]), encoding)
     except ShardplanError as error:
         raise error.at(scan.place(at)) from None
 
 
-def _encoding(scan: Scanner) -> Spelled:
+def _parse_encoding(scan: Scanner) -> ShardingSyntax:
     scan.expect(r"#mesh\.shard(?=\s*<)", "#mesh.shard<...>")
-    return parse_spelled(scan)
+    return parse_sharding_attribute(scan)
 
 
-def parse_types(scan: Scanner) -> tuple[Type, ...]:
+def parse_types(scan: Scanner) -> tuple[MlirType, ...]:
     """`T` or `(T, ...)`."""
     if not scan.mark("("):
         return (parse_type(scan),)
-    return tuple(scan.listed("", lambda: parse_type(scan), ")"))
+    return tuple(scan.parse_list("", lambda: parse_type(scan), ")"))

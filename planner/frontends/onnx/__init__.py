@@ -22,10 +22,10 @@ from planner.errors import InvalidRequest
 if TYPE_CHECKING:
     from onnx import ModelProto
 
-    from planner.frontends.onnx.document import Imported
-    from planner.model.sharding import Shape
+    from planner.frontends.onnx.document import ImportedOnnx
+    from planner.ir.sharding import Shape
 
-__all__ = ["graph_document", "import_again", "import_bytes", "import_onnx", "not_installed"]
+__all__ = ["build_graph_document", "import_bytes", "import_onnx", "missing_package_error", "reimport_onnx"]
 
 
 def import_onnx(path: Path, dims: Mapping[str, int] | None = None) -> dict[str, Any]:
@@ -37,27 +37,27 @@ def import_onnx(path: Path, dims: Mapping[str, int] | None = None) -> dict[str, 
     UnsupportedOp for operators outside the table, InvalidRequest for a size of a dim that the model does not have.
     """
     try:
-        from planner.frontends.onnx import reading
+        from planner.frontends.onnx import loader
 
-        model = reading.read_model(path)
+        model = loader.read_model(path)
     except ModuleNotFoundError as missing:
-        raise not_installed(missing) from missing
-    return graph_document(model, path.stem, dims, path.parent)
+        raise missing_package_error(missing) from missing
+    return build_graph_document(model, path.stem, dims, folder=path.parent)
 
 
 def import_bytes(data: bytes, name: str, dims: Mapping[str, int] | None = None) -> dict[str, Any]:
     """As import_onnx, of the bytes of a file, whose external data is nowhere."""
     try:
-        from planner.frontends.onnx import reading
+        from planner.frontends.onnx import loader
 
-        model = reading.model_of(data, name)
+        model = loader.parse_model(data, name)
     except ModuleNotFoundError as missing:
-        raise not_installed(missing) from missing
-    return graph_document(model, name, dims)
+        raise missing_package_error(missing) from missing
+    return build_graph_document(model, name, dims)
 
 
-def graph_document(
-    model: ModelProto, name: str, dims: Mapping[str, int] | None = None, folder: Path | None = None
+def build_graph_document(
+    model: ModelProto, name: str, dims: Mapping[str, int] | None = None, *, folder: Path | None = None
 ) -> dict[str, Any]:
     """The graph document of a model in memory; `folder` is where its external data would lie.
 
@@ -65,25 +65,25 @@ def graph_document(
     """
     from planner.frontends.onnx import document
 
-    return document.imported(model, name, dict(dims or {}), folder).document
+    return document.import_model(model, name, dict(dims or {}), folder=folder).document
 
 
-def import_again(path: Path, shapes: Mapping[str, Shape]) -> tuple[ModelProto, Imported]:
+def reimport_onnx(path: Path, shapes: Mapping[str, Shape]) -> tuple[ModelProto, ImportedOnnx]:
     """The model in an .onnx file, and what it is imported as where its inputs have these shapes.
 
     Raises as `import_onnx` does.
     """
     try:
-        from planner.frontends.onnx import document, reading, sizes
+        from planner.frontends.onnx import document, loader, symbolic_dims
 
-        model = reading.read_model(path)
-        dims = sizes.implied(model.graph.input, shapes)
-        return model, document.imported(reading.read_model(path), path.stem, dims, path.parent)
+        model = loader.read_model(path)
+        dims = symbolic_dims.infer_dims(model.graph.input, shapes)
+        return model, document.import_model(loader.read_model(path), path.stem, dims, folder=path.parent)
     except ModuleNotFoundError as missing:
-        raise not_installed(missing) from missing
+        raise missing_package_error(missing) from missing
 
 
-def not_installed(missing: ModuleNotFoundError) -> Exception:
+def missing_package_error(missing: ModuleNotFoundError) -> Exception:
     """What is raised where the extra is missing."""
     if missing.name != "onnx":
         return missing

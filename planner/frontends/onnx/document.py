@@ -17,28 +17,28 @@ import onnx
 from onnx import ModelProto
 
 from planner.errors import ShardplanError, UnsupportedOp
-from planner.frontends.onnx import sizes
-from planner.frontends.onnx.call import NotCovered
-from planner.frontends.onnx.operands import Reads
-from planner.frontends.onnx.operators import OPERATORS
-from planner.frontends.onnx.reading import plain
-from planner.frontends.onnx.translation import Translation
-from planner.frontends.reshapes import without_reshapes
-from planner.frontends.unknown import UnknownOpWarning, listed
-from planner.frontends.value import Value
-from planner.model.graph import value_id
+from planner.frontends.document_value import DocumentValue
+from planner.frontends.onnx import symbolic_dims
+from planner.frontends.onnx.liveness import OperandUses
+from planner.frontends.onnx.loader import inline_functions
+from planner.frontends.onnx.node_call import OnnxNotCovered
+from planner.frontends.onnx.op_table import OPERATORS
+from planner.frontends.onnx.translation import OnnxTranslation
+from planner.frontends.simplify_reshapes import simplify_reshapes
+from planner.frontends.unknown_ops import UnknownOpWarning, list_operations
+from planner.ir.graph import value_id
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Imported:
+class ImportedOnnx:
     """A graph document, and by their names in the model what its values have become: values of the document, of the
     shapes they have in the model. Those that are gone (sizes, single numbers) are not among them."""
 
     document: dict[str, Any]
-    values: Mapping[str, Value]
+    values: Mapping[str, DocumentValue]
 
 
-def imported(model: ModelProto, name: str, dims: Mapping[str, int], folder: Path | None) -> Imported:
+def import_model(model: ModelProto, name: str, dims: Mapping[str, int], *, folder: Path | None) -> ImportedOnnx:
     """The graph document of `model`, as plain JSON values.
 
     Raises UnsupportedOp naming every operator that cannot be said with its nodes (all of them in its notes),
@@ -46,21 +46,21 @@ def imported(model: ModelProto, name: str, dims: Mapping[str, int], folder: Path
     operators that are planned replicated.
     """
     try:
-        model = plain(model)
-        translation = _translated(model, dims, folder)
+        model = inline_functions(model)
+        translation = _translate_model(model, dims, folder)
         live = [output.name for output in model.graph.output if not translation.is_lost(output.name)]
         outputs = [translation.value(name).id for name in live]
-    except NotCovered as reason:
+    except OnnxNotCovered as reason:
         raise UnsupportedOp("output", where=name, got=str(reason), wanted="a tensor of numbers") from None
     except ShardplanError as error:
         raise error.at(name) from error
     if translation.refused:
-        raise _unsupported(translation.refused, name)
+        raise _unsupported_error(translation.refused, name)
     if translation.unknown:
-        told = "; ".join(listed(translation.unknown, ": "))
+        told = "; ".join(list_operations(translation.unknown, ": "))
         warnings.warn(f"{name}: planned replicated, as no row says them: {told}", UnknownOpWarning, stacklevel=3)
     shapes = {entry["id"]: tuple(entry["shape"]) for entry in translation.inputs}
-    nodes, outputs = without_reshapes(translation.nodes, outputs, shapes)
+    nodes, outputs = simplify_reshapes(translation.nodes, outputs, shapes)
     document = {
         "format": "shardplan.graph",
         "version": 1,
@@ -71,10 +71,10 @@ def imported(model: ModelProto, name: str, dims: Mapping[str, int], folder: Path
         "outputs": outputs,
         "annotations": [],
     }
-    return Imported(document, _kept(translation, document))
+    return ImportedOnnx(document, _collect_values(translation, document))
 
 
-def _kept(translation: Translation, document: Mapping[str, Any]) -> dict[str, Value]:
+def _collect_values(translation: OnnxTranslation, document: Mapping[str, Any]) -> dict[str, DocumentValue]:
     """Where a reshape is gone, its value is the one that it read: in the shape after it, where that has moved there."""
     known = {entry["id"] for entry in document["inputs"]}
     known |= {value_id(node["id"], k) for node in document["nodes"] for k in range(len(node["outputs"]))}
@@ -85,26 +85,26 @@ def _kept(translation: Translation, document: Mapping[str, Any]) -> dict[str, Va
         while place not in known:
             place = read[place]
         if name:
-            kept[name] = Value(place, value.type)
+            kept[name] = DocumentValue(place, value.type)
     return kept
 
 
-def _translated(model: ModelProto, dims: Mapping[str, int], folder: Path | None) -> Translation:
+def _translate_model(model: ModelProto, dims: Mapping[str, int], folder: Path | None) -> OnnxTranslation:
     weights = {tensor.name for tensor in model.graph.initializer}
-    inputs = sizes.bound((entry for entry in model.graph.input if entry.name not in weights), dims)
-    translation = Translation(model, inputs, Reads.of(model.graph), folder)
+    inputs = symbolic_dims.bind_dims((entry for entry in model.graph.input if entry.name not in weights), dims)
+    translation = OnnxTranslation(model, inputs, OperandUses.of(model.graph), folder)
     for node in model.graph.node:
         translation.add(node)
     return translation
 
 
-def _unsupported(refused: Mapping[str, Sequence[str]], name: str) -> UnsupportedOp:
+def _unsupported_error(refused: Mapping[str, Sequence[str]], name: str) -> UnsupportedOp:
     """An error with the most frequent operators in its message, and everything in its notes."""
     error = UnsupportedOp(
         "ONNX operators that cannot be said",
         where=name,
-        got="; ".join(listed(refused, ": ")),
-        wanted="operators of the standard, with operands that the rows of planner.frontends.onnx.operators take",
+        got="; ".join(list_operations(refused, ": ")),
+        wanted="operators of the standard, with operands that the rows of planner.frontends.onnx.op_table take",
     )
     error.add_note(
         "refused:\n  " + "\n  ".join(f"{operator}: {', '.join(nodes)}" for operator, nodes in refused.items())

@@ -6,60 +6,60 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.frontends.onnx.call import Call, Number, Row, finite
-from planner.frontends.value import Value
+from planner.frontends.document_value import DocumentValue
+from planner.frontends.onnx.node_call import Number, OnnxNodeCall, OnnxRow, clamp_infinity
 
 
-def unary(op: str) -> Row:
+def unary(op: str) -> OnnxRow:
     return lambda call: call.emit(op, call.value())
 
 
-def unchanged(call: Call) -> Value:
+def unchanged(call: OnnxNodeCall) -> DocumentValue:
     return call.value()
 
 
-def gelu(call: Call) -> Value:
+def gelu(call: OnnxNodeCall) -> DocumentValue:
     return call.emit("gelu", call.value(), approximate=call.attribute("approximate", "none"))
 
 
-def cast(call: Call) -> Value:
+def cast(call: OnnxNodeCall) -> DocumentValue:
     value = call.value()
     return value if value.dtype == call.result.dtype else call.emit("cast", value)
 
 
-def binary(op: str) -> Row:
+def binary(op: str) -> OnnxRow:
     return lambda call: _binary(call, op)
 
 
-def modulo(call: Call) -> Value:
+def modulo(call: OnnxNodeCall) -> DocumentValue:
     return _binary(call, "fmod" if call.attribute("fmod", 0) else "remainder")
 
 
-def _binary(call: Call, op: str) -> Value:
+def _binary(call: OnnxNodeCall, op: str) -> DocumentValue:
     """Operands of one dtype; a known single number is an attribute, unless the result needs its dims."""
     dtype = call.operand(0).type.dtype
     for place, attrs in ((1, {}), (0, {"reversed": True})):
         number = call.number(place)
         if number is not None and call.shape(1 - place) == call.result.shape:
-            return call.emit(op, call.cast(call.value(1 - place), dtype), scalar=finite(number, dtype), **attrs)
+            return call.emit(op, call.cast(call.value(1 - place), dtype), scalar=clamp_infinity(number, dtype), **attrs)
     return call.emit(op, call.value(0), call.cast(call.value(1), dtype))
 
 
-def chain(op: str) -> Row:
+def chain(op: str) -> OnnxRow:
     """Of any number of operands, one after the other."""
 
-    def row(call: Call) -> Value:
-        total = _folded(call, op, len(call.operands) - 1)
+    def row(call: OnnxNodeCall) -> DocumentValue:
+        total = _fold_operands(call, op, len(call.operands) - 1)
         return total if len(call.operands) == 1 else call.emit(op, total, call.value(len(call.operands) - 1))
 
     return row
 
 
-def mean(call: Call) -> Value:
-    return call.emit("divide", _folded(call, "add", len(call.operands)), scalar=len(call.operands))
+def mean(call: OnnxNodeCall) -> DocumentValue:
+    return call.emit("divide", _fold_operands(call, "add", len(call.operands)), scalar=len(call.operands))
 
 
-def _folded(call: Call, op: str, count: int) -> Value:
+def _fold_operands(call: OnnxNodeCall, op: str, count: int) -> DocumentValue:
     total = call.value()
     for place in range(1, count):
         shape = np.broadcast_shapes(total.shape, call.shape(place))
@@ -67,19 +67,19 @@ def _folded(call: Call, op: str, count: int) -> Value:
     return total
 
 
-def clip(call: Call) -> Value:
+def clip(call: OnnxNodeCall) -> DocumentValue:
     """maximum with the lower bound, then minimum with the upper; older versions have attributes for them."""
     value = call.value()
-    bounds = [("maximum", _bound(call, 1, "min")), ("minimum", _bound(call, 2, "max"))]
+    bounds = [("maximum", _read_bound(call, 1, "min")), ("minimum", _read_bound(call, 2, "max"))]
     for op, bound in bounds:
-        if isinstance(bound, Value):
+        if isinstance(bound, DocumentValue):
             value = call.step(op, [value, bound])
         elif bound is not None:
-            value = call.step(op, [value], scalar=finite(bound, value.dtype))
+            value = call.step(op, [value], scalar=clamp_infinity(bound, value.dtype))
     return value
 
 
-def _bound(call: Call, place: int, name: str) -> Value | Number | None:
+def _read_bound(call: OnnxNodeCall, place: int, name: str) -> DocumentValue | Number | None:
     if call.given(place) is None:
         bound: Number | None = call.attribute(name)
         return bound
@@ -87,11 +87,11 @@ def _bound(call: Call, place: int, name: str) -> Value | Number | None:
     return call.value(place) if number is None else number
 
 
-def where(call: Call) -> Value:
+def where(call: OnnxNodeCall) -> DocumentValue:
     return call.emit("where", call.value(0), call.value(1), call.value(2))
 
 
-def is_infinite(call: Call) -> Value:
+def is_infinite(call: OnnxNodeCall) -> DocumentValue:
     """Neither finite nor no number."""
     both = call.attribute("detect_negative", 1) and call.attribute("detect_positive", 1)
     call.demand("infinities of one sign", bool(both))
@@ -99,7 +99,7 @@ def is_infinite(call: Call) -> Value:
     return call.emit("logical_not", call.step("logical_or", tame))
 
 
-def dropout(call: Call) -> Sequence[Value]:
+def dropout(call: OnnxNodeCall) -> Sequence[DocumentValue]:
     call.demand("dropout in training mode", not call.number(2))
     call.demand_one_result()
     return [call.value()]

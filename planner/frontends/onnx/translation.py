@@ -13,22 +13,30 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from planner.errors import InvalidGraph, ShardplanError
-from planner.frontends.onnx.call import DTYPES, Call, Known, Node, NotCovered, Operand, finite
-from planner.frontends.onnx.contributed import contributed
-from planner.frontends.onnx.inference import Inference, fixed_shape
-from planner.frontends.onnx.operands import Reads
-from planner.frontends.onnx.operators import OPERATORS
-from planner.frontends.onnx.reading import STANDARD
-from planner.frontends.unknown import rule
-from planner.frontends.value import Value
-from planner.model.dtypes import is_float
-from planner.model.graph import TensorType
+from planner.frontends.document_value import DocumentValue
+from planner.frontends.onnx.contrib_ops import find_contrib_op
+from planner.frontends.onnx.liveness import OperandUses
+from planner.frontends.onnx.loader import STANDARD
+from planner.frontends.onnx.node_call import (
+    DTYPES,
+    KnownArray,
+    Node,
+    OnnxNodeCall,
+    OnnxNotCovered,
+    OnnxOperand,
+    clamp_infinity,
+)
+from planner.frontends.onnx.op_table import OPERATORS
+from planner.frontends.onnx.shape_inference import ShapeInference, require_fixed_shape
+from planner.frontends.unknown_ops import replicated_rule
+from planner.ir.dtypes import is_float
+from planner.ir.graph import TensorType
 
 SCOPES = "pkg.torch.onnx.name_scopes"
 """Under this key PyTorch writes the modules around a node, outermost first, and the node itself."""
 
 
-class Translation:
+class OnnxTranslation:
     """What each node of a model has become.
 
     `nodes` and `inputs` are entries of the document, `values` stand by their names in the model. By operator, the names
@@ -36,12 +44,14 @@ class Translation:
     what depends on these is left out.
     """
 
-    def __init__(self, model: ModelProto, inputs: dict[str, TypeProto], reads: Reads, folder: Path | None) -> None:
+    def __init__(
+        self, model: ModelProto, inputs: dict[str, TypeProto], reads: OperandUses, folder: Path | None
+    ) -> None:
         self.nodes: list[Node] = []
         self.unknown: dict[str, list[str]] = defaultdict(list)
         self.refused: dict[str, list[str]] = defaultdict(list)
-        self.values: dict[str, Value] = {}
-        self._inference = Inference(model, inputs, reads, folder)
+        self.values: dict[str, DocumentValue] = {}
+        self._inference = ShapeInference(model, inputs, reads, folder)
         self._reads = reads
         self._version = max((entry.version for entry in model.opset_import if entry.domain in STANDARD), default=1)
         self._kinds = dict.fromkeys(inputs, "input") | {tensor.name: "parameter" for tensor in model.graph.initializer}
@@ -66,12 +76,12 @@ class Translation:
             self._inference.visit(node)
             if not self._reads.elements.isdisjoint(set(node.output) - self._inference.known.keys()):
                 self._translate(node)
-        except NotCovered as reason:
+        except OnnxNotCovered as reason:
             self._lose(node, f"{node.op_type} ({reason})")
         except ShardplanError as error:
             raise error.at(f"node {_name(node)!r} ({node.op_type})") from error
 
-    def value(self, name: str) -> Value:
+    def value(self, name: str) -> DocumentValue:
         """A value of the model as one of the document: made by a node, an input, or a constant."""
         if name not in self.values:
             known = self._inference.known.get(name)
@@ -87,17 +97,17 @@ class Translation:
         self._lost.update(node.output)
 
     def _translate(self, node: NodeProto) -> None:
-        other = contributed(node.domain, node.op_type)
+        other = find_contrib_op(node.domain, node.op_type)
         if other is None and node.domain not in STANDARD:
-            raise NotCovered(f"of {node.domain}, which the standard does not know")
+            raise OnnxNotCovered(f"of {node.domain}, which the standard does not know")
         call = self._call(node)
         row = OPERATORS.get(node.op_type) if other is None else other.row
         if row is None:
             self.unknown[node.op_type].append(_name(node))
-        made = _replicated(call, node.op_type) if row is None else row(call)
-        self.values |= zip(node.output, [made] if isinstance(made, Value) else made, strict=False)
+        made = _add_replicated(call, node.op_type) if row is None else row(call)
+        self.values |= zip(node.output, [made] if isinstance(made, DocumentValue) else made, strict=False)
 
-    def _call(self, node: NodeProto) -> Call:
+    def _call(self, node: NodeProto) -> OnnxNodeCall:
         """Raises InvalidGraph for an operand that no node before makes."""
         for name in filter(None, node.input):
             if name not in self._inference.types:
@@ -106,39 +116,39 @@ class Translation:
         results = tuple(self._type(name) if name else None for name in node.output)
         operands = tuple(self._operand(name) if name else None for name in node.input)
         read = tuple(name in self._reads.elements for name in node.output)
-        attributes = {entry.name: _plain(helper.get_attribute_value(entry)) for entry in node.attribute}
+        attributes = {entry.name: _to_python(helper.get_attribute_value(entry)) for entry in node.attribute}
         name, start = next(filter(None, node.output)), len(self.nodes)
-        return Call(name, _scope(node), self._version, operands, attributes, results, read, self.nodes, start)
+        return OnnxNodeCall(name, _scope(node), self._version, operands, attributes, results, read, self.nodes, start)
 
-    def _operand(self, name: str) -> Operand:
-        return Operand(self._inference.known.get(name), partial(self._type, name), partial(self.value, name))
+    def _operand(self, name: str) -> OnnxOperand:
+        return OnnxOperand(self._inference.known.get(name), partial(self._type, name), partial(self.value, name))
 
     def _type(self, name: str) -> TensorType:
         """Raises InvalidGraph for a dim that is not fixed, NotCovered for a value that is no tensor."""
         kind = self._inference.types.get(name)
         if kind is None or not kind.HasField("tensor_type"):
-            raise NotCovered(f"{name} is no tensor")
+            raise OnnxNotCovered(f"{name} is no tensor")
         return tensor_type(kind, name)
 
-    def _input(self, name: str) -> Value:
+    def _input(self, name: str) -> DocumentValue:
         if name not in self._kinds:
             raise InvalidGraph("reference to a value that nothing makes", got=name, wanted="a known name")
-        return self._listed(Value(name, self._type(name)), self._kinds[name])
+        return self._listed(DocumentValue(name, self._type(name)), self._kinds[name])
 
-    def _constant(self, name: str, known: Known) -> Value:
+    def _constant(self, name: str, known: KnownArray) -> DocumentValue:
         """Known elements: all the same, rising evenly along a dim, or a table, whose elements the document has not."""
-        call = Call(name, "", self._version, (), {}, (self._type(name),), (True,), self.nodes, len(self.nodes))
+        call = OnnxNodeCall(name, "", self._version, (), {}, (self._type(name),), (True,), self.nodes, len(self.nodes))
         first = known.reshape(-1)[:1]
         if (known == first).all():
-            return call.emit("full", value=finite(first.item(), call.result.dtype))
+            return call.emit("full", value=clamp_infinity(first.item(), call.result.dtype))
         if known.dtype.kind in "iu" and known.size in known.shape:
             steps = np.diff(known.reshape(-1))
             if (steps == steps[0]).all():
                 dim = known.shape.index(known.size)
                 return call.emit("arange", start=first.item(), step=steps[0].item(), dim=dim)
-        return self._listed(Value(name, call.result), self._kinds.get(name, "constant"))
+        return self._listed(DocumentValue(name, call.result), self._kinds.get(name, "constant"))
 
-    def _listed(self, value: Value, kind: str) -> Value:
+    def _listed(self, value: DocumentValue, kind: str) -> DocumentValue:
         kind = "constant" if kind == "parameter" and not is_float(value.dtype) else kind
         entry = {"id": value.id, "kind": kind, "name": value.id}
         self._inputs[value.id] = entry | {"shape": list(value.shape), "dtype": value.dtype}
@@ -147,25 +157,25 @@ class Translation:
 
 def tensor_type(kind: TypeProto, name: str) -> TensorType:
     """Raises InvalidGraph for a dim that is not a fixed number, NotCovered for a dtype without a name."""
-    shape, dtype = fixed_shape(kind), DTYPES.get(kind.tensor_type.elem_type)
+    shape, dtype = require_fixed_shape(kind), DTYPES.get(kind.tensor_type.elem_type)
     if shape is None:
         dims = [dim.dim_value or dim.dim_param or "?" for dim in kind.tensor_type.shape.dim]
         raise InvalidGraph("shape depends on data", where=name, got=dims, wanted="sizes that the inputs' sizes tell")
     if dtype is None:
-        raise NotCovered(f"dtype {TensorProto.DataType.Name(kind.tensor_type.elem_type)}")
+        raise OnnxNotCovered(f"dtype {TensorProto.DataType.Name(kind.tensor_type.elem_type)}")
     return TensorType(shape, dtype)
 
 
-def _replicated(call: Call, operator: str) -> Sequence[Value]:
+def _add_replicated(call: OnnxNodeCall, operator: str) -> Sequence[DocumentValue]:
     """A node with one blocked loop for every dim, under the operator's own name."""
     operands = [operand.value() for operand in call.operands if operand is not None]
     results = [kind for kind in call.results if kind is not None]
     call.demand("a first result left out", call.results[0] is not None)
-    notation = rule([value.shape for value in operands], [kind.shape for kind in results])
+    notation = replicated_rule([value.shape for value in operands], [kind.shape for kind in results])
     return call.emit_by_rule(f"onnx.{operator}", operands, notation)
 
 
-def _plain(attribute: Any) -> Any:
+def _to_python(attribute: Any) -> Any:
     """Text as text, tensors as arrays, lists as lists."""
     if isinstance(attribute, bytes):
         return attribute.decode(errors="replace")

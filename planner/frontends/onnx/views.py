@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from planner.frontends.onnx.call import Call, finite
-from planner.frontends.value import Value
-from planner.model.graph import TensorType
+from planner.frontends.document_value import DocumentValue
+from planner.frontends.onnx.node_call import OnnxNodeCall, clamp_infinity
+from planner.ir.graph import TensorType
 
 
-def reshape(call: Call) -> Value:
+def reshape(call: OnnxNodeCall) -> DocumentValue:
     """Every operator that keeps the elements in order: the target is the result's shape."""
-    return call.named(call.value())
+    return call.in_result_shape(call.value())
 
 
-def expand(call: Call) -> Value:
+def expand(call: OnnxNodeCall) -> DocumentValue:
     value = call.value()
     return value if value.shape == call.result.shape else call.emit("expand", value)
 
 
-def transpose(call: Call) -> Value:
+def transpose(call: OnnxNodeCall) -> DocumentValue:
     value = call.value()
     order = list(call.attribute("perm", range(len(value.shape))[::-1]))
     return value if order == sorted(order) else call.emit("transpose", value, permutation=order)
 
 
-def slice_(call: Call) -> Value:
+def slice_(call: OnnxNodeCall) -> DocumentValue:
     """Dim by dim: the part between first and last, backwards where the step is negative, every step-th of it."""
     value = call.value()
     starts, ends = call.integers(1, "starts") or [], call.integers(2, "ends") or []
@@ -34,59 +34,59 @@ def slice_(call: Call) -> Value:
     steps = call.integers(4) or [1] * len(starts)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
         dim = axis % len(value.shape)
-        value = taken(call, value, dim, range(value.shape[dim])[start:end:step])
+        value = take_slice(call, value, dim, places=range(value.shape[dim])[start:end:step])
     return value
 
 
-def taken(call: Call, value: Value, dim: int, places: range) -> Value:
+def take_slice(call: OnnxNodeCall, value: DocumentValue, dim: int, *, places: range) -> DocumentValue:
     """The elements at these places of a dim."""
     call.demand("a result without elements", len(places) > 0)
     low, high = min(places), max(places) + 1
     if (low, high) != (0, value.shape[dim]):
-        shape = _with(value.shape, dim, high - low)
+        shape = _replace_dim(value.shape, dim, high - low)
         value = call.step("slice", [value], shape, dim=dim, start=low, stop=high)
     if places.step < 0 and len(places) > 1:
         value = call.step("flip", [value], dims=[dim])
     if abs(places.step) > 1 and len(places) > 1:
         value = call.step(
-            "strided_slice", [value], _with(value.shape, dim, len(places)), dim=dim, step=abs(places.step)
+            "strided_slice", [value], _replace_dim(value.shape, dim, len(places)), dim=dim, step=abs(places.step)
         )
     return value
 
 
-def _with(shape: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
+def _replace_dim(shape: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
     return (*shape[:dim], size, *shape[dim + 1 :])
 
 
-def split(call: Call) -> Sequence[Value]:
+def split(call: OnnxNodeCall) -> Sequence[DocumentValue]:
     """Pieces along a dim; their sizes are the results'."""
     call.demand("a piece left out", None not in call.results)
     return [call.value()] if len(call.results) == 1 else call.emit_all("split", call.value(), dim=call.dim())
 
 
-def concat(call: Call) -> Value:
+def concat(call: OnnxNodeCall) -> DocumentValue:
     pieces = [call.value(k) for k in range(len(call.operands))]
     return pieces[0] if len(pieces) == 1 else call.emit("concat", *pieces, dim=call.dim(default=1))
 
 
-def tile(call: Call) -> Value:
+def tile(call: OnnxNodeCall) -> DocumentValue:
     """Copies side by side: a dim of their own before every dim, broadcast, and merged."""
     value = call.value()
     counts = call.integers(1) or []
-    return repeated(call, value, [(count, 1) for count in counts])
+    return repeat_value(call, value, [(count, 1) for count in counts])
 
 
-def repeated(call: Call, value: Value, times: Sequence[tuple[int, int]]) -> Value:
+def repeat_value(call: OnnxNodeCall, value: DocumentValue, times: Sequence[tuple[int, int]]) -> DocumentValue:
     """Every dim in so many copies as a whole, and every element of it in so many copies."""
     pairs = list(zip(value.shape, times, strict=True))
     apart = tuple(chain.from_iterable((1, n, 1) for n, _ in pairs))
     copied = tuple(chain.from_iterable((whole, n, each) for n, (whole, each) in pairs))
     if apart == copied:
         return value
-    return call.named(call.step("expand", [call.reshaped(value, apart)], copied))
+    return call.in_result_shape(call.step("expand", [call.reshaped(value, apart)], copied))
 
 
-def pad(call: Call) -> Value:
+def pad(call: OnnxNodeCall) -> DocumentValue:
     """A number around the tensor; what is negative is cut off."""
     call.demand("padding with elements of the tensor", call.attribute("mode", "constant") == "constant")
     listed = call.integers(1, "pads") or []
@@ -97,21 +97,23 @@ def pad(call: Call) -> Value:
         low[axis], high[axis] = listed[place], listed[place + len(axes)]
     for dim, size in enumerate(value.shape):
         kept = range(max(0, -low[dim]), size - max(0, -high[dim]))
-        value = taken(call, value, dim, kept) if len(kept) < size else value
+        value = take_slice(call, value, dim, places=kept) if len(kept) < size else value
     number = call.number(2) if call.given(2) is not None else call.attribute("value", 0.0)
     call.demand("a number that depends on data", number is not None)
-    return padded(call, value, low, high, number or 0)
+    return pad_value(call, value, low, high=high, number=number or 0)
 
 
-def padded(call: Call, value: Value, low: Sequence[int], high: Sequence[int], number: float) -> Value:
+def pad_value(
+    call: OnnxNodeCall, value: DocumentValue, low: Sequence[int], *, high: Sequence[int], number: float
+) -> DocumentValue:
     low, high = ([max(0, size) for size in sizes] for sizes in (low, high))
     if not any((*low, *high)):
         return value
     shape = [sum(sizes) for sizes in zip(value.shape, low, high, strict=True)]
-    return call.step("pad", [value], shape, low=low, high=high, value=finite(number, value.dtype))
+    return call.step("pad", [value], shape, low=low, high=high, value=clamp_infinity(number, value.dtype))
 
 
-def depth_to_space(call: Call) -> Value:
+def depth_to_space(call: OnnxNodeCall) -> DocumentValue:
     """Blocks of channels become blocks of the image: DCR has the block's place before the channels', CRD after."""
     batch, channels, height, width = call.shape()
     size = int(call.attribute("blocksize"))
@@ -120,34 +122,34 @@ def depth_to_space(call: Call) -> Value:
         parts, order = (batch, size, size, left, height, width), [0, 3, 4, 1, 5, 2]
     else:
         parts, order = (batch, left, size, size, height, width), [0, 1, 4, 2, 5, 3]
-    return _rearranged(call, parts, order)
+    return _rearrange(call, parts, order)
 
 
-def space_to_depth(call: Call) -> Value:
+def space_to_depth(call: OnnxNodeCall) -> DocumentValue:
     batch, channels, height, width = call.shape()
     size = int(call.attribute("blocksize"))
     parts = (batch, channels, height // size, size, width // size, size)
-    return _rearranged(call, parts, [0, 3, 5, 1, 2, 4])
+    return _rearrange(call, parts, [0, 3, 5, 1, 2, 4])
 
 
-def _rearranged(call: Call, parts: Sequence[int], order: list[int]) -> Value:
+def _rearrange(call: OnnxNodeCall, parts: Sequence[int], order: list[int]) -> DocumentValue:
     apart = call.reshaped(call.value(), parts)
-    return call.named(call.step("transpose", [apart], [parts[k] for k in order], permutation=order))
+    return call.in_result_shape(call.step("transpose", [apart], [parts[k] for k in order], permutation=order))
 
 
-def constant_of_shape(call: Call) -> Value:
+def constant_of_shape(call: OnnxNodeCall) -> DocumentValue:
     filled = call.attribute("value")
     number = 0 if filled is None else filled.item()
-    return call.emit("full", value=finite(number, call.result.dtype))
+    return call.emit("full", value=clamp_infinity(number, call.result.dtype))
 
 
-def arange(call: Call) -> Value:
+def arange(call: OnnxNodeCall) -> DocumentValue:
     start, step = call.number(0), call.number(2)
     call.demand("bounds that depend on data", start is not None and step is not None)
     return call.emit("arange", start=start, step=step)
 
 
-def eye(call: Call) -> Value:
+def eye(call: OnnxNodeCall) -> DocumentValue:
     """Ones on a diagonal: where column - row is `k`."""
     rows, columns = call.result.shape
     down, across = (call.step_all("arange", [], [TensorType((n,), "i64")], start=0, step=1)[0] for n in (rows, columns))
@@ -156,21 +158,21 @@ def eye(call: Call) -> Value:
     return call.cast(equal, call.result.dtype)
 
 
-def triangle(call: Call) -> Value:
+def triangle(call: OnnxNodeCall) -> DocumentValue:
     """The elements on one side of a diagonal, zeros on the other."""
     (diagonal,) = call.integers(1) or [0]
     return call.emit("triu" if call.attribute("upper", 1) else "tril", call.value(), diagonal=diagonal)
 
 
-def upsample(call: Call) -> Value:
+def upsample(call: OnnxNodeCall) -> DocumentValue:
     """Every element in as many copies: the nearest one, where sizes are multiples."""
     pairs = list(zip(call.shape(), call.result.shape, strict=True))
     nearest = call.attribute("mode", "nearest") == "nearest"
     call.demand("other than the nearest element, a multiple of times", nearest and all(n % m == 0 for m, n in pairs))
-    return repeated(call, call.value(), [(1, large // small) for small, large in pairs])
+    return repeat_value(call, call.value(), [(1, large // small) for small, large in pairs])
 
 
-def resize(call: Call) -> Value:
+def resize(call: OnnxNodeCall) -> DocumentValue:
     """The nearest element of a whole multiple, under which every way of rounding and placing agrees but these."""
     place = call.attribute("coordinate_transformation_mode", "half_pixel")
     rounding = call.attribute("nearest_mode", "round_prefer_floor")

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 from planner.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from planner.frontends.stablehlo.document import Imported
-    from planner.frontends.stablehlo.functions import Traced
+    from planner.frontends.stablehlo.document import ImportedStablehlo
+    from planner.frontends.stablehlo.traced_function import TracedFunction
 
-__all__ = ["import_file", "import_jax", "import_stablehlo", "imported", "traced"]
+__all__ = ["import_file", "import_jax", "import_stablehlo", "import_text", "trace_function"]
 
 
 def import_stablehlo(text: str, name: str, kinds: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def import_stablehlo(text: str, name: str, kinds: Mapping[str, str] | None = Non
     Raises InvalidDocument for text that is none, InvalidGraph and UnsupportedOp, with line or name stack, for dynamic
     dims, control flow that data decides and ops outside the table; InvalidRequest for a kind or name unknown.
     """
-    return imported(text, name, kinds).document
+    return import_text(text, name, kinds).document
 
 
 def import_file(path: Path, kinds: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -43,13 +43,13 @@ def import_file(path: Path, kinds: Mapping[str, str] | None = None) -> dict[str,
     hundred thousand deep ends the process. Raises InvalidDocument for such text, or a file that cannot be read.
     """
     try:
-        from planner.frontends.stablehlo import text
+        from planner.frontends.stablehlo import parse
     except ModuleNotFoundError as missing:
-        raise _not_installed(missing) from missing
-    found = text.read(path)
-    text.tried_apart(found, str(path))
+        raise _missing_package_error(missing) from missing
+    found = parse.read_text(path)
+    parse.parse_in_subprocess(found, str(path))
     name = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
-    return imported(found, name, kinds, str(path)).document
+    return import_text(found, name, kinds, where=str(path)).document
 
 
 def import_jax(function: str, kinds: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -58,31 +58,31 @@ def import_jax(function: str, kinds: Mapping[str, str] | None = None) -> dict[st
     Raises InvalidRequest for a function that cannot be called or traced, and what import_stablehlo raises.
     """
     try:
-        from planner.frontends.stablehlo import functions
+        from planner.frontends.stablehlo import traced_function
     except ModuleNotFoundError as missing:
-        raise _not_installed(missing) from missing
-    return imported(functions.named(function).text, function.rpartition(":")[2], kinds).document
+        raise _missing_package_error(missing) from missing
+    return import_text(traced_function.load_function(function).text, function.rpartition(":")[2], kinds).document
 
 
-def imported(text: str, name: str, kinds: Mapping[str, str] | None = None, where: str = "") -> Imported:
+def import_text(text: str, name: str, kinds: Mapping[str, str] | None = None, *, where: str = "") -> ImportedStablehlo:
     """As import_stablehlo, with the arguments' ids and the numbers of constants. `where` is the text's file, if any."""
     try:
         from planner.frontends.stablehlo import document
     except ModuleNotFoundError as missing:
-        raise _not_installed(missing) from missing
-    return document.imported(text, name, kinds, where or name)
+        raise _missing_package_error(missing) from missing
+    return document.import_module_text(text, name, kinds, where=where or name)
 
 
-def traced(function: Any, *arguments: Any) -> Traced:
+def trace_function(function: Any, *arguments: Any) -> TracedFunction:
     """A function of JAX lowered on arguments of these shapes. Raises InvalidRequest."""
     try:
-        from planner.frontends.stablehlo import functions
+        from planner.frontends.stablehlo import traced_function
     except ModuleNotFoundError as missing:
-        raise _not_installed(missing) from missing
-    return functions.traced(function, *arguments)
+        raise _missing_package_error(missing) from missing
+    return traced_function.trace_function(function, *arguments)
 
 
-def _not_installed(missing: ModuleNotFoundError) -> Exception:
+def _missing_package_error(missing: ModuleNotFoundError) -> Exception:
     if missing.name not in ("jax", "jaxlib"):
         return missing
     return InvalidRequest(f"{missing.name} is not installed", where="import jax", wanted="pip install shardplan[jax]")

@@ -18,21 +18,21 @@ from jaxlib.mlir import ir
 
 from planner.errors import InvalidRequest, ShardplanError
 from planner.frontends.stablehlo import shardings
-from planner.frontends.stablehlo.call import tensor_type
-from planner.frontends.stablehlo.fusion import fused
-from planner.frontends.stablehlo.places import name_of
-from planner.frontends.stablehlo.symbols import Numbers, Tensor
-from planner.frontends.stablehlo.text import functions, parsed
-from planner.frontends.stablehlo.translation import Translation
-from planner.frontends.stablehlo.writer import Node, Writer
-from planner.model.dtypes import is_float
-from planner.model.graph import INPUT_KINDS, TensorType
+from planner.frontends.stablehlo.fusion import fuse_pointwise
+from planner.frontends.stablehlo.graph_writer import Node, StablehloWriter
+from planner.frontends.stablehlo.locations import name_stack_of
+from planner.frontends.stablehlo.op_call import tensor_type
+from planner.frontends.stablehlo.parse import list_functions, parse_text
+from planner.frontends.stablehlo.symbolic_values import Numbers, TensorSymbol
+from planner.frontends.stablehlo.translation import StablehloTranslation
+from planner.ir.dtypes import is_float
+from planner.ir.graph import INPUT_KINDS, TensorType
 
 _ROOT = re.compile(r"[A-Za-z_]\w*(\[\d+\](?=\[|\.))?")
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedStablehlo:
     """A graph document; the ids of @main's arguments in order; the numbers of inputs that are constants."""
 
     document: dict[str, Any]
@@ -68,41 +68,41 @@ class _Argument:
         return self.name.removeprefix(self.root)
 
 
-def imported(text: str, name: str, kinds: Mapping[str, str] | None, where: str) -> Imported:
+def import_module_text(text: str, name: str, kinds: Mapping[str, str] | None, *, where: str) -> ImportedStablehlo:
     """The graph of StableHLO text; `kinds` gives arguments, by name or by the root of their names, another kind.
 
     Raises InvalidDocument, InvalidGraph and UnsupportedOp with `where` and the line or the name stack.
     """
-    module = parsed(text, where)  # held: its operations live as long as it does
-    found = functions(module, where)
-    main, writer = found["main"], Writer(phase="")
-    arguments = _arguments(main, where)
-    what = _kinds(arguments, kinds or {})
+    module = parse_text(text, where)  # held: its operations live as long as it does
+    found = list_functions(module, where)
+    main, writer = found["main"], StablehloWriter(phase="")
+    arguments = _read_arguments(main, where)
+    what = _choose_kinds(arguments, kinds or {})
     values = [writer.input(each.id, what[each.id], each.type, each.name) for each in arguments]
-    translation = Translation(found, writer, where)
+    translation = StablehloTranslation(found, writer, where)
     for each in arguments:
-        shardings.refused(each.attributes, f"{where}: argument {each.name}")
+        shardings.reject_gspmd(each.attributes, f"{where}: argument {each.name}")
         if "sdy.sharding" in each.attributes:
-            translation.annotations.of_input(each.id, each.attributes["sdy.sharding"])
-    outputs = [writer.whole(each).id for each in translation.call("main", [*map(Tensor.of, values)])]
-    for attributes, output in zip(_listed(main, "res_attrs", len(outputs)), outputs, strict=True):
+            translation.annotations.annotate_input(each.id, each.attributes["sdy.sharding"])
+    outputs = [writer.whole(each).id for each in translation.call("main", [*map(TensorSymbol.of, values)])]
+    for attributes, output in zip(_read_list_attribute(main, "res_attrs", len(outputs)), outputs, strict=True):
         if "sdy.sharding" in attributes:
-            translation.annotations.of_output(output, attributes["sdy.sharding"])
-    document = _document(name, writer, outputs, translation.annotations.entries, arguments)
-    return Imported(document, tuple(each.id for each in arguments), writer.constants)
+            translation.annotations.annotate_output(output, attributes["sdy.sharding"])
+    document = _build_document(name, writer, outputs, annotations=translation.annotations.entries, arguments=arguments)
+    return ImportedStablehlo(document, tuple(each.id for each in arguments), writer.constants)
 
 
-def _arguments(main: ir.Operation, where: str) -> list[_Argument]:
+def _read_arguments(main: ir.Operation, where: str) -> list[_Argument]:
     block, found = main.regions[0].blocks[0], []
-    attributes = _listed(main, "arg_attrs", len(block.arguments))
+    attributes = _read_list_attribute(main, "arg_attrs", len(block.arguments))
     for number, (value, given) in enumerate(zip(block.arguments, attributes, strict=True)):
-        shown = name_of(value.location) or f"arg{number}"
+        shown = name_stack_of(value.location) or f"arg{number}"
         try:
             kind = tensor_type(value.type)
         except ShardplanError as error:
             raise error.at(f"{where}: argument {shown}") from None
         found.append(_Argument(f"arg{number}", shown, kind, given))
-    return _with_next(found, main)
+    return _pair_donated(found, main)
 
 
 def _root(name: str) -> str:
@@ -115,18 +115,18 @@ def _result_types(main: ir.Operation) -> Sequence[ir.Type]:
     return kinds
 
 
-def _with_next(arguments: list[_Argument], main: ir.Operation) -> list[_Argument]:
+def _pair_donated(arguments: list[_Argument], main: ir.Operation) -> list[_Argument]:
     """Donated arguments with the output of their type that stands in the same place of its tree.
 
     JAX pairs donated arguments with outputs by type alone; its pair, or the first output left, is the second choice.
     """
     results = [tensor_type(kind) for kind in _result_types(main)]
-    attributes = _listed(main, "res_attrs", len(results))
+    attributes = _read_list_attribute(main, "res_attrs", len(results))
     names = [given["jax.result_info"].value if "jax.result_info" in given else "" for given in attributes]
     free = dict(enumerate(zip(results, (name.removeprefix(_root(name)) for name in names), strict=True)))
     given = [each for each in arguments if each.donated]
     paired: dict[str, int] = {}
-    for choice in (_same_place, _pair_of_jax, _same_type):
+    for choice in (_is_same_place, _is_aliased, _has_same_type):
         for each in (each for each in given if each.id not in paired):
             number = next((n for n, (kind, path) in free.items() if kind == each.type and choice(each, n, path)), None)
             if number is not None:
@@ -135,24 +135,24 @@ def _with_next(arguments: list[_Argument], main: ir.Operation) -> list[_Argument
     return [replace(each, next=paired.get(each.id)) for each in arguments]
 
 
-def _same_place(argument: _Argument, _: int, path: str) -> bool:
+def _is_same_place(argument: _Argument, _: int, path: str) -> bool:
     return argument.path == path != ""
 
 
-def _pair_of_jax(argument: _Argument, number: int, _: str) -> bool:
+def _is_aliased(argument: _Argument, number: int, _: str) -> bool:
     key = "tf.aliasing_output"
     return key in argument.attributes and bool(argument.attributes[key].value == number)
 
 
-def _same_type(argument: _Argument, *_: object) -> bool:
+def _has_same_type(argument: _Argument, *_: object) -> bool:
     return True
 
 
-def _listed(function: ir.Operation, name: str, count: int) -> list[Any]:
+def _read_list_attribute(function: ir.Operation, name: str, count: int) -> list[Any]:
     return list(function.attributes[name]) if name in function.attributes else [{}] * count
 
 
-def _kinds(arguments: Sequence[_Argument], asked: Mapping[str, str]) -> dict[str, str]:
+def _choose_kinds(arguments: Sequence[_Argument], asked: Mapping[str, str]) -> dict[str, str]:
     """Kind of every argument, by id. Raises InvalidRequest for a kind or a name that does not exist."""
     names = {name for each in arguments for name in (each.name, each.root)}
     for name, kind in asked.items():
@@ -162,11 +162,11 @@ def _kinds(arguments: Sequence[_Argument], asked: Mapping[str, str]) -> dict[str
             raise InvalidRequest("no such argument", got=name, wanted=f"one of {', '.join(sorted(names))}")
     replaced = any(each.next is not None for each in arguments)
     trees = list(dict.fromkeys(each.root for each in arguments if each.in_tree))
-    guessed = {each.id: _kind(each, trees, replaced) for each in arguments}
+    guessed = {each.id: _choose_kind(each, trees, replaced) for each in arguments}
     return {each.id: asked.get(each.name) or asked.get(each.root) or guessed[each.id] for each in arguments}
 
 
-def _kind(argument: _Argument, trees: Sequence[str], replaced: bool) -> str:
+def _choose_kind(argument: _Argument, trees: Sequence[str], replaced: bool) -> str:
     if not is_float(argument.type.dtype) and argument.next is None:
         return "input"
     if not trees:
@@ -176,13 +176,18 @@ def _kind(argument: _Argument, trees: Sequence[str], replaced: bool) -> str:
     return "input" if argument.next is None else "optimizer_state"
 
 
-def _document(
-    name: str, writer: Writer, outputs: list[str], annotations: list[dict[str, Any]], arguments: Sequence[_Argument]
+def _build_document(
+    name: str,
+    writer: StablehloWriter,
+    outputs: list[str],
+    *,
+    annotations: list[dict[str, Any]],
+    arguments: Sequence[_Argument],
 ) -> dict[str, Any]:
     kept = [*outputs, *(entry["value"] for entry in annotations)]
-    nodes = fused(_needed(writer.nodes, kept), writer.inputs, kept)
+    nodes = fuse_pointwise(_prune_nodes(writer.nodes, kept), writer.inputs, kept)
     read = {value for node in nodes for value in node["inputs"]} | set(kept)
-    following = _following(arguments, outputs)
+    following = _map_next(arguments, outputs)
     inputs = [entry for entry in writer.inputs if entry["id"] in read]
     return {
         "format": "shardplan.graph",
@@ -196,7 +201,7 @@ def _document(
     }
 
 
-def _following(arguments: Sequence[_Argument], outputs: Sequence[str]) -> dict[str, str]:
+def _map_next(arguments: Sequence[_Argument], outputs: Sequence[str]) -> dict[str, str]:
     """Input -> the output that takes its place; one that is an output more than once, or unchanged, takes none."""
     count = Counter(outputs)
     return {
@@ -206,7 +211,7 @@ def _following(arguments: Sequence[_Argument], outputs: Sequence[str]) -> dict[s
     }
 
 
-def _needed(nodes: Sequence[Node], wanted: Iterable[str]) -> list[Node]:
+def _prune_nodes(nodes: Sequence[Node], wanted: Iterable[str]) -> list[Node]:
     """The nodes that something wanted depends on, in order."""
     read, kept = set(wanted), []
     for node in reversed(nodes):

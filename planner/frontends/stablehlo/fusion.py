@@ -13,28 +13,28 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from planner.model.dtypes import DTYPE_BYTES
-from planner.model.graph import value_id
-from planner.model.ops.pointwise import MAX_STEPS, POINTWISE
+from planner.ir.dtypes import DTYPE_BYTES
+from planner.ir.graph import value_id
+from planner.ops.fused_elementwise import FUSIBLE_OPS, MAX_STEPS
 
 Node = dict[str, Any]
 MAX_OPERANDS = 16
 
 
-def fused(nodes: Sequence[Node], inputs: Sequence[Node], kept: Collection[str]) -> list[Node]:
+def fuse_pointwise(nodes: Sequence[Node], inputs: Sequence[Node], kept: Collection[str]) -> list[Node]:
     """The nodes with trees of pointwise ops as one node each, which has the id of its last op; in linear time.
 
     `nodes` and `inputs` are entries of a document. Values `kept` stay values.
     """
     read = Counter(value for node in nodes for value in node["inputs"]) + Counter(kept)
-    growth = _Growth(read, {entry["id"]: entry["dtype"] for entry in inputs})
+    growth = _FusionPass(read, {entry["id"]: entry["dtype"] for entry in inputs})
     for node in nodes:
         growth.add(node)
     return list(growth.nodes.values())
 
 
 @dataclass(slots=True)
-class _Tree:
+class _FusionTree:
     """What is read from outside, in order, and the ops, the last of which gives the tree its name."""
 
     last: Node
@@ -50,7 +50,7 @@ class _Tree:
         ]
         return self.last | {"op": "pointwise", "inputs": list(self.outside), "attrs": {"steps": steps}}
 
-    def may_take(self, other: _Tree) -> bool:
+    def may_take(self, other: _FusionTree) -> bool:
         alike = other.last["outputs"][0]["shape"] == self.last["outputs"][0]["shape"]
         steps, outside = len(self.ops) + len(other.ops), len(self.outside) + len(other.outside)
         few = steps < MAX_STEPS and outside + len(self.last["inputs"]) <= MAX_OPERANDS
@@ -58,24 +58,24 @@ class _Tree:
 
 
 @dataclass(slots=True)
-class _Growth:
+class _FusionPass:
     """`read`: how often every value is; `dtypes` of the values so far."""
 
     read: Mapping[str, int]
     dtypes: dict[str, str]
-    trees: dict[str, _Tree] = field(default_factory=dict)
+    trees: dict[str, _FusionTree] = field(default_factory=dict)
     nodes: dict[str, Node] = field(default_factory=dict)
 
     def add(self, node: Node) -> None:
         self.dtypes |= {value_id(node["id"], k): made["dtype"] for k, made in enumerate(node["outputs"])}
-        if node["op"] in POINTWISE and "rule" not in node:
+        if node["op"] in FUSIBLE_OPS and "rule" not in node:
             tree = self._grown(node)
             self.trees[node["id"]] = tree
             node = tree.node() if len(tree.ops) > 1 else node
         self.nodes[node["id"]] = node
 
-    def _grown(self, node: Node) -> _Tree:
-        tree = _Tree(node, narrows=self._narrows(node))
+    def _grown(self, node: Node) -> _FusionTree:
+        tree = _FusionTree(node, narrows=self._narrows(node))
         for name, times in Counter[str](node["inputs"]).items():
             inner = self.trees.get(name)
             if inner is not None and self.read[name] == times and tree.may_take(inner):

@@ -8,35 +8,35 @@ from collections.abc import Sequence
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
-from planner.frontends.stablehlo.call import Call, NotCovered
-from planner.frontends.stablehlo.symbols import Literal, Symbol, Tensor, evenly_spaced
-from planner.model.dtypes import is_float
-from planner.model.graph import TensorType
+from planner.frontends.stablehlo.op_call import StablehloNotCovered, StablehloOpCall
+from planner.frontends.stablehlo.symbolic_values import KnownNumbers, Symbol, TensorSymbol, find_spacing
+from planner.ir.dtypes import is_float
+from planner.ir.graph import TensorType
 
 KINDS = {"add": "sum", "multiply": "product", "maximum": "max", "minimum": "min", "or": "max", "and": "min"}
 BESIDE = {"sum": "add", "product": "multiply", "max": "maximum", "min": "minimum"}
 """How what was reduced meets an initial value."""
 
 
-def reduce_(call: Call) -> Symbol | Sequence[Symbol]:
+def reduce_(call: StablehloOpCall) -> Symbol | Sequence[Symbol]:
     if len(call.operands) == 4:
         return _extreme_and_place(call)
     call.demand("several operands", len(call.operands) == 2)
     x, start = call.operands
     kind, dims = KINDS.get(call.reducer()), list(call.ints("dimensions"))
     if kind is None or (call.reducer() in ("and", "or") and x.type.dtype != "bool"):
-        raise NotCovered(f"a body of {call.reducer()}")
+        raise StablehloNotCovered(f"a body of {call.reducer()}")
     if all(x.type.shape[dim] == 1 for dim in dims):
         made = call.writer.reshaped(call.whole(0), call.result.shape)
     else:
         made = call.step(kind, [call.whole(0)], call.result.shape, dims=dims)
     if neutral(start, kind):
-        return Tensor.of(made)
+        return TensorSymbol.of(made)
     return call.emit(BESIDE[kind], made, call.writer.core(start))
 
 
 def neutral(start: Symbol, kind: str) -> bool:
-    if not (isinstance(start, Literal) and start.splat):
+    if not (isinstance(start, KnownNumbers) and start.splat):
         return False
     number, dtype = start.number, start.type.dtype
     if kind in ("sum", "product"):
@@ -49,7 +49,7 @@ def neutral(start: Symbol, kind: str) -> bool:
     return number == (ends.min if kind == "max" else ends.max)
 
 
-def _extreme_and_place(call: Call) -> list[Symbol]:
+def _extreme_and_place(call: StablehloOpCall) -> list[Symbol]:
     """argmax, argmin: a reduction of values and places at once."""
     dims = call.ints("dimensions")
     direction = _first_direction(call)
@@ -60,28 +60,28 @@ def _extreme_and_place(call: Call) -> list[Symbol]:
     x, highest = call.whole(0), direction == "GT"
     extreme = call.writer.made("max" if highest else "min", [x], value.shape, value.dtype, dims=list(dims))
     place = call.writer.made("argmax" if highest else "argmin", [x], places.shape, places.dtype, dim=dims[0])
-    return [Tensor.of(extreme), Tensor.of(place)]
+    return [TensorSymbol.of(extreme), TensorSymbol.of(place)]
 
 
-def _directions(call: Call) -> list[str]:
+def _directions(call: StablehloOpCall) -> list[str]:
     inside = [each.operation for each in call.op.regions[0].blocks[0].operations]
     found = [each.attributes["comparison_direction"] for each in inside if each.name == "stablehlo.compare"]
     return [str(stablehlo.ComparisonDirectionAttr(each).value) for each in found]
 
 
-def _first_direction(call: Call) -> str:
+def _first_direction(call: StablehloOpCall) -> str:
     return next(iter(_directions(call)), "nothing")
 
 
 def _counts(symbol: Symbol, dim: int) -> bool:
     """Whether the elements are their places along a dim."""
-    if not isinstance(symbol, Literal):
+    if not isinstance(symbol, KnownNumbers):
         return False
     shape = (1,) * (len(symbol.type.shape) - symbol.core.ndim) + symbol.core.shape
-    return symbol.core.size == shape[dim] == symbol.type.shape[dim] and evenly_spaced(symbol.core) == (0, 1)
+    return symbol.core.size == shape[dim] == symbol.type.shape[dim] and find_spacing(symbol.core) == (0, 1)
 
 
-def sort(call: Call) -> list[Symbol]:
+def sort(call: StablehloOpCall) -> list[Symbol]:
     """By the first operand; the others follow."""
     others = call.operands[1:]
     arguments = list(call.op.regions[0].blocks[0].arguments)
@@ -93,7 +93,7 @@ def sort(call: Call) -> list[Symbol]:
     if counted:
         types[1] = counted[0].type
     made = call.writer.node("sort", [call.whole(0)], types, {"dim": dim, "descending": direction[0] == "G"})
-    values, places = map(Tensor.of, made)
+    values, places = map(TensorSymbol.of, made)
     results: list[Symbol] = [values]
     for number, other in enumerate(others, start=1):
         kind = call.results[number]
@@ -101,9 +101,9 @@ def sort(call: Call) -> list[Symbol]:
             results.append(places)
         else:
             read = [call.whole(number), places.core]
-            results.append(Tensor.of(call.writer.made("gather", read, kind.shape, kind.dtype, dim=dim)))
+            results.append(TensorSymbol.of(call.writer.made("gather", read, kind.shape, kind.dtype, dim=dim)))
     return results
 
 
-def top_k(call: Call) -> list[Tensor]:
+def top_k(call: StablehloOpCall) -> list[TensorSymbol]:
     return call.emit_all("topk", call.whole(0), dim=len(call.result.shape) - 1)

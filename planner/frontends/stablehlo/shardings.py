@@ -12,35 +12,35 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from planner.errors import InvalidSharding, UnsupportedOp
-from planner.frontends.stablehlo.symbols import Symbol, Tensor
-from planner.frontends.stablehlo.writer import Writer
+from planner.frontends.stablehlo.graph_writer import StablehloWriter
+from planner.frontends.stablehlo.symbolic_values import Symbol, TensorSymbol
 
 RETURN = "return"
 
 
-class Asked:
+class StablehloAnnotations:
     """The annotations so far."""
 
-    def __init__(self, writer: Writer) -> None:
+    def __init__(self, writer: StablehloWriter) -> None:
         self.entries: list[dict[str, Any]] = []
         self._writer = writer
         self._defined: set[str] = set()
 
-    def of_input(self, value: str, attribute: ir.Attribute) -> None:
+    def annotate_input(self, value: str, attribute: ir.Attribute) -> None:
         self._defined.add(value)
         self._add(value, attribute, None)
 
-    def of_output(self, value: str, attribute: ir.Attribute) -> None:
+    def annotate_output(self, value: str, attribute: ir.Attribute) -> None:
         self._add(value, attribute, RETURN)
 
-    def constrained(self, symbol: Symbol, attribute: ir.Attribute) -> Symbol:
+    def annotate_symbol(self, symbol: Symbol, attribute: ir.Attribute) -> Symbol:
         """The value whose definition is annotated; a copy where that already is."""
         value = self._writer.whole(symbol)
         if value.id in self._defined:
             value = self._writer.made("identity", [value], value.shape, value.dtype)
         self._defined.add(value.id)
         self._add(value.id, attribute, None)
-        return Tensor.of(value)
+        return TensorSymbol.of(value)
 
     def _add(self, value: str, attribute: ir.Attribute, user: str | None) -> None:
         sharding = sdy.TensorShardingAttr(attribute)
@@ -64,7 +64,7 @@ def _axis(attribute: ir.Attribute) -> str:
     return str(axis.name)
 
 
-def refused(attributes: Any, where: str) -> None:
+def reject_gspmd(attributes: Any, where: str) -> None:
     """GSPMD's shardings number devices and name no axes. Raises UnsupportedOp."""
     if "mhlo.sharding" in attributes:
         wanted = "Shardy's, which JAX writes by default (jax_use_shardy_partitioner)"

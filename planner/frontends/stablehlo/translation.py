@@ -16,27 +16,27 @@ from jaxlib.mlir import ir
 
 from planner.errors import InvalidGraph, ShardplanError, UnsupportedOp
 from planner.frontends.stablehlo import shardings
-from planner.frontends.stablehlo.call import Call, NotCovered, Row, tensor_type
-from planner.frontends.stablehlo.places import phase_of, place_of
-from planner.frontends.stablehlo.symbols import Literal, Symbol
-from planner.frontends.stablehlo.table import TABLE
-from planner.frontends.stablehlo.writer import Writer
-from planner.frontends.unknown import UnknownOpWarning
-from planner.model.graph import TensorType
+from planner.frontends.stablehlo.graph_writer import StablehloWriter
+from planner.frontends.stablehlo.locations import format_location, phase_of
+from planner.frontends.stablehlo.op_call import StablehloNotCovered, StablehloOpCall, StablehloRow, tensor_type
+from planner.frontends.stablehlo.op_table import OP_TABLE
+from planner.frontends.stablehlo.symbolic_values import KnownNumbers, Symbol
+from planner.frontends.unknown_ops import UnknownOpWarning
+from planner.ir.graph import TensorType
 
-MAX_TURNS = 1 << 12
+MAX_ITERATIONS = 1 << 12
 MAX_DEPTH = 64
 MAX_STEPS = 1 << 22
 """Ops walked at most, those that leave no node included."""
 Environment = dict[ir.Value, Symbol]
 
 
-class Translation:
+class StablehloTranslation:
     """What the functions of a module become; `annotations` are entries of the document."""
 
-    def __init__(self, functions: dict[str, ir.Operation], writer: Writer, where: str) -> None:
+    def __init__(self, functions: dict[str, ir.Operation], writer: StablehloWriter, where: str) -> None:
         self.writer = writer
-        self.annotations = shardings.Asked(writer)
+        self.annotations = shardings.StablehloAnnotations(writer)
         self._functions = functions
         self._where = where
         self._types: dict[ir.Type, TensorType] = {}
@@ -65,42 +65,42 @@ class Translation:
             if op.name in ("func.return", "stablehlo.return"):
                 return list(read)
             try:
-                made = self._made(op, read, known)
+                made = self._translate_op(op, read, known)
             except ShardplanError as error:
-                raise (error if error.where.startswith(self._where) else self._placed(error, op)) from None
+                raise (error if error.where.startswith(self._where) else self._locate(error, op)) from None
             known.update(zip(op.results, made, strict=True))
         raise InvalidGraph("block without a return", where=self._where)
 
-    def _placed(self, error: ShardplanError, op: ir.Operation) -> ShardplanError:
-        place = f"{self._where}: {place_of(op)}: {op.name}"
+    def _locate(self, error: ShardplanError, op: ir.Operation) -> ShardplanError:
+        place = f"{self._where}: {format_location(op)}: {op.name}"
         return error if op.name in error.where else error.at(place)
 
-    def _made(self, op: ir.Operation, read: tuple[Symbol, ...], known: Environment) -> Sequence[Symbol]:
+    def _translate_op(self, op: ir.Operation, read: tuple[Symbol, ...], known: Environment) -> Sequence[Symbol]:
         self._steps += 1
         if self._steps > MAX_STEPS:
             raise UnsupportedOp("program too long", got=f"more than {MAX_STEPS} steps", wanted="fewer turns and calls")
-        row = TABLE.get(op.name)
+        row = OP_TABLE.get(op.name)
         before = self.writer.phase
         self.writer.phase = before if before == "backward" else phase_of(op) or before
         try:
             if row is None:
-                return self._followed(op, read, known)
-            call = Call(op, read, tuple(self.type(each.type) for each in op.results), self.writer)
-            made = self._said(row, call)
+                return self._follow_control_flow(op, read, known)
+            call = StablehloOpCall(op, read, tuple(self.type(each.type) for each in op.results), self.writer)
+            made = self._apply_row(row, call)
             return made if isinstance(made, (list, tuple)) else [made]  # type: ignore[list-item]
         finally:
             self.writer.phase = before
 
-    def _said(self, row: Row, call: Call) -> Symbol | Sequence[Symbol]:
+    def _apply_row(self, row: StablehloRow, call: StablehloOpCall) -> Symbol | Sequence[Symbol]:
         """What a row makes of a call; where it has no words for it, an op planned whole on every device, not run."""
         try:
             return row(call)
-        except NotCovered as reason:
-            where = f"{self._where}: {place_of(call.op)}: {call.op.name}"
+        except StablehloNotCovered as reason:
+            where = f"{self._where}: {format_location(call.op)}: {call.op.name}"
             warnings.warn(f"{where}: {reason}: planned replicated", UnknownOpWarning, stacklevel=2)
             return call.emit_all(call.op.name, *call.wholes())
 
-    def _followed(self, op: ir.Operation, read: tuple[Symbol, ...], known: Environment) -> Sequence[Symbol]:
+    def _follow_control_flow(self, op: ir.Operation, read: tuple[Symbol, ...], known: Environment) -> Sequence[Symbol]:
         """Calls, control flow, and what only passes values on."""
         match op.name:
             case "func.call" | "stablehlo.composite":
@@ -114,31 +114,31 @@ class Translation:
             case "stablehlo.optimization_barrier":
                 return read
             case "sdy.sharding_constraint":
-                return [self.annotations.constrained(read[0], op.attributes["sharding"])]
+                return [self.annotations.annotate_symbol(read[0], op.attributes["sharding"])]
             case "stablehlo.custom_call":
                 name = op.attributes["call_target_name"].value
                 raise UnsupportedOp("custom call", got=name, wanted="StableHLO alone")
             case _:
                 pass
-        raise UnsupportedOp("op outside the table", got=op.name, wanted=f"one of {', '.join(TABLE)}")
+        raise UnsupportedOp("op outside the table", got=op.name, wanted=f"one of {', '.join(OP_TABLE)}")
 
     def _loop(self, op: ir.Operation, carried: Sequence[Symbol], known: Environment) -> Sequence[Symbol]:
         condition, body = (region.blocks[0] for region in op.regions)
         number, self._loops = self._loops, self._loops + 1
-        for turn in range(MAX_TURNS):
+        for turn in range(MAX_ITERATIONS):
             (holds,) = self._block(condition, known, carried)
-            if not isinstance(holds, Literal):
+            if not isinstance(holds, KnownNumbers):
                 wanted = "a loop whose turns are known: lax.scan, or fori_loop with numbers as bounds"
                 raise UnsupportedOp("loop until something happens", got=f"turn {turn}", wanted=wanted)
             if not holds.number:
                 return carried
             with self._within(f"while.{number}[{turn}]"):
                 carried = self._block(body, known, carried)
-        raise UnsupportedOp("loop too long", got=f"more than {MAX_TURNS} turns", wanted="fewer")
+        raise UnsupportedOp("loop too long", got=f"more than {MAX_ITERATIONS} turns", wanted="fewer")
 
     def _branch(self, op: ir.Operation, read: tuple[Symbol, ...], known: Environment) -> Sequence[Symbol]:
         (chosen,) = read
-        if not isinstance(chosen, Literal):
+        if not isinstance(chosen, KnownNumbers):
             raise UnsupportedOp("branch that the data decides", got=op.name, wanted="jnp.where, or a known condition")
         if op.name == "stablehlo.if":
             region = 0 if chosen.number else 1

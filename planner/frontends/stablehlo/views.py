@@ -8,24 +8,24 @@ from collections.abc import Sequence
 import numpy as np
 from jaxlib.mlir import ir
 
-from planner.frontends.stablehlo.call import Call, NotCovered
-from planner.frontends.stablehlo.symbols import (
+from planner.frontends.document_value import DocumentValue
+from planner.frontends.stablehlo.graph_writer import clamp_infinity, numpy_dtype
+from planner.frontends.stablehlo.op_call import StablehloNotCovered, StablehloOpCall
+from planner.frontends.stablehlo.symbolic_values import (
     MAX_KNOWN,
-    Literal,
-    Stack,
+    KnownNumbers,
+    RowStack,
     Symbol,
-    Tensor,
-    moved_core,
-    padded,
-    trimmed,
+    TensorSymbol,
+    drop_leading_ones,
+    pad_rank,
+    reshape_core,
 )
-from planner.frontends.stablehlo.writer import finite, numpy_dtype
-from planner.frontends.value import Value
-from planner.model.graph import TensorType
-from planner.model.sharding import Shape
+from planner.ir.graph import TensorType
+from planner.ir.sharding import Shape
 
 
-def constant(call: Call) -> Symbol:
+def constant(call: StablehloOpCall) -> Symbol:
     """Numbers; of element types that the bindings cannot read, an input of kind constant."""
     attribute, dtype = call.op.attributes["value"], numpy_dtype(call.result.dtype)
     if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
@@ -33,98 +33,103 @@ def constant(call: Call) -> Symbol:
     try:
         return call.literal(np.array(attribute, dtype).reshape(call.result.shape))
     except (TypeError, ValueError):
-        return Tensor.of(call.writer.constant(call.result))
+        return TensorSymbol.of(call.writer.constant(call.result))
 
 
-def iota(call: Call) -> Symbol:
+def iota(call: StablehloOpCall) -> Symbol:
     dim, shape = call.integer("iota_dimension"), call.result.shape
     if shape[dim] > MAX_KNOWN:
         core = (shape[dim], *(1,) * (len(shape) - dim - 1))
         counted = call.writer.made("arange", [], core, call.result.dtype, start=0, step=1, dim=0)
-        return Tensor(counted, call.result)
+        return TensorSymbol(counted, call.result)
     line = np.arange(shape[dim]).astype(numpy_dtype(call.result.dtype))
     return call.literal(line.reshape(shape[dim], *(1,) * (len(shape) - dim - 1)))
 
 
-def broadcast_in_dim(call: Call) -> Symbol:
+def broadcast_in_dim(call: StablehloOpCall) -> Symbol:
     (x,), dims = call.operands, call.ints("broadcast_dimensions")
     order = sorted(range(len(dims)), key=dims.__getitem__)
     if order != list(range(len(dims))):
-        x = Tensor.of(transposed(call, call.whole(0), order))
-    if isinstance(x, Stack):
-        x = Tensor.of(call.writer.whole(x))
-    sizes = dict(zip(sorted(dims), padded(x.core.shape, len(dims)), strict=True))
-    return _with_core(call, x, trimmed(tuple(sizes.get(dim, 1) for dim in range(len(call.result.shape)))))
+        x = TensorSymbol.of(transpose_value(call, call.whole(0), order))
+    if isinstance(x, RowStack):
+        x = TensorSymbol.of(call.writer.whole(x))
+    sizes = dict(zip(sorted(dims), pad_rank(x.core.shape, len(dims)), strict=True))
+    return _with_core(call, x, drop_leading_ones(tuple(sizes.get(dim, 1) for dim in range(len(call.result.shape)))))
 
 
-def reshape(call: Call) -> Symbol:
+def reshape(call: StablehloOpCall) -> Symbol:
     (x,) = call.operands
-    if not isinstance(x, Stack):
-        core = moved_core(x.core.shape, x.type.shape, call.result.shape)
+    if not isinstance(x, RowStack):
+        core = reshape_core(x.core.shape, x.type.shape, call.result.shape)
         if core is not None:
-            return _with_core(call, x, trimmed(core))
-    if isinstance(x, Literal) and x.core.shape == x.type.shape:
+            return _with_core(call, x, drop_leading_ones(core))
+    if isinstance(x, KnownNumbers) and x.core.shape == x.type.shape:
         return call.literal(x.core.reshape(call.result.shape))
-    return Tensor.of(call.writer.reshaped(call.whole(0), call.result.shape))
+    return TensorSymbol.of(call.writer.reshaped(call.whole(0), call.result.shape))
 
 
-def _with_core(call: Call, x: Literal | Tensor, core: Shape) -> Symbol:
+def _with_core(call: StablehloOpCall, x: KnownNumbers | TensorSymbol, core: Shape) -> Symbol:
     """The same elements under a core of another shape."""
-    if isinstance(x, Literal):
+    if isinstance(x, KnownNumbers):
         return call.literal(x.core.reshape(core))
-    if trimmed(x.core.shape) == core:
-        return Tensor(x.core, call.result)
-    return Tensor(call.writer.reshaped(x.core, core), call.result)
+    if drop_leading_ones(x.core.shape) == core:
+        return TensorSymbol(x.core, call.result)
+    return TensorSymbol(call.writer.reshaped(x.core, core), call.result)
 
 
-def transpose(call: Call) -> Symbol:
+def transpose(call: StablehloOpCall) -> Symbol:
     (x,), order = call.operands, list(call.ints("permutation"))
     if order == list(range(len(order))):
         return x
-    if isinstance(x, Literal):
-        core = x.core.reshape(padded(x.core.shape, len(order)))
-        return call.literal(np.transpose(core, order).reshape(trimmed(tuple(core.shape[dim] for dim in order))))
-    return Tensor.of(transposed(call, call.whole(0), order))
+    if isinstance(x, KnownNumbers):
+        core = x.core.reshape(pad_rank(x.core.shape, len(order)))
+        return call.literal(
+            np.transpose(core, order).reshape(drop_leading_ones(tuple(core.shape[dim] for dim in order)))
+        )
+    return TensorSymbol.of(transpose_value(call, call.whole(0), order))
 
 
-def transposed(call: Call, value: Value, order: Sequence[int]) -> Value:
+def transpose_value(call: StablehloOpCall, value: DocumentValue, order: Sequence[int]) -> DocumentValue:
     """Dims in another order; past a transpose that is undone or joined."""
-    before = call.writer.maker(value)
+    before = call.writer.find_node(value)
     if before and before["op"] == "transpose":
-        value, order = call.writer.typed(before["inputs"][0]), [before["attrs"]["permutation"][dim] for dim in order]
+        value, order = (
+            call.writer.find_value(before["inputs"][0]),
+            [before["attrs"]["permutation"][dim] for dim in order],
+        )
     if list(order) == list(range(len(order))):
         return value
     shape = tuple(value.shape[dim] for dim in order)
     return call.writer.made("transpose", [value], shape, value.dtype, permutation=list(order))
 
 
-def slice_(call: Call) -> Symbol:
+def slice_(call: StablehloOpCall) -> Symbol:
     cuts = zip(call.ints("start_indices"), call.ints("limit_indices"), call.ints("strides"), strict=True)
-    return sliced(call, call.operands[0], [slice(*cut) for cut in cuts], call.result)
+    return slice_value(call, call.operands[0], [slice(*cut) for cut in cuts], made=call.result)
 
 
-def sliced(call: Call, x: Symbol, cuts: Sequence[slice], made: TensorType) -> Symbol:
+def slice_value(call: StablehloOpCall, x: Symbol, cuts: Sequence[slice], *, made: TensorType) -> Symbol:
     """Elements of every dim: start, stop, step; a tensor of the type `made`."""
-    if isinstance(x, Stack):
+    if isinstance(x, RowStack):
         row = _row(x, cuts)
         if row is not None:
             return row
-        x = Tensor.of(call.writer.whole(x))
-    core = padded(x.core.shape, len(cuts))
-    if isinstance(x, Literal):
+        x = TensorSymbol.of(call.writer.whole(x))
+    core = pad_rank(x.core.shape, len(cuts))
+    if isinstance(x, KnownNumbers):
         taken = tuple(cut if size > 1 else slice(None) for cut, size in zip(cuts, core, strict=True))
         kept = x.core.reshape(core)[taken]
-        return Literal(kept.reshape(trimmed(kept.shape)), made)
+        return KnownNumbers(kept.reshape(drop_leading_ones(kept.shape)), made)
     value = call.writer.reshaped(x.core, core) if len(x.core.shape) > len(cuts) else x.core
     for dim, (cut, size) in enumerate(zip(cuts, core, strict=True)):
         if size > 1:
-            value = _cut(call, value, dim - len(cuts) + len(value.shape), cut)
-    return Tensor(value, made)
+            value = _slice_dim(call, value, dim - len(cuts) + len(value.shape), cut=cut)
+    return TensorSymbol(value, made)
 
 
-def _cut(call: Call, value: Value, dim: int, cut: slice) -> Value:
+def _slice_dim(call: StablehloOpCall, value: DocumentValue, dim: int, *, cut: slice) -> DocumentValue:
     """One dim of a slice; a strided one takes its steps from the first element on."""
-    made, step = _narrowed(call, value, dim, cut.start, cut.stop), cut.step or 1
+    made, step = _narrow_dim(call, value, dim, start=cut.start, stop=cut.stop), cut.step or 1
     if step == 1:
         return made
     count = -(-(cut.stop - cut.start) // step)
@@ -132,11 +137,11 @@ def _cut(call: Call, value: Value, dim: int, cut: slice) -> Value:
     return call.writer.made("strided_slice", [made], shape, value.dtype, dim=dim, step=step)
 
 
-def _narrowed(call: Call, value: Value, dim: int, start: int, stop: int) -> Value:
-    return call.writer.part(Tensor.of(value), dim, start, stop)
+def _narrow_dim(call: StablehloOpCall, value: DocumentValue, dim: int, *, start: int, stop: int) -> DocumentValue:
+    return call.writer.part(TensorSymbol.of(value), dim, start, stop)
 
 
-def _row(stack: Stack, cuts: Sequence[slice]) -> Symbol | None:
+def _row(stack: RowStack, cuts: Sequence[slice]) -> Symbol | None:
     """The one row of a stack that is read, if it is known."""
     first, *others = cuts
     full = all(
@@ -146,50 +151,54 @@ def _row(stack: Stack, cuts: Sequence[slice]) -> Symbol | None:
     return stack.rows.get(first.start) if full and first.stop == first.start + 1 else None
 
 
-def dynamic_slice(call: Call) -> Symbol:
+def dynamic_slice(call: StablehloOpCall) -> Symbol:
     """At known positions an ordinary slice, within the tensor as StableHLO clamps them."""
     x, *starts = call.operands
     sizes = call.ints("slice_sizes")
     known = _positions(starts, x.type.shape, sizes)
     if known is not None:
         cuts = [slice(at, at + size) for at, size in zip(known, sizes, strict=True)]
-        return sliced(call, x, cuts, call.result)
-    dims, moving = _moving(call, starts, x.type.shape, sizes)
+        return slice_value(call, x, cuts, made=call.result)
+    dims, moving = _dynamic_start(call, starts, x.type.shape, sizes=sizes)
     return call.emit("dynamic_slice", call.whole(0), *moving, dims=dims)
 
 
-def dynamic_update_slice(call: Call) -> Symbol:
+def dynamic_update_slice(call: StablehloOpCall) -> Symbol:
     x, update, *starts = call.operands
     shape, sizes = x.type.shape, update.type.shape
     known = _positions(starts, shape, sizes)
     if known is not None and sizes == shape:
         return update
     if known is not None and sizes == (1, *shape[1:]):
-        stack = x if isinstance(x, Stack) else Stack(x, {}, x.type)
+        stack = x if isinstance(x, RowStack) else RowStack(x, {}, x.type)
         return stack.with_row(known[0], update)
     if known is not None:
-        return Tensor.of(updated(call, call.whole(0), call.whole(1), known))
-    dims, moving = _moving(call, starts, shape, sizes)
+        return TensorSymbol.of(update_value(call, call.whole(0), call.whole(1), starts=known))
+    dims, moving = _dynamic_start(call, starts, shape, sizes=sizes)
     return call.emit("dynamic_update_slice", call.whole(0), call.whole(1), *moving, dims=dims)
 
 
-def _moving(call: Call, starts: Sequence[Symbol], shape: Shape, sizes: Sequence[int]) -> tuple[list[int], list[Value]]:
+def _dynamic_start(
+    call: StablehloOpCall, starts: Sequence[Symbol], shape: Shape, *, sizes: Sequence[int]
+) -> tuple[list[int], list[DocumentValue]]:
     """The dims that are really cut, and where."""
     dims = [dim for dim, (size, full) in enumerate(zip(sizes, shape, strict=True)) if size != full]
     return dims, [call.writer.whole(starts[dim]) for dim in dims]
 
 
-def updated(call: Call, x: Value, update: Value, starts: Sequence[int]) -> Value:
+def update_value(
+    call: StablehloOpCall, x: DocumentValue, update: DocumentValue, *, starts: Sequence[int]
+) -> DocumentValue:
     """What is before, the update, what is behind, dim by dim."""
     for dim, (at, size) in enumerate(zip(starts, update.shape, strict=True)):
         if size == x.shape[dim]:
             continue
-        band = _narrowed(call, x, dim, at, at + size)
-        middle = updated(call, band, update, [0 if i == dim else start for i, start in enumerate(starts)])
-        pieces = [_narrowed(call, x, dim, 0, at)] if at else []
+        band = _narrow_dim(call, x, dim, start=at, stop=at + size)
+        middle = update_value(call, band, update, starts=[0 if i == dim else start for i, start in enumerate(starts)])
+        pieces = [_narrow_dim(call, x, dim, start=0, stop=at)] if at else []
         pieces.append(middle)
-        pieces += [_narrowed(call, x, dim, at + size, x.shape[dim])] if at + size < x.shape[dim] else []
-        return call.writer.joined(pieces, dim)
+        pieces += [_narrow_dim(call, x, dim, start=at + size, stop=x.shape[dim])] if at + size < x.shape[dim] else []
+        return call.writer.concatenate(pieces, dim)
     return update
 
 
@@ -197,55 +206,59 @@ def _positions(starts: Sequence[Symbol], shape: Shape, sizes: Sequence[int]) -> 
     """Where a slice begins, if it is known; along dims taken whole it always is."""
     found = []
     for start, full, size in zip(starts, shape, sizes, strict=True):
-        if size != full and not isinstance(start, Literal):
+        if size != full and not isinstance(start, KnownNumbers):
             return None
-        at = int(start.number) if isinstance(start, Literal) else 0
+        at = int(start.number) if isinstance(start, KnownNumbers) else 0
         found.append(min(max(at, 0), full - size))
     return found
 
 
-def concatenate(call: Call) -> Symbol:
+def concatenate(call: StablehloOpCall) -> Symbol:
     if len(call.operands) == 1:
         return call.operands[0]
     dim = call.integer("dimension")
-    if all(isinstance(piece, Literal) for piece in call.operands) and math.prod(call.result.shape) <= MAX_KNOWN:
-        return call.literal(np.concatenate([piece.whole for piece in call.operands if isinstance(piece, Literal)], dim))
-    return Tensor.of(call.writer.joined(call.wholes(), dim))
+    if all(isinstance(piece, KnownNumbers) for piece in call.operands) and math.prod(call.result.shape) <= MAX_KNOWN:
+        return call.literal(
+            np.concatenate([piece.whole for piece in call.operands if isinstance(piece, KnownNumbers)], dim)
+        )
+    return TensorSymbol.of(call.writer.concatenate(call.wholes(), dim))
 
 
-def pad(call: Call) -> Symbol:
+def pad(call: StablehloOpCall) -> Symbol:
     """Constants before, behind and between the elements; a negative pad cuts."""
     value = call.operands[1]
-    if not (isinstance(value, Literal) and value.splat):
-        raise NotCovered("padding with numbers that are not known")
+    if not (isinstance(value, KnownNumbers) and value.splat):
+        raise StablehloNotCovered("padding with numbers that are not known")
     low, high, between = (call.ints(name) for name in ("edge_padding_low", "edge_padding_high", "interior_padding"))
     made = call.whole(0)
     call.demand("other numbers than zeros between elements", value.number == 0 or not any(between))
     for dim, gap in enumerate(between):
-        made = dilated(call, made, dim, gap + 1)
-    return Tensor.of(padded_value(call, made, low, high, value.number))
+        made = dilate_value(call, made, dim, step=gap + 1)
+    return TensorSymbol.of(pad_value(call, made, low, high=high, number=value.number))
 
 
-def dilated(call: Call, x: Value, dim: int, step: int) -> Value:
+def dilate_value(call: StablehloOpCall, x: DocumentValue, dim: int, *, step: int) -> DocumentValue:
     """With step - 1 zeros between the elements of a dim."""
     shape = (*x.shape[:dim], (x.shape[dim] - 1) * step + 1, *x.shape[dim + 1 :])
     return x if shape == x.shape else call.writer.made("dilate", [x], shape, x.dtype, dim=dim, step=step)
 
 
-def padded_value(call: Call, x: Value, low: Sequence[int], high: Sequence[int], number: float) -> Value:
+def pad_value(
+    call: StablehloOpCall, x: DocumentValue, low: Sequence[int], *, high: Sequence[int], number: float
+) -> DocumentValue:
     """With so many elements more before and behind, in every dim."""
     for dim, (before, behind) in enumerate(zip(low, high, strict=True)):
-        x = _narrowed(call, x, dim, max(-before, 0), x.shape[dim] - max(-behind, 0))
+        x = _narrow_dim(call, x, dim, start=max(-before, 0), stop=x.shape[dim] - max(-behind, 0))
     first, last = ([max(count, 0) for count in side] for side in (low, high))
     if not any((*first, *last)):
         return x
     shape = tuple(map(sum, zip(first, x.shape, last, strict=True)))
-    return call.writer.made("pad", [x], shape, x.dtype, low=first, high=last, value=finite(number, x.dtype))
+    return call.writer.made("pad", [x], shape, x.dtype, low=first, high=last, value=clamp_infinity(number, x.dtype))
 
 
-def reverse(call: Call) -> Symbol:
+def reverse(call: StablehloOpCall) -> Symbol:
     x, dims = call.operands[0], call.ints("dimensions")
-    if isinstance(x, Literal):
-        core = x.core.reshape(padded(x.core.shape, len(call.result.shape)))
+    if isinstance(x, KnownNumbers):
+        core = x.core.reshape(pad_rank(x.core.shape, len(call.result.shape)))
         return call.literal(np.flip(core, dims))
     return call.emit("flip", call.whole(0), dims=list(dims))

@@ -10,16 +10,16 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from planner.frontends.stablehlo.call import Call
+from planner.frontends.document_value import DocumentValue
+from planner.frontends.stablehlo.op_call import StablehloOpCall
 from planner.frontends.stablehlo.reductions import KINDS, neutral
-from planner.frontends.stablehlo.symbols import Symbol, Tensor
-from planner.frontends.stablehlo.views import padded_value, transposed
-from planner.frontends.value import Value
-from planner.model.sharding import Shape
+from planner.frontends.stablehlo.symbolic_values import Symbol, TensorSymbol
+from planner.frontends.stablehlo.views import pad_value, transpose_value
+from planner.ir.sharding import Shape
 
 
 @dataclass(frozen=True, slots=True)
-class _Windows:
+class _ReduceWindows:
     """Of every dim."""
 
     size: Shape
@@ -49,7 +49,7 @@ class _Windows:
         return {key: [column[dim] for dim in self.wide] for key, column in columns.items()}
 
 
-def reduce_window(call: Call) -> Symbol:
+def reduce_window(call: StablehloOpCall) -> Symbol:
     """Sums over all elements before one, and pools."""
     call.demand("several operands", len(call.operands) == 2)
     rank, body = len(call.result.shape), call.reducer()
@@ -62,11 +62,11 @@ def reduce_window(call: Call) -> Symbol:
     if body in ("add", "multiply") and len(wide) == 1 and {*stride, *dilation} == {1}:
         (dim,) = wide
         if size[dim] == call.result.shape[dim] and {low[dim], high[dim]} == {0, size[dim] - 1}:
-            return _scanned(call, "cumsum" if body == "add" else "cumprod", dim, from_behind=high[dim] > 0)
-    return _pooled(call, body, _Windows(size, stride, dilation, low, high))
+            return _emit_scan(call, "cumsum" if body == "add" else "cumprod", dim, from_behind=high[dim] > 0)
+    return _emit_pool(call, body, _ReduceWindows(size, stride, dilation, low, high))
 
 
-def _scanned(call: Call, op: str, dim: int, from_behind: bool) -> Symbol:
+def _emit_scan(call: StablehloOpCall, op: str, dim: int, *, from_behind: bool) -> Symbol:
     x = call.whole(0)
     if not from_behind:
         return call.emit(op, x, dim=dim)
@@ -74,23 +74,23 @@ def _scanned(call: Call, op: str, dim: int, from_behind: bool) -> Symbol:
     return call.emit("flip", call.step(op, [back], x.shape, dim=dim), dims=[dim])
 
 
-def _pooled(call: Call, body: str, windows: _Windows) -> Symbol:
+def _emit_pool(call: StablehloOpCall, body: str, windows: _ReduceWindows) -> Symbol:
     """A sum is the mean of so many."""
     call.demand(f"windows of {body}", body in ("add", "maximum") and bool(windows.wide))
     x, padding = call.whole(0), windows.low
     if not windows.plain:
-        x = padded_value(call, x, windows.low, windows.high, 0 if body == "add" else -math.inf)
+        x = pad_value(call, x, windows.low, high=windows.high, number=0 if body == "add" else -math.inf)
         padding = (0,) * len(windows.low)
     order = windows.order
     shape = [call.result.shape[dim] for dim in order]
     op = "average_pool" if body == "add" else "max_pool"
-    made = call.step(op, [transposed(call, x, order)], shape, **windows.attrs(padding))
+    made = call.step(op, [transpose_value(call, x, order)], shape, **windows.attrs(padding))
     if body == "add":
         made = call.step("multiply", [made], shape, scalar=math.prod(windows.size))
-    return Tensor.of(_back(call, made, order))
+    return TensorSymbol.of(_reverse_order(call, made, order))
 
 
-def select_and_scatter(call: Call) -> Symbol:
+def select_and_scatter(call: StablehloOpCall) -> Symbol:
     """The gradient of a pool of maxima."""
     rank = len(call.result.shape)
     call.demand("a body that does not add", call.reducer(1) == "add" and neutral(call.operands[2], "sum"))
@@ -99,14 +99,14 @@ def select_and_scatter(call: Call) -> Symbol:
         call.optional_ints("window_dimensions", (1,) * rank),
         call.optional_ints("window_strides", (1,) * rank),
     )
-    windows = _Windows(size, stride, (1,) * rank, *call.edges("padding", rank))
+    windows = _ReduceWindows(size, stride, (1,) * rank, *call.edges("padding", rank))
     call.demand("padding that is not alike", windows.plain)
     order = windows.order
-    operands = [transposed(call, call.whole(k), order) for k in (1, 0)]
+    operands = [transpose_value(call, call.whole(k), order) for k in (1, 0)]
     shape = [call.result.shape[dim] for dim in order]
     made = call.step("max_pool_backward", operands, shape, **windows.attrs(windows.low))
-    return Tensor.of(_back(call, made, order))
+    return TensorSymbol.of(_reverse_order(call, made, order))
 
 
-def _back(call: Call, value: Value, order: list[int]) -> Value:
-    return transposed(call, value, [order.index(dim) for dim in range(len(order))])
+def _reverse_order(call: StablehloOpCall, value: DocumentValue, order: list[int]) -> DocumentValue:
+    return transpose_value(call, value, [order.index(dim) for dim in range(len(order))])

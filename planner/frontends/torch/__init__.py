@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FILES = (".pt2", ".json")
 
-__all__ = ["graph_document", "import_serialized", "import_torch", "module_document"]
+__all__ = ["build_graph_document", "build_module_document", "import_serialized", "import_torch"]
 
 
 def import_torch(
@@ -56,15 +56,15 @@ def import_torch(
     if train not in (None, *OPTIMIZERS):
         raise InvalidRequest("train", got=train, wanted=f"one of {', '.join(OPTIMIZERS)}")
     try:
-        from planner.frontends.torch import models, serialized
+        from planner.frontends.torch import capture, serialized
 
         if model.endswith(FILES):
-            return graph_document(serialized.read_program(Path(model)), Path(model).stem, train)
-        options = models.Options(layers, dtype, {} if config is None else dict(config))
-        program = models.exported(model, batch, seq, options, train is not None)
+            return build_graph_document(serialized.read_program(Path(model)), Path(model).stem, train)
+        options = capture.CaptureOptions(layers, dtype, {} if config is None else dict(config))
+        program = capture.export_model(model, batch, seq, options=options, train=train is not None)
     except ModuleNotFoundError as missing:
-        raise _not_installed(missing) from missing
-    return graph_document(program, model.rpartition(":")[2], train)
+        raise _missing_package_error(missing) from missing
+    return build_graph_document(program, model.rpartition(":")[2], train)
 
 
 def import_serialized(data: bytes, name: str) -> dict[str, Any]:
@@ -72,35 +72,35 @@ def import_serialized(data: bytes, name: str) -> dict[str, Any]:
     try:
         from planner.frontends.torch import serialized
     except ModuleNotFoundError as missing:
-        raise _not_installed(missing) from missing
-    return graph_document(serialized.program_of(data, name), name)
+        raise _missing_package_error(missing) from missing
+    return build_graph_document(serialized.parse_program(data, name), name)
 
 
-def graph_document(program: ExportedProgram, name: str, train: str | None = None) -> dict[str, Any]:
+def build_graph_document(program: ExportedProgram, name: str, train: str | None = None) -> dict[str, Any]:
     """The graph document of any exported program, whose one result is the loss where it is to be trained.
 
     A program that is trained is used up. Raises InvalidGraph and UnsupportedOp.
     """
-    from planner.frontends.torch import captured, document, joint
+    from planner.frontends.torch import document, exported_graph, joint_graph
 
-    made = captured.of_program(program, name) if train is None else joint.of_loss(program, name)
-    return document.graph_document(made, name, train)
+    made = exported_graph.from_program(program, name) if train is None else joint_graph.differentiate(program, name)
+    return document.build_graph_document(made, name, train)
 
 
-def module_document(
-    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], train: str | None = None
+def build_module_document(
+    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, train: str | None = None
 ) -> dict[str, Any]:
     """The graph document of a torch.nn.Module on example inputs; what it returns is the loss where it is trained.
 
     Raises InvalidGraph and UnsupportedOp.
     """
-    from planner.frontends.torch import models
+    from planner.frontends.torch import capture
 
     name = type(module).__name__
-    return graph_document(models.traced(module, args, kwargs, name), name, train)
+    return build_graph_document(capture.trace_module(module, args, kwargs, name=name), name, train)
 
 
-def _not_installed(missing: ModuleNotFoundError) -> Exception:
+def _missing_package_error(missing: ModuleNotFoundError) -> Exception:
     if missing.name not in ("torch", "transformers"):
         return missing
     what = f"{missing.name} is not installed"

@@ -27,47 +27,54 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
-from planner.frontends.torch import fused
+from planner.frontends.torch import custom_ops
 
-A = torch.ops.aten
-VIEWS = (A.view.default, A.reshape.default, A._unsafe_view.default, A.flatten.using_ints)
+ATEN = torch.ops.aten
+VIEWS = (ATEN.view.default, ATEN.reshape.default, ATEN._unsafe_view.default, ATEN.flatten.using_ints)
 HEADS: Mapping[str, tuple[Any, ...]] = {
-    "add": (A.add.Tensor, A.add.Scalar),
-    "addmm": (A.addmm.default,),
-    "attention": (A.scaled_dot_product_attention.default,),
-    "cat": (A.cat.default,),
-    "expand": (A.expand.default,),
-    "loss": (A.cross_entropy_loss.default,),
-    "mean": (A.mean.dim,),
-    "mul": (A.mul.Tensor, A.mul.Scalar),
-    "neg": (A.neg.default,),
-    "pow": (A.pow.Tensor_Scalar,),
-    "rsqrt": (A.rsqrt.default,),
-    "slice": (A.slice.Tensor,),
-    "square": (A.square.default,),
-    "tanh": (A.tanh.default,),
-    "unsqueeze": (A.unsqueeze.default,),
+    "add": (ATEN.add.Tensor, ATEN.add.Scalar),
+    "addmm": (ATEN.addmm.default,),
+    "attention": (ATEN.scaled_dot_product_attention.default,),
+    "cat": (ATEN.cat.default,),
+    "expand": (ATEN.expand.default,),
+    "loss": (ATEN.cross_entropy_loss.default,),
+    "mean": (ATEN.mean.dim,),
+    "mul": (ATEN.mul.Tensor, ATEN.mul.Scalar),
+    "neg": (ATEN.neg.default,),
+    "pow": (ATEN.pow.Tensor_Scalar,),
+    "rsqrt": (ATEN.rsqrt.default,),
+    "slice": (ATEN.slice.Tensor,),
+    "square": (ATEN.square.default,),
+    "tanh": (ATEN.tanh.default,),
+    "unsqueeze": (ATEN.unsqueeze.default,),
     "view": VIEWS,
 }
 COMMUTES = ("add", "mul")
-CASTS = (A.to.dtype, A.to.dtype_layout, A._to_copy.default, A.contiguous.default, A.clone.default, A.alias.default)
+CASTS = (
+    ATEN.to.dtype,
+    ATEN.to.dtype_layout,
+    ATEN._to_copy.default,
+    ATEN.contiguous.default,
+    ATEN.clone.default,
+    ATEN.alias.default,
+)
 ANGLES = (
-    A.cos.default,
-    A.sin.default,
-    A.detach.default,
-    A.unsqueeze.default,
-    A.mul.Tensor,
-    A.mul.Scalar,
+    ATEN.cos.default,
+    ATEN.sin.default,
+    ATEN.detach.default,
+    ATEN.unsqueeze.default,
+    ATEN.mul.Tensor,
+    ATEN.mul.Scalar,
     *CASTS,
     *VIEWS,
 )
 """What may stand between two equal halves and what is read as cos and sin."""
 
 Pattern = Any
-Bound = Mapping[str, Any]
+Bindings = Mapping[str, Any]
 
 
-def source(value: Any) -> Any:
+def strip_casts(value: Any) -> Any:
     """What a value was before casts, copies and dropout that does nothing."""
     while isinstance(value, Node) and (value.target in CASTS or _is_idle_dropout(value)):
         value = value.args[0]
@@ -75,147 +82,175 @@ def source(value: Any) -> Any:
 
 
 def _is_idle_dropout(node: Node) -> bool:
-    return node.target is A.dropout.default and not (node.args[1] and node.args[2])
+    return node.target is ATEN.dropout.default and not (node.args[1] and node.args[2])
 
 
-def bindings(pattern: Pattern, value: Any, bound: Bound) -> Iterator[Bound]:
+def match_pattern(pattern: Pattern, value: Any, bound: Bindings) -> Iterator[Bindings]:
     """Every way to read `value` as `pattern` that agrees with what is bound already."""
     if isinstance(pattern, str):
-        if pattern not in bound or source(bound[pattern]) == source(value):
+        if pattern not in bound or strip_casts(bound[pattern]) == strip_casts(value):
             yield {pattern: value, **bound}
     elif isinstance(pattern, tuple):
-        node = source(value)
+        node = strip_casts(value)
         head, *parts = pattern
         if isinstance(node, Node) and node.target in HEADS[head]:
             orders = (node.args, node.args[::-1]) if head in COMMUTES else (node.args,)
-            yield from chain.from_iterable(_each(parts, given, bound) for given in orders)
+            yield from chain.from_iterable(_match_all(parts, given, bound) for given in orders)
     elif isinstance(pattern, list):
         if isinstance(value, list):
-            yield from _each(pattern, value, bound)
+            yield from _match_all(pattern, value, bound)
     elif isinstance(value, (int, float)) and math.isclose(value, pattern, rel_tol=1e-6):
         yield bound
 
 
-def _each(patterns: Sequence[Pattern], values: Sequence[Any], bound: Bound) -> Iterator[Bound]:
+def _match_all(patterns: Sequence[Pattern], values: Sequence[Any], bound: Bindings) -> Iterator[Bindings]:
     if not patterns:
         yield from [bound] * (not values)
     elif values:
-        for first in bindings(patterns[0], values[0], bound):
-            yield from _each(patterns[1:], values[1:], first)
+        for first in match_pattern(patterns[0], values[0], bound):
+            yield from _match_all(patterns[1:], values[1:], first)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PatternMatch:
     """A pattern's last piece, and what its names stand for."""
 
     graph: Graph
     root: Node
-    bound: Bound
+    bound: Bindings
 
     def __getitem__(self, name: str) -> Any:
         return self.bound[name]
 
     def wide(self, name: str) -> Any:
         """The value of a name, before casts, in the dtype of the result."""
-        value, before = self[name], source(self[name])
-        return before if kind(before).dtype == kind(self.root).dtype else value
+        value, before = self[name], strip_casts(self[name])
+        return before if tensor_type_of(before).dtype == tensor_type_of(self.root).dtype else value
 
     def of_one_dtype(self, *values: Node) -> bool:
-        return {kind(value).dtype for value in values} == {kind(self.root).dtype}
+        return {tensor_type_of(value).dtype for value in values} == {tensor_type_of(self.root).dtype}
 
     def call(self, target: Any, *args: Any, after: Node | None = None, **kwargs: Any) -> Node:
         """A node in the root's place, or after another."""
         place = self.root if after is None else after.next
         with self.graph.inserting_before(place):
             node = self.graph.call_function(target, args, kwargs)
-        types = torch.fx.node.map_arg((args, kwargs), kind)
+        types = torch.fx.node.map_arg((args, kwargs), tensor_type_of)
         node.meta = {**(after or self.root).meta, "val": target(*types[0], **types[1])}
         return node
 
 
-def kind(node: Node) -> Any:
+def tensor_type_of(node: Node) -> Any:
     """The type of a node's value, as a tensor without numbers."""
     return node.meta["val"]
 
 
-def rms_norm(found: Found) -> Node | None:
+def replace_rms_norm(found: PatternMatch) -> Node | None:
     x, weight, eps = found.wide("x"), found.wide("w"), found["eps"]
-    fits = isinstance(weight, Node) and kind(weight).shape == kind(x).shape[-1:] and isinstance(eps, float)
-    if not fits or kind(x).shape != kind(found.root).shape or not found.of_one_dtype(x, weight):
+    fits = (
+        isinstance(weight, Node)
+        and tensor_type_of(weight).shape == tensor_type_of(x).shape[-1:]
+        and isinstance(eps, float)
+    )
+    if not fits or tensor_type_of(x).shape != tensor_type_of(found.root).shape or not found.of_one_dtype(x, weight):
         return None
-    return found.call(fused.OPS.rms_norm.default, x, weight, eps)
+    return found.call(custom_ops.OPS.rms_norm.default, x, weight, eps)
 
 
-def gelu(found: Found) -> Node | None:
+def replace_gelu(found: PatternMatch) -> Node | None:
     x = found.wide("x")
-    return found.call(A.gelu.default, x, approximate="tanh") if found.of_one_dtype(x) else None
+    return found.call(ATEN.gelu.default, x, approximate="tanh") if found.of_one_dtype(x) else None
 
 
-def rope(found: Found) -> Node | None:
+def replace_rope(found: PatternMatch) -> Node | None:
     x, half = found.wide("x"), found["half"]
     halves = [_half(found, found[name]) for name in ("cos", "sin")]
-    if 2 * half != kind(x).shape[-1] or found["end"] < 2 * half or None in halves:
+    if 2 * half != tensor_type_of(x).shape[-1] or found["end"] < 2 * half or None in halves:
         return None
-    if len({kind(x).shape[-2], *(kind(each).shape[0] for each in halves if each)}) > 1 or not found.of_one_dtype(x):
+    if len(
+        {tensor_type_of(x).shape[-2], *(tensor_type_of(each).shape[0] for each in halves if each)}
+    ) > 1 or not found.of_one_dtype(x):
         return None
-    return found.call(fused.OPS.rope.default, x, *halves)
+    return found.call(custom_ops.OPS.rope.default, x, *halves)
 
 
-def _half(found: Found, angles: Any) -> Node | None:
+def _half(found: PatternMatch, angles: Any) -> Node | None:
     """[sequence, half]: the first of the two equal halves of a value's last dim; none if they are not known equal."""
-    while isinstance(angles, Node) and angles.target is A.unsqueeze.default and _keeps_rows(angles):
+    while isinstance(angles, Node) and angles.target is ATEN.unsqueeze.default and _keeps_rows(angles):
         angles = angles.args[0]
-    if not isinstance(angles, Node) or len(kind(angles).shape) < 2 or math.prod(kind(angles).shape[:-2]) != 1:
+    if (
+        not isinstance(angles, Node)
+        or len(tensor_type_of(angles).shape) < 2
+        or math.prod(tensor_type_of(angles).shape[:-2]) != 1
+    ):
         return None
-    rows, width = kind(angles).shape[-2:]
+    rows, width = tensor_type_of(angles).shape[-2:]
     joined: Any = angles
-    while isinstance(joined, Node) and joined.target in ANGLES and kind(joined).shape[-1] == width:
+    while isinstance(joined, Node) and joined.target in ANGLES and tensor_type_of(joined).shape[-1] == width:
         joined = joined.args[0]
-    if not isinstance(joined, Node) or next(bindings(("cat", ["f", "f"], -1), joined, {}), None) is None:
+    if not isinstance(joined, Node) or next(match_pattern(("cat", ["f", "f"], -1), joined, {}), None) is None:
         return None
     for reader in angles.users:
-        if reader.target is A.slice.Tensor and reader.args[1:] == (len(kind(angles).shape) - 1, 0, width // 2):
+        if reader.target is ATEN.slice.Tensor and reader.args[1:] == (
+            len(tensor_type_of(angles).shape) - 1,
+            0,
+            width // 2,
+        ):
             return next(iter(reader.users))
-    cut = found.call(A.slice.Tensor, angles, len(kind(angles).shape) - 1, 0, width // 2, after=angles)
-    return found.call(A.view.default, cut, [rows, width // 2], after=cut)
+    cut = found.call(ATEN.slice.Tensor, angles, len(tensor_type_of(angles).shape) - 1, 0, width // 2, after=angles)
+    return found.call(ATEN.view.default, cut, [rows, width // 2], after=cut)
 
 
 def _keeps_rows(node: Node) -> bool:
     """Whether a view has the two last dims of what it reads."""
-    return bool(kind(node).shape[-2:] == kind(node.args[0]).shape[-2:])
+    return bool(tensor_type_of(node).shape[-2:] == tensor_type_of(node.args[0]).shape[-2:])
 
 
-def addmm(found: Found) -> Node | None:
+def replace_addmm(found: PatternMatch) -> Node | None:
     """Unless somebody else reads the product, which would then be made twice."""
     x, weight, bias = (found[name] for name in ("x", "w", "bias"))
-    if len(found.root.args[0].users) > 1 or len(source(found.root.args[0]).users) > 1:
+    if len(found.root.args[0].users) > 1 or len(strip_casts(found.root.args[0]).users) > 1:
         return None
-    keeps = (*kind(x).shape[:-1], kind(weight).shape[1]) == tuple(kind(found.root).shape)
-    fits = keeps and kind(x).shape[-1] == kind(weight).shape[0] and len(kind(bias).shape) == 1
-    return found.call(fused.OPS.addmm.default, bias, x, weight) if fits else None
+    keeps = (*tensor_type_of(x).shape[:-1], tensor_type_of(weight).shape[1]) == tuple(tensor_type_of(found.root).shape)
+    fits = (
+        keeps
+        and tensor_type_of(x).shape[-1] == tensor_type_of(weight).shape[0]
+        and len(tensor_type_of(bias).shape) == 1
+    )
+    return found.call(custom_ops.OPS.addmm.default, bias, x, weight) if fits else None
 
 
-def attention(found: Found) -> Node | None:
+def replace_attention(found: PatternMatch) -> Node | None:
     """Of shared keys and values [batch, heads, 1 -> copies, sequence, head] as they were before the copies."""
     query, key, value = (found[name] for name in "qkv")
-    whole = [len(kind(each).shape) == 4 and kind(each).shape[-2:] == kind(query).shape[-2:] for each in (key, value)]
-    if not all(whole) or kind(query).shape[1] % kind(key).shape[1] or found.root.kwargs.get("enable_gqa"):
+    whole = [
+        len(tensor_type_of(each).shape) == 4 and tensor_type_of(each).shape[-2:] == tensor_type_of(query).shape[-2:]
+        for each in (key, value)
+    ]
+    if (
+        not all(whole)
+        or tensor_type_of(query).shape[1] % tensor_type_of(key).shape[1]
+        or found.root.kwargs.get("enable_gqa")
+    ):
         return None
     rest, named = found.root.args[3:], {**found.root.kwargs, "enable_gqa": True}
-    return found.call(A.scaled_dot_product_attention.default, query, key, value, *rest, **named)
+    return found.call(ATEN.scaled_dot_product_attention.default, query, key, value, *rest, **named)
 
 
-def loss(found: Found) -> Node | None:
+def replace_loss(found: PatternMatch) -> Node | None:
     """Of a mean without weights of classes or smoothing."""
     logits, labels = found["logits"], found["labels"]
     rest = zip(("weight", "reduction", "ignore_index", "label_smoothing"), found.root.args[2:], strict=False)
     given = {"reduction": 1, "ignore_index": -100, **dict(rest), **found.root.kwargs}
     plain = given["reduction"] == 1 and given.get("weight") is None and not given.get("label_smoothing")
-    flat = len(kind(found.root.args[0]).shape) == 2 and len(kind(found.root.args[1]).shape) == 1
-    fits = flat and kind(logits).shape == (*kind(labels).shape, kind(found.root.args[0]).shape[-1])
+    flat = len(tensor_type_of(found.root.args[0]).shape) == 2 and len(tensor_type_of(found.root.args[1]).shape) == 1
+    fits = flat and tensor_type_of(logits).shape == (
+        *tensor_type_of(labels).shape,
+        tensor_type_of(found.root.args[0]).shape[-1],
+    )
     if not (plain and fits and found.of_one_dtype(logits)):
         return None
-    both = found.call(fused.OPS.cross_entropy.default, logits, labels, given["ignore_index"])
+    both = found.call(custom_ops.OPS.cross_entropy.default, logits, labels, given["ignore_index"])
     return found.call(operator.getitem, both, 0)
 
 
@@ -231,25 +266,30 @@ FLATTENED: list[Pattern] = [
 ]
 FLATTENED.append(("logits", "labels"))
 
-PATTERNS: tuple[tuple[Callable[[Found], Node | None], Iterable[Pattern]], ...] = (
-    (rms_norm, [("mul", "w", ("mul", "x", root)) for root in ROOTS]),
-    (gelu, [("mul", ("mul", 0.5, "x"), ("add", 1, bent)) for bent in BENT]),
-    (rope, [("add", ("mul", "x", "cos"), ("mul", TURNED, "sin"))]),
-    (addmm, [("view", ("addmm", "bias", ("view", "x", "rows"), "w"), "shape")]),
-    (attention, [("attention", "q", REPEATED["k"], REPEATED["v"], *["mask", "p", "causal"][:n]) for n in range(4)]),
-    (loss, [("loss", *flat, *"rsio"[:n]) for flat in FLATTENED for n in range(5)]),
+PATTERNS: tuple[tuple[Callable[[PatternMatch], Node | None], Iterable[Pattern]], ...] = (
+    (replace_rms_norm, [("mul", "w", ("mul", "x", root)) for root in ROOTS]),
+    (replace_gelu, [("mul", ("mul", 0.5, "x"), ("add", 1, bent)) for bent in BENT]),
+    (replace_rope, [("add", ("mul", "x", "cos"), ("mul", TURNED, "sin"))]),
+    (replace_addmm, [("view", ("addmm", "bias", ("view", "x", "rows"), "w"), "shape")]),
+    (
+        replace_attention,
+        [("attention", "q", REPEATED["k"], REPEATED["v"], *["mask", "p", "causal"][:n]) for n in range(4)],
+    ),
+    (replace_loss, [("loss", *flat, *"rsio"[:n]) for flat in FLATTENED for n in range(5)]),
 )
 
 
-def combine(graph: Graph) -> dict[str, str]:
+def replace_patterns(graph: Graph) -> dict[str, str]:
     """Replaces every pattern found; the names of the nodes that went, and of those in their place."""
-    for checked in graph.find_nodes(op="call_function", target=A._assert_tensor_metadata.default):
+    for checked in graph.find_nodes(op="call_function", target=ATEN._assert_tensor_metadata.default):
         graph.erase_node(checked)
     replaced = {}
     for node in list(graph.nodes):
         for make, patterns in PATTERNS:
-            found = chain.from_iterable(bindings(pattern, node, {}) for pattern in patterns if _heads(pattern, node))
-            made = next(filter(None, (make(Found(graph, node, bound)) for bound in found)), None)
+            found = chain.from_iterable(
+                match_pattern(pattern, node, {}) for pattern in patterns if _heads(pattern, node)
+            )
+            made = next(filter(None, (make(PatternMatch(graph, node, bound)) for bound in found)), None)
             if made is not None:
                 node.replace_all_uses_with(made)
                 replaced[node.name] = made.name

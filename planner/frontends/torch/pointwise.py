@@ -2,60 +2,60 @@
 
 from __future__ import annotations
 
-from planner.frontends.torch.call import Call, Row, Value, finite, promoted
-from planner.model.dtypes import is_float
+from planner.frontends.torch.aten_call import AtenCall, AtenRow, AtenValue, clamp_infinity, promote_dtypes
+from planner.ir.dtypes import is_float
 
 NEUTRAL = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1, "pow": 1}
 """The scalar on the right that changes nothing."""
 
-Operand = Value | float
+Operand = AtenValue | float
 
 
-def unary(op: str) -> Row:
+def unary(op: str) -> AtenRow:
     return lambda call: call.emit(op, call.cast(call["self"], call.result.dtype))
 
 
-def gelu(call: Call) -> Value:
+def gelu(call: AtenCall) -> AtenValue:
     return call.emit("gelu", call["self"], approximate=call["approximate"])
 
 
-def binary(op: str, left: str = "self", right: str = "other") -> Row:
+def binary(op: str, left: str = "self", right: str = "other") -> AtenRow:
     """`left` op `right`, in the result's dtype."""
-    return lambda call: _emit(call, op, call[left], call[right], call.result.dtype)
+    return lambda call: _emit(call, op, call[left], right=call[right], dtype=call.result.dtype)
 
 
-def scaled_binary(op: str, left: str = "self", right: str = "other") -> Row:
+def scaled_binary(op: str, left: str = "self", right: str = "other") -> AtenRow:
     """`left` op alpha * `right`; alpha belongs to the argument `other`."""
 
-    def row(call: Call) -> Value:
+    def row(call: AtenCall) -> AtenValue:
         dtype, alpha, operands = (
             call.result.dtype,
             call["alpha"],
             {"self": call["self"], "other": call["other"]},
         )
-        call.demand(f"alpha = {alpha}", alpha == 1 or isinstance(operands[right], Value))
+        call.demand(f"alpha = {alpha}", alpha == 1 or isinstance(operands[right], AtenValue))
         if alpha != 1:
             scaled = call.cast(operands[right], dtype)
             operands[right] = call.step("multiply", [scaled], scaled.shape, dtype, scalar=alpha)
-        return _emit(call, op, operands[left], operands[right], dtype)
+        return _emit(call, op, operands[left], right=operands[right], dtype=dtype)
 
     return row
 
 
-def comparison(op: str) -> Row:
+def comparison(op: str) -> AtenRow:
     """`self` op `other`, in the dtype that torch compares them in."""
 
-    def row(call: Call) -> Value:
+    def row(call: AtenCall) -> AtenValue:
         left, right = call["self"], call["other"]
-        return _emit(call, op, left, right, promoted(left, right))
+        return _emit(call, op, left, right=right, dtype=promote_dtypes(left, right))
 
     return row
 
 
-def logical(op: str) -> Row:
+def logical(op: str) -> AtenRow:
     """`self` op `other` of bool tensors; on integers torch's calls of these names work bit by bit."""
 
-    def row(call: Call) -> Value:
+    def row(call: AtenCall) -> AtenValue:
         operands = [call["self"], call["other"]]
         call.demand("operands that are not bool", all(_is_bool(operand) for operand in operands))
         return call.emit(op, *operands)
@@ -63,74 +63,74 @@ def logical(op: str) -> Row:
     return row
 
 
-def logical_not(call: Call) -> Value:
+def logical_not(call: AtenCall) -> AtenValue:
     call.demand("an operand that is not bool", _is_bool(call["self"]))
     return call.emit("logical_not", call["self"])
 
 
 def _is_bool(operand: object) -> bool:
-    return isinstance(operand, Value) and operand.dtype == "bool"
+    return isinstance(operand, AtenValue) and operand.dtype == "bool"
 
 
-def _emit(call: Call, op: str, left: Operand, right: Operand, dtype: str) -> Value:
-    if isinstance(left, Value) and isinstance(right, Value):
+def _emit(call: AtenCall, op: str, left: Operand, *, right: Operand, dtype: str) -> AtenValue:
+    if isinstance(left, AtenValue) and isinstance(right, AtenValue):
         return call.emit(op, call.cast(left, dtype), call.cast(right, dtype))
-    if isinstance(left, Value) and not isinstance(right, Value):
+    if isinstance(left, AtenValue) and not isinstance(right, AtenValue):
         x = call.cast(left, dtype)
-        return x if NEUTRAL.get(op) == right else call.emit(op, x, scalar=finite(right, dtype))
-    if isinstance(right, Value) and not isinstance(left, Value):
-        return call.emit(op, call.cast(right, dtype), scalar=finite(left, dtype), reversed=True)
+        return x if NEUTRAL.get(op) == right else call.emit(op, x, scalar=clamp_infinity(right, dtype))
+    if isinstance(right, AtenValue) and not isinstance(left, AtenValue):
+        return call.emit(op, call.cast(right, dtype), scalar=clamp_infinity(left, dtype), reversed=True)
     raise TypeError(f"{op} of two scalars")  # no overload of the table takes them
 
 
-def divide(call: Call) -> Value:
+def divide(call: AtenCall) -> AtenValue:
     """As a whole number below, or towards zero of integers; without a mode as it is."""
     integers = not is_float(call.result.dtype)
     op = {None: "divide", "floor": "floor_divide", "trunc": "divide"}[call["rounding_mode"]]
     call.demand("floats rounded towards zero", call["rounding_mode"] != "trunc" or integers)
-    return _emit(call, op, call["self"], call["other"], call.result.dtype)
+    return _emit(call, op, call["self"], right=call["other"], dtype=call.result.dtype)
 
 
-def clamp(call: Call) -> Value:
+def clamp(call: AtenCall) -> AtenValue:
     """maximum with `min`, then minimum with `max`; a bound may be missing."""
     dtype = call.result.dtype
     value = call.cast(call["self"], dtype)
     low, high = (call.arguments.get(bound) for bound in ("min", "max"))
     if low is not None and high is not None:
-        value = call.step("maximum", [value], value.shape, dtype, scalar=finite(low, dtype))
-        return call.emit("minimum", value, scalar=finite(high, dtype))
+        value = call.step("maximum", [value], value.shape, dtype, scalar=clamp_infinity(low, dtype))
+        return call.emit("minimum", value, scalar=clamp_infinity(high, dtype))
     if low is not None:
-        return call.emit("maximum", value, scalar=finite(low, dtype))
-    return value if high is None else call.emit("minimum", value, scalar=finite(high, dtype))
+        return call.emit("maximum", value, scalar=clamp_infinity(low, dtype))
+    return value if high is None else call.emit("minimum", value, scalar=clamp_infinity(high, dtype))
 
 
-def where(call: Call) -> Value:
+def where(call: AtenCall) -> AtenValue:
     return _select(call, call["condition"], call["self"], call["other"])
 
 
-def masked_fill(call: Call) -> Value:
+def masked_fill(call: AtenCall) -> AtenValue:
     return _select(call, call["mask"], call["value"], call["self"])
 
 
-def _select(call: Call, condition: Value, *branches: Operand) -> Value:
+def _select(call: AtenCall, condition: AtenValue, *branches: Operand) -> AtenValue:
     dtype = call.result.dtype
-    x, y = (call.cast(b, dtype) if isinstance(b, Value) else call.scalar(b, dtype) for b in branches)
+    x, y = (call.cast(b, dtype) if isinstance(b, AtenValue) else call.scalar(b, dtype) for b in branches)
     return call.emit("where", call.cast(condition, "bool"), x, y)
 
 
-def to_dtype(call: Call) -> Value:
+def to_dtype(call: AtenCall) -> AtenValue:
     """A cast to the result's dtype; moves between devices and layouts are not ours."""
-    value: Value = call["self"]
+    value: AtenValue = call["self"]
     return value if value.dtype == call.result.dtype else call.emit("cast", value)
 
 
-def unchanged(call: Call) -> Value:
+def unchanged(call: AtenCall) -> AtenValue:
     """Calls that copy, or only matter to autograd."""
-    value: Value = call["self"]
+    value: AtenValue = call["self"]
     return value
 
 
-def dropout(call: Call) -> Value:
+def dropout(call: AtenCall) -> AtenValue:
     call.demand("dropout in training mode", not call["train"] or call["p"] == 0)
-    value: Value = call["input"]
+    value: AtenValue = call["input"]
     return value

@@ -31,17 +31,17 @@ WANTED = "what torch.export.save wrote (.pt2), or its models/model.json"
 def read_program(path: Path) -> ExportedProgram:
     """Raises InvalidGraph for a file that is no exported program, or one of another version of torch's schema."""
     try:
-        return program_of(path.read_bytes(), str(path))
+        return parse_program(path.read_bytes(), str(path))
     except OSError as error:
         raise InvalidGraph("file", where=str(path), got=error.strerror, wanted="a readable file") from None
 
 
-def program_of(data: bytes, name: str) -> ExportedProgram:
+def parse_program(data: bytes, name: str) -> ExportedProgram:
     """The program in an archive or in the JSON of one. Raises InvalidGraph."""
     try:
-        text, same = _parts(data) if zipfile.is_zipfile(io.BytesIO(data)) else (data, {})
+        text, same = _read_archive(data) if zipfile.is_zipfile(io.BytesIO(data)) else (data, {})
         document = json.loads(text)
-        state = _state(document["graph_module"], same)
+        state = _restore_state(document["graph_module"], same)
         schema = _bytes_to_dataclass(Schema, text)
         return ExportedProgramDeserializer().deserialize(schema, state["parameters"], state["constants"])
     except Exception as failure:  # torch's reader raises whatever it stumbles over
@@ -49,7 +49,7 @@ def program_of(data: bytes, name: str) -> ExportedProgram:
         raise InvalidGraph("not an exported program", where=name, got=got, wanted=WANTED) from failure
 
 
-def _parts(data: bytes) -> tuple[bytes, dict[str, str]]:
+def _read_archive(data: bytes) -> tuple[bytes, dict[str, str]]:
     """The JSON, and by the name of a weight the file it is in."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         (graph,) = (entry for entry in archive.infolist() if entry.filename.endswith("models/model.json"))
@@ -65,7 +65,7 @@ def _has_weights(entry: Mapping[str, Any]) -> bool:
     return bool(entry["tensor_meta"]["device"]["type"] != "meta")
 
 
-def _state(module: Mapping[str, Any], same: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def _restore_state(module: Mapping[str, Any], same: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Tensors without storage for parameters, buffers and constants; one for names that are one tensor."""
     tensors: dict[Any, torch.Tensor] = {}
     found: dict[str, dict[str, Any]] = {"parameters": {}, "constants": {}}

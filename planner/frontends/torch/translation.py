@@ -12,29 +12,37 @@ from torch.fx import Node as FxNode
 from torch.fx.node import map_arg
 
 from planner.errors import InvalidGraph, ShardplanError
-from planner.frontends.torch import unknown
-from planner.frontends.torch.aten import ATEN
-from planner.frontends.torch.call import DTYPES, Call, Node, NotCovered, Value, dtype_name, finite
-from planner.frontends.torch.captured import Captured, live
-from planner.frontends.torch.place import place, scope
-from planner.model.graph import TensorType
+from planner.frontends.torch import unknown_ops
+from planner.frontends.torch.aten_call import (
+    DTYPES,
+    AtenCall,
+    AtenNotCovered,
+    AtenValue,
+    Node,
+    clamp_infinity,
+    dtype_name,
+)
+from planner.frontends.torch.exported_graph import ExportedGraph, eliminate_dead
+from planner.frontends.torch.location import scope_of, source_line_of
+from planner.frontends.torch.op_table import ATEN
+from planner.ir.graph import TensorType
 
 
-class Translation:
+class TorchTranslation:
     """What each node of the captured graph has become.
 
     `nodes` and `inputs` are entries of the document. `refused` holds, for each call that cannot be said, the places
     it stands in, and `unknown` for each call without a row, which is then said by a rule that splits nothing.
     """
 
-    def __init__(self, captured: Captured) -> None:
+    def __init__(self, captured: ExportedGraph) -> None:
         self.nodes: list[Node] = []
         self.refused: dict[str, list[str]] = defaultdict(list)
         self.unknown: dict[str, list[str]] = defaultdict(list)
         self._captured = captured
         self._inputs: dict[str, dict[str, Any]] = {}
         self._values: dict[FxNode, Any] = {}
-        self._live = live(captured)
+        self._live = eliminate_dead(captured)
 
     @property
     def inputs(self) -> list[dict[str, Any]]:
@@ -43,12 +51,12 @@ class Translation:
         return [self._inputs[name] for name in order if name in self._inputs]
 
     @property
-    def outputs(self) -> list[Value]:
+    def outputs(self) -> list[AtenValue]:
         """What the results have become."""
         return [self._values[made] for made in self._captured.results if made in self._values]
 
     @property
-    def gradients(self) -> dict[str, Value]:
+    def gradients(self) -> dict[str, AtenValue]:
         """By the id of a parameter."""
         found = self._captured.gradients.items()
         return {parameter: self._values[made] for parameter, made in found if made in self._values}
@@ -65,41 +73,41 @@ class Translation:
     def _translate(self, node: FxNode) -> None:
         try:
             self._values[node] = self._input(node) if node.op == "placeholder" else self._result(node)
-        except NotCovered as reason:
-            self.refused[f"{node.target} ({reason})"].append(place(node))
+        except AtenNotCovered as reason:
+            self.refused[f"{node.target} ({reason})"].append(source_line_of(node))
         except ShardplanError as error:
-            raise error.at(f"{place(node)} {node.name}".strip()) from error
+            raise error.at(f"{source_line_of(node)} {node.name}".strip()) from error
 
-    def _input(self, node: FxNode) -> Value | None:
+    def _input(self, node: FxNode) -> AtenValue | None:
         """A tensor from outside. A constant of one known element is a `full` instead; what is no tensor is nothing."""
         if not isinstance(node.meta.get("val"), torch.Tensor):
             return None
         entry, kind = self._captured.placeholders[node.name], tensor_type(node.meta["val"])
         if entry.known is not None:
-            call = Call(node.name, "", "forward", {}, (kind,), self.nodes, len(self.nodes))
-            return call.emit("full", value=finite(entry.known, kind.dtype))
+            call = AtenCall(node.name, "", "forward", {}, (kind,), self.nodes, len(self.nodes))
+            return call.emit("full", value=clamp_infinity(entry.known, kind.dtype))
         listed = {"id": entry.id, "kind": entry.kind, "name": entry.name}
         self._inputs[entry.id] = listed | {"shape": list(kind.shape), "dtype": kind.dtype}
-        return Value(entry.id, kind)
+        return AtenValue(entry.id, kind)
 
     def _result(self, node: FxNode) -> Any:
         if node.target is operator.getitem:
             return self._values[node.args[0]][node.args[1]]
         made = node.meta["val"]
-        tensors = list(filter(_is_made, made if isinstance(made, (list, tuple)) else [made]))
+        tensors = list(filter(_is_statistics, made if isinstance(made, (list, tuple)) else [made]))
         named = [each for each in tensors if each is tensors[0] or each.dtype in DTYPES.values()]
         results = tuple(map(tensor_type, named))
         phase = "backward" if node.meta.get("partitioner_tag") == "is_backward" else "forward"
         arguments = _arguments(node, self._values)
-        call = Call(node.name, scope(node), phase, arguments, results, self.nodes, len(self.nodes))
+        call = AtenCall(node.name, scope_of(node), phase, arguments, results, self.nodes, len(self.nodes))
         row = ATEN.get(str(node.target))
         if row is None:
-            self.unknown[str(node.target)].append(place(node))
-            return unknown.replicated(call, node.target)
+            self.unknown[str(node.target)].append(source_line_of(node))
+            return unknown_ops.add_replicated(call, node.target)
         return row(call)
 
 
-def _is_made(value: Any) -> bool:
+def _is_statistics(value: Any) -> bool:
     """What a call would save for its gradient is empty where there is none; what nobody wants is no tensor."""
     return isinstance(value, torch.Tensor) and 0 not in value.shape
 
@@ -115,7 +123,7 @@ def tensor_type(tensor: torch.Tensor) -> TensorType:
 def _arguments(node: FxNode, values: Mapping[FxNode, Any]) -> dict[str, Any]:
     """Arguments by the names of the overload's schema, defaults included. Raises NotCovered for control flow."""
     if not isinstance(node.target, torch._ops.OpOverload):
-        raise NotCovered("control flow or a call that is no operator: write it without")
+        raise AtenNotCovered("control flow or a call that is no operator: write it without")
     bound = {}
     for position, argument in enumerate(node.target._schema.arguments):
         if position < len(node.args):

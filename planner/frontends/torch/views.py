@@ -4,47 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.frontends.torch.call import Call, Row, Value, finite
+from planner.frontends.torch.aten_call import AtenCall, AtenRow, AtenValue, clamp_infinity
 
 
-def reshape(call: Call) -> Value:
+def reshape(call: AtenCall) -> AtenValue:
     """Every call that keeps the elements in order: the target is the result's shape."""
-    value: Value = call["self"]
+    value: AtenValue = call["self"]
     return value if value.shape == call.result.shape else call.emit("reshape", value)
 
 
-def expand(call: Call) -> Value:
-    value: Value = call["self"]
+def expand(call: AtenCall) -> AtenValue:
+    value: AtenValue = call["self"]
     return value if value.shape == call.result.shape else call.emit("expand", value)
 
 
-def permute(call: Call) -> Value:
+def permute(call: AtenCall) -> AtenValue:
     rank = len(call["self"].shape)
-    return _permuted(call, [dim % rank for dim in call["dims"]])
+    return _permute(call, [dim % rank for dim in call["dims"]])
 
 
-def exchange(first: str, second: str) -> Row:
+def exchange(first: str, second: str) -> AtenRow:
     """Two dims change places."""
 
-    def row(call: Call) -> Value:
+    def row(call: AtenCall) -> AtenValue:
         order = list(range(len(call["self"].shape)))
         a, b = call.dim(first), call.dim(second)
         order[a], order[b] = order[b], order[a]
-        return _permuted(call, order)
+        return _permute(call, order)
 
     return row
 
 
-def reverse_dims(call: Call) -> Value:
-    return _permuted(call, list(reversed(range(len(call["self"].shape)))))
+def reverse_dims(call: AtenCall) -> AtenValue:
+    return _permute(call, list(reversed(range(len(call["self"].shape)))))
 
 
-def _permuted(call: Call, order: list[int]) -> Value:
-    value: Value = call["self"]
+def _permute(call: AtenCall, order: list[int]) -> AtenValue:
+    value: AtenValue = call["self"]
     return value if order == sorted(order) else call.emit("transpose", value, permutation=order)
 
 
-def slice_(call: Call) -> Value:
+def slice_(call: AtenCall) -> AtenValue:
     value, dim = call["self"], call.dim("dim")
     call.demand(f"step {call['step']}", call["step"] == 1)
     start, stop, _ = slice(call["start"], call["end"]).indices(value.shape[dim])
@@ -52,7 +52,7 @@ def slice_(call: Call) -> Value:
     return value if whole else call.emit("slice", value, dim=dim, start=start, stop=stop)
 
 
-def select(call: Call) -> Value:
+def select(call: AtenCall) -> AtenValue:
     """One position of a dim, which disappears."""
     value, dim = call["self"], call.dim("dim")
     size = value.shape[dim]
@@ -64,71 +64,73 @@ def select(call: Call) -> Value:
     return call.emit("reshape", piece)
 
 
-def narrow(call: Call) -> Value:
+def narrow(call: AtenCall) -> AtenValue:
     value, dim = call["self"], call.dim("dim")
     size, length = value.shape[dim], call["length"]
     start = call["start"] % size
     return value if length == size else call.emit("slice", value, dim=dim, start=start, stop=start + length)
 
 
-def split(call: Call) -> Sequence[Value]:
+def split(call: AtenCall) -> Sequence[AtenValue]:
     """Pieces along a dim; their sizes are the results'."""
     if len(call.results) == 1:
         return [call["self"]]
     return call.emit_all("split", call["self"], dim=call.dim("dim"))
 
 
-def unbind(call: Call) -> Sequence[Value]:
+def unbind(call: AtenCall) -> Sequence[AtenValue]:
     """Every position of a dim, which disappears."""
     value, dim = call["self"], call.dim("dim")
     shape = (*value.shape[:dim], 1, *value.shape[dim + 1 :])
     count = value.shape[dim]
-    pieces = call.step_all("split", [value], [shape] * count, value.dtype, dim=dim) if count > 1 else [value]
+    pieces = call.step_all("split", [value], [shape] * count, dtype=value.dtype, dim=dim) if count > 1 else [value]
     return [call.reshaped(piece, result.shape) for piece, result in zip(pieces, call.results, strict=True)]
 
 
-def concat(call: Call) -> Value:
+def concat(call: AtenCall) -> AtenValue:
     dim = call["dim"] % len(call.result.shape)
     pieces = [call.cast(piece, call.result.dtype) for piece in call["tensors"]]
     return pieces[0] if len(pieces) == 1 else call.emit("concat", *pieces, dim=dim)
 
 
-def stack(call: Call) -> Value:
+def stack(call: AtenCall) -> AtenValue:
     dim = call["dim"] % len(call.result.shape)
     shape = (*call.result.shape[:dim], 1, *call.result.shape[dim + 1 :])
     pieces = [call.reshaped(call.cast(piece, call.result.dtype), shape) for piece in call["tensors"]]
     return pieces[0] if len(pieces) == 1 else call.emit("concat", *pieces, dim=dim)
 
 
-def arange(call: Call) -> Value:
+def arange(call: AtenCall) -> AtenValue:
     return call.emit("arange", start=call.arguments.get("start", 0), step=call.arguments.get("step", 1))
 
 
-def full(argument: str) -> Row:
+def full(argument: str) -> AtenRow:
     """A tensor filled with the number in `argument`."""
-    return lambda call: call.emit("full", value=finite(call[argument], call.result.dtype))
+    return lambda call: call.emit("full", value=clamp_infinity(call[argument], call.result.dtype))
 
 
-def constant(number: int) -> Row:
+def constant(number: int) -> AtenRow:
     """A tensor filled with `number`."""
     return lambda call: call.emit("full", value=number)
 
 
-def triangle(op: str) -> Row:
+def triangle(op: str) -> AtenRow:
     """tril, triu."""
     return lambda call: call.emit(op, call["self"], diagonal=call["diagonal"])
 
 
-def pad(call: Call) -> Value:
+def pad(call: AtenCall) -> AtenValue:
     """Pairs for the last dims, from the last on; a negative width cuts."""
     x, widths, rank = call["self"], call["pad"], len(call["self"].shape)
     call.demand("padding by what is there", call.arguments.get("mode", "constant") == "constant")
     call.demand("padding by a negative width", all(width >= 0 for width in widths))
     count = rank - len(widths) // 2
     low, high = ([0] * count + list(widths[side::2])[::-1] for side in (0, 1))
-    return call.emit("pad", x, low=low, high=high, value=finite(call["value"] or 0, x.dtype)) if any(widths) else x
+    return (
+        call.emit("pad", x, low=low, high=high, value=clamp_infinity(call["value"] or 0, x.dtype)) if any(widths) else x
+    )
 
 
-def flip(call: Call) -> Value:
+def flip(call: AtenCall) -> AtenValue:
     rank = len(call["self"].shape)
     return call.emit("flip", call["self"], dims=sorted(dim % rank for dim in call["dims"]))

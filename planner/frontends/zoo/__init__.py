@@ -14,9 +14,9 @@ from typing import Any
 
 from planner.errors import InvalidRequest
 from planner.frontends.zoo.families import FAMILIES
-from planner.frontends.zoo.models import MAX_SIZE, MODELS, model
-from planner.frontends.zoo.training import OPTIMIZERS, training_step
-from planner.frontends.zoo.writer import Writer
+from planner.frontends.zoo.graph_writer import ZooWriter
+from planner.frontends.zoo.models import MAX_SIZE, MODELS, find_model
+from planner.frontends.zoo.training import OPTIMIZERS, append_training_step
 
 __all__ = ["FLOATS", "MODELS", "OPTIMIZERS", "import_zoo"]
 
@@ -42,7 +42,7 @@ def import_zoo(
 
     Raises InvalidRequest for a name, an option or sizes that do not exist or contradict each other.
     """
-    shape = model(name, sizes)
+    shape = find_model(name, sizes)
     seq = min(SEQUENCE, shape.positions) if seq is None else seq
     _check("dtype", dtype, FLOATS)
     _check("train", train, (None, *OPTIMIZERS))
@@ -51,12 +51,12 @@ def import_zoo(
             raise InvalidRequest(what, got=size, wanted=f"1 to {MAX_SIZE}")
     if not 0 < capacity <= MAX_SIZE:
         raise InvalidRequest("capacity", got=capacity, wanted="a number above 0, such as 1.25")
-    w = Writer(dtype)
+    w = ZooWriter(dtype)
     ids = w.input("input_ids", [batch, seq], "input", "i64")
     logits = FAMILIES[shape.family](w, shape, ids, capacity)
     outputs = [logits]
     if train is not None:
-        outputs = training_step(w, logits, w.input("labels", [batch, seq], "input", "i64"), train)
+        outputs = append_training_step(w, logits, w.input("labels", [batch, seq], "input", "i64"), optimizer=train)
     return w.document(name, outputs)
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from planner.frontends.value import Value
+from planner.frontends.document_value import DocumentValue
 from planner.frontends.zoo import layers
+from planner.frontends.zoo.graph_writer import ZooWriter
 from planner.frontends.zoo.models import Model
-from planner.frontends.zoo.writer import Writer
-from planner.model.graph import TensorType
+from planner.ir.graph import TensorType
 
 
-def gpt(w: Writer, model: Model, ids: Value, capacity: float) -> Value:
+def gpt(w: ZooWriter, model: Model, ids: DocumentValue, capacity: float) -> DocumentValue:
     """Learned positions, layer norms, one product for query, key and value, gelu; the head is the embedding."""
     batch, sequence = ids.shape
     width = model.width
@@ -24,21 +24,21 @@ def gpt(w: Writer, model: Model, ids: Value, capacity: float) -> Value:
     for layer in range(model.layers):
         with w.within(f"transformer.h.{layer}"):
             x = _gpt_block(w, model, x)
-    x = layers.layer_norm(w, "transformer.ln_f", x, model)
+    x = layers.layer_norm(w, "transformer.ln_f", x, model=model)
     return w.node("linear", [x, words], [batch, sequence, model.vocabulary])
 
 
-def _gpt_block(w: Writer, model: Model, x: Value) -> Value:
-    joined = layers.affine(w, "attn.c_attn", layers.layer_norm(w, "ln_1", x, model), 3 * model.width)
+def _gpt_block(w: ZooWriter, model: Model, x: DocumentValue) -> DocumentValue:
+    joined = layers.affine(w, "attn.c_attn", layers.layer_norm(w, "ln_1", x, model=model), width=3 * model.width)
     parts = w.call("split", [joined], *[x.type] * 3, dim=2)
-    mixed = layers.attention(w, *(layers.by_head(w, part, [model.heads]) for part in parts))
-    x = w.node("add", [x, layers.affine(w, "attn.c_proj", mixed, model.width)])
-    wide = layers.affine(w, "mlp.c_fc", layers.layer_norm(w, "ln_2", x, model), model.feed_forward)
+    mixed = layers.attention(w, *(layers.split_heads(w, part, [model.heads]) for part in parts))
+    x = w.node("add", [x, layers.affine(w, "attn.c_proj", mixed, width=model.width)])
+    wide = layers.affine(w, "mlp.c_fc", layers.layer_norm(w, "ln_2", x, model=model), width=model.feed_forward)
     active = w.node("gelu", [wide], approximate="tanh")
-    return w.node("add", [x, layers.affine(w, "mlp.c_proj", active, model.width)])
+    return w.node("add", [x, layers.affine(w, "mlp.c_proj", active, width=model.width)])
 
 
-def llama(w: Writer, model: Model, ids: Value, capacity: float) -> Value:
+def llama(w: ZooWriter, model: Model, ids: DocumentValue, capacity: float) -> DocumentValue:
     """RMS norms, rotary positions, queries that share keys, a gated feed-forward network or experts."""
     batch, sequence = ids.shape
     words = w.input("model.embed_tokens.weight", [model.vocabulary, model.width])
@@ -46,25 +46,29 @@ def llama(w: Writer, model: Model, ids: Value, capacity: float) -> Value:
     x = w.node("embedding", [words, ids], [batch, sequence, model.width])
     for layer in range(model.layers):
         with w.within(f"model.layers.{layer}"):
-            normed = layers.rms_norm(w, "input_layernorm", x, model)
-            x = w.node("add", [x, _llama_attention(w, model, normed, angles)])
-            normed = layers.rms_norm(w, "post_attention_layernorm", x, model)
-            fed = layers.experts(w, normed, model, capacity) if model.experts else layers.gated(w, normed, model)
+            normed = layers.rms_norm(w, "input_layernorm", x, model=model)
+            x = w.node("add", [x, _llama_attention(w, model, normed, angles=angles)])
+            normed = layers.rms_norm(w, "post_attention_layernorm", x, model=model)
+            fed = (
+                layers.experts(w, normed, model, capacity=capacity)
+                if model.experts
+                else layers.gated_mlp(w, normed, model)
+            )
             x = w.node("add", [x, fed])
-    return layers.linear(w, "lm_head", layers.rms_norm(w, "model.norm", x, model), model.vocabulary)
+    return layers.linear(w, "lm_head", layers.rms_norm(w, "model.norm", x, model=model), width=model.vocabulary)
 
 
-def _llama_attention(w: Writer, model: Model, x: Value, angles: list[Value]) -> Value:
+def _llama_attention(w: ZooWriter, model: Model, x: DocumentValue, *, angles: list[DocumentValue]) -> DocumentValue:
     groups, members = model.kv_heads, model.heads // model.kv_heads
     shared = [groups, 1] if members > 1 else [groups]
     own = [groups, members] if members > 1 else [groups]
-    query = layers.by_head(w, layers.linear(w, "self_attn.q_proj", x, model.width), own)
-    key = layers.by_head(w, layers.linear(w, "self_attn.k_proj", x, groups * model.head), shared)
-    value = layers.by_head(w, layers.linear(w, "self_attn.v_proj", x, groups * model.head), shared)
+    query = layers.split_heads(w, layers.linear(w, "self_attn.q_proj", x, width=model.width), own)
+    key = layers.split_heads(w, layers.linear(w, "self_attn.k_proj", x, width=groups * model.head), shared)
+    value = layers.split_heads(w, layers.linear(w, "self_attn.v_proj", x, width=groups * model.head), shared)
     query, key = (w.node("rope", [each, *angles]) for each in (query, key))
-    return layers.linear(w, "self_attn.o_proj", layers.attention(w, query, key, value), model.width)
+    return layers.linear(w, "self_attn.o_proj", layers.attention(w, query, key, value), width=model.width)
 
 
-FAMILIES: Mapping[str, Callable[[Writer, Model, Value, float], Value]] = MappingProxyType(
+FAMILIES: Mapping[str, Callable[[ZooWriter, Model, DocumentValue, float], DocumentValue]] = MappingProxyType(
     {"gpt": gpt, "llama": llama, "mixtral": llama}
 )

@@ -21,34 +21,34 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from planner.frontends.value import Value
+from planner.frontends.document_value import DocumentValue
+from planner.frontends.zoo.graph_writer import ZooWriter
 from planner.frontends.zoo.models import Model
-from planner.frontends.zoo.writer import Writer
-from planner.model.graph import TensorType
+from planner.ir.graph import TensorType
 
 
-def linear(w: Writer, name: str, x: Value, width: int) -> Value:
+def linear(w: ZooWriter, name: str, x: DocumentValue, *, width: int) -> DocumentValue:
     """x times a weight [width, x's last dim], transposed."""
     weight = w.input(f"{name}.weight", [width, x.shape[-1]])
     return w.node("linear", [x, weight], [*x.shape[:-1], width])
 
 
-def affine(w: Writer, name: str, x: Value, width: int) -> Value:
+def affine(w: ZooWriter, name: str, x: DocumentValue, *, width: int) -> DocumentValue:
     """x times a weight [x's last dim, width], and a bias."""
     weight, bias = w.input(f"{name}.weight", [x.shape[-1], width]), w.input(f"{name}.bias", [width])
     return w.node("addmm", [bias, x, weight], [*x.shape[:-1], width])
 
 
-def layer_norm(w: Writer, name: str, x: Value, model: Model) -> Value:
+def layer_norm(w: ZooWriter, name: str, x: DocumentValue, *, model: Model) -> DocumentValue:
     weights = [w.input(f"{name}.{part}", x.shape[-1:]) for part in ("weight", "bias")]
     return w.node("layer_norm", [x, *weights], eps=model.eps)
 
 
-def rms_norm(w: Writer, name: str, x: Value, model: Model) -> Value:
+def rms_norm(w: ZooWriter, name: str, x: DocumentValue, *, model: Model) -> DocumentValue:
     return w.node("rms_norm", [x, w.input(f"{name}.weight", x.shape[-1:])], eps=model.eps)
 
 
-def by_head(w: Writer, x: Value, heads: Sequence[int]) -> Value:
+def split_heads(w: ZooWriter, x: DocumentValue, heads: Sequence[int]) -> DocumentValue:
     """[batch, sequence, width] -> [batch, *heads, sequence, head]."""
     batch, sequence, width = x.shape
     head = width // math.prod(heads)
@@ -58,7 +58,7 @@ def by_head(w: Writer, x: Value, heads: Sequence[int]) -> Value:
     return w.node("transpose", [apart], [batch, *heads, sequence, head], permutation=order)
 
 
-def attention(w: Writer, query: Value, key: Value, value: Value) -> Value:
+def attention(w: ZooWriter, query: DocumentValue, key: DocumentValue, value: DocumentValue) -> DocumentValue:
     """Causal; [batch, *heads, sequence, head] -> [batch, sequence, width]."""
     mixed = w.node("scaled_dot_product_attention", [query, key, value], causal=True)
     batch, *heads, sequence, head = mixed.shape
@@ -68,20 +68,20 @@ def attention(w: Writer, query: Value, key: Value, value: Value) -> Value:
     return w.node("reshape", [back], [batch, sequence, math.prod(heads) * head])
 
 
-def gated(w: Writer, x: Value, model: Model) -> Value:
+def gated_mlp(w: ZooWriter, x: DocumentValue, model: Model) -> DocumentValue:
     """The feed-forward network of Llama: down(silu(gate x) * up x)."""
-    gate = linear(w, "mlp.gate_proj", x, model.feed_forward)
-    up = linear(w, "mlp.up_proj", x, model.feed_forward)
+    gate = linear(w, "mlp.gate_proj", x, width=model.feed_forward)
+    up = linear(w, "mlp.up_proj", x, width=model.feed_forward)
     hidden = w.node("multiply", [w.node("silu", [gate]), up])
-    return linear(w, "mlp.down_proj", hidden, model.width)
+    return linear(w, "mlp.down_proj", hidden, width=model.width)
 
 
-def experts(w: Writer, x: Value, model: Model, capacity: float) -> Value:
-    """A feed-forward network like `gated` for every expert, of which each token visits some."""
+def experts(w: ZooWriter, x: DocumentValue, model: Model, *, capacity: float) -> DocumentValue:
+    """A feed-forward network like `gated_mlp` for every expert, of which each token visits some."""
     batch, sequence, width = x.shape
     count, wide = model.experts, model.feed_forward
     slots = min(sequence, math.ceil(capacity * model.active * sequence / count))
-    dispatch, combine = routes(w, linear(w, "mlp.gate", x, count), model.active, slots)
+    dispatch, combine = route_tokens(w, linear(w, "mlp.gate", x, width=count), model.active, slots=slots)
     shape = [batch, count, slots, width]
     taken = w.node("einsum", [dispatch, x], shape, equation="b s e c, b s d -> b e c d")
     into = [w.input(f"mlp.experts.{name}", [count, wide, width]) for name in ("gate_proj", "up_proj")]
@@ -93,7 +93,9 @@ def experts(w: Writer, x: Value, model: Model, capacity: float) -> Value:
     return w.node("einsum", [combine, made], x.shape, equation="b s e c, b e c d -> b s d")
 
 
-def routes(w: Writer, logits: Value, active: int, slots: int) -> tuple[Value, Value]:
+def route_tokens(
+    w: ZooWriter, logits: DocumentValue, active: int, *, slots: int
+) -> tuple[DocumentValue, DocumentValue]:
     """Dispatch and combine [batch, sequence, expert, slot] of the experts' logits [batch, sequence, expert]."""
     batch, sequence, count = logits.shape
     best = TensorType((batch, sequence, active), logits.dtype), TensorType((batch, sequence, active), "i64")
@@ -114,7 +116,7 @@ def routes(w: Writer, logits: Value, active: int, slots: int) -> tuple[Value, Va
     )
 
 
-def one_hot(w: Writer, places: Value, count: int, start: int = 0) -> Value:
+def one_hot(w: ZooWriter, places: DocumentValue, count: int, *, start: int = 0) -> DocumentValue:
     """[..., count] bool: whether a place is start, start + 1, ...; all false for one beyond them."""
     (every,) = w.call("arange", [], TensorType((count,), places.dtype), start=start)
     apart = w.node("reshape", [places], [*places.shape, 1])

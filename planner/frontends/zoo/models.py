@@ -56,7 +56,7 @@ class Model:
         return self.width // self.heads
 
 
-def _gpt(layers: int, width: int, heads: int, positions: int, source: str) -> Model:
+def _gpt(layers: int, width: int, heads: int, *, positions: int, source: str) -> Model:
     return Model("gpt", layers, width, heads, heads, 4 * width, 50257, positions, source=source)
 
 
@@ -69,11 +69,11 @@ MIXTRAL = "A. Jiang et al., Mixtral of experts, 2024"
 
 MODELS: Mapping[str, Model] = MappingProxyType(
     {
-        "gpt2": _gpt(12, 768, 12, 1024, GPT2),
-        "gpt2-medium": _gpt(24, 1024, 16, 1024, GPT2),
-        "gpt2-large": _gpt(36, 1280, 20, 1024, GPT2),
-        "gpt2-xl": _gpt(48, 1600, 25, 1024, GPT2),
-        "gpt3-175b": _gpt(96, 12288, 96, 2048, GPT3),
+        "gpt2": _gpt(12, 768, 12, positions=1024, source=GPT2),
+        "gpt2-medium": _gpt(24, 1024, 16, positions=1024, source=GPT2),
+        "gpt2-large": _gpt(36, 1280, 20, positions=1024, source=GPT2),
+        "gpt2-xl": _gpt(48, 1600, 25, positions=1024, source=GPT2),
+        "gpt3-175b": _gpt(96, 12288, 96, positions=2048, source=GPT3),
         "llama-7b": Model("llama", 32, 4096, 32, 32, 11008, 32000, 2048, eps=1e-6, source=LLAMA),
         "llama-13b": Model("llama", 40, 5120, 40, 40, 13824, 32000, 2048, eps=1e-6, source=LLAMA),
         "llama-65b": Model("llama", 80, 8192, 64, 64, 22016, 32000, 2048, source=LLAMA),
@@ -85,7 +85,7 @@ MODELS: Mapping[str, Model] = MappingProxyType(
 )
 
 
-def model(name: str, changes: Mapping[str, int | None]) -> Model:
+def find_model(name: str, changes: Mapping[str, int | None]) -> Model:
     """A published model with other sizes where some are given. Raises InvalidRequest.
 
     With another number of heads, kv_heads are as many where they were, and keep their ratio where they shared.

@@ -10,49 +10,49 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import cycle
 
-from planner.model.accounts import live_bytes
-from planner.model.program import Program
-from planner.rewrite.optimize.cancel import cancel_gathers_and_slices
-from planner.rewrite.optimize.constants import slice_constants
-from planner.rewrite.optimize.dead import drop_dead
-from planner.rewrite.optimize.decompose import decompose_all_reduce
-from planner.rewrite.optimize.draft import Price, free
-from planner.rewrite.optimize.fold import fold_collectives
-from planner.rewrite.optimize.gather_down import move_all_gather_down
-from planner.rewrite.optimize.reassociate_reduce import reassociate_all_reduce
-from planner.rewrite.optimize.reassociate_scatter import reassociate_reduce_scatter
-from planner.rewrite.optimize.scatter import scatter_all_reduce
-from planner.rewrite.optimize.share import share_collectives
+from planner.ir.accounting import count_live_bytes
+from planner.ir.program import Program
+from planner.rewrite.optimize.cancel_gather_slice import cancel_gather_slice
+from planner.rewrite.optimize.cse import eliminate_common_collectives
+from planner.rewrite.optimize.dce import eliminate_dead_code
+from planner.rewrite.optimize.decompose_all_reduce import decompose_all_reduce
+from planner.rewrite.optimize.fold_collectives import fold_collectives
+from planner.rewrite.optimize.form_reduce_scatter import form_reduce_scatter
+from planner.rewrite.optimize.reassociate_all_reduce import reassociate_all_reduce
+from planner.rewrite.optimize.reassociate_reduce_scatter import reassociate_reduce_scatter
+from planner.rewrite.optimize.rewriter import Price, zero_price
+from planner.rewrite.optimize.shrink_constants import shrink_constants
+from planner.rewrite.optimize.sink_all_gather import sink_all_gather
 
 __all__ = [
     "PASSES",
     "Price",
-    "cancel_gathers_and_slices",
+    "cancel_gather_slice",
     "decompose_all_reduce",
-    "drop_dead",
+    "eliminate_common_collectives",
+    "eliminate_dead_code",
     "fold_collectives",
-    "free",
-    "move_all_gather_down",
+    "form_reduce_scatter",
     "optimize",
     "reassociate_all_reduce",
     "reassociate_reduce_scatter",
-    "scatter_all_reduce",
-    "share_collectives",
-    "slice_constants",
+    "shrink_constants",
+    "sink_all_gather",
+    "zero_price",
 ]
 
 Pass = Callable[[Program, Price], Program]
 PASSES: tuple[Pass, ...] = (
-    drop_dead,
-    share_collectives,
-    cancel_gathers_and_slices,
+    eliminate_dead_code,
+    eliminate_common_collectives,
+    cancel_gather_slice,
     fold_collectives,
-    scatter_all_reduce,
+    form_reduce_scatter,
     reassociate_all_reduce,
     reassociate_reduce_scatter,
-    move_all_gather_down,
+    sink_all_gather,
     decompose_all_reduce,
-    slice_constants,
+    shrink_constants,
 )
 
 
@@ -77,4 +77,4 @@ def optimize(program: Program, price: Price, limit: int | None = None) -> Progra
 
 
 def _peak(program: Program) -> int:
-    return int(live_bytes(program).max())
+    return int(count_live_bytes(program).max())

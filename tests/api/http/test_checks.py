@@ -14,7 +14,7 @@ import httpx2
 
 from tests.testing.check_cases import NEVER, wider
 from tests.testing.command_line import refused, shardplan
-from tests.testing.databases import Databases
+from tests.testing.postgres_cluster import Databases
 from tests.testing.service import Server, planned, serving, start
 from tests.testing.small_documents import GRAPH, written
 

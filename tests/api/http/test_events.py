@@ -12,7 +12,7 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 import httpx2
 
 from api.settings import Limits
-from tests.testing.databases import Databases
+from tests.testing.postgres_cluster import Databases
 from tests.testing.service import MISBEHAVING, Server, ask, chain, ended, events, named, serving, start
 from tests.testing.small_documents import GRAPH
 

@@ -11,11 +11,11 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 
 import httpx2
 
-from planner.documents.plans import checked_plan
-from planner.documents.programs import program_from
-from planner.export.formats import FORMATS, exported
-from tests.testing.databases import Databases
+from planner.documents.plans import parse_plan
+from planner.documents.programs import load_program
+from planner.export.formats import FORMATS, export_program
 from tests.testing.export_formats import WORDS as FORMAT_WORDS
+from tests.testing.postgres_cluster import Databases
 from tests.testing.service import ask, ended, planned, serving
 from tests.testing.small_documents import GRAPH, changed, pin, pins, typed
 
@@ -53,7 +53,7 @@ def test_a_plan_is_exported_as_the_command_line_does(name: str, client: httpx2.C
     assert WORDS[name] in answer.text
     if FORMATS[name].extra is None:  # a framework is not imported here for it
         document = client.get(f"/v1/plans/{plan}/document").json()
-        assert answer.text == exported(program_from(checked_plan(document, "plan")), name)
+        assert answer.text == export_program(load_program(parse_plan(document, "plan")), name)
     assert answer.headers["content-type"] == f"{FORMATS[name].media}; charset=utf-8"
     assert (FORMATS[name].media == "application/json") == (name in JSON)
     export = client.get("/openapi.json").json()["paths"]["/v1/plans/{plan}/export"]["get"]

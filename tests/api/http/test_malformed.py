@@ -15,7 +15,7 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 import httpx2
 from fastapi.testclient import TestClient
 
-from api.http.app import application
+from api.http.app import create_app
 from api.service import Service
 from api.settings import Limits, Settings
 from tests.testing.malformed_documents import ATTRIBUTES, CHANGES, MYSTERY, RULES, TEXTS
@@ -38,7 +38,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
     database = tmp_path_factory.mktemp("service") / "service.db"
     limits = Limits(queued=1 << 30, requests_per_s=1e9, burst=1 << 30)
     service = Service(Settings(f"sqlite:///{database}", limits=limits), CHILDREN)
-    yield TestClient(application(service), LOCAL)
+    yield TestClient(create_app(service), LOCAL)
     service.store.close()
 
 

@@ -12,7 +12,7 @@ import httpx2
 
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import MODELS, OPTIMIZERS, import_zoo
-from tests.testing.databases import Databases
+from tests.testing.postgres_cluster import Databases
 from tests.testing.service import Server, planned, start
 
 SMALL = "batch=2&seq=8&layers=1"

@@ -19,12 +19,12 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 import httpx2
 from sqlalchemy import select
 
-from api.http.asks import Repeats
+from api.http.plan_intake import RecentRequests
+from api.jobs.database import Database
+from api.jobs.tables import plans
 from api.settings import Limits
-from api.store import Store
-from api.tables import plans
 from tests.testing.command_line import shardplan
-from tests.testing.databases import Databases
+from tests.testing.postgres_cluster import Databases
 from tests.testing.service import MISBEHAVING, ask, borne, chain, children_of, ended, gone, named, planned, serving
 from tests.testing.small_documents import GRAPH, MESH, pin, pins, typed, written
 
@@ -203,11 +203,11 @@ def test_a_body_that_is_known_is_asked_anew_where_it_came_to_nothing(database: s
 
 
 def test_only_the_last_bodies_are_remembered() -> None:
-    repeats = Repeats()
-    for number in range(Repeats.MOST + 1):
-        repeats.keep(f"body {number}", f"plan {number}")
-    assert repeats.plan_of("body 0") is None
-    assert repeats.plan_of(f"body {Repeats.MOST}") == f"plan {Repeats.MOST}"
+    repeats = RecentRequests()
+    for number in range(RecentRequests.MOST + 1):
+        repeats.remember(f"body {number}", f"plan {number}")
+    assert repeats.find_plan("body 0") is None
+    assert repeats.find_plan(f"body {RecentRequests.MOST}") == f"plan {RecentRequests.MOST}"
 
 
 def test_a_time_limit_that_leaves_no_time_is_a_timeout_or_a_plan(client: httpx2.Client) -> None:
@@ -233,16 +233,16 @@ def test_a_number_too_large_for_a_plan_is_refused_before_it_is_kept(client: http
 def test_a_database_that_is_locked_while_a_plan_is_solved_costs_it_nothing(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.store.BUSY_MS", 100)
-    other = Store(database)
+    monkeypatch.setattr("api.jobs.database.LOCK_TIMEOUT_MS", 100)
+    other = Database(database)
     with serving(database) as client:
         plan = ask(client, chain("long", 200)).json()["id"]
         while client.get(f"/v1/plans/{plan}").json()["status"] == "queued":
             time.sleep(0.02)
-        with other.writing():
+        with other.begin():
             time.sleep(3)  # longer than the solve: its outcome waits too
             assert client.get(f"/v1/plans/{plan}").json()["status"] == "running"
         assert ended(client, plan)["status"] == "optimal"
-    with other.reading() as connection:
+    with other.connect() as connection:
         assert connection.execute(select(plans.c.attempts)).all() == [(1,)]
     other.close()

@@ -15,10 +15,10 @@ import httpx2
 from fastapi import Request
 
 from api.http.limits import read_body
-from api.http.problems import Problem
+from api.http.problems import HttpProblem
+from api.jobs.database import Database
 from api.settings import Limits
-from api.store import Store
-from tests.testing.databases import Databases
+from tests.testing.postgres_cluster import Databases
 from tests.testing.service import MISBEHAVING, ask, named, serving
 from tests.testing.small_documents import GRAPH, LEFT_OUT, MESH, changed, pin, pins, typed
 
@@ -175,7 +175,7 @@ def test_a_body_that_does_not_come_is_not_waited_for() -> None:
 
     headers = [(b"content-type", b"application/json")]
     request = Request({"type": "http", "method": "POST", "headers": headers}, never)
-    with pytest.raises(Problem, match=r"more than 0\.01 s"):
+    with pytest.raises(HttpProblem, match=r"more than 0\.01 s"):
         asyncio.run(read_body(request, Limits(body_s=0.01)))
 
 
@@ -200,10 +200,10 @@ def test_a_full_line_and_a_hasty_caller_are_told_to_wait(database: str) -> None:
 
 
 def test_a_database_that_is_locked_is_503_and_comes_back(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.store.BUSY_MS", 100)
-    other = Store(database)
+    monkeypatch.setattr("api.jobs.database.LOCK_TIMEOUT_MS", 100)
+    other = Database(database)
     with serving(database, children=MISBEHAVING) as client:
-        with other.writing():
+        with other.begin():
             answer = ask(client, named("hang"))
             assert problem(answer, 503)["title"] == "Database unavailable"
             assert answer.headers["retry-after"]
@@ -214,7 +214,7 @@ def test_a_database_that_is_locked_is_503_and_comes_back(database: str, monkeypa
 
 def test_a_fault_of_the_service_is_a_problem_that_tells_nothing(database: str) -> None:
     with serving(database, children=MISBEHAVING) as client:
-        del client.app.state.rates  # type: ignore[attr-defined]
+        del client.app.state.rate_limiter  # type: ignore[attr-defined]
         answer = client.get("/v1/limits")
         assert "rates" not in problem(answer, 500)["detail"]
         assert answer.headers["x-content-type-options"] == "nosniff"

@@ -14,13 +14,13 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 
 import httpx2
 
-from api.http.reports import PARTS
-from api.keys import Keys
-from api.store import Store
+from api.http.routes.reports import PAGE_FILES
+from api.jobs.api_keys import ApiKeys
+from api.jobs.database import Database
 from planner.export.report import html_page
 from planner.frontends.zoo import MODELS
 from tests.testing.browser import browsing, window
-from tests.testing.databases import Databases
+from tests.testing.postgres_cluster import Databases
 from tests.testing.service import Server, named, planned, start
 from tests.testing.small_documents import GRAPH, changed
 
@@ -66,7 +66,7 @@ def test_what_is_not_there_is_not_put_beside(client: httpx2.Client, beside: str,
     assert client.get(f"/v1/plans/{planned(client)}/report?beside={beside}").status_code == status
 
 
-@pytest.mark.parametrize("name", sorted(PARTS))
+@pytest.mark.parametrize("name", sorted(PAGE_FILES))
 def test_a_part_of_the_page_is_served_with_a_policy_and_a_tag(client: httpx2.Client, name: str) -> None:
     path = "/" if name == "index.html" else f"/web/{name}"
     answer = client.get(path)
@@ -172,8 +172,8 @@ def test_an_error_is_shown_with_its_pointer(browser: Browser, server: Server, gr
 
 def test_a_key_is_wanted_and_stays_in_the_session(browser: Browser, databases: Databases, tmp_path: Path) -> None:
     database = databases()
-    store = Store(database)
-    key = Keys(store).add("tenant", "plan")
+    store = Database(database)
+    key = ApiKeys(store).add("tenant", "plan")
     store.close()
     server = start(database, tmp_path / "log")
     with window(browser, str(server.client.base_url)) as found:

@@ -16,9 +16,9 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 
 import httpx2
 
-from api.keys import Keys, Scope
+from api.jobs.api_keys import ApiKeys, Scope
+from api.jobs.database import Database
 from api.settings import is_loopback
-from api.store import Store
 from tests.testing.command_line import refused, shardplan
 from tests.testing.service import MISBEHAVING, ask, named, serving
 from tests.testing.small_documents import GRAPH
@@ -40,7 +40,7 @@ ELSEWHERE = ["0.0.0.0", "::", "192.168.1.1", "example.org", "localhost.example.o
 @dataclass(frozen=True)
 class House:
     client: httpx2.Client
-    keys: Keys
+    keys: ApiKeys
 
     def as_of(self, tenant: str, scope: Scope = "plan") -> httpx2.Client:
         """The client as one who has a new key sees the service."""
@@ -50,7 +50,7 @@ class House:
 
 @contextmanager
 def house(database: str) -> Iterator[House]:
-    keys = Keys(Store(database))
+    keys = ApiKeys(Database(database))
     with serving(database, keys_required=True, children=MISBEHAVING) as client:
         yield House(client, keys)
     keys.store.close()
@@ -122,7 +122,7 @@ def test_no_body_is_read_of_who_has_no_key(database: str) -> None:
 def test_a_revoked_key_opens_nothing_and_the_service_stays_closed(database: str) -> None:
     with serving(database, children=MISBEHAVING) as client:
         assert client.get("/v1/plans").status_code == 200
-        keys = Keys(Store(database))
+        keys = ApiKeys(Database(database))
         text = keys.add("a", "plan")
         headers = {"Authorization": f"Bearer {text}"}
         assert client.get("/v1/plans").status_code == 401, "closed from the first key on"
@@ -134,7 +134,7 @@ def test_a_revoked_key_opens_nothing_and_the_service_stays_closed(database: str)
 
 
 def test_a_secret_is_kept_nowhere(tmp_path: Path) -> None:
-    keys = Keys(Store(f"sqlite:///{tmp_path}/service.db"))
+    keys = ApiKeys(Database(f"sqlite:///{tmp_path}/service.db"))
     secret = keys.add("a", "plan").split("_", 2)[2]
     keys.store.close()
     assert all(secret.encode() not in file.read_bytes() for file in tmp_path.iterdir())
@@ -198,5 +198,5 @@ def test_a_database_elsewhere_or_of_another_kind_is_refused(tmp_path: Path) -> N
 
 def test_without_its_extra_the_service_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    monkeypatch.delitem(sys.modules, "api.serving", raising=False)
+    monkeypatch.delitem(sys.modules, "api.cli.serve", raising=False)
     refused(shardplan("serve"), "pip install shardplan[service]")

@@ -13,14 +13,14 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
 
-from api.asking import packed
-from api.jobs import Jobs, Question
-from api.store import Store
+from api.http.requests import pack_json
+from api.jobs.database import Database
+from api.jobs.queue import JobQueue, PlanJob
 from planner.documents.versions import current_versions, versions_text
 from tests.testing.check_cases import NEVER, wider
 from tests.testing.command_line import ROOT, shardplan
-from tests.testing.databases import Databases
 from tests.testing.plan_versions import OLDER, by_an_older_version
+from tests.testing.postgres_cluster import Databases
 from tests.testing.service import ask, ended, planned, serving, start
 from tests.testing.small_documents import GRAPH, written
 
@@ -66,9 +66,9 @@ def test_after_an_upgrade_a_plan_that_is_kept_is_read_but_is_no_answer_to_a_new_
 
 
 def test_a_plan_in_line_that_another_version_was_asked_for_is_not_answered_by_this_one(database: str) -> None:
-    store = Store(database)
-    asked = packed({"graph": GRAPH, "mesh": "dp=2,tp=4"})
-    Jobs(store, 60.0).submit("local", Question(NEVER, "small", asked), 1)
+    store = Database(database)
+    asked = pack_json({"graph": GRAPH, "mesh": "dp=2,tp=4"})
+    JobQueue(store, 60.0).submit("local", PlanJob(NEVER, "small", asked), 1)
     store.close()
     with serving(database) as client:
         found = ended(client, NEVER)

@@ -24,16 +24,16 @@ import httpx2
 from fastapi.testclient import TestClient
 from sqlalchemy import select, update
 
-from api.hooks.notifier import Notifier
-from api.hooks.register import ATTEMPTS, Register
-from api.hooks.sending import Sender, signature
-from api.http.app import application
-from api.jobs import Jobs, Outcome, Question
-from api.keys import Keys
+from api.http.app import create_app
+from api.jobs.api_keys import ApiKeys
+from api.jobs.database import Database
+from api.jobs.queue import JobQueue, JobResult, PlanJob
+from api.jobs.tables import deliveries
 from api.service import Service
 from api.settings import DAY_S, Limits, Settings
-from api.store import Store
-from api.tables import deliveries
+from api.webhooks.dispatcher import WebhookDispatcher
+from api.webhooks.sender import WebhookSender, sign
+from api.webhooks.store import MAX_ATTEMPTS, WebhookStore
 from tests.testing.service import LOCAL, MISBEHAVING, SECONDS, ask, ended, named, serving
 
 pytestmark = pytest.mark.service
@@ -49,11 +49,11 @@ class Receiver:
     """An https server of that name, on an address of loopback; what it was sent."""
 
     address: str
-    sender: Sender
+    sender: WebhookSender
     statuses: list[int] = field(default_factory=list)
     heard: list[tuple[Any, bytes]] = field(default_factory=list)
 
-    def take(self, headers: Any, body: bytes) -> int:
+    def claim_due(self, headers: Any, body: bytes) -> int:
         self.heard.append((headers, body))
         return self.statuses.pop(0) if self.statuses else 204
 
@@ -87,12 +87,14 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def receiving(certificate: Path) -> Iterator[Receiver]:
     address = ".".join(["127", *(str(Random().randint(1, 254)) for _ in range(3))])
     believed = ssl.create_default_context(cafile=str(certificate / "certificate"))
-    receiver = Receiver(address, Sender(lambda _name, _port: [address], lambda found: found == address, believed))
+    receiver = Receiver(
+        address, WebhookSender(lambda _name, _port: [address], lambda found: found == address, believed)
+    )
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(receiver.take(self.headers, body))
+            self.send_response(receiver.claim_due(self.headers, body))
             self.send_header("Location", "https://127.0.0.1:8443/elsewhere")
             self.send_header("Content-Length", "0")
             self.end_headers()
@@ -119,33 +121,33 @@ def receiver(certificate: Path) -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def store(database: str) -> Iterator[Store]:
-    found = Store(database)
+def store(database: str) -> Iterator[Database]:
+    found = Database(database)
     yield found
     found.close()
 
 
-def end_a_plan(store: Store, tenant: str = "local", name: str = "a") -> None:
-    jobs = Jobs(store, 6.0)
-    jobs.submit(tenant, Question(name * 64, name, b""), 100)
+def end_a_plan(store: Database, tenant: str = "local", name: str = "a") -> None:
+    jobs = JobQueue(store, 6.0)
+    jobs.submit(tenant, PlanJob(name * 64, name, b""), 100)
     claim = jobs.claim()
     assert claim is not None
-    jobs.finish(claim, Outcome("failed", "for a test"))
+    jobs.complete(claim, JobResult("failed", "for a test"))
 
 
-def due_now(store: Store) -> None:
-    with store.writing() as connection:
+def due_now(store: Database) -> None:
+    with store.begin() as connection:
         connection.execute(update(deliveries).values(due_at=0.0))
 
 
-def waiting(store: Store) -> list[Any]:
-    with store.reading() as connection:
+def waiting(store: Database) -> list[Any]:
+    with store.connect() as connection:
         return list(connection.execute(select(deliveries).order_by(deliveries.c.number)))
 
 
 def test_a_plan_that_ends_is_told_to_its_tenant(database: str, receiver: Receiver) -> None:
     service = Service(Settings(database, webhooks=True), MISBEHAVING, receiver.sender)
-    with TestClient(application(service), LOCAL) as client:
+    with TestClient(create_app(service), LOCAL) as client:
         made = client.post("/v1/webhooks", json={"url": URL})
         assert made.status_code == 201
         plan = ask(client, named("exit")).json()["id"]
@@ -157,18 +159,18 @@ def test_a_plan_that_ends_is_told_to_its_tenant(database: str, receiver: Receive
     told = json.loads(body)
     assert (told["type"], told["plan"], told["status"]) == ("plan.ended", plan, "failed")
     secret, timestamp = made.json()["secret"], headers["Shardplan-Timestamp"]
-    assert headers["Shardplan-Signature"] == f"v1={signature(secret, timestamp, body)}"
+    assert headers["Shardplan-Signature"] == f"v1={sign(secret, timestamp, body)}"
     assert abs(int(timestamp) - time.time()) < SECONDS
     assert headers["Host"] == f"{NAME}:8443"
 
 
 def test_a_signature_is_what_the_documents_say() -> None:
     """Computed with `printf '1700000000.{}' | openssl dgst -sha256 -hmac whsec_x`."""
-    assert signature("whsec_x", "1700000000", b"{}") == SIGNED
+    assert sign("whsec_x", "1700000000", b"{}") == SIGNED
 
 
-def test_only_its_tenants_hooks_hear_of_a_plan(store: Store) -> None:
-    register = Register(store)
+def test_only_its_tenants_hooks_hear_of_a_plan(store: Database) -> None:
+    register = WebhookStore(store)
     hooks = {tenant: register.add(tenant, "key", URL, 8) for tenant in ("a", "b")}
     end_a_plan(store, "b")
     assert [row.webhook for row in waiting(store)] == [hooks["b"].id]
@@ -177,8 +179,8 @@ def test_only_its_tenants_hooks_hear_of_a_plan(store: Store) -> None:
     assert waiting(store) == []
 
 
-def test_a_revoked_keys_hook_hears_nothing_more(store: Store) -> None:
-    keys, register = Keys(store), Register(store)
+def test_a_revoked_keys_hook_hears_nothing_more(store: Database) -> None:
+    keys, register = ApiKeys(store), WebhookStore(store)
     key = keys.add("a", "plan").split("_")[1]
     register.add("a", key, URL, 8)
     end_a_plan(store, "a", "a")
@@ -187,65 +189,65 @@ def test_a_revoked_keys_hook_hears_nothing_more(store: Store) -> None:
     assert [json.loads(row.body)["plan"] for row in waiting(store)] == ["a" * 64]
 
 
-def test_what_nobody_brings_is_forgotten_after_a_day(store: Store) -> None:
-    Register(store).add("local", "key", URL, 8)
+def test_what_nobody_brings_is_forgotten_after_a_day(store: Database) -> None:
+    WebhookStore(store).add("local", "key", URL, 8)
     end_a_plan(store)
-    with store.writing() as connection:
+    with store.begin() as connection:
         connection.execute(update(deliveries).values(created_at=time.time() - 2 * DAY_S))
     end_a_plan(store, name="b")
     assert [row.number for row in waiting(store)] == [2]
 
 
-def test_what_was_taken_and_not_brought_is_brought_again(store: Store, receiver: Receiver) -> None:
+def test_what_was_taken_and_not_brought_is_brought_again(store: Database, receiver: Receiver) -> None:
     """As after a kill between sending and deleting."""
-    register = Register(store)
+    register = WebhookStore(store)
     register.add("local", "key", URL, 8)
     end_a_plan(store)
-    first = register.take()
+    first = register.claim_due()
     assert first is not None
-    assert register.take() is None, "it is in somebody's hands"
+    assert register.claim_due() is None, "it is in somebody's hands"
     due_now(store)
-    assert Notifier(register, receiver.sender).deliver()
+    assert WebhookDispatcher(register, receiver.sender).deliver()
     assert [(int(h["Shardplan-Delivery"]), body.decode()) for h, body in receiver.heard] == [(first.number, first.body)]
     assert waiting(store) == []
 
 
 @pytest.mark.parametrize("status", [302, 307, 404, 500])
-def test_what_is_not_taken_waits_longer_each_time(status: int, store: Store, receiver: Receiver) -> None:
-    register, receiver.statuses = Register(store), [status] * ATTEMPTS
+def test_what_is_not_taken_waits_longer_each_time(status: int, store: Database, receiver: Receiver) -> None:
+    register, receiver.statuses = WebhookStore(store), [status] * MAX_ATTEMPTS
     register.add("local", "key", URL, 8)
     end_a_plan(store)
     end_a_plan(store, name="b")
-    notifier, waits = Notifier(register, receiver.sender), []
-    with store.writing() as connection:  # the second behind the first
+    notifier, waits = WebhookDispatcher(register, receiver.sender), []
+    with store.begin() as connection:  # the second behind the first
         connection.execute(update(deliveries).where(deliveries.c.number == 2).values(due_at=2e9))
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, MAX_ATTEMPTS + 1):
         assert notifier.deliver()
         assert not notifier.deliver(), "the other waits too"
         left = waiting(store)
-        if attempt < ATTEMPTS:
+        if attempt < MAX_ATTEMPTS:
             waits.append(left[0].due_at - time.time())
-        with store.writing() as connection:
+        with store.begin() as connection:
             connection.execute(update(deliveries).where(deliveries.c.number == 1).values(due_at=0.0))
     assert all(after > 1.5 * before for before, after in pairwise(waits))
-    assert len(receiver.heard) == ATTEMPTS, "redirects were not followed"
+    assert len(receiver.heard) == MAX_ATTEMPTS, "redirects were not followed"
     assert [row.number for row in waiting(store)] == [2], "the first was given up"
 
 
-def test_a_certificate_of_another_name_is_not_believed(store: Store, receiver: Receiver) -> None:
-    register = Register(store)
+def test_a_certificate_of_another_name_is_not_believed(store: Database, receiver: Receiver) -> None:
+    register = WebhookStore(store)
     register.add("local", "key", "https://other.example.com:8443/", 8)
     end_a_plan(store)
-    assert Notifier(register, receiver.sender).deliver()
+    assert WebhookDispatcher(register, receiver.sender).deliver()
     assert (receiver.heard, len(waiting(store))) == ([], 1)
 
 
-def test_a_name_that_leads_inside_is_not_called(store: Store, receiver: Receiver) -> None:
-    register = Register(store)
+def test_a_name_that_leads_inside_is_not_called(store: Database, receiver: Receiver) -> None:
+    register = WebhookStore(store)
     register.add("local", "key", URL, 8)
     end_a_plan(store)
-    sender = Sender(receiver.sender.resolve, context=receiver.sender.context)
-    assert Notifier(register, sender).deliver()
+    sender = WebhookSender(receiver.sender.resolve, context=receiver.sender.context)
+    assert WebhookDispatcher(register, sender).deliver()
     assert (receiver.heard, len(waiting(store))) == ([], 1)
 
 
@@ -257,9 +259,9 @@ def test_webhooks_are_off_unless_turned_on(database: str) -> None:
 
 @contextmanager
 def hooked(database: str) -> Iterator[httpx2.Client]:
-    keys = Keys(Store(database))
+    keys = ApiKeys(Database(database))
     settings = Settings(database, webhooks=True, keys_required=True, limits=Limits(webhooks=1))
-    with TestClient(application(Service(settings, MISBEHAVING)), LOCAL) as client:
+    with TestClient(create_app(Service(settings, MISBEHAVING)), LOCAL) as client:
         client.headers["Authorization"] = f"Bearer {keys.add('a', 'plan')}"
         yield client
         client.headers["Authorization"] = f"Bearer {keys.add('b', 'plan')}"

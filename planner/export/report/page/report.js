@@ -1,5 +1,5 @@
 /*!
-Built by "make pages" from web/, sources 2b005594b850f58af46165f66aa4c9eab820b82e13fd31cf088ba44f9682982a. It holds:
+Built by "make pages" from web/, sources f766516d52ce3bb1dd2706ebdf2bd1d7fd9bbe77083c3b6d3536a94042cb5aa7. It holds:
 
 @dagrejs/dagre 3.1.3
 

@@ -1,0 +1,103 @@
+"""Where the base of a check comes from: a file, a git revision, or a server.
+
+A base is, in this order: a file that is there; 64 hexadecimal digits, a plan kept by the server; else a revision,
+where it means the file checked as it stood then, or git's own `REVISION:PATH`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from api.client import PlanUnavailable, ServiceClient
+from planner.documents.json_reader import read_compressed, read_json
+from planner.documents.plans import parse_plan
+from planner.documents.schemas import GraphDocument, PinsDocument, PlanDocument, validate_document
+from planner.errors import InvalidDocument, InvalidRequest
+from planner.usecases.check import FindPlan, PlanOrGraph
+
+FETCHED_REVISION = (
+    "a revision that was fetched, in a git repository (git fetch origin main; actions/checkout: fetch-depth: 0)"
+)
+
+
+def with_pins(given: PlanOrGraph, pins: Path | None) -> PlanOrGraph:
+    """A graph with the annotations of a pins file; a plan has its own. Raises InvalidDocument."""
+    if pins is None or isinstance(given, PlanDocument):
+        return given
+    more = validate_document(PinsDocument, read_json(pins), str(pins)).annotations
+    return given.model_copy(update={"annotations": [*given.annotations, *more]})
+
+
+def read_given(path: Path) -> PlanOrGraph:
+    """The plan or graph in a file. Raises InvalidDocument."""
+    return _parse_document(read_json(path), str(path))
+
+
+def read_base(text: str, new: Path, server: str | None) -> PlanOrGraph:
+    """The plan or graph that a base names. Raises InvalidDocument, InvalidRequest."""
+    if Path(text).is_file():
+        return read_given(Path(text))
+    if re.fullmatch("[0-9a-f]{64}", text):
+        if server is None:
+            raise InvalidRequest("a plan id without a server", where="--base", got=text, wanted="--server URL")
+        return _parse_document(ServiceClient(server).document(text), f"--base {text}")
+    return _parse_document(read_compressed(_read_at_revision(text, new), f"--base {text}"), f"--base {text}")
+
+
+def fetch_plans_from(server: str) -> FindPlan:
+    """The plans that a server keeps: a base that is a graph needs no planning where it was planned there."""
+
+    remote = ServiceClient(server)
+
+    def kept(plan: str) -> PlanDocument | None:
+        try:
+            return parse_plan(remote.document(plan), plan)
+        except PlanUnavailable:
+            return None
+
+    return kept
+
+
+def _parse_document(raw: Any, where: str) -> PlanOrGraph:
+    form = raw.get("format") if isinstance(raw, dict) else None
+    if form == "shardplan.plan":
+        return parse_plan(raw, where)
+    if form == "shardplan.graph":
+        return validate_document(GraphDocument, raw, where)
+    got = form if isinstance(form, str) else None
+    raise InvalidDocument("neither plan nor graph", where=where, got=got, wanted="shardplan.plan or shardplan.graph")
+
+
+def _read_at_revision(text: str, new: Path) -> bytes:
+    """A file as it stood at a revision; seen from the folder of the file that is checked."""
+    revision, colon, path = text.partition(":")
+    where = f"--base {text}"
+    if not revision or revision.startswith("-"):
+        raise InvalidRequest("no base", where="--base", got=text, wanted="a file, a plan id or a git revision")
+    done = _run_git(new.parent, "rev-parse", "--verify", f"{revision}^{{commit}}")
+    if done.returncode:
+        raise InvalidRequest(
+            "neither a file nor a revision", where=where, got=_first_error_line(done), wanted=FETCHED_REVISION
+        )
+    done = _run_git(new.parent, "cat-file", "blob", f"{revision}:{path if colon else f'./{new.name}'}")
+    if done.returncode:
+        wanted = "a file that was there: the first check of a new model has no base yet"
+        raise InvalidRequest("no such file at that revision", where=where, got=path or new.name, wanted=wanted)
+    return done.stdout
+
+
+def _run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        return subprocess.run(["git", "-C", str(folder), *words], env=environment, capture_output=True, check=False)
+    except FileNotFoundError:
+        wanted = "git, or a base that is a file or a plan id"
+        raise InvalidRequest("git is not installed", where="--base", wanted=wanted) from None
+
+
+def _first_error_line(done: subprocess.CompletedProcess[bytes]) -> str:
+    return done.stderr.decode(errors="replace").strip().partition("\n")[0]

@@ -1,0 +1,133 @@
+"""What a check found, in sentences that the page, markdown, JUnit and SARIF share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api.cli.render_diff import TITLES
+from planner.choose.cost import PICO
+from planner.documents.versions import versions_text
+from planner.units import format_bytes, format_time
+
+Document = dict[str, Any]
+METRIC_NAMES = {"time": "time", "bytes": "bytes received", "memory": "peak memory", "gap": "the gap"}
+CERTIFICATE_TEXTS = {
+    "proven": "Proven: no plan of the new graph is within the limit.",
+    "dearer": "Proven: no plan of the new graph is as good as the base's; how much worse is not.",
+    "in gaps": "Not proven: the rise lies within the plans' gaps and may be the solver's. A smaller gap would tell.",
+}
+
+
+def replace_controls(text: str) -> str:
+    """Without what no page or XML document can hold."""
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+
+
+def format_amount(number: float | None, unit: str | None) -> str:
+    """`3.486 ms`, `12.3 MiB`, `1.2 %`; `-`: nothing is known."""
+    if number is None or unit is None:
+        return "-"
+    if unit == "share":
+        return f"{100 * number:.3g} %"
+    sign, size = ("-" if number < 0 else ""), abs(number)
+    return sign + (format_time(size * PICO) if unit == "ps" else format_bytes(size))
+
+
+def format_rise(entry: Document) -> str:
+    """`+12.30 %`, or, where a share says nothing, `+3.1 MiB`."""
+    if not entry["change"]:
+        return "-" if entry["change"] is None else "same"
+    if entry["share"] is not None:
+        return f"{100 * entry['share']:+.2f} %"
+    return ("+" if entry["change"] > 0 else "") + format_amount(entry["change"], entry["unit"])
+
+
+def total_rows(totals: Document) -> list[tuple[str, str, str, str]]:
+    """Of every total its title, both figures and the change."""
+    rows = []
+    for key, total in totals.items():
+        scale, unit = (1 / PICO, "ps") if key.endswith("_s") else (1, "bytes")
+        base, new = (
+            format_amount(None if total[side] is None else total[side] * scale, unit) for side in ("base", "new")
+        )
+        share = total["change"] / total["base"] if total["base"] and total["change"] else None
+        entry = {"change": total["change"] and total["change"] * scale, "share": share, "unit": unit}
+        rows.append((TITLES[key], base, new, format_rise(entry)))
+    return rows
+
+
+def limit_name(entry: Document) -> str:
+    place = f" [{entry['place']}]" if entry["place"] else ""
+    return f"{METRIC_NAMES.get(entry['measure'], entry['measure'])}{place}"
+
+
+def summarize_limit(entry: Document) -> str:
+    """A broken limit in a line."""
+    if entry["unit"] is None:
+        return f"no plan was found: {entry['certificate']}"
+    base, new = (format_amount(entry[side], entry["unit"]) for side in ("base", "new"))
+    return f"{limit_name(entry)} {format_rise(entry)}: {new}, was {base} (limit {entry['limit']})"
+
+
+def list_causes(entry: Document) -> list[str]:
+    return [f"{each['what']} {each['name']}: {each['reason']}" for each in entry["causes"]]
+
+
+def list_reasons(entry: Document) -> list[str]:
+    """Why a limit is broken: the edit nearest to the term that rose most, that term, what is proven, who answered."""
+    told = []
+    if entry["causes"]:
+        told.append(f"Edited nearest to it: {list_causes(entry)[0]}.")
+    if entry["terms"]:
+        term = entry["terms"][0]
+        more = format_amount(term["change"], entry["unit"])
+        told.append(f"Rose most: {term['what']} {term['name']} by {more} ({term['reason']}).")
+    if entry["certificate"] in CERTIFICATE_TEXTS:
+        told.append(CERTIFICATE_TEXTS[entry["certificate"]])
+    if answer := entry["acknowledgement"]:
+        told.append(_format_certificate(answer))
+    return told
+
+
+def _format_certificate(one: Document) -> str:
+    if one["expired"]:
+        return f"Its acknowledgement ({one['reason']}) expired on {one['expires']}: renew it, or bring the rise down."
+    return f"Acknowledged until {one['expires']}: {one['reason']}."
+
+
+def summarize_check(told: Document) -> str:
+    """All in a line."""
+    if told["exceeded"]:
+        return f"{_format_count(len(told['exceeded']), 'limit')} exceeded"
+    if told["same"]:
+        return "says the same as its base"
+    more = f", {len(told['acknowledged'])} of them acknowledged" if told["acknowledged"] else ""
+    return f"within {_format_count(len(told['limits']), 'limit')}{more}"
+
+
+def replanning(entry: Document) -> list[str]:
+    """A plan that another version made: by which, and what became of it."""
+    recorded, current = (versions_text(entry[key]["versions"]) for key in ("recorded", "current"))
+    moved = {key: entry["totals"][key] for key in ("step_s", "collective_bytes", "peak_bytes")}
+    rows = total_rows({key: total for key, total in moved.items() if total["change"] != 0})
+    figures = "; ".join(f"{title} {new}, was {base} ({more})" for title, base, new, more in rows)
+    return [
+        f"The {entry['side']} was {entry['cause']}: {recorded}; this is {current}.",
+        f"This version plans the same graph with {figures or 'the same totals'}.",
+        "That is no edit's doing: the limits are on plans of this version. Keep a plan of this version to spare this.",
+    ]
+
+
+def list_remarks(told: Document) -> list[str]:
+    """What else is to be known: how the plans were made comparable, acknowledgements that nothing needs."""
+    unused = [
+        f"the acknowledgement of {one['limit']} ({one['reason']}) is not needed"
+        + (f", and expired on {one['expires']}" if one["expired"] else "")
+        + ": remove it"
+        for one in told["unused"]
+    ]
+    return [*told["notes"], *unused]
+
+
+def _format_count(number: int, what: str) -> str:
+    return f"{number} {what}" + ("" if number == 1 else "s")

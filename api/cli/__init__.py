@@ -1,0 +1,1 @@
+"""The command line: a module per command, render_* for what is printed on a terminal."""

@@ -1,0 +1,215 @@
+"""`capacity`: which devices a model needs - the fewest, the cheapest, the fastest, and what lies between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from api.cli.options import JsonOption, OutputOption, console, print_json
+from api.remote_planner import plan_on_server
+from api.units import parse_bytes
+from planner import pipeline
+from planner.documents.capacity import dump_capacity, dump_journal_line, load_journal
+from planner.documents.graphs import read_mesh
+from planner.documents.hardware import read_profile
+from planner.documents.json_reader import read_json
+from planner.documents.json_writer import check_writable, write_json
+from planner.documents.plans import dump_plan
+from planner.documents.schemas import GraphDocument, validate_document
+from planner.errors import InvalidDocument, InvalidRequest
+from planner.frontends import zoo
+from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
+from planner.planning.plan_types import Request
+from planner.units import format_bytes, format_share, format_time
+from planner.usecases import capacity as planning
+from planner.usecases.capacity import StartTask
+from planner.usecases.capacity_search import (
+    CapacityBudget,
+    CapacityQuestion,
+    CapacitySearch,
+    CapacityWorkload,
+    HardwareOffer,
+)
+
+TITLES = {
+    "memory": "more than a device holds",
+    "infeasible": "no plan fits on a mesh that can do all it can",
+    "bound": "no better than a plan that is known",
+    "time": "not looked at: out of time",
+}
+Graphs = Annotated[
+    list[str], typer.Argument(metavar="GRAPH...", help=f"Graph documents, or one of {', '.join(zoo.MODELS)}.")
+]
+Server = Annotated[str | None, typer.Option(help="A server whose workers plan them; its key in SHARDPLAN_KEY.")]
+Journal = Annotated[Path | None, typer.Option(help="Where outcomes are kept: run again to go on from there.")]
+
+
+def capacity(
+    graphs: Graphs,
+    devices: Annotated[str, typer.Option(help="8,16,24 or 8..512, which doubles.")],
+    hardware: Annotated[str, typer.Option(help="Profiles, names or files, with a price of a device-hour: a=2.5,b.")],
+    *,
+    mesh: Annotated[str | None, typer.Option(help="dp=?,tp=8: sizes to fill in; else every factorisation.")] = None,
+    axes: Annotated[int, typer.Option(min=1, max=3, help="Mesh axes at most.")] = 2,
+    batch: Annotated[str, typer.Option(help="Of a named model, one or several: 32,64.")] = "8",
+    seq: Annotated[str, typer.Option(help="Tokens of a sequence of a named model, one or several.")] = "2048",
+    train: Annotated[str | None, typer.Option(help="A named model's training step: sgd, sgd-momentum, adam.")] = None,
+    layers: Annotated[int | None, typer.Option(min=1, help="Another number of layers of a named model.")] = None,
+    memory_limit: Annotated[str | None, typer.Option(help="Per device; else the hardware's.")] = None,
+    recompute: Annotated[str, typer.Option(help="auto: make values again for the backward pass, or none.")] = "none",
+    gap: Annotated[float, typer.Option(help="How much better than the answer what was passed over may be.")] = 0.01,
+    max_step: Annotated[float | None, typer.Option(help="Seconds that a step may take.")] = None,
+    max_cost: Annotated[float | None, typer.Option(help="What a token, or step, may cost.")] = None,
+    plan_time_limit: Annotated[float, typer.Option(help="Seconds of solving for one mesh.")] = 60.0,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds after which no further mesh is planned.")] = None,
+    processes: Annotated[int, typer.Option(min=1, max=256, help="Meshes planned at a time.")] = 2,
+    server: Server = None,
+    journal: Journal = None,
+    plans: Annotated[Path | None, typer.Option(help="A folder for the plans of the frontier.")] = None,
+    validate: Annotated[bool, typer.Option("--validate", help="Run the plans of the frontier.")] = False,
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Which devices a model needs: few of many meshes are planned, the rest are proven to be no better."""
+    request = Request(parse_bytes(memory_limit) if memory_limit else None, gap, plan_time_limit, recompute=recompute)
+    asked = tuple(one for text in graphs for one in _read_graphs(text, batch, seq, train=train, layers=layers))
+    offers = tuple(map(_parse_offer, hardware.split(",")))
+    template = read_mesh(mesh) if mesh else None
+    listed = enumerate_candidates(len(asked), len(offers), parse_device_counts(devices), axes=axes, template=template)
+    for path in filter(None, (output, journal, plans and plans / "plan.json")):
+        check_writable(path)
+    question = CapacityQuestion(asked, offers, listed, request)
+    ask = plan_on_server(server, question, time_limit) if server else None
+    found = _search(question, processes, ask, time_limit=time_limit, journal=journal)
+    budget = CapacityBudget(max_step, max_cost)
+    written = _write_plans(found, budget, plans, validate=validate) if plans or validate else {}
+    _print_capacity(dump_capacity(found, budget, written), output, as_json)
+
+
+def _print_capacity(document: dict[str, Any], output: Path | None, as_json: bool) -> None:
+    if output:
+        write_json(output, document)
+    if as_json:
+        print_json(document)
+    else:
+        print_capacity_tables(console(), document)
+
+
+def _read_graphs(
+    text: str, batch: str, seq: str, *, train: str | None, layers: int | None
+) -> Iterator[CapacityWorkload]:
+    """A graph document, or a named model for every batch and sequence."""
+    if text not in zoo.MODELS:
+        document = validate_document(GraphDocument, read_json(Path(text)), text).model_dump(exclude_unset=True)
+        yield CapacityWorkload(document, planning.count_tokens(document))
+        return
+    for many, long in product(_parse_numbers("--batch", batch), _parse_numbers("--seq", seq)):
+        document = zoo.import_zoo(text, batch=many, seq=long, train=train, layers=layers)
+        yield CapacityWorkload(document, planning.count_tokens(document))
+
+
+def _parse_numbers(option: str, text: str) -> list[int]:
+    if not all(part.strip().isascii() and part.strip().isdecimal() for part in text.split(",")):
+        raise InvalidRequest(option, got=text, wanted="a number, or several with commas between")
+    return [int(part) for part in text.split(",")]
+
+
+def _parse_offer(text: str) -> HardwareOffer:
+    name, priced, hour = text.strip().partition("=")
+    try:
+        return HardwareOffer(read_profile(name), float(hour) if priced else None)
+    except ValueError as error:
+        if isinstance(error, InvalidRequest | InvalidDocument) or not priced:
+            raise
+        raise InvalidRequest("price of a device-hour", got=hour, wanted="a number, such as h100-sxm=2.5") from None
+
+
+def _search(
+    question: CapacityQuestion, processes: int, ask: StartTask | None, *, time_limit: float | None, journal: Path | None
+) -> CapacitySearch:
+    known = load_journal(question, journal.read_text(), str(journal)) if journal and journal.exists() else {}
+    with _show_progress(question) as show:
+
+        def done(found: CapacitySearch, number: int) -> None:
+            if journal:
+                _append_line(journal, dump_journal_line(question, number, found.outcomes[number]))
+            show(found)
+
+        return planning.search_meshes(
+            question, processes=processes, ask=ask, time_limit_s=time_limit, known=known, on_outcome=done
+        )
+
+
+def _append_line(path: Path, line: str) -> None:
+    """A line, on the disk before it counts."""
+    with path.open("a", encoding="utf-8") as file:
+        file.write(line)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _show_progress(question: CapacityQuestion) -> Iterator[Any]:
+    with Console(stderr=True, highlight=False).status("looking at what the graphs need") as status:
+
+        def show(found: CapacitySearch) -> None:
+            seen = len(found.outcomes) + len(found.skipped)
+            status.update(f"{seen} of {len(question.candidates)} meshes, {found.planned_count} of them planned")
+
+        yield show
+
+
+def _write_plans(
+    found: CapacitySearch, budget: CapacityBudget, folder: Path | None, *, validate: bool
+) -> dict[int, Mapping[str, Any]]:
+    """Of the frontier within a budget, by number; in the folder under their ids."""
+    written: dict[int, Mapping[str, Any]] = {}
+    for number in found.frontier_within(budget):
+        plan = planning.plan_in_full(found, number)
+        document = dump_plan(pipeline.validate_plan(plan) if validate else plan)
+        if folder:
+            write_json(folder / f"{document['id']}.json.gz", document)
+        written[number] = document
+    return written
+
+
+def print_capacity_tables(to: Console, document: Mapping[str, Any]) -> None:
+    """The frontier as a table, the named answers, and why the rest was passed over."""
+    table = Table(title="Plans that no other beats", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    cost = f"cost of a {document['unit']}"
+    for column in ("hardware", "mesh", "devices", "step", cost, "gap", "MFU", "memory", "plan"):
+        table.add_column(column, justify="left" if column in ("hardware", "mesh", "plan") else "right")
+    several = len(document["graphs"]) > 1
+    for point in document["frontier"]:
+        graph = f" (graph {point['graph']})" if several else ""
+        shares = map(format_share, (point["gap"], point["mfu"]))
+        shown = (format_time(point["objective_s"]), f"{point['cost']:.4g}", *shares)
+        plan = point["plan"] or {}
+        known = f"{plan['id'][:12]} {plan['verdict'] or ''}" if plan else ""
+        table.add_row(
+            point["hardware"] + graph,
+            point["mesh"],
+            str(point["devices"]),
+            *shown,
+            format_bytes(point["peak_bytes"]),
+            known,
+        )
+    if document["frontier"]:
+        to.print(table, "")
+    for key in ("smallest_feasible", "cheapest", "fastest"):
+        best = document[key]
+        answer = "none fits" if best is None else f"{best['devices']} {best['hardware']} as {best['mesh']}"
+        to.print(f"{key.replace('_feasible', ''):<10}{answer}")
+    why = [one["why"] for one in document["candidates"] if one["why"]]
+    to.print(f"\n{len(document['candidates'])} meshes, {document['planned']} planned")
+    for key, title in TITLES.items():
+        if key in why:
+            to.print(f"  {why.count(key):>5}  {title}")

@@ -1,0 +1,113 @@
+"""`check`: a change held against its base in CI. Exit codes: 0 within limits, 1 error, 2 changed within limits (with
+`--detailed-exitcode`), 3 a limit exceeded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.check.baseline_source import fetch_plans_from, read_base, read_given, with_pins
+from api.check.junit import write_junit
+from api.check.markdown import write_markdown
+from api.check.sarif import build_sarif
+from api.cli.options import JsonOption, console, print_json
+from api.cli.progress import show_solve_progress
+from api.cli.render_check import render_check
+from api.units import parse_bytes
+from planner.choose import hardware
+from planner.documents.check_report import dump_check, has_changes
+from planner.documents.graphs import read_mesh
+from planner.documents.hardware import read_hardware
+from planner.documents.json_writer import check_writable, write_json, write_text
+from planner.documents.waivers import read_waivers
+from planner.errors import InvalidRequest
+from planner.judge.check.limits import parse_limits
+from planner.planning.plan_types import Request
+from planner.usecases.check import CheckQuestion, compare_plans
+
+CHANGED, EXCEEDED = 2, 3
+LIMITS = "time>5%,memory>5%"
+Server = Annotated[
+    str | None, typer.Option(envvar="SHARDPLAN_SERVER", help="Where plans are kept; its key in SHARDPLAN_KEY.")
+]
+FailOn = Annotated[
+    str, typer.Option(help="What may rise by how much: time>5%,bytes[tp]>10%,memory[h.0.mlp]>1GiB,gap>1%.")
+]
+Base = Annotated[
+    str, typer.Option(help="A plan or graph file, the id of a plan on --server, or a git revision: REV, REV:PATH.")
+]
+
+
+def check(
+    new: Annotated[Path, typer.Argument(help="A graph document, planned as the base was, or a plan.")],
+    base: Base,
+    fail_on: FailOn = LIMITS,
+    *,
+    acknowledged: Annotated[Path | None, typer.Option(help="A TOML file of rises that are answered for.")] = None,
+    pin: Annotated[
+        Path | None, typer.Option(help="Annotations (a pins document), as the base was planned with.")
+    ] = None,
+    mesh: Annotated[str | None, typer.Option(help="dp=2,tp=4: where neither NEW nor BASE is a plan.")] = None,
+    hardware_name: Annotated[str | None, typer.Option("--hardware", help="With --mesh: a profile.")] = None,
+    memory_limit: Annotated[str | None, typer.Option(help="With --mesh: per device, e.g. 80GiB.")] = None,
+    gap: Annotated[float, typer.Option(help="With --mesh: stop when the proven gap is this small.")] = 1e-6,
+    server: Server = None,
+    to_markdown: Annotated[Path | None, typer.Option("--markdown", help="For a step summary or a comment.")] = None,
+    to_junit: Annotated[Path | None, typer.Option("--junit", help="JUnit XML.")] = None,
+    to_sarif: Annotated[Path | None, typer.Option("--sarif", help="SARIF 2.1.0.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Keep the new plan, as the next base.")] = None,
+    detailed: Annotated[bool, typer.Option("--detailed-exitcode", help="2 where anything changed.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Hold a change against its base: exit code 3, and why, where a plan became dearer than the limits allow."""
+    reports = {"markdown": to_markdown, "junit": to_junit, "sarif": to_sarif}
+    for path in filter(None, (*reports.values(), output)):
+        check_writable(path)
+    limits = parse_limits(fail_on, "--fail-on")
+    known = read_waivers(acknowledged) if acknowledged else []
+    question = _build_check_request(mesh, hardware_name, memory_limit, gap=gap)
+    sides = with_pins(read_base(base, new, server), pin), with_pins(read_given(new), pin)
+    with show_solve_progress() as progress:
+        found = compare_plans(*sides, question, progress, fetch_plans_from(server) if server else None)
+    told = dump_check(found, limits, known, today=date.today())
+    _write_reports(told, new, reports)
+    if output and found.new:
+        write_json(output, found.new.model_dump(mode="json", exclude_unset=True))
+    if as_json:
+        print_json(told)
+    else:
+        console().print(render_check(told))
+    if told["exceeded"] or (detailed and has_changes(told)):
+        raise typer.Exit(EXCEEDED if told["exceeded"] else CHANGED)
+
+
+def _write_reports(told: dict[str, Any], new: Path, reports: Mapping[str, Path | None]) -> None:
+    """The reports that are asked for, by their form."""
+    forms: dict[str, Callable[[], str]] = {
+        "markdown": lambda: write_markdown(told, str(new)),
+        "junit": lambda: write_junit(told, str(new)),
+        "sarif": lambda: json.dumps(build_sarif(told, new.as_posix()), ensure_ascii=False, indent=1) + "\n",
+    }
+    for form, path in reports.items():
+        if path:
+            write_text(path, forms[form]())
+
+
+def _build_check_request(
+    mesh: str | None, name: str | None, memory_limit: str | None, *, gap: float
+) -> CheckQuestion | None:
+    """What two graphs are planned under; None: what the plan among them was."""
+    if mesh is None:
+        if name is not None or memory_limit is not None:
+            raise InvalidRequest("--hardware and --memory-limit go with --mesh", wanted="--mesh, or a plan as base")
+        return None
+    devices = read_mesh(mesh)
+    profile = read_hardware(name or devices.device or hardware.DEFAULT_PROFILE)
+    limit = None if memory_limit is None else parse_bytes(memory_limit)
+    return CheckQuestion(replace(devices, device=profile.name), profile, Request(limit, gap, deterministic=True))

@@ -1,0 +1,230 @@
+"""`explain`: where a plan's time and memory go, and why an op is sharded as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from api.cli.options import JsonOption, PlanArgument, console, print_json
+from planner.choose.cost import PICO
+from planner.documents.explain import dump_decision, dump_overview, explain_plan
+from planner.documents.plans import read_plan
+from planner.units import format_bytes, format_time
+
+Document = dict[str, Any]
+ROWS, REASONS, SECONDS = 8, 3, 4.0
+
+
+def explain(
+    plan_file: PlanArgument,
+    name: Annotated[str | None, typer.Argument(metavar="[OP]", help="An op, or a graph input.")] = None,
+    time_limit: Annotated[float, typer.Option(min=0, help="Seconds for what needs solving anew.")] = SECONDS,
+    *,
+    options: Annotated[int, typer.Option(min=0, help="How many other options are forced.")] = ROWS,
+    as_json: JsonOption = False,
+) -> None:
+    """Say where a plan's time and memory go, or what an op's other options would cost."""
+    document = read_plan(plan_file)
+    if name is None:
+        found = dump_overview(document, time_limit)
+        parts = _render_overview(found) if "step_ps" in found else _render_infeasible(found)
+    else:
+        known = explain_plan(document)
+        asked = known.explain_decision(name)
+        found = dump_decision(known, asked, known.force_options(asked, options, time_limit))
+        parts = _render_decision(found)
+    if as_json:
+        print_json(found)
+    else:
+        console().print(Group(*(Padding(part, (0, 0, 1, 0)) for part in parts)))
+
+
+def _render_overview(found: Document) -> Iterator[Any]:
+    step = found["step_ps"]
+    yield from _render_objective(found)
+    yield Text(
+        f"step {_format_time(step)}: {_render_groups('compute', found)}, {_render_groups('communication', found)}",
+        style="bold",
+    )
+    rows = [
+        (each["what"], each["count"], _format_time(each["time_ps"]), _format_share(each, step)) for each in found["ops"]
+    ]
+    yield _build_table("Ops", ("op", "count", "time", "of the step"), rows)
+    groups = found["collectives"]
+    named = [
+        (f"{g['what']} {','.join(g['axes'])}", g["count"], _format_time(g["time_ps"]), _format_share(g, step))
+        for g in groups
+    ]
+    yield _build_table("Collectives", ("collective", "count", "time", "of the step"), named)
+    yield Text(_render_overlap(found["overlap"], step))
+    if found["products"]:
+        yield _render_products(found["products"])
+    single = found["dearest_ops"]
+    yield _build_table(
+        "Dearest ops", ("op", "is", "time"), [(s["id"], s["what"], _format_time(s["time_ps"])) for s in single]
+    )
+    yield _render_peak(found["memory"])
+    price = found["memory_price_s_per_gib"]
+    yield Text(f"a further GiB a device would save about {format_time(price)}" if price else "memory has no price here")
+    lines = [
+        f"{turn['link']} at {turn['factor']:.3g} of its bandwidth: {turn['layout']} is faster"
+        for turn in found["sensitivity"]
+    ]
+    yield Text("\n".join(lines) or "no known layout that fits is faster at any bandwidth up to 1024 times less or more")
+
+
+def _render_objective(found: Document) -> Iterator[Text]:
+    """Terms are seconds, whatever the plan has the least of."""
+    least = {"bytes": "receives the fewest bytes", "memory": "holds the least memory"}.get(found["objective"])
+    if least is not None:
+        yield Text(f"the plan {least} that was found; what follows speaks of time")
+
+
+def _render_overlap(overlap: Document, step: int) -> str:
+    scheduled, floor = overlap["scheduled_s"], overlap["floor_s"]
+    counted = overlap["step_s"]
+    told = "" if counted == step * PICO else f"; with the profile's overlap a step takes {format_time(counted)}"
+    return (
+        f"collectives beside ops: {format_time(scheduled)} by schedule, not below {format_time(floor)} in any order, "
+        f"one after the other {_format_time(step)}{told}"
+    )
+
+
+def _render_products(products: list[Document]) -> Table:
+    rows = [
+        (
+            each["op"],
+            format_bytes(each["received_bytes"]),
+            format_bytes(each["bound_bytes"]),
+            _format_ratio(each["ratio"]),
+        )
+        for each in products
+    ]
+    title = "Products that receive most a device; the least with one copy of everything"
+    return _build_table(title, ("op", "received", "least", "ratio"), rows)
+
+
+def _format_ratio(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.2f}"
+
+
+def _render_groups(part: str, found: Document) -> str:
+    time = found[f"{part}_ps"]
+    return f"{part} {_format_time(time)} ({_format_part(time, found['step_ps'])})"
+
+
+def _render_infeasible(found: Document) -> Iterator[Any]:
+    least, bound = found["least_limit_bytes"], found["least_limit_bound_bytes"]
+    known = "no limit is known to be enough" if least is None else f"{format_bytes(least)} is known to be enough"
+    yield Text(
+        f"{found['status']}: limit {format_bytes(found['limit_bytes'])} a device; {known}, "
+        f"less than {format_bytes(bound or 0)} cannot be",
+        style="bold",
+    )
+    if found["memory"]:
+        yield _render_peak(found["memory"])
+
+
+def _render_peak(memory: Document) -> Table:
+    kinds = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in memory["by_kind"].items())
+    title = (
+        f"Memory a device: peak {format_bytes(memory['peak_bytes'])} of {format_bytes(memory['limit_bytes'])} "
+        f"while {memory['at']} is made: {kinds}"
+    )
+    rows = [(each["value"], each["kind"], each["by"], format_bytes(each["bytes"])) for each in memory["largest"]]
+    return _build_table(title, ("value", "kind", "made by", "bytes"), rows)
+
+
+def _render_decision(found: Document) -> Iterator[Any]:
+    yield from _render_objective(found)
+    yield Text(
+        f"{found['role']} {found['name']}: {len(found['options'])} options; step {_format_time(found['step_ps'])}"
+    )
+    listed = [option for option in found["options"] if option["chosen"] or option["forced"]]
+    rows = [
+        (
+            ("> " if option["chosen"] else "  ") + option["option"],
+            _format_time(option["compute_ps"]),
+            _format_reshards(option, "in"),
+            _format_reshards(option, "out"),
+            format_bytes(option["peak_bytes"]) + ("" if option["fits"] else ", too much"),
+            _format_forced(option, found["step_ps"]),
+        )
+        for option in listed
+    ]
+    columns = ("option", "own time", "reshards in", "reshards out", "peak", "the whole step, if forced")
+    yield _build_table("Other decisions kept; then solved anew around each option", columns, rows, most=len(rows))
+    if moved := found["communication"]:
+        least = (
+            f"{format_bytes(moved['bound_bytes'])} with one copy of everything, ratio {_format_ratio(moved['ratio'])}"
+        )
+        yield Text(f"receives {format_bytes(moved['received_bytes'])} a device for this product; at least {least}")
+    chosen = next(option for option in found["options"] if option["chosen"])
+    for option in [each for each in listed if each is not chosen][:REASONS]:
+        if lines := list(_format_difference(option, chosen)):
+            yield Text("\n".join([f"{option['option']}: decided by", *lines]))
+
+
+def _format_reshards(option: Document, direction: str) -> str:
+    times = [each["time_ps"] for each in option["reshards"] if each["direction"] == direction]
+    return "no way" if None in times else _format_time(sum(times))
+
+
+def _format_forced(option: Document, step: int) -> str:
+    if option["chosen"]:
+        return _format_time(step)
+    forced = option["forced"]
+    if forced["infeasible"]:
+        return "none fits (proven)"
+    if forced["cost_ps"] is None:
+        return f"at least {_format_time(forced['bound_ps'])}; none found"
+    more = f"{_format_time(forced['cost_ps'])} ({(forced['cost_ps'] - step) / max(step, 1):+.2%})"
+    return f"{more}, exact" if forced["exact"] else f"at most {more}, at least {_format_time(forced['bound_ps'])}"
+
+
+def _format_difference(option: Document, chosen: Document) -> Iterator[str]:
+    """The reshards that an option needs and the chosen one does not, or not at that price."""
+    for mine, theirs in zip(option["reshards"], chosen["reshards"], strict=True):
+        if mine["time_ps"] is None or mine["time_ps"] > theirs["time_ps"]:
+            ends = (mine["there"], mine["here"]) if mine["direction"] == "in" else (mine["here"], mine["there"])
+            time = "no way" if mine["time_ps"] is None else _format_time(mine["time_ps"])
+            where = "from" if mine["direction"] == "in" else "to"
+            way = " -> ".join(_format_sharding(end) for end in ends)
+            yield f"  {mine['value']} {where} {mine['neighbour']}: {way}, {time}"
+
+
+def _format_sharding(sharding: Document) -> str:
+    split = "[" + ", ".join("/".join(axes) or "·" for axes in sharding["split_axes"]) + "]"
+    return split + (f" partial {'/'.join(sharding['partial']['axes'])}" if "partial" in sharding else "")
+
+
+def _build_table(
+    title: str, columns: tuple[str, ...], rows: Iterable[tuple[object, ...]], *, most: int = ROWS
+) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+    listed = list(rows)
+    for row in listed[:most]:
+        table.add_row(*map(str, row))
+    if len(listed) > most:
+        table.add_row(f"and {len(listed) - most} more")
+    return table
+
+
+def _format_time(picoseconds: int) -> str:
+    return format_time(picoseconds * PICO)
+
+
+def _format_share(group: Document, step: int) -> str:
+    return _format_part(group["time_ps"], step)
+
+
+def _format_part(time: int, step: int) -> str:
+    return f"{time / max(step, 1):.1%}"

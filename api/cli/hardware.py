@@ -1,0 +1,107 @@
+"""`hardware`: the profiles that plans are priced with, and how to make one's own."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.cli.options import BackendOption, JsonOption, print_json
+from planner.choose import hardware
+from planner.choose.hardware.fit import Refit, refit_hardware
+from planner.choose.hardware.nccl_tests import read_runs
+from planner.documents.hardware import read_profile
+from planner.documents.json_reader import read_text
+from planner.documents.json_writer import check_writable, write_json
+from planner.units import format_share, format_time
+from planner.usecases.calibrate import calibrate_profile, select_probes
+
+Profile = Annotated[Path, typer.Option("--output", "-o", help="The profile to write (.json).")]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+
+@app.command("list")
+def list_hardware(as_json: JsonOption = False) -> None:
+    """Names of the built-in profiles."""
+    names = hardware.list_profiles()
+    if as_json:
+        print_json({"hardware": names})
+    else:
+        typer.echo("\n".join(names))
+
+
+@app.command("show")
+def show_hardware(name: str) -> None:
+    """A profile with the source of every number."""
+    typer.echo(hardware.read_source(name), nl=False)
+
+
+@app.command("fit")
+def fit_hardware(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What all_reduce_perf and its like printed.")],
+    output: Profile,
+    profile: Annotated[
+        str, typer.Option(help="What to begin with: a name, or a profile.json.")
+    ] = hardware.DEFAULT_PROFILE,
+    *,
+    link: Annotated[str | None, typer.Option(help="The link between hosts (else that of the second tier).")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fit the links of a profile to collectives that nccl-tests has timed."""
+    check_writable(output)
+    document = read_profile(profile)
+    runs = [run for file in files for run in read_runs(read_text(file), str(file))]
+    timings = [timing for run in runs for timing in run.timings()]
+    found = refit_hardware(hardware.parse_hardware(document), timings, link)
+    write_json(output, _fit_links(document, found, files, output=output))
+    if as_json:
+        links = [{key: value for key, value in asdict(each).items() if key != "link"} for each in found]
+        print_json({"name": output.stem, "runs": len(runs), "links": links})
+        return
+    for each in found:
+        typer.echo(f"{each.name}: {each.timings} measurements, {_format_errors(each)}")
+
+
+def _format_errors(found: Refit) -> str:
+    return f"median error {format_share(found.before)} before, {format_share(found.after)} after"
+
+
+@app.command("calibrate")
+def calibrate_hardware(
+    output: Profile,
+    backend: BackendOption = "numpy",
+    profile: Annotated[str, typer.Option(help="What has the links: a name, or a profile.json.")] = "cpu",
+    *,
+    op: Annotated[list[str] | None, typer.Option(help="Only this op; may be given several times.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure what ops take on the device at hand (some ten seconds on a CPU that does nothing else)."""
+    check_writable(output)
+    document = calibrate_profile(read_profile(profile), output.stem, backend, probes=select_probes(op or []))
+    write_json(output, document)
+    shown = {key: document[key] for key in ("name", "peak_flops", "memory_bandwidth", "memory_bytes", "launch_s")}
+    if as_json:
+        print_json({**shown, "curves": len(document["curves"])})
+        return
+    rate, moved = document["peak_flops"]["f32"] / 1e9, document["memory_bandwidth"] / 1e9
+    launch, count = format_time(document["launch_s"]), len(document["curves"])
+    typer.echo(f"{output.stem}: f32 {rate:.1f} Gflop/s, memory {moved:.1f} GB/s, launch {launch}, {count} ops measured")
+
+
+def _fit_links(document: dict[str, Any], found: list[Refit], files: list[Path], *, output: Path) -> dict[str, Any]:
+    """A profile's document with links anew, and where they are from."""
+    listed = ", ".join(file.name for file in files)
+    sources = {
+        f"links.{each.name}": f"fit of nccl-tests output ({listed}), from {document['name']}: "
+        f"{each.timings} measurements, {_format_errors(each)}"
+        for each in found
+    }
+    return {
+        **document,
+        "name": output.stem,
+        "links": {**document["links"], **{each.name: asdict(each.link) for each in found}},
+        "sources": {**document.get("sources", {}), **sources},
+    }

@@ -1,0 +1,179 @@
+"""`import`: other people's models as graph documents, a command for each framework."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.cli.options import JsonOption, print_json
+from api.units import parse_sizes
+from planner.documents.json_writer import check_writable, write_json
+from planner.errors import InvalidRequest
+from planner.frontends import stablehlo, zoo
+from planner.frontends.onnx import import_onnx
+from planner.frontends.torch import import_torch
+from planner.frontends.unknown_ops import UnknownOpWarning
+
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option("--kind", help="name=kind: what an argument is, where it is guessed wrong; may be repeated."),
+]
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+
+@app.command("torch")
+def import_from_torch(
+    model: Annotated[
+        str, typer.Option(help="transformers:<type>, such as gpt2, bert, vit, t5; module:function; or a .pt2 file.")
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
+    train: Annotated[str | None, typer.Option(help="A training step: sgd, sgd-momentum or adam.")] = None,
+    *,
+    batch: Annotated[int, typer.Option(min=1)] = 1,
+    seq: Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence, for a model of text.")] = None,
+    layers: Annotated[int | None, typer.Option(min=1, help="Another number of layers.")] = None,
+    dtype: Annotated[str, typer.Option(help="Element type of the parameters.")] = "f32",
+    config: Annotated[
+        list[str] | None,
+        typer.Option(help="name=value of the model's configuration, as hidden_size=8192; may be repeated."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Capture a PyTorch model, forward pass or training step, without its weights (extra: torch)."""
+    sys.path.insert(0, "")  # module:function is the user's own, looked for where the command runs
+    settings = _parse_config(config)
+    made = partial(import_torch, model, batch=batch, seq=seq, layers=layers, dtype=dtype, config=settings, train=train)
+    _write_graph(made, output, as_json)
+
+
+def _parse_config(asked: list[str] | None) -> dict[str, Any]:
+    """Values as JSON says them, else as text."""
+    pairs = [one.partition("=") for one in asked or ()]
+    if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
+        raise InvalidRequest("config", got=wrong[0], wanted="name=value, such as hidden_size=8192")
+    return {name: _parse_value(text) for name, _, text in pairs}
+
+
+def _parse_value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@app.command("jax")
+def import_from_jax(
+    function: Annotated[str, typer.Argument(help="module:function, which returns (f, *arguments or their shapes).")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
+    kind: Kinds = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Lower a function of JAX, without arrays (extra: jax)."""
+    sys.path.insert(0, "")
+    _write_graph(partial(stablehlo.import_jax, function, _parse_kinds(kind)), output, as_json)
+
+
+@app.command("stablehlo")
+def import_from_stablehlo(
+    file: Annotated[Path, typer.Argument(help="What jax.jit(f).lower(...).as_text() wrote (.mlir or .mlir.gz).")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
+    kind: Kinds = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Read StableHLO text (extra: jax)."""
+    _write_graph(partial(stablehlo.import_file, file, _parse_kinds(kind)), output, as_json)
+
+
+def _parse_kinds(asked: list[str] | None) -> dict[str, str]:
+    pairs = [one.rpartition("=") for one in asked or ()]
+    if wrong := [kind for name, _, kind in pairs if not name]:
+        raise InvalidRequest("kind of an argument", got=wrong[0], wanted="name=kind, such as images=input")
+    return {name: kind for name, _, kind in pairs}
+
+
+@app.command("onnx")
+def import_from_onnx(
+    file: Annotated[Path, typer.Argument(help="An .onnx file; its external data may be missing.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
+    dim: Annotated[list[str] | None, typer.Option(help="batch=8: the size of a symbolic dim; may be repeated.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Read an ONNX model, without its weights (extra: onnx)."""
+    _write_graph(partial(import_onnx, file, parse_sizes(dim or ())), output, as_json)
+
+
+@app.command("zoo")
+def import_from_zoo(
+    name: Annotated[str, typer.Argument(help=f"One of {', '.join(zoo.MODELS)}.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
+    train: Annotated[
+        str | None, typer.Option(help="A training step with this optimizer: sgd, sgd-momentum or adam.")
+    ] = None,
+    *,
+    batch: Annotated[int, typer.Option(min=1)] = 8,
+    seq: Annotated[int | None, typer.Option(min=1, help="Else 2048, or the most the model was published for.")] = None,
+    layers: Annotated[int | None, typer.Option(min=1)] = None,
+    width: Annotated[int | None, typer.Option(min=1)] = None,
+    heads: Annotated[int | None, typer.Option(min=1)] = None,
+    kv_heads: Annotated[int | None, typer.Option(min=1, help="Key and value heads, shared by the queries'.")] = None,
+    feed_forward: Annotated[int | None, typer.Option(min=1)] = None,
+    vocabulary: Annotated[int | None, typer.Option(min=1)] = None,
+    experts: Annotated[int | None, typer.Option(min=1)] = None,
+    capacity: Annotated[float, typer.Option(help="Times its even share of the tokens that an expert may take.")] = 1.0,
+    dtype: Annotated[str, typer.Option(help="Element type of the parameters.")] = "bf16",
+    as_json: JsonOption = False,
+) -> None:
+    """Write a published model, or one of its family in other sizes: forward pass or training step."""
+    made = partial(
+        zoo.import_zoo,
+        name,
+        batch=batch,
+        seq=seq,
+        dtype=dtype,
+        train=train,
+        capacity=capacity,
+        layers=layers,
+        width=width,
+        heads=heads,
+        kv_heads=kv_heads,
+        feed_forward=feed_forward,
+        vocabulary=vocabulary,
+        experts=experts,
+    )
+    _write_graph(made, output, as_json)
+
+
+def _write_graph(made: Callable[[], dict[str, Any]], output: Path, as_json: bool) -> None:
+    """The document that `made` gives, written to where it is known beforehand that it can be, and told of."""
+    check_writable(output)
+    with _warnings_on_stderr():
+        document = made()
+    identity = write_json(output, document)
+    counts = {"nodes": len(document["nodes"]), "inputs": len(document["inputs"])}
+    if as_json:
+        print_json({"name": document["name"], **counts, "digest": identity})
+    else:
+        typer.echo(f"{output}: {document['name']}, {counts['nodes']} nodes, {counts['inputs']} inputs, {identity[:12]}")
+
+
+@contextmanager
+def _warnings_on_stderr() -> Iterator[None]:
+    """Ops without a row are named on standard error, each once."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UnknownOpWarning)
+        yield
+    unknown = [each for each in caught if issubclass(each.category, UnknownOpWarning)]
+    for line in dict.fromkeys(str(each.message) for each in unknown):
+        typer.echo(f"warning: {line}", err=True)

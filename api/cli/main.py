@@ -1,0 +1,103 @@
+"""The command line. Bad input and wrong usage end in one message on standard error and exit code 1.
+
+A command's module is imported when the command is run, so that `--help` waits for none of them.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from api.cli.errors import run_reporting_errors
+
+
+class CommandEntry(NamedTuple):
+    """Where a command lives, `module:function` or `module:group`, and its help in one line."""
+
+    target: str
+    summary: str
+
+
+COMMANDS = {
+    "plan": CommandEntry("api.cli.plan:plan", "Choose how every op of a graph is sharded."),
+    "demo": CommandEntry(
+        "api.cli.demo:demo", "Plan GPT-2 small in little memory, run the plan, show it, write its report."
+    ),
+    "validate": CommandEntry("api.cli.validate:validate", "Run a plan on logical devices, beside the unsharded graph."),
+    "show": CommandEntry("api.cli.validate:show", "Show a plan as a page to review."),
+    "diff": CommandEntry(
+        "api.cli.validate:diff", "Compare two plans: layouts, and the terms of time and memory that moved."
+    ),
+    "check": CommandEntry("api.cli.check:check", "Hold a change against its base in CI: what became dearer, and why."),
+    "capacity": CommandEntry("api.cli.capacity:capacity", "Find the fewest, cheapest and fastest devices for a model."),
+    "explain": CommandEntry(
+        "api.cli.explain:explain", "Say where time and memory go, and what other options would cost."
+    ),
+    "report": CommandEntry(
+        "api.cli.report:report", "Write a plan, or two side by side, as one page that opens offline."
+    ),
+    "import": CommandEntry("api.cli.import_:app", "Turn a framework's model into a graph document."),
+    "export": CommandEntry("api.cli.propagate:export", "Write a plan's program in another tool's language."),
+    "propagate": CommandEntry("api.cli.propagate:propagate_graph", "Complete the annotations of a graph."),
+    "partition": CommandEntry("api.cli.propagate:partition", "Turn an annotated graph into an SPMD program."),
+    "reshard": CommandEntry("api.cli.reshard:reshard", "Find the cheapest program between two shardings of a tensor."),
+    "migrate": CommandEntry(
+        "api.cli.reshard:migrate", "Take parameters and states from one plan's layout to another's."
+    ),
+    "solve": CommandEntry("api.cli.solve:solve", "Solve a choice problem in the public form."),
+    "serve": CommandEntry("api.cli.serve:serve", "Serve plans over HTTP, with one worker inside."),
+    "worker": CommandEntry("api.cli.serve:worker", "Solve plans for the servers of a database."),
+    "keys": CommandEntry("api.cli.keys:keys", "Who may use the service."),
+    "admin": CommandEntry("api.cli.keys:admin", "The care of the service's database."),
+    "hardware": CommandEntry("api.cli.hardware:app", "The hardware profiles known here."),
+}
+
+
+class CommandGroup(TyperGroup):
+    """The commands by name, each loaded when it is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return load_command(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, home.summary) for name, home in COMMANDS.items()])
+
+
+def load_command(name: str) -> Any:
+    """A command with its parameters read from its function's signature."""
+    module, attribute = COMMANDS[name].target.split(":")
+    found = getattr(import_module(module), attribute)
+    if not isinstance(found, typer.Typer):
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
+        single.command(name)(found)
+        found = single
+    return get_command(found)
+
+
+app = typer.Typer(
+    cls=CommandGroup,
+    help="Plan how a model is sharded over a device mesh, with a proven bound; run the plan; show why.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+@app.callback()
+def shardplan() -> None:
+    """Plan how a model is sharded over a device mesh, with a proven bound; run the plan; show why."""
+
+
+def main() -> None:
+    """Run the command line; the process ends with the exit code."""
+    sys.exit(run_reporting_errors(app))

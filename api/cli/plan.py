@@ -1,0 +1,85 @@
+"""`plan`: choose how every op of a graph is sharded, run the plan, show it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.cli.options import MAX_SEED, BackendOption, JsonOption, OutputOption, ShrinkOption, console, print_json
+from api.cli.progress import show_run_progress, show_solve_progress
+from api.cli.render_plan import render_plan
+from api.units import parse_bytes
+from planner import Mesh, Plan, Request, pipeline
+from planner.choose import hardware
+from planner.documents.graphs import read_graph, read_mesh
+from planner.documents.hardware import read_hardware
+from planner.documents.json_writer import check_writable, write_json
+from planner.documents.plans import dump_plan
+from planner.run.validate import check_backend
+
+
+def plan(
+    graph: Annotated[Path, typer.Argument(help="A graph document (.json or .json.gz).")],
+    mesh: Annotated[str, typer.Option(help="dp=2,tp=4, or 2x4, or a mesh document.")],
+    hardware_name: Annotated[str | None, typer.Option("--hardware", help="A profile: its name, or a file.")] = None,
+    *,
+    memory_limit: Annotated[str | None, typer.Option(help="Per device, e.g. 80GiB; else the hardware's.")] = None,
+    pin: Annotated[Path | None, typer.Option(help="Annotations (a pins document) the plan must meet.")] = None,
+    gap: Annotated[float, typer.Option(help="Stop when the proven gap is this small.")] = 1e-6,
+    time_limit: Annotated[float | None, typer.Option(help="Seconds of solving.")] = None,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Same input, same bytes.")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the solver.")] = 0,
+    objective: Annotated[str, typer.Option(help="Least time, bytes (received) or memory.")] = "time",
+    recompute: Annotated[str, typer.Option(help="auto: make values again for the backward pass, or none.")] = "none",
+    validate: Annotated[bool, typer.Option("--validate", help="Run the plan and give the verdict.")] = False,
+    backend: BackendOption = "numpy",
+    shrink: ShrinkOption = "auto",
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Choose how every op of a graph is sharded."""
+    limit = None if memory_limit is None else parse_bytes(memory_limit)
+    if output:
+        check_writable(output)
+    request = Request(limit, gap, time_limit, deterministic, seed, recompute, objective)
+    devices = read_mesh(mesh)
+    if validate:
+        check_backend(backend, shrink, "f64", mesh=devices)
+    found = plan_graph(graph, devices, hardware_name, request=request, pin=pin)
+    if validate:
+        with show_run_progress("validating") as progress:
+            found = pipeline.validate_plan(found, backend, shrink, on_progress=progress)
+    document = dump_plan(found)
+    if output:
+        write_json(output, document)
+    _print_plan(document, as_json)
+
+
+def plan_graph(graph: Path, mesh: Mesh, name: str | None, *, request: Request, pin: Path | None = None) -> Plan:
+    """The plan of a graph in a file, its progress shown; the hardware is named, the mesh's, or the default."""
+    profile = read_hardware(name or mesh.device or hardware.DEFAULT_PROFILE)
+    mesh = replace(mesh, device=profile.name)
+    with show_solve_progress() as progress:
+        return pipeline.plan(read_graph(graph, mesh, pin), mesh, profile, request=request, on_progress=progress)
+
+
+def _print_plan(document: dict[str, Any], as_json: bool) -> None:
+    if not as_json:
+        render_plan(console(), document)
+        return
+    solver, verdict = document["solver"], document["verdict"]
+    print_json(
+        {
+            "id": document["id"],
+            **{key: solver[key] for key in ("status", "objective_s", "bound_s", "gap")},
+            **{key: document["cost"].get(key) for key in ("mfu", "collective_bytes")},
+            "peak_memory_bytes": document["memory"].get("peak_bytes"),
+            "verdict": verdict and verdict["verdict"],
+            "objective": document["request"]["objective"],
+            **{key: solver[key] for key in ("objective_bytes", "bound_bytes")},
+            **{key: solver[key] for key in ("least_limit_bytes", "least_limit_bound_bytes", "reason", "wall_s")},
+        }
+    )

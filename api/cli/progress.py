@@ -1,0 +1,64 @@
+"""What long work shows on a terminal: nothing when standard error is not one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+import solvers
+from planner.choose.cost import PICO
+from planner.units import format_share, format_time
+
+
+@contextmanager
+def show_solve_progress() -> Iterator[Callable[[solvers.Progress], None]]:
+    """Incumbent, bound, gap and elapsed seconds of a plan's solve."""
+    with _incumbent_printer(lambda cost: format_time(cost * PICO)) as show:
+        yield show
+
+
+@contextmanager
+def show_choice_progress() -> Iterator[Callable[[solvers.Progress], None]]:
+    """The same of a bare choice problem, whose costs have no unit."""
+    with _incumbent_printer(lambda cost: f"{cost:,}") as show:
+        yield show
+
+
+@contextmanager
+def _incumbent_printer(shown: Callable[[int], str]) -> Iterator[Callable[[solvers.Progress], None]]:
+    console = Console(stderr=True, highlight=False)
+    with _silence_libraries(), console.status("preparing (the first run compiles the solver)") as status:
+
+        def show(now: solvers.Progress) -> None:
+            best = "none yet" if now.incumbent is None else shown(now.incumbent)
+            gap, seconds = format_share(now.gap), now.elapsed_s
+            status.update(f"solving: best {best}, bound {shown(now.bound)}, gap {gap}, {seconds:.1f} s")
+
+        yield show
+
+
+@contextmanager
+def show_run_progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """Instructions run so far."""
+    console = Console(stderr=True, highlight=False)
+    with console.status(what) as status:
+        yield lambda done, total: status.update(f"{what}: {done} of {total} instructions")
+
+
+@contextmanager
+def _silence_libraries() -> Iterator[None]:
+    """What a solver's library prints by itself goes to standard error: standard output is the command's own."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        yield
+    finally:
+        ctypes.CDLL(None).fflush(None)
+        os.dup2(kept, 1)
+        os.close(kept)

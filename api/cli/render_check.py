@@ -1,0 +1,52 @@
+"""A check as a page on the terminal: the comparison, then every limit and why it is broken."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from api.check.summary import (
+    format_amount,
+    format_rise,
+    list_causes,
+    list_reasons,
+    list_remarks,
+    replanning,
+    summarize_check,
+    summarize_limit,
+)
+from api.cli.render_diff import render_diff
+
+Document = dict[str, Any]
+
+
+def render_check(told: Document) -> Group:
+    """What a reviewer reads."""
+    parts: list[RenderableType] = [] if told["same"] else [render_diff(told)]
+    if told["limits"]:
+        parts.append(Padding(_render_limits(told), (0, 0, 1, 0)))
+    for title, key, style in (("exceeded", "exceeded", "bold red"), ("acknowledged", "acknowledged", "yellow")):
+        for entry in told[key]:
+            lines = [*list_reasons(entry), *(f"Also edited: {cause}." for cause in list_causes(entry)[1:])]
+            parts.append(Text(f"{title}: {summarize_limit(entry)}", style=style))
+            parts.append(Padding(Text("\n".join(lines)), (0, 0, 1, 2)))
+    for entry in told["replanned"]:
+        first, *more = replanning(entry)
+        parts += [Text(first, style="yellow"), Padding(Text("\n".join(more)), (0, 0, 1, 2))]
+    parts += [Text(f"note: {remark}", style="dim") for remark in list_remarks(told)]
+    return Group(*parts, Text(summarize_check(told), style="bold red" if told["exceeded"] else "bold green"))
+
+
+def _render_limits(told: Document) -> Table:
+    broken = [entry["limit"] for entry in (*told["exceeded"], *told["acknowledged"])]
+    table = Table(title="Limits", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for number, column in enumerate(("limit", "base", "new", "change", "")):
+        table.add_column(column, justify="right" if 0 < number < 4 else "left", overflow="fold")
+    for each in told["limits"]:
+        ends = (format_amount(each[side], each["unit"]) for side in ("base", "new"))
+        table.add_row(Text(each["limit"]), *ends, format_rise(each), "over" if each["limit"] in broken else "within")
+    return table

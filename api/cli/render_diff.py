@@ -1,0 +1,120 @@
+"""Two plans compared, as a page for people: what `diff` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from planner.choose.cost import PICO
+from planner.documents.versions import versions_text
+from planner.units import format_bytes, format_time
+
+Document = dict[str, Any]
+ROWS = 16
+TITLES = {
+    "objective_s": "objective",
+    "step_s": "step",
+    "compute_s": "compute",
+    "communication_s": "communication",
+    "collective_bytes": "bytes received",
+    "peak_bytes": "peak memory",
+}
+
+
+def render_diff(found: Document) -> Group:
+    """Totals, the terms of time that moved most, what is laid out otherwise, memory at the peaks."""
+    parts: list[RenderableType] = [_render_totals(found["totals"])]
+    terms = sorted(found["terms"], key=lambda term: -abs(term["change_ps"]))
+    if terms:
+        rows = [
+            (
+                _format_name(t, "name"),
+                t["what"],
+                _picoseconds(t["base"]),
+                _picoseconds(t["new"]),
+                _format_signed_time(t["change_ps"]),
+            )
+            for t in terms
+        ]
+        parts.append(_build_table("Time that moved, by op and by value whose collectives moved", rows))
+    for key, what in (("changes", "value"), ("options", "op")):
+        if found[key]:
+            rows = [
+                (_format_name(c, what), "", _format_sharding(c["base"]), _format_sharding(c["new"]), "")
+                for c in found[key]
+            ]
+            parts.append(_build_table(f"{'Values' if key == 'changes' else 'Ops'} laid out otherwise", rows))
+    if len(parts) == 1 and not any(total["change"] for total in found["totals"].values()):
+        parts.append(Text("the plans are alike"))
+    if found["memory"] and any(found["memory"]["change_bytes"].values()):
+        parts.append(_render_memory(found["memory"]))
+    base, new = found["versions"]["base"], found["versions"]["new"]
+    if base != new:
+        told = f"planned by different versions: the base by {versions_text(base)}, the new one by {versions_text(new)}"
+        parts.append(Text(f"{told}; `check` tells apart what is their doing"))
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
+
+
+def _render_totals(totals: Document) -> Table:
+    def shown(key: str, value: float | None) -> str:
+        if value is None:
+            return "-"
+        return format_time(value) if key.endswith("_s") else format_bytes(int(value))
+
+    rows = [
+        (TITLES[key], "", *(shown(key, total[side]) for side in ("base", "new")), _format_total(total))
+        for key, total in totals.items()
+    ]
+    return _build_table("Totals", rows)
+
+
+def _format_total(total: Document) -> str:
+    if not total["change"]:
+        return "" if total["change"] is None else "same"
+    return f"{total['change'] / total['base']:+.2%}" if total["base"] else "new"
+
+
+def _render_memory(memory: Document) -> Table:
+    before, after = (memory[side]["by_kind"] for side in ("base", "new"))
+    rows = [
+        (kind, "", format_bytes(before.get(kind, 0)), format_bytes(after.get(kind, 0)), f"{change:+,} B")
+        for kind, change in memory["change_bytes"].items()
+    ]
+    return _build_table(f"At the peak: while {memory['base']['at']}, and {memory['new']['at']}, is made", rows)
+
+
+def _format_name(change: Document, key: str) -> str:
+    return f"{change[key]}" + (f" (was {change['was']})" if change["was"] else "")
+
+
+def _picoseconds(side: Document | None) -> str:
+    return "-" if side is None else format_time(side["time_ps"] * PICO)
+
+
+def _format_signed_time(change: int) -> str:
+    return ("+" if change > 0 else "-") + format_time(abs(change) * PICO)
+
+
+def _format_sharding(layout: Any) -> str:
+    if layout is None:
+        return "-"
+    split, terms = (layout["split_axes"], layout.get("partial")) if isinstance(layout, dict) else (layout, None)
+    partial = f" partial {'/'.join(terms['axes'])}" if terms else ""
+    return " ".join("/".join(axes) or "·" for axes in split) + partial
+
+
+def _build_table(title: str, rows: Iterable[tuple[str, ...]]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for number, column in enumerate(("what", "", "base", "new", "change")):
+        table.add_column(column, justify="left" if number < 2 else "right", overflow="fold")
+    listed = list(rows)
+    for row in listed[:ROWS]:
+        table.add_row(*row)
+    if len(listed) > ROWS:
+        table.add_row(f"and {len(listed) - ROWS} more", "", "", "", "")
+    return table

@@ -1,0 +1,188 @@
+"""Plans as pages for people: what `show` prints."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from planner.units import format_bytes, format_share, format_time
+
+Document = dict[str, Any]
+MAX_COLLECTIVES = 8
+MAX_SHARDINGS = 24
+
+
+def render_plan(console: Console, plan: Document) -> None:
+    """Print a page a person reviews: certificate, time, collectives, memory, layouts, named layouts, verdict."""
+    axes = ", ".join(f"{axis['name']}={axis['size']}" for axis in plan["mesh"]["axes"])
+    title = Text(f"{plan['graph']['name']} on {axes} ({plan['hardware']['name']})", style="bold")
+    parts: list[Any] = [title, _render_certificate(plan)]
+    if plan["program"]:
+        parts += [_render_time(plan), _render_collectives(plan), _render_memory(plan), _render_shardings(plan)]
+    parts += [_named_shardings(plan), _render_verdict(plan["verdict"])]
+    console.print(Group(*(Padding(part, (0, 0, 1, 0)) for part in parts)))
+
+
+def _render_certificate(plan: Document) -> Text:
+    solver = plan["solver"]
+    if solver["status"] == "infeasible":
+        least = solver["least_limit_bytes"]
+        known = "no limit is" if least is None else f"{format_bytes(least)} ({least} bytes) is"
+        return Text(
+            f"infeasible: nothing fits {format_bytes(plan['request']['memory_limit_bytes'])} a device; "
+            f"{known} known to be enough, less than {format_bytes(solver['least_limit_bound_bytes'] or 0)} cannot be"
+        )
+    if solver["objective_s"] is None:
+        return Text(f"{solver['status']}: no plan found ({solver['reason']})")
+    if solver.get("objective_bytes") is not None:
+        return Text(_format_bytes_objective(plan))
+    price = solver["memory_price_s_per_gib"]
+    worth = f"; a further GiB a device would save about {format_time(price)}" if price else ""
+    return Text(
+        f"{solver['status']}: step {format_time(solver['objective_s'])}, proven not below "
+        f"{format_time(solver['bound_s'])} (gap {format_share(solver['gap'])}, {solver['reason']}){worth}"
+    )
+
+
+def _format_bytes_objective(plan: Document) -> str:
+    """Of a plan that receives, or holds, the least."""
+    solver, done = plan["solver"], {"bytes": "receives", "memory": "holds"}[plan["request"]["objective"]]
+    return (
+        f"{solver['status']}: {done} {format_bytes(solver['objective_bytes'])} a device, proven not below "
+        f"{format_bytes(solver['bound_bytes'])} (gap {format_share(solver['gap'])}, {solver['reason']}); "
+        f"step {format_time(solver['objective_s'])}"
+    )
+
+
+def _build_table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number == 0 else "right", overflow="fold")
+    return table
+
+
+def _render_time(plan: Document) -> Table:
+    cost = plan["cost"]
+    table = _build_table("Step time", "part", "time", "share")
+    for part in ("compute", "communication"):
+        seconds = cost[f"{part}_s"]
+        table.add_row(part, format_time(seconds), format_share(seconds / cost["step_s"] if cost["step_s"] else 0.0))
+    if plan.get("recomputed"):
+        table.add_row(f"recomputation of {len(plan['recomputed'])} ops", format_time(cost["recompute_s"]), "")
+    table.add_row("step", format_time(cost["step_s"]), "")
+    if cost.get("mfu") is not None:
+        table.add_row("model FLOPs utilisation", "", format_share(cost["mfu"]))
+    if beside := cost.get("overlap"):
+        table.add_row("step with overlap", format_time(beside["scheduled_s"]), "")
+        table.add_row("lower bound with overlap", format_time(beside["floor_s"]), "")
+        if beside["step_s"] != cost["step_s"]:
+            table.add_row("with the profile's overlap", format_time(beside["step_s"]), "")
+    return table
+
+
+def _render_collectives(plan: Document) -> Table:
+    table = _build_table("Most expensive collectives", "collective", "axes", "of value", "time", "bytes a device")
+    for entry in plan["cost"]["dearest"][:MAX_COLLECTIVES]:
+        table.add_row(
+            entry["collective"],
+            ",".join(entry["axes"]),
+            entry["value"],
+            format_time(entry["time_s"]),
+            format_bytes(entry["bytes"]),
+        )
+    count = sum(entry["count"] for entry in plan["cost"]["by_collective"])
+    table.add_row(f"all {count}", "", "", format_time(plan["cost"]["communication_s"]), _render_received(plan))
+    return table
+
+
+def _render_received(plan: Document) -> str:
+    return format_bytes(plan["cost"]["collective_bytes"])
+
+
+def _render_memory(plan: Document) -> Table:
+    memory = plan["memory"]
+    table = _build_table(f"Peak memory a device, while {memory['at']} is made", "kind", "bytes")
+    for kind, size in sorted(memory["by_kind"].items(), key=lambda entry: -entry[1]):
+        table.add_row(kind, format_bytes(size))
+    table.add_row("peak", format_bytes(memory["peak_bytes"]))
+    table.add_row("limit", format_bytes(plan["request"]["memory_limit_bytes"]))
+    return table
+
+
+def _render_shardings(plan: Document) -> Table:
+    """Parameters of equal name (but for numbers), shape and sharding in one row."""
+    rows = Counter(
+        (re.sub(r"\d+", "*", entry["name"]), str(entry["shape"]), _format_sharding(plan["shardings"][entry["id"]]))
+        for entry in plan["graph"]["document"]["inputs"]
+        if entry["kind"] == "parameter"
+    )
+    table = _build_table("Parameters", "name", "shape", "split over", "count")
+    for (name, shape, placed), count in list(rows.items())[:MAX_SHARDINGS]:
+        table.add_row(name, shape, placed, str(count))
+    if len(rows) > MAX_SHARDINGS:
+        table.add_row(f"and {len(rows) - MAX_SHARDINGS} more", "", "", "")
+    return table
+
+
+def _format_sharding(sharding: Document) -> str:
+    return " ".join("/".join(axes) or "·" for axes in sharding["split_axes"]) or "-"
+
+
+def _named_shardings(plan: Document) -> Table:
+    table = _build_table(
+        "Standard layouts, same cost model", "layout", "step", "relative", "bytes a device", "peak", "fits"
+    )
+    best = plan["solver"]["objective_s"]
+    if best is not None:
+        table.add_row(
+            "this plan",
+            format_time(best),
+            "1.00",
+            _render_received(plan),
+            format_bytes(plan["memory"]["peak_bytes"]),
+            "yes",
+        )
+    for entry in plan["baselines"]:
+        ratio = f"{entry['step_s'] / best:.2f}" if best else "-"
+        size = format_bytes(entry["collective_bytes"])
+        fits = "yes" if entry["fits"] else "no"
+        table.add_row(entry["name"], format_time(entry["step_s"]), ratio, size, format_bytes(entry["peak_bytes"]), fits)
+    return table
+
+
+def _render_verdict(verdict: Document | None) -> Text:
+    return Text("not run yet (shardplan validate)") if verdict is None else Text("\n".join(format_verdict(verdict)))
+
+
+def format_verdict(verdict: Document) -> Iterable[str]:
+    """The verdict in words."""
+    where = f"on {verdict['devices']} devices{', on sizes shrunk alike' if verdict['shrunk'] else ''}"
+    if verdict["not_run"]:
+        yield f"verdict: structural {where}: layouts and sizes agree; the numbers were not run"
+        yield f"  ops known by their rule alone: {', '.join(verdict['not_run'])}"
+        return
+    error = verdict["max_relative_error"]
+    shown = "not a number" if error is None else f"{error:.1e}"
+    yield f"verdict: {verdict['verdict']} to the unsharded model {where}"
+    yield f"  largest relative error {shown} in {verdict['precision']} ({verdict['backend']})"
+    yield f"  bytes received a device: counted {verdict['counted_bytes']}, predicted {verdict['predicted_bytes']}"
+    yield f"  peak bytes a device: counted {verdict['counted_peak_bytes']}, predicted {verdict['predicted_peak_bytes']}"
+    if difference := verdict.get("difference"):
+        yield from _format_difference(difference)
+
+
+def _format_difference(found: Document) -> Iterable[str]:
+    at = f" at {found['index']}" if found["what"] == "value" else ""
+    where = f"instruction {found['instruction']} ({found['done']}), device {found['device']}"
+    yield f"  first difference: {found['what']} of %{found['value']}, {where}{at}"
+    yield f"    got {found['got']}, wanted {found['wanted']}"
+    for shard in found["inputs"]:
+        elements = "too many elements to show" if shard["elements"] is None else "elements with --json"
+        yield f"    read %{shard['value']} on device {shard['device']}, shape {shard['shape']} ({elements})"

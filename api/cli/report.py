@@ -1,0 +1,46 @@
+"""`report`: a plan, two plans side by side, or a capacity answer, as one HTML file that opens offline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.cli.options import JsonOption, print_json
+from planner.documents.capacity_report import FORMAT, checked_capacity
+from planner.documents.json_reader import read_json
+from planner.documents.json_writer import check_writable, write_text
+from planner.documents.plans import parse_plan, read_plan
+from planner.documents.report import dump_report
+from planner.errors import InvalidRequest
+from planner.export.report import html_page
+
+
+def report(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A plan document, or what `capacity -o` wrote.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.html", help="Where to write the page.")],
+    beside: Annotated[Path | None, typer.Option(help="Another plan of the model, to compare with.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a plan as one page that opens offline: certificate, graph with shardings, memory, communication, schedule.
+
+    With --beside, two plans side by side with what changed from the other one to this one. Of a capacity answer, the
+    page draws step time and cost against devices.
+    """
+    check_writable(output)
+    page = html_page(_shown(file, beside))
+    write_text(output, page)
+    if as_json:
+        print_json({"file": str(output), "bytes": len(page.encode())})
+
+
+def _shown(file: Path, beside: Path | None) -> dict[str, Any]:
+    """What the page shows of a file."""
+    raw = read_json(file)
+    if not (isinstance(raw, dict) and raw.get("format") == FORMAT):
+        return dump_report(parse_plan(raw, str(file)), read_plan(beside) if beside else None)
+    if beside:
+        raise InvalidRequest("--beside with a capacity answer", got=str(beside), wanted="a plan, or no --beside")
+    return checked_capacity(raw, str(file))

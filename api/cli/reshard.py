@@ -1,0 +1,172 @@
+"""`reshard` and `migrate`: one tensor, or all state of a plan, from one layout to another."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.units import parse_bytes
+from planner.choose import hardware
+from planner.documents.graphs import load_sharding, read_mesh
+from planner.documents.hardware import read_hardware
+from planner.documents.json_reader import parse_json
+from planner.documents.plans import read_plan
+from planner.documents.programs import load_program
+from planner.documents.reshard import dump_migration, dump_reshard, read_cases
+from planner.documents.schemas import ShardingDocument, validate_document
+from planner.errors import InvalidRequest
+from planner.ir.graph import TensorType
+from planner.ir.mesh import Mesh
+from planner.reshard.cheapest_path import Objective
+from planner.reshard.cross_mesh import PlacedSharding
+from planner.units import format_bytes, format_time
+from planner.usecases.migrate import find_reshard, verify_reshard
+from planner.usecases.migrate import plan_migration as migrated
+
+MAX_DEVICES_SHOWN = 16
+HardwareOption = Annotated[str, typer.Option("--hardware", help="The profile it is priced on: a name, or a file.")]
+ObjectiveOption = Annotated[Objective, typer.Option(help="What to have least of: time, or bytes received in all.")]
+ValidateOption = Annotated[bool, typer.Option("--validate/--no-validate", help="Run it on every logical device.")]
+DevicesOption = Annotated[
+    str | None, typer.Option(help="Numbers of the mesh's devices: 0-3, or 4,6,5,7 (else from 0).")
+]
+TargetDevicesOption = Annotated[str | None, typer.Option(help="Numbers of the target mesh's devices (else from 0).")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def reshard(
+    mesh: Annotated[str | None, typer.Option(help="dp=2,tp=4, or 2x4, or a mesh document.")] = None,
+    shape: Annotated[str | None, typer.Option(help="6x6.")] = None,
+    dtype: Annotated[str, typer.Option(help="Element type.")] = "f32",
+    *,
+    source: Annotated[str | None, typer.Option(help="[[0],[1]], or a sharding as in documents.")] = None,
+    target: Annotated[str | None, typer.Option(help="[[1],[0]], or a sharding as in documents.")] = None,
+    cases: Annotated[Path | None, typer.Option(help="A file of cases in their place; one line of JSON a case.")] = None,
+    objective: ObjectiveOption = Objective.TIME,
+    memory_limit: Annotated[str | None, typer.Option(help="For what a step reads and makes, a device: 80GiB.")] = None,
+    target_mesh: Annotated[str | None, typer.Option(help="Another mesh to go to.")] = None,
+    devices: DevicesOption = None,
+    target_devices: TargetDevicesOption = None,
+    hardware_name: HardwareOption = hardware.DEFAULT_PROFILE,
+    schedule: Annotated[bool, typer.Option("--schedule", help="List the rounds of every exchange.")] = False,
+    validate: ValidateOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Find the cheapest program between two shardings of a tensor (exit code 1 where it runs wrong)."""
+    limit = None if memory_limit is None else parse_bytes(memory_limit)
+    profile = read_hardware(hardware_name)
+    if cases:
+        listed = read_cases(cases)
+    elif mesh is None or shape is None or source is None or target is None:
+        raise InvalidRequest("nothing to reshard", wanted="--mesh, --shape, --source and --target, or --cases")
+    else:
+        here = read_mesh(mesh)
+        there = read_mesh(target_mesh) if target_mesh else here
+        before = _parse_layout(source, here, devices, where="--source")
+        after = _parse_layout(target, there, target_devices or (None if target_mesh else devices), where="--target")
+        listed = [("reshard", before, after, TensorType(_parse_shape(shape), dtype))]
+    wrong = False
+    for name, before, after, kind in listed:
+        way = find_reshard(before, after, kind, hardware=profile, objective=objective, limit_bytes=limit)
+        document = dump_reshard(name, way, verify_reshard(way) if validate else None, scheduled=schedule)
+        wrong |= document["verified"] is False
+        typer.echo(json.dumps(document) if cases or as_json else "\n".join(_format_reshard(document)))
+    if wrong:
+        raise typer.Exit(1)
+
+
+def migrate(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="The plan whose layout the state has.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="The plan whose layout it shall have.")],
+    objective: ObjectiveOption = Objective.TIME,
+    *,
+    devices: DevicesOption = None,
+    target_devices: TargetDevicesOption = None,
+    hardware_name: HardwareOption = hardware.DEFAULT_PROFILE,
+    validate: ValidateOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Take parameters, buffers and optimizer state from one plan's layout to another's."""
+    before, after = (load_program(read_plan(path)) for path in (old, new))
+    numbers = [_parse_device_numbers(devices, before.mesh), _parse_device_numbers(target_devices, after.mesh)]
+    found = migrated(before, after, read_hardware(hardware_name), objective=objective, devices=numbers)
+    verdicts = [verify_reshard(way) for way in found.distinct_ways] if validate else [None]
+    document = dump_migration(found, None if None in verdicts else all(verdicts))
+    typer.echo(json.dumps(document) if as_json else "\n".join(_format_migration(document)))
+    if False in verdicts:
+        raise typer.Exit(1)
+
+
+def _parse_layout(text: str, mesh: Mesh, devices: str | None, *, where: str) -> PlacedSharding:
+    raw = parse_json(text.encode(), where)
+    document = validate_document(ShardingDocument, {"split_axes": raw} if isinstance(raw, list) else raw, where)
+    return PlacedSharding(load_sharding(document, mesh), mesh, _parse_device_numbers(devices, mesh))
+
+
+def _parse_device_numbers(text: str | None, mesh: Mesh) -> tuple[int, ...]:
+    if text is None:
+        return tuple(range(mesh.devices))
+    if found := re.fullmatch(r"(\d{1,5})-(\d{1,5})", text, re.ASCII):
+        return tuple(range(int(found[1]), int(found[2]) + 1))
+    if not re.fullmatch(r"\d{1,5}(,\d{1,5})*", text, re.ASCII):
+        raise InvalidRequest("device numbers", got=text, wanted="0-3, or 4,6,5,7")
+    return tuple(map(int, text.split(",")))
+
+
+def _parse_shape(text: str) -> tuple[int, ...]:
+    if not re.fullmatch(r"(\d{1,12}(x\d{1,12})*)?", text, re.ASCII):
+        raise InvalidRequest("shape", got=text, wanted="sizes, e.g. 6x6")
+    return tuple(map(int, text.split("x"))) if text else ()
+
+
+def _format_reshard(document: dict[str, Any]) -> list[str]:
+    """A way for people."""
+    steps = [f"{number}. {_format_step(step)}" for number, step in enumerate(document["steps"], 1)]
+    bound = document["bound_s"]
+    proven = "" if bound is None else f", not below {format_time(bound)}"
+    size, least = document["total_bytes"], document["bound_bytes"]
+    return [
+        *(steps or ["nothing to do"]),
+        f"time {format_time(document['time_s'])}{proven}; rounds {document['rounds']}",
+        f"received {size} bytes in all ({least} at least), {document['max_device_bytes']} by one device at most",
+        f"largest buffer {format_bytes(document['peak_buffer_bytes'])}, at a time "
+        f"{format_bytes(document['peak_bytes'])}",
+        f"  by device: {_format_sizes(document['device_bytes'])}",
+        _format_verdict(document["verified"]),
+    ]
+
+
+def _format_sizes(sizes: list[int]) -> str:
+    return " ".join(map(str, sizes[:MAX_DEVICES_SHOWN])) + (" …" if sizes[MAX_DEVICES_SHOWN:] else "")
+
+
+def _format_step(step: dict[str, Any]) -> str:
+    dims = f" dim {step['dim']}" if "dim" in step else ""
+    dims = f" dim {step['source_dim']} -> {step['dim']}" if "source_dim" in step else dims
+    axes = f" over {','.join(step['axes'])}" if "axes" in step else " between meshes"
+    time = format_time(step["time_s"])
+    return f"{step['collective']}{axes}{dims}: {time}, {step['bytes']} bytes, {step['rounds']} rounds"
+
+
+def _format_verdict(verified: bool | None) -> str:
+    return {True: "verified on every logical device", False: "WRONG when run", None: "not run"}[verified]
+
+
+def _format_migration(document: dict[str, Any]) -> list[str]:
+    moved = [value for value in document["values"] if value["steps"]]
+    lines = [
+        f"{value['name']}: {', '.join(step['collective'] for step in value['steps'])}; "
+        f"{format_bytes(value['total_bytes'])}, {format_time(value['time_s'])}"
+        for value in moved
+    ]
+    return [
+        *lines,
+        f"{len(moved)} of {len(document['values'])} values move: {format_bytes(document['total_bytes'])} in all "
+        f"({format_bytes(document['min_total_bytes'])} by any method), {format_time(document['time_s'])}, "
+        f"{format_bytes(document['max_device_bytes'])} by one device at most",
+        _format_verdict(document["verified"]),
+    ]

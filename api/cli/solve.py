@@ -1,0 +1,88 @@
+"""`solve`: a problem in the public form, alone, with the solver that plans use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import solvers
+from api.cli.options import MAX_SEED, JsonOption, OutputOption, print_json
+from api.cli.progress import show_choice_progress
+from planner.documents.json_writer import check_writable, write_json
+from planner.errors import InvalidDocument, InvalidRequest
+from solvers.iopddl import read_problem
+
+
+def solve(
+    file: Annotated[Path, typer.Argument(help="A problem in the IOPDDL contest's form (.json or .json.gz).")],
+    time_limit: Annotated[float | None, typer.Option(help="Seconds of solving.")] = None,
+    gap: Annotated[float, typer.Option(help="Stop when the proven gap is this small.")] = 0.0,
+    *,
+    processes: Annotated[
+        int, typer.Option(min=1, help="For a large problem: 2 tighten the bound beside the search.")
+    ] = 2,
+    deterministic: Annotated[bool, typer.Option("--deterministic", help="Same input, same bytes.")] = False,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the solver.")] = 0,
+    output: OutputOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Solve a choice problem in the public form: the best choice found, and what is proven about it."""
+    if time_limit is not None and not time_limit >= 0:
+        raise InvalidRequest("time limit", got=time_limit, wanted="at least 0 seconds")
+    if not 0 <= gap < 1:
+        raise InvalidRequest("gap", got=gap, wanted="at least 0 and below 1")
+    if output:
+        check_writable(output)
+    problem = _read_problem(file)
+    with show_choice_progress() as progress:
+        found = solvers.solve(
+            problem,
+            time_limit=time_limit,
+            gap=gap,
+            seed=seed,
+            processes=processes,
+            deterministic=deterministic,
+            on_progress=progress,
+        )
+    figures = _solution_document(found, deterministic)
+    document = {**figures, "choice": None if found.assignment is None else list(found.assignment)}
+    if output:
+        write_json(output, document)
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo(_format_solution(figures))
+
+
+def _read_problem(file: Path) -> solvers.Problem:
+    try:
+        return read_problem(file)
+    except solvers.InvalidProblem as error:
+        where = error.where if str(file) in error.where else f"{file}: {error.where}"
+        raise InvalidDocument(error.what, where=where, got=str(error.got), wanted=error.wanted) from None
+
+
+def _solution_document(found: solvers.Solution, deterministic: bool) -> dict[str, Any]:
+    return {
+        "status": found.status,
+        "cost": found.cost,
+        "bound": found.bound,
+        "gap": found.gap,
+        "reason": found.reason,
+        "least_limit": found.min_feasible_limit,
+        "least_limit_bound": found.min_feasible_limit_bound,
+        "wall_s": None if deterministic else round(found.wall_s, 3),
+        "reproducible": found.reproducible,
+    }
+
+
+def _format_solution(figures: dict[str, Any]) -> str:
+    shown = {name.replace("_", " "): value for name, value in figures.items() if value is not None}
+    width = max(map(len, shown))
+    return "\n".join(f"{name:{width}}  {_format_value(value)}" for name, value in shown.items())
+
+
+def _format_value(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)

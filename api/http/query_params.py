@@ -1,0 +1,24 @@
+"""Query parameters that nobody described are refused, on every route alike: a misspelt one would change nothing, and
+its sender not know. What is known is what the description says."""
+
+from __future__ import annotations
+
+from fastapi import Request
+from starlette.concurrency import run_in_threadpool
+
+from api.http.problems import HttpProblem
+
+
+async def reject_unknown_query_params(request: Request) -> None:
+    """Raises Problem 422 for a query parameter that the description of the operation lacks."""
+    if not request.query_params:
+        return
+    described = await run_in_threadpool(request.app.openapi)
+    operation = described["paths"].get(request.scope["route"].path, {}).get(request.method.lower(), {})
+    known = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
+    for name in request.query_params:
+        if name not in known:
+            wanted = f"one of {', '.join(known)}" if known else "none"
+            raise HttpProblem(
+                422, "invalid-parameter", f"{name}: unknown query parameter", parameter=name, wanted=wanted
+            )

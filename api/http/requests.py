@@ -1,0 +1,141 @@
+"""What is asked over HTTP, held against its schema, and the values of the planner it stands for.
+
+The same reading serves the request, whose faults are told with a JSON pointer, and the child process that plans.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from planner.choose import hardware
+from planner.choose.cost import CostModel
+from planner.choose.hardware import Hardware
+from planner.documents.graphs import load_graph, load_mesh
+from planner.documents.schemas import GraphDocument, MeshDocument, PinsDocument
+from planner.documents.strict_model import Id, Name, StrictModel
+from planner.errors import InvalidDocument, ShardplanError
+from planner.ir.graph import Graph, check_sizes
+from planner.ir.mesh import Mesh
+from planner.planning.plan_types import Request
+
+MAX_SEED = (1 << 31) - 1
+MeshInput = Annotated[MeshDocument | Name, Field(description="A mesh document, or dp=2,tp=4, or 2x4.")]
+
+
+class PlanOptions(StrictModel):
+    """How to plan; what is left out is as on the command line."""
+
+    objective: Literal["time", "bytes", "memory"] = "time"
+    memory_limit_bytes: Annotated[int, Field(ge=1, le=1 << 62)] | None = None
+    gap: Annotated[float, Field(ge=0, lt=1)] = 1e-6
+    time_limit_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
+    deterministic: bool = False
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
+    recompute: Literal["none", "auto"] = "none"
+
+
+class PlanRequest(StrictModel):
+    """A graph to plan on a mesh of a hardware (by name; else the mesh's device, else the default)."""
+
+    graph: GraphDocument
+    mesh: MeshInput
+    hardware: Id | None = None
+    request: PlanOptions = Field(default=PlanOptions())
+    pins: PinsDocument | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanInputs:
+    """The values of a question."""
+
+    graph: Graph
+    mesh: Mesh
+    hardware: Hardware
+    request: Request
+
+    @property
+    def model(self) -> CostModel:
+        return CostModel(self.mesh, self.hardware)
+
+
+def build_plan_inputs(document: PlanRequest) -> PlanInputs:
+    """The question in a document. Raises ShardplanError, whose `pointer` leads to the fault."""
+    with at_pointer("/request"):
+        request = Request(**document.request.model_dump())
+    mesh = build_mesh(document.mesh, "/mesh")
+    with at_pointer("/hardware" if document.hardware else "/mesh/device"):
+        profile = hardware.load_profile(document.hardware or mesh.device or hardware.DEFAULT_PROFILE)
+    mesh = replace(mesh, device=profile.name)
+    with at_pointer("/mesh"):
+        profile.tier_spans(mesh)
+    try:
+        graph = load_graph(document.graph, mesh, document.pins.annotations if document.pins else ())
+        check_sizes(graph)
+    except ShardplanError as error:
+        error.pointer = _find_pointer(error, document)
+        raise
+    return PlanInputs(graph, mesh, profile, request)
+
+
+def build_mesh(asked: MeshDocument | str, pointer: str) -> Mesh:
+    """A mesh with known sizes. Raises InvalidMesh."""
+    with at_pointer(pointer):
+        mesh = Mesh.parse(asked) if isinstance(asked, str) else load_mesh(asked)
+        mesh.shape  # noqa: B018 - raises where one is unknown
+    return mesh
+
+
+@contextmanager
+def at_pointer(pointer: str) -> Iterator[None]:
+    """Errors inside are at this place of the request."""
+    try:
+        yield
+    except ShardplanError as error:
+        error.pointer = pointer + (error.pointer or "")
+        raise
+
+
+def _find_pointer(error: ShardplanError, document: PlanRequest) -> str:
+    """The graph's own errors name a node, an input or an annotation; the first that is named so."""
+    graph, pins = document.graph, document.pins.annotations if document.pins else []
+    places = [(f"node {node.id!r}", f"/graph/nodes/{at}") for at, node in enumerate(graph.nodes)]
+    places += [(f"input {entry.id!r}", f"/graph/inputs/{at}") for at, entry in enumerate(graph.inputs)]
+    for at, asked in enumerate([*graph.annotations, *pins]):
+        kept = at < len(graph.annotations)
+        place = f"/graph/annotations/{at}" if kept else f"/pins/annotations/{at - len(graph.annotations)}"
+        places.append((f"annotation of {asked.value!r}", place))
+    return next((place for name, place in places if error.where.startswith(name)), "/graph")
+
+
+def pack_json(document: Any) -> bytes:
+    """JSON as it is kept and handed over."""
+    return compress_json(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
+
+
+def compress_json(text: bytes) -> bytes:
+    """JSON that is text already, and good."""
+    return gzip.compress(text, 1, mtime=0)
+
+
+def unpack_json(raw: bytes) -> Any:
+    """What `packed` has packed: our own writing, therefore without limits."""
+    return json.loads(gzip.decompress(raw))
+
+
+def check_nesting(document: Any, most: int) -> None:
+    """Raises InvalidDocument where objects and arrays lie more than `most` deep."""
+    level = [document]
+    for _ in range(most + 1):
+        inner = [each for each in level if type(each) is dict or type(each) is list]
+        if not inner:
+            return
+        level = [*chain.from_iterable(each.values() if type(each) is dict else each for each in inner)]
+    raise InvalidDocument("nested too deeply", where="body", wanted=f"at most {most} levels", pointer="")

@@ -1,0 +1,89 @@
+"""A question of capacity asked over HTTP: few meshes, looked at while the caller waits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from api.http.requests import MAX_SEED, MeshInput, at_pointer
+from planner.choose import hardware
+from planner.documents.capacity import dump_capacity
+from planner.documents.graphs import load_mesh
+from planner.documents.hardware import read_profile
+from planner.documents.schemas import GraphDocument, MeshDocument, validate_document
+from planner.documents.strict_model import Id, Name, StrictModel
+from planner.ir.mesh import Mesh
+from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
+from planner.planning.plan_types import Request
+from planner.usecases.capacity import count_tokens, search_meshes
+from planner.usecases.capacity_search import CapacityBudget, CapacityQuestion, CapacityWorkload, HardwareOffer
+
+MAX_MESHES = 16
+"""Graphs, or kinds of hardware, in one question."""
+
+
+class OfferRequest(StrictModel):
+    """A built-in hardware profile, and what a device of it costs an hour."""
+
+    name: Id = hardware.DEFAULT_PROFILE
+    hour: Annotated[float, Field(gt=0, le=1e9)] | None = None
+
+
+class CapacityRequest(StrictModel):
+    """Graphs, hardware and numbers of devices; a mesh with sizes to fill in (`?`), else every factorisation. What takes
+    longer than `time_limit_s` in all is left, and said to be: `complete` is false."""
+
+    graphs: Annotated[list[GraphDocument], Field(min_length=1, max_length=MAX_MESHES)]
+    devices: Annotated[Name, Field(description="8,16,24, or 8..512, which doubles.")]
+    hardware: Annotated[list[OfferRequest], Field(min_length=1, max_length=MAX_MESHES)] = Field(
+        default=[OfferRequest()]
+    )
+    mesh: MeshInput | None = None
+    axes: Annotated[int, Field(ge=1, le=3)] = 2
+    memory_limit_bytes: Annotated[int, Field(ge=1, le=1 << 62)] | None = None
+    gap: Annotated[float, Field(ge=0, lt=1)] = 0.01
+    recompute: Literal["none", "auto"] = "none"
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
+    plan_time_limit_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
+    time_limit_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
+    max_step_s: Annotated[float, Field(gt=0)] | None = None
+    max_cost: Annotated[float, Field(gt=0)] | None = None
+
+
+def build_capacity_question(asked: CapacityRequest) -> CapacityQuestion:
+    """Raises ShardplanError, with a pointer where it is known."""
+    documents = [graph.model_dump(exclude_unset=True) for graph in asked.graphs]
+    with at_pointer("/hardware"):
+        offers = tuple(HardwareOffer(read_profile(each.name), each.hour) for each in asked.hardware)
+    with at_pointer("/mesh"):
+        mesh = _build_template(asked.mesh)
+    with at_pointer("/devices"):
+        listed = enumerate_candidates(
+            len(documents), len(offers), parse_device_counts(asked.devices), axes=asked.axes, template=mesh
+        )
+    request = Request(
+        asked.memory_limit_bytes, asked.gap, asked.plan_time_limit_s, seed=asked.seed, recompute=asked.recompute
+    )
+    with at_pointer(""):
+        return CapacityQuestion(
+            tuple(CapacityWorkload(each, count_tokens(each)) for each in documents), offers, listed, request
+        )
+
+
+def _build_template(asked: MeshDocument | str | None) -> Mesh | None:
+    match asked:
+        case None:
+            return None
+        case str():
+            return Mesh.parse(asked)
+        case document:
+            return load_mesh(document)
+
+
+def answer_capacity(raw: Any) -> dict[str, Any]:
+    """The document of what was found. Raises ShardplanError, with a pointer where it is known."""
+    asked = validate_document(CapacityRequest, raw, "body")
+    found = search_meshes(build_capacity_question(asked), time_limit_s=asked.time_limit_s)
+    with at_pointer(""):
+        return dump_capacity(found, CapacityBudget(asked.max_step_s, asked.max_cost))

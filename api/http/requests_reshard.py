@@ -1,0 +1,73 @@
+"""A resharding asked over HTTP: the document of the cheapest way between two places."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from api.http.requests import MeshInput, at_pointer, build_mesh
+from planner.choose import hardware
+from planner.documents.graphs import load_sharding
+from planner.documents.reshard import dump_reshard
+from planner.documents.schemas import ShardingDocument, validate_document
+from planner.documents.strict_model import AxisLists, Dtype, Id, Name, Shape, StrictModel
+from planner.ir.graph import TensorType
+from planner.ir.mesh import Mesh
+from planner.reshard.cheapest_path import Objective
+from planner.reshard.cross_mesh import PlacedSharding
+from planner.usecases.migrate import find_reshard, verify_reshard
+
+DeviceNumbers = Annotated[list[Annotated[int, Field(ge=0, le=1 << 20)]], Field(max_length=1 << 14, fail_fast=True)]
+ShardingInput = Annotated[ShardingDocument | AxisLists, Field(description="A sharding, or its split_axes alone.")]
+
+
+class ReshardRequest(StrictModel):
+    """A tensor and its shardings before and after; another mesh to go to, and the numbers of devices, if given."""
+
+    name: Name = "reshard"
+    mesh: MeshInput
+    shape: Shape
+    dtype: Dtype = "f32"
+    source: ShardingInput
+    target: ShardingInput
+    objective: Literal["time", "bytes"] = "time"
+    memory_limit_bytes: Annotated[int, Field(ge=1, le=1 << 62)] | None = None
+    hardware: Id = hardware.DEFAULT_PROFILE
+    target_mesh: MeshInput | None = None
+    devices: DeviceNumbers | None = None
+    target_devices: DeviceNumbers | None = None
+    schedule: bool = False
+    check: Annotated[bool, Field(description="Run it on every logical device.")] = True
+
+
+def answer_reshard(raw: Any) -> dict[str, Any]:
+    """The way that was asked for. Raises ShardplanError, with a pointer where it is known."""
+    asked = validate_document(ReshardRequest, raw, "body")
+    here = build_mesh(asked.mesh, "/mesh")
+    there = here if asked.target_mesh is None else build_mesh(asked.target_mesh, "/target_mesh")
+    with at_pointer("/hardware"):
+        profile = hardware.load_profile(asked.hardware)
+    numbers = asked.devices if asked.target_devices is None and asked.target_mesh is None else asked.target_devices
+    before = _build_layout(asked.source, here, asked.devices, key="source")
+    after = _build_layout(asked.target, there, numbers, key="target")
+    kind = TensorType(tuple(asked.shape), asked.dtype)
+    way = find_reshard(
+        before,
+        after,
+        kind,
+        hardware=profile,
+        objective=Objective(asked.objective),
+        limit_bytes=asked.memory_limit_bytes,
+    )
+    return dump_reshard(asked.name, way, verify_reshard(way) if asked.check else None, scheduled=asked.schedule)
+
+
+def _build_layout(
+    asked: ShardingDocument | list[list[int | str]], mesh: Mesh, devices: list[int] | None, *, key: str
+) -> PlacedSharding:
+    document = asked if isinstance(asked, ShardingDocument) else ShardingDocument(split_axes=asked)
+    with at_pointer(f"/{key}"):
+        return PlacedSharding(
+            load_sharding(document, mesh), mesh, tuple(range(mesh.devices) if devices is None else devices)
+        )

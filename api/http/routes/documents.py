@@ -1,0 +1,97 @@
+"""Plan documents by id or as they were sent, and the programs in them exported."""
+
+from __future__ import annotations
+
+import gzip
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import AfterValidator
+
+from api.http.problems import HttpProblem, problem_of_task_result
+from api.http.requests import at_pointer, unpack_json
+from api.http.routes.plans import PlanPath, find_plan
+from api.http.schemas import SOLVED
+from api.http.security import Reader, ServiceDep
+from api.jobs.plan_repository import PlanRecord
+from api.service import Service
+from planner.documents.plans import parse_plan
+from planner.documents.schemas import PlanDocument
+from planner.export.formats import FORMATS
+
+router = APIRouter(prefix="/v1/plans", tags=["plans"])
+
+
+def read_packed_document(service: Service, record: PlanRecord) -> bytes:
+    """The packed document of a plan. Raises Problem 409 where it has none."""
+    document = service.plans.document(record) if record.status in SOLVED else None
+    if document is None:
+        cause = f": {record.cause}" if record.cause else ""
+        raise HttpProblem(409, "no-document", f"the plan is {record.status}{cause}", wanted=", ".join(SOLVED))
+    return document
+
+
+def resolve_plan(service: Service, tenant: str, given: Any) -> dict[str, Any]:
+    """The JSON of a plan that a request holds, or names by its id."""
+    if isinstance(given, str):
+        document: dict[str, Any] = unpack_json(read_packed_document(service, find_plan(service, tenant, given)))
+        return document
+    return dict(given)
+
+
+def resolve_plan_document(service: Service, tenant: str, given: Any, *, pointer: str) -> PlanDocument:
+    """The plan document that a request holds, or names by its id. Raises InvalidDocument."""
+    with at_pointer(pointer):
+        return parse_plan(resolve_plan(service, tenant, given), "body")
+
+
+def _check_format(form: str) -> str:
+    if form not in FORMATS:
+        raise ValueError(f"got {form[:50]}, wanted one of {', '.join(FORMATS)}")
+    return form
+
+
+def _export_schema(media: str) -> dict[str, str]:
+    """Of what an export in this kind of text is."""
+    return {"type": "object" if media == "application/json" else "string"}
+
+
+@router.get(
+    "/{plan}/document",
+    response_class=Response,
+    responses={
+        200: {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/PlanDocument"}}}},
+        304: {"description": "You have it."},
+    },
+)
+def show_document(caller: Reader, service: ServiceDep, plan: PlanPath, *, request: Request) -> Response:
+    """The plan document."""
+    record = find_plan(service, caller.tenant, plan)
+    packed = read_packed_document(service, record)
+    headers = {"ETag": f'"{record.id}.{record.run}"', "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
+    if headers["ETag"] in request.headers.get("if-none-match", ""):
+        return Response(status_code=304, headers=headers)
+    if "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(packed, headers={**headers, "Content-Encoding": "gzip"}, media_type="application/json")
+    return Response(gzip.decompress(packed), headers=headers, media_type="application/json")
+
+
+@router.get(
+    "/{plan}/export",
+    response_class=Response,
+    responses={200: {"content": {home.media: {"schema": _export_schema(home.media)} for home in FORMATS.values()}}},
+)
+def export_plan(
+    caller: Reader,
+    service: ServiceDep,
+    plan: PlanPath,
+    *,
+    form: Annotated[str, Query(alias="format", json_schema_extra={"enum": [*FORMATS]}), AfterValidator(_check_format)],
+) -> Response:
+    """The plan's program in another tool's language, as `shardplan export` writes it. Refused (422) where the language
+    has no words for what the program does, or the service lacks the tool's package."""
+    document = unpack_json(read_packed_document(service, find_plan(service, caller.tenant, plan)))
+    ended = service.run_task("export", {"plan": document, "format": form})
+    if ended.kind != "result":
+        raise problem_of_task_result(ended)
+    return Response(unpack_json(ended.payload), media_type=f"{FORMATS[form].media}; charset=utf-8")

@@ -1,0 +1,77 @@
+"""A plan's incumbents as they come: server-sent events, resumable from any one of them by Last-Event-ID."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Response
+from fastapi.responses import StreamingResponse
+from starlette.concurrency import run_in_threadpool
+
+from api.http.problems import HttpProblem
+from api.http.routes.plans import PlanPath, find_plan
+from api.http.security import Reader, ServiceDep
+from api.jobs.plan_repository import PlanEvent, PlanRecord
+from api.service import Service
+
+router = APIRouter(prefix="/v1/plans", tags=["plans"])
+
+POLL_S = 0.2
+KEEP_ALIVE_S = 15.0
+PAGE_EVENTS = 100
+LastEventId = Annotated[str | None, Header(pattern="^[0-9]{1,18}$", description="The last event you have seen.")]
+
+
+@router.get(
+    "/{plan}/events",
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "Server-sent events: number, kind, and JSON of status, incumbent, bound and gap.",
+            "content": {"text/event-stream": {}},
+        },
+        204: {"description": "The plan has ended, and you have seen it."},
+    },
+)
+def follow_plan(caller: Reader, service: ServiceDep, plan: PlanPath, *, last_event_id: LastEventId = None) -> Response:
+    """Events `queued`, `running`, `incumbent` and `done`, from the first, or after the one you have seen last."""
+    record, after = find_plan(service, caller.tenant, plan), int(last_event_id or 0)
+    if record.is_done and not service.plans.events(record, after, 1):
+        return Response(status_code=204)
+    if service.streams[caller.tenant] >= service.limits.streams:
+        raise HttpProblem(429, "too-many-streams", f"{service.limits.streams} are open", headers={"Retry-After": "5"})
+    pieces = _limit_streams(service, caller.tenant, _stream_events(service, record, after))
+    return StreamingResponse(pieces, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+
+async def _limit_streams(service: Service, tenant: str, pieces: AsyncIterator[str]) -> AsyncIterator[str]:
+    service.streams[tenant] += 1
+    try:
+        async for piece in pieces:
+            yield piece
+    finally:
+        service.streams[tenant] -= 1
+
+
+async def _stream_events(service: Service, record: PlanRecord, after: int) -> AsyncIterator[str]:
+    """Ends with the plan: `done` with nothing behind it (a plan asked anew goes on)."""
+    yield "retry: 1000\n\n"
+    ended, said_at = False, time.monotonic()
+    while not service.is_stopping:
+        told = await run_in_threadpool(service.plans.events, record, after, PAGE_EVENTS)
+        for each in told:
+            yield _format_event(each)
+            after, ended, said_at = each.seq, each.kind == "done", time.monotonic()
+        if ended and not told:
+            return
+        if not told and time.monotonic() - said_at > KEEP_ALIVE_S:
+            said_at = time.monotonic()
+            yield ": still here\n\n"
+        await asyncio.sleep(0 if ended else POLL_S)
+
+
+def _format_event(told: PlanEvent) -> str:
+    return f"id: {told.seq}\nevent: {told.kind}\ndata: {told.data}\n\n"

@@ -1,0 +1,73 @@
+"""The house itself: its hardware profiles, its limits, and how it is."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+
+from api.http.routes.plans import MAX_PAGE
+from api.http.schemas import HardwareResponse, HealthResponse
+from api.http.security import Admin, Reader, ServiceDep
+from planner.choose import hardware
+from planner.documents.json_reader import MAX_VALUES
+from planner.export.formats import FORMATS
+from planner.ir.mesh import MAX_AXES, MAX_DEVICES
+
+router = APIRouter(tags=["house"])
+
+FIXED_LIMITS = {
+    "values": MAX_VALUES,
+    "name_letters": 1024,
+    "mesh_axes": MAX_AXES,
+    "mesh_devices": MAX_DEVICES,
+    "page": MAX_PAGE,
+}
+"""Limits that documents have everywhere, and the longest page."""
+
+
+@router.get("/v1/hardware")
+def list_hardware(_caller: Reader) -> HardwareResponse:
+    """The profiles that plans are priced with."""
+    profiles = ((name, json.loads(hardware.read_source(name))) for name in hardware.list_profiles())
+    return HardwareResponse(
+        default=hardware.DEFAULT_PROFILE, hardware=[{**profile, "name": name} for name, profile in profiles]
+    )
+
+
+@router.get("/v1/limits")
+def show_limits(_caller: Reader, service: ServiceDep) -> dict[str, int | float | list[str]]:
+    """What a request may be at most, what a solve may use, and the formats that plans are exported in."""
+    return {**asdict(service.limits), **FIXED_LIMITS, "export_formats": [*FORMATS]}
+
+
+@router.get("/healthz")
+async def is_alive() -> HealthResponse:
+    """The process answers."""
+    return HealthResponse(status="ok")
+
+
+@router.get("/readyz", responses={503: {"model": HealthResponse}})
+def is_ready(service: ServiceDep, response: Response) -> HealthResponse:
+    """The database answers, and a worker was seen."""
+    checks = {"database": service.store.is_reachable()}
+    checks["worker"] = checks["database"] and service.has_worker
+    if all(checks.values()):
+        return HealthResponse(status="ok", checks=checks)
+    response.status_code = 503
+    return HealthResponse(status="unavailable", checks=checks)
+
+
+@router.get("/openapi.json", include_in_schema=False)
+def show_description(request: Request) -> JSONResponse:
+    """What can be asked here, as OpenAPI."""
+    return JSONResponse(request.app.openapi())
+
+
+@router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
+def show_metrics(_caller: Admin, service: ServiceDep) -> Response:
+    """Counts for Prometheus."""
+    text = service.metrics.text(service.plans.counts())
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

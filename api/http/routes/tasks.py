@@ -1,0 +1,78 @@
+"""What is answered at once: validations, comparisons, reshards, capacity. The work is done in a child process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from api.http.limits import parse_body
+from api.http.openapi import describe_body
+from api.http.problems import problem_of_task_result
+from api.http.requests import at_pointer, unpack_json
+from api.http.requests_capacity import CapacityRequest, build_capacity_question
+from api.http.requests_reshard import ReshardRequest
+from api.http.routes.documents import resolve_plan, resolve_plan_document
+from api.http.schemas import CapacityResponse, ComparisonRequest, ComparisonResponse, ValidationRequest
+from api.http.security import Body, Planner, ServiceDep
+from api.jobs.worker_process import TaskResult
+from planner.documents.diff import compare_documents
+from planner.documents.plan_sections import VerdictDocument
+from planner.documents.schemas import validate_document
+from planner.judge.check.limits import parse_limits
+
+router = APIRouter(prefix="/v1", tags=["answers"])
+
+
+@router.post(
+    "/validations", openapi_extra=describe_body(ValidationRequest), responses={200: {"model": VerdictDocument}}
+)
+def validate(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
+    """Run a plan on logical devices beside its unsharded graph, and give the verdict."""
+    document = parse_body(body, service.limits)
+    asked = validate_document(ValidationRequest, document, "body")
+    plan = resolve_plan(service, caller.tenant, document["plan"])
+    options = asked.model_dump(exclude={"plan"})
+    return _result_response(service.run_task("validation", {**options, "plan": plan}))
+
+
+@router.post(
+    "/comparisons", openapi_extra=describe_body(ComparisonRequest), responses={200: {"model": ComparisonResponse}}
+)
+def compare(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
+    """What differs between two plans: totals, and the values sharded otherwise; under `fail_on`, what rose too far."""
+    document = parse_body(body, service.limits)
+    asked = validate_document(ComparisonRequest, document, "body")
+    base, new = (
+        resolve_plan_document(service, caller.tenant, document[key], pointer=f"/{key}") for key in ("base", "new")
+    )
+    if asked.fail_on is None:
+        return JSONResponse(compare_documents(base, new))
+    with at_pointer("/fail_on"):
+        parse_limits(asked.fail_on, "fail_on")
+    plans = {key: plan.model_dump(mode="json", exclude_unset=True) for key, plan in (("base", base), ("new", new))}
+    return _result_response(service.run_task("check", {**plans, "fail_on": asked.fail_on}))
+
+
+@router.post("/reshards", openapi_extra=describe_body(ReshardRequest))
+def reshard(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
+    """The cheapest program between two shardings of a tensor."""
+    document = parse_body(body, service.limits)
+    validate_document(ReshardRequest, document, "body")
+    return _result_response(service.run_task("reshard", document))
+
+
+@router.post("/capacity", openapi_extra=describe_body(CapacityRequest), responses={200: {"model": CapacityResponse}})
+def capacity(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
+    """Which devices a model needs: the fewest, the cheapest, the fastest, and what lies between."""
+    document = parse_body(body, service.limits)
+    build_capacity_question(validate_document(CapacityRequest, document, "body"))
+    return _result_response(service.run_task("capacity", document))
+
+
+def _result_response(ended: TaskResult) -> JSONResponse:
+    if ended.kind != "result":
+        raise problem_of_task_result(ended)
+    found: Any = unpack_json(ended.payload)
+    return JSONResponse(found)

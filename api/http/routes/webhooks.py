@@ -1,0 +1,49 @@
+"""Webhooks: who is told when a plan has ended. `api/webhooks` says what a delivery is, and how it is signed."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Response
+
+from api.http.limits import parse_body
+from api.http.openapi import describe_body
+from api.http.problems import HttpProblem
+from api.http.requests import at_pointer
+from api.http.schemas import CreatedWebhook, WebhookList, WebhookRequest, WebhookResponse
+from api.http.security import Body, Planner, Reader, ServiceDep
+from api.webhooks.store import TooManyWebhooks
+from planner.documents.schemas import validate_document
+
+router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
+
+
+@router.post("", status_code=201, openapi_extra=describe_body(WebhookRequest))
+def add_webhook(caller: Planner, service: ServiceDep, body: Body) -> CreatedWebhook:
+    """Have an https address told when one of your plans has ended. Refused (403) where the operator has not turned
+    webhooks on, and (422) for addresses that are not the whole internet's.
+
+    A delivery is a POST of JSON (`type`, `plan`, `status`, `ended_at`, incumbent, bound, gap or cause), at least once,
+    with the headers `Shardplan-Delivery` (its number), `Shardplan-Timestamp` (seconds since 1970) and
+    `Shardplan-Signature`: `v1=` and HMAC-SHA256 of timestamp, a dot and the body, by the secret, in hex. Answer 2xx."""
+    if not service.settings.webhooks:
+        raise HttpProblem(403, "webhooks-off", "webhooks are off", wanted="shardplan serve --webhooks")
+    asked = validate_document(WebhookRequest, parse_body(body, service.limits), "body")
+    most = service.limits.webhooks
+    try:
+        with at_pointer("/url"):
+            made = service.webhooks.add(caller.tenant, caller.id, asked.url, most)
+    except TooManyWebhooks:
+        raise HttpProblem(429, "too-many-webhooks", f"the key has {most}", wanted=f"at most {most} of a key") from None
+    return CreatedWebhook(**WebhookResponse.of(made).model_dump(), secret=made.secret)
+
+
+@router.get("")
+def list_webhooks(caller: Reader, service: ServiceDep) -> WebhookList:
+    """Your webhooks, without their secrets."""
+    return WebhookList(webhooks=[WebhookResponse.of(hook) for hook in service.webhooks.list_all(caller.tenant)])
+
+
+@router.delete("/{webhook}", status_code=204, response_class=Response)
+def remove_webhook(caller: Planner, service: ServiceDep, webhook: str) -> None:
+    """It is told nothing more."""
+    if not service.webhooks.remove(caller.tenant, webhook):
+        raise HttpProblem(404, "no-such-webhook", f"webhook {webhook[:64]}")

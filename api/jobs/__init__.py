@@ -1,0 +1,1 @@
+"""The durable queue, its database, and the workers that solve plans in child processes."""

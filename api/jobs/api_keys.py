@@ -1,0 +1,102 @@
+"""API keys: `sp_<id>_<secret>`. The secret has 256 random bits and is kept only as its SHA-256."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from sqlalchemy import bindparam, func, insert, select, update
+
+from api.jobs.database import Database
+from api.jobs.tables import keys
+from planner.errors import InvalidRequest
+
+Scope = Literal["read", "plan", "admin"]
+SCOPES: tuple[Scope, ...] = get_args(Scope)
+"""Each allows what those before it allow."""
+
+_KEY_PATTERN = re.compile(r"sp_([0-9a-f]{12})_([A-Za-z0-9_-]{43})", re.ASCII)
+_ANY_KEY = select(keys.c.id).limit(1)
+_FIND_KEY = select(keys).where(keys.c.id == bindparam("id"))
+_TENANT_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """Who may do what. Times in seconds since 1970."""
+
+    id: str
+    tenant: str
+    scope: Scope
+    created_at: float
+    revoked_at: float | None = None
+
+    def allows(self, scope: Scope) -> bool:
+        return SCOPES.index(scope) <= SCOPES.index(self.scope)
+
+
+class ApiKeys:
+    """The keys in a store."""
+
+    def __init__(self, store: Database) -> None:
+        self.store = store
+        self._any_exist = False  # once there is one there always is
+
+    def add(self, tenant: str, scope: Scope) -> str:
+        """A new key, told here and nowhere again."""
+        if not _TENANT_PATTERN.fullmatch(tenant):
+            raise InvalidRequest("tenant", got=tenant, wanted="1-64 letters, digits, '_', '.', '-'")
+        name, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+        values = {"id": name, "tenant": tenant, "scope": scope, "digest": _digest(secret), "created_at": time.time()}
+        with self.store.begin() as connection:
+            connection.execute(insert(keys).values(values))
+        return f"sp_{name}_{secret}"
+
+    def list_all(self) -> list[ApiKey]:
+        """All keys ever made, the oldest first."""
+        columns = keys.c
+        chosen = select(columns.id, columns.tenant, columns.scope, columns.created_at, columns.revoked_at)
+        with self.store.connect() as connection:
+            return [ApiKey(*row) for row in connection.execute(chosen.order_by(columns.created_at, columns.id))]
+
+    def revoke(self, name: str) -> None:
+        """From now on the key opens nothing. Raises InvalidRequest for one there is none of."""
+        valid = update(keys).where(keys.c.id == name, keys.c.revoked_at.is_(None))
+        with self.store.begin() as connection:
+            if connection.execute(valid.values(revoked_at=time.time())).rowcount == 0:
+                raise InvalidRequest("no such key, or revoked already", got=name, wanted="an id that `keys list` shows")
+
+    @property
+    def any_exist(self) -> bool:
+        """Whether there is a key, revoked ones included: the service never falls open again."""
+        if not self._any_exist:
+            with self.store.connect() as connection:
+                self._any_exist = connection.execute(_ANY_KEY).first() is not None
+        return self._any_exist
+
+    @property
+    def any_valid(self) -> bool:
+        valid = select(func.count()).select_from(keys).where(keys.c.revoked_at.is_(None))
+        with self.store.connect() as connection:
+            return connection.execute(valid).scalar_one() > 0
+
+    def authenticate(self, text: str) -> ApiKey | None:
+        """The key in a text, where it is one and valid. Secrets are compared in constant time."""
+        found = _KEY_PATTERN.fullmatch(text)
+        if found is None:
+            return None
+        with self.store.connect() as connection:
+            row = connection.execute(_FIND_KEY, {"id": found[1]}).first()
+        known = _digest("") if row is None else row.digest
+        if not hmac.compare_digest(known, _digest(found[2])) or row is None or row.revoked_at is not None:
+            return None
+        return ApiKey(row.id, row.tenant, row.scope, row.created_at)
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

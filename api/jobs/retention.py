@@ -1,0 +1,63 @@
+"""What becomes of ended plans: they are kept, or forgotten after a time; and copies of the whole database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import and_, delete, select
+
+from api.jobs.database import Database
+from api.jobs.tables import events, idempotency, outcomes, plans
+from planner.errors import InvalidRequest
+
+BATCH_PLANS = 500
+"""Plans forgotten in one transaction, so that nobody waits long for a turn."""
+
+
+def purge(store: Database, older_than_s: float) -> int:
+    """Forgets plans that ended longer ago, with all that was heard of them; how many they were."""
+    forgotten = 0
+    while count := _purge_batch(store, older_than_s):
+        forgotten += count
+    return forgotten
+
+
+def _purge_batch(store: Database, older_than_s: float) -> int:
+    last = and_(outcomes.c.number == plans.c.number, outcomes.c.run == plans.c.run)
+    with store.begin() as connection:
+        late = store.now(connection) - older_than_s
+        ended = and_(plans.c.state == "done", outcomes.c.ended_at < late)
+        chosen = select(plans.c.number, plans.c.tenant, plans.c.id).join(outcomes, last).where(ended).limit(BATCH_PLANS)
+        rows = connection.execute(chosen).all()
+        numbers = [row.number for row in rows]
+        for table in (events, outcomes, plans):
+            connection.execute(delete(table).where(table.c.number.in_(numbers)))
+        for row in rows:
+            mine = and_(idempotency.c.tenant == row.tenant, idempotency.c.plan == row.id)
+            connection.execute(delete(idempotency).where(mine))
+    return len(rows)
+
+
+def back_up(store: Database, file: Path) -> None:
+    """A copy of a database of SQLite while it is in use, for its owner's eyes alone. Raises InvalidRequest."""
+    if store.engine.dialect.name != "sqlite":
+        raise InvalidRequest("backup", got="a database of PostgreSQL", wanted="pg_dump, which comes with it")
+    try:
+        file.touch(mode=0o600, exist_ok=False)
+    except OSError as error:
+        raise InvalidRequest("backup", where=str(file), got=error.strerror, wanted="a new file") from None
+    connection = store.engine.raw_connection()  # outside of any transaction
+    try:
+        connection.cursor().execute("VACUUM INTO ?", (str(file),))
+    finally:
+        connection.close()
+
+
+def list_queue(store: Database) -> list[dict[str, Any]]:
+    """Plans that wait or are being solved, in their order, and for how long they have."""
+    columns = plans.c.id, plans.c.tenant, plans.c.name, plans.c.state, plans.c.attempts, plans.c.created_at
+    with store.connect() as connection:
+        now = store.now(connection)
+        rows = connection.execute(select(*columns).where(plans.c.state != "done").order_by(plans.c.number)).mappings()
+        return [{**row, "waited_s": round(now - row["created_at"], 3)} for row in rows]

@@ -1,0 +1,53 @@
+"""Graphs as other tools write them, by content type, and the graph documents they become.
+
+Conversion runs the tool's own parser, so it is done in a child process only.
+"""
+
+from __future__ import annotations
+
+import base64
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from planner.errors import InvalidDocument
+from planner.frontends import onnx, stablehlo, torch
+from planner.frontends.unknown_ops import UnknownOpWarning
+
+DimSizes = Mapping[str, int]
+
+
+def _import_torch(data: bytes, name: str, _dims: DimSizes) -> dict[str, Any]:
+    return torch.import_serialized(data, name)
+
+
+def _import_stablehlo(data: bytes, name: str, _dims: DimSizes) -> dict[str, Any]:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidDocument("not text", where=name, got=str(error), wanted="UTF-8") from None
+    return stablehlo.import_stablehlo(text, name)
+
+
+def _import_onnx(data: bytes, name: str, dims: DimSizes) -> dict[str, Any]:
+    return onnx.import_bytes(data, name, dims)
+
+
+IMPORTERS: Mapping[str, Callable[[bytes, str, DimSizes], dict[str, Any]]] = {
+    "application/x-torch-export+json": _import_torch,
+    "text/x-stablehlo": _import_stablehlo,
+    "application/x-onnx": _import_onnx,
+}
+"""By content type: the JSON of torch.export.save, the text of jax.jit(f).lower(...), an .onnx file."""
+
+
+def conversion_task(form: str, data: bytes, name: str, *, dims: DimSizes) -> dict[str, Any]:
+    """What the child process is asked."""
+    return {"form": form, "name": name, "dims": dict(dims), "data": base64.b64encode(data).decode()}
+
+
+def convert_model(ask: Mapping[str, Any]) -> dict[str, Any]:
+    """The graph document of what was asked. Raises ShardplanError; ops without a row are planned replicated."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnknownOpWarning)
+        return IMPORTERS[ask["form"]](base64.b64decode(ask["data"]), ask["name"], ask["dims"])

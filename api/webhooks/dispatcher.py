@@ -1,0 +1,56 @@
+"""The threads that deliver. Each takes what is due, one after the other, and looks again after a while."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from sqlalchemy.exc import OperationalError
+
+from api.webhooks.sender import DeliveryFailed, WebhookSender
+from api.webhooks.store import WebhookStore
+from planner.errors import InvalidRequest
+
+log = logging.getLogger("shardplan.hooks")
+
+THREADS = 4
+POLL_S = 1.0
+
+
+class WebhookDispatcher:
+    """Delivers until it is stopped; what is under way then is tried again later, here or elsewhere."""
+
+    def __init__(self, register: WebhookStore, sender: WebhookSender) -> None:
+        self.store, self.sender = register, sender
+        self._stopping = threading.Event()
+        self._threads = [threading.Thread(target=self._run, name="notifier", daemon=True) for _ in range(THREADS)]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self.deliver():
+                    continue
+            except OperationalError as error:
+                log.warning("database: %s", error.orig)
+            self._stopping.wait(POLL_S)
+
+    def deliver(self) -> bool:
+        """Tries what has been due for the longest; False where nothing is."""
+        delivery = self.store.claim_due()
+        if delivery is None:
+            return False
+        try:
+            self.sender.send(delivery)
+        except (InvalidRequest, DeliveryFailed, OSError) as error:
+            log.warning("webhook %s: attempt %d: %s", delivery.webhook, delivery.attempts, error)
+            self.store.mark_failed(delivery)
+        else:
+            self.store.mark_delivered(delivery)
+        return True

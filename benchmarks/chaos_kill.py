@@ -1,0 +1,220 @@
+"""kill -9 of the server, of a worker, of the child that solves and of the nursery that bore it, at every stage of a
+plan's way, on SQLite and on PostgreSQL: is anything lost that was acknowledged, is anything done twice, how soon is it
+served again?
+
+Each kill is struck while the driver holds the writers' turn of the database: it has read there that the plan is at the
+stage, and nothing can move it on until the process is dead. A plan that had passed the stage by then is a miss, and no
+kill. Stages: a body half sent (accept), in line (commit), taken (claim), its child at work without an incumbent
+(build), with one (solve), the child done and its outcome not yet stored (store), stored and a webhook not yet told
+(notify). The webhook's name leads nowhere, so that its delivery must still be there in the end.
+
+    python -m benchmarks.chaos_kill [KILLS [SECONDS [HOUSES]]]
+
+Else 30 kills a stage on each database, within an hour, 2 services at a time on each. Most of the time goes into
+starting processes anew.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from benchmarks.chaos_service import WAIT_S, ChaosService
+from benchmarks.record import write
+from tests.testing.postgres_cluster import running_cluster
+from tests.testing.service import ask, chain, ended, gone, named
+
+LENGTH = 400
+VICTIMS = {
+    "accept": ("server",),
+    "commit": ("server",),
+    "claim": ("server", "worker"),
+    "build": ("server", "worker", "child", "nursery"),
+    "solve": ("server", "worker", "child", "nursery"),
+    "store": ("server", "worker"),
+    "notify": ("server",),
+}
+"""What is killed at a stage."""
+TURN_S = 8.0
+"""A turn is given back before the others' patience ends."""
+
+
+@dataclass
+class KillTally:
+    """What came of the kills at one stage on one kind of database."""
+
+    kills: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    again_s: list[float] = field(default_factory=list)
+
+    def shown(self) -> dict[str, Any]:
+        again = {"served_again_s_at_most": round(max(self.again_s), 1)} if self.again_s else {}
+        shown = {"kills": len(self.kills), "of": dict(Counter(self.kills)), "missed": len(self.missed), **again}
+        return {**shown, "faults": len(self.faults), "first_faults": self.faults[:3]}
+
+
+@dataclass
+class KillSchedule:
+    """Which kill is next, for all services on one kind of database: at the stage that had fewest, each victim in its
+    turn; none once every stage has had as many as wanted, or time is up."""
+
+    wanted: int
+    until: float
+    tallies: dict[str, KillTally] = field(default_factory=lambda: {stage: KillTally() for stage in VICTIMS})
+    begun: Counter[str] = field(default_factory=Counter)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def next(self) -> tuple[str, str, int] | None:
+        with self.lock:
+            counts = {stage: self.begun[stage] - len(tally.missed) for stage, tally in self.tallies.items()}
+            stage = min(counts, key=lambda stage: counts[stage])
+            if counts[stage] >= self.wanted or time.monotonic() > self.until:
+                return None
+            number = self.begun[stage]
+            self.begun[stage] += 1
+            return stage, VICTIMS[stage][number % len(VICTIMS[stage])], number
+
+
+def struck_at(house: ChaosService, stage: str, victim: str, name: str, seen: set[int]) -> list[int] | None:
+    """Strikes when the plan is at the stage; None where it got past it."""
+    until = time.monotonic() + WAIT_S
+    while time.monotonic() < until:
+        with house.store.connect() as connection:
+            near = house.comes_to(stage, name, seen, connection)
+        if near is None:
+            return None
+        if near or (stage == "store" and house.is_taken(name)):
+            with house.store.begin() as connection:
+                struck = _struck_in_turn(house, stage, victim, lambda: house.comes_to(stage, name, seen, connection))
+            if struck is not None:
+                return struck
+        time.sleep(0.002)
+    return None
+
+
+def _struck_in_turn(
+    house: ChaosService, stage: str, victim: str, looked: Callable[[], bool | None]
+) -> list[int] | None:
+    """While nobody else writes; a child that is done is waited for, as its outcome cannot be stored meanwhile."""
+    until = time.monotonic() + (TURN_S if stage == "store" else 0.0)
+    while (there := looked()) is False and time.monotonic() < until:
+        time.sleep(0.01)
+    return house.strike(victim) if there else None
+
+
+def half_sent(house: ChaosService) -> list[int]:
+    """Strikes while a body is being read."""
+    url = house.server.client.base_url
+    with socket.create_connection((url.host, url.port or 80)) as bare:
+        headers = "Host: 127.0.0.1", "Content-Type: application/json", "Content-Length: 1000"
+        bare.sendall("\r\n".join(("POST /v1/plans HTTP/1.1", *headers, "", '{"graph"')).encode())
+        time.sleep(0.1)
+        bare.setblocking(False)
+        with suppress(BlockingIOError):
+            raise AssertionError(f"answered {bare.recv(100)!r}")
+        return house.strike("server")
+
+
+def kill(house: ChaosService, stage: str, victim: str, name: str, tally: KillTally) -> None:
+    """One plan, one kill, and what became of it."""
+    small = stage in ("accept", "commit", "store", "notify")
+    graph = named(name) if small else chain(name, LENGTH)
+    asked: list[httpx2.Response] = []
+
+    def post() -> None:
+        with suppress(httpx2.HTTPError):
+            asked.append(ask(house.server.client, graph))
+
+    if stage == "accept":
+        struck: list[int] | None = half_sent(house)
+    else:
+        thread = threading.Thread(target=post)
+        with house.line_stands() if stage == "commit" else nullcontext():
+            thread.start()
+            struck = struck_at(house, stage, victim, name, set())
+        thread.join()
+    if struck is None:
+        tally.missed.append(victim)
+    else:
+        at = time.monotonic()
+        tally.kills.append(victim)
+        house.again(victim)
+        tally.again_s.append(time.monotonic() - at)
+        if not gone(struck, 10.0):
+            tally.faults.append(f"{name}: a child lives on")
+    _look(house, name, graph, bool(asked), tally)
+
+
+def _look(house: ChaosService, name: str, graph: Any, acknowledged: bool, tally: KillTally) -> None:
+    """What was acknowledged, or is in the database, is done once; what is neither may be asked again."""
+    with house.store.connect() as connection:
+        row = house.state(connection, name)
+    if row is None and acknowledged:
+        tally.faults.append(f"{name}: lost")
+    plan = ask(house.server.client, graph).json()["id"]
+    status = ended(house.server.client, plan)["status"]
+    with house.store.connect() as connection:
+        row = house.state(connection, name)
+    found = (status, row["outcomes"], row["done"], row["deliveries"])
+    if found != ("optimal", 1, 1, 1):
+        tally.faults.append(f"{name}: {found}")
+
+
+@contextmanager
+def houses(kind: str, number: int) -> Iterator[list[Callable[[bool], ChaosService]]]:
+    """Makers of services on databases of their own."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(running_cluster()) if kind == "postgresql" else None
+
+        def made(apart: bool) -> ChaosService:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            database = f"sqlite:///{folder}/service.db" if cluster is None else cluster.database()
+            return ChaosService(database, folder, apart)
+
+        yield [made] * number
+
+
+def rounds(made: Callable[[bool], ChaosService], book: KillSchedule) -> None:
+    """Kill after kill."""
+    apart = {False: made(False), True: made(True)}
+    try:
+        while (case := book.next()) is not None:
+            stage, victim, number = case
+            house = apart[victim == "worker" or stage == "commit"]  # a worker within would be woken by the commit
+            kill(house, stage, victim, f"{stage} {victim} {number}", book.tallies[stage])
+    finally:
+        for each in apart.values():
+            each.close()
+
+
+def main() -> None:
+    wanted, seconds, number = (int(word) for word in [*sys.argv[1:], *("30", "3600", "2")[len(sys.argv) - 1 :]])
+    until, began = time.monotonic() + seconds, time.monotonic()
+    books = {kind: KillSchedule(wanted, until) for kind in ("sqlite", "postgresql")}
+    with ExitStack() as stack:
+        threads = []
+        for kind, book in books.items():
+            for made in stack.enter_context(houses(kind, number)):
+                threads.append(threading.Thread(target=rounds, args=(made, book)))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    shown = {kind: {stage: tally.shown() for stage, tally in book.tallies.items()} for kind, book in books.items()}
+    write("chaos_kill", {"seconds": round(time.monotonic() - began), "houses": number, **shown})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""A service that is there to be killed: its processes, and what its database says of a plan."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGSTOP
+from subprocess import Popen
+from typing import Any
+
+from sqlalchemy import text
+
+from api.jobs.database import Database
+from api.webhooks.store import WebhookStore
+from tests.testing.service import Server, borne, children_of, descendants, start, work
+
+BEGUN_S = 0.05
+"""Of processor time: so much, and a child is at work."""
+WAIT_S = 60.0
+STATE = """SELECT state, progress, status, attempts,
+    (SELECT count(*) FROM outcomes WHERE outcomes.number = plans.number) AS outcomes,
+    (SELECT count(*) FROM events WHERE events.number = plans.number AND kind = 'done') AS done,
+    (SELECT count(*) FROM deliveries WHERE body LIKE '%' || plans.id || '%') AS deliveries
+    FROM plans LEFT JOIN outcomes USING (number, run) WHERE name = :name"""
+
+
+@dataclass
+class ChaosService:
+    """A service whose worker is a process of its own, or within; the driver's own way to its database."""
+
+    database: str
+    folder: Path
+    apart: bool
+    numbers: Iterator[int] = field(default_factory=count)
+
+    def __post_init__(self) -> None:
+        self.server, self.worker = self._server(), self._worker()
+        self.store = Database(self.database)
+        WebhookStore(self.store).add("local", "local", "https://hooks.invalid/", 1)
+
+    def _log(self) -> Path:
+        return self.folder / f"log{next(self.numbers)}"
+
+    def _server(self) -> Server:
+        return start(self.database, self._log(), "--webhooks", "--workers", "0" if self.apart else "1")
+
+    def _worker(self) -> Popen[bytes] | None:
+        return work(self.database, self._log()) if self.apart else None
+
+    @property
+    def solver(self) -> int:
+        """The process whose nursery's children solve."""
+        return self.server.process.pid if self.worker is None else self.worker.pid
+
+    def state(self, connection: Any, name: str) -> Any:
+        return connection.execute(text(STATE), {"name": name}).mappings().first()
+
+    def comes_to(self, stage: str, name: str, seen: set[int], connection: Any) -> bool | None:
+        """Whether a plan is at a stage; None where it has passed it. `seen` are the children it had, and gets more."""
+        now = cpu_s(borne(self.solver))
+        seen.update(now)
+        return is_at(stage, self.state(connection, name), max(now.values(), default=0.0), bool(seen) and not now)
+
+    def is_taken(self, name: str) -> bool:
+        with self.store.connect() as connection:
+            row = self.state(connection, name)
+        return row is not None and row["state"] == "running"
+
+    def strike(self, victim: str) -> list[int]:
+        """Ends a process where it stands; the processes that must be gone soon."""
+        if victim in ("child", "nursery"):
+            struck = borne(self.solver) if victim == "child" else children_of(self.solver)
+            for process in struck:
+                os.kill(process, SIGKILL)
+            return struck
+        struck = descendants(self.server.process.pid if victim == "server" else self.solver)
+        if victim == "worker":
+            assert self.worker is not None
+            self.worker.kill()
+            self.worker.wait()
+        else:
+            self.server.kill()
+        return struck
+
+    @contextmanager
+    def line_stands(self) -> Iterator[None]:
+        """The worker takes nothing meanwhile; it is stopped while it does not write."""
+        assert self.worker is not None
+        with self.store.begin():
+            self.worker.send_signal(SIGSTOP)
+        try:
+            yield
+        finally:
+            self.worker.send_signal(SIGCONT)
+
+    def again(self, victim: str) -> None:
+        """Puts what was struck back, and waits until the service is ready."""
+        if victim == "server":
+            self.server = self._server()
+        elif victim == "worker":
+            self.worker = self._worker()
+        until = time.monotonic() + WAIT_S
+        while self.server.client.get("/readyz").status_code != 200 and time.monotonic() < until:
+            time.sleep(0.05)
+
+    def close(self) -> None:
+        if self.worker is not None:
+            self.worker.kill()
+            self.worker.wait()
+        self.server.kill()
+        self.store.close()
+
+
+def cpu_s(processes: list[int]) -> dict[int, float]:
+    """By process, what it has used of the processor."""
+    found = {}
+    for process in processes:
+        with suppress(OSError):
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+            found[process] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return found
+
+
+def is_at(stage: str, row: Any, used_s: float, done: bool) -> bool | None:
+    """Where a plan is, by its row, the seconds its child has used, and whether that has come and gone."""
+    if row is None:
+        return False
+    began = used_s > BEGUN_S or done
+    runs, stored = row["state"] == "running", row["status"] is not None
+    place = {
+        "commit": (row["state"] == "queued" and row["attempts"] == 0, runs or stored),
+        "claim": (runs and row["progress"] is None and not began, began or stored),
+        "build": (runs and row["progress"] is None and began and not done, row["progress"] is not None or stored),
+        "solve": (runs and row["progress"] is not None and not done and not stored, stored),
+        "store": (runs and not stored and done, stored),
+        "notify": (stored and row["deliveries"] == 1, False),
+    }
+    there, passed = place[stage]
+    return True if there else None if passed else False

@@ -1,0 +1,84 @@
+"""Two workers on PostgreSQL, one killed with a plan in its hands: how long after the end of its lease has the other
+finished it?
+
+The second worker stands still until the first has the plan, so that it is known whom to kill; it runs when the first is
+struck. Lease and end are read from the database, whose clock both go by.
+
+    python -m benchmarks.failover [TIMES]     else 10
+"""
+
+from __future__ import annotations
+
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+
+from sqlalchemy import text
+
+from api.jobs.database import Database
+from benchmarks.record import write
+from tests.testing.postgres_cluster import running_cluster
+from tests.testing.service import Server, ask, chain, descendants, ended, gone, start, work
+
+TIMES = 10
+LENGTH = 200
+ROW = """SELECT state, lease_until, attempts, ended_at, status,
+    (SELECT count(*) FROM outcomes WHERE outcomes.number = plans.number) AS outcomes
+    FROM plans LEFT JOIN outcomes USING (number, run) WHERE name = :name"""
+
+
+def row(store: Database, name: str) -> Any:
+    with store.connect() as connection:
+        return connection.execute(text(ROW), {"name": name}).mappings().first()
+
+
+def struck(store: Database, server: Server, workers: tuple[Popen[bytes], Popen[bytes]], name: str) -> dict[str, Any]:
+    """One plan whose first worker is killed; what became of it."""
+    first, second = workers
+    second.send_signal(signal.SIGSTOP)
+    plan = ask(server.client, chain(name, LENGTH)).json()["id"]
+    while row(store, name)["state"] != "running":
+        time.sleep(0.01)
+    children = descendants(first.pid)
+    first.kill()
+    first.wait()
+    held = row(store, name)
+    second.send_signal(signal.SIGCONT)
+    status = ended(server.client, plan)["status"]
+    found = row(store, name)
+    return {
+        "hit": held["status"] is None,
+        "after_lease_s": round(found["ended_at"] - held["lease_until"], 2),
+        "well": (status, found["outcomes"], found["attempts"]) == ("optimal", 1, 2),
+        "orphans": not gone(children, 10.0),
+    }
+
+
+def main() -> None:
+    times = int(sys.argv[1]) if len(sys.argv) > 1 else TIMES
+    results = []
+    with running_cluster() as cluster, tempfile.TemporaryDirectory() as folder:
+        database, log = cluster.database(), Path(folder) / "log"
+        server, store = start(database, Path(folder) / "server", "--workers", "0"), Database(database)
+        first = work(database, log)
+        for number in range(times):
+            second = work(database, log)
+            results.append(struck(store, server, (first, second), f"struck {number}"))
+            first = second
+        first.kill()
+        first.wait()
+        server.kill()
+        store.close()
+    after = [each["after_lease_s"] for each in results]
+    shown = {key: sum(each[key] for each in results) for key in ("hit", "well", "orphans")}
+    seconds = {"finished_after_lease_s_median": statistics.median(after), "finished_after_lease_s_at_most": max(after)}
+    write("failover", {"times": times, **shown, **seconds})
+
+
+if __name__ == "__main__":
+    main()

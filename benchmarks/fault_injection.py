@@ -1,0 +1,108 @@
+"""Children that end as no child should, again and again: out of memory, aborted, hung, out of processor time.
+
+A real service gives each plan to a real child process under real limits, whose work is to go wrong. Every plan must
+become `failed` with the cause, within the limits and a grace, and leave no process behind.
+`python -m benchmarks.fault_injection [TIMES]`, else 100 of each.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from api.http.requests import pack_json
+from api.jobs.plan_repository import PlanRecord
+from api.jobs.queue import PlanJob
+from api.service import Service
+from api.settings import GIB, Limits, Settings
+from benchmarks.record import write
+from tests.testing.service import MISBEHAVING, gone
+
+TIMES = 100
+WORKERS = 4
+CPU_S, MEMORY_BYTES = 2, GIB
+PATIENT_S, BRIEF_S = 120.0, 6.0
+"""What ends by itself is not ended by the clock on a busy machine; what hangs is ended by nothing else."""
+WAYS = {
+    "exhaust": (PATIENT_S, f"out of memory (limit {MEMORY_BYTES} bytes)"),
+    "abort": (PATIENT_S, "crashed (SIGABRT)"),
+    "spin": (PATIENT_S, "used up its processor time (SIGXCPU)"),
+    "hang": (BRIEF_S, f"gave no answer within {BRIEF_S:g} s"),
+    "family": (BRIEF_S, f"gave no answer within {BRIEF_S:g} s"),
+}
+"""What the work does; how long it may, and the cause that its plan must show. A family has a child, and hangs."""
+MARK = "SHARDPLAN_FAULTS"
+"""A variable by which every process of this one's kind is known."""
+
+
+@contextmanager
+def house(wall_s: float) -> Iterator[Service]:
+    limits = Limits(child_wall_s=wall_s, child_cpu_s=CPU_S, child_memory_bytes=MEMORY_BYTES, queued=1_000_000)
+    with tempfile.TemporaryDirectory() as folder:
+        settings = Settings(f"sqlite:///{Path(folder) / 'service.db'}", workers=WORKERS, limits=limits)
+        service = Service(settings, MISBEHAVING)
+        service.start()
+        try:
+            yield service
+        finally:
+            service.stop()
+
+
+def ended(service: Service, way: str, times: int) -> Iterator[PlanRecord]:
+    """The plans of so many pieces of work that go wrong in one way, once they have ended."""
+    ids = [f"{list(WAYS).index(way):032x}{number:032x}" for number in range(times)]
+    for plan in ids:
+        service.jobs.submit("local", PlanJob(plan, way, pack_json({"graph": {"name": way}})), service.limits.queued)
+    service.wake()
+    for plan in ids:
+        while (record := service.plans.find("local", plan)) is None or not record.is_done:
+            time.sleep(0.1)
+        yield record
+
+
+def tried(way: str, times: int) -> dict[str, Any]:
+    """What became of them, and the longest that one was worked on."""
+    wall_s, cause = WAYS[way]
+    with house(wall_s) as service:
+        found = list(ended(service, way, times))
+    wrong = Counter(f"{each.status}: {each.cause}" for each in found if (each.status, each.cause) != ("failed", cause))
+    lasted = max(each.ended_at - each.started_at for each in found if each.ended_at and each.started_at)
+    return {
+        "times": times,
+        "wall_s": wall_s,
+        "cause": cause,
+        "otherwise": dict(wrong),
+        "seconds_at_most": round(lasted, 1),
+    }
+
+
+def living(mark: str) -> list[int]:
+    """Processes besides this one that have the mark in their environment."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if mark.encode() in (folder / "environ").read_bytes() and int(folder.name) != os.getpid():
+                found.append(int(folder.name))
+    return found
+
+
+def main() -> None:
+    times = int(sys.argv[1]) if len(sys.argv) > 1 else TIMES
+    os.environ[MARK] = uuid4().hex
+    with closing(MISBEHAVING):
+        ways = {way: tried(way, times) for way in WAYS}
+    orphans = 0 if gone(living(os.environ[MARK]), 5.0) else len(living(os.environ[MARK]))
+    limits = {"cpu_s": CPU_S, "memory_bytes": MEMORY_BYTES}
+    write("fault_injection", {"limits": limits, "workers": WORKERS, "ways": ways, "orphans": orphans})
+
+
+if __name__ == "__main__":
+    main()

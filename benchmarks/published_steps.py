@@ -1,0 +1,263 @@
+"""Predicted against published: seconds of whole training steps whose layout is stated.
+
+`python -m benchmarks.published_steps`. A row of data/steps.json is compared where its source states model, layout,
+micro batch, precision and recomputation, and all of it can be written as a graph and shardings (`why_not` says which
+are left out, and why). No constant is fitted to these rows.
+
+    step = (m + (p - 1) / v) (micro + sends) + update
+
+m micro batches, p pipeline stages in v parts each (Narayanan et al., 2021: the bubble of 1F1B); micro is forward and
+backward of the stage with most to do, which holds embedding and head, with collectives beside ops
+(`planner.judge.overlap_schedule`) less what that slows the ops down; sends are 2 v activations between nodes; update is
+Adam on what a device stores. Full recomputation is one more forward pass of all layers, in front of each layer's
+backward.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.record import write
+from benchmarks.step_graphs import micro_batch, optimizer, recomputed, stored
+from benchmarks.step_layouts import Layout
+from planner.choose.cost import PICO, CostModel
+from planner.choose.hardware import Hardware, load_profile
+from planner.choose.hardware.network import exchange_s
+from planner.documents.graphs import load_graph
+from planner.documents.schemas import GraphDocument
+from planner.frontends.zoo.models import Model
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.judge.analysis import Analysis
+from planner.judge.overlap import assign_streams
+from planner.judge.overlap_schedule import simulate_schedule
+
+DATA = Path(__file__).parent / "data" / "steps.json"
+Row = dict[str, Any]
+AHEAD = 32
+"""Ops by which a parameter is gathered early: about a layer, as FSDP prefetches."""
+OVERLAP = 1 - 0.189
+"""Ops beside which a collective runs take 18.9 % longer on average: Lee et al., Characterizing compute-communication
+overlap in GPU-accelerated distributed deep learning, 2025 (arXiv:2507.03114), on A100 and H100 among others."""
+KEPT = ("id", "source", "model", "device", "devices", "seq", "micro_batch", "remat")
+UNSTATED = "h100-96-hbm2e-500w"
+"""A part of which its source does not know the peak: between the SXM's and the NVL's, at less power (Liang et al.,
+TorchTitan, 2024, arXiv:2410.06511). It is compared at the SXM's rates all the same."""
+CLOSE = 0.01
+"""Published speeds that differ by less have no order."""
+ALIKE = ("model", "source", "device", "seq", "compile")
+"""What layouts in a pair share; what was compiled is compared with what was compiled."""
+TABLE = "table"
+"""Runs a source tells apart: llm-foundry published those on 128 devices and more later, in a table of their own."""
+MPT = {"mpt-7b": (32, 4096, 32), "mpt-13b": (40, 5120, 40), "mpt-30b": (48, 7168, 64), "mpt-70b": (80, 8192, 64)}
+"""Layers, width and heads (llm-foundry, scripts/train/yamls/pretrain); the parameters published agree."""
+TITLES = {
+    "korthikanti2022": "Megatron-LM, 22B to 1T (Korthikanti et al., 2022)",
+    "torchtitan-202412": "TorchTitan, Llama 3 8B",
+    "torchtitan-asynctp-202506": "TorchTitan with tensor parallelism, Llama 3 8B and 70B",
+    "llm-foundry": "llm-foundry, MPT 7B to 70B",
+}
+REMAT = {
+    "none": "none",
+    "full": "full",
+    "selective (attention core)": "attention",
+    "selective": "per op",
+    "selective per op": "per op",
+}
+PRECISION = {
+    "f16": ("f16", None),
+    "bf16": ("bf16", "f32"),
+    "bf16 (amp)": ("bf16", "f32"),
+    "bf16 (pure)": ("bf16", "bf16"),
+}
+"""The type computed in, and the one gradients are reduced in (None: parameters are kept in the first)."""
+
+
+def why_not(row: Row) -> str | None:
+    """Why a row is not compared."""
+    layout = row["layout"]
+    if row["model"] not in MPT and "shape" not in row:
+        return "sizes of the model not stated"
+    if row["precision"] not in PRECISION:
+        return "fp8 products, which no profile has a rate for as trained"
+    if row["remat"] not in REMAT or row["micro_batch"] is None:
+        return "recomputation or micro batch not stated"
+    if layout.get("cp", 1) > 1:
+        return "ring attention over the sequence"
+    if layout["async_tp"]:
+        return "products cut so that their collectives run beside them"
+    return None
+
+
+def hardware(device: str) -> Hardware:
+    """The profile of a device; of parts that differ from it in their memory, with that."""
+    match device:
+        case "a100-80-sxm":
+            return load_profile("a100-sxm")
+        case "a100-40-sxm":
+            return replace(load_profile("a100-sxm"), memory_bandwidth=1555e9, memory_bytes=40 * 10**9)
+        case "h100-96-hbm2e-500w":
+            return replace(load_profile("h100-sxm"), memory_bandwidth=2.4e12, memory_bytes=96 * 10**9)
+        case _:
+            return load_profile(device)
+
+
+def sizes(row: Row) -> Model:
+    """The model of one pipeline stage."""
+    stages = row["layout"]["pp"]
+    if row["model"] in MPT:
+        layers, width, heads = MPT[row["model"]]
+        return Model("gpt", layers, width, heads, heads, 4 * width, 50368, row["seq"])
+    shape = row["shape"]
+    family, kv = ("llama", shape["kv_heads"]) if "kv_heads" in shape else ("gpt", shape["heads"])
+    layers = -(-shape["layers"] // stages)
+    return Model(family, layers, shape["hidden"], shape["heads"], kv, shape["ffn"], shape["vocab"], row["seq"])
+
+
+def predicted_s(row: Row) -> dict[str, float]:
+    """Seconds of a step and of its parts."""
+    layout, device = row["layout"], hardware(row["device"])
+    fsdp, tp, stages, parts = (layout[key] for key in ("fsdp", "tp", "pp", "virtual_stages"))
+    mesh = Mesh.parse(f"fsdp={fsdp},tp={tp}")
+    model = CostModel(mesh, device)
+    micro = row["micro_batch"] * fsdp
+    count = row["global_batch"] // micro
+    dtype, reduced = PRECISION[row["precision"]]
+    document = recomputed(
+        micro_batch(sizes(row), micro, row["seq"], dtype, row["source"] != "korthikanti2022"), REMAT[row["remat"]]
+    )
+    if reduced:
+        document = stored(document, "f32", reduced)
+    axes = ((0,) if fsdp > 1 else ()), ((1,) if tp > 1 else ())
+    placed = Layout(_graph(document, mesh), model, *axes, layout["sequence_parallel"])
+    analysis = Analysis(placed.program, model)
+    length = simulate_schedule(
+        placed.program, analysis.times_ps, assign_streams(placed.program, model), ahead=AHEAD
+    ).length_ps
+    beside = (analysis.step_ps - OVERLAP * (analysis.step_ps - length)) * PICO
+    kept = [entry for entry in document["inputs"] if entry["kind"] == "parameter"]
+    update = _update_s(placed, _graph(optimizer(kept, "f32" if reduced else dtype), mesh))
+    sent = 2 * parts * _send_s(row, device) if stages > 1 else 0.0
+    return {
+        "step_s": (count + (stages - 1) / parts) * (beside + sent) + update,
+        "compute_s": analysis.compute_ps * PICO * count,
+        "communication_s": (analysis.step_ps - analysis.compute_ps) * PICO * count,
+        "overlapped_s": beside * count,
+        "update_s": update,
+    }
+
+
+def _graph(document: dict[str, Any], mesh: Mesh) -> Graph:
+    return load_graph(GraphDocument.model_validate(document), mesh)
+
+
+def _update_s(placed: Layout, graph: Graph) -> float:
+    """Adam on the shards a device stores; states are stored, and gradients left, as their parameter."""
+    total = 0
+    shardings = dict(placed.inputs)
+    for op in graph.ops:
+        split = next((shardings[v.split(".grad")[0]] for v in op.inputs if v.split(".grad")[0] in shardings), None)
+        dims = zip(op.rule.results[0], split.split_axes, strict=True) if split else ()
+        loops = {dim.loops[0]: axes for dim, axes in dims if dim.loops}
+        option = tuple(loops.get(loop.name, ()) for loop in op.rule.loops)
+        total += placed.model.op_ps(op, tuple(graph.types[v] for v in op.inputs), option)
+        shardings |= dict.fromkeys(op.values, split) if split else {}
+    return total * PICO
+
+
+def _send_s(row: Row, device: Hardware) -> float:
+    """An activation to the next stage, on another node: each of the tensor parallel devices sends its part."""
+    size = row["micro_batch"] * row["seq"] * row["shape"]["hidden"] * 2 / row["layout"]["tp"]
+    return exchange_s(device.links[device.tiers[-1].link], 1, size)
+
+
+def published_s(row: Row) -> float:
+    """Seconds of a step, as published or of its tokens and their rate."""
+    if "step_s" in row:
+        return float(row["step_s"])
+    return float(row["global_batch"] * row["seq"] / row["tokens_per_s_per_device"] / row["devices"])
+
+
+def ordered(rows: list[dict[str, Any]], alike: Sequence[str] = ALIKE) -> tuple[int, int]:
+    """Pairs of layouts of one model on one cluster in the order published, by time per token; of how many."""
+    right = pairs = 0
+    for one, other in combinations(rows, 2):
+        if any(one[key] != other[key] for key in alike):
+            continue
+        published, predicted = (one[key] / other[key] for key in ("published_per_token", "predicted_per_token"))
+        if abs(published - 1) > CLOSE:
+            pairs += 1
+            right += (published > 1) == (predicted > 1)
+    return right, pairs
+
+
+@cache
+def compared() -> list[dict[str, Any]]:
+    """Every comparable row with its prediction."""
+    found = []
+    for row in json.loads(DATA.read_text())["rows"]:
+        if why_not(row):
+            continue
+        parts, published = predicted_s(row), published_s(row)
+        tokens = row["global_batch"] * row["seq"] / row["devices"]
+        found.append(
+            {
+                **{key: row[key] for key in KEPT},
+                "compile": row.get("compile"),
+                TABLE: row.get(TABLE),
+                "published_s": round(published, 4),
+                "predicted_s": round(parts["step_s"], 4),
+                "ratio": round(parts["step_s"] / published, 4),
+                "published_per_token": published / tokens,
+                "predicted_per_token": parts["step_s"] / tokens,
+                **{key: round(value, 4) for key, value in parts.items() if key != "step_s"},
+            }
+        )
+    return found
+
+
+def errors(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"rows": len(rows), "median_error": round(median(abs(row["ratio"] - 1) for row in rows), 4)}
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result as the documentation shows it."""
+    head = "| steps of | rows | predicted / published, median (least, largest) |"
+    groups = defaultdict(list)
+    for row in result["compared"]:
+        groups[f"{TITLES[row['source']]}, {row['device'].split('-')[0].upper()}"].append(row["ratio"])
+    lines = [
+        f"| {name} | {len(found)} | {median(found):.2f} ({min(found):.2f}, {max(found):.2f}) |"
+        for name, found in groups.items()
+    ]
+    one = result["one_table"]
+    order = f"{one['in_order']} of {one['pairs']} pairs of layouts in one table in the order published"
+    order += f", {result['in_order']} of {result['pairs']} across tables"
+    known = result["peak_stated"]
+    stated = f"of the {known['rows']} on devices whose peak is stated {known['median_error']:.1%}"
+    last = f"| all | {result['rows']} | median error {result['median_error']:.1%}, {stated}; {order} |"
+    return "\n".join([head, "|---|---|---|", *lines, last])
+
+
+def main() -> None:
+    """Compare, and write results/published_steps.json."""
+    rows = compared()
+    right, pairs = ordered(rows)
+    right_in_one, pairs_in_one = ordered(rows, (*ALIKE, TABLE))
+    stated = [row for row in rows if row["device"] != UNSTATED]
+    left = {row["id"]: why for row in json.loads(DATA.read_text())["rows"] if (why := why_not(row))}
+    summary = {**errors(rows), "peak_stated": errors(stated), "pairs": pairs, "in_order": right}
+    summary["one_table"] = {"pairs": pairs_in_one, "in_order": right_in_one}
+    write("published_steps", {**summary, "compared": rows, "left_out": left})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""The matrices of edges: what bringing a value from one port's shardings to another's costs and holds.
+
+A matrix is put together from blocks, one for every pair of lives of its ends, each named after what it holds: the
+names that `AllPairsResharding.cost_matrix` takes, or
+    free    nothing     barred  forbidden     same    nothing between equal shardings, all else forbidden
+Lives that a matrix and its usages treat alike share their rows; a life to which every sharding is the same has one.
+Equal matrices are one array.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.choose.cost import CostModel
+from planner.choose.liveness import Liveness
+from planner.choose.operand_layouts import OperandLayouts
+from planner.choose.variables import Role, Variable
+from planner.ir.sharding import Reduction, Sharding
+from planner.reshard.all_pairs import AllPairsResharding
+from solvers import IMPOSSIBLE
+
+Integers = NDArray[np.int64]
+MatrixBlocks = tuple[tuple[str, ...], ...]
+EVEN = ("free", "barred")
+
+
+class LifetimeRows(NamedTuple):
+    """The rows or columns of blocks, equal ones together: of every life its line, of every line a life, and whether it
+    tells shardings apart."""
+
+    row_of_lifetime: tuple[int, ...]
+    representatives: tuple[int, ...]
+    by_sharding: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, seen: Sequence[tuple[tuple[str, ...], ...]]) -> LifetimeRows:
+        """From what every life has in each of some matrices."""
+        numbers: dict[tuple[tuple[str, ...], ...], int] = {}
+        of_life = tuple(numbers.setdefault(line, len(numbers)) for line in seen)
+        wide = tuple(any(name not in EVEN for names in line for name in names) for line in numbers)
+        return cls(of_life, tuple(map(of_life.index, range(len(numbers)))), wide)
+
+
+@dataclass
+class EdgeMatrices:
+    """The distances of every value; values of a type share them, and a copy those of what it is made of."""
+
+    liveness: Liveness
+    model: CostModel
+    listed: list[Variable]
+    by_value: dict[str, AllPairsResharding] = field(default_factory=dict)
+    distances: dict[object, AllPairsResharding] = field(default_factory=dict)
+    arrays: dict[object, Integers] = field(default_factory=dict)
+    numbers: dict[int, int] = field(default_factory=dict)
+    by_states: dict[tuple[Sharding, ...], int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        graph, first = self.liveness.with_clones.graph, self.liveness.with_clones.clone_of
+        made = {v.name: v.results for v in self.listed if v.role is Role.INPUT}
+        made |= {v.name: v.results for v in self.listed if v.role is Role.OP}
+        ports = {entry.id: made[entry.id][0] for entry in graph.inputs}
+        windows: dict[str, set[Sharding]] = defaultdict(set)
+        by_op = {v.name: v for v in self.listed if v.role is Role.OP}
+        for op in graph.ops:
+            ports |= dict(zip(op.values, made[op.id], strict=True))
+            for operand in op.rule.windows:
+                value = op.inputs[operand]
+                windows[first.get(value, value)].update(by_op[op.id].operands[operand].states)
+        reduced = {
+            port: frozenset({Reduction.SUM, *(state.reduction for state in port.states)})
+            for port in dict.fromkeys(ports.values())
+        }
+        for value, kind in graph.types.items():
+            reductions = reduced[ports[value]]
+            read = tuple(sorted(windows[first.get(value, value)]))
+            key = (kind, reductions, read)
+            if key not in self.distances:
+                self.distances[key] = AllPairsResharding.of(kind, reductions, self.model, read)
+            self.by_value[value] = self.distances[key]
+
+    def matrix(
+        self,
+        value: str,
+        ports: tuple[OperandLayouts, OperandLayouts],
+        blocks: MatrixBlocks,
+        rows: LifetimeRows,
+        columns: LifetimeRows,
+    ) -> Integers:
+        """[source classes, target classes]: `blocks` by the lives of both ends; lines keep those that differ."""
+        table = self.by_value[value]
+        kept = tuple(tuple(blocks[row][column] for column in columns.representatives) for row in rows.representatives)
+        key = (id(table), *map(self._layouts_number, ports), kept, rows.by_sharding, columns.by_sharding)
+        if key not in self.arrays:
+            down, across = (self._rows(table, port) for port in ports)
+            tall = [down if wide else down[:1] for wide in rows.by_sharding]
+            broad = [across if wide else across[:1] for wide in columns.by_sharding]
+            parts = [
+                [self._block(table, r, c, name) for c, name in zip(broad, line, strict=True)]
+                for r, line in zip(tall, kept, strict=True)
+            ]
+            self.arrays[key] = np.ascontiguousarray(
+                np.block(parts) if len(parts) > 1 or len(parts[0]) > 1 else parts[0][0]
+            )
+        return self.arrays[key]
+
+    def held(self, value: str, port: OperandLayouts) -> Integers:
+        """[strategies]: bytes of a value as a port has it; 0 where it has none."""
+        table = self.by_value[value]
+        key = ("held", id(table), id(port))
+        if key not in self.arrays:
+            self.arrays[key] = np.append(table.bytes[self._rows(table, port)], 0)[port.classes]
+        return self.arrays[key]
+
+    def _block(self, table: AllPairsResharding, rows: Integers, columns: Integers, what: str) -> Integers:
+        if what in EVEN:
+            return np.full((len(rows), len(columns)), 0 if what == "free" else IMPOSSIBLE, np.int64)
+        if what == "same":
+            return np.where(rows[:, None] == columns[None, :], 0, IMPOSSIBLE)
+        return table.cost_matrix(what)[np.ix_(rows, columns)]
+
+    def _layouts_number(self, port: OperandLayouts) -> int:
+        """Equal for ports of equal states, whose matrices are then the same."""
+        if id(port) not in self.numbers:
+            self.numbers[id(port)] = self.by_states.setdefault(port.states, len(self.by_states))
+        return self.numbers[id(port)]
+
+    def _rows(self, table: AllPairsResharding, port: OperandLayouts) -> Integers:
+        key = (id(table), self._layouts_number(port))
+        if key not in self.arrays:
+            self.arrays[key] = np.array([table.index[state] for state in port.states])
+        return self.arrays[key]

@@ -1,0 +1,111 @@
+"""What the layers of a stack use together, moment by moment, and the moments that matter.
+
+A *usage* is an array of bytes (per strategy, or per pair of classes) that an owner, a node or an edge of the folded
+problem, uses over an interval. Layers that were tied use equal arrays at different times, so that an owner uses
+each of its arrays a number of times that changes with the moment: its *count*. Usage is linear in the counts, so a
+moment is left out where a weighted mean of two others has no smaller count of anything: it cannot have the highest
+usage, whatever is chosen. What a step of a layer finds live changes evenly from layer to layer of a stack (more
+activations kept for the backward pass, fewer gradients), so that of each step about two layers are left.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Integers = NDArray[np.int64]
+Counts = NDArray[np.int32]
+
+
+@dataclass(eq=False)
+class Usages:
+    """Uses of arrays, which are numbered, by owners, which are numbered too; an interval each."""
+
+    rows: dict[tuple[int, int], int] = field(default_factory=dict)
+    uses: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def add(self, owner: int, array: int, interval: tuple[int, int]) -> None:
+        """`owner` uses `array` over a half-open interval."""
+        start, stop = interval
+        if start < stop:
+            self.uses.append((self.rows.setdefault((owner, array), len(self.rows)), start, stop))
+
+    def profile(self) -> Profile:
+        """Counts at the moments that matter."""
+        if not self.uses:
+            return Profile({}, np.zeros((0, 0), np.int32), np.zeros(0, np.int64))
+        row, start, stop = np.array(self.uses, np.int64).T
+        moments = _last_moments(start, stop)
+        change = np.zeros((len(self.rows), moments.size + 1), np.int32)
+        np.add.at(change, (row, np.searchsorted(moments, start)), 1)
+        np.subtract.at(change, (row, np.searchsorted(moments, stop)), 1)
+        counts = np.cumsum(change, axis=1, out=change)[:, :-1]
+        kept = _undominated_moments(counts)
+        return Profile(self.rows, counts[:, kept], moments[kept])
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """counts[row, moment] of the (owner, array) with that row; `moments[k]` is what the k-th was."""
+
+    rows: dict[tuple[int, int], int]
+    counts: Counts
+    moments: Integers
+
+    def by_owner(self) -> dict[int, list[tuple[int, Counts]]]:
+        """The arrays of every owner and their counts over the moments."""
+        found: dict[int, list[tuple[int, Counts]]] = defaultdict(list)
+        for (owner, array), row in self.rows.items():
+            found[owner].append((array, self.counts[row]))
+        return found
+
+
+def constant_segments(counts: list[Counts]) -> Iterator[tuple[int, int, list[int]]]:
+    """Half-open intervals of moments over which counts stay the same and are not all 0."""
+    if not counts:
+        return
+    stacked = np.stack(counts)
+    starts = [0, *(np.flatnonzero((stacked[:, 1:] != stacked[:, :-1]).any(axis=0)) + 1).tolist()]
+    for start, stop, times in zip(starts, [*starts[1:], stacked.shape[1]], stacked[:, starts].T.tolist(), strict=True):
+        if any(times):
+            yield start, stop, times
+
+
+def _last_moments(start: Integers, stop: Integers) -> Integers:
+    """The last moments before something ends, if something has begun since the one before: all others use less."""
+    ends = np.unique(stop) - 1
+    begun = np.searchsorted(np.sort(start), ends, side="right")
+    kept: Integers = ends[np.diff(begun, prepend=0) > 0]
+    return kept
+
+
+def _undominated_moments(counts: Counts) -> Integers:
+    """Moments of which no mean of two others holds at least as much; only those with the same things are compared."""
+    held = np.ascontiguousarray(counts.T)
+    groups: dict[bytes, list[int]] = defaultdict(list)
+    for moment, things in enumerate(np.packbits(held > 0, axis=1)):
+        groups[things.tobytes()].append(moment)
+    found: list[int] = []
+    for moments in groups.values():
+        found += [moments[k] for k in _extreme_rows(held[moments].astype(np.int64))] if len(moments) > 1 else moments
+    return np.array(sorted(found), np.int64)
+
+
+def _extreme_rows(held: Integers) -> list[int]:
+    """Of several rows the first and the last, unless the other dominates it, and those that no mean of the two does.
+
+    A mean is p/q of the first and the rest of the last: the one is tried that agrees where the two differ most.
+    """
+    first, last = held[0], held[-1]
+    widest = int(np.abs(first - last).argmax())
+    sign = 1 if first[widest] > last[widest] else -1
+    p, q = sign * (held[:, widest] - last[widest]), sign * int(first[widest] - last[widest])
+    p, q = (p, q) if q else (np.ones_like(p), 1)
+    below = (p >= 0) & (p <= q) & (q * held <= p[:, None] * first + (q - p)[:, None] * last).all(axis=1)
+    below[0] = bool((first <= last).all())
+    below[-1] = not below[0] and bool((last <= first).all())
+    return np.flatnonzero(~below).tolist()

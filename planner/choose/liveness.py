@@ -1,0 +1,114 @@
+"""When values are made, shared and read, and how long a shared value may live.
+
+Moments are the steps of `planner.ir.execution_order` and a last one for the finished program. Ops that a plan may do
+without (copies of what is done before, `planner.choose.rematerialization`) have their steps as all others; what a
+shared value is held for depends on which of them run. Its *life* is the reader after which it is dead, so that a life
+is free of the others' choices; that it is the last one which reads is for the edges to say. A value that may be made
+again has two halves: its own, up to its last early reader, and that of its copy. They are *linked* where nothing is
+made again: then the first half lives until the second one begins, in one and the same sharding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from planner.choose.rematerialization import GraphWithClones
+from planner.ir.execution_order import Execute, Read, Reader, Share
+
+
+class SharedLifetime(NamedTuple):
+    """A shared value is read last by the op at position `last` (outputs: the number of ops)."""
+
+    last: int
+    is_kept: bool = False
+
+
+class ReadGroup(NamedTuple):
+    """The reads of a value by one op: its position, the moment of the last, whether there is but one."""
+
+    position: int
+    moment: int
+    is_single_read: bool
+
+
+@dataclass
+class Liveness:
+    """Moments: when every value is made, shared and read, when every op has run, and the end."""
+
+    with_clones: GraphWithClones
+    produced_at: dict[str, int] = field(default_factory=dict)
+    shared_at: dict[str, int] = field(default_factory=dict)
+    reads_at: dict[str, list[tuple[int, Reader]]] = field(default_factory=dict)
+    ran_at: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.ops = self.with_clones.graph.ops
+        self.end = len(self.with_clones.listed)
+        self.optional = {place for place, op in enumerate(self.ops) if op.id in self.with_clones.clone_of}
+        for moment, step in enumerate(self.with_clones.listed):
+            match step:
+                case Share(value):
+                    self.shared_at[value] = moment
+                case Read(value, reader):
+                    self.reads_at.setdefault(value, []).append((moment, reader))
+                case Execute(position):
+                    self.ran_at[position] = moment
+                    self.produced_at.update(dict.fromkeys(self.ops[position].values, moment))
+
+    @cached_property
+    def read_groups(self) -> dict[str, list[ReadGroup]]:
+        """Who reads a value, in order."""
+        found: dict[str, list[ReadGroup]] = {}
+        for value, reads in self.reads_at.items():
+            by_op: dict[int, list[int]] = {}
+            for moment, reader in reads:
+                by_op.setdefault(self.position_of(reader), []).append(moment)
+            found[value] = [ReadGroup(place, moments[-1], len(moments) == 1) for place, moments in by_op.items()]
+        return found
+
+    def lifetimes(self, value: str) -> tuple[SharedLifetime | None, ...]:
+        """How long a shared value may live (None: it is not there at all); one life where its readers always run."""
+        groups = self.read_groups[value]
+        firm = max((n for n, group in enumerate(groups) if group.position not in self.optional), default=-1)
+        plain = [SharedLifetime(group.position) for group in groups[max(firm, 0) :]]
+        if value in self.with_clones.clones:
+            return *plain, SharedLifetime(len(self.ops) + 1, is_kept=True)
+        if value in self.with_clones.clone_of:
+            return *plain, *(life._replace(is_kept=True) for life in plain), *(() if firm >= 0 else (None,))
+        return tuple(plain)
+
+    def held(self, value: str, life: SharedLifetime | None) -> tuple[int, int]:
+        """The moments from which and to which a shared value is held in a life, beside what edges count."""
+        if life is None:
+            return 0, 0
+        start = self.shared_at[value] + (0 if life.is_kept and value in self.with_clones.clone_of else 1)
+        if life.is_kept and value in self.with_clones.clones:
+            return start, self.shared_at[self.with_clones.clones[value]]
+        group = next(group for group in self.read_groups[value] if group.position == life.last)
+        return start, group.moment if group.is_single_read else self.released_at(group.position)
+
+    def is_in_place(self, value: str, life: SharedLifetime | None) -> bool:
+        """Whether what is made again, or may be, is shared as it is made: its only reader starts from there."""
+        halves = value in self.with_clones.clones or value in self.with_clones.clone_of
+        return halves and life is not None and not life.is_kept and len(self.reads_at[value]) == 1
+
+    def first_read_at(self, value: str) -> int:
+        """The moment at which a value, as it was made, is first read."""
+        return self.shared_at.get(value, self.reads_at[value][0][0])
+
+    def is_last_read(self, value: str, life: SharedLifetime | None, reader: Reader) -> bool:
+        """Whether a read is the last of a value, and the only one by its op."""
+        place = self.position_of(reader)
+        return life is not None and life.last == place and self._is_single_read(value, place)
+
+    def _is_single_read(self, value: str, place: int) -> bool:
+        return next(group.is_single_read for group in self.read_groups[value] if group.position == place)
+
+    def position_of(self, reader: Reader) -> int:
+        return len(self.ops) if reader.op is None else reader.op
+
+    def released_at(self, place: int) -> int:
+        """The first moment at which the copies of the reader at a position are dead."""
+        return self.end + 1 if place == len(self.ops) else self.ran_at[place] + 1

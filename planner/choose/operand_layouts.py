@@ -1,0 +1,33 @@
+"""One value as the strategies of a decision make or read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.ir.sharding import Sharding
+
+
+@dataclass(frozen=True, eq=False)
+class OperandLayouts:
+    """The distinct shardings, and which of them each strategy has (one more than there are: it has none)."""
+
+    states: tuple[Sharding, ...]
+    classes: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, by_strategy: Iterable[Sharding]) -> OperandLayouts:
+        listed = list(by_strategy)
+        states = {state: i for i, state in enumerate(dict.fromkeys(listed))}
+        return cls(tuple(states), np.array([states[state] for state in listed], np.int32))
+
+    def with_none(self) -> OperandLayouts:
+        """The same with one more strategy, which has none."""
+        return OperandLayouts(self.states, np.append(self.classes, np.int32(len(self.states))))
+
+    def select(self, chosen: NDArray[np.intp]) -> OperandLayouts:
+        """The same of some of the strategies."""
+        return OperandLayouts.of(self.states[self.classes[strategy]] for strategy in chosen)

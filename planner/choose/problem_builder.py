@@ -1,0 +1,255 @@
+"""Nodes and edges of the choice problem, step by step; what they use, and while (`planner.choose.formulate`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.choose.edge_matrices import EdgeMatrices, LifetimeRows, MatrixBlocks
+from planner.choose.liveness import Liveness, SharedLifetime
+from planner.choose.operand_layouts import OperandLayouts
+from planner.choose.variables import Role, Variable
+from planner.ir.execution_order import Read, Reader, Share
+from solvers import Edge, EdgeUsage, Node
+
+Integers = NDArray[np.int64]
+UsageSpan = tuple[int, int, Integers]
+UsageBlocks = tuple[int, int, MatrixBlocks]
+"""Moments from and to, and what is held then."""
+
+
+@dataclass
+class ProblemBuilder:
+    """The parts of the problem in the order of the steps."""
+
+    liveness: Liveness
+    listed: list[Variable]
+    tables: EdgeMatrices
+    classes: dict[tuple[int, int, LifetimeRows], NDArray[np.int32]] = field(default_factory=dict)
+    alive: dict[tuple[int, int, tuple[bool, ...]], Integers] = field(default_factory=dict)
+    node_cache: dict[tuple[int, int], Node] = field(default_factory=dict)
+    edge_cache: dict[object, Edge] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.graph = self.liveness.with_clones.graph
+        self.at = {(v.role, v.name): i for i, v in enumerate(self.listed)}
+        self.inputs = {i.id for i in self.graph.inputs}
+        self.maker = {i.id: (self.at[Role.INPUT, i.id], 0) for i in self.graph.inputs}
+        for op in self.graph.ops:
+            self.maker |= {value: (self.at[Role.OP, op.id], k) for k, value in enumerate(op.values)}
+        self.single = {op.id: op.values[0] for op in self.graph.ops if len(op.values) == 1}
+
+    def nodes(self) -> list[Node]:
+        return [self._make_node(f"{v.role} {v.name}", v.costs, self._node_usage(v)) for v in self.listed]
+
+    def edges(self) -> list[Edge]:
+        found = []
+        for moment, step in enumerate(self.liveness.with_clones.listed):
+            if isinstance(step, Share):
+                found.append(self._share_edge(step.value, moment))
+                if step.value in self.liveness.with_clones.clone_of:
+                    found.append(self._link_edge(self.liveness.with_clones.clone_of[step.value], step.value))
+            elif isinstance(step, Read):
+                found.append(self._read_edge(step.value, step.reader, moment))
+        return found
+
+    def _make_node(self, name: str, costs: Integers, spans: list[UsageSpan]) -> Node:
+        """Nodes that differ by name and moments alone are checked once."""
+        if len(spans) != 1:
+            return Node.over(name, costs, spans)
+        ((start, stop, usage),) = spans
+        key = id(costs), id(usage)
+        if key not in self.node_cache:
+            self.node_cache[key] = Node.over(name, costs, spans)
+        return self.node_cache[key].at(name, start, stop)
+
+    def _node_usage(self, variable: Variable) -> list[UsageSpan]:
+        """A node's own usage: of an input, a hub, an op's only result, or the results nobody reads."""
+        match variable.role:
+            case Role.INPUT:
+                return [(0, self.liveness.end + 1, self.tables.held(variable.name, variable.results[0]))]
+            case Role.SHARED_COPY if variable.name not in self.inputs:
+                return self._shared_copy_usage(variable)
+            case Role.OP:
+                position = self._position[variable.name]
+                made, values = self.liveness.ran_at[position], self.graph.ops[position].values
+                if variable.name in self.single and values[0] in self.liveness.reads_at:
+                    return [
+                        (made, self.liveness.first_read_at(values[0]), self.tables.held(values[0], variable.results[0]))
+                    ]
+                unread = [
+                    (v, p) for v, p in zip(values, variable.results, strict=True) if v not in self.liveness.reads_at
+                ]
+                nothing = np.zeros(len(variable.costs), np.int64)
+                return [(made, made + 1, sum((self.tables.held(v, p) for v, p in unread), nothing))]
+            case _:
+                return []
+
+    def _shared_copy_usage(self, hub: Variable) -> list[UsageSpan]:
+        """What a hub's strategies hold between the moments at which any of its lives begins or ends."""
+        whens = [self.liveness.held(hub.name, life) for life in hub.lifetimes]
+        moments = sorted({moment for start, stop in whens if start < stop for moment in (start, stop)})
+        return [
+            (start, stop, self._live_bytes(hub, tuple(first <= start < last for first, last in whens)))
+            for start, stop in pairwise(moments)
+        ]
+
+    def _live_bytes(self, hub: Variable, lives: tuple[bool, ...]) -> Integers:
+        """[strategies]: what a hub holds while only some of its lives last."""
+        held = self.tables.held(hub.name, hub.results[0])
+        key = id(held), id(hub.lifetime_of), lives
+        if key not in self.alive:
+            assert hub.lifetime_of is not None
+            self.alive[key] = held * np.array(lives)[hub.lifetime_of]
+        return self.alive[key]
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return {op.id: i for i, op in enumerate(self.graph.ops)}
+
+    def _share_edge(self, value: str, moment: int) -> Edge:
+        """From the maker of a value to its hub. What is made again, or may be, for one reader stays as it is made."""
+        maker, result = self.maker[value]
+        hub = self.at[Role.SHARED_COPY, value]
+        lives = self.listed[hub].lifetimes
+        comes = [
+            life is not None and not (life.is_kept and value in self.liveness.with_clones.clone_of) for life in lives
+        ]
+        way = ["same" if self.liveness.is_in_place(value, life) else "time" for life in lives]
+        costs = [tuple(name if own else "barred" for name, own in zip(way, comes, strict=True))]
+        costs += [tuple("barred" if own else "free" for own in comes)] if self._is_optional(maker) else []
+        uses = [
+            (moment, moment + 1, ["beside" if value in self.inputs else "through" if own else "free" for own in comes])
+        ]
+        if value in self.inputs:
+            ends = {self.liveness.released_at(life.last): life for life in lives if life is not None}
+            uses += [
+                (moment + 1, end, ["changed" if life == own else "free" for life in lives]) for end, own in ends.items()
+            ]
+        idle = [("free",) * len(lives)] * (len(costs) - 1)
+        used = [(start, stop, (tuple(line), *idle)) for start, stop, line in uses]
+        ports = self.listed[maker].results[result], self.listed[hub].operands[0]
+        return self._make_edge(
+            maker, hub, value, ports=ports, cost=tuple(costs), uses=used + self._result_usage(value, moment)
+        )
+
+    def _is_optional(self, node: int) -> bool:
+        """Whether it is an op that the plan may do without."""
+        variable = self.listed[node]
+        return variable.role is Role.OP and variable.name in self.liveness.with_clones.clone_of
+
+    def _link_edge(self, value: str, copy: str) -> Edge:
+        """Between the hubs of a value and of its copy: where it is kept, they are one."""
+        ends = self.at[Role.SHARED_COPY, value], self.at[Role.SHARED_COPY, copy]
+        ports = self.listed[ends[0]].results[0], self.listed[ends[1]].operands[0]
+        costs = tuple(
+            tuple(_link_name(one, other) for other in self.listed[ends[1]].lifetimes)
+            for one in self.listed[ends[0]].lifetimes
+        )
+        return self._make_edge(*ends, value, ports, costs, [])
+
+    def _read_edge(self, value: str, reader: Reader, moment: int) -> Edge:
+        shared = value in self.liveness.shared_at
+        maker, result = (self.at[Role.SHARED_COPY, value], 0) if shared else self.maker[value]
+        op = None if reader.op is None else self.graph.ops[reader.op].id
+        user, taken = self._output_layout(reader.operand) if op is None else self._operand_layout(op, reader.operand)
+        ports = self.listed[maker].results[result], taken
+        place = self.liveness.position_of(reader)
+        lives = self.listed[maker].lifetimes if shared else (SharedLifetime(place),)
+        ways = [self._read_terms(value, life, reader, shared=shared) for life in lives]
+        idle = [("barred" if life and life.last == place else "free", "free", "free") for life in lives]
+        costs, during, after = (
+            tuple(
+                (way[n], *((rest[n],) if self._is_optional(user) else ())) for way, rest in zip(ways, idle, strict=True)
+            )
+            for n in range(3)
+        )
+        used = [(moment, moment + 1, during), (moment + 1, self.liveness.released_at(place), after)]
+        return self._make_edge(
+            maker,
+            user,
+            value,
+            ports=ports,
+            cost=costs,
+            uses=used + ([] if shared else self._result_usage(value, moment)),
+        )
+
+    def _read_terms(
+        self, value: str, life: SharedLifetime | None, reader: Reader, *, shared: bool
+    ) -> tuple[str, str, str]:
+        """What a read costs, and holds while it lasts and after it."""
+        if life is None or life.last < self.liveness.position_of(reader):
+            return "barred", "free", "free"
+        last = value not in self.inputs and (not shared or self.liveness.is_last_read(value, life, reader))
+        return ("time", "through", "copy") if last else ("time", "beside", "changed")
+
+    def _operand_layout(self, op: str, operand: int) -> tuple[int, OperandLayouts]:
+        user = self.at[Role.OP, op]
+        return user, self.listed[user].operands[operand]
+
+    def _output_layout(self, number: int) -> tuple[int, OperandLayouts]:
+        """What decides an output's layout: the input whose place it takes in the next run, or its own variable."""
+        if number in self.graph.state_outputs:
+            user = self.at[Role.INPUT, self.graph.state_outputs[number]]
+            return user, self.listed[user].results[0]
+        user = self.at[Role.OUTPUT, str(number)]
+        return user, self.listed[user].operands[0]
+
+    def _result_usage(self, value: str, moment: int) -> list[UsageBlocks]:
+        """What an op with several results holds of each until it is first read."""
+        maker = self.listed[self.maker[value][0]]
+        if maker.role is Role.INPUT or maker.name in self.single:
+            return []
+        lives = self.listed[self.at[Role.SHARED_COPY, value]].lifetimes if value in self.liveness.shared_at else ()
+        return [(self.liveness.produced_at[value], moment, (("source",) * max(1, len(lives)),))]
+
+    def _make_edge(
+        self,
+        maker: int,
+        user: int,
+        value: str,
+        ports: tuple[OperandLayouts, OperandLayouts],
+        cost: MatrixBlocks,
+        uses: list[UsageBlocks],
+    ) -> Edge:
+        """Edges that differ by their nodes and moments alone are put together and checked once."""
+        blocks, lives = (
+            (cost, *(held for _, _, held in uses)),
+            (self.listed[maker].lifetime_of, self.listed[user].lifetime_of),
+        )
+        spans = {n: (start, stop) for n, (start, stop, _) in enumerate(uses) if start < stop}
+        key = (id(self.tables.by_value[value]), *map(id, (*ports, *lives)), blocks, *spans)
+        if key not in self.edge_cache:
+            rows = LifetimeRows.of([tuple(block[row] for block in blocks) for row in range(len(cost))])
+            columns = LifetimeRows.of(
+                [tuple(tuple(c[n] for c in block) for block in blocks) for n in range(len(cost[0]))]
+            )
+            matrix, *held = (self.tables.matrix(value, ports, block, rows, columns) for block in blocks)
+            ends = self._classify(maker, ports[0], rows), self._classify(user, ports[1], columns)
+            used = tuple(EdgeUsage(*span, held[n]) for n, span in spans.items())
+            self.edge_cache[key] = Edge(maker, user, *ends, matrix, usages=used)
+        return self.edge_cache[key].between(maker, user, list(spans.values()))
+
+    def _classify(self, node: int, port: OperandLayouts, lines: LifetimeRows) -> NDArray[np.int32]:
+        """The class of every strategy: by its line and, in one that tells them apart, its sharding."""
+        life = self.listed[node].lifetime_of
+        if life is None:
+            return port.classes
+        key = id(port), id(life), lines
+        if key not in self.classes:
+            sizes = [len(port.states) if wide else 1 for wide in lines.by_sharding]
+            start, wide = (
+                np.cumsum([0, *sizes[:-1]])[list(lines.row_of_lifetime)],
+                np.array(lines.by_sharding)[list(lines.row_of_lifetime)],
+            )
+            self.classes[key] = (start[life] + np.where(wide[life], port.classes, 0)).astype(np.int32)
+        return self.classes[key]
+
+
+def _link_name(one: SharedLifetime | None, other: SharedLifetime | None) -> str:
+    handed, taken = one is not None and one.is_kept, other is not None and other.is_kept
+    return "same" if handed and taken else "barred" if handed or taken else "free"

@@ -1,0 +1,145 @@
+"""What differs between two plan documents: totals, layouts, the terms of time that moved, memory at the peak."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from planner.choose.cost import CostModel
+from planner.documents.graphs import dump_sharding
+from planner.documents.hardware import load_planned_hardware
+from planner.documents.programs import load_program
+from planner.documents.schemas import PlanDocument
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Sharding
+from planner.judge.analysis import Analysis
+from planner.judge.diff import DiffSide, LayoutChange, PlanDiff
+
+TOTALS = ("step_s", "compute_s", "communication_s", "collective_bytes")
+KEYS = ("objective_s", *TOTALS, "peak_bytes")
+NO_CHANGE: dict[str, Any] = {"changes": [], "options": [], "terms": []}
+
+
+def dump_unchanged(base: PlanDocument | None, new: PlanDocument | None) -> dict[str, Any]:
+    """The comparison of a plan with itself, looked at no further; None: a plan that was not made."""
+    numbers = {} if base is None else _totals_of(base)
+    return {
+        "base": base and base.id,
+        "new": new and new.id,
+        "versions": {"base": base and base.solver.versions, "new": new and new.solver.versions},
+        "totals": {key: {"base": numbers.get(key), "new": numbers.get(key), "change": 0} for key in KEYS},
+        **NO_CHANGE,
+        "memory": None if base is None else _dump_memory(base, base),
+    }
+
+
+def load_regression(base: PlanDocument, new: PlanDocument) -> PlanDiff | None:
+    """The programs of two plans side by side, their numbers counted again; None where one is infeasible."""
+    return PlanDiff(_analysis(base), _analysis(new)) if base.program and new.program else None
+
+
+def compare_documents(base: PlanDocument, new: PlanDocument) -> dict[str, Any]:
+    """Totals with their change, new - base, None where a plan has none; `versions`: of what planned each.
+
+    `changes` are values sharded otherwise, `options` ops split otherwise, each by its name in the new plan (`was`: in
+    the base, where that is another), None on the side that lacks it. `terms` are the times that moved, of ops and of
+    the collectives of values; their changes add up to the step's, in ps. `memory` is what fills each peak.
+    """
+    return dump_regression(base, new, load_regression(base, new))
+
+
+def dump_regression(base: PlanDocument, new: PlanDocument, found: PlanDiff | None) -> dict[str, Any]:
+    """The same of programs that stand side by side already."""
+    return {
+        "base": base.id,
+        "new": new.id,
+        "versions": {"base": base.solver.versions, "new": new.solver.versions},
+        "totals": totals_document(base, new),
+        **(NO_CHANGE if found is None else _dump_differences(found)),
+        "memory": _dump_memory(base, new),
+    }
+
+
+def totals_document(base: PlanDocument, new: PlanDocument) -> dict[str, dict[str, float | None]]:
+    """The figures of two plans as they were written, and their change."""
+    numbers = _totals_of(base), _totals_of(new)
+    return {key: _dump_total(numbers[0].get(key), numbers[1].get(key)) for key in KEYS}
+
+
+def _totals_of(plan: PlanDocument) -> dict[str, float | None]:
+    found = {**plan.cost.model_dump(include=set(TOTALS)), **plan.memory.model_dump(include={"peak_bytes"})}
+    return {**found, "objective_s": plan.solver.objective_s}
+
+
+def _dump_total(base: float | None, new: float | None) -> dict[str, float | None]:
+    return {"base": base, "new": new, "change": None if base is None or new is None else new - base}
+
+
+def _dump_differences(found: PlanDiff) -> dict[str, Any]:
+    meshes = found.base.program.mesh, found.new.program.mesh
+    changes = found.changes()
+    laid_out = [
+        change for change in changes if _dump_layout(change.base, meshes[0]) != _dump_layout(change.new, meshes[1])
+    ]
+    return {
+        "changes": [_dump_sharding_change(change, "value", *meshes) for change in laid_out if change.what == "value"],
+        "options": [_dump_sharding_change(change, "op", *meshes) for change in laid_out if change.what == "op"],
+        "terms": [_dump_term(change) for change in changes if change.change_ps],
+    }
+
+
+def _analysis(plan: PlanDocument) -> Analysis:
+    program = load_program(plan)
+    return Analysis(program, CostModel(program.mesh, load_planned_hardware(plan)))
+
+
+def _dump_sharding_change(change: LayoutChange, what: str, base: Mesh, new: Mesh) -> dict[str, Any]:
+    return {
+        what: _changed_name(change),
+        "was": _base_name(change),
+        "base": _dump_layout(change.base, base),
+        "new": _dump_layout(change.new, new),
+    }
+
+
+def _changed_name(change: LayoutChange) -> str:
+    side = change.new or change.base
+    assert side is not None
+    return side.name
+
+
+def _base_name(change: LayoutChange) -> str | None:
+    """The name in the base, where it is another."""
+    return change.base.name if change.base and change.base.name != _changed_name(change) else None
+
+
+def _dump_layout(side: DiffSide | None, mesh: Mesh) -> Any:
+    if side is None:
+        return None
+    if isinstance(side.layout, Sharding):
+        return dump_sharding(side.layout, mesh)
+    return [[mesh.names[axis] for axis in axes] for axes in side.layout]
+
+
+def _dump_term(change: LayoutChange) -> dict[str, Any]:
+    sides = {
+        key: None if side is None else {"time_ps": side.time_ps, "collectives": [asdict(term) for term in side.terms]}
+        for key, side in (("base", change.base), ("new", change.new))
+    }
+    return {
+        "what": change.what,
+        "name": _changed_name(change),
+        "was": _base_name(change),
+        **sides,
+        "change_ps": change.change_ps,
+    }
+
+
+def _dump_memory(base: PlanDocument, new: PlanDocument) -> dict[str, Any] | None:
+    """The moments of both peaks, and by kind how much more there is of what fills them."""
+    held = [plan.memory.model_dump(include={"at", "peak_bytes", "by_kind"}) for plan in (base, new)]
+    if not all(held):
+        return None
+    before, after = (each["by_kind"] for each in held)
+    change = {kind: after.get(kind, 0) - before.get(kind, 0) for kind in dict.fromkeys([*before, *after])}
+    return {"base": held[0], "new": held[1], "change_bytes": change}

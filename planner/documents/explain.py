@@ -1,0 +1,142 @@
+"""Explanations -> JSON; a plan document -> what is explained. Times are whole picoseconds, so that terms add up."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from planner.choose.cost import PICO, CostModel
+from planner.documents.graphs import dump_sharding, load_graph, load_mesh
+from planner.documents.hardware import load_planned_hardware
+from planner.documents.plans import dump_overlap
+from planner.documents.programs import load_program
+from planner.documents.schemas import PlanDocument
+from planner.ir.mesh import Mesh
+from planner.judge.analysis import Analysis
+from planner.judge.cost_breakdown import find_largest_tensors, find_slowest_ops, group_collectives, group_ops
+from planner.judge.explain import Decision, OptionCost
+from planner.judge.matmul_bounds import ProductCommunication, measure_products
+from planner.judge.what_if import ForcedOptionCost
+from planner.planning.plan_types import Request
+from planner.usecases.explain import PlanExplanation, analyze_at_least_limit
+
+MAX_ROWS = 20
+
+
+def explain_plan(document: PlanDocument) -> PlanExplanation:
+    """What a plan document holds, ready to be asked about time, whatever was asked for the least of; within the limit,
+    or the least memory. Raises InvalidDocument where it is infeasible or damaged.
+    """
+    program = load_program(document)
+    model = CostModel(program.mesh, load_planned_hardware(document))
+    asked, solver = document.request, document.solver
+    limit = solver.objective_bytes if asked.objective == "memory" else asked.memory_limit_bytes
+    bound = round(solver.bound_s / PICO)
+    return PlanExplanation(program, model, limit or asked.memory_limit_bytes, bound, load_request(document))
+
+
+def load_request(document: PlanDocument) -> Request:
+    """What was asked for."""
+    asked = document.request
+    return Request(
+        asked.memory_limit_bytes, asked.gap, None, asked.deterministic, asked.seed, asked.recompute, asked.objective
+    )
+
+
+def dump_overview(document: PlanDocument, seconds: float) -> dict[str, Any]:
+    """Where time and memory go, or, of an infeasible plan, what blocks it."""
+    if not document.program:
+        return _dump_infeasible(document, seconds)
+    found = explain_plan(document)
+    analysis = found.analysis
+    return {
+        "plan": document.id,
+        "objective": document.request.objective,
+        "step_ps": analysis.step_ps,
+        "compute_ps": analysis.compute_ps,
+        "communication_ps": analysis.step_ps - analysis.compute_ps,
+        "ops": [asdict(group) for group in group_ops(analysis)],
+        "collectives": [asdict(group) for group in group_collectives(analysis)],
+        "dearest_ops": [asdict(single) for single in find_slowest_ops(analysis, MAX_ROWS)],
+        "overlap": dump_overlap(analysis, found.limit_bytes),
+        "products": _dump_products(analysis, found.limit_bytes),
+        "memory": _dump_memory(analysis, found.limit_bytes),
+        "memory_price_s_per_gib": document.solver.memory_price_s_per_gib,
+        "sensitivity": [asdict(turn) for turn in found.break_evens()],
+    }
+
+
+def _dump_products(analysis: Analysis, limit: int) -> list[dict[str, Any]]:
+    """The products that move most, each with what it would have to with one copy of everything."""
+    found = sorted(measure_products(analysis, limit), key=lambda each: -each.received_bytes)
+    return [_dump_communication(each) for each in found[:MAX_ROWS]]
+
+
+def _dump_communication(found: ProductCommunication) -> dict[str, Any]:
+    return {**asdict(found), "ratio": found.ratio}
+
+
+def _dump_memory(analysis: Analysis, limit: int) -> dict[str, Any]:
+    return {
+        "peak_bytes": analysis.peak_bytes,
+        "limit_bytes": limit,
+        "at": analysis.peak_value,
+        "by_kind": dict(analysis.peak_by_kind()),
+        "largest": [asdict(tensor) for tensor in find_largest_tensors(analysis, MAX_ROWS)],
+    }
+
+
+def _dump_infeasible(document: PlanDocument, seconds: float) -> dict[str, Any]:
+    solver = document.solver
+    found: dict[str, Any] = {
+        "plan": document.id,
+        "status": solver.status,
+        "limit_bytes": document.request.memory_limit_bytes,
+        "least_limit_bytes": solver.least_limit_bytes,
+        "least_limit_bound_bytes": solver.least_limit_bound_bytes,
+        "memory": None,
+    }
+    if solver.least_limit_bytes is not None:
+        mesh = load_mesh(document.mesh)
+        graph, model = load_graph(document.graph.document, mesh), CostModel(mesh, load_planned_hardware(document))
+        least = solver.least_limit_bytes
+        analysis = analyze_at_least_limit(graph, model, least, request=load_request(document), seconds=seconds)
+        found["memory"] = None if analysis is None else _dump_memory(analysis, least)
+    return found
+
+
+def dump_decision(found: PlanExplanation, asked: Decision, forced: dict[int, ForcedOptionCost]) -> dict[str, Any]:
+    """The options of one decision with their terms, and what forcing them costs in all."""
+    mesh = found.program.mesh
+    listed = measure_products(found.analysis, found.limit_bytes)
+    own = (each for each in listed if each.op == asked.variable.name)
+    return {
+        "role": asked.variable.role.value,
+        "name": asked.variable.name,
+        "objective": found.request.objective,
+        "step_ps": found.analysis.step_ps,
+        "bound_ps": found.bound_ps,
+        "limit_bytes": found.limit_bytes,
+        "communication": next(map(_dump_communication, own), None),
+        "options": [_dump_option(each, asked, forced.get(each.strategy), mesh=mesh) for each in asked.option_costs],
+    }
+
+
+def _dump_option(option: OptionCost, asked: Decision, forced: ForcedOptionCost | None, *, mesh: Mesh) -> dict[str, Any]:
+    return {
+        "option": option.split,
+        "chosen": option.strategy == asked.chosen,
+        "time_ps": option.time_ps,
+        "compute_ps": option.compute_ps,
+        "peak_bytes": option.memory_bytes,
+        "fits": option.fits,
+        "reshards": [
+            {
+                **asdict(each),
+                "there": dump_sharding(each.there, mesh),
+                "here": dump_sharding(each.here, mesh),
+            }
+            for each in option.reshards
+        ],
+        "forced": None if forced is None else asdict(forced),
+    }

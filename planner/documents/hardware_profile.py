@@ -1,0 +1,115 @@
+"""The shape of a hardware profile, and profile <-> document.
+
+The bounds are far outside what any device does; a number beyond them is in another unit (GB for bytes, TFLOP/s for
+flop/s, microseconds for seconds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from planner.choose.hardware import Hardware
+from planner.choose.hardware.curves import Curve, Curves
+from planner.choose.hardware.efficiency import Efficiency
+from planner.documents.strict_model import Dtype, Id, Name, Size, StrictModel
+
+Seconds = Annotated[float, Field(ge=0, le=1, description="seconds")]
+Flops = Annotated[float, Field(ge=1e8, le=1e18, description="flop/s")]
+Rate = Annotated[float, Field(ge=1e5, le=1e15, description="B/s")]
+Share = Annotated[float, Field(gt=0, le=1)]
+Point = Annotated[list[Annotated[float, Field(gt=0, le=1e20)]], Field(min_length=2, max_length=2)]
+Points = Annotated[list[Point], Field(min_length=1, max_length=256, fail_fast=True)]
+
+
+def _require_whole(value: object) -> object:
+    """Python takes 2.0 for 2."""
+    if isinstance(value, bool | float):
+        raise ValueError("2")
+    return value
+
+
+class SwitchDocument(StrictModel):
+    """Reduction in the switch: how much faster, its pipeline's fill in s, the fewest devices it is used for."""
+
+    factor: Annotated[float, Field(ge=1, le=100)]
+    fill_s: Seconds
+    devices: Size
+
+
+class LinkDocument(StrictModel):
+    """A link: s a collective, a step of a ring or chain, a level of a tree (null: chains) and the fill of a pipeline;
+    B/s a device and direction."""
+
+    latency_s: Seconds
+    bandwidth: Rate
+    step_s: Seconds = 0.0
+    level_s: Seconds | None = None
+    fill_s: Seconds = 0.0
+    switch: SwitchDocument | None = None
+
+
+class TierDocument(StrictModel):
+    """Up to `devices` devices (null: any number) joined by a link."""
+
+    link: Id
+    devices: Annotated[int, Field(ge=1)] | None
+
+
+class CurvesDocument(StrictModel):
+    """What an op took: points [work, seconds] by flops, and by bytes read and written; the longer counts."""
+
+    flops: Points | None = None
+    bytes: Points | None = None
+
+
+class ProfileDocument(StrictModel):
+    """A hardware profile: rates per device, links innermost first, tiers of the network innermost first; `curves`:
+    measured times of ops by name, or `name.dtype`, in place of the roofline; `efficiency`: points [flops, share of
+    peak] of classes of ops, in place of `compute_efficiency`; `overlap`: the share of the gain of collectives beside
+    ops that counts; `sources`: where a number is from."""
+
+    format: Literal["shardplan.hardware"]
+    version: Annotated[Literal[2], BeforeValidator(_require_whole)]
+    name: Id
+    about: Name = ""
+    peak_flops: Annotated[dict[Dtype, Flops], Field(min_length=1)]
+    compute_efficiency: Share
+    memory_bandwidth: Rate
+    memory_efficiency: Share
+    memory_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 50)]
+    launch_s: Seconds
+    links: Annotated[dict[Id, LinkDocument], Field(min_length=1, max_length=64)]
+    tiers: Annotated[list[TierDocument], Field(min_length=1, max_length=16)]
+    curves: Annotated[dict[Id, CurvesDocument], Field(max_length=4096)] = Field(default={})
+    efficiency: dict[Literal["product", "attention", "attention_backward"], Points] = Field(default={})
+    overlap: Annotated[float, Field(ge=0, le=1)] = 0.0
+    sources: dict[Name, Annotated[str, Field(max_length=4096)]] = Field(default={})
+
+
+def dump_network(hardware: Hardware) -> dict[str, Any]:
+    """Links, tiers, curves, efficiency and overlap of a profile."""
+    return {
+        "links": {name: asdict(link) for name, link in hardware.links.items()},
+        "tiers": [asdict(tier) for tier in hardware.tiers],
+        **({"curves": dump_curves(hardware.curves)} if hardware.curves else {}),
+        **({"efficiency": dump_efficiency(hardware.efficiency)} if hardware.efficiency else {}),
+        **({"overlap": hardware.overlap} if hardware.overlap else {}),
+    }
+
+
+def dump_curves(curves: Mapping[str, Curves]) -> dict[str, Any]:
+    """Curves by op."""
+    return {name: {"flops": _dump_points(own.flops), "bytes": _dump_points(own.bytes)} for name, own in curves.items()}
+
+
+def dump_efficiency(known: Mapping[str, Efficiency]) -> dict[str, list[list[float]]]:
+    """Points of every class."""
+    return {key: [list(point) for point in zip(own.flops, own.share, strict=True)] for key, own in known.items()}
+
+
+def _dump_points(curve: Curve | None) -> list[list[float]] | None:
+    return None if curve is None else [list(point) for point in zip(curve.work, curve.seconds, strict=True)]

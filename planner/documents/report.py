@@ -1,0 +1,55 @@
+"""What a report shows of a plan, and of another beside it: parts of their documents, and their programs drawn.
+
+An infeasible plan has no program; it is shown with what blocks it (`planner.documents.explain`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from planner.documents.diff import dump_regression, load_regression
+from planner.documents.explain import dump_overview, explain_plan
+from planner.documents.report_graph import dump_report_graph
+from planner.documents.schemas import PlanDocument
+from planner.errors import InvalidRequest
+
+PARTS = ("id", "mesh", "request", "solver", "cost", "memory", "baselines", "verdict", "recomputed")
+HARDWARE = ("name", "memory_bytes", "memory_bandwidth", "launch_s", "overlap", "axis_links")
+SECONDS = 10.0
+"""For a program at the least limit that is known to be enough, where nothing fits."""
+
+
+def dump_report(plan: PlanDocument, beside: PlanDocument | None = None) -> dict[str, Any]:
+    """All that a report shows. Raises InvalidDocument for a damaged plan, InvalidRequest where the graph of the one
+    beside it has no op in common with its own."""
+    compared = _dump_comparison(plan, beside) if beside else None
+    sheets = {"plan": _dump_plan_page(plan), "beside": _dump_plan_page(beside) if beside else None}
+    return {"format": "shardplan.report", "version": 1, **sheets, "comparison": compared}
+
+
+def _dump_comparison(plan: PlanDocument, beside: PlanDocument) -> dict[str, Any]:
+    """From the plan beside to this one; `alike`: how many ops of the two are the same."""
+    found = load_regression(beside, plan)
+    alike = len(found.exact_matching.ops) if found else None
+    if alike == 0:
+        got = f"no op of {plan.graph.name!r} is one of {beside.graph.name!r}"
+        raise InvalidRequest("the plans are of models that have nothing in common", got=got, wanted="two of one model")
+    return {**dump_regression(beside, plan, found), "alike": alike}
+
+
+def _dump_plan_page(plan: PlanDocument) -> dict[str, Any]:
+    known = plan.model_dump(mode="json", include=set(PARTS), exclude_unset=True)
+    graph = plan.graph.document
+    return {
+        **known,
+        "graph": {
+            "name": plan.graph.name,
+            "digest": plan.graph.digest,
+            "producer": graph.producer,
+            "ops": len(graph.nodes),
+            "inputs": len(graph.inputs),
+        },
+        "hardware": plan.hardware.model_dump(include=set(HARDWARE)),
+        "program": dump_report_graph(explain_plan(plan)) if plan.program else None,
+        "blocked": None if plan.program else dump_overview(plan, SECONDS)["memory"],
+    }

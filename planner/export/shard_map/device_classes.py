@@ -1,0 +1,84 @@
+"""Devices that do alike: of one op, those whose parts differ in nothing but where their spans begin.
+
+Shapes in a program for jax.shard_map are the same on every device, and blocks need not be. So a value is held in the
+shape of the largest shard, filled up at the end of every dim, and the function of an op chooses by the device's number
+what is done to arrays of just the device's own shapes. What stands in the filling means nothing.
+
+A loop whose iterations know nothing of each other, in any result, may run over the filling as well, from filling to
+filling: of an op in which all uneven loops are such, every device does alike.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+
+from planner.ir.loop_partition import find_plain_loops
+from planner.ir.mesh import Mesh
+from planner.ir.notation import Term
+from planner.ir.program import OpCall
+from planner.ir.sharding import Axes, Shape, block_size
+from planner.ops.local_op import LocalPart, held_shape, local_part
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """Devices by number, the part of each, and the shapes in which they hold the operands."""
+
+    devices: tuple[int, ...]
+    parts: tuple[LocalPart, ...]
+    read: tuple[Shape, ...]
+
+    def starts(self, loop: str) -> tuple[int, ...]:
+        """Where the span of a loop begins, by device."""
+        return tuple(part.spans[loop].start for part in self.parts)
+
+
+def group_devices(done: OpCall, mesh: Mesh) -> list[DeviceClass]:
+    """All devices, in groups by what they do of an op."""
+    done = _padded_parts(done, mesh)
+    groups: dict[str, list[tuple[int, LocalPart]]] = defaultdict(list)
+    read = {}
+    for device in range(mesh.devices):
+        part = local_part(done, mesh, device)
+        shapes = tuple(
+            held_shape(done.operand_sharding(k, mesh), shape, mesh, device=device)
+            for k, shape in enumerate(done.op.rule.shapes)
+        )
+        lengths = {loop: span.length for loop, span in part.spans.items()}
+        key = repr((shapes, lengths, part.shapes, part.windows))
+        groups[key].append((device, part))
+        read[key] = shapes
+    return [
+        DeviceClass(tuple(device for device, _ in members), tuple(part for _, part in members), read[key])
+        for key, members in groups.items()
+    ]
+
+
+def _padded_parts(done: OpCall, mesh: Mesh) -> OpCall:
+    """The op with its independent loops as long as all their blocks, filled up, are together."""
+    op, rule = done.op, done.op.rule
+    option = {loop.name: axes for loop, axes in zip(rule.loops, done.option, strict=True)}
+    free = find_plain_loops(rule).intersection(*({loop for dim in term for loop in dim.loops} for term in rule.results))
+    longer = {name: axes for name in free - dict(done.loop_partitions).keys() if (axes := option[name])}
+
+    def shape(term: Term, sizes: Shape) -> Shape:
+        return tuple(
+            _whole_blocks(size, longer[dim.loops[0]], mesh) if dim.loops and dim.loops[0] in longer else size
+            for dim, size in zip(term, sizes, strict=True)
+        )
+
+    loops = tuple(
+        replace(loop, size=_whole_blocks(loop.size, longer[loop.name], mesh)) if loop.name in longer else loop
+        for loop in rule.loops
+    )
+    shapes = tuple(shape(term, sizes) for term, sizes in zip(rule.operands, rule.shapes, strict=True))
+    results = tuple(
+        replace(kind, shape=shape(term, kind.shape)) for term, kind in zip(rule.results, op.results, strict=True)
+    )
+    return replace(done, op=replace(op, rule=replace(rule, loops=loops, shapes=shapes), results=results))
+
+
+def _whole_blocks(size: int, axes: Axes, mesh: Mesh) -> int:
+    parts = mesh.group_size(axes)
+    return parts * block_size(size, parts)

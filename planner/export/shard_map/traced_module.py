@@ -1,0 +1,57 @@
+"""What stands for the array module while an array function is recorded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+
+from planner.export.shard_map.py_source import format_call
+from planner.export.shard_map.tracer import FRESH, TracedArray, TracedBits, TracedBound, TracedRows, TracePage
+
+
+class TracedArrayModule:
+    """What stands for the array module."""
+
+    def __init__(self, page: TracePage) -> None:
+        self.page = page
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or not hasattr(jnp, name):
+            raise AttributeError(name)
+        return _TracedFunction(self.page, name)
+
+    def arange(self, *ends: Any, **named: Any) -> Any:
+        """From a device's edge on: as many numbers as its span is long."""
+        if len(ends) > 1 and isinstance(ends[0], TracedBound):
+            return ends[0] + self.arange(ends[1] - ends[0], **named)
+        return _TracedFunction(self.page, "arange")(*ends, **named)
+
+    def matmul(self, *given: Any) -> Any:
+        arrays = (each.array if isinstance(each, TracedRows) else each for each in given)
+        return _TracedFunction(self.page, "matmul")(*arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class _TracedFunction:
+    page: TracePage
+    name: str
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        function = getattr(jnp, self.name)
+        if named.pop("kind", None) == "stable":  # numpy's word for it
+            named["stable"] = True
+        text = f"jnp.{self.name}({format_call(*given, **named)})"
+        return self.page.line(
+            text, lambda a, k: function(*a, **k), given, _StaticNames(named), fresh=self.name in FRESH
+        )
+
+    def at(self, into: TracedArray | TracedBits, places: Any, values: Any) -> None:
+        """`ufunc.at`, in place."""
+        written_to = into.array if isinstance(into, TracedBits) else into
+        written_to.write({"maximum": "max", "minimum": "min"}.get(self.name, self.name), places, values)
+
+
+class _StaticNames(dict[str, Any]):
+    """Keywords, which are no arrays: opaque to JAX's trees."""

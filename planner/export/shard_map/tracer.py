@@ -1,0 +1,288 @@
+"""An array module that writes down what is asked of it, as text in jax.numpy.
+
+A row of the op table is written for any array module. Given this one, its array function writes the body of a Python
+function, so that no second table of ops has to agree with the first. Shapes and dtypes of what it makes are asked of
+JAX, which computes nothing for it (`jax.eval_shape`).
+
+What only the devices know cannot be asked of an array, but for five things. Where a span begins is an `TracedBound`, a
+number of the device's place on the mesh. The elements that a mask leaves may be written at places that the same mask
+leaves (`MaskedArray`). Rows from one number on to another may be multiplied, and written to the same rows
+(`UsageRows`): they are all rows, the others zero. To whole numbers others may be added in either sign (`TracedBits`). A
+truth value is answered by whoever records, yes and no in turn (`UndecidedBranch`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from planner.export.shard_map.py_source import format_call
+
+FRESH = frozenset({"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "copy", "pad"})
+ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**"}
+LOGIC = {"matmul": "@", "and": "&", "or": "|", "xor": "^"}
+COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+class UntraceableOperation(Exception):
+    """What a function cannot do before it is run."""
+
+
+class UndecidedBranch(Exception):
+    """The array function asks for a truth value that only the devices know; `text` is its name."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+
+@dataclass
+class TracePage:
+    """The lines of one function; `answers` are those to the questions it asked before."""
+
+    answers: Sequence[bool] = ()
+    lines: list[str] = field(default_factory=list)
+    asked: int = 0
+
+    def line(self, text: str, make: Callable[..., Any], *parts: Any, fresh: bool = False) -> Any:
+        """What `make` makes of the parts, some of them recorded arrays, under a name of its own."""
+        kinds = _evaluate_shape(make, parts)
+        name = f"v{len(self.lines)}"
+        self.lines.append(f"{name} = {text}")
+        if isinstance(kinds, (tuple, list)):
+            return tuple(TracedArray(self, f"{name}[{k}]", kind) for k, kind in enumerate(kinds))
+        return TracedArray(self, name, kinds, fresh)
+
+    def answer(self, text: str) -> bool:
+        if self.asked == len(self.answers):
+            raise UndecidedBranch(text)
+        self.asked += 1
+        return self.answers[self.asked - 1]
+
+
+def _evaluate_shape(make: Callable[..., Any], parts: Sequence[Any]) -> Any:
+    """Shapes and dtypes of what is made."""
+    leaves, tree = jax.tree_util.tree_flatten(parts, is_leaf=lambda leaf: leaf is None)
+    places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, TracedArray)]
+
+    def made(*arrays: Any) -> Any:
+        filled = list(leaves)
+        for place, array in zip(places, arrays, strict=True):
+            filled[place] = array
+        return make(*jax.tree_util.tree_unflatten(tree, filled))
+
+    return jax.eval_shape(made, *(leaves[place].kind for place in places))
+
+
+class TracedArray:
+    """An array that has a name in the text, a shape and a dtype; `fresh` ones may be written to."""
+
+    def __init__(self, page: TracePage, text: str, kind: Any, fresh: bool = False) -> None:
+        self.page, self.text, self.kind, self.fresh = page, text, kind, fresh
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.kind.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return np.dtype(self.kind.dtype)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return int(self.kind.size)
+
+    @property
+    def T(self) -> Any:  # noqa: N802 (numpy's name)
+        return self.transpose()
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__") or not hasattr(jax.Array, name):
+            raise AttributeError(name)
+
+        def method(*given: Any, **named: Any) -> Any:
+            named.pop("copy", None)
+            text = f"{self.text}.{name}({format_call(*given, **named)})"
+            return self.page.line(
+                text, lambda of, a, k: getattr(of, name)(*a, **k), self, given, named, fresh=name in FRESH
+            )
+
+        return method
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, TracedArray) and key.dtype == bool:
+            return MaskedArray(self, key)
+        if isinstance(key, slice) and _is_traced(key):
+            text = f"jnp.where({(inside := self._inside(key)).text}, {self.text}, 0)"
+            return TracedRows(self.page.line(text, lambda m, of: jnp.where(m, of, 0), inside, self))
+        keys = key if isinstance(key, tuple) else (key,)
+        edges = [
+            dim for dim, each in enumerate(keys) if isinstance(each, slice) and isinstance(each.start, TracedBound)
+        ]
+        if edges:
+            return self._slice(edges[0], keys[edges[0]])
+        return self.page.line(f"{self.text}[{format_call(*keys)}]", lambda of, k: of[k], self, keys)
+
+    def _slice(self, dim: int, part: slice) -> Any:
+        """From a device's edge on; in the other dims the whole."""
+        length = part.stop - part.start
+        text = f"lax.dynamic_slice_in_dim({self.text}, {part.start.text}, {length}, {dim})"
+        return self.page.line(text, lambda of: jax.lax.slice_in_dim(of, 0, length, axis=dim), self)
+
+    def _inside(self, rows: slice) -> TracedArray:
+        """Which rows are those from one number on to another, as a mask that broadcasts."""
+        each = f"jnp.arange({self.shape[0]}).reshape(-1{', 1' * (self.ndim - 1)})"
+        text = f"({rows.start.text} <= {each}) & ({each} < {rows.stop.text})"
+        mask = jnp.empty((self.shape[0], *(1,) * (self.ndim - 1)), bool)
+        made: TracedArray = self.page.line(text, lambda first, last: mask, rows.start, rows.stop)
+        return made
+
+    def view(self, dtype: Any) -> Any:
+        """What `add.at` may write to: whole numbers of another sign have the same bits."""
+        wanted = np.dtype(dtype)
+        if wanted == self.dtype:
+            return self
+        if {wanted.kind, self.dtype.kind} <= {"i", "u"} and wanted.itemsize == self.dtype.itemsize:
+            return TracedBits(self)
+        raise UntraceableOperation("it reads bits")
+
+    def tolist(self) -> list[Any]:
+        """Numbers that only the devices know."""
+        return list(self)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if isinstance(key, slice) and _is_traced(key):
+            self._writable()
+            text = f"jnp.where({(inside := self._inside(key)).text}, {value.text}, {self.text})"
+            self.text = self.page.line(text, jnp.where, inside, value, self).text
+        else:
+            self.write("set", key, value)
+
+    def _writable(self) -> None:
+        if not self.fresh:
+            raise UntraceableOperation("it writes through a view")
+
+    def write(self, how: str, key: Any, value: Any) -> None:
+        """The array with elements set or added to; it goes on under another name."""
+        self._writable()
+        keys, more = key if isinstance(key, tuple) else (key,), ""
+        if isinstance(value, MaskedArray):
+            keys = tuple(each.beyond(size) for each, size in zip(keys, self.shape, strict=False))
+            value, more = value.array, ', mode="drop"'
+        text = f"{self.text}.at[{format_call(*keys)}].{how}({format_call(value)}{more})"
+        self.text = self.page.line(text, lambda of, k, v: getattr(of.at[k], how)(v), self, keys, value).text
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[place] for place in range(self.shape[0]))
+
+    def __bool__(self) -> bool:
+        if self.shape:
+            raise UntraceableOperation("it asks an array for a truth value")
+        return self.page.answer(self.text)
+
+    def __neg__(self) -> Any:
+        return self.page.line(f"-{self.text}", operator.neg, self)
+
+    def __invert__(self) -> Any:
+        return self.page.line(f"~{self.text}", operator.invert, self)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _binary_operator(name: str, sign: str, mirrored: bool) -> Callable[[TracedArray, Any], Any]:
+    compute = getattr(operator, name, None) or getattr(operator, f"{name}_")
+
+    def apply(self: TracedArray, other: Any) -> Any:
+        left, right = (other, self) if mirrored else (self, other)
+        first = format_call(left)
+        first = f"({first})" if first.startswith("-") else first  # -2 ** x is -(2 ** x)
+        return self.page.line(f"{first} {sign} {format_call(right)}", compute, left, right)
+
+    return apply
+
+
+def _in_place_operator(self: TracedArray, other: Any) -> Any:
+    """Others may see the same elements, in numpy: who means another array says so, or writes to places."""
+    raise UntraceableOperation("it computes in place")
+
+
+for _name, _sign in (ARITHMETIC | LOGIC | COMPARISONS).items():
+    setattr(TracedArray, f"__{_name}__", _binary_operator(_name, _sign, mirrored=False))
+    if _name not in COMPARISONS:
+        setattr(TracedArray, f"__r{_name}__", _binary_operator(_name, _sign, mirrored=True))
+        setattr(TracedArray, f"__i{_name}__", _in_place_operator)
+
+
+class TracedBound(TracedArray):
+    """A number that only the device knows, plus an offset that all know."""
+
+    def __init__(self, page: TracePage, known: str, offset: int = 0) -> None:
+        self.known, self.offset = known, offset
+        text = f"({known} + {offset})" if offset else known
+        super().__init__(page, text, jax.ShapeDtypeStruct((), jnp.int32))
+
+    def __add__(self, other: Any) -> Any:
+        if isinstance(other, int):
+            return TracedBound(self.page, self.known, self.offset + other)
+        return self.page.line(f"{self.text} + {format_call(other)}", operator.add, self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        if isinstance(other, TracedBound) and other.known == self.known:
+            return self.offset - other.offset
+        if isinstance(other, int):
+            return self + -other
+        return self.page.line(f"{self.text} - {format_call(other)}", operator.sub, self, other)
+
+    __hash__ = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MaskedArray:
+    """Of an array, what a mask leaves."""
+
+    array: TracedArray
+    mask: TracedArray
+
+    def view(self, dtype: Any) -> MaskedArray:
+        """It is written in the dtype of what it is written to."""
+        return self
+
+    def beyond(self, size: int) -> Any:
+        """Places; those that the mask leaves out are behind the last of a dim of that size."""
+        where = f"jnp.where({self.mask.text}, {self.array.text}, {size})"
+        return self.array.page.line(where, lambda m, p: jnp.where(m, p, size), self.mask, self.array)
+
+
+def _is_traced(part: slice) -> bool:
+    """Whether only the devices know where a part begins, and how long it is."""
+    return isinstance(part.start, TracedArray) and not isinstance(part.start, TracedBound)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedRows:
+    """Rows that only the devices know: an array that is zero elsewhere, so that products with it are theirs."""
+
+    array: TracedArray
+
+    @property
+    def T(self) -> TracedRows:  # noqa: N802 (numpy's name)
+        return TracedRows(self.array.T)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TracedBits:
+    """An array of whole numbers to which others may be added, in either sign."""
+
+    array: TracedArray

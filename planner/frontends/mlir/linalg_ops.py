@@ -1,0 +1,253 @@
+"""Products, reductions, transposes and linalg.generic as ops of ours.
+
+An accumulation that starts from a tensor (linalg's `outs`) other than the neutral element is combined with it by an
+op of its own. A linalg.generic must have one operation in its body, or the multiplication and addition of a
+contraction, and maps whose results are loops or 0; where no op of ours has its loops it keeps a rule of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.errors import InvalidGraph, ShardplanError, UnsupportedOp
+from planner.frontends.mlir.annotation_checks import NamedValue
+from planner.frontends.mlir.attributes import AffineMap, DenseAttribute
+from planner.frontends.mlir.op_names import ARITY, ELEMENTWISE, REDUCTIONS, TOSA_REDUCTIONS
+from planner.frontends.mlir.operations import Operation
+from planner.frontends.mlir.translation import InitTensor, MlirTranslation
+from planner.frontends.mlir.types import MlirTensorType
+from planner.ir.graph import TensorType
+from planner.ops import bind_op
+
+DimTerms = tuple[int | None, ...]
+"""Loop per dim; None is a dim of size 1."""
+COMBINER_OPS = {reduction: op for op, reduction in REDUCTIONS.items()}
+
+
+def translate_contraction(t: MlirTranslation, operation: Operation) -> None:
+    """linalg.matmul and its like."""
+    count = ARITY.get(operation.name, len(operation.operands))
+    inputs = [t.find_tensor(name, operation.at) for name in operation.operands[:count]]
+    for zero in operation.operands[count:]:
+        t.init_tensors.add(t.find_tensor(zero, operation.at).value)
+    _accumulate(t, operation, "matmul", inputs=inputs, attrs={}, kind="sum")
+
+
+def translate_reduction(t: MlirTranslation, operation: Operation) -> None:
+    """linalg.reduce with one operation as its combiner."""
+    kind = REDUCTIONS.get(ELEMENTWISE.get(operation.body[0].name, "") if operation.body else "")
+    inputs = [t.find_tensor(name, operation.at) for name in operation.operands]
+    both = not operation.parameters or _reads_only(_read_body(t, operation)[0], operation.parameters)
+    if kind is None or len(inputs) != 1 or not both:
+        raise t.scan.error("reduction", at=operation.at, wanted=f"one of {list(COMBINER_OPS)}", error=UnsupportedOp)
+    _accumulate(t, operation, kind, inputs=inputs, attrs={"dims": operation.attrs.get("dimensions", [])}, kind=kind)
+
+
+def translate_tosa_reduction(t: MlirTranslation, operation: Operation) -> None:
+    """tosa.reduce_sum and its like keep the dim."""
+    attrs = {"dims": [operation.attrs.get("axis")], "keepdim": True}
+    inputs = [t.find_tensor(name, operation.at) for name in operation.operands]
+    t.add(operation, TOSA_REDUCTIONS[operation.name], inputs, attrs, t.tensors(operation))
+
+
+def translate_transpose(t: MlirTranslation, operation: Operation) -> None:
+    """linalg.transpose and mhlo.transpose."""
+    order = operation.attrs.get("permutation")
+    order = list(order.value) if isinstance(order, DenseAttribute) and isinstance(order.value, tuple) else order
+    _mark_starts(t, operation)
+    inputs = [t.find_tensor(name, operation.at) for name in operation.operands]
+    t.add(operation, "transpose", inputs, {"permutation": order}, t.tensors(operation))
+
+
+def translate_broadcast(t: MlirTranslation, operation: Operation) -> None:
+    """linalg.broadcast: `dimensions` are new."""
+    _mark_starts(t, operation)
+    (kind,) = t.tensors(operation)
+    new = operation.attrs.get("dimensions", [])
+    inputs = [t.find_tensor(name, operation.at) for name in operation.operands]
+    if new == list(range(len(new))):
+        t.add(operation, "expand", inputs, {}, (kind,))
+        return
+    kept = tuple(dim for dim in range(len(kind.type.shape)) if dim not in new)
+    rule = _notation([kept], tuple(range(len(kind.type.shape))), ["0"])
+    t.add(operation, "broadcast", inputs, {}, (kind,), rule)
+
+
+def translate_dot_general(t: MlirTranslation, operation: Operation) -> None:
+    """Result dims: batch, then what is left of the left operand, then of the right one."""
+    numbers = operation.attrs.get("dot_dimension_numbers")
+    if not isinstance(numbers, Mapping):
+        raise t.scan.error("dot_general", at=operation.at, wanted="dot_dimension_numbers = #mhlo.dot<...>")
+    inputs = [t.find_tensor(name, operation.at) for name in operation.operands]
+    if len(inputs) != 2:
+        raise t.scan.error("number of operands", at=operation.at, got=len(inputs), wanted="2", error=InvalidGraph)
+    sides = [
+        (list(numbers.get(f"{side}_batching_dimensions", [])), list(numbers.get(f"{side}_contracting_dimensions", [])))
+        for side in ("lhs", "rhs")
+    ]
+    for (batch, contracted), held in zip(sides, inputs, strict=True):
+        dims = [*batch, *contracted]
+        if len(set(dims)) != len(dims) or not all(dim in range(len(held.shape)) for dim in dims):
+            wanted = f"different dims of rank {len(held.shape)}"
+            raise t.scan.error("dimension numbers", at=operation.at, got=dims, wanted=wanted, error=InvalidGraph)
+    if any(len(left) != len(right) for left, right in zip(*sides, strict=True)):
+        raise t.scan.error(
+            "dimension numbers", at=operation.at, got=sides, wanted="as many on the right as on the left"
+        )
+    operands, result = _dot_terms(sides, [len(held.shape) for held in inputs])
+    _add_product(t, operation, inputs, operands=operands, result=result)
+
+
+def _dot_terms(sides: Sequence[tuple[list[int], list[int]]], ranks: Sequence[int]) -> tuple[list[DimTerms], DimTerms]:
+    shared = len(sides[0][0]), len(sides[0][1])
+    free = sum(shared)
+    operands: list[DimTerms] = []
+    result = list(range(shared[0]))
+    for (batch, contracted), rank in zip(sides, ranks, strict=True):
+        loops = {dim: k for k, dim in enumerate(batch)} | {dim: shared[0] + k for k, dim in enumerate(contracted)}
+        for dim in range(rank):
+            if dim not in loops:
+                loops[dim] = free
+                result.append(free)
+                free += 1
+        operands.append(tuple(loops[dim] for dim in range(rank)))
+    return operands, tuple(result)
+
+
+def _add_product(
+    t: MlirTranslation, operation: Operation, inputs: list[NamedValue], *, operands: list[DimTerms], result: DimTerms
+) -> None:
+    rule = _notation(operands, result, ["0", "1"])
+    op = next(
+        (op for op in ("matmul", "linear") if _matches_rule(t, op, inputs, results=t.tensors(operation), rule=rule)),
+        None,
+    )
+    _accumulate(t, operation, op or "dot_general", inputs=inputs, attrs={}, kind="sum", notation=None if op else rule)
+
+
+def translate_generic(t: MlirTranslation, operation: Operation) -> None:
+    """linalg.generic with one operation in its body, or a contraction's two."""
+    maps = operation.attrs.get("indexing_maps") or []
+    inputs = [t.find_tensor(name, operation.at) for name in operation.operands]
+    body = _read_body(t, operation)
+    names = [ELEMENTWISE.get(each.name) for each in body]
+    if len(maps) != len(inputs) + 1 or not all(isinstance(each, AffineMap) for each in maps):
+        raise t.scan.error(
+            "indexing maps", at=operation.at, wanted="one an operand, of loops and 0", error=UnsupportedOp
+        )
+    terms: list[DimTerms] = [each.results for each in maps]
+    if names == ["multiply", "add"] and len(inputs) == 2 and _is_product(body, operation.parameters):
+        _add_product(t, operation, inputs, operands=terms[:-1], result=terms[-1])
+        return
+    arguments = {name: place for place, name in enumerate(operation.parameters[: len(inputs)])}
+    read = [arguments.get(name) for name in body[0].operands] if len(body) == 1 else []
+    if len(names) != 1 or names[0] is None or None in read:
+        raise t.scan.error(
+            "body", at=operation.at, wanted="one elementwise operation, or a product", error=UnsupportedOp
+        )
+    places = [place for place in read if place is not None]
+    inputs, operands = [inputs[place] for place in places], [terms[place] for place in places]
+    _mark_starts(t, operation)
+    rule = _notation(operands, terms[-1], [])
+    results = t.tensors(operation)
+    known = _matches_rule(t, names[0], inputs, results=results, rule=rule)
+    t.add(operation, names[0] if known else f"generic {names[0]}", inputs, {}, results, None if known else rule)
+
+
+def _read_body(t: MlirTranslation, operation: Operation) -> list[Operation]:
+    """What a body does before it yields what it made last. Raises InvalidGraph for a value that it does not have."""
+    *body, last = operation.body or (Operation("nothing", operation.at),)
+    known = {*operation.parameters, *t.bound}
+    for each in (*body, last):
+        if missing := [name for name in each.operands if name not in known]:
+            raise t.scan.error(
+                "undefined value", at=each.at, got=f"%{missing[0]}", wanted="one of the body's", error=InvalidGraph
+            )
+        known.update(each.results)
+    if not body or last.name != "linalg.yield" or last.operands != body[-1].results:
+        got = f"{last.name} {', '.join(f'%{name}' for name in last.operands)}"
+        raise t.scan.error("end of a body", at=last.at, got=got, wanted="a yield of what it makes last")
+    return body
+
+
+def _reads_only(operation: Operation, names: Sequence[str]) -> bool:
+    return sorted(operation.operands) == sorted(names)
+
+
+def _is_product(body: Sequence[Operation], parameters: Sequence[str]) -> bool:
+    """The product of the two inputs, added to what is there."""
+    left, right, into = (*parameters, "", "", "")[:3]
+    return _reads_only(body[0], (left, right)) and _reads_only(body[1], (into, *body[0].results))
+
+
+def _matches_rule(
+    t: MlirTranslation, op: str, inputs: Sequence[NamedValue], *, results: Sequence[MlirTensorType], rule: str
+) -> bool:
+    """Whether an op of ours has the dims of a rule, whatever its loops are called."""
+    types: tuple[TensorType, ...] = tuple(t.types[held.value] for held in inputs)
+    made = tuple(kind.type for kind in results)
+    try:
+        ours, given = (
+            bind_op(op, types, made, attrs={}, notation=None),
+            bind_op("", types, made, attrs={}, notation=rule),
+        )
+    except ShardplanError:
+        return False
+    names: dict[str, str] = {}
+    for mine, its in zip((*ours.operands, *ours.results), (*given.operands, *given.results), strict=True):
+        for dim, other in zip(mine, its, strict=True):
+            if len(dim.loops) != len(other.loops):
+                return False
+            if any(names.setdefault(a, b) != b for a, b in zip(dim.loops, other.loops, strict=True)):
+                return False
+    return len(set(names.values())) == len(names)
+
+
+def _notation(operands: Sequence[DimTerms], result: DimTerms, linear: Sequence[str]) -> str:
+    def term(dims: DimTerms) -> str:
+        return " ".join("1" if loop is None else f"d{loop}" for loop in dims) or "[]"
+
+    groups = f"; linear {', '.join(linear)}" if linear else ""
+    return f"{', '.join(map(term, operands))} -> {term(result)}{groups}"
+
+
+def _accumulate(
+    t: MlirTranslation,
+    operation: Operation,
+    op: str,
+    *,
+    inputs: Sequence[NamedValue],
+    attrs: Mapping[str, Any],
+    kind: str,
+    notation: str | None = None,
+) -> None:
+    """An op, combined with what it starts from unless that is neutral."""
+    results = t.tensors(operation)
+    start = t.bound.get(operation.inits[0]) if operation.inits else InitTensor(neutral=True)
+    if isinstance(start, InitTensor):
+        if not start.neutral:
+            what, wanted = "accumulation starts from nothing", "a tensor with elements"
+            raise t.scan.error(what, at=operation.at, got=f"%{operation.inits[0]}", wanted=wanted, error=InvalidGraph)
+        t.add(operation, op, inputs, attrs, results, notation)
+        return
+    held = t.find_tensor(operation.inits[0], operation.at)
+    made = next((each for each in t.ops if each.id == held.value and each.op == "full"), None)
+    if made is not None and _is_neutral(made.attrs["value"], kind, results[0].type.dtype):
+        t.init_tensors.add(held.value)
+        t.add(operation, op, inputs, attrs, results, notation)
+        return
+    term = t.add(operation, op, inputs, attrs, [MlirTensorType(results[0].type)], notation, suffix=".term")
+    t.add(operation, COMBINER_OPS[kind], (t.result(term), held), {}, results)
+
+
+def _is_neutral(value: object, kind: str, dtype: str) -> bool:
+    bits = 63 if dtype == "i64" else 31 if dtype == "i32" else 15 if dtype == "i16" else 7
+    least = {-math.inf, -(1 << bits)} if kind == "max" else {math.inf, (1 << bits) - 1}
+    return value in {"sum": {0}, "product": {1}}.get(kind, least)
+
+
+def _mark_starts(t: MlirTranslation, operation: Operation) -> None:
+    """What is only written to needs no constant."""
+    t.init_tensors |= {held.value for name in operation.inits if isinstance(held := t.bound.get(name), NamedValue)}

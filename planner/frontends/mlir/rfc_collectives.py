@@ -1,0 +1,87 @@
+"""The RFC's collectives: on sharded types, with mesh axes listed per tensor dim.
+
+mesh.all_gather %a {mesh_axis = [[], [0]]} : T -> U           mesh.local_split %a {sharding = [[], [0]]} : T -> U
+mesh.all_reduce %a {mesh_axis = [0], reduction = "sum"} : T -> U
+mesh.reduce_scatter %a {mesh_axis = [0], reduction = "sum", tensor_axis = 1} : T -> U
+
+Each is a round of the dialect's collectives on what the devices hold (`planner.spmd.rfc_collectives`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from planner.errors import InvalidSharding
+from planner.frontends.mlir.operations import Operation
+from planner.frontends.mlir.program_translation import ProgramTranslation
+from planner.frontends.mlir.types import MlirTensorType, MlirType
+from planner.ir.collectives import Collective, Kind
+from planner.ir.sharding import Reduction, Sharding
+from planner.spmd import LocalType, local_shape, rfc_collectives
+
+
+def is_rfc_collective(op: str, attrs: Mapping[str, Any]) -> bool:
+    return "mesh_axis" in attrs or (op == "all_slice" and "sharding" in attrs)
+
+
+def translate_rfc_collective(t: ProgramTranslation, op: str, operation: Operation) -> None:
+    """Carry out one operation. Raises InvalidSharding where the axes or the result's type do not fit the operand."""
+    name = t.only_operand(operation)
+    made_name = operation.results[0] if operation.results else f"{op}.{len(t.steps)}"
+    t.tensors(operation)  # the operand is of the type that is stated
+    given, kind = (_only_operand(t, side, operation) for side in (operation.operand_types, operation.result_types))
+    source, mesh = t.sharding(given, operation.at)
+    wanted, _ = t.sharding(kind, operation.at)
+    target, moves = _to_collectives(op, source, operation.attrs)
+    if target.complete(len(kind.type.shape), mesh) != wanted.complete(len(kind.type.shape), mesh):
+        raise InvalidSharding("sharding of the result", got=str(wanted), wanted=str(target))
+    shape = local_shape(given.type.shape, source, mesh)
+    if None in (*shape, *local_shape(kind.type.shape, wanted, mesh)):
+        raise InvalidSharding("uneven shards", got=f"{given.type} as {source}", wanted="dims that divide evenly")
+    value, made = t.find_value(name, operation.at), LocalType(shape, given.type.dtype)
+    reduction = _read_reduction(operation.attrs.get("reduction", "sum"))
+    for place, move in enumerate(moves):
+        last = place == len(moves) - 1
+        result = made_name if last else f"{made_name}.{place}"
+        (made,) = t.call(move.kind, [value], [result], None, rfc_collectives.call_attributes(move, reduction))
+        value = result
+        t.define(value, value, made, at=operation.at)
+    if not moves:
+        t.give(operation, t.lookup(name, operation.at))
+    t.check_type(made_name, kind, operation.at)
+
+
+def _read_reduction(given: object) -> Reduction:
+    if given not in tuple(Reduction):
+        raise InvalidSharding("reduction kind", got=given, wanted=f"one of {', '.join(Reduction)}")
+    return Reduction(str(given))
+
+
+def _only_operand(t: ProgramTranslation, kinds: Sequence[MlirType], operation: Operation) -> MlirTensorType:
+    for kind in kinds[:1]:
+        if isinstance(kind, MlirTensorType):
+            return kind
+    raise t.scan.error("types", at=operation.at, got=operation.name, wanted="a tensor type, -> and a tensor type")
+
+
+def _to_collectives(op: str, source: Sharding, attrs: Mapping[str, Any]) -> tuple[Sharding, list[Collective]]:
+    axes = attrs["sharding"] if op == "all_slice" else attrs["mesh_axis"]
+    per_dim = op in (Kind.ALL_GATHER, Kind.ALL_SLICE)
+    if not isinstance(axes, list) or not all(isinstance(each, list if per_dim else int) for each in axes):
+        wanted = "a list of mesh axes" + (" per dim" if per_dim else "")
+        raise InvalidSharding("mesh axes", got=axes, wanted=wanted)
+    match op:
+        case Kind.ALL_GATHER:
+            return rfc_collectives.all_gather(source, axes)
+        case Kind.ALL_SLICE:
+            return rfc_collectives.local_split(source, axes)
+        case Kind.ALL_REDUCE:
+            return rfc_collectives.all_reduce(source, axes)
+        case Kind.REDUCE_SCATTER if isinstance(attrs.get("tensor_axis"), int):
+            return rfc_collectives.reduce_scatter(source, axes, attrs["tensor_axis"])
+    raise InvalidSharding(
+        "collective on sharded types",
+        got=op,
+        wanted="all_gather, local_split, all_reduce, or reduce_scatter with a tensor_axis",
+    )

@@ -1,0 +1,86 @@
+"""Shardings as texts give them: `[[0], [1]]`, `partial = max[1]`, `<@mesh0, [[0]]>`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.frontends.mlir.scanner import WORD, Scanner
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingSyntax:
+    """A sharding as the text gives it, before anything of it is checked.
+
+    `entries` are the lists per dim; in the RFC's form (`trailing_partial`) entry number rank is the partial axes.
+    """
+
+    entries: tuple[tuple[int, ...], ...]
+    at: int
+    mesh: str | None = None
+    partial: tuple[int, ...] = ()
+    reduction: str = "sum"
+    halo_sizes: tuple[int | str, ...] = ()
+    offsets: tuple[int | str, ...] = ()
+    trailing_partial: bool = False
+
+
+def parse_sharding_attribute(scan: Scanner) -> ShardingSyntax:
+    """`<@mesh0, [[0], [1]], partial = max[1]>`, or the RFC's `<[[0], [], [1]]>`."""
+    at = scan.at
+    scan.need("<")
+    mesh = scan.symbol() if scan.peek("@") else None
+    if mesh is not None:
+        scan.need(",")
+    entries = parse_entries(scan)
+    reduction, axes = parse_partial(scan) if scan.mark(",") else ("sum", ())
+    scan.need(">")
+    return ShardingSyntax(entries, at, mesh, axes, reduction, trailing_partial=mesh is None)
+
+
+def parse_entries(scan: Scanner) -> tuple[tuple[int, ...], ...]:
+    """`[[0, 1], []]`: at least one list."""
+    at = scan.at
+    found = scan.parse_list("[", lambda: parse_axes(scan), "]")
+    if not found:
+        raise scan.error("no lists of axes", at=at, wanted="at least one: [[]] is replicated")
+    return tuple(found)
+
+
+def parse_axes(scan: Scanner) -> tuple[int, ...]:
+    return tuple(scan.parse_list("[", scan.integer, "]"))
+
+
+def parse_partial(scan: Scanner) -> tuple[str, tuple[int, ...]]:
+    """`partial = max[1]`."""
+    if not scan.word("partial"):
+        raise scan.error("syntax", wanted="partial = kind[axes]")
+    scan.need("=")
+    reduction = scan.expect(WORD, "a reduction")
+    return reduction, parse_axes(scan)
+
+
+def parse_sharding(scan: Scanner) -> ShardingSyntax:
+    """`@m split_axes = [[0]] partial = sum[1] halo_sizes = [1, 2] sharded_dims_offsets = [0, 2, 4]`."""
+    at = scan.at
+    mesh = scan.symbol()
+    if not scan.word("split_axes"):
+        raise scan.error("syntax", wanted="split_axes = [[...]]")
+    scan.need("=")
+    entries = parse_entries(scan)
+    reduction, axes = parse_partial(scan) if scan.peek("partial") else ("sum", ())
+    return ShardingSyntax(
+        entries, at, mesh, axes, reduction, _sizes(scan, "halo_sizes"), _sizes(scan, "sharded_dims_offsets")
+    )
+
+
+def _sizes(scan: Scanner, key: str) -> tuple[int | str, ...]:
+    """`key = [1, %a]`, where it stands."""
+    if not scan.word(key):
+        return ()
+    scan.need("=")
+    return parse_numbers(scan)
+
+
+def parse_numbers(scan: Scanner) -> tuple[int | str, ...]:
+    """`[1, %a]`: numbers, and names of values."""
+    return tuple(scan.parse_list("[", lambda: scan.value() if scan.peek("%") else scan.integer(), "]"))

@@ -1,0 +1,118 @@
+"""Rows for operators that read or write at positions. Negative positions count from the end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from planner.frontends.document_value import DocumentValue
+from planner.frontends.onnx.node_call import OnnxNodeCall, clamp_infinity
+from planner.frontends.onnx.views import take_slice
+from planner.ir.graph import TensorType
+
+OUT_OF_RANGE = "wrap"
+
+
+def gather(call: OnnxNodeCall) -> DocumentValue:
+    """One position that is known is a slice; rows of a table are an embedding."""
+    dim, number = call.dim(), call.number(1)
+    value = call.value()
+    if number is not None:
+        at = int(number) % value.shape[dim]
+        return call.in_result_shape(take_slice(call, value, dim, places=range(at, at + 1)))
+    ids = call.value(1)
+    if dim == 0 and len(value.shape) == 2:
+        return call.emit("embedding", value, ids, beyond=OUT_OF_RANGE)
+    return call.emit("index", value, ids, dims=[dim], beyond=OUT_OF_RANGE)
+
+
+def gather_elements(call: OnnxNodeCall) -> DocumentValue:
+    """In the other dims the ids may end before the data do."""
+    dim, ids, value = call.dim(), call.value(1), call.value()
+    for other, size in enumerate(ids.shape):
+        if other != dim and size < value.shape[other]:
+            value = take_slice(call, value, other, places=range(size))
+    return call.emit("gather", value, ids, dim=dim, beyond=OUT_OF_RANGE)
+
+
+def gather_nd(call: OnnxNodeCall) -> DocumentValue:
+    """The last dim of the ids holds a position for each dim read; dims of the batch are read where they are."""
+    value, ids, batch = call.value(), call.value(1), int(call.attribute("batch_dims", 0))
+    places = [*_batch_places(call, ids, batch), *_columns(call, ids)]
+    return call.in_result_shape(_gather_at(call, value, places))
+
+
+def _gather_at(call: OnnxNodeCall, value: DocumentValue, places: Sequence[DocumentValue]) -> DocumentValue:
+    return call.emit("index", value, *places, dims=list(range(len(places))), beyond=OUT_OF_RANGE)
+
+
+def _columns(call: OnnxNodeCall, ids: DocumentValue) -> list[DocumentValue]:
+    """The positions in each dim."""
+    count, shape = ids.shape[-1], ids.shape[:-1]
+    dim = len(shape)
+    if count == 1:
+        return [call.reshaped(ids, shape)]
+    types = [TensorType((*shape, 1), ids.dtype)] * count
+    return [call.reshaped(column, shape) for column in call.step_all("split", [ids], types, dim=dim)]
+
+
+def _batch_places(call: OnnxNodeCall, ids: DocumentValue, batch: int) -> list[DocumentValue]:
+    """0, 1, .. along every dim of the batch, to broadcast to the positions."""
+    rank = len(ids.shape) - 1
+    types = [
+        TensorType(tuple(n if k == dim else 1 for k in range(rank)), ids.dtype)
+        for dim, n in enumerate(ids.shape[:batch])
+    ]
+    return [call.step_all("arange", [], [kind], start=0, step=1, dim=dim)[0] for dim, kind in enumerate(types)]
+
+
+def scatter_elements(call: OnnxNodeCall) -> DocumentValue:
+    dim, value, ids = call.dim(), call.value(), call.value(1)
+    others = all(size == value.shape[k] for k, size in enumerate(ids.shape) if k != dim)
+    call.demand("ids that end before the data do", others)
+    return call.emit("scatter", value, ids, call.value(2), dim=dim, beyond=OUT_OF_RANGE, **_read_reduction(call))
+
+
+def scatter_nd(call: OnnxNodeCall) -> DocumentValue:
+    """The last dim of the ids holds a position for each dim written to."""
+    places = _columns(call, call.value(1))
+    dims = list(range(len(places)))
+    return call.emit(
+        "index_put", call.value(), *places, call.value(2), dims=dims, beyond=OUT_OF_RANGE, **_read_reduction(call)
+    )
+
+
+def _read_reduction(call: OnnxNodeCall) -> dict[str, Any]:
+    kind = call.attribute("reduction", "none")
+    call.demand(f"reduction {kind}", kind in ("none", "add"))
+    return {"accumulate": kind == "add"}
+
+
+def topk(call: OnnxNodeCall) -> Sequence[DocumentValue]:
+    """The largest, or the smallest: the largest of the negatives."""
+    value, dim = call.value(), call.dim(default=-1)
+    results = [kind for kind in call.results if kind is not None]
+    call.demand("a result left out", len(results) == 2)
+    if call.attribute("largest", 1):
+        return call.emit_all("topk", value, dim=dim)
+    negative = call.step("negate", [value])
+    found, places = call.step_all("topk", [negative], results, dim=dim)
+    return [call.emit("negate", found), places]
+
+
+def one_hot(call: OnnxNodeCall) -> DocumentValue:
+    """One number in the place of each id, another elsewhere."""
+    listed = call.operand(2).known
+    call.demand("values that depend on data", listed is not None and listed.size == 2)
+    assert listed is not None
+    off, on = listed.reshape(-1).tolist()
+    rank, dtype = len(call.result.shape), call.result.dtype
+    dim = call.dim(default=-1, rank=rank)
+    others = [k for k in range(rank) if k != dim]
+    shape = [call.result.shape[k] for k in (*others, dim)]
+    made = call.step("one_hot", [call.value()], shape, dtype, beyond=OUT_OF_RANGE)
+    if (off, on) != (0, 1):
+        made = call.step("multiply", [made], scalar=clamp_infinity(on - off, dtype))
+        made = call.step("add", [made], scalar=clamp_infinity(off, dtype))
+    order = [others.index(k) if k != dim else rank - 1 for k in range(rank)]
+    return made if order == sorted(order) else call.emit("transpose", made, permutation=order)

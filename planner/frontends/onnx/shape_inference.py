@@ -1,0 +1,186 @@
+"""Types of values, and the values that are known before the model runs: shape arithmetic, and single numbers.
+
+Node by node, in the model's order: the standard's own inference gives the types of the results, with the values known
+so far (the target of a Reshape), and its reference implementation computes the results that sizes depend on. Taking
+turns at every node leaves nothing open where a pass over types after a pass over values does (a Range whose length
+is a sum of dims).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, checker, helper, numpy_helper
+from onnx.external_data_helper import load_external_data_for_tensor, uses_external_data
+from onnx.reference import ReferenceEvaluator
+from onnx.shape_inference import InferenceError, infer_node_outputs
+
+from planner.errors import InvalidGraph
+from planner.frontends.onnx.contrib_ops import find_contrib_op
+from planner.frontends.onnx.liveness import OperandUses
+from planner.frontends.onnx.loader import find_schema
+from planner.frontends.onnx.node_call import KnownArray
+
+MAX_FOLDED = 1 << 16
+"""Elements of a value that sizes depend on."""
+
+
+class ShapeInference:
+    """What is known of each value of a model so far."""
+
+    def __init__(
+        self, model: ModelProto, inputs: Mapping[str, TypeProto], reads: OperandUses, folder: Path | None
+    ) -> None:
+        self.types: dict[str, TypeProto] = dict(inputs)
+        self.known: dict[str, KnownArray] = {}
+        self._model, self._reads, self._folder = model, reads, folder
+        self._context = checker.C.CheckerContext()
+        self._context.ir_version = model.ir_version
+        self._context.opset_imports = {entry.domain: entry.version for entry in model.opset_import}
+        for tensor in model.graph.initializer:
+            self.types[tensor.name] = helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
+            self._read(tensor)
+
+    def _read(self, tensor: TensorProto) -> None:
+        """Keeps the elements where sizes may depend on them, and single numbers that are in the model itself."""
+        count = math.prod(tensor.dims)
+        if uses_external_data(tensor):
+            if tensor.name in self._reads.sizes and count <= MAX_FOLDED:
+                self.known[tensor.name] = self._read_external(tensor)
+        elif count == 1 or (tensor.name in self._reads.sizes and count <= MAX_FOLDED):
+            self.known[tensor.name] = _elements(tensor)
+
+    def _read_external(self, tensor: TensorProto) -> KnownArray:
+        """Raises InvalidGraph where the file with the elements is missing."""
+        whole = TensorProto()
+        whole.CopyFrom(tensor)
+        try:
+            load_external_data_for_tensor(whole, str(self._folder or "."))
+        except (OSError, ValueError, checker.ValidationError) as error:
+            got = str(error).strip().partition("\n")[0]
+            wanted = "the model's external data beside it: a shape depends on this value"
+            raise InvalidGraph("external data", where=tensor.name, got=got, wanted=wanted) from None
+        return _elements(whole)
+
+    def visit(self, node: NodeProto) -> None:
+        """Learns of the results of `node`, whose operands are known of. Raises InvalidGraph for a contradiction."""
+        self._infer(node)
+        if node.op_type in ("Shape", "Size"):
+            self._measure(node)
+        elif node.op_type == "Constant" or self._is_wanted(node):
+            self._compute(node)
+
+    def _infer(self, node: NodeProto) -> None:
+        schema = find_schema(self._model, node)
+        given = [name for name in node.input if name in self.types]
+        if schema is None:
+            self._infer_contrib(node)
+        if schema is None or len(given) < sum(map(bool, node.input)):
+            return
+        small = {name: self.known[name] for name in given if name in self.known}
+        data = {name: numpy_helper.from_array(np.asarray(array, order="C"), name) for name, array in small.items()}
+        types = {name: self.types[name] for name in given}
+        versions, ir = list(self._model.opset_import), self._model.ir_version
+        _check_batch(node, types.values())
+        try:
+            checker.check_node(node, self._context)
+            self.types |= infer_node_outputs(schema, node, types, data, opset_imports=versions, ir_version=ir)
+        except (InferenceError, checker.ValidationError) as error:
+            raise InvalidGraph(
+                "operands do not fit", got=_format_failure(error), wanted=f"those of {node.op_type}"
+            ) from None
+
+    def _infer_contrib(self, node: NodeProto) -> None:
+        known, first = find_contrib_op(node.domain, node.op_type), self.types.get(next(iter(node.input), ""))
+        if known is None or first is None:
+            return
+        shapes = [require_fixed_shape(self.types.get(name)) for name in node.input]
+        try:
+            made = known.shapes(shapes, {each.name: helper.get_attribute_value(each) for each in node.attribute})
+        except (ArithmeticError, TypeError, ValueError) as error:
+            raise InvalidGraph(
+                "operands do not fit", got=_format_failure(error), wanted=f"those of {node.op_type}"
+            ) from None
+        kind = first.tensor_type.elem_type
+        for name, shape in zip(node.output, made, strict=False):
+            if name:
+                self.types[name] = helper.make_tensor_type_proto(kind, shape)
+
+    def _measure(self, node: NodeProto) -> None:
+        shape = require_fixed_shape(self.types.get(node.input[0]))
+        if shape is None:
+            return
+        attributes = {attribute.name: attribute.i for attribute in node.attribute}
+        part = shape[attributes.get("start", 0) : attributes.get("end")]
+        self._record_array(
+            node.output[0], np.array(math.prod(shape) if node.op_type == "Size" else part, dtype=np.int64)
+        )
+
+    def _is_wanted(self, node: NodeProto) -> bool:
+        """Whether all operands are known, and the results say sizes or are single numbers."""
+        if not all(name in self.known for name in node.input if name):
+            return False
+        counts = [
+            math.prod(shape) for name in node.output if (shape := require_fixed_shape(self.types.get(name))) is not None
+        ]
+        sizes = not self._reads.sizes.isdisjoint(node.output)
+        return all(count <= MAX_FOLDED for count in counts) if sizes else counts == [1] * len(node.output)
+
+    def _compute(self, node: NodeProto) -> None:
+        """Raises InvalidGraph where the reference implementation cannot."""
+        given = {name: self.known[name] for name in node.input if name}
+        anything = TypeProto()
+        graph = helper.make_graph(
+            [node],
+            "known",
+            [helper.make_value_info(name, self.types[name]) for name in given],
+            [helper.make_value_info(name, anything) for name in node.output if name],
+        )
+        alone = helper.make_model(graph, opset_imports=self._model.opset_import, ir_version=self._model.ir_version)
+        try:
+            with np.errstate(all="ignore"):
+                results = ReferenceEvaluator(alone).run(None, given)
+        except Exception as failure:  # numpy runs on what the file says, and may raise anything
+            raise InvalidGraph("shape arithmetic fails", got=_format_failure(failure)) from failure
+        for name, array in zip(filter(None, node.output), results, strict=True):
+            self._record_array(name, np.asarray(array))
+
+    def _record_array(self, name: str, array: KnownArray) -> None:
+        kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+        self.types[name] = helper.make_tensor_type_proto(kind, array.shape)
+        self.known[name] = array
+
+
+def _check_batch(node: NodeProto, operands: Iterable[TypeProto]) -> None:
+    """The standard's inference reads past the end of a shape for more dims of a batch than there are."""
+    least = min((len(kind.tensor_type.shape.dim) for kind in operands), default=0)
+    for attribute in node.attribute:
+        if attribute.name == "batch_dims" and not 0 <= attribute.i < least:
+            raise InvalidGraph("batch_dims", got=attribute.i, wanted=f"0 to {least - 1}")
+
+
+def _elements(tensor: TensorProto) -> KnownArray:
+    """Raises InvalidGraph where the data are not those of the shape."""
+    try:
+        known: KnownArray = numpy_helper.to_array(tensor)
+    except (TypeError, ValueError) as failure:
+        raise InvalidGraph(
+            "damaged tensor", where=tensor.name, got=_format_failure(failure), wanted="its elements"
+        ) from None
+    return known
+
+
+def require_fixed_shape(kind: TypeProto | None) -> tuple[int, ...] | None:
+    """The shape of a tensor where all of it is told."""
+    if kind is None or not kind.tensor_type.HasField("shape"):
+        return None
+    dims = kind.tensor_type.shape.dim
+    return tuple(dim.dim_value for dim in dims) if all(dim.HasField("dim_value") for dim in dims) else None
+
+
+def _format_failure(failure: Exception) -> str:
+    """The first line of what it says."""
+    return f"{type(failure).__name__}: {str(failure).strip()}".partition("\n")[0]

@@ -1,0 +1,190 @@
+"""Rows for products: dot_general as an einsum, and the three convolutions of a network, forward and backward.
+
+JAX writes the backward of y = conv(x, w; stride s, padding p) as convolutions too:
+
+    dw = conv(x, dy; rhs_dilate s), batch and channels of both exchanged
+    dx = conv(dy, w reversed; lhs_dilate s, padding d (r - 1) - p), channels of w exchanged
+
+They are recognised by the dilation of dy and by the reversed kernel.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxlib.mlir.dialects import stablehlo
+
+from planner.frontends.document_value import DocumentValue
+from planner.frontends.stablehlo.op_call import StablehloOpCall
+from planner.frontends.stablehlo.symbolic_values import Symbol, TensorSymbol
+from planner.frontends.stablehlo.views import dilate_value, pad_value, transpose_value
+from planner.ir.dtypes import DTYPE_BYTES, is_float
+from planner.ir.sharding import Shape
+
+
+def dot_general(call: StablehloOpCall) -> Symbol:
+    """One loop a dim: batch b, contracted k, and what is left of either side, m and n."""
+    numbers = stablehlo.DotDimensionNumbers(call.op.attributes["dot_dimension_numbers"])
+    left = _loops(
+        call.operands[0].type.shape, numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions, free="m"
+    )
+    right = _loops(
+        call.operands[1].type.shape, numbers.rhs_batching_dimensions, numbers.rhs_contracting_dimensions, free="n"
+    )
+    batch = [left[dim] for dim in numbers.lhs_batching_dimensions]
+    free = [name for name in (*left, *right) if name[0] in "mn"]
+    terms = [" ".join(term) or "[]" for term in (left, right, batch + free)]
+    made = _product(
+        call, "einsum", call.wholes(), shape=call.result.shape, equation=f"{terms[0]}, {terms[1]} -> {terms[2]}"
+    )
+    return TensorSymbol.of(made)
+
+
+def _loops(shape: Shape, batch: Sequence[int], contracted: Sequence[int], *, free: str) -> list[str]:
+    known = {dim: f"b{i}" for i, dim in enumerate(batch)} | {dim: f"k{i}" for i, dim in enumerate(contracted)}
+    return [known.get(dim, f"{free}{dim}") for dim in range(len(shape))]
+
+
+def _product(
+    call: StablehloOpCall, op: str, factors: Sequence[DocumentValue], *, shape: Shape, **attrs: Any
+) -> DocumentValue:
+    """Of floats in the widest of the factors' dtypes, as it is stored and sent; of integers in the result's."""
+    widest = max((value.dtype for value in factors), key=DTYPE_BYTES.__getitem__)
+    dtype = widest if is_float(widest) else call.result.dtype
+    cast = [value if value.dtype == dtype else _cast(call, value, dtype) for value in factors]
+    made = call.writer.made(op, cast, shape, dtype, **attrs)
+    return made if dtype == call.result.dtype else _cast(call, made, call.result.dtype)
+
+
+def _cast(call: StablehloOpCall, value: DocumentValue, dtype: str) -> DocumentValue:
+    return call.writer.made("cast", [value], value.shape, dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class _Convolution:
+    """Operands with their dims in our order, and the window of every spatial dim."""
+
+    x: DocumentValue
+    kernel: DocumentValue
+    made: Shape
+    stride: Shape
+    x_dilation: Shape
+    dilation: Shape
+    low: Shape
+    high: Shape
+    groups: int
+
+
+def convolution(call: StablehloOpCall) -> Symbol:
+    numbers = stablehlo.ConvDimensionNumbers(call.op.attributes["dimension_numbers"])
+    call.demand("groups of the batch", call.integer("batch_group_count") == 1)
+    back = (numbers.output_batch_dimension, numbers.output_feature_dimension, *numbers.output_spatial_dimensions)
+    given = _read_convolution(call, numbers, tuple(call.result.shape[dim] for dim in back))
+    flipped = _unflip_kernel(call, list(numbers.kernel_spatial_dimensions))
+    if flipped is not None and given.groups == 1 and set(given.stride) == {1}:
+        made = _emit_input_backward(call, given, transpose_value(call, flipped, _kernel_order(numbers)))
+    elif given.groups == 1 and {*given.stride, *given.x_dilation} == {1} and _small(given):
+        made = _emit_kernel_backward(call, given)
+    else:
+        made = _emit_forward(call, given)
+    return TensorSymbol.of(transpose_value(call, made, [back.index(dim) for dim in range(len(back))]))
+
+
+def _kernel_order(numbers: stablehlo.ConvDimensionNumbers) -> tuple[int, ...]:
+    """Filters, channels, taps."""
+    ends = (numbers.kernel_output_feature_dimension, numbers.kernel_input_feature_dimension)
+    return (*ends, *numbers.kernel_spatial_dimensions)
+
+
+def _read_convolution(call: StablehloOpCall, numbers: stablehlo.ConvDimensionNumbers, made: Shape) -> _Convolution:
+    x = (numbers.input_batch_dimension, numbers.input_feature_dimension, *numbers.input_spatial_dimensions)
+    rank = len(x) - 2
+    call.demand("a kernel reversed by attribute", not any(call.optional_ints("window_reversal", (0,) * rank)))
+    low, high = call.edges("padding", rank)
+    return _Convolution(
+        transpose_value(call, call.whole(0), x),
+        transpose_value(call, call.whole(1), _kernel_order(numbers)),
+        made,
+        call.optional_ints("window_strides", (1,) * rank),
+        call.optional_ints("lhs_dilation", (1,) * rank),
+        call.optional_ints("rhs_dilation", (1,) * rank),
+        low,
+        high,
+        call.integer("feature_group_count"),
+    )
+
+
+def _unflip_kernel(call: StablehloOpCall, spatial: list[int]) -> DocumentValue | None:
+    """What the kernel was before it was reversed in all its spatial dims."""
+    symbol = call.operands[1]
+    node = call.writer.find_node(symbol.core) if isinstance(symbol, TensorSymbol) else None
+    if node is None or node["op"] != "flip" or sorted(node["attrs"]["dims"]) != sorted(spatial):
+        return None
+    return call.writer.find_value(node["inputs"][0])
+
+
+def _small(given: _Convolution) -> bool:
+    """Whether the kernel has more places than the result: then it is a gradient, and the result a kernel's."""
+    return math.prod(given.kernel.shape[2:]) > math.prod(given.made[2:])
+
+
+def _emit_forward(call: StablehloOpCall, given: _Convolution) -> DocumentValue:
+    x, padding = given.x, given.low
+    for i, step in enumerate(given.x_dilation):
+        x = dilate_value(call, x, i + 2, step=step)
+    if given.low != given.high or min(given.low) < 0:
+        x = pad_value(call, x, (0, 0, *given.low), high=(0, 0, *given.high), number=0)
+        padding = (0,) * len(given.low)
+    attrs = {"stride": given.stride, "padding": padding, "dilation": given.dilation}
+    return _emit_convolution(
+        call, "convolution", x, other=given.kernel, shape=given.made, attrs=attrs | {"groups": given.groups}
+    )
+
+
+def _emit_kernel_backward(call: StablehloOpCall, given: _Convolution) -> DocumentValue:
+    """The dilation of dy is the stride of the forward pass; dw leaves with filters before channels."""
+    x, padding = given.x, given.low
+    if given.low != given.high or min(given.low) < 0:
+        x = pad_value(call, x, (0, 0, *given.low), high=(0, 0, *given.high), number=0)
+        padding = (0,) * len(given.low)
+    attrs = {"stride": given.dilation, "padding": padding, "dilation": given.stride}
+    shape = _swap_first_two(given.made)
+    operands = (_swap_batch_and_channels(call, x), _swap_batch_and_channels(call, given.kernel))
+    return _swap_batch_and_channels(
+        call, _emit_convolution(call, "convolution_weight_backward", *operands, shape, attrs)
+    )
+
+
+def _emit_input_backward(call: StablehloOpCall, given: _Convolution, kernel: DocumentValue) -> DocumentValue:
+    """Of the whole of x and its padding, from which x is cut."""
+    spans = [step * (taps - 1) for step, taps in zip(given.dilation, kernel.shape[2:], strict=True)]
+    dilated_dy = [step * (size - 1) + 1 for step, size in zip(given.x_dilation, given.x.shape[2:], strict=True)]
+    full = [size + span for size, span in zip(dilated_dy, spans, strict=True)]
+    before = [span - low for span, low in zip(spans, given.low, strict=True)]
+    behind = [size - low - made for size, low, made in zip(full, before, given.made[2:], strict=True)]
+    even = before == behind and min(before) >= 0
+    shape = given.made if even else (*given.made[:2], *full)
+    attrs = {"stride": given.x_dilation, "padding": before if even else [0] * len(full), "dilation": given.dilation}
+    made = _emit_convolution(
+        call, "convolution_transpose", given.x, other=_swap_batch_and_channels(call, kernel), shape=shape, attrs=attrs
+    )
+    first, last = ((0, 0, *(-size for size in side)) for side in (before, behind))
+    return made if even else pad_value(call, made, first, high=last, number=0)
+
+
+def _swap_first_two(shape: Shape) -> Shape:
+    return (shape[1], shape[0], *shape[2:])
+
+
+def _swap_batch_and_channels(call: StablehloOpCall, value: DocumentValue) -> DocumentValue:
+    return transpose_value(call, value, (1, 0, *range(2, len(value.shape))))
+
+
+def _emit_convolution(
+    call: StablehloOpCall, op: str, x: DocumentValue, other: DocumentValue, shape: Shape, attrs: dict[str, Any]
+) -> DocumentValue:
+    attrs = {key: list(value) if isinstance(value, Sequence) else value for key, value in attrs.items()}
+    return _product(call, op, [x, other], shape=shape, **attrs)

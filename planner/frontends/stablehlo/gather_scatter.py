@@ -1,0 +1,156 @@
+"""Rows for reads and writes at positions: StableHLO's gather and scatter, as far as they are one of
+
+    embedding   rows of a table                                      x[ids]
+    index       numbers for dims side by side, the others whole      x[:, i, j]
+    gather      numbers along one dim, the others paired             take_along_axis
+
+and their counterparts that write. StableHLO moves what lies outside into range when it reads, and drops it when it
+writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxlib.mlir.dialects import stablehlo
+
+from planner.frontends.document_value import DocumentValue
+from planner.frontends.stablehlo.op_call import StablehloOpCall
+from planner.frontends.stablehlo.symbolic_values import KnownNumbers, Symbol, TensorSymbol
+from planner.frontends.stablehlo.views import slice_value, transpose_value, update_value
+from planner.ir.sharding import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class _IndexDims:
+    """Which dims of x the positions are for, which are paired with dims of the positions, where windows stand."""
+
+    dims: tuple[int, ...]
+    whole: tuple[int, ...]
+    """Dims of x that are read or written whole, in the order of the windows' dims."""
+    windows: tuple[int, ...]
+    """Their dims in what is read or written."""
+    paired: tuple[int, ...]
+    paired_ids: tuple[int, ...]
+    vector: int
+    """The dim of the positions along which one position's numbers stand."""
+
+
+def gather(call: StablehloOpCall) -> Symbol:
+    numbers = stablehlo.GatherDimensionNumbers(call.op.attributes["dimension_numbers"])
+    shape, sizes = call.operands[0].type.shape, call.ints("slice_sizes")
+    away = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
+    places = _IndexDims(
+        tuple(numbers.start_index_map),
+        tuple(dim for dim in range(len(shape)) if dim not in away),
+        tuple(numbers.offset_dims),
+        tuple(numbers.operand_batching_dims),
+        tuple(numbers.start_indices_batching_dims),
+        numbers.index_vector_dim,
+    )
+    call.demand("slices that are not whole dims", all(sizes[dim] == shape[dim] for dim in places.whole))
+    if places.paired:
+        dim, along = _along(call, places)
+        return call.emit("gather", call.whole(0), along, dim=dim, beyond="clamp")
+    ids, order = _ids(call, places), _order(call, places, len(call.result.shape))
+    first = places.dims[0]
+    read = tuple(call.result.shape[dim] for dim in order)
+    if len(shape) == 2 and first == 0 and len(ids) == 1:
+        made = call.step("embedding", [call.whole(0), *ids], read, beyond="clamp")
+    else:
+        made = call.step("index", [call.whole(0), *ids], read, dims=list(places.dims), beyond="clamp")
+    return TensorSymbol.of(transpose_value(call, made, [order.index(dim) for dim in range(len(order))]))
+
+
+def scatter(call: StablehloOpCall) -> Symbol:
+    numbers = stablehlo.ScatterDimensionNumbers(call.op.attributes["scatter_dimension_numbers"])
+    shape, body = call.operands[0].type.shape, _scatter_kind(call)
+    away = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
+    places = _IndexDims(
+        tuple(numbers.scattered_dims_to_operand_dims),
+        tuple(dim for dim in range(len(shape)) if dim not in away),
+        tuple(numbers.update_window_dims),
+        tuple(numbers.input_batching_dims),
+        tuple(numbers.scatter_indices_batching_dims),
+        numbers.index_vector_dim,
+    )
+    x, updates = call.operands[0], call.whole(2)
+    if (corner := _corner(call, places)) is not None:
+        if body == "add":
+            cuts = [slice(at, at + size) for at, size in zip(corner, updates.shape, strict=True)]
+            there = call.writer.whole(slice_value(call, x, cuts, made=call.operands[2].type))
+            updates = call.step("add", [there, updates], updates.shape)
+        return TensorSymbol.of(update_value(call, call.whole(0), updates, starts=corner))
+    windows = [updates.shape[dim] for dim in places.windows]
+    call.demand("windows that are not whole dims", windows == [shape[dim] for dim in places.whole])
+    attrs: dict[str, Any] = {"accumulate": body == "add", "beyond": "drop"}
+    if places.paired:
+        dim, along = _along(call, places)
+        return call.emit("scatter", call.whole(0), along, updates, dim=dim, **attrs)
+    order, ids = _order(call, places, len(updates.shape)), _ids(call, places)
+    updates = transpose_value(call, updates, order)
+    zeros = isinstance(x, KnownNumbers) and x.splat and x.number == 0
+    if zeros and body == "add" and len(shape) == 2 and places.dims == (0,):
+        return call.emit("embedding_backward", updates, *ids, beyond="drop")
+    return call.emit("index_put", call.whole(0), *ids, updates, dims=list(places.dims), **attrs)
+
+
+def _corner(call: StablehloOpCall, places: _IndexDims) -> list[int] | None:
+    """Where the one window that is written begins, if it has all dims and its place is known."""
+    ids, shape, sizes = call.operands[1], call.operands[0].type.shape, call.operands[2].type.shape
+    if not isinstance(ids, KnownNumbers) or len(ids.type.shape) != 1 or places.windows != tuple(range(len(shape))):
+        return None
+    corner = [0] * len(shape)
+    for dim, at in zip(places.dims, ids.whole.tolist(), strict=True):
+        corner[dim] = at
+    inside = all(0 <= at <= full - size for at, full, size in zip(corner, shape, sizes, strict=True))
+    return corner if inside else None
+
+
+def _scatter_kind(call: StablehloOpCall) -> str:
+    """add, or replace for a body that returns the update alone."""
+    call.demand("several operands", len(call.operands) == 3)
+    block = call.op.regions[0].blocks[0]
+    if len(block.operations) == 1 and block.operations[0].operation.operands[0] == block.arguments[1]:
+        return "replace"
+    call.demand("a body that neither adds nor replaces", call.reducer() == "add")
+    return "add"
+
+
+def _along(call: StablehloOpCall, places: _IndexDims) -> tuple[int, DocumentValue]:
+    """The one dim of numbers, and positions that have x's dims in its order."""
+    ids, rank = call.whole(1), len(call.operands[0].type.shape)
+    (dim,) = places.dims if len(places.dims) == 1 else (-1,)
+    order = [*places.paired, dim]
+    same = sorted(order) == list(range(rank)) and places.paired == places.paired_ids and not places.windows
+    call.demand("paired dims in another order", same and places.vector == len(ids.shape) - 1 == rank)
+    return dim, call.writer.reshaped(ids, ids.shape[:-1])
+
+
+def _ids(call: StablehloOpCall, places: _IndexDims) -> list[DocumentValue]:
+    """Positions, a value for each dim they are for."""
+    ids, vector, first = call.operands[1], places.vector, places.dims[:1]
+    beside = tuple(range(first[0], first[0] + len(places.dims))) if first else ()
+    call.demand("positions for dims apart", bool(first) and places.dims == beside)
+    whole = call.whole(1)
+    shape = ids.type.shape
+    if vector == len(shape):
+        return [whole]
+    kept = (*shape[:vector], *shape[vector + 1 :])
+    parts = [call.writer.part(TensorSymbol.of(whole), vector, k, k + 1) for k in range(len(places.dims))]
+    return [call.writer.reshaped(part, kept) for part in parts]
+
+
+def _order(call: StablehloOpCall, places: _IndexDims, rank: int) -> list[int]:
+    """Dims of what is read, as `index` leaves them: windows before the positions' dims, these, windows behind."""
+    gone = set(places.dims) - set(places.whole)
+    call.demand("positions for dims that stay", gone == set(places.dims))
+    before = [window for dim, window in zip(places.whole, places.windows, strict=True) if dim < places.dims[0]]
+    behind = [window for dim, window in zip(places.whole, places.windows, strict=True) if dim > places.dims[0]]
+    return [*before, *_others(places.windows, rank), *behind]
+
+
+def _others(windows: Sequence[int], rank: int) -> Shape:
+    return tuple(dim for dim in range(rank) if dim not in windows)

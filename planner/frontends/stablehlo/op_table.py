@@ -1,0 +1,81 @@
+"""The table: StableHLO or CHLO op -> how it is said in ops of ours. An op = one row.
+
+Calls, loops and shardings are not here: the translation follows them.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from planner.frontends.stablehlo import dot_conv, gather_scatter, pointwise, reductions, views, windows
+from planner.frontends.stablehlo.op_call import StablehloRow
+from planner.frontends.stablehlo.pointwise import binary, of_bool, unary
+
+OP_TABLE: dict[str, StablehloRow] = {
+    # element by element
+    "stablehlo.abs": unary("abs", np.abs),
+    "stablehlo.cosine": unary("cos", np.cos),
+    "stablehlo.ceil": unary("ceil", np.ceil),
+    "stablehlo.exponential": unary("exp", np.exp),
+    "stablehlo.exponential_minus_one": unary("expm1", np.expm1),
+    "stablehlo.floor": unary("floor", np.floor),
+    "stablehlo.is_finite": unary("is_finite", np.isfinite),
+    "stablehlo.log": unary("log", np.log),
+    "stablehlo.log_plus_one": unary("log1p", np.log1p),
+    "stablehlo.logistic": unary("sigmoid", lambda x: 1 / (1 + np.exp(-x))),
+    "stablehlo.negate": unary("negate", np.negative),
+    "stablehlo.round_nearest_even": unary("round", np.rint),
+    "stablehlo.rsqrt": unary("rsqrt", lambda x: 1 / np.sqrt(x)),
+    "stablehlo.sign": unary("sign", np.sign),
+    "stablehlo.sine": unary("sin", np.sin),
+    "stablehlo.sqrt": unary("sqrt", np.sqrt),
+    "stablehlo.tan": unary("tan", np.tan),
+    "stablehlo.tanh": unary("tanh", np.tanh),
+    "chlo.erf": unary("erf", np.vectorize(math.erf)),
+    "chlo.erfc": pointwise.erfc,
+    "chlo.square": unary("square", np.square),
+    "stablehlo.add": binary("add", np.add),
+    "stablehlo.atan2": binary("atan2", np.arctan2),
+    "stablehlo.divide": binary("divide", pointwise.quotient),
+    "stablehlo.maximum": binary("maximum", np.maximum),
+    "stablehlo.minimum": binary("minimum", np.minimum),
+    "stablehlo.multiply": binary("multiply", np.multiply),
+    "stablehlo.power": binary("pow", np.power),
+    "stablehlo.remainder": binary("fmod", np.fmod),
+    "stablehlo.subtract": binary("subtract", np.subtract),
+    "stablehlo.and": of_bool("logical_and", "bitwise_and", np.bitwise_and),
+    "stablehlo.not": of_bool("logical_not", "bitwise_not", np.bitwise_not),
+    "stablehlo.or": of_bool("logical_or", "bitwise_or", np.bitwise_or),
+    "stablehlo.xor": of_bool("logical_xor", "bitwise_xor", np.bitwise_xor),
+    "stablehlo.clamp": pointwise.clamp,
+    "stablehlo.compare": pointwise.compare,
+    "stablehlo.convert": pointwise.convert,
+    "stablehlo.reduce_precision": pointwise.pass_through,
+    "stablehlo.select": pointwise.select,
+    # products
+    "stablehlo.convolution": dot_conv.convolution,
+    "stablehlo.dot_general": dot_conv.dot_general,
+    # views, and what is made out of nothing
+    "stablehlo.broadcast_in_dim": views.broadcast_in_dim,
+    "stablehlo.concatenate": views.concatenate,
+    "stablehlo.constant": views.constant,
+    "stablehlo.dynamic_slice": views.dynamic_slice,
+    "stablehlo.dynamic_update_slice": views.dynamic_update_slice,
+    "stablehlo.iota": views.iota,
+    "stablehlo.pad": views.pad,
+    "stablehlo.reshape": views.reshape,
+    "stablehlo.reverse": views.reverse,
+    "stablehlo.slice": views.slice_,
+    "stablehlo.transpose": views.transpose,
+    # positions
+    "stablehlo.gather": gather_scatter.gather,
+    "stablehlo.scatter": gather_scatter.scatter,
+    # reductions, windows, order
+    "stablehlo.reduce": reductions.reduce_,
+    "stablehlo.reduce_window": windows.reduce_window,
+    "stablehlo.select_and_scatter": windows.select_and_scatter,
+    "stablehlo.sort": reductions.sort,
+    "chlo.top_k": reductions.top_k,
+}

@@ -1,0 +1,99 @@
+"""StableHLO text -> a verified module of jaxlib's, or an error with its line."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import subprocess
+import sys
+import zlib
+from contextlib import suppress
+from pathlib import Path
+
+from jaxlib.mlir import ir
+from jaxlib.mlir._mlir_libs import _jax_mlir_ext
+from jaxlib.mlir.dialects import chlo, sdy, stablehlo
+
+from planner.errors import InvalidDocument, InvalidGraph
+
+MAX_BYTES = 64 << 20
+MAX_SECONDS = 60
+_PLACE = re.compile(r'error: "-":(\d+):(\d+): (.*)')
+
+
+def make_context() -> ir.Context:
+    """A context that knows the dialects JAX writes."""
+    made, registry = ir.Context(), ir.DialectRegistry()
+    _jax_mlir_ext.register_dialects(registry)
+    made.append_dialect_registry(registry)
+    made.load_all_available_dialects()
+    for dialect in (stablehlo, chlo, sdy):
+        dialect.register_dialect(made)
+    return made
+
+
+def parse_text(text: str, where: str) -> ir.Module:
+    """The module; its context is `.context`. Raises InvalidDocument with line and column."""
+    if len(text) > MAX_BYTES:
+        raise InvalidDocument("text too large", where=where, got=len(text), wanted=f"at most {MAX_BYTES} characters")
+    try:
+        with make_context():
+            return ir.Module.parse(text)
+    except ir.MLIRError as error:
+        raise _parse_error(str(error), where) from None
+    except MemoryError:
+        raise _parse_error("sizes that exhaust the memory", where) from None
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, plain or gzip. Raises InvalidDocument."""
+    try:
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        with gzip.open(path, "rb") if packed else path.open("rb") as stream:
+            raw = stream.read(MAX_BYTES + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise InvalidDocument("damaged gzip file", where=str(path), got=str(error)) from None
+    except OSError as error:
+        raise InvalidDocument("cannot be read", where=str(path), got=error.strerror or str(error)) from None
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidDocument("not UTF-8 text", where=str(path), got=f"byte {error.start}") from None
+
+
+def parse_in_subprocess(text: str, where: str) -> None:
+    """Raises InvalidDocument where parsing ends the process it runs in, or does not end in time."""
+    command = [sys.executable, "-m", __name__]
+    try:
+        done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=MAX_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        got, wanted = f"{MAX_SECONDS} s of parsing", "text of jax's lower(...).as_text()"
+        raise InvalidDocument("not StableHLO", where=where, got=got, wanted=wanted) from None
+    if done.returncode:
+        got = f"the parser ended with code {done.returncode}: {done.stderr.decode(errors='replace')[-80:]}"
+        raise InvalidDocument("not StableHLO", where=where, got=got, wanted="text of jax's lower(...).as_text()")
+
+
+def _parse_error(message: str, where: str) -> InvalidDocument:
+    found = _PLACE.search(message)
+    if found is None:
+        return InvalidDocument("not StableHLO", where=where, got=message, wanted="text of jax's lower(...).as_text()")
+    place = f"{where}: line {found[1]} column {found[2]}"
+    return InvalidDocument("not StableHLO", where=place, got=found[3], wanted="text of jax's lower(...).as_text()")
+
+
+def list_functions(module: ir.Module, where: str) -> dict[str, ir.Operation]:
+    """The module's functions by name. Raises InvalidGraph where `main` is missing."""
+    found = {}
+    for each in module.body.operations:
+        if each.operation.name == "func.func":
+            found[str(each.attributes["sym_name"].value)] = each.operation
+    if "main" not in found:
+        raise InvalidGraph("no function @main", where=where, got=list(found), wanted="a module with @main")
+    return found
+
+
+if __name__ == "__main__":
+    with suppress(InvalidDocument):
+        parse_text(sys.stdin.read(), "text")

@@ -1,0 +1,151 @@
+"""Rows for convolutions, pools, and the normalisations between them: [batch, channels, spatial dims ...]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from planner.frontends.torch.aten_call import AtenCall, AtenRow, AtenValue
+
+
+def convolution(call: AtenCall) -> AtenValue:
+    x, weight, bias = call["input"], call["weight"], call["bias"]
+    attrs = read_geometry(call, x, weight)
+    return call.emit("convolution", *([x, weight] if bias is None else [x, weight, bias]), **attrs)
+
+
+def convolution_transpose(call: AtenCall) -> AtenValue:
+    """What `output_padding` adds is in the result's shape."""
+    x, weight, bias = call["input"], call["weight"], call["bias"]
+    attrs = read_geometry(call, x, weight)
+    added = zip(_repeat_per_dim(call["output_padding"], len(attrs["stride"])), attrs["stride"], strict=True)
+    call.demand("output_padding of a stride or more", all(more < stride for more, stride in added))
+    if bias is None:
+        return call.emit("convolution_transpose", x, weight, **attrs)
+    made = call.step("convolution_transpose", [x, weight], call.result.shape, call.result.dtype, **attrs)
+    return call.emit("add", made, _over_channels(call, bias, made))
+
+
+def convolution_of_either_kind(call: AtenCall) -> AtenValue:
+    return convolution_transpose(call) if call["transposed"] else convolution(call)
+
+
+def read_geometry(call: AtenCall, x: AtenValue, weight: AtenValue) -> dict[str, Any]:
+    rank = len(weight.shape) - 2
+    call.demand("an image without a batch dim", len(x.shape) == rank + 2)
+    stride, dilation = (_repeat_per_dim(call[key], rank) for key in ("stride", "dilation"))
+    padding = _padding(call, weight.shape[2:], dilation)
+    return {"stride": stride, "padding": padding, "dilation": dilation, "groups": call["groups"]}
+
+
+def _padding(call: AtenCall, taps: tuple[int, ...], dilation: list[int]) -> list[int]:
+    """As numbers; `same` adds in all what the kernel reaches beyond one element."""
+    if not isinstance(call["padding"], str):
+        return _repeat_per_dim(call["padding"], len(taps))
+    reach = [each * (size - 1) if call["padding"] == "same" else 0 for each, size in zip(dilation, taps, strict=True)]
+    call.demand("padding of one element more behind than before", all(each % 2 == 0 for each in reach))
+    return [each // 2 for each in reach]
+
+
+def _repeat_per_dim(given: int | list[int], rank: int) -> list[int]:
+    """A number for every spatial dim; torch takes one for all."""
+    listed = [given] if isinstance(given, int) else list(given)
+    return listed * rank if len(listed) == 1 else listed
+
+
+def max_pool(rank: int) -> AtenRow:
+    return lambda call: call.emit(
+        "max_pool", call["self"], **_pool(call, rank, _repeat_per_dim(call["dilation"], rank))
+    )
+
+
+def average_pool(rank: int) -> AtenRow:
+    def row(call: AtenCall) -> AtenValue:
+        padded = any(_repeat_per_dim(call["padding"], rank))
+        call.demand("a mean that leaves padding out", call["count_include_pad"] or not padded)
+        call.demand("divisor_override", call.arguments.get("divisor_override") is None)
+        return call.emit("average_pool", call["self"], **_pool(call, rank, [1] * rank))
+
+    return row
+
+
+def _pool(call: AtenCall, rank: int, dilation: list[int]) -> dict[str, Any]:
+    size, padding = (_repeat_per_dim(call[key], rank) for key in ("kernel_size", "padding"))
+    stride = _repeat_per_dim(call["stride"], rank) if call["stride"] else size
+    steps = zip(call["self"].shape[-rank:], size, stride, padding, dilation, strict=True)
+    fitting = [(n + 2 * before - apart * (taps - 1) - 1) // step + 1 for n, taps, step, before, apart in steps]
+    call.demand("ceil_mode with a window over the end", tuple(fitting) == call.result.shape[-rank:])
+    return {"size": size, "stride": stride, "padding": padding, "dilation": dilation}
+
+
+def adaptive_average_pool(rank: int) -> AtenRow:
+    """To a size that divides; to one element it is the mean."""
+
+    def row(call: AtenCall) -> AtenValue:
+        x = call["self"]
+        pairs = list(zip(x.shape[-rank:], call.result.shape[-rank:], strict=True))
+        call.demand("output_size that does not divide", all(whole % made == 0 for whole, made in pairs))
+        if all(made == 1 for _, made in pairs):
+            return call.emit("mean", x, dims=list(range(len(x.shape)))[-rank:], keepdim=True)
+        size = [whole // made for whole, made in pairs]
+        return call.emit("average_pool", x, size=size, stride=size)
+
+    return row
+
+
+def upsample(call: AtenCall) -> AtenValue:
+    """Every element repeated: a dim of its own for the copies, broadcast, and merged."""
+    x, made = call["input"], call.result.shape
+    pairs = list(zip(x.shape[2:], made[2:], strict=True))
+    call.demand("a size that is no multiple", all(large % small == 0 for small, large in pairs))
+    apart = (*x.shape[:2], *(n for small, _ in pairs for n in (small, 1)))
+    copied = (*x.shape[:2], *(n for small, large in pairs for n in (small, large // small)))
+    return call.emit("reshape", call.step("expand", [call.reshaped(x, apart)], copied, x.dtype))
+
+
+def batch_norm(call: AtenCall) -> AtenValue:
+    """By the running statistics."""
+    call.demand("batch_norm in training", not call.arguments.get("training") and call["running_mean"] is not None)
+    weight, bias = call["weight"], call["bias"]
+    call.demand("a bias without a weight", weight is not None or bias is None)
+    scales = [each for each in (weight, bias) if each is not None]
+    return call.emit("batch_norm", call["input"], call["running_mean"], call["running_var"], *scales, eps=call["eps"])
+
+
+def batch_norm_alone(call: AtenCall) -> Sequence[AtenValue]:
+    """Of its results only the first is there without training."""
+    return [batch_norm(replace(call, results=call.results[:1]))]
+
+
+def group_norm(call: AtenCall) -> AtenValue:
+    """Mean and variance of the channels of a group together with the spatial dims."""
+    x, groups = call["input"], call["num_groups"]
+    parts = call.reshaped(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
+    centred = _binary(call, "subtract", parts, right=_mean_of_groups(call, parts))
+    square = call.step("square", [centred], centred.shape, centred.dtype)
+    variance = _mean_of_groups(call, square)
+    above = call.step("add", [variance], variance.shape, x.dtype, scalar=call["eps"])
+    root = call.step("rsqrt", [above], variance.shape, x.dtype)
+    made = call.reshaped(_binary(call, "multiply", centred, right=root), x.shape)
+    if call["weight"] is not None:
+        made = _binary(call, "multiply", made, right=_over_channels(call, call["weight"], x))
+    if call["bias"] is not None:
+        made = _binary(call, "add", made, right=_over_channels(call, call["bias"], x))
+    return made
+
+
+def _mean_of_groups(call: AtenCall, parts: AtenValue) -> AtenValue:
+    rank = len(parts.shape)
+    thin = (*parts.shape[:2], *[1] * (rank - 2))
+    return call.step("mean", [parts], thin, parts.dtype, dims=list(range(2, rank)), keepdim=True)
+
+
+def _binary(call: AtenCall, op: str, left: AtenValue, *, right: AtenValue) -> AtenValue:
+    """In the shape of the left operand."""
+    return call.step(op, [left, right], left.shape, left.dtype)
+
+
+def _over_channels(call: AtenCall, vector: AtenValue, x: AtenValue) -> AtenValue:
+    """A number a channel, broadcast over the spatial dims of x."""
+    return call.reshaped(vector, (*vector.shape, *[1] * (len(x.shape) - 2)))

@@ -1,0 +1,1 @@
+"""One-liners for the frameworks whose graphs are planned: torch, jax, onnx."""

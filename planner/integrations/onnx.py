@@ -1,0 +1,59 @@
+"""A plan written back onto the ONNX model that its graph came from.
+
+The model is imported again: so it is known what its values became, and that it is the one that was planned.
+"""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+from planner.documents.graphs import dump_graph, load_graph
+from planner.documents.schemas import GraphDocument, validate_document
+from planner.errors import InvalidRequest
+from planner.frontends.onnx import missing_package_error, reimport_onnx
+from planner.frontends.unknown_ops import UnknownOpWarning
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.ir.program import Program
+
+
+def annotated_model(program: Program, path: Path, folder: Path) -> bytes:
+    """The model in a file with the program's shardings on its nodes; `folder` is where it will lie.
+
+    Raises InvalidRequest where the model is not the one that was planned, or has external data in another folder;
+    InvalidSharding for what ONNX cannot say; and what importing raises.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UnknownOpWarning)  # it was told when the model was imported first
+        model, found = reimport_onnx(path, {entry.id: entry.type.shape for entry in program.graph.inputs})
+    if any(tensor.external_data for tensor in model.graph.initializer) and folder.resolve() != path.parent.resolve():
+        got, wanted = str(folder), f"a file in {path.parent}, beside the model's external data"
+        raise InvalidRequest("where the annotated model will lie", got=got, wanted=wanted)
+    again = load_graph(validate_document(GraphDocument, found.document, str(path)), program.mesh)
+    _check_same_graph(again, program.graph, program.mesh, where=str(path))
+    try:
+        from planner.export.onnx import Origin, annotate_model
+    except ModuleNotFoundError as missing:
+        raise missing_package_error(missing) from missing
+    origins = {name: Origin(value.id, value.shape) for name, value in found.values.items()}
+    annotate_model(model, program, origins)
+    made: bytes = model.SerializeToString()
+    return made
+
+
+def _check_same_graph(found: Graph, planned: Graph, mesh: Mesh, *, where: str) -> None:
+    """Pins, which the planned graph may have more of, are passed over."""
+    model, plan = (dump_graph(graph, mesh) for graph in (found, planned))
+    for part in ("inputs", "nodes", "outputs"):
+        mine, theirs = ([_without_pins(entry) for entry in document[part]] for document in (model, plan))
+        if mine != theirs:
+            differ = next((entry for entry in mine if entry not in theirs), f"{len(mine)} of them")
+            got = f"{part}: {differ['id'] if isinstance(differ, dict) else differ}"
+            wanted = f"those of the plan's graph {planned.name!r}"
+            raise InvalidRequest("the model is not the one that was planned", where=where, got=got, wanted=wanted)
+
+
+def _without_pins(entry: Any) -> Any:
+    return {key: told for key, told in entry.items() if key != "option"} if isinstance(entry, dict) else entry

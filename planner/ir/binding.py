@@ -1,0 +1,167 @@
+"""Rules bound to shapes: which loops there are, and how long.
+
+`...` is written out as one loop a dim; then the dims are equations in the loops' sizes, solved one unknown at a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from planner.errors import InvalidRule
+from planner.ir.dynamic_dims import is_known, sizes_agree
+from planner.ir.indexing import Loop, LoopKind, Rule, dim_size, matches_size
+from planner.ir.notation import ELLIPSIS, Dim, Pattern, Term, parse_rule
+from planner.ir.sharding import Reduction, Shape
+
+
+def bind_rule(text: str, operands: Sequence[Shape], results: Sequence[Shape]) -> Rule:
+    """Give the loops of a rule their sizes. Raises InvalidRule where the shapes contradict it."""
+    try:
+        return _bind_pattern(parse_rule(text), tuple(operands), tuple(results))
+    except InvalidRule as error:
+        raise error.at(f"rule {text!r}") from None
+
+
+@lru_cache(maxsize=4096)
+def _bind_pattern(pattern: Pattern, operands: tuple[Shape, ...], results: tuple[Shape, ...]) -> Rule:
+    _check_count("operands", operands, pattern.operands)
+    _check_count("results", results, pattern.results)
+    broadcast = _broadcast_sizes(pattern, operands, results)
+    shapes = [*operands, *results]
+    terms = [
+        _expand_ellipsis(term, shape, broadcast)
+        for term, shape in zip((*pattern.operands, *pattern.results), shapes, strict=True)
+    ]
+    sizes = _solve_sizes(terms, shapes, dict(pattern.sizes))
+    terms = [tuple(_without_ones(dim, sizes) for dim in term) for term in terms]
+    count = len(operands)
+    return _make_rule(tuple(terms[:count]), tuple(terms[count:]), sizes, pattern=pattern, shapes=operands)
+
+
+def _check_count(kind: str, shapes: Sequence[Shape], terms: Sequence[Term]) -> None:
+    if len(terms) != len(shapes):
+        raise InvalidRule(f"number of {kind}", got=len(shapes), wanted=len(terms))
+
+
+def _broadcast_sizes(pattern: Pattern, operands: Sequence[Shape], results: Sequence[Shape]) -> list[int]:
+    """Sizes of the dims that `...` stands for, innermost first: the operands' broadcast, which results must be."""
+    read = _all_under_ellipsis(pattern.operands, operands)
+    made = _all_under_ellipsis(pattern.results, results)
+    sizes: list[int] = []
+    for under in read or made:
+        for back, size in enumerate(reversed(under)):
+            if back == len(sizes):
+                sizes.append(size)
+            sizes[back] = size if sizes[back] == 1 or (size != 1 and not is_known(sizes[back])) else sizes[back]
+    whole = tuple(reversed(sizes))
+    for under in made:
+        if len(under) != len(whole) or not all(map(sizes_agree, under, whole)):
+            raise InvalidRule("result's dims under '...'", got=under, wanted=f"{whole}, the broadcast")
+    return sizes
+
+
+def _all_under_ellipsis(terms: Sequence[Term], shapes: Sequence[Shape]) -> list[Shape]:
+    return [_under_ellipsis(term, shape) for term, shape in zip(terms, shapes, strict=True) if Dim((ELLIPSIS,)) in term]
+
+
+def _under_ellipsis(term: Term, shape: Shape) -> Shape:
+    at = term.index(Dim((ELLIPSIS,)))
+    extra = len(shape) - (len(term) - 1)
+    if extra < 0:
+        raise InvalidRule("rank", got=shape, wanted=f"at least {len(term) - 1} dims")
+    return tuple(shape[at : at + extra])
+
+
+def _expand_ellipsis(term: Term, shape: Shape, broadcast: list[int]) -> Term:
+    """The term with `...` written out: loop `_0` is the innermost broadcast dim."""
+    if Dim((ELLIPSIS,)) not in term:
+        return term
+    at = term.index(Dim((ELLIPSIS,)))
+    under = _under_ellipsis(term, shape)
+    written = [
+        Dim((f"_{back}",)) if sizes_agree(size, broadcast[back]) else Dim(())
+        for back, size in zip(range(len(under) - 1, -1, -1), under, strict=True)
+    ]
+    return (*term[:at], *written, *term[at + 1 :])
+
+
+def _solve_sizes(terms: Sequence[Term], shapes: Sequence[Shape], sizes: dict[str, int]) -> dict[str, int]:
+    """Loop sizes from those given and the dims: single loops first, then what a compound or joined dim leaves."""
+    equations = []
+    for term, shape in zip(terms, shapes, strict=True):
+        if len(term) != len(shape):
+            raise InvalidRule("rank", got=shape, wanted=f"{len(term)} dims")
+        equations += list(zip(term, shape, strict=True))
+    equations.sort(key=lambda equation: not is_known(equation[1]))
+    progress = True
+    while progress:
+        progress = False
+        for dim, size in equations:
+            unknown = [loop for loop in dim.loops if loop not in sizes]
+            if len(unknown) == 1 and dim.padding is None:
+                sizes[unknown[0]] = _remainder(dim, size, sizes)
+                progress = True
+    for dim, size in equations:
+        if missing := [loop for loop in dim.loops if loop not in sizes]:
+            raise InvalidRule("loop size cannot be told", got=str(dim), wanted=f"a size for {missing[0]}")
+        if not matches_size(dim, size, sizes):
+            raise InvalidRule("shape contradicts the rule", where=f"dim {dim}", got=size, wanted=dim_size(dim, sizes))
+    return sizes
+
+
+def _remainder(dim: Dim, size: int, sizes: Mapping[str, int]) -> int:
+    """What size is left for the one loop of a dim that is not known."""
+    if dim.coefficients:
+        factors = dict(zip(dim.loops, dim.coefficients, strict=True))
+        known_reach = sum(factor * (sizes[loop] - 1) for loop, factor in factors.items() if loop in sizes)
+        factor = next(factor for loop, factor in factors.items() if loop not in sizes)
+        return max((size - 1 - known_reach) // factor + 1, 0)
+    known = [sizes[loop] for loop in dim.loops if loop in sizes]
+    if dim.joined:
+        return max(size - sum(known), 0)
+    product = math.prod(known)
+    return size // product if product else 0
+
+
+def _without_ones(dim: Dim, sizes: Mapping[str, int]) -> Dim:
+    """Loops of size 1 dropped from a compound, so that the next loop is its major-most."""
+    if dim.joined or dim.coefficients or len(dim.loops) < 2:
+        return dim
+    return Dim(tuple(loop for loop in dim.loops if sizes[loop] != 1) or dim.loops[:1])
+
+
+def _make_rule(
+    operands: tuple[Term, ...],
+    results: tuple[Term, ...],
+    sizes: dict[str, int],
+    *,
+    pattern: Pattern,
+    shapes: tuple[Shape, ...],
+) -> Rule:
+    dims = [dim for term in (*operands, *results) for dim in term]
+    in_results = {loop for term in results for dim in term for loop in dim.loops}
+    minor = {loop for dim in dims if not dim.joined for loop in dim.loops[1:]}
+    major = {dim.loops[0] for dim in dims if not dim.joined and not dim.coefficients and len(dim.loops) > 1}
+    joined = {loop for term in results for dim in term if dim.joined for loop in dim.loops}
+    carried = {loop for dim in dims if not dim.joined for loop in dim.loops}
+    blocked = set(pattern.blocked) | minor | joined
+    kinds = dict(pattern.reductions)
+
+    def loop(name: str) -> Loop:
+        kind = LoopKind.PARALLEL if name in in_results else LoopKind.REDUCTION
+        if name in blocked or name not in carried or sizes[name] == 1:
+            kind = LoopKind.BLOCKED
+        return Loop(name, sizes[name], kind, kinds.get(name, Reduction.SUM), even=name in major)
+
+    names = dict.fromkeys(loop for dim in dims for loop in dim.loops)
+    return Rule(operands, results, (*map(loop, names), *_linear_loops(pattern)), pattern, shapes)
+
+
+def _linear_loops(pattern: Pattern) -> list[Loop]:
+    sums = [("linear ", Reduction.SUM, group) for group in pattern.linear]
+    others = [(f"commutes {kind} ", kind, group) for kind, group in pattern.commutes]
+    return [
+        Loop(word + "+".join(map(str, group)), 0, LoopKind.LINEAR, kind, group) for word, kind, group in sums + others
+    ]

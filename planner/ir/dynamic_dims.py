@@ -1,0 +1,58 @@
+"""The size of a tensor dim that is told only when the program runs: `?`.
+
+Of such a number only that is known which holds for every number: x * 1 = x, x + 0 = x, x // 1 = x, x = x. So rules
+bind, dims that a rule ties stay tied (as in the mesh dialect, which reads no sizes, two `?` that must be equal are
+taken to be), and a computation that asks for more stops where it asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NoReturn
+
+from planner.errors import InvalidGraph
+
+
+class DynamicSize(int):
+    """An int by type, so that shapes stay shapes; its value is none a dim can have, and none is told."""
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise InvalidGraph("the size of a dim is unknown", got="?", wanted="a number")
+
+    def __mul__(self, other: int) -> int:
+        return self if other == 1 else self._refuse()
+
+    def __add__(self, other: int) -> int:
+        return self if other == 0 else self._refuse()
+
+    def __floordiv__(self, other: int) -> int:
+        return self if other == 1 else self._refuse()
+
+    __rmul__, __radd__ = __mul__, __add__
+    __neg__ = __abs__ = __int__ = __float__ = __bool__ = __invert__ = _refuse
+    __sub__ = __rsub__ = __rfloordiv__ = __truediv__ = __rtruediv__ = _refuse
+    __mod__ = __rmod__ = __divmod__ = __rdivmod__ = __pow__ = __rpow__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
+    def __repr__(self) -> str:
+        return "?"
+
+    def __format__(self, _: str) -> str:
+        return "?"
+
+
+DYNAMIC_DIM = DynamicSize(-1)
+
+
+def is_known(size: int) -> bool:
+    return not isinstance(size, DynamicSize)
+
+
+def known_sizes(shape: Sequence[int]) -> tuple[int, ...]:
+    """The sizes that are numbers."""
+    return tuple(filter(is_known, shape))
+
+
+def sizes_agree(one: int, other: int) -> bool:
+    """Whether two dims can be the same size; a 1 beside an unknown size broadcasts."""
+    return one == other or (not (is_known(one) and is_known(other)) and 1 not in (one, other))

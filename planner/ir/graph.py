@@ -1,0 +1,282 @@
+"""The computation graph: inputs, ops in an order that respects their uses, outputs.
+
+A value is named by the id of the input or op that makes it; result k > 0 of op n is `n:k`. The graph is kept
+as a frozen networkx MultiDiGraph, because an op may read one value twice; an edge's `operand` is the position.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+
+import networkx as nx
+
+from planner.errors import InvalidGraph, InvalidSharding
+from planner.ir.dtypes import DTYPE_BYTES
+from planner.ir.dynamic_dims import DYNAMIC_DIM, known_sizes
+from planner.ir.indexing import Option, Rule
+from planner.ir.sharding import Shape, Sharding
+
+INPUT_KINDS = ("parameter", "buffer", "input", "constant", "optimizer_state")
+PHASES = ("forward", "backward", "update")
+MAX_DIM = 1 << 40
+MAX_ELEMENTS = 1 << 50
+MAX_RANK = 16
+OUTPUTS = "return"
+"""The user that stands for the outputs of the graph in an annotation, unless a node of this id reads the value."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """Shape and element type; a dim may be UNKNOWN. Raises InvalidGraph for a dim below 1, a rank above 16, an
+    unknown dtype."""
+
+    shape: Shape
+    dtype: str
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPE_BYTES:
+            raise InvalidGraph("unknown dtype", got=self.dtype, wanted=f"one of {', '.join(DTYPE_BYTES)}")
+        if len(self.shape) > MAX_RANK:
+            raise InvalidGraph("rank too high", got=len(self.shape), wanted=f"at most {MAX_RANK}")
+        for dim in known_sizes(self.shape):
+            if not 1 <= dim <= MAX_DIM:
+                raise InvalidGraph("dim out of range", got=dim, wanted=f"1 to {MAX_DIM}")
+        if math.prod(known_sizes(self.shape)) > MAX_ELEMENTS:
+            raise InvalidGraph("tensor too large", got=list(self.shape), wanted=f"at most {MAX_ELEMENTS} elements")
+
+    @property
+    def is_sized(self) -> bool:
+        return DYNAMIC_DIM not in self.shape
+
+    @property
+    def itemsize(self) -> int:
+        return DTYPE_BYTES[self.dtype]
+
+    @property
+    def bytes(self) -> int:
+        return math.prod(self.shape) * self.itemsize
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """A value that comes from outside; `name` is what the framework calls it.
+
+    `next` is the output that takes its place in the next run of the graph: a parameter as updated. It leaves in the
+    sharding in which the input is expected.
+    """
+
+    id: str
+    kind: str
+    name: str
+    type: TensorType
+    next: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Op:
+    """One operation with its rule bound to its shapes; `notation` is the rule its document gave, if any.
+
+    `option` is the sharding option asked for of the op itself: mesh axes per loop of its rule, as no annotation of a
+    value can say it. `again`: the op whose work it does once more (`planner.ir.rematerialization`).
+    """
+
+    id: str
+    op: str
+    inputs: tuple[str, ...]
+    results: tuple[TensorType, ...]
+    rule: Rule
+    attrs: Mapping[str, object] = field(default_factory=lambda: MappingProxyType({}))
+    scope: str = ""
+    phase: str = "forward"
+    notation: str | None = None
+    option: Option | None = None
+    recompute_of: str | None = None
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        if len(self.results) == 1:
+            return (self.id,)
+        return tuple(value_id(self.id, k) for k in range(len(self.results)))
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A sharding somebody asked for: of a value's definition, or of its use by `user`.
+
+    A user that reads the value several times is given it so each time, or as operand number `operand` alone.
+    """
+
+    value: str
+    sharding: Sharding
+    required: bool = True
+    user: str | None = None
+    operand: int | None = None
+
+    @property
+    def where(self) -> str:
+        user = f" for {self.user!r}" if self.user is not None else ""
+        return f"annotation of {self.value!r}{user}" + (f" operand {self.operand}" if self.operand is not None else "")
+
+
+def value_id(op: str, result: int) -> str:
+    return f"{op}:{result}" if result else op
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A valid computation graph; ops are kept in a topological order, the documents' own where it is one.
+
+    Raises InvalidGraph for a repeated id, a reference to nothing, or a cycle.
+    """
+
+    name: str
+    inputs: tuple[Input, ...]
+    ops: tuple[Op, ...]
+    outputs: tuple[str, ...]
+    annotations: tuple[Annotation, ...] = ()
+    producer: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        if not self.ops and not self.inputs:
+            raise InvalidGraph("empty graph", where=self.name, wanted="at least one input or node")
+        types = self.types
+        for op in self.ops:
+            for value in op.inputs:
+                _check_value(value, types, f"node {op.id!r}")
+        for value in self.outputs:
+            _check_value(value, types, "outputs")
+        _check_next(self)
+        _check_annotations(self)
+        if not self.outputs:
+            raise InvalidGraph("no outputs", where=self.name, wanted="at least one output")
+        object.__setattr__(self, "ops", tuple(_order_ops(self)))
+
+    @cached_property
+    def state_outputs(self) -> dict[int, str]:
+        """Output number -> the input whose place it takes in the next run."""
+        followed = {entry.next: entry.id for entry in self.inputs if entry.next is not None}
+        return {number: followed[value] for number, value in enumerate(self.outputs) if value in followed}
+
+    @cached_property
+    def types(self) -> dict[str, TensorType]:
+        """Type of every value."""
+        types: dict[str, TensorType] = {}
+        made = [(i.id, i.type) for i in self.inputs]
+        made += [(value, kind) for op in self.ops for value, kind in zip(op.values, op.results, strict=True)]
+        for value, kind in made:
+            if value in types:
+                raise InvalidGraph("id used twice", where=f"id {value!r}", wanted="unique ids")
+            types[value] = kind
+        return types
+
+    @cached_property
+    def dag(self) -> nx.MultiDiGraph:
+        """Inputs and ops as nodes, uses as edges (value, operand); frozen."""
+        dag = nx.MultiDiGraph()
+        dag.add_nodes_from(i.id for i in self.inputs)
+        dag.add_nodes_from(op.id for op in self.ops)
+        maker = {value: op.id for op in self.ops for value in op.values}
+        for op in self.ops:
+            for operand, value in enumerate(op.inputs):
+                dag.add_edge(maker.get(value, value), op.id, value=value, operand=operand)
+        return nx.freeze(dag)
+
+
+def check_sizes(graph: Graph) -> None:
+    """Raises InvalidGraph, naming the value, for a dim of unknown size: what follows takes numbers."""
+    for value, kind in graph.types.items():
+        if not kind.is_sized:
+            raise InvalidGraph("dim of unknown size", where=f"value {value!r}", got=str(kind), wanted="numbers")
+
+
+def _check_next(graph: Graph) -> None:
+    """Inputs are replaced by outputs of their type, each by one of its own."""
+    followed, made = Counter(entry.next for entry in graph.inputs), Counter(graph.outputs)
+    for entry in graph.inputs:
+        if entry.next is None:
+            continue
+        where = f"input {entry.id!r}"
+        if entry.next not in made:
+            raise InvalidGraph("next value is no output", where=where, got=entry.next, wanted="an output of the graph")
+        if graph.types[entry.next] != entry.type:
+            raise InvalidGraph("next value", where=where, got=str(graph.types[entry.next]), wanted=str(entry.type))
+        if followed[entry.next] > 1 or made[entry.next] > 1:
+            raise InvalidGraph("next value of several inputs", where=where, got=entry.next, wanted="one of its own")
+
+
+def _check_annotations(graph: Graph) -> None:
+    """Values, users and operands that exist, no more lists than dims, one required sharding for a definition or use."""
+    reads = _find_reads(graph) if graph.annotations else {}
+    required: dict[tuple[str, str | None, int | None], Annotation] = {}
+    for one in graph.annotations:
+        _check_value(one.value, graph.types, "annotations")
+        rank = len(graph.types[one.value].shape)
+        if len(one.sharding.split_axes) > rank:
+            got, wanted = len(one.sharding.split_axes), f"at most {rank} (the rank)"
+            raise InvalidSharding("more lists than dims", where=one.where, got=got, wanted=wanted)
+        for operand in _operands(one, reads):
+            other = required.setdefault((one.value, one.user, operand), one) if one.required else one
+            if other.sharding != one.sharding:
+                shown = str(one.sharding), str(other.sharding)
+                raise InvalidGraph("contradicts another annotation", where=one.where, got=shown[0], wanted=shown[1])
+
+
+def _find_reads(graph: Graph) -> dict[tuple[str, str], list[int]]:
+    """The operands as which a user reads a value; `return` reads the outputs, unless a node of this id reads it."""
+    reads: dict[tuple[str, str], list[int]] = {}
+    for op in graph.ops:
+        for operand, value in enumerate(op.inputs):
+            reads.setdefault((value, op.id), []).append(operand)
+    returned: dict[tuple[str, str], list[int]] = {}
+    for number, value in enumerate(graph.outputs):
+        returned.setdefault((value, OUTPUTS), []).append(number)
+    return returned | reads
+
+
+def _operands(one: Annotation, reads: Mapping[tuple[str, str], Sequence[int]]) -> Sequence[int | None]:
+    """The operands that an annotation is for; None stands for the definition."""
+    if one.user is None:
+        if one.operand is not None:
+            raise InvalidGraph("operand of no user", where=one.where, got=one.operand, wanted="a user that reads it")
+        return [None]
+    found = reads.get((one.value, one.user), [])
+    if not found:
+        wanted = f"a node that does, or {OUTPUTS}"
+        raise InvalidGraph("user does not read the value", where=one.where, got=one.user, wanted=wanted)
+    if one.operand is not None and one.operand not in found:
+        what = "user does not read the value as this operand"
+        raise InvalidGraph(what, where=one.where, got=one.operand, wanted=f"one of {found}")
+    return found if one.operand is None else [one.operand]
+
+
+def _check_value(value: str, types: Mapping[str, TensorType], where: str) -> None:
+    if value not in types:
+        raise InvalidGraph("reference to a value that nothing makes", where=where, got=value, wanted="a known id")
+
+
+def _order_ops(graph: Graph) -> Sequence[Op]:
+    """The ops as they are where each reads only what was made before; else sorted."""
+    made = {entry.id for entry in graph.inputs}
+    for op in graph.ops:
+        if not made.issuperset(op.inputs):
+            return _sort_topologically(graph.dag, graph.ops)
+        made.update(op.values)
+    return graph.ops
+
+
+def _sort_topologically(dag: nx.MultiDiGraph, ops: Sequence[Op]) -> Sequence[Op]:
+    position = {op.id: place for place, op in enumerate(ops)}
+    try:
+        order = list(nx.lexicographical_topological_sort(dag, key=lambda node: position.get(node, -1)))
+    except nx.NetworkXUnfeasible:
+        cycle = " -> ".join(edge[0] for edge in nx.find_cycle(dag))
+        raise InvalidGraph("the graph has a cycle", where=f"node {cycle.split(' ')[0]!r}", got=cycle) from None
+    return [ops[position[node]] for node in order if node in position]

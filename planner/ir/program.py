@@ -1,0 +1,160 @@
+"""The SPMD program: one list of instructions that every device runs, in single-assignment form.
+
+A value is live from the instruction that makes it to the last one that reads it; arguments and results of the
+program are live throughout (from the start, to the end). Every value has its own buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from planner.errors import InvalidGraph
+from planner.ir.collectives import Collective
+from planner.ir.graph import Graph, Op, TensorType
+from planner.ir.indexing import Option
+from planner.ir.loop_partition import LoopPartitions, partitioned_sharding
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Sharding, shard_shape
+
+
+@dataclass(frozen=True, slots=True)
+class OpCall:
+    """Every device runs its part of an op: its span of each loop under `option`, cut as `cuts` say."""
+
+    op: Op
+    option: Option
+    operands: tuple[str, ...]
+    results: tuple[str, ...]
+    loop_partitions: LoopPartitions = ()
+
+    def operand_sharding(self, operand: int, mesh: Mesh) -> Sharding:
+        """The sharding in which it reads an operand."""
+        rule = self.op.rule
+        read = rule.read_sharding(operand, self.option, mesh)
+        return partitioned_sharding(
+            read, rule.operands[operand], self.loop_partitions, shape=rule.shapes[operand], mesh=mesh
+        )
+
+    def result_sharding(self, result: int, mesh: Mesh) -> Sharding:
+        """The sharding in which it leaves a result."""
+        rule = self.op.rule
+        left = rule.result_sharding(result, self.option)
+        return partitioned_sharding(
+            left, rule.results[result], self.loop_partitions, shape=self.op.results[result].shape, mesh=mesh
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reshard:
+    """A collective from one value to the next."""
+
+    collective: Collective
+    operand: str
+    result: str
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        return (self.operand,)
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        return (self.result,)
+
+
+Instruction = OpCall | Reshard
+
+
+@dataclass(frozen=True, slots=True)
+class ShardedValue:
+    """A tensor laid out over the mesh."""
+
+    type: TensorType
+    sharding: Sharding
+
+
+@dataclass(frozen=True)
+class Program:
+    """Arguments (graph inputs with shardings), instructions, outputs. Raises InvalidGraph where they do not fit."""
+
+    graph: Graph
+    mesh: Mesh
+    arguments: tuple[tuple[str, Sharding], ...]
+    instructions: tuple[Instruction, ...]
+    outputs: tuple[str, ...]
+
+    @cached_property
+    def values(self) -> dict[str, ShardedValue]:
+        """Type and sharding of every value, checked against what the instructions need."""
+        values = {name: ShardedValue(self.graph.types[name], sharding) for name, sharding in self.arguments}
+        for instruction in self.instructions:
+            if unknown := [name for name in instruction.operands if name not in values]:
+                raise InvalidGraph("reads a value that nothing has made", where="program", got=unknown[0])
+            values |= infer_results(instruction, values, self.mesh)
+        return values
+
+    @cached_property
+    def last_use(self) -> dict[str, int]:
+        """Position of the instruction after which a value is dead; arguments and outputs never die."""
+        last = {result: place for place, done in enumerate(self.instructions) for result in done.results}
+        last |= {name: place for place, done in enumerate(self.instructions) for name in done.operands}
+        return last | dict.fromkeys((*(name for name, _ in self.arguments), *self.outputs), len(self.instructions))
+
+    def __str__(self) -> str:
+        lines = [f"mesh {self.mesh.notation}"]
+        lines += [f"argument {self._typed(name)}" for name, _ in self.arguments]
+        lines += [self._line(instruction) for instruction in self.instructions]
+        return "\n".join([*lines, "return " + ", ".join(f"%{name}" for name in self.outputs)])
+
+    def _line(self, instruction: Instruction) -> str:
+        made = ", ".join(map(self._typed, instruction.results))
+        read = ", ".join(f"%{name}" for name in instruction.operands)
+        if isinstance(instruction, OpCall):
+            return f"{made} = {instruction.op.op}({read}){self._split_loops(instruction)}"
+        groups = self.mesh.groups(instruction.collective.axes)
+        shown = "; ".join(",".join(map(str, group)) for group in groups[:4]) + ("; …" if len(groups) > 4 else "")
+        named = ",".join(self.mesh.names[axis] for axis in instruction.collective.axes)
+        text = str(instruction.collective)
+        text = text.replace(f"[{','.join(map(str, instruction.collective.axes))}]", f"[{named}]")
+        return f"{made} = {text} (%{instruction.operand}) groups {{{shown}}}"
+
+    def _split_loops(self, run: OpCall) -> str:
+        split = [
+            f"{loop.name}:{'/'.join(self.mesh.names[axis] for axis in axes)}"
+            for loop, axes in zip(run.op.rule.loops, run.option, strict=True)
+            if axes
+        ]
+        return f" [{', '.join(split)}]" if split else ""
+
+    def _typed(self, name: str) -> str:
+        value = self.values[name]
+        local = shard_shape(value.sharding, value.type.shape, self.mesh)
+        return f"%{name}: {value.type} {value.sharding.format_axes(self.mesh)} local {list(local)}"
+
+
+def infer_results(instruction: Instruction, values: Mapping[str, ShardedValue], mesh: Mesh) -> dict[str, ShardedValue]:
+    """What an instruction makes of the values it reads. Raises InvalidGraph where an operand is not as it reads it."""
+    match instruction:
+        case Reshard(collective, operand, result):
+            source = values[operand]
+            return {result: ShardedValue(source.type, collective.target(source.sharding))}
+        case OpCall(op, _, operands, results):
+            for position, operand in enumerate(operands):
+                _check_sharding(
+                    op, position, values[operand].sharding, wanted=instruction.operand_sharding(position, mesh)
+                )
+            return {
+                result: ShardedValue(op.results[position], instruction.result_sharding(position, mesh))
+                for position, result in enumerate(results)
+            }
+
+
+def _check_sharding(op: Op, position: int, got: Sharding, *, wanted: Sharding) -> None:
+    if got != wanted:
+        raise InvalidGraph(
+            f"operand {position} has another sharding than the op reads",
+            where=f"program, op {op.id!r}",
+            got=str(got),
+            wanted=str(wanted),
+        )

@@ -1,0 +1,304 @@
+"""The tile exchange: any sharding of a tensor to any other, in one collective.
+
+Device d holds the box H_d of the tensor and wants the box W_d (halos included, cut off at the tensor's ends). The
+starts and stops of all boxes cut every dim into intervals and the tensor into *cells*; a cell lies wholly inside or
+wholly outside of every box.
+
+copy    A device lacks the cells of W_d outside H_d. Each is sent to it once: in all, sum_d |W_d - H_d| elements,
+        fewer no method can move. Devices that hold the same share what others want of it evenly: sorted by receiver
+        it is dealt out to them in order, so that neighbours serve each other.
+reduce  Where the source is partial over axes and the target is not, a cell has n terms. Its *reducers* are the
+        devices that want it and hold a term, or, if none does, that want it. The cell, flattened, is cut into as
+        many parts as it has reducers; each is sent the terms of its part that it lacks, combines all in the order of
+        the terms, and sends the result to the others that want the cell. With m of these an element is received
+        n - 1 + m - 1 times (n + m - 1 where no reducer holds a term), the least possible; a ring's reduce_scatter
+        and all_gather receive as many.
+
+A target that is partial over an axis over which the source is not: the first device along the axis gets the tensor,
+the others what changes nothing; where equal terms change nothing (max, min, and, or, average) all get the tensor.
+Only the mesh axes of the dims that change take part, so that every group of devices exchanges on its own.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from planner.errors import InvalidSharding
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Axes, Reduction, Shape, Sharding, held_bounds
+
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+NON_IDEMPOTENT = (Reduction.SUM, Reduction.PRODUCT, Reduction.BITWISE_XOR)
+"""Reductions of which equal terms are not the tensor: all but one must be neutral."""
+
+
+def differing_axes(source: Sharding, target: Sharding) -> Axes:
+    """The mesh axes over which two shardings of one tensor differ."""
+    axes: set[int] = set()
+    for dim, (before, after) in enumerate(zip(source.split_axes, target.split_axes, strict=True)):
+        if before != after or source.halo_or_offsets(dim) != target.halo_or_offsets(dim):
+            axes.update(before, after)
+    same = source.reduction is target.reduction
+    axes.update(set(source.partial) ^ set(target.partial) if same else {*source.partial, *target.partial})
+    return tuple(sorted(axes))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Endpoints:
+    """[devices, ...]: boxes [dims, 2] that are held and wanted (nothing where `holds` or `wants` is not set), the group
+    in which a device exchanges, and which of the `terms` it holds."""
+
+    held: Integers
+    is_holder: Flags
+    wanted: Integers
+    is_receiver: Flags
+    group: Integers
+    term: Integers
+    terms: int = 1
+
+    def restricted_to_first_group(self) -> Endpoints:
+        """Those of the devices that exchange with the first."""
+        of = self.group == self.group[0]
+        flags = self.is_holder[of], self.is_receiver[of]
+        return Endpoints(self.held[of], flags[0], self.wanted[of], flags[1], self.group[of], self.term[of], self.terms)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class PieceTable:
+    """[pieces] each: part `part` of the `parts` of a flattened cell goes from sender to receiver."""
+
+    cell: Integers
+    part: Integers
+    parts: Integers
+    sender: Integers
+    receiver: Integers
+
+    @classmethod
+    def none(cls) -> PieceTable:
+        return cls(*np.zeros((5, 0), np.int64))
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class DeviceMessages:
+    """[messages] each: all that a device sends to another at once, by sender and receiver."""
+
+    sender: Integers
+    receiver: Integers
+    elements: Integers
+
+
+@dataclass(frozen=True, eq=False)
+class Transfers:
+    """What is sent in an exchange: first the terms to reduce, then the copies. `cells`: [cells, dims, 2]."""
+
+    endpoints: Endpoints
+    cells: Integers
+    reduce: PieceTable
+    copy: PieceTable
+
+    @cached_property
+    def cell_sizes(self) -> Integers:
+        """[cells]: elements."""
+        return box_volumes(self.cells)
+
+    @cached_property
+    def messages(self) -> tuple[DeviceMessages, DeviceMessages]:
+        """What is sent from device to device: terms, and then copies."""
+        return self._group_messages(self.reduce), self._group_messages(self.copy)
+
+    @property
+    def received(self) -> Integers:
+        """[devices]: elements received."""
+        return self._total("receiver")
+
+    @property
+    def sent(self) -> Integers:
+        """[devices]: elements sent."""
+        return self._total("sender")
+
+    @property
+    def devices(self) -> int:
+        return len(self.endpoints.held)
+
+    def _total(self, end: str) -> Integers:
+        count = np.zeros(self.devices, np.int64)
+        for messages in self.messages:
+            np.add.at(count, getattr(messages, end), messages.elements)
+        return count
+
+    def _group_messages(self, pieces: PieceTable) -> DeviceMessages:
+        start, stop = flat_part_bounds(self.cell_sizes[pieces.cell], pieces.part, pieces.parts)
+        sent = stop > start
+        pair = (pieces.sender * self.devices + pieces.receiver)[sent]
+        order = np.argsort(pair, kind="stable")
+        first = np.flatnonzero(np.diff(pair[order], prepend=-1))
+        elements = np.add.reduceat((stop - start)[sent][order], first) if len(first) else first
+        sender, receiver = np.divmod(pair[order][first], self.devices)
+        return DeviceMessages(sender, receiver, elements)
+
+
+def box_volumes(boxes: Integers) -> Integers:
+    volumes: Integers = (boxes[..., 1] - boxes[..., 0]).prod(axis=1)
+    return volumes
+
+
+def flat_part_bounds(size: Integers, part: ArrayLike, parts: ArrayLike) -> tuple[Integers, Integers]:
+    """Start and stop of parts of flattened cells: parts as even as whole elements allow."""
+    first, count = np.asarray(part), np.asarray(parts)
+    return size * first // count, size * (first + 1) // count
+
+
+@lru_cache(maxsize=32)
+def plan_transfers(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh) -> Transfers:
+    """The transfers from one sharding of a tensor to another, both checked against its shape."""
+    return match_transfers(find_endpoints(source, target, shape, mesh=mesh))
+
+
+def find_endpoints(source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> Endpoints:
+    """What devices hold and want, and the groups in which they exchange."""
+    axes = differing_axes(source, target)
+    rest = [axis for axis in range(len(mesh.shape)) if axis not in axes]
+    group = mesh.group_index(rest)
+    gone = tuple(axis for axis in source.partial if axis in axes)
+    new = tuple(axis for axis in target.partial if axis in axes)
+    held, wanted = (clip_bounds(held_bounds(each, shape, mesh), shape) for each in (source, target))
+    wants = np.ones(mesh.devices, bool)
+    if target.reduction in NON_IDEMPOTENT:
+        wants = mesh.group_index(new) == 0
+    return Endpoints(
+        held, np.ones(mesh.devices, bool), wanted, wants, group, mesh.group_index(gone), mesh.group_size(gone)
+    )
+
+
+def clip_bounds(bounds: Integers, shape: Shape) -> Integers:
+    """[..., dims, 2]: bounds cut off at the tensor's ends."""
+    inside: Integers = np.clip(bounds, 0, np.array(shape, np.int64).reshape(-1, 1))
+    return inside
+
+
+def match_transfers(ends: Endpoints) -> Transfers:
+    """The transfers that bring every device the box it wants. Raises InvalidSharding where nobody holds a part of it.
+
+    Time and memory grow with cells * devices; cells with the product over the dims of the different cuts.
+    """
+    cells, has, wants = cut_cells(ends)
+    if ends.terms == 1:
+        return Transfers(
+            ends, cells, PieceTable.none(), _plan_copies(wants & ~has, has, box_volumes(cells), group=ends.group)
+        )
+    return Transfers(ends, cells, *_plan_reductions(has, wants, ends))
+
+
+def cut_cells(ends: Endpoints) -> tuple[Integers, Flags, Flags]:
+    """The cells, and [cells, devices] which hold and which want them."""
+    cells = _grid_cells(ends.held, ends.wanted)
+    return cells, _is_inside(cells, ends.held) & ends.is_holder, _is_inside(cells, ends.wanted) & ends.is_receiver
+
+
+def _grid_cells(held: Integers, wanted: Integers) -> Integers:
+    """[cells, dims, 2], row-major. Only cuts of boxes that hold anything count."""
+    boxes = np.concatenate([held, wanted])
+    boxes = boxes[(boxes[..., 1] > boxes[..., 0]).all(axis=1)]
+    cuts = [np.unique(boxes[:, dim]) for dim in range(boxes.shape[1])]
+    counts = [max(len(cut) - 1, 0) for cut in cuts]
+    place = np.indices(counts).reshape(len(counts), math.prod(counts))
+    pairs = [np.stack([cut[:-1][at], cut[1:][at]], axis=1) for cut, at in zip(cuts, place, strict=True)]
+    return np.stack(pairs, axis=1) if pairs else np.zeros((min(len(boxes), 1), 0, 2), np.int64)
+
+
+def _is_inside(cells: Integers, boxes: Integers) -> Flags:
+    """[cells, devices]: whether a cell lies in a device's box."""
+    inside = np.broadcast_to((boxes[..., 1] > boxes[..., 0]).all(axis=1), (len(cells), len(boxes))).copy()
+    for dim in range(boxes.shape[1]):
+        starts, at = np.unique(cells[:, dim, 0], return_inverse=True)
+        along = (boxes[None, :, dim, 0] <= starts[:, None]) & (starts[:, None] < boxes[None, :, dim, 1])
+        inside &= along[at]
+    return inside
+
+
+def _plan_copies(lacking: Flags, holding: Flags, sizes: Integers, *, group: Integers) -> PieceTable:
+    """Every lacking device a holder of its group to send it the cell."""
+    groups = int(group.max(initial=0)) + 1
+    key, cell, receiver = _sort_by_group(lacking, group, groups)
+    holder_key, _, holder = _sort_by_group(holding, group, groups)
+    first, last = (np.searchsorted(holder_key, key, side) for side in ("left", "right"))
+    if (first == last).any():
+        raise InvalidSharding("no device holds a part of what another wants", where="exchange")
+    holders = last - first
+    place = _assign_holders(holder[first] if len(key) else key, receiver, sizes[cell], holders=holders)
+    whole = np.zeros_like(cell)
+    return PieceTable(cell, whole, whole + 1, holder[first + place], receiver)
+
+
+def _sort_by_group(flags: Flags, group: Integers, groups: int) -> tuple[Integers, Integers, Integers]:
+    """Key, cell and device of every flag, sorted by cell, then group, then device."""
+    cell, device = np.nonzero(flags)
+    key = cell * groups + group[device]
+    order = np.argsort(key, kind="stable")
+    return key[order], cell[order], device[order]
+
+
+def _assign_holders(first: Integers, receiver: Integers, sizes: Integers, *, holders: Integers) -> Integers:
+    """Which of its holders sends every piece: those of one set of holders (told by the first of them and their
+    number) are dealt out in the order of the receivers, an even share of the elements each."""
+    order = np.lexsort((receiver, holders, first))
+    ends = np.cumsum(sizes[order])
+    starts_set = np.flatnonzero(np.diff(first[order], prepend=-1) | np.diff(holders[order], prepend=-1))
+    counts = np.diff(np.append(starts_set, len(order)))
+    before = np.repeat(np.concatenate([[0], ends])[starts_set], counts)
+    total = np.repeat(np.diff(np.append(np.concatenate([[0], ends])[starts_set], ends[-1:])), counts)
+    place = np.empty_like(order)
+    place[order] = (ends - sizes[order] - before) * holders[order] // np.maximum(total, 1)
+    return place
+
+
+def _group_positions(group: Integers) -> tuple[Integers, Integers]:
+    """[devices] each: place in the group, and its size."""
+    order = np.argsort(group, kind="stable")
+    first = np.searchsorted(group[order], group, "left")
+    place = np.empty_like(group)
+    place[order] = np.arange(len(group)) - first[order]
+    return place, np.searchsorted(group[order], group, "right") - first
+
+
+def _plan_reductions(has: Flags, wants: Flags, ends: Endpoints) -> tuple[PieceTable, PieceTable]:
+    """The terms that every reducer lacks, then what it sends to the others that want the cell."""
+    groups = int(ends.group.max(initial=0)) + 1
+    wanted, own = (_sort_by_group(flags, ends.group, groups) for flags in (wants, wants & has))
+    lone = ~np.isin(wanted[0], own[0])  # no device that wants the cell holds a term of it
+    key, cell, reducer = (np.concatenate([one, each[lone]]) for one, each in zip(own, wanted, strict=True))
+    order = np.argsort(key, kind="stable")
+    key, cell, reducer, holds = key[order], cell[order], reducer[order], order < len(own[0])
+    first, last = (np.searchsorted(key, key, side) for side in ("left", "right"))
+    part, parts = np.arange(len(key)) - first, last - first
+    row, sender = _missing_terms(key, reducer, holds, holding=_sort_by_group(has, ends.group, groups), ends=ends)
+    reduce = PieceTable(cell[row], part[row], parts[row], sender, reducer[row])
+    first, last = (np.searchsorted(wanted[0], key, side) for side in ("left", "right"))
+    row = np.repeat(np.arange(len(key)), last - first)
+    receiver = wanted[2][first[row] + np.arange(len(row)) - np.searchsorted(row, row)]
+    other = receiver != reducer[row]
+    row = row[other]
+    return reduce, PieceTable(cell[row], part[row], parts[row], reducer[row], receiver[other])
+
+
+def _missing_terms(
+    key: Integers, reducer: Integers, holds: Flags, *, holding: tuple[Integers, Integers, Integers], ends: Endpoints
+) -> tuple[Integers, Integers]:
+    """Row of the reducer, and sender, of every term that a reducer lacks: at the reducer's relative place in its
+    group among the holders of the term."""
+    with_term, holder = holding[0] * ends.terms + ends.term[holding[2]], holding[2]
+    order = np.argsort(with_term, kind="stable")
+    row, term = (each.reshape(-1) for each in np.indices((len(key), ends.terms)))
+    first, last = (np.searchsorted(with_term[order], key[row] * ends.terms + term, side) for side in ("left", "right"))
+    if (first == last).any():
+        raise InvalidSharding("no device holds a term of what another wants", where="exchange")
+    place, members = _group_positions(ends.group)
+    sender = holder[order][first + place[reducer[row]] * (last - first) // members[reducer[row]]]
+    lacked = ~(holds[row] & (ends.term[reducer[row]] == term))
+    return row[lacked], sender[lacked]

@@ -1,0 +1,116 @@
+"""At what change of a link another known layout would be the faster one, by the same evaluator.
+
+Both programs stay as they are and are priced anew with the link's bandwidth times a factor. The lead of the plan, a
+continuous function of the factor, is followed by powers of two to where it is lost first, up to REACH either way, and
+that place is found by bisection. Times are whole picoseconds, so the factor is good to STEP and no more is said.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from planner.choose.cost import CostModel
+from planner.ir.collectives import Collective
+from planner.ir.graph import TensorType
+from planner.ir.program import OpCall, Program, Reshard
+from planner.ir.sharding import Sharding
+
+MAX_FACTOR, FACTOR_STEP = 10, 1.01
+
+
+class CountedMove(NamedTuple):
+    """A move as often as a program makes it."""
+
+    collective: Collective
+    source: Sharding
+    type: TensorType
+
+
+@dataclass(frozen=True)
+class RepricedProgram:
+    """A program whose moves are priced again and again; `compute_ps` is the time of its ops."""
+
+    name: str
+    program: Program
+    compute_ps: int
+
+    @cached_property
+    def moves(self) -> Counter[CountedMove]:
+        values = self.program.values
+        moves = (done for done in self.program.instructions if isinstance(done, Reshard))
+        return Counter(
+            CountedMove(done.collective, values[done.operand].sharding, values[done.operand].type) for done in moves
+        )
+
+    @classmethod
+    def of(cls, name: str, program: Program, model: CostModel) -> RepricedProgram:
+        values = program.values
+        runs = (done for done in program.instructions if isinstance(done, OpCall))
+        own = sum(model.op_ps(run.op, tuple(values[v].type for v in run.operands), run.option) for run in runs)
+        return cls(name, program, own)
+
+    def step_ps(self, model: CostModel) -> int:
+        return self.compute_ps + sum(count * model.move_ps(*move) for move, count in self.moves.items())
+
+
+@dataclass(frozen=True, slots=True)
+class BreakEven:
+    """With the bandwidth of a link times `factor` (below 1: slower) the layout is the faster one."""
+
+    link: str
+    layout: str
+    factor: float
+
+
+def find_break_evens(plan: RepricedProgram, layouts: Iterable[RepricedProgram], model: CostModel) -> list[BreakEven]:
+    """For every link that the mesh crosses, slower and faster, the first layout to overtake; of a tie, the earlier."""
+    found = []
+    listed = list(layouts)
+    for link in _crossed_links(model):
+        for up in (False, True):
+            places = [
+                (place, each.name) for each in listed if (place := _find_factor(plan, each, model, link=link, up=up))
+            ]
+            if places:
+                factor, name = min(places, key=lambda each: abs(math.log(each[0])))
+                found.append(BreakEven(link, name, factor))
+    return found
+
+
+def _crossed_links(model: CostModel) -> list[str]:
+    used = {link.link for axis in model.tier_spans for link in axis if link.fanout > 1}
+    return [name for name, link in model.hardware.links.items() if link in used]
+
+
+def _find_factor(
+    plan: RepricedProgram, layout: RepricedProgram, model: CostModel, *, link: str, up: bool
+) -> float | None:
+    """The factor nearest to 1 at which the layout is found to be faster, None within the reach."""
+
+    def ahead(factor: float) -> bool:
+        changed = _scale_link(model, link, factor)
+        return layout.step_ps(changed) < plan.step_ps(changed)
+
+    if ahead(1.0):
+        return 1.0
+    factors = (2.0 ** (power if up else -power) for power in range(1, MAX_FACTOR + 1))
+    far = next((factor for factor in factors if ahead(factor)), None)
+    return None if far is None else _bisect_factor(ahead, far / 2 if up else far * 2, far)
+
+
+def _bisect_factor(ahead: Callable[[float], bool], near: float, far: float) -> float:
+    while max(near / far, far / near) > FACTOR_STEP:
+        middle = math.sqrt(near * far)
+        near, far = (near, middle) if ahead(middle) else (middle, far)
+    return far
+
+
+def _scale_link(model: CostModel, link: str, factor: float) -> CostModel:
+    known = model.hardware.links[link]
+    links = {**model.hardware.links, link: replace(known, bandwidth=known.bandwidth * factor)}
+    return CostModel(model.mesh, replace(model.hardware, links=links))

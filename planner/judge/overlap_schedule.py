@@ -1,0 +1,171 @@
+"""When every instruction of a program starts and ends where collectives run beside computation.
+
+Streams: one for ops and local copies, in program order, and one for every link that collectives cross outermost. An
+instruction starts when its stream is free, what it reads is there, and it has been issued. A collective is issued
+
+    when what it reads is there   if it holds no more than it frees: a gradient is reduced as soon as it is made;
+    `ahead` ops early, else       a gathered parameter is prefetched; with 0, not before all earlier ops have ended.
+
+Of those that wait for a stream the first of the program goes first. The first unfinished instruction can always run, so
+no schedule is longer than the sum of all times, and none is shorter than the busiest stream. A value is held from the
+start of what makes it to the end of its last reader; the peak is counted over all devices, event by event. That
+computing and sending slow each other down where they share a device is not counted.
+
+Time grows as n log n, and with n * devices for the peak.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.ir.accounting import count_value_bytes
+from planner.ir.program import Program, Reshard
+
+Stream = Hashable
+Sizes = Mapping[str, NDArray[np.int64]]
+COMPUTE: Stream = "compute"
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """[instruction] each: start and end in ps; the peak in bytes, on the device that holds most."""
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    peak_bytes: int
+
+    @property
+    def length_ps(self) -> int:
+        return max(self.ends, default=0)
+
+
+def simulate_schedule(
+    program: Program, times_ps: Sequence[int], streams: Sequence[Stream], *, ahead: int, sizes: Sizes | None = None
+) -> Schedule:
+    """The schedule of a program whose instructions take `times_ps` on `streams`.
+
+    `sizes` are those of `distinct_sizes`.
+    """
+    return _Simulation(program, times_ps, streams, ahead, sizes or distinct_sizes(program)).finish()
+
+
+def distinct_sizes(program: Program) -> Sizes:
+    """Bytes of every value, on every device that holds others than those before it."""
+    names = list(program.values)
+    table = np.array([count_value_bytes(program, name) for name in names], np.int64).reshape(len(names), -1)
+    return dict(zip(names, np.unique(table, axis=1), strict=True))
+
+
+@dataclass
+class _Simulation:
+    program: Program
+    times: Sequence[int]
+    streams: Sequence[Stream]
+    ahead: int
+    sizes: Sizes
+    now: int = 0
+    busy: set[Stream] = field(default_factory=set)
+    running: list[tuple[int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        listed = self.program.instructions
+        self.starts, self.ends = [0] * len(listed), [0] * len(listed)
+        self.computes = [place for place, stream in enumerate(self.streams) if stream == COMPUTE]
+        self.begun = self.ended = 0
+        self.waiting: dict[Stream, list[int]] = defaultdict(list)
+        maker = {name: place for place, done in enumerate(listed) for name in done.results}
+        self.needs = [sum(name in maker for name in set(done.operands)) for done in listed]
+        self.readers: dict[str, list[int]] = defaultdict(list)
+        for place, done in enumerate(listed):
+            for name in set(done.operands):
+                self.readers[name].append(place)
+        self.left = {name: len(places) for name, places in self.readers.items()}
+        self.held = sum((self.sizes[name] for name, _ in self.program.arguments), np.zeros(1, np.int64))
+        self.peak = int(self.held.max())
+        self.kept = {*(name for name, _ in self.program.arguments), *self.program.outputs}
+        self.issues: dict[int, list[int]] = defaultdict(list)
+        self._issue()
+
+    def _issue(self) -> None:
+        """Every collective waits for its operand, and the one that grows for an op before it to end."""
+        earlier = np.cumsum([stream == COMPUTE for stream in self.streams])
+        for place, stream in enumerate(self.streams):
+            after = int(earlier[place]) - self.ahead
+            if stream != COMPUTE and after > 0 and self._grows_memory(place):
+                self.needs[place] += 1
+                self.issues[after].append(place)
+        for place, count in enumerate(self.needs):
+            if not count:
+                self._mark_ready(place)
+
+    def _grows_memory(self, place: int) -> bool:
+        done = self.program.instructions[place]
+        assert isinstance(done, Reshard)
+        frees = done.operand not in self.kept and len(self.readers[done.operand]) == 1
+        return not frees or bool((self.sizes[done.result] > self.sizes[done.operand]).any())
+
+    def finish(self) -> Schedule:
+        while self._start() or self.running:
+            self.now = self.running[0][0]
+            while self.running and self.running[0][0] == self.now:
+                self._end(heapq.heappop(self.running)[1])
+        return Schedule(tuple(self.starts), tuple(self.ends), self.peak)
+
+    def _mark_ready(self, place: int) -> None:
+        heapq.heappush(self.waiting[self.streams[place]], place)
+
+    def _start(self) -> bool:
+        """Start what can start; whether anything did."""
+        found = [stream for stream in self.waiting if self._next(stream) is not None]
+        for stream in found:
+            self._begin(stream)
+        return bool(found)
+
+    def _next(self, stream: Stream) -> int | None:
+        waiting = self.waiting[stream]
+        if stream in self.busy or not waiting:
+            return None
+        in_turn = stream != COMPUTE or waiting[0] == self.computes[self.begun]
+        return waiting[0] if in_turn else None
+
+    def _begin(self, stream: Stream) -> None:
+        place = heapq.heappop(self.waiting[stream])
+        self.begun += stream == COMPUTE
+        self.busy.add(stream)
+        self.starts[place] = self.now
+        heapq.heappush(self.running, (self.now + self.times[place], place))
+        self.held = self.held + sum(self.sizes[name] for name in self.program.instructions[place].results)
+        self.peak = max(self.peak, int(self.held.max()))
+
+    def _end(self, place: int) -> None:
+        done = self.program.instructions[place]
+        self.ends[place] = self.now
+        self.busy.discard(self.streams[place])
+        for name in done.results:
+            for reader in self.readers[name]:
+                self._operand_ready(reader)
+            if name not in self.left:
+                self._release(name)
+        for name in set(done.operands):
+            self.left[name] -= 1
+            if not self.left[name]:
+                self._release(name)
+        if self.streams[place] == COMPUTE:
+            self.ended += 1
+            for issued in self.issues.pop(self.ended, ()):
+                self._operand_ready(issued)
+
+    def _operand_ready(self, place: int) -> None:
+        self.needs[place] -= 1
+        if not self.needs[place]:
+            self._mark_ready(place)
+
+    def _release(self, name: str) -> None:
+        if name not in self.kept:
+            self.held = self.held - self.sizes[name]

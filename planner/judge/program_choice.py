@@ -1,0 +1,142 @@
+"""The choice behind a program, read off the program: the way back from `planner.rewrite.materialize`.
+
+A value's copies are a tree of moves that begins at what its op made. Every reader of a shared value moves it for itself
+from the one sharding they share, so that is where the ways of its readers part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.choose.formulate import Choice, Formulation
+from planner.choose.liveness import SharedLifetime
+from planner.choose.variables import Role, Variable
+from planner.errors import InvalidRequest
+from planner.ir.execution_order import find_readers
+from planner.ir.program import OpCall, Program, Reshard
+from planner.ir.sharding import Sharding
+
+
+def recover_choice(program: Program) -> Choice:
+    """The choice that a program was written from."""
+    runs = {done.op.id: done for done in program.instructions if isinstance(done, OpCall)}
+    before = {done.result: done.operand for done in program.instructions if isinstance(done, Reshard)}
+    shared = {}
+    for value, who in find_readers(program.graph).items():
+        if len(who) > 1:
+            ops = program.graph.ops
+            read = [program.outputs[r.operand] if r.op is None else runs[ops[r.op].id].operands[r.operand] for r in who]
+            shared[value] = program.values[_common_ancestor([_chain_to_source(name, before) for name in read])].sharding
+    outputs = tuple(program.values[name].sharding for name in program.outputs)
+    return Choice(dict(program.arguments), {op: run.option for op, run in runs.items()}, shared, outputs)
+
+
+def _chain_to_source(name: str, before: Mapping[str, str]) -> list[str]:
+    """From what the op made to a copy."""
+    way = [name]
+    while way[-1] in before:
+        way.append(before[way[-1]])
+    return way[::-1]
+
+
+def _common_ancestor(ways: list[list[str]]) -> str:
+    """The last name that all ways have in common."""
+    common: list[str] = [names[0] for names in zip(*ways, strict=False) if len(set(names)) == 1]
+    return common[-1]
+
+
+def encode_choice(question: Formulation, choice: Choice) -> list[int]:
+    """The solver's choice of the planner's. Raises InvalidRequest for one that the question does not offer."""
+    return _ChoiceEncoder(question, choice).strategies()
+
+
+def recompute_everything(question: Formulation, choice: Choice) -> Choice:
+    """The choice with all that may be done again done again, as it was done first."""
+    first = question.with_clones.clone_of
+    options = choice.options | {copy: choice.options[op] for copy, op in first.items()}
+    shared = choice.shared | {copy: choice.shared[value] for copy, value in first.items() if value in choice.shared}
+    return replace(choice, options=options, shared=shared)
+
+
+def unshare_inputs(choice: Choice) -> Choice:
+    """The choice in which every reader of a graph input fetches it for itself, so that no copy is held between."""
+    stored = {value: choice.inputs[value] for value in choice.shared if value in choice.inputs}
+    return replace(choice, shared=choice.shared | stored)
+
+
+@dataclass(frozen=True)
+class _ChoiceEncoder:
+    question: Formulation
+    choice: Choice
+
+    def strategies(self) -> list[int]:
+        """A hub that the choice does not speak of stays as its value is made."""
+        return [self._strategy(variable) for variable in self.question.variables]
+
+    def _strategy(self, variable: Variable) -> int:
+        choice = self.choice
+        match variable.role:
+            case Role.OP:
+                wanted = choice.options.get(variable.name)
+                listed = [*variable.options, *[None] * (len(variable.costs) - len(variable.options))]
+                return _first_strategy(variable, np.array([option == wanted for option in listed]))
+            case Role.SHARED_COPY:
+                life = self._life(variable)
+                alive = np.array([each == life for each in variable.lifetimes])[variable.lifetime_of]
+                if life is None:
+                    return _first_strategy(variable, alive)
+                shared = alive & _strategies_with(variable, self._shared(variable.name, life))
+                return _first_strategy(
+                    variable, shared if shared.any() else alive & _strategies_with(variable, self._made(variable.name))
+                )
+            case Role.INPUT:
+                return _first_strategy(variable, _strategies_with(variable, choice.inputs[variable.name]))
+            case _:
+                return _first_strategy(variable, _strategies_with(variable, choice.outputs[int(variable.name)]))
+
+    def _life(self, hub: Variable) -> SharedLifetime | None:
+        doubled = self.question.with_clones
+        last = self._last(hub.name)
+        copy = doubled.clones.get(hub.name)
+        if copy is not None:
+            kept = copy not in self.choice.options and self._last(copy) is not None
+            return next(life for life in hub.lifetimes if life is not None and life.is_kept == kept)
+        kept = hub.name in doubled.clone_of and hub.name not in self.choice.options
+        return None if last is None else SharedLifetime(last, kept)
+
+    def _last(self, value: str) -> int | None:
+        """The position of the last op that runs and reads a value."""
+        time, ops = self.question.liveness, self.question.graph.ops
+        places = [group.position for group in time.read_groups[value]]
+        ran = [at for at in places if at not in time.optional or ops[at].id in self.choice.options]
+        return max(ran, default=None)
+
+    def _shared(self, value: str, life: SharedLifetime) -> Sharding | None:
+        if self.question.liveness.is_in_place(value, life):
+            return self._made(value)
+        first = self.question.with_clones.clone_of.get(value, value) if life.is_kept else value
+        return self.choice.shared.get(first) or (self._made(first) if first != value else None)
+
+    def _made(self, value: str) -> Sharding:
+        """The sharding in which a value is made."""
+        found = self.question.producer(value)
+        if found is None:
+            return self.choice.inputs[value]
+        op, result = found
+        return op.rule.result_sharding(result, self.choice.options[op.id])
+
+
+def _strategies_with(variable: Variable, wanted: Sharding | None) -> NDArray[np.bool_]:
+    port = (*variable.results, *variable.operands)[0]
+    return np.array([state == wanted for state in port.states] + [False])[port.classes]
+
+
+def _first_strategy(variable: Variable, fits: NDArray[np.bool_]) -> int:
+    if not fits.any():
+        what = f"{variable.role} {variable.name!r}"
+        raise InvalidRequest("the plan chose what is not offered", where=what, wanted="a plan of this version")
+    return int(fits.argmax())

@@ -1,0 +1,113 @@
+"""The op table: one row an op. A new op is a new row; no algorithm asks which op it has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import MappingProxyType
+
+from planner.errors import InvalidGraph, UnsupportedOp
+from planner.ir.binding import bind_rule
+from planner.ir.graph import Op, TensorType
+from planner.ir.indexing import Rule
+from planner.ops import (
+    activation_backward,
+    attention,
+    contraction,
+    convolution,
+    elementwise,
+    fused_elementwise,
+    gather,
+    grouped_matmul,
+    normalization,
+    optimizers,
+    permute_pad,
+    pooling,
+    reductions,
+    scatter,
+    sort,
+    views,
+)
+from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, Span
+
+__all__ = ["OPS", "Array", "OpContext", "OpDef", "OpSignature", "Span", "bind_op", "indexed_loops"]
+
+FAMILIES = (
+    elementwise,
+    fused_elementwise,
+    contraction,
+    convolution,
+    pooling,
+    grouped_matmul,
+    views,
+    permute_pad,
+    reductions,
+    sort,
+    normalization,
+    attention,
+    gather,
+    scatter,
+    activation_backward,
+    optimizers,
+)
+OPS: Mapping[str, OpDef] = MappingProxyType({row.name: row for family in FAMILIES for row in family.OP_DEFS})
+
+
+MAX_CACHED_RULES = 1024
+"""Letters of attributes with which a bound rule is remembered: a model has few kinds of op, and layers repeat them."""
+
+
+def indexed_loops(op: Op) -> Mapping[int, str]:
+    """Operand -> loop: the operand's elements are positions in that loop of an op."""
+    indexes = OPS[op.op].indexed_loops if op.op in OPS else {}
+    sizes = op.rule.sizes
+    return {operand: loop for operand, loop in indexes.items() if loop in sizes}
+
+
+def bind_op(
+    op: str,
+    operands: tuple[TensorType, ...],
+    results: tuple[TensorType, ...],
+    *,
+    attrs: Mapping[str, object],
+    notation: str | None,
+) -> Rule:
+    """The rule of an op over its shapes: its row's, or the notation given for an op without a row.
+
+    Raises UnsupportedOp when there is neither; InvalidGraph or InvalidRule when the op contradicts its rule.
+    """
+    text = repr(attrs)
+    bound = _bind_cached if len(text) <= MAX_CACHED_RULES else _bind_cached.__wrapped__
+    return bound(op, operands, results, _AttributesKey(text, attrs), notation)
+
+
+@dataclass(frozen=True, slots=True)
+class _AttributesKey:
+    """Attributes that are the same where their text is: 1, 1.0 and True are not."""
+
+    text: str
+    values: Mapping[str, object] = field(compare=False)
+
+
+@lru_cache(maxsize=4096)
+def _bind_cached(
+    op: str,
+    operands: tuple[TensorType, ...],
+    results: tuple[TensorType, ...],
+    attrs: _AttributesKey,
+    notation: str | None,
+) -> Rule:
+    row = OPS.get(op)
+    if row is None and notation is None:
+        raise UnsupportedOp("unknown op without a rule", got=op, wanted=f"a 'rule', or one of {', '.join(OPS)}")
+    try:
+        text = row.notation(OpSignature(operands, results, attrs.values)) if row else notation or ""
+    except (IndexError, ValueError) as error:
+        if isinstance(error, InvalidGraph):
+            raise
+        raise InvalidGraph("operands", got=[str(kind) for kind in operands], wanted=f"those of {op}") from error
+    rule = bind_rule(text, [kind.shape for kind in operands], [kind.shape for kind in results])
+    if row and notation is not None:
+        bind_rule(notation, [kind.shape for kind in operands], [kind.shape for kind in results])
+    return rule

@@ -1,0 +1,158 @@
+"""Attention, forward and backward.
+
+    p = softmax(q k^T scale + mask)    out = p v
+    dv = p^T dout    dp = dout v^T    ds = p (dp - sum_t(dp p))    dq = ds k scale    dk = ds^T q scale    dmask = ds
+
+Queries (s) are independent of each other: split, they leave terms of dk and dv. So do the dims of a value (v), of
+which dp is a sum, for dq, dk and dmask. Keys (t) meet in the softmax, and so do, in q k^T, the dims of a head (e): both
+stay whole. The backward op makes p anew, block by block, as T. Dao et al., "FlashAttention", 2022, do.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from planner.errors import InvalidGraph
+from planner.ir.dtypes import is_float
+from planner.ir.sharding import Shape
+from planner.ops.op_def import Array, OpContext, OpDef, OpSignature
+
+
+def _attention_rule(signature: OpSignature) -> str:
+    if not 3 <= len(signature.operands) <= 4:
+        raise InvalidGraph("number of operands", got=len(signature.operands), wanted="query, key, value, mask?")
+    mask = ", ... s t" if len(signature.operands) == 4 else ""
+    if mask and signature.operands[3].shape[-2:-1] == (1,) != signature.operands[0].shape[-2:-1]:
+        mask = ", ... 1 t"
+    return f"... s e, ... t e, ... t v{mask} -> ... s v; blocked t e; linear 2"
+
+
+def _attention_dtypes(signature: OpSignature) -> str | None:
+    kinds = {kind.dtype for kind in (*signature.operands[:3], *signature.results)}
+    mask = {kind.dtype for kind in signature.operands[3:]}
+    good = len(kinds) == 1 and is_float(min(kinds)) and mask <= kinds | {"bool"}
+    return None if good else "query, key, value of one float dtype; a bool mask or one of that dtype"
+
+
+def _attention(local: OpContext, query: Array, key: Array, value: Array, mask: Array | None = None) -> Array:
+    """softmax(q k^T scale + mask) v; with `causal`, query i (of the whole loop) sees keys 0..i."""
+    return local.xp.matmul(_probabilities(local, query, key, mask=mask), value)
+
+
+def _scale(local: OpContext, query: Array) -> Array:
+    scale = local.attrs.get("scale")
+    return query.dtype.type(1 / math.sqrt(query.shape[-1]) if scale is None else scale)
+
+
+def _probabilities(local: OpContext, query: Array, key: Array, *, mask: Array | None) -> Array:
+    xp = local.xp
+    scores = xp.matmul(query, key.swapaxes(-1, -2)) * _scale(local, query)
+    if local.attrs.get("causal"):
+        rows = local.spans["s"].start + xp.arange(scores.shape[-2])
+        visible = xp.arange(scores.shape[-1])[None, :] <= rows[:, None]
+        scores = xp.where(visible, scores, query.dtype.type(-math.inf))
+    if mask is not None:
+        scores = xp.where(mask, scores, query.dtype.type(-math.inf)) if mask.dtype == bool else scores + mask
+    powers = xp.exp(scores - scores.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def _attention_flops(sizes: Mapping[str, int]) -> float:
+    """Two products (q k^T over e, p v over v) and about five operations a score."""
+    batch = math.prod(size for loop, size in sizes.items() if loop not in "stev")
+    return batch * sizes["s"] * sizes["t"] * (2 * sizes["e"] + 2 * sizes["v"] + 5)
+
+
+def _seen(attrs: Mapping[str, object], sizes: Mapping[str, int]) -> float:
+    """Share of the scores that causal attention makes on the device that makes most: the last s queries see t - s to t
+    of t keys."""
+    s, t = sizes["s"], sizes["t"]
+    return 1 - s / (2 * t) if attrs.get("causal") and s <= t else 1.0
+
+
+def _backward_rule(signature: OpSignature) -> str:
+    """Written out dim by dim: where queries share a key (1 under a dim of theirs), dk and dv are sums over them.
+
+    With a fourth result it is the gradient of the mask.
+    """
+    if not 4 <= len(signature.operands) <= 5:
+        wanted = "query, key, value, gradient of the result, mask?"
+        raise InvalidGraph("number of operands", got=len(signature.operands), wanted=wanted)
+    batch = signature.operands[0].shape[:-2]
+    query = _leading(batch, batch)
+    key, value = (_leading(kind.shape[:-2], batch) for kind in signature.operands[1:3])
+    mask = ""
+    if len(signature.operands) == 5:
+        shape = signature.operands[4].shape
+        rows = "1" if shape[-2] == 1 != signature.operands[0].shape[-2] else "s"
+        mask = f", {_leading(shape[:-2], batch)} {rows} t"
+    if not 3 <= len(signature.results) <= (4 if mask else 3):
+        got, wanted = len(signature.results), "gradients of query, key, value, mask?"
+        raise InvalidGraph("number of results", got=got, wanted=wanted)
+    made = mask if len(signature.results) == 4 else ""
+    read = f"{query} s e, {key} t e, {value} t v, {query} s v{mask}"
+    return f"{read} -> {query} s e, {key} t e, {value} t v{made}; blocked t e; linear 3"
+
+
+def _leading(shape: Shape, batch: Shape) -> str:
+    """Dims that broadcast to the batch's, right-aligned."""
+    names = [f"d{i}" for i in range(len(batch))][len(batch) - len(shape) :]
+    whole = batch[len(batch) - len(shape) :]
+    return " ".join("1" if have == 1 != want else name for have, want, name in zip(shape, whole, names, strict=True))
+
+
+def _backward(
+    local: OpContext, query: Array, key: Array, value: Array, grad: Array, mask: Array | None = None
+) -> tuple[Array, ...]:
+    xp = local.xp
+    weights = _probabilities(local, query, key, mask=mask)
+    change = xp.matmul(grad, value.swapaxes(-1, -2))
+    change = weights * (change - (change * weights).sum(axis=-1, keepdims=True))
+    scale, in_mask = _scale(local, query), (_shared(change, mask),) if len(local.shapes) == 4 else ()
+    in_key = xp.matmul(change.swapaxes(-1, -2), query) * scale
+    in_value = xp.matmul(weights.swapaxes(-1, -2), grad)
+    return xp.matmul(change, key) * scale, _shared(in_key, key), _shared(in_value, value), *in_mask
+
+
+def _shared(gradient: Array, operand: Array) -> Array:
+    """Summed over the queries that share the operand, which may lack leading dims."""
+    gradient = gradient.sum(axis=tuple(range(gradient.ndim - operand.ndim)))
+    axes = tuple(axis for axis in range(operand.ndim) if gradient.shape[axis] != operand.shape[axis])
+    return gradient.sum(axis=axes, keepdims=True) if axes else gradient
+
+
+def _backward_dtypes(signature: OpSignature) -> str | None:
+    kinds = {kind.dtype for kind in (*signature.operands[:4], *signature.results)}
+    mask = {kind.dtype for kind in signature.operands[4:]}
+    fits = mask <= (kinds if len(signature.results) == 4 else kinds | {"bool"})
+    good = len(kinds) == 1 and is_float(min(kinds)) and fits
+    return None if good else "query, key, value, gradients of one float dtype; a bool mask or one of that dtype"
+
+
+def _backward_flops(sizes: Mapping[str, int]) -> float:
+    """Five products (q k^T, dq, dk over e; dout v^T, dv over v) and about ten operations a score."""
+    batch = math.prod(size for loop, size in sizes.items() if loop not in "stev")
+    return batch * sizes["s"] * sizes["t"] * (6 * sizes["e"] + 4 * sizes["v"] + 10)
+
+
+OP_DEFS = (
+    OpDef(
+        "scaled_dot_product_attention",
+        _attention_rule,
+        _attention,
+        _attention_flops,
+        _attention_dtypes,
+        attrs=("causal", "scale"),
+        flops_fraction=_seen,
+    ),
+    OpDef(
+        "scaled_dot_product_attention_backward",
+        _backward_rule,
+        _backward,
+        _backward_flops,
+        _backward_dtypes,
+        attrs=("causal", "scale"),
+        flops_fraction=_seen,
+    ),
+)

@@ -1,0 +1,81 @@
+"""Matrix products. A bias is added once: on the first device of every reduction group."""
+
+from __future__ import annotations
+
+import string
+
+from planner.errors import InvalidGraph
+from planner.ir.notation import ELLIPSIS, Term, parse_rule
+from planner.ops.op_def import Array, OpContext, OpDef, OpSignature
+
+
+def _linear_rule(signature: OpSignature) -> str:
+    """x w^T (+ bias): linear jointly in x and bias, and in w and bias."""
+    if len(signature.operands) == 3:
+        return "... k, n k, n -> ... n; linear 0+2, 1+2"
+    return "... k, n k -> ... n; linear 0, 1"
+
+
+def _linear(local: OpContext, x: Array, weight: Array, bias: Array | None = None) -> Array:
+    product = local.xp.matmul(x, weight.T)
+    return product if bias is None or not _adds_bias(local) else product + bias
+
+
+def _addmm_rule(signature: OpSignature) -> str:
+    """bias + x w: linear jointly in bias and x, and in bias and w."""
+    bias, result = signature.operands[0].shape, signature.results[0].shape
+    term = ("... " if len(bias) > 1 else "") + ("n" if bias[-1:] == result[-1:] else "1") if bias else "[]"
+    return f"{term}, ... k, k n -> ... n; linear 0+1, 0+2"
+
+
+def _addmm(local: OpContext, bias: Array, x: Array, weight: Array) -> Array:
+    product = local.xp.matmul(x, weight)
+    return product + bias if _adds_bias(local) else product
+
+
+def _adds_bias(local: OpContext) -> bool:
+    """The contraction's first device; a partial bias comes with its partial operand and is always added."""
+    return local.spans["k"].start == 0
+
+
+def _matmul_rule(signature: OpSignature) -> str:
+    if min(signature.rank(0), signature.rank(1), len(signature.results[0].shape)) < 2:
+        raise InvalidGraph("matmul of vectors", wanted="operands of rank 2 or more (reshape first)")
+    return "... m k, ... k n -> ... m n; linear 0, 1"
+
+
+def _einsum_rule(signature: OpSignature) -> str:
+    """The attribute `equation`, in our notation: one loop a dim. A product is linear in every factor."""
+    equation = signature.attrs.get("equation")
+    if not isinstance(equation, str):
+        raise InvalidGraph("attribute 'equation'", got=equation, wanted="terms of loops, as 'b k, k n -> b n'")
+    pattern = parse_rule(equation)
+    read, made = _loops(pattern.operands), _loops(pattern.results)
+    single = len(pattern.results) == 1 and pattern.operands and ";" not in equation
+    if not single or None in read or not made <= read or len(read) > len(string.ascii_letters):
+        raise InvalidGraph("attribute 'equation'", got=equation, wanted="a loop a dim, one result of loops read")
+    return f"{equation}; linear {', '.join(map(str, range(len(pattern.operands))))}"
+
+
+def _loops(terms: tuple[Term, ...]) -> set[str | None]:
+    """The loops of the terms; None for a dim that is not a single loop."""
+    dims = [dim for term in terms for dim in term]
+    plain = [len(dim.loops) == 1 and not (dim.joined or dim.coefficients or dim.loops[0] == ELLIPSIS) for dim in dims]
+    return {dim.loops[0] if simple else None for dim, simple in zip(dims, plain, strict=True)}
+
+
+def _einsum(local: OpContext, *operands: Array) -> Array:
+    """The array modules' einsum knows letters, not words."""
+    pattern = parse_rule(str(local.attrs["equation"]))
+    terms = [[dim.loops[0] for dim in term] for term in (*pattern.operands, *pattern.results)]
+    letter = dict(zip(dict.fromkeys(loop for term in terms for loop in term), string.ascii_letters, strict=False))
+    *read, made = ("".join(letter[loop] for loop in term) for term in terms)
+    return local.xp.einsum(f"{','.join(read)}->{made}", *operands, optimize=True)
+
+
+OP_DEFS = (
+    OpDef("matmul", _matmul_rule, lambda local, a, b: local.xp.matmul(a, b), 2),
+    OpDef("linear", _linear_rule, _linear, 2),
+    OpDef("addmm", _addmm_rule, _addmm, 2),
+    OpDef("einsum", _einsum_rule, _einsum, 2, attrs=("equation",)),
+)

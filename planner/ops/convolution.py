@@ -1,0 +1,251 @@
+"""Convolutions over any number of spatial dims, channels before them as in PyTorch.
+
+    y[n, g f, i]  = sum_{c, r} x[n, g c, s i + d r - p] w[g f, c, r]  (+ bias[g f])     s stride, d dilation, p padding
+    dw[g f, c, r] = sum_{n, i} x[n, g c, s i + d r - p] dy[n, g f, i]
+    dx[n, g c, j] = sum_{f, r} dy[n, g f, (j + p - d r) / s] w[g f, c, r]               where s divides: the transpose
+
+An operand's spatial dims are windows: what a device reads of them is cut and padded before its array function runs, so
+that it sees a convolution without padding. The transpose reads windows too: with j = s q + t the places of dy are
+q + e, where e = (t + p - d r) / s takes the whole numbers of an interval; q splits a dim of s q elements evenly. (A dim
+that s does not divide stays whole.) Everything is a sum over the kernel's taps of matrix products.
+
+V. Dumoulin, F. Visin, "A guide to convolution arithmetic for deep learning", 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, product
+from typing import Any
+
+from planner.errors import InvalidGraph
+from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, float_dtype
+
+ATTRS = ("stride", "padding", "dilation")
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Stride, padding (alike before and after) and dilation along one spatial dim."""
+
+    stride: int
+    padding: int
+    dilation: int
+
+    def window(self, out: str, tap: str) -> str:
+        padding = f"-{self.padding}" if self.padding else ""
+        return f"({self.stride}*{out}+{self.dilation}*{tap}{padding})"
+
+    def positions(self, size: int, taps: int) -> int:
+        """How often a kernel fits."""
+        return (size + 2 * self.padding - self.dilation * (taps - 1) - 1) // self.stride + 1
+
+    def sources(self, taps: int) -> dict[tuple[int, int], int]:
+        """(t, r) -> e of the transpose, where it is a whole number."""
+        reach = {(t, r): t + self.padding - self.dilation * r for t in range(self.stride) for r in range(taps)}
+        return {place: far // self.stride for place, far in reach.items() if far % self.stride == 0}
+
+    def interval(self, taps: int) -> tuple[int, int]:
+        """First and last e of the transpose, and 0."""
+        found = self.sources(taps).values()
+        return min((0, *found)), max((0, *found))
+
+
+def parse_geometry(attrs: Mapping[str, Any], rank: int) -> list[Geometry]:
+    """Of every spatial dim. Raises InvalidGraph for an attribute that is not a list of as many whole numbers."""
+    columns = []
+    for key, default, least in zip(ATTRS, (1, 0, 1), (1, 0, 1), strict=True):
+        listed = attrs.get(key, (default,) * rank)
+        whole = parse_integers(listed, least)
+        if len(whole) != rank:
+            raise InvalidGraph(f"attribute {key!r}", got=listed, wanted=f"{rank} whole numbers of {least} or more")
+        columns.append(whole)
+    return [Geometry(*each) for each in zip(*columns, strict=True)]
+
+
+def parse_integers(listed: object, least: int) -> tuple[int, ...]:
+    """A list of whole numbers, none of them too small; nothing where it is none."""
+    numbers = tuple(listed) if isinstance(listed, Sequence) and not isinstance(listed, str) else ()
+    fits = all(isinstance(n, int) and not isinstance(n, bool) and n >= least for n in numbers)
+    return numbers if fits else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _ConvolutionTerms:
+    """The terms of a convolution of x [n, channels, ...] with a weight [filters, channels of a group, taps ...]."""
+
+    x: tuple[int, ...]
+    weight: tuple[int, ...]
+    result: tuple[int, ...]
+    geometry: list[Geometry]
+    groups: int
+
+    @classmethod
+    def of(
+        cls, signature: OpSignature, x: tuple[int, ...], weight: tuple[int, ...], made: tuple[int, ...]
+    ) -> _ConvolutionTerms:
+        """Raises InvalidGraph for shapes that are not those of one convolution."""
+        rank, groups = len(x) - 2, signature.integer("groups", 1)
+        if rank < 1 or not len(x) == len(weight) == len(made):
+            raise InvalidGraph("rank", got=[len(x), len(weight), len(made)], wanted="one rank, 3 or more")
+        geometry = parse_geometry(signature.attrs, rank)
+        if groups < 1 or x[1] != groups * weight[1] or weight[0] % groups:
+            wanted = "as many times the weight's channels as x has, dividing its filters"
+            raise InvalidGraph("attribute 'groups'", got=groups, wanted=wanted)
+        check_positions(geometry, x[2:], weight[2:], made=made[2:])
+        return cls(x, weight, made, geometry, groups)
+
+    @property
+    def group(self) -> str:
+        return "g " if self.groups > 1 else ""
+
+    @property
+    def filters(self) -> str:
+        """The term of the dim of all filters, and of a bias; the channels' is alike."""
+        return f"({self.group}f)"
+
+    @property
+    def channels(self) -> str:
+        return f"({self.group}c)"
+
+    def taps(self) -> str:
+        return f"{self.filters} c {name_each('r', len(self.geometry))}"
+
+    def windows(self) -> str:
+        spatial = [each.window(f"y{i}", f"r{i}") for i, each in enumerate(self.geometry)]
+        return f"n {self.channels} {' '.join(spatial)}"
+
+    def outputs(self) -> str:
+        return f"n {self.filters} {name_each('y', len(self.geometry))}"
+
+
+def name_each(loop: str, rank: int) -> str:
+    return " ".join(f"{loop}{i}" for i in range(rank))
+
+
+def check_positions(
+    geometry: list[Geometry], sizes: Sequence[int], taps: Sequence[int], *, made: Sequence[int]
+) -> None:
+    wanted = [each.positions(size, r) for each, size, r in zip(geometry, sizes, taps, strict=True)]
+    if list(made) != wanted or min(wanted) < 1:
+        raise InvalidGraph("spatial dims of a convolution", got=list(made), wanted=f"{wanted}, and 1 or more")
+
+
+def _forward_rule(signature: OpSignature) -> str:
+    """x, weight (, bias)."""
+    x, weight, *bias = (kind.shape for kind in signature.operands)
+    rule = _ConvolutionTerms.of(signature, x, weight, signature.results[0].shape)
+    term, linear = (f", {rule.filters}", "0+2, 1+2") if bias else ("", "0, 1")
+    return f"{rule.windows()}, {rule.taps()}{term} -> {rule.outputs()}; linear {linear}"
+
+
+def _weight_rule(signature: OpSignature) -> str:
+    """x, dy -> dw."""
+    x, made = (kind.shape for kind in signature.operands)
+    rule = _ConvolutionTerms.of(signature, x, signature.results[0].shape, made)
+    return f"{rule.windows()}, {rule.outputs()} -> {rule.taps()}; linear 0, 1"
+
+
+def _transpose_rule(signature: OpSignature) -> str:
+    """dy, weight -> dx."""
+    made, weight = (kind.shape for kind in signature.operands)
+    x = signature.results[0].shape
+    rule = _ConvolutionTerms.of(signature, x, weight, made)
+    read, left, sizes, whole = [], [], [], [name_each("r", len(rule.geometry))]
+    for i, (each, size, taps) in enumerate(zip(rule.geometry, x[2:], weight[2:], strict=True)):
+        first, last = each.interval(taps)
+        read.append(f"(y{i}+e{i}-{-first})")
+        sizes += [f"e{i}={last - first + 1}", f"y{i}={-(-size // each.stride)}"]
+        if size % each.stride:
+            left.append(f"x{i}")
+            whole += [f"x{i}", f"y{i}"]
+        else:
+            left.append(f"(y{i} t{i})")
+            sizes.append(f"t{i}={each.stride}")
+    terms = f"n {rule.filters} {' '.join(read)}, {rule.taps()} -> n {rule.channels} {' '.join(left)}"
+    return f"{terms}; size {' '.join(sizes)}; blocked {' '.join(whole)}; linear 0, 1"
+
+
+def kernel_taps(local: OpContext, x: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
+    """Every tap of the kernel, with what it reads of the windows: an element for every position."""
+    rank = sum(loop[0] == "r" for loop in local.spans)
+    geometry = parse_geometry(local.attrs, rank)
+    counts = [loop_length(local, f"y{i}") for i in range(rank)]
+    for taps in product(*(range(loop_length(local, f"r{i}")) for i in range(rank))):
+        starts = [each.dilation * tap for each, tap in zip(geometry, taps, strict=True)]
+        ends = zip(starts, counts, geometry, strict=True)
+        yield taps, x[(..., *(slice(at, at + each.stride * count, each.stride) for at, count, each in ends))]
+
+
+def loop_length(local: OpContext, loop: str) -> int:
+    return local.spans[loop].length if loop in local.spans else 1
+
+
+def _grouped(local: OpContext, array: Array, loop: str) -> Array:
+    """[n, groups, channels or filters, positions]."""
+    positions = math.prod(array.shape[2:])
+    return array.reshape(array.shape[0], loop_length(local, "g"), loop_length(local, loop), positions)
+
+
+def _kernel(local: OpContext, weight: Array) -> Array:
+    """[groups, filters, channels, taps ...]."""
+    return weight.reshape(loop_length(local, "g"), loop_length(local, "f"), *weight.shape[1:])
+
+
+def _forward(local: OpContext, x: Array, weight: Array, bias: Array | None = None) -> Array:
+    kernel, made = _kernel(local, weight), local.xp.zeros((), x.dtype)
+    for taps, read in kernel_taps(local, x):
+        made = made + kernel[(..., *taps)] @ _grouped(local, read, "c")
+    made = made.reshape(local.shapes[0])
+    first = _adds_bias(local, "c")
+    return made if bias is None or not first else made + bias.reshape(-1, *(1,) * (x.ndim - 2))
+
+
+def _adds_bias(local: OpContext, loop: str) -> bool:
+    """Whether a device is the first of those that add up over a loop: it adds the bias."""
+    return loop not in local.spans or local.spans[loop].start == 0
+
+
+def _weight_backward(local: OpContext, x: Array, dy: Array) -> Array:
+    filters = _grouped(local, dy, "f")
+    made = local.xp.empty(_kernel(local, local.xp.empty(local.shapes[0])).shape, x.dtype)
+    for taps, read in kernel_taps(local, x):
+        made[(..., *taps)] = (filters @ _grouped(local, read, "c").swapaxes(-1, -2)).sum(axis=0)
+    return made.reshape(local.shapes[0])
+
+
+def _transpose(local: OpContext, dy: Array, weight: Array) -> Array:
+    geometry = parse_geometry(local.attrs, dy.ndim - 2)
+    kernel = _kernel(local, weight).swapaxes(1, 2)
+    counts = [loop_length(local, f"y{i}") for i in range(len(geometry))]
+    made = local.xp.zeros((dy.shape[0], *kernel.shape[:2], *_pairs(counts, [g.stride for g in geometry])), dy.dtype)
+    sources = [each.sources(taps).items() for each, taps in zip(geometry, weight.shape[2:], strict=True)]
+    firsts = [each.interval(taps)[0] for each, taps in zip(geometry, weight.shape[2:], strict=True)]
+    for chosen in product(*sources):
+        taps = tuple(tap for (_, tap), _ in chosen)
+        begins = [source - first for (_, source), first in zip(chosen, firsts, strict=True)]
+        read = dy[(..., *(slice(at, at + count) for at, count in zip(begins, counts, strict=True)))]
+        step = (kernel[(..., *taps)] @ _grouped(local, read, "f")).reshape(*made.shape[:3], *counts)
+        places = (..., *_pairs([slice(None)] * len(counts), [at for (at, _), _ in chosen]))
+        made[places] = made[places] + step
+    sizes = [count * each.stride for count, each in zip(counts, geometry, strict=True)]
+    whole = made.reshape(dy.shape[0], kernel.shape[0] * kernel.shape[1], *sizes)
+    return whole[tuple(map(slice, local.shapes[0]))]
+
+
+def _pairs(one: Sequence[Any], other: Sequence[Any]) -> Iterator[Any]:
+    return chain.from_iterable(zip(one, other, strict=True))
+
+
+def _flops(sizes: Mapping[str, int]) -> float:
+    """Two for every product; places beside the ends and between the strides of a transpose have none."""
+    return 2 * math.prod(size for loop, size in sizes.items() if loop[0] not in "etx")
+
+
+OP_DEFS = (
+    OpDef("convolution", _forward_rule, _forward, _flops, float_dtype, attrs=(*ATTRS, "groups")),
+    OpDef("convolution_transpose", _transpose_rule, _transpose, _flops, float_dtype, attrs=(*ATTRS, "groups")),
+    OpDef("convolution_weight_backward", _weight_rule, _weight_backward, _flops, float_dtype, attrs=(*ATTRS, "groups")),
+)

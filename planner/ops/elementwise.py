@@ -1,0 +1,185 @@
+"""Pointwise ops, with numpy broadcasting. A scalar operand is the attribute `scalar` (`reversed`: on the left).
+
+A maximum commutes with maxima, relu with maxima and minima (it is monotone, exactly), a product with products.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from planner.errors import InvalidGraph
+from planner.ir.dtypes import is_float, is_integer
+from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, any_dtype, float_dtype, predicate_dtype, same_dtype
+
+_ARITY = (1, 2)
+
+
+def _unary(name: str, compute: Callable[[OpContext, Array], Array], flops: float = 1, *, modifiers: str = "") -> OpDef:
+    return OpDef(name, "... -> ..." + modifiers, compute, flops)
+
+
+def _smooth(name: str, compute: Callable[[OpContext, Array], Array], flops: float = 1) -> OpDef:
+    return OpDef(name, "... -> ...", compute, flops, float_dtype)
+
+
+def _binary(
+    name: str,
+    numpy_name: str,
+    modifiers: Callable[[OpSignature], str] | None = None,
+    *,
+    dtypes: Callable[[OpSignature], str | None] = same_dtype,
+) -> OpDef:
+    def rule(signature: OpSignature) -> str:
+        scalar = "scalar" in signature.attrs
+        if len(signature.operands) != (1 if scalar else 2):
+            raise InvalidGraph(
+                "number of operands", got=len(signature.operands), wanted="two, or one and attribute 'scalar'"
+            )
+        if "reversed" in signature.attrs and not scalar:
+            raise InvalidGraph("attribute 'reversed'", wanted="attribute 'scalar' beside it")
+        return ("... -> ..." if scalar else "..., ... -> ...") + (modifiers(signature) if modifiers else "")
+
+    def compute(local: OpContext, left: Array, right: Array | None = None) -> Array:
+        function = getattr(local.xp, numpy_name)
+        if right is not None:
+            return function(left, right).astype(local.dtypes[0], copy=False)
+        scalar = left.dtype.type(local.number("scalar"))
+        result = function(scalar, left) if local.attrs.get("reversed") else function(left, scalar)
+        return result.astype(local.dtypes[0], copy=False)
+
+    return OpDef(name, rule, compute, dtypes=dtypes, attrs=("scalar", "reversed"))
+
+
+def _jointly(signature: OpSignature) -> str:
+    return "; linear 0+1" if "scalar" not in signature.attrs else ""
+
+
+def _singly(signature: OpSignature) -> str:
+    return "; linear 0, 1; commutes product 0+1" if "scalar" not in signature.attrs else "; linear 0"
+
+
+def _numerator(signature: OpSignature) -> str:
+    """Integers are rounded: the quotient of a sum is not the sum of quotients."""
+    rounded = not all(is_float(kind.dtype) for kind in signature.operands)
+    return "" if rounded or signature.attrs.get("reversed") else "; linear 0"
+
+
+def _extreme(kind: str) -> Callable[[OpSignature], str]:
+    return lambda signature: f"; commutes {kind} " + ("0+1" if "scalar" not in signature.attrs else "0")
+
+
+def _apply(numpy_name: str) -> Callable[[OpContext, Array], Array]:
+    return lambda local, x: getattr(local.xp, numpy_name)(x)
+
+
+def sigmoid(local: OpContext, x: Array) -> Array:
+    return 1 / (1 + local.xp.exp(-x))
+
+
+def erf(local: OpContext, x: Array) -> Array:
+    """Error function: Taylor series below |x| = 3, continued fraction above (DLMF 7.6.2, 7.9.1); 1e-15."""
+    xp = local.xp
+    wide = x.astype("float64")
+    square, near = wide * wide, xp.abs(wide) < 3
+    inner = xp.where(near, square, 0.0)
+    term = total = xp.ones_like(wide)
+    for n in range(1, 60):
+        term = term * inner * (2 / (2 * n + 1))
+        total = total + term
+    series = 2 / math.sqrt(math.pi) * wide * xp.exp(-inner) * total
+    size = xp.where(near, 3.0, xp.abs(wide))
+    tail = size
+    for n in range(60, 0, -1):
+        tail = size + n / 2 / tail
+    far = 1 - xp.exp(-size * size) / (math.sqrt(math.pi) * tail)
+    return xp.where(near, series, xp.sign(wide) * far).astype(x.dtype)
+
+
+def _gelu(local: OpContext, x: Array) -> Array:
+    if local.attrs.get("approximate", "none") == "tanh":
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
+        return 0.5 * x * (1 + local.xp.tanh(inner))
+    return 0.5 * x * (1 + erf(local, x / math.sqrt(2)))
+
+
+def _cast_rule(signature: OpSignature) -> str:
+    floats = all(is_float(kind.dtype) for kind in (*signature.operands, *signature.results))
+    return "... -> ..." + ("; linear 0" if floats else "")
+
+
+def _cast(local: OpContext, x: Array) -> Array:
+    return x.astype(local.dtypes[0], copy=False)
+
+
+def _integers(signature: OpSignature) -> str | None:
+    numbers = all(is_integer(kind.dtype) for kind in (*signature.operands, *signature.results))
+    return None if numbers and same_dtype(signature) is None else "operand and result of one integer dtype"
+
+
+def _select_dtypes(signature: OpSignature) -> str | None:
+    kinds = {kind.dtype for kind in (*signature.operands[1:], *signature.results)}
+    good = signature.operands[:1] and signature.operands[0].dtype == "bool" and len(kinds) == 1
+    return None if good else "a bool condition and branches of one dtype"
+
+
+def _where(local: OpContext, condition: Array, x: Array, y: Array) -> Array:
+    return local.xp.where(condition, x, y)
+
+
+OP_DEFS = (
+    _unary("identity", lambda local, x: x, 0, modifiers="; linear 0"),
+    _unary("negate", _apply("negative"), modifiers="; linear 0"),
+    _unary("abs", _apply("abs")),
+    _unary("square", _apply("square")),
+    _smooth("sqrt", _apply("sqrt")),
+    _smooth("rsqrt", lambda local, x: 1 / local.xp.sqrt(x), 2),
+    _smooth("reciprocal", lambda local, x: 1 / x),
+    _smooth("exp", _apply("exp"), 4),
+    _smooth("log", _apply("log"), 4),
+    _smooth("log1p", _apply("log1p"), 5),
+    _smooth("expm1", _apply("expm1"), 5),
+    _smooth("floor", _apply("floor")),
+    _smooth("ceil", _apply("ceil")),
+    _smooth("round", _apply("rint")),
+    _smooth("truncate", _apply("trunc")),
+    _unary("sign", _apply("sign")),
+    _smooth("sin", _apply("sin"), 4),
+    _smooth("cos", _apply("cos"), 4),
+    _smooth("tanh", _apply("tanh"), 6),
+    _smooth("erf", erf, 8),
+    _smooth("sigmoid", sigmoid, 6),
+    _smooth("softplus", lambda local, x: local.xp.logaddexp(x, x.dtype.type(0)), 8),
+    _smooth("silu", lambda local, x: x * sigmoid(local, x), 7),
+    _unary("relu", lambda local, x: local.xp.maximum(x, 0), modifiers="; commutes max 0; commutes min 0"),
+    _unary("logical_not", _apply("logical_not")),
+    OpDef("is_finite", "... -> ...", _apply("isfinite"), dtypes=predicate_dtype),
+    OpDef("is_nan", "... -> ...", _apply("isnan"), dtypes=predicate_dtype),
+    OpDef("bitwise_not", "... -> ...", _apply("bitwise_not"), dtypes=_integers),
+    OpDef("gelu", "... -> ...", _gelu, 10, float_dtype, attrs=("approximate",)),
+    OpDef("cast", _cast_rule, _cast, dtypes=any_dtype),
+    OpDef("where", "..., ..., ... -> ...; linear 1+2", _where, dtypes=_select_dtypes),
+    _binary("add", "add", _jointly),
+    _binary("subtract", "subtract", _jointly),
+    _binary("multiply", "multiply", _singly),
+    _binary("divide", "true_divide", _numerator),
+    _binary("pow", "power"),
+    _binary("maximum", "maximum", _extreme("max")),
+    _binary("minimum", "minimum", _extreme("min")),
+    _binary("floor_divide", "floor_divide"),
+    _binary("remainder", "remainder"),
+    _binary("fmod", "fmod"),
+    _binary("atan2", "arctan2", dtypes=float_dtype),
+    _binary("logical_and", "logical_and"),
+    _binary("logical_or", "logical_or"),
+    _binary("logical_xor", "logical_xor"),
+    _binary("bitwise_and", "bitwise_and", dtypes=_integers),
+    _binary("bitwise_or", "bitwise_or", dtypes=_integers),
+    _binary("bitwise_xor", "bitwise_xor", dtypes=_integers),
+    _binary("equal", "equal", dtypes=predicate_dtype),
+    _binary("not_equal", "not_equal", dtypes=predicate_dtype),
+    _binary("less", "less", dtypes=predicate_dtype),
+    _binary("less_equal", "less_equal", dtypes=predicate_dtype),
+    _binary("greater", "greater", dtypes=predicate_dtype),
+    _binary("greater_equal", "greater_equal", dtypes=predicate_dtype),
+)

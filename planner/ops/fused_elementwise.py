@@ -1,0 +1,124 @@
+"""Trees of pointwise ops as one op: what a compiler fuses, none of whose inner values is ever stored.
+
+    steps: [["multiply", [0, 1], "f32", {}], ["add", [3, 2], "f32", {"scalar": 1}], ...]
+
+is a list of ops of the family `elementwise`, each with the values it reads, its result's dtype and its attributes.
+Values count from 0: the operands first, then what the steps make; the last step makes the result.
+
+Sums pass through the tree where they pass through its ops. The tree is linear in a set S of operands if its last op is
+linear in some of what it reads, each of these is linear in just those operands of S that it depends on, and nothing
+else that it reads depends on S: x y + z in x+z and in y+z, but x y + y only in x, if z is y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice, product
+from typing import Any
+
+import numpy as np
+
+from planner.errors import InvalidGraph
+from planner.ir.dtypes import DTYPE_BYTES, is_float, is_integer
+from planner.ir.graph import TensorType
+from planner.ir.notation import parse_rule
+from planner.ops import elementwise
+from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, any_dtype
+
+FUSIBLE_OPS = {row.name: row for row in elementwise.OP_DEFS}
+MAX_STEPS, MAX_GROUPS = 64, 8
+"""Of a tree, and of sets in which it is linear: each is a loop to choose for."""
+FLOPS = 8
+"""Per point, roughly: what bounds such an op is memory."""
+
+Group = frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class _TypedValue:
+    """A value of the tree: its type, the operands it depends on, and the sets of these in which it is linear."""
+
+    type: TensorType
+    operands: Group
+    linear: tuple[Group, ...]
+
+
+def _rule(signature: OpSignature) -> str:
+    """Raises InvalidGraph for steps that are none, or that make something else than the result."""
+    values = [_TypedValue(kind, frozenset({i}), (frozenset({i}),)) for i, kind in enumerate(signature.operands)]
+    for step in _check_steps(signature.attrs.get("steps")):
+        values.append(_infer_step(step, values))
+    read = {number for step in _check_steps(signature.attrs["steps"]) for number in step[1]}
+    if unread := sorted(set(range(len(values) - 1)) - read):
+        raise InvalidGraph(
+            "steps", got=f"value {unread[0]}, which no step reads", wanted="every value read but the last"
+        )
+    made, (result,) = values[-1], signature.results
+    if made.type != result:
+        raise InvalidGraph("result of the steps", got=str(made.type), wanted=str(result))
+    groups = ", ".join("+".join(map(str, sorted(group))) for group in made.linear)
+    terms = ", ".join(["..."] * len(signature.operands))
+    return f"{terms} -> ..." + (f"; linear {groups}" if groups else "")
+
+
+def _check_steps(listed: object) -> Sequence[Any]:
+    if not isinstance(listed, Sequence) or isinstance(listed, str) or not 0 < len(listed) <= MAX_STEPS:
+        raise InvalidGraph("attribute 'steps'", got=listed, wanted=f"a list of 1 to {MAX_STEPS} steps")
+    return listed
+
+
+def _infer_step(step: Any, values: Sequence[_TypedValue]) -> _TypedValue:
+    """Raises InvalidGraph."""
+    wanted = "[pointwise op, numbers of values before, dtype, attributes]"
+    match step:
+        case [str(op), [*numbers], str(dtype), dict(attrs)] if op in FUSIBLE_OPS and numbers and dtype in DTYPE_BYTES:
+            pass
+        case _:
+            raise InvalidGraph("step", got=step, wanted=wanted)
+    if not all(type(n) is int and 0 <= n < len(values) for n in numbers):
+        raise InvalidGraph("step", got=step, wanted=wanted)
+    read = [values[n] for n in numbers]
+    try:
+        shape = np.broadcast_shapes(*(each.type.shape for each in read))
+    except ValueError:
+        got = [str(each.type) for each in read]
+        raise InvalidGraph("shapes of a step", got=got, wanted="shapes that broadcast") from None
+    kind = TensorType(tuple(map(int, shape)), dtype)
+    pattern = parse_rule(FUSIBLE_OPS[op].notation(OpSignature(tuple(each.type for each in read), (kind,), attrs)))
+    if len(pattern.operands) != len(read):
+        raise InvalidGraph("operands of a step", got=step, wanted=f"{len(pattern.operands)}")
+    found = dict.fromkeys(group for members in pattern.linear for group in _linear_groups(read, members))
+    on = frozenset[int]().union(*(each.operands for each in read))
+    return _TypedValue(kind, on, tuple(islice(found, MAX_GROUPS)))
+
+
+def _linear_groups(read: Sequence[_TypedValue], members: Sequence[int]) -> list[Group]:
+    """Sets of the tree's operands in which an op is linear by being so in `members` of what it reads."""
+    found = []
+    for chosen in product(*(read[member].linear for member in members)):
+        together = frozenset[int]().union(*chosen)
+        each = {**{n: frozenset[int]() for n in range(len(read))}, **dict(zip(members, chosen, strict=True))}
+        if all(read[n].operands & together == own for n, own in each.items()):
+            found.append(together)
+    return found
+
+
+def _compute(local: OpContext, *operands: Array) -> Array:
+    """Inner values are kept in the widest dtype of their kind that comes in or goes out."""
+    values, steps = list(operands), _check_steps(local.attrs["steps"])
+    kinds = [*(array.dtype for array in operands), local.dtypes[0]]
+    for op, numbers, dtype, attrs in steps:
+        inner = OpContext(local.xp, attrs, local.spans, local.shapes, (_widest_dtype(kinds, dtype),))
+        made = FUSIBLE_OPS[op].compute(inner, *(values[n] for n in numbers))
+        values.append(made.astype(inner.dtypes[0], copy=False))
+    return values[-1].astype(local.dtypes[0], copy=False)
+
+
+def _widest_dtype(kinds: Sequence[Any], dtype: str) -> Any:
+    letters = "f" if is_float(dtype) else "iu" if is_integer(dtype) else "b"
+    alike = [kind for kind in kinds if kind.kind in letters]
+    return np.result_type(*alike) if alike else np.dtype({"f": "float64", "iu": "int64", "b": "bool"}[letters])
+
+
+OP_DEFS = (OpDef("pointwise", _rule, _compute, FLOPS, any_dtype, attrs=("steps",)),)

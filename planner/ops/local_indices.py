@@ -1,0 +1,54 @@
+"""Positions in a loop that is split: every device serves those in its part.
+
+What lies outside the whole loop is refused, or as the attribute `beyond` says: `clamp` takes the nearest end, `wrap`
+counts negative ones from the end, `drop` reads zeros there and writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from planner.ir.sharding import Shape
+from planner.ops.op_def import Array, OpContext, OpSignature
+
+
+def local_positions(local: OpContext, ids: Array, loop: str) -> tuple[Array, Array]:
+    """Which positions are in the local part of a loop, and their places there (0 for the others).
+
+    Raises IndexError for one outside the loop where that is refused.
+    """
+    span, beyond = local.spans[loop], local.attrs.get("beyond", "refuse")
+    if beyond == "clamp":
+        ids = ids.clip(0, span.size - 1)
+    if beyond == "wrap":
+        ids = local.xp.where(ids < 0, ids + span.size, ids)
+    strict = local.is_strict and beyond in ("refuse", "wrap")
+    if strict and ids.size and not (int(ids.min()) >= 0 and int(ids.max()) < span.size):
+        raise IndexError(f"id out of range: got {int(ids.min())}..{int(ids.max())}, wanted 0..{span.size - 1}")
+    inside = (ids >= span.start) & (ids < span.stop)
+    return inside, local.xp.where(inside, ids - span.start, 0)
+
+
+def name_loops(rank: int, prefix: str = "d") -> list[str]:
+    return [f"{prefix}{i}" for i in range(rank)]
+
+
+def indexed_operands(first: int, count: int = 8) -> Mapping[int, str]:
+    """Operands from `first` on hold positions in the loops v0, v1, ..."""
+    return MappingProxyType({first + k: f"v{k}" for k in range(count)})
+
+
+def broadcast_term(shape: Shape, whole: Sequence[int], names: Sequence[str]) -> str:
+    """A term that broadcasts to dims of these sizes and names, right-aligned."""
+    back = len(whole) - len(shape)
+    triples = zip(shape, whole[back:], names[back:], strict=True)
+    return " ".join("1" if have == 1 != want else name for have, want, name in triples) or "[]"
+
+
+def indexed_dims(signature: OpSignature, count: int) -> tuple[int, ...]:
+    """Attribute `dims`: as many dims of the first operand. Raises ValueError where their number is another."""
+    dims = signature.dims("dims", signature.rank(0))
+    if len(dims) != count:
+        raise ValueError(f"{count} positions for {len(dims)} dims")
+    return dims

@@ -1,0 +1,83 @@
+"""A device's part of an op: its span of every loop, what its windows read, and the shapes of its results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from planner.ir.indexing import LoopKind
+from planner.ir.loop_partition import LoopPartition
+from planner.ir.mesh import Mesh
+from planner.ir.program import OpCall
+from planner.ir.sharding import Shape, Sharding, block_bounds, held_bounds
+from planner.ir.windows import read_interval
+from planner.ops.op_def import Span
+
+Array = Any
+Ends = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowRead:
+    """What windows read of an operand: start and stop in what the device holds, and padding on both sides, by dim."""
+
+    takes: tuple[Ends, ...]
+    pads: tuple[Ends, ...]
+
+    def cut(self, xp: Any, array: Array, padding: float) -> Array:
+        """Just what is read, with padding beyond the tensor."""
+        cut = array[tuple(slice(*ends) for ends in self.takes)]
+        return xp.pad(cut, self.pads, constant_values=padding) if any(map(any, self.pads)) else cut
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPart:
+    """Spans by loop, shapes of the results, windows by operand."""
+
+    spans: Mapping[str, Span]
+    shapes: tuple[Shape, ...]
+    windows: Mapping[int, WindowRead]
+
+
+def local_part(done: OpCall, mesh: Mesh, device: int) -> LocalPart:
+    """What a device does of an op, cut as its instruction says."""
+    op, spans = done.op, _loop_spans(done, mesh, device)
+    shapes = [
+        held_shape(done.result_sharding(i, mesh), kind.shape, mesh, device=device) for i, kind in enumerate(op.results)
+    ]
+    windows = {position: _window_read(done, position, spans, mesh=mesh, device=device) for position in op.rule.windows}
+    return LocalPart(spans, tuple(shapes), windows)
+
+
+def held_shape(sharding: Sharding, shape: Shape, mesh: Mesh, *, device: int) -> Shape:
+    """The shape of a device's shard, halos included."""
+    ends = held_bounds(sharding, shape, mesh)[device]
+    return tuple((ends[:, 1] - ends[:, 0]).tolist())
+
+
+def _loop_spans(done: OpCall, mesh: Mesh, device: int) -> dict[str, Span]:
+    spans, cuts = {}, dict(done.loop_partitions)
+    for loop, axes in zip(done.op.rule.loops, done.option, strict=True):
+        if loop.kind is LoopKind.LINEAR:
+            continue
+        part = mesh.group_index(axes)[device]
+        start, stop = map(int, block_bounds(loop.size, mesh.group_size(axes), part))
+        cut = cuts.get(loop.name, LoopPartition())
+        if cut.offsets:
+            start, stop = cut.offsets[part : part + 2]
+        spans[loop.name] = Span(start - cut.halo[0], stop + cut.halo[1], loop.size)
+    return spans
+
+
+def _window_read(done: OpCall, position: int, spans: Mapping[str, Span], *, mesh: Mesh, device: int) -> WindowRead:
+    rule = done.op.rule
+    held = held_bounds(done.operand_sharding(position, mesh), rule.shapes[position], mesh)[device].tolist()
+    ends = {name: (span.start, span.stop) for name, span in spans.items()}
+    takes, pads = [], []
+    for dim, size, (origin, end) in zip(rule.operands[position], rule.shapes[position], held, strict=True):
+        low, high = read_interval(dim, ends) if dim.coefficients else (origin, end)
+        first, last = (min(max(low, 0), size), min(max(high, 0), size)) if dim.coefficients else (low, high)
+        takes.append((first - origin, last - origin))
+        pads.append((first - low, high - last) if high > low else (0, 0))
+    return WindowRead(tuple(takes), tuple(pads))

@@ -1,0 +1,108 @@
+"""Layer and RMS normalisation over the last dims, forward and backward; batch normalisation by given statistics.
+
+    y = h w (+ b)    h = c r    r = 1 / sqrt(mean(c^2) + eps)    c = x - mean(x) (layer norm) or x (RMS norm)
+    g = dy w         dx = r (g - mean(g) - h mean(g h)) (RMS norm: without mean(g))
+    dw = sum dy h    db = sum dy    over all other dims, in terms where these are split
+    y = (x - m) / sqrt(v + eps) w (+ b) for every channel, m and v its mean and variance (batch norm, S. Ioffe and
+    C. Szegedy, 2015, when it does not train)
+
+J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer normalization", 2016; B. Zhang, R. Sennrich, "Root mean square layer
+normalization", 2019. The backward ops make r anew: they read x anyhow, and nothing else has to be kept for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from planner.errors import InvalidGraph
+from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, float_dtype
+
+
+def _names(signature: OpSignature) -> str:
+    count = signature.integer("normalized_dims", 1)
+    rank = signature.rank(0)
+    if not 1 <= count <= rank:
+        raise InvalidGraph("attribute 'normalized_dims'", got=count, wanted=f"1 to {rank}")
+    return " ".join(f"n{i}" for i in range(count))
+
+
+def _rule(signature: OpSignature) -> str:
+    """x, weight and bias where they are given."""
+    names = _names(signature)
+    scales = f", {names}" * (len(signature.operands) - 1)
+    return f"... {names}{scales} -> ... {names}; blocked {names}"
+
+
+def _backward_rule(signature: OpSignature) -> str:
+    """dy, x, weight -> dx, dw (, db); dy, x -> dx; linear in dy."""
+    names = _names(signature)
+    weight, scales = (
+        f", {names}" * (len(side) - rest) for side, rest in ((signature.operands, 2), (signature.results, 1))
+    )
+    if (len(signature.operands), bool(scales)) not in ((2, False), (3, True)):
+        got, wanted = len(signature.operands), "dy, x, weight, or dy, x for dx alone"
+        raise InvalidGraph("number of operands", got=got, wanted=wanted)
+    return f"... {names}, ... {names}{weight} -> ... {names}{scales}; blocked {names}; linear 0"
+
+
+def _dims(local: OpContext, x: Array) -> tuple[int, ...]:
+    return tuple(range(x.ndim - int(local.number("normalized_dims", 1)), x.ndim))
+
+
+def _normal(local: OpContext, x: Array, centred: bool) -> tuple[Array, Array]:
+    """h and r."""
+    dims = _dims(local, x)
+    x = x - x.mean(axis=dims, keepdims=True) if centred else x
+    scale = 1 / local.xp.sqrt((x * x).mean(axis=dims, keepdims=True) + local.number("eps", 1e-5))
+    return x * scale, scale
+
+
+def _forward(centred: bool) -> Callable[..., Array]:
+    def compute(local: OpContext, x: Array, weight: Array | None = None, bias: Array | None = None) -> Array:
+        normal, _ = _normal(local, x, centred)
+        scaled = normal if weight is None else normal * weight
+        return scaled if bias is None else scaled + bias
+
+    return compute
+
+
+def _backward(centred: bool) -> Callable[..., tuple[Array, ...]]:
+    def compute(local: OpContext, grad: Array, x: Array, weight: Array | None = None) -> tuple[Array, ...]:
+        dims = _dims(local, x)
+        others = tuple(range(x.ndim - len(dims)))
+        normal, scale = _normal(local, x, centred)
+        inner = grad if weight is None else grad * weight
+        change = inner - normal * (inner * normal).mean(axis=dims, keepdims=True)
+        change = change - inner.mean(axis=dims, keepdims=True) if centred else change
+        sums = ((grad * normal).sum(axis=others), grad.sum(axis=others))
+        return (scale * change, *sums[: len(local.shapes) - 1])
+
+    return compute
+
+
+def _by_statistics_rule(signature: OpSignature) -> str:
+    """x, mean, variance, and weight and bias where they are given: one number a channel, the second dim of x."""
+    if not 3 <= len(signature.operands) <= 5:
+        got, wanted = len(signature.operands), "x, mean, variance, weight?, bias?"
+        raise InvalidGraph("number of operands", got=got, wanted=wanted)
+    return f"n c ...{', c' * (len(signature.operands) - 1)} -> n c ..."
+
+
+def _by_statistics(local: OpContext, x: Array, mean: Array, variance: Array, *scales: Array) -> Array:
+    def over_channels(numbers: Array) -> Array:
+        return numbers.reshape(-1, *(1,) * (x.ndim - 2))
+
+    made = (x - over_channels(mean)) / over_channels(local.xp.sqrt(variance + local.number("eps", 1e-5)))
+    made = made * over_channels(scales[0]) if scales else made
+    return made + over_channels(scales[1]) if len(scales) > 1 else made
+
+
+ATTRS = ("normalized_dims", "eps")
+
+OP_DEFS = (
+    OpDef("batch_norm", _by_statistics_rule, _by_statistics, 4, float_dtype, attrs=("eps",)),
+    OpDef("layer_norm", _rule, _forward(centred=True), 8, float_dtype, attrs=ATTRS),
+    OpDef("layer_norm_backward", _backward_rule, _backward(centred=True), 18, float_dtype, attrs=ATTRS),
+    OpDef("rms_norm", _rule, _forward(centred=False), 6, float_dtype, attrs=ATTRS),
+    OpDef("rms_norm_backward", _backward_rule, _backward(centred=False), 14, float_dtype, attrs=ATTRS),
+)

@@ -1,0 +1,117 @@
+"""Ops that put elements into other places of a dim, which has to be whole then, or zeros between and around them.
+
+pad            low, z, high -> one dim                  low and high elements of `value` before and after a dim
+strided_slice  y[k] = x[step k]                         from the first element on, to the last that fits
+dilate         y[step k] = x[k], zeros between          its transpose: the result's dim says how many follow
+flip, roll     y[k] = x[n - 1 - k], x[(k - shift) mod n]
+tril, triu     x[r, c] where c <= r + diagonal, where c >= r + diagonal; zeros elsewhere
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from planner.errors import InvalidGraph
+from planner.ops.gather import dim_terms
+from planner.ops.local_indices import name_loops
+from planner.ops.op_def import Array, OpContext, OpDef, OpSignature
+
+
+def _pad_rule(signature: OpSignature) -> str:
+    """Linear where zeros are added."""
+    rank = signature.rank(0)
+    ends = [signature.integers(key, rank, least=0) for key in ("low", "high")]
+    left, sizes = [], []
+    for i, (low, high) in enumerate(zip(*ends, strict=True)):
+        parts = [f"p{i}"] * (low > 0) + [f"d{i}"] + [f"q{i}"] * (high > 0)
+        left.append(f"{{{'|'.join(parts)}}}" if len(parts) > 1 else parts[0])
+        sizes += [f"p{i}={low}"] * (low > 0) + [f"q{i}={high}"] * (high > 0)
+    modifiers = (f"; size {' '.join(sizes)}" if sizes else "") + ("" if signature.attrs.get("value") else "; linear 0")
+    return f"{_dims(name_loops(rank))} -> {_dims(left)}{modifiers}"
+
+
+def _dims(names: list[str]) -> str:
+    return " ".join(names) or "[]"
+
+
+def _pad(local: OpContext, x: Array) -> Array:
+    widths = [[local.spans[p].size if p in local.spans else 0 for p in (f"p{i}", f"q{i}")] for i in range(x.ndim)]
+    return local.xp.pad(x, widths, constant_values=local.number("value", 0)) if x.ndim else x
+
+
+def _step(signature: OpSignature) -> int:
+    step = signature.integer("step")
+    if step < 1:
+        raise InvalidGraph("attribute 'step'", got=step, wanted="1 or more")
+    return step
+
+
+def _strided_rule(signature: OpSignature) -> str:
+    data, kept = dim_terms(signature, f"({_step(signature)}*z)", "z")
+    return f"{data} -> {kept}; linear 0"
+
+
+def _strided(local: OpContext, x: Array) -> Array:
+    """Of the windows: from the first local element of the result to the last, and what lies between."""
+    dim = int(local.number("dim")) % x.ndim
+    return x[(slice(None),) * dim + (slice(None, None, int(local.number("step"))),)]
+
+
+def _dilate_rule(signature: OpSignature) -> str:
+    """With as many zeros behind every element blocks make blocks of the result; fewer behind the last: whole."""
+    step, dim = _step(signature), signature.dim("dim", signature.rank(0))
+    size, made = signature.operands[0].shape[dim], signature.results[0].shape[dim]
+    if not step * (size - 1) < made <= step * size:
+        raise InvalidGraph("dilated dim", got=made, wanted=f"{step * (size - 1) + 1} to {step * size}")
+    if made == step * size:
+        data, left = dim_terms(signature, "z", "(z t)")
+        return f"{data} -> {left}; size t={step}; linear 0"
+    data, left = dim_terms(signature, "z", "t")
+    return f"{data} -> {left}; blocked z t; linear 0"
+
+
+def _dilate(local: OpContext, x: Array) -> Array:
+    dim, made = int(local.number("dim")) % x.ndim, local.xp.zeros(local.shapes[0], x.dtype)
+    made[(slice(None),) * dim + (slice(None, None, int(local.number("step"))),)] = x
+    return made
+
+
+def _whole(signature: OpSignature) -> str:
+    dims = signature.dims("dims", signature.rank(0))
+    term = _dims(name_loops(signature.rank(0)))
+    blocked = f"; blocked {' '.join(f'd{dim}' for dim in dims)}" if dims else ""
+    return f"{term} -> {term}{blocked}; linear 0"
+
+
+def _roll_rule(signature: OpSignature) -> str:
+    signature.integers("shifts", len(signature.dims("dims", signature.rank(0))))
+    return _whole(signature)
+
+
+def _roll(local: OpContext, x: Array) -> Array:
+    return local.xp.roll(x, local.attrs["shifts"], local.dims("dims", x.ndim))
+
+
+def _triangle_rule(signature: OpSignature) -> str:
+    signature.integer("diagonal", 0)
+    return "... r c -> ... r c; linear 0"
+
+
+def _triangle(lower: bool) -> Callable[[OpContext, Array], Array]:
+    def compute(local: OpContext, x: Array) -> Array:
+        rows, columns = (local.xp.arange(span.start, span.stop) for span in (local.spans["r"], local.spans["c"]))
+        beyond = columns[None, :] - rows[:, None] - int(local.number("diagonal", 0))
+        return local.xp.where(beyond <= 0 if lower else beyond >= 0, x, x.dtype.type(0))
+
+    return compute
+
+
+OP_DEFS = (
+    OpDef("pad", _pad_rule, _pad, 0, attrs=("low", "high", "value")),
+    OpDef("strided_slice", _strided_rule, _strided, 0, attrs=("dim", "step")),
+    OpDef("dilate", _dilate_rule, _dilate, 0, attrs=("dim", "step")),
+    OpDef("flip", _whole, lambda local, x: local.xp.flip(x, local.dims("dims", x.ndim)), 0, attrs=("dims",)),
+    OpDef("roll", _roll_rule, _roll, 0, attrs=("dims", "shifts")),
+    OpDef("tril", _triangle_rule, _triangle(lower=True), attrs=("diagonal",)),
+    OpDef("triu", _triangle_rule, _triangle(lower=False), attrs=("diagonal",)),
+)

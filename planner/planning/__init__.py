@@ -1,0 +1,1 @@
+"""What the pipeline is made of: requests and plans, objectives, folded solves, overlap pricing."""

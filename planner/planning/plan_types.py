@@ -1,0 +1,146 @@
+"""What is asked of the planner, and what it answers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from planner.choose.cost import PICO, CostModel
+from planner.choose.formulate import Choice
+from planner.errors import InvalidRequest
+from planner.ir.graph import Graph
+from planner.judge.analysis import Analysis
+from planner.judge.mfu import model_flops, utilisation
+from planner.notebook import HtmlTable, notebook_html
+from planner.run.validate import Verdict
+from planner.units import format_bytes, format_share, format_time
+
+OBJECTIVES = ("time", "bytes", "memory")
+RECOMPUTE = ("none", "auto")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How to plan. The memory limit is in bytes per device (None: what the hardware has), times in seconds.
+
+    `objective`: least seconds of a step, least bytes received, or least memory; of what is least, the fastest found.
+    `recompute`: none, or auto - values of the forward pass may be made again for the backward pass.
+    """
+
+    memory_limit_bytes: int | None = None
+    gap: float = 1e-6
+    time_limit_s: float | None = None
+    deterministic: bool = False
+    seed: int = 0
+    recompute: str = "none"
+    objective: str = "time"
+
+    def __post_init__(self) -> None:
+        if self.memory_limit_bytes is not None and self.memory_limit_bytes < 1:
+            raise InvalidRequest("memory limit", got=self.memory_limit_bytes, wanted="1 byte or more")
+        if not 0 <= self.gap < 1:
+            raise InvalidRequest("gap", got=self.gap, wanted="0 or more, below 1")
+        if self.time_limit_s is not None and not (math.isfinite(self.time_limit_s) and self.time_limit_s > 0):
+            raise InvalidRequest("time limit", got=self.time_limit_s, wanted="seconds above 0")
+        if self.objective not in OBJECTIVES:
+            raise InvalidRequest("objective", got=self.objective, wanted=f"one of {', '.join(OBJECTIVES)}")
+        if self.recompute not in RECOMPUTE:
+            raise InvalidRequest("recompute", got=self.recompute, wanted=f"one of {', '.join(RECOMPUTE)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Folding:
+    """Equal layers planned alike at first: how many `layers` each stack has, `groups` of like decisions taken as one,
+    `variables` left `of` so many. No plan is faster than the folded one by a larger share than `loss_bound` (None:
+    no folded plan was found); `unfolded`: the plan is another, in which equal layers differ.
+    """
+
+    layers: tuple[int, ...]
+    groups: int
+    variables: int
+    of: int
+    loss_bound: float | None
+    unfolded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """What is proven: no plan is faster than `bound_s` (gap = 1 - bound / objective), or none fits the limit.
+
+    `memory_price_s_per_gib`: seconds saved per further GiB on every device. `least_limit_bytes`: of an
+    infeasible question, the least limit known to be feasible; below `least_limit_bound_bytes` none is. `folding`:
+    where repeated layers made a start.
+
+    Where the least bytes are asked for, `objective_bytes` are received in all collectives, or held at the peak, and
+    none receives or holds less than `bound_bytes`; `gap` and `status` speak of them. `bound_s` is then 0 for bytes
+    received, and for memory that of plans which hold no more.
+    """
+
+    status: str
+    objective_s: float | None
+    bound_s: float
+    gap: float | None
+    wall_s: float
+    reason: str
+    reproducible: bool
+    memory_price_s_per_gib: float
+    least_limit_bytes: int | None
+    least_limit_bound_bytes: int | None
+    folding: Folding | None = None
+    objective_bytes: int | None = None
+    bound_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineFigures:
+    """The numbers of a named layout under the plan's own evaluator; `fits`: within the memory limit."""
+
+    name: str
+    step_s: float
+    collective_bytes: int
+    peak_bytes: int
+    fits: bool
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A graph planned on a mesh: the choice, its program and numbers, the certificate; all None if infeasible."""
+
+    graph: Graph
+    model: CostModel
+    request: Request
+    certificate: Certificate
+    choice: Choice | None
+    analysis: Analysis | None
+    baselines: tuple[BaselineFigures, ...]
+    verdict: Verdict | None = None
+
+    @property
+    def limit_bytes(self) -> int:
+        return self.request.memory_limit_bytes or self.model.hardware.memory_bytes
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        return _html(self)
+
+
+def _html(plan: Plan) -> str:
+    """A plan in a notebook: what is proven, its figures, and the standard layouts under the same cost model."""
+    mesh, hardware, proven = plan.model.mesh, plan.model.hardware, plan.certificate
+    title = f"{plan.graph.name} on {mesh.notation} ({hardware.name}): {proven.status}"
+    if plan.analysis is None:
+        return notebook_html(title, f"No plan within {format_bytes(plan.limit_bytes)} per device: {proven.reason}")
+    found = plan.analysis
+    own = BaselineFigures("this plan", found.step_ps * PICO, found.collective_bytes, found.peak_bytes, fits=True)
+    mfu = utilisation(model_flops(plan.graph), hardware, mesh.devices, step_s=own.step_s)
+    lead = (
+        f"step {format_time(own.step_s)}, gap {format_share(proven.gap)}, model FLOPs utilisation {format_share(mfu)}; "
+        f"peak memory {format_bytes(own.peak_bytes)} of {format_bytes(plan.limit_bytes)} per device"
+    )
+    columns = ("layout", "step", "received per device", "peak memory", "")
+    return notebook_html(title, lead, HtmlTable("Standard layouts", columns, map(_row, (own, *plan.baselines))))
+
+
+def _row(figures: BaselineFigures) -> tuple[str, ...]:
+    sizes = map(format_bytes, (figures.collective_bytes, figures.peak_bytes))
+    return figures.name, format_time(figures.step_s), *sizes, "fits" if figures.fits else "over the limit"

@@ -1,0 +1,290 @@
+"""The cheapest program between two shardings of one tensor, on meshes too large for a table of all pairs.
+
+Shardings are the nodes of a graph. Its edges: the exact basis moves; from every node one exchange to the target; from
+halos or offsets one exchange to plain blocks over the same axes. A* (Hart, Nilsson, Raphael, "A Formal Basis for the
+Heuristic Determination of Minimum Cost Paths", 1968) finds the shortest way in it. To the target it is never less than
+
+    launch + elements all devices lack (`planner.reshard.missing_elements`) / devices / bandwidth of the fastest link
+
+since what a collective is priced at is never less than what its devices receive on average. The direct exchange is
+the first incumbent; what cannot beat the incumbent is not looked at.
+
+Objective `bytes`: bytes that all devices receive, then time. With a limit, a step needs room for what a device holds
+before it and after it, and there is no edge where that is more. The least limit is that of the way whose worst step
+is least (the same search, with the larger of two steps in place of their sum).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from heapq import heappop, heappush
+from itertools import accumulate, count, pairwise, starmap
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.choose.cost import PICO, CostModel
+from planner.choose.hardware.network import Link
+from planner.errors import InvalidRequest
+from planner.ir.accounting import count_held_bytes
+from planner.ir.collectives import Collective, Kind, count_received_elements, list_basis_moves
+from planner.ir.graph import Graph, Input, TensorType
+from planner.ir.program import Program, Reshard
+from planner.ir.sharding import Axes, Sharding
+from planner.reshard.missing_elements import MissingElements
+from planner.reshard.traffic import ReshardTraffic, count_received_with_terms
+
+Integers = NDArray[np.int64]
+PS = 1 << 8
+"""A picosecond in what a way costs. What is less counts its exchanges: of equally fast ways one of few is taken."""
+BYTE = PS << 64
+"""A byte where bytes come first: dearer than any time."""
+UNREACHED = 1 << 200
+
+
+class Objective(StrEnum):
+    """What a program has least of."""
+
+    TIME = "time"
+    BYTES = "bytes"
+
+
+@dataclass(frozen=True)
+class ReshardPath:
+    """A program from one sharding of a tensor to another, with its figures."""
+
+    source: Sharding
+    moves: tuple[Collective, ...]
+    kind: TensorType
+    model: CostModel
+
+    @cached_property
+    def states(self) -> tuple[Sharding, ...]:
+        """The source, and what every move leads to."""
+        return tuple(accumulate(self.moves, lambda held, move: move.target(held), initial=self.source))
+
+    @cached_property
+    def times_ps(self) -> tuple[int, ...]:
+        """[moves]."""
+        steps = zip(self.moves, self.states, strict=False)
+        return tuple(self.model.move_ps(move, held, self.kind) for move, held in steps)
+
+    @cached_property
+    def received(self) -> Integers:
+        """[moves, devices]: bytes received."""
+        received = np.zeros((len(self.moves), self.model.mesh.devices), np.int64)
+        for step, (move, held) in enumerate(zip(self.moves, self.states, strict=False)):
+            received[step] = (
+                count_received_elements(move, held, self.kind.shape, mesh=self.model.mesh) * self.kind.itemsize
+            )
+        return received
+
+    @cached_property
+    def buffer_bytes(self) -> Integers:
+        """[moves + 1, devices]: bytes of what is held before, between and after the moves."""
+        return np.stack([count_held_bytes(state, self.kind, self.model.mesh) for state in self.states])
+
+    @cached_property
+    def bound_ps(self) -> int:
+        """No program is faster."""
+        return _PathSearch(self.states[-1], self.kind, self.model, Objective.TIME, None).lower_bound(self.source) // PS
+
+    @cached_property
+    def _missing(self) -> MissingElements:
+        return MissingElements(self.states[-1], self.kind.shape, self.model.mesh)
+
+    @property
+    def min_bytes(self) -> int:
+        """Bytes that devices want and do not hold; all that they want of what is partial."""
+        return int(self._missing.of(self.source).sum()) * self.kind.itemsize
+
+    @property
+    def bound_bytes(self) -> int:
+        """No program has devices receive less in all."""
+        return self._missing.total(self.source) * self.kind.itemsize
+
+    @property
+    def program(self) -> Program:
+        """The moves as a program that takes and returns the tensor."""
+        names = ["x", *(f"x.{step}" for step in range(1, len(self.states)))]
+        graph = Graph("reshard", (Input("x", "input", "x", self.kind),), (), ("x",))
+        steps = zip(self.moves, names, names[1:], strict=False)
+        return Program(graph, self.model.mesh, (("x", self.source),), tuple(starmap(Reshard, steps)), (names[-1],))
+
+    @property
+    def peak_bytes(self) -> int:
+        """Most bytes that a device holds at a time: what a step reads and what it makes."""
+        return int(
+            max((before + after).max() for before, after in pairwise([0 * self.buffer_bytes[0], *self.buffer_bytes]))
+        )
+
+
+def find_cheapest_path(
+    source: Sharding,
+    target: Sharding,
+    kind: TensorType,
+    *,
+    model: CostModel,
+    objective: Objective = Objective.TIME,
+    limit_bytes: int | None = None,
+) -> ReshardPath:
+    """The cheapest program between two shardings, both checked against the shape.
+
+    Raises InvalidRequest where none keeps within `limit_bytes` a device, with the least that one would need.
+    """
+    found = _PathSearch(target, kind, model, objective, limit_bytes).find_path(source)
+    if found is None:
+        least = _PathSearch(target, kind, model, None, None).find_path(source)
+        peak = ReshardPath(source, tuple(least or ()), kind, model).peak_bytes
+        wanted = f"at least {peak} bytes a device"
+        raise InvalidRequest("no program fits the memory limit", where="reshard", got=limit_bytes, wanted=wanted)
+    return ReshardPath(source, tuple(found), kind, model)
+
+
+@dataclass(frozen=True, eq=False)
+class _PathSearch:
+    """Ways to a target; without an objective, those of the least room for their worst step."""
+
+    target: Sharding
+    kind: TensorType
+    model: CostModel
+    objective: Objective | None
+    limit: int | None
+    _held: dict[Sharding, Integers] = field(default_factory=dict)
+
+    def find_path(self, source: Sharding) -> list[Collective] | None:
+        """The moves of the cheapest way, if there is one."""
+        cost, came = {source: 0}, dict[Sharding, tuple[Sharding, Collective]]()
+        waiting, done, number = [(0, 0, source)], set[Sharding](), count(1)
+        while waiting and self._fits(source, None):
+            at = heappop(waiting)[-1]
+            if at == self.target:
+                return _backtrack(came, at)
+            if at in done:
+                continue
+            done.add(at)
+            for move, to in self._list_edges(at):
+                dearest = cost.get(self.target, UNREACHED)
+                if to in done or not self._fits(at, to) or self._is_pruned(move, at, dearest - cost[at]):
+                    continue
+                taken = self._combine_prices(cost[at], self._price(move, at, to))
+                if to != self.target and self._combine_prices(taken, self._min_launch_ps) >= dearest:
+                    continue
+                bound = self._combine_prices(taken, self.lower_bound(to))
+                if taken < cost.get(to, UNREACHED) and bound < dearest:
+                    cost[to], came[to] = taken, (at, move)
+                    heappush(waiting, (bound, next(number), to))
+        return None
+
+    def _list_edges(self, at: Sharding) -> Iterator[tuple[Collective, Sharding]]:
+        yield Collective.exchange(at, self.target), self.target
+        plain = Sharding(at.split_axes, at.partial, at.reduction)
+        if plain != at:
+            yield Collective.exchange(at, plain), plain
+        else:
+            yield from list_basis_moves(at, self.kind.shape, self.model.mesh)
+
+    def _combine_prices(self, taken: int, more: int) -> int:
+        return max(taken, more) if self.objective is None else taken + more
+
+    def _price(self, move: Collective, at: Sharding, to: Sharding) -> int:
+        if self.objective is None:
+            return self._peak_bytes(at, to)
+        time = self.model.move_ps(move, at, self.kind) * PS + (move.kind is Kind.EXCHANGE)
+        return time if self.objective is Objective.TIME else time + BYTE * self._received_bytes(move, at, to)
+
+    def lower_bound(self, at: Sharding) -> int:
+        """What it takes at least from a sharding to the target."""
+        if at == self.target:
+            return 0
+        if self.objective is None:
+            return self._peak_bytes(at, None)
+        lacked = [lacking.total(at) * self.kind.itemsize for lacking, _ in self._link_tiers]
+        if not lacked[0]:
+            return self._min_launch_ps
+        time = (
+            self._min_collective_ps
+            + int(sum(size * pace for size, (_, pace) in zip(lacked, self._link_tiers, strict=True))) * PS
+        )
+        return time if self.objective is Objective.TIME else time + BYTE * lacked[0]
+
+    def _is_pruned(self, move: Collective, at: Sharding, left: int) -> bool:
+        """Whether a move takes `left` or more, as far as can be told without its price."""
+        if self.objective is None or move.to != self.target or not (lacked := self._missing.total(at)):
+            return self._min_launch_ps >= left
+        terms, bare = self._missing.count_terms(at), not (at.halo_sizes or self.target.halo_sizes)
+        if self._min_price(move, lacked, lacked / self.model.mesh.devices, messages=max(terms - 1, 1)) >= left:
+            return True
+        if terms == 1 or not bare:
+            return False
+        busiest = ReshardTraffic.lower_bound(at, self.target, self.kind.shape, mesh=self.model.mesh)
+        return self._min_price(move, lacked, *busiest) >= left
+
+    def _min_price(self, move: Collective, lacked: int, received: float, messages: int) -> int:
+        """What an exchange takes in which all lack and one device receives so much."""
+        links = [self.model.links[axis] for axis in move.axes]
+        seconds = max(link.latency_s for link in links) + messages * max(link.step_s for link in links)
+        seconds += received * self.kind.itemsize / min(link.bandwidth for link in links)
+        time = int(seconds / PICO) * PS
+        return time if self.objective is Objective.TIME else time + BYTE * lacked * self.kind.itemsize
+
+    @property
+    def _missing(self) -> MissingElements:
+        return self._link_tiers[0][0]
+
+    def _received_bytes(self, move: Collective, at: Sharding, to: Sharding) -> int:
+        """Bytes that all devices receive."""
+        if move.kind is Kind.EXCHANGE and to == self.target and not (at.partial or to.partial):
+            return self._missing.total(at) * self.kind.itemsize
+        if move.kind is Kind.EXCHANGE and to == self.target and self._missing.count_terms(at) > 1:
+            return count_received_with_terms(at, to, self.kind.shape, mesh=self.model.mesh) * self.kind.itemsize
+        return int(count_received_elements(move, at, self.kind.shape, mesh=self.model.mesh).sum()) * self.kind.itemsize
+
+    def _fits(self, at: Sharding, to: Sharding | None) -> bool:
+        return self.limit is None or self._peak_bytes(at, to) <= self.limit
+
+    def _peak_bytes(self, at: Sharding, to: Sharding | None) -> int:
+        """Bytes of a device that holds both."""
+        for each in (at, to or at):
+            if each not in self._held:
+                self._held[each] = count_held_bytes(each, self.kind, self.model.mesh)
+        return int((self._held[at] + (0 if to is None else self._held[to])).max())
+
+    @cached_property
+    def _link_tiers(self) -> list[tuple[MissingElements, float]]:
+        """For each speed of links, fastest first: what devices joined by faster ones lack, and how much longer (in ps
+        a byte that all lack) a byte takes here than there."""
+        mesh, links = self.model.mesh, self.model.links
+        rates = sorted({link.peak_bandwidth for link in links}, reverse=True)
+        paces = [0.0, *(1 / rate / PICO / mesh.devices for rate in rates)]
+        return [
+            (MissingElements(self.target, self.kind.shape, mesh, _axes_faster_than(links, rate)), pace - before)
+            for rate, (before, pace) in zip(rates, pairwise(paces), strict=True)
+        ]
+
+    @cached_property
+    def _min_collective_ps(self) -> int:
+        """What any collective takes at least."""
+        return int(min(link.latency_s for link in self.model.links) / PICO) * PS
+
+    @cached_property
+    def _min_launch_ps(self) -> int:
+        """What any step takes at least."""
+        return (
+            0 if self.objective is None else min(self._min_collective_ps, int(self.model.hardware.launch_s / PICO) * PS)
+        )
+
+
+def _axes_faster_than(links: Sequence[Link], bandwidth: float) -> Axes:
+    return tuple(axis for axis, link in enumerate(links) if link.peak_bandwidth > bandwidth)
+
+
+def _backtrack(came: Mapping[Sharding, tuple[Sharding, Collective]], at: Sharding) -> list[Collective]:
+    found: list[Collective] = []
+    while at in came:
+        at, move = came[at]
+        found.insert(0, move)
+    return found

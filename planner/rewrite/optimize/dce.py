@@ -1,0 +1,19 @@
+"""Dead-collective and dead-op elimination: what nobody reads is not done, unless it is a send or a recv."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.ir.program import Instruction, Program
+from planner.rewrite.optimize.rewriter import Price, is_pure, zero_price
+
+
+def eliminate_dead_code(program: Program, price: Price = zero_price) -> Program:
+    """The instructions that outputs, or what is not pure, depend on."""
+    read = set(program.outputs)
+    kept: list[Instruction] = []
+    for done in reversed(program.instructions):
+        if not is_pure(done) or read & set(done.results):
+            kept.append(done)
+            read.update(done.operands)
+    return program if len(kept) == len(program.instructions) else replace(program, instructions=tuple(kept[::-1]))

@@ -1,0 +1,170 @@
+"""The collectives on arrays: one group at a time, members in group order.
+
+Every function takes the arrays of the members that are here and gives their results; None where a member's result is
+undefined. `parts` are (start, stop) along a dim, a member each. Each is what members send, brought there by the wire
+(`planner.run.transport`), and what they make of what they get: a reduction takes its terms in group order, so that it
+adds alike wherever it runs. `run_collective` runs the moves between shardings; `planner.run.spmd_executor` runs the
+same functions on local tensors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.ir.collectives import Collective, Kind
+from planner.ir.sharding import Reduction, block_size
+from planner.run.transport import Communicator
+
+Array = Any
+Bounds = NDArray[np.int64]
+BlockRanges = Sequence[tuple[int, int]]
+
+_COMBINE = {
+    Reduction.SUM: "add",
+    Reduction.AVERAGE: "add",
+    Reduction.MAX: "maximum",
+    Reduction.MIN: "minimum",
+    Reduction.PRODUCT: "multiply",
+    Reduction.BITWISE_AND: "bitwise_and",
+    Reduction.BITWISE_OR: "bitwise_or",
+    Reduction.BITWISE_XOR: "bitwise_xor",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Reducer:
+    """Elementwise `combine` of two terms, in group order so that every run adds alike; `finish` gets the total."""
+
+    combine: Callable[[Array, Array], Array]
+    finish: Callable[[Array, int], Array] = lambda total, terms: total
+
+    @classmethod
+    def of(cls, xp: Any, reduction: Reduction) -> Reducer:
+        combine = getattr(xp, _COMBINE[reduction])
+        return cls(combine, _average_total) if reduction is Reduction.AVERAGE else cls(combine)
+
+
+def _average_total(total: Array, terms: int) -> Array:
+    """Of integers rounded towards zero, as integer division in MLIR's arith dialect."""
+    return total / terms if total.dtype.kind == "f" else total // terms + ((total % terms != 0) & (total < 0))
+
+
+def run_collective(
+    xp: Any,
+    move: Collective,
+    reduction: Reduction,
+    *,
+    shards: list[Array],
+    held: Bounds,
+    wanted: Bounds,
+    wire: Communicator | None = None,
+) -> tuple[list[Array], list[int]]:
+    """Run one collective over one group; its members' bounds [members, dims, 2] before and after the move.
+
+    Results of the members here (without a wire: of all), with the number of elements each member received.
+    """
+    wire = wire or Communicator(len(shards))
+    reducer = Reducer.of(xp, reduction)
+    dim = move.dim if move.dim is not None else 0
+    parts: BlockRanges = (
+        [] if move.dim is None else [tuple(part) for part in (wanted[:, dim] - held[0, dim, 0]).tolist()]
+    )
+    match move.kind:
+        case Kind.ALL_SLICE:
+            return [
+                slice_piece(shard, dim, parts[i]) for i, shard in zip(wire.here, shards, strict=True)
+            ], wire.received
+        case Kind.ALL_GATHER:
+            return all_gather(xp, wire, shards, dim=dim), wire.received
+        case Kind.ALL_TO_ALL:
+            return all_to_all(xp, wire, shards, split=dim, concat=move.source_dim or 0, parts=parts), wire.received
+        case Kind.REDUCE_SCATTER:
+            return reduce_scatter(xp, wire, reducer, shards=shards, dim=dim, parts=parts), wire.received
+        case Kind.ALL_REDUCE:
+            return all_reduce(xp, wire, reducer, shards=shards), wire.received
+        case Kind.EXCHANGE:
+            raise AssertionError("an exchange is no chain of groups: planner.run.redistribution")
+
+
+def split_blocks(size: int, members: int, block: int | None = None) -> BlockRanges:
+    """Blocks of ceil(size / members), or of `block`, cut off at the end."""
+    width = block_size(size, members) if block is None else block
+    return [(min(i * width, size), min((i + 1) * width, size)) for i in range(members)]
+
+
+def slice_piece(shard: Array, dim: int, part: tuple[int, int]) -> Array:
+    return shard[(slice(None),) * dim + (slice(*part),)]
+
+
+def combine_terms(xp: Any, reducer: Reducer, terms: Sequence[Array]) -> Array:
+    """All terms in their order."""
+    total = terms[0]
+    for term in terms[1:]:
+        total = reducer.combine(total, term)
+    return xp.array(reducer.finish(total, len(terms)))
+
+
+def all_gather(xp: Any, wire: Communicator, shards: list[Array], *, dim: int) -> list[Array]:
+    """All members' arrays, one after another along a dim."""
+    got = wire.exchange([[shard] * wire.members for shard in shards])
+    return [xp.concatenate(pieces, axis=dim) for pieces in got]
+
+
+def all_to_all(
+    xp: Any, wire: Communicator, shards: list[Array], *, split: int, concat: int, parts: BlockRanges
+) -> list[Array]:
+    """Piece j of every member's array goes to member j, who joins them along another dim."""
+    got = wire.exchange([[slice_piece(shard, split, part) for part in parts] for shard in shards])
+    return [xp.concatenate(pieces, axis=concat) for pieces in got]
+
+
+def reduce_scatter(
+    xp: Any, wire: Communicator, reducer: Reducer, *, shards: list[Array], dim: int, parts: BlockRanges
+) -> list[Array]:
+    """Every member combines its part of all arrays."""
+    got = wire.exchange([[slice_piece(shard, dim, part) for part in parts] for shard in shards])
+    return [combine_terms(xp, reducer, pieces) for pieces in got]
+
+
+def all_reduce(xp: Any, wire: Communicator, reducer: Reducer, *, shards: list[Array]) -> list[Array]:
+    """Every member combines one block of the flat shard, then all gather the blocks."""
+    flat = [shard.reshape(-1) for shard in shards]
+    blocks = reduce_scatter(xp, wire, reducer, shards=flat, dim=0, parts=split_blocks(flat[0].size, wire.members))
+    whole = all_gather(xp, wire, blocks, dim=0)
+    return [each.reshape(shard.shape) for each, shard in zip(whole, shards, strict=True)]
+
+
+def gather_to_root(wire: Communicator, shards: list[Array], root: int) -> list[list[Array] | None]:
+    """What the root gets from all members; nothing for the others."""
+    got = wire.exchange([[shard if j == root else None for j in range(wire.members)] for shard in shards])
+    return [pieces if member == root else None for member, pieces in zip(wire.here, got, strict=True)]
+
+
+def scatter_from_root(
+    wire: Communicator, shards: list[Array], root: int, *, dim: int, parts: BlockRanges
+) -> list[Array]:
+    """Every member its part of the root's array."""
+    nothing = [None] * wire.members
+    sent = [
+        [slice_piece(shard, dim, part) for part in parts] if member == root else nothing
+        for member, shard in zip(wire.here, shards, strict=True)
+    ]
+    return [pieces[root] for pieces in wire.exchange(sent)]
+
+
+def permute(wire: Communicator, shards: list[Array], sources: Sequence[int | None]) -> list[Array | None]:
+    """Every member the array of its source; no source, no result."""
+    sent = [
+        [shard if source == member else None for source in sources]
+        for member, shard in zip(wire.here, shards, strict=True)
+    ]
+    got = wire.exchange(sent)
+    return [
+        None if (source := sources[member]) is None else pieces[source]
+        for member, pieces in zip(wire.here, got, strict=True)
+    ]

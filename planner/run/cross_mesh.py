@@ -1,0 +1,82 @@
+"""An exchange between two meshes, run on logical devices and compared with the tensor it moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.ir.graph import TensorType
+from planner.ir.sharding import Shape, held_bounds
+from planner.reshard.cross_mesh import PlacedSharding, plan_cross_mesh_transfers
+from planner.run.backend import run_dtype
+from planner.run.collectives import Reducer, combine_terms
+from planner.run.executor import NEUTRAL
+from planner.run.redistribution import PlacedArrays, exchange_cells
+from planner.run.transport import Communicator
+from planner.run.undef import poison_value
+
+Array = Any
+Box = NDArray[np.int64]
+
+
+def verify_cross_mesh(source: PlacedSharding, target: PlacedSharding, kind: TensorType, *, seed: int = 0) -> bool:
+    """Whether an exchange of a random tensor leaves every device what the target says, moving what was predicted."""
+    random = np.random.default_rng(seed)
+    whole = random.integers(0, 2 if kind.dtype == "bool" else 100, kind.shape).astype(run_dtype(np, kind.dtype, "f64"))
+    held, made = (_shards(place, whole, full) for place, full in ((source, True), (target, False)))
+    done = plan_cross_mesh_transfers(source, target, kind.shape)
+    wire, reducer = Communicator(done.devices), Reducer.of(np, source.sharding.reduction)
+    ends = [
+        _place_shards(each, place, done.devices, shape=kind.shape) for each, place in ((held, source), (made, target))
+    ]
+    exchange_cells(np, wire, reducer, done, *ends)
+    return wire.received == done.received.tolist() and _matches_tensor(whole, made, target)
+
+
+def _shards(place: PlacedSharding, whole: Array, full: bool) -> list[Array]:
+    """A shard a device of the mesh: what a sharding says of the tensor where it is `full`, else undefined.
+
+    Of partial terms the first is the tensor; the others change nothing.
+    """
+    neutral = NEUTRAL.get(place.sharding.reduction)
+    first = (place.mesh.group_index(place.sharding.partial) == 0).tolist()
+    shards = []
+    for box, leads in zip(held_bounds(place.sharding, whole.shape, place.mesh), first, strict=True):
+        means = leads or neutral is None
+        shard = np.full(
+            (box[:, 1] - box[:, 0]).tolist(), poison_value(np, whole.dtype) if means else neutral, whole.dtype
+        )
+        if full and means:
+            here, there = _inside_slices(box, whole.shape)
+            shard[here] = whole[there]
+        shards.append(shard)
+    return shards
+
+
+def _place_shards(shards: list[Array], place: PlacedSharding, devices: int, *, shape: Shape) -> PlacedArrays:
+    """Shards by device number."""
+    arrays: list[Array] = [None] * devices
+    for number, shard in zip(place.devices, shards, strict=True):
+        arrays[number] = shard
+    origins = held_bounds(place.sharding, shape, place.mesh)[..., 0]
+    return PlacedArrays(arrays, place.scatter_by_number(origins, devices))
+
+
+def _inside_slices(box: Box, shape: Shape) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+    """Where in a shard, and where in the tensor, lies what a box has of it."""
+    low, high = np.clip(box, 0, np.array(shape, np.int64).reshape(-1, 1)).T
+    here = tuple(slice(*ends) for ends in zip((low - box[:, 0]).tolist(), (high - box[:, 0]).tolist(), strict=True))
+    return here, tuple(slice(*ends) for ends in zip(low.tolist(), high.tolist(), strict=True))
+
+
+def _matches_tensor(whole: Array, shards: list[Array], place: PlacedSharding) -> bool:
+    """Whether shards are those of a tensor, their terms combined."""
+    reducer, boxes = Reducer.of(np, place.sharding.reduction), held_bounds(place.sharding, whole.shape, place.mesh)
+    for group in place.mesh.groups(place.sharding.partial).tolist():
+        here, there = _inside_slices(boxes[group[0]], whole.shape)
+        total = combine_terms(np, reducer, [shards[device][here] for device in group])
+        if not np.array_equal(total, whole[there]):
+            return False
+    return True

@@ -1,0 +1,202 @@
+"""The devices of a mesh, each with its arrays; and the graph run whole, which they must equal.
+
+All are logical devices of one process, or a process has those that its fabric says (`planner.run.transport`). The
+executor knows arrays, not predictions: it counts the elements that cross between devices and the bytes alive on each,
+at the declared element size, from the arrays it makes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.ir.collectives import Kind
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh, MeshAxis
+from planner.ir.program import Instruction, OpCall, Program, Reshard
+from planner.ir.redistribution import plan_transfers
+from planner.ir.sharding import Reduction, Sharding, held_bounds, shard_bounds
+from planner.run.backend import round_to_dtype
+from planner.run.collectives import Reducer, run_collective
+from planner.run.device_memory import make_device_memory
+from planner.run.local_op import run_op
+from planner.run.redistribution import PlacedArrays, exchange_cells
+from planner.run.transport import LocalTransport, Transport
+from planner.run.undef import poison_value
+
+Array = Any
+Progress = Callable[[int, int], None]
+NEUTRAL = {Reduction.SUM: 0, Reduction.PRODUCT: 1, Reduction.BITWISE_XOR: 0}
+"""What changes nothing, for the reductions to which a second copy of a term does."""
+SINGLE_DEVICE = Mesh((MeshAxis("all", 1),))
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What the devices here hold at the end ([device][output]) and what was counted on the way.
+
+    `received` is [instructions, devices], `peak` [devices]; of devices that are not here nothing is known. `seconds`
+    [instructions, devices] are those of ops; `pools` the peak bytes of every device's memory pool, measured and as its
+    live values say, where it has one (`planner.run.device_memory`).
+    """
+
+    outputs: list[list[Array]]
+    received: NDArray[np.int64]
+    peak: NDArray[np.int64]
+    seconds: NDArray[np.float64]
+    measured_peaks: list[tuple[int, int] | None]
+
+
+def run_whole(graph: Graph, arrays: Mapping[str, Array], xp: Any, *, precision: str) -> dict[str, Array]:
+    """Every value of the graph, computed unsharded."""
+    values = dict(arrays)
+    for op in graph.ops:
+        done = OpCall(op, ((),) * len(op.rule.loops), op.inputs, op.values)
+        made = run_op(done, SINGLE_DEVICE, 0, operands=[values[name] for name in op.inputs], xp=xp, precision=precision)
+        values.update(zip(op.values, made, strict=True))
+    return values
+
+
+def run_program(
+    program: Program,
+    arrays: Mapping[str, Array],
+    xp: Any,
+    *,
+    precision: str,
+    on_progress: Progress | None = None,
+    fabric: Transport | None = None,
+) -> Execution:
+    """Run a program on the devices here (without a fabric: all). `arrays` are the whole inputs; each device is given
+    its shard."""
+    machine = Executor(program, arrays, xp, precision, fabric or LocalTransport(program.mesh.devices))
+    for place, done in enumerate(program.instructions):
+        machine.execute(place, done)
+        machine.end_instruction(place, (*done.operands, *done.results))
+        if on_progress:
+            on_progress(place + 1, len(program.instructions))
+    outputs = [[held[name] for name in program.outputs] for held in machine.held.values()]
+    pools = [each.measured_peak for each in machine.homes.values()]
+    return Execution(outputs, machine.received, machine.peak, machine.seconds(), pools)
+
+
+class Executor:
+    """The devices here in the midst of a program: what they hold by name, have received, and at most held."""
+
+    def __init__(
+        self, program: Program, arrays: Mapping[str, Array], xp: Any, precision: str, fabric: Transport
+    ) -> None:
+        devices = program.mesh.devices
+        self.program, self.xp, self.precision, self.fabric = program, xp, precision, fabric
+        self.held: dict[int, dict[str, Array]] = {device: {} for device in fabric.here}
+        self.homes = {device: make_device_memory(xp) for device in fabric.here}
+        self.alive = np.zeros(devices, np.int64)
+        self.peak = np.zeros(devices, np.int64)
+        self.received = np.zeros((len(program.instructions), devices), np.int64)
+        for name, _ in program.arguments:
+            self._load_shards(name, arrays[name])
+
+    def execute(self, place: int, done: Instruction) -> None:
+        """The next instruction; operands and results are held until it is settled."""
+        if isinstance(done, Reshard):
+            self._move(done, place)
+        else:
+            self._run(done, place)
+
+    def seconds(self) -> NDArray[np.float64]:
+        """[instructions, devices]: what ops took."""
+        taken = np.zeros(self.received.shape)
+        for device, each in self.homes.items():
+            each.finish()
+            taken[list(each.seconds), device] = list(each.seconds.values())
+        return taken
+
+    def _load_shards(self, name: str, array: Array) -> None:
+        """Every device its shard: an exchange from an array that all hold, in which nothing is sent."""
+        shards = dict.fromkeys(self.held, array)
+        self._exchange(Sharding.replicated(array.ndim), shards, name)
+
+    def _move(self, done: Reshard, place: int) -> None:
+        source, target = self.program.values[done.operand], self.program.values[done.result]
+        mesh, shape = self.program.mesh, source.type.shape
+        if done.collective.kind is Kind.EXCHANGE:
+            shards = {device: held[done.operand] for device, held in self.held.items()}
+            received = self._exchange(source.sharding, shards, done.result)
+            self.received[place] = np.array(received) * source.type.itemsize
+            return
+        held, wanted = shard_bounds(source.sharding, shape, mesh), shard_bounds(target.sharding, shape, mesh)
+        for group in mesh.groups(done.collective.axes):
+            if self.held.keys().isdisjoint(group.tolist()):
+                continue
+            wire = self.fabric.communicator(group.tolist())
+            here = group[list(wire.here)].tolist()
+            arrays = [self.held[device][done.operand] for device in here]
+            results, received = run_collective(
+                self.xp,
+                done.collective,
+                source.sharding.reduction,
+                shards=arrays,
+                held=held[group],
+                wanted=wanted[group],
+                wire=wire,
+            )
+            self.received[place, group] = np.array(received) * source.type.itemsize
+            for device, result in zip(here, results, strict=True):
+                self._store(
+                    done.result, device, round_to_dtype(self.xp, result, source.type.dtype, precision=self.precision)
+                )
+
+    def _exchange(self, source: Sharding, shards: Mapping[int, Array], name: str) -> list[int]:
+        """Make a value out of shards laid out as `source`; elements that every device receives."""
+        value, mesh = self.program.values[name], self.program.mesh
+        shape, target, wire = value.type.shape, value.sharding, self.fabric.communicator(range(mesh.devices))
+        bounds = held_bounds(target, shape, mesh)
+        dtype = next(iter(shards.values())).dtype
+        fills = [poison_value(self.xp, dtype), NEUTRAL.get(target.reduction, 0)]
+        others = (mesh.group_index(target.partial) > 0).tolist()
+        sizes = (bounds[..., 1] - bounds[..., 0]).tolist()
+        made = {device: self.xp.full(sizes[device], fills[others[device]], dtype) for device in shards}
+        held, results = (
+            PlacedArrays(shards, held_bounds(source, shape, mesh)[..., 0]),
+            PlacedArrays(made, bounds[..., 0]),
+        )
+        reducer = Reducer.of(self.xp, source.reduction)
+        exchange_cells(
+            self.xp, wire, reducer, done=plan_transfers(source, target, shape, mesh), held=held, wanted=results
+        )
+        for device, array in made.items():
+            self._store(name, device, round_to_dtype(self.xp, array, value.type.dtype, precision=self.precision))
+        return wire.received
+
+    def _run(self, done: OpCall, place: int) -> None:
+        for device, held in self.held.items():
+            operands = [held[name] for name in done.operands]
+            with self.homes[device].time_op(place):
+                made = run_op(done, self.program.mesh, device, operands=operands, xp=self.xp, precision=self.precision)
+            for name, array in zip(done.results, made, strict=True):
+                self._store(name, device, array, beside=operands)
+
+    def end_instruction(self, place: int, names: tuple[str, ...]) -> None:
+        """Take the peak while operands and results are alive, then drop what nobody reads again."""
+        self.peak = np.maximum(self.peak, self.alive)
+        for each in self.homes.values():
+            each.end_instruction()
+        for name in dict.fromkeys(names):
+            if self.program.last_use[name] == place:
+                for device, held in self.held.items():
+                    array = held.pop(name)
+                    self.homes[device].remove_live(array)
+                    self.alive[device] -= self._bytes(name, array)
+
+    def _store(self, name: str, device: int, array: Array, *, beside: list[Array] | None = None) -> None:
+        array = self.homes[device].adopt(array, beside)
+        self.homes[device].add_live(array)
+        self.held[device][name] = array
+        self.alive[device] += self._bytes(name, array)
+        self.peak[device] = max(self.peak[device], self.alive[device])
+
+    def _bytes(self, name: str, array: Array) -> int:
+        return int(array.size) * self.program.values[name].type.itemsize

@@ -1,0 +1,144 @@
+"""The tile exchange on arrays: `planner.ir.redistribution` says who sends what to whom, here it is done."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.ir.redistribution import PieceTable, Transfers, flat_part_bounds
+from planner.run.collectives import Reducer, combine_terms
+from planner.run.transport import Communicator
+
+Array = Any
+Integers = NDArray[np.int64]
+PieceRow = list[int]
+"""cell, part, parts, sender, receiver"""
+Part = tuple[int, int, int]
+"""A cell, one of the parts of it, and the device that reduces the part."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlacedArrays:
+    """An array a device that is here; their first elements are those at `origins` [devices, dims] of the tensor."""
+
+    arrays: Sequence[Array] | Mapping[int, Array]
+    origins: Integers
+
+    def read_box(self, box: Integers, device: int) -> Array:
+        """The part of a device's array that is a box of the tensor."""
+        local = (box - self.origins[device][:, None]).tolist()
+        return self.arrays[device][(..., *(slice(start, stop) for start, stop in local))]
+
+
+def exchange_cells(
+    xp: Any, wire: Communicator, reducer: Reducer, done: Transfers, held: PlacedArrays, wanted: PlacedArrays
+) -> None:
+    """Fill what is wanted from what is held, of the devices here; what no tile reaches stays as it was."""
+    if done.endpoints.terms > 1:
+        _gather_parts(xp, wire, done, totals=_reduce_parts(xp, wire, reducer, done=done, held=held), wanted=wanted)
+        return
+    for device, box in _kept_cells(done, wire.here):
+        wanted.read_box(box, device)[...] = held.read_box(box, device)
+    for (cell, _, _, _, receiver), flat in _send_pieces(
+        xp, wire, done, pieces=done.copy, take=lambda row: _part(done, held, row)
+    ):
+        window = wanted.read_box(done.cells[cell], receiver)
+        window[...] = flat.reshape(window.shape)
+
+
+def _send_pieces(
+    xp: Any, wire: Communicator, done: Transfers, *, pieces: PieceTable, take: Callable[[PieceRow], Array]
+) -> Iterator[tuple[PieceRow, Array]]:
+    """Every piece for a device here, with its flat elements. What one device sends another is one message."""
+    here, rows = set(wire.here), _rows(pieces)
+    messages: dict[tuple[int, int], list[PieceRow]] = defaultdict(list)
+    for row in rows:
+        messages[row[3], row[4]].append(row)
+    sent: list[list[Array | None]] = [[None] * wire.members for _ in wire.here]
+    for (sender, receiver), listed in messages.items():
+        if sender in here:
+            sent[wire.here.index(sender)][receiver] = xp.concatenate([take(row) for row in listed])
+    got = wire.exchange(sent)
+    for (sender, receiver), listed in messages.items():
+        if receiver in here:
+            flat, sizes = got[wire.here.index(receiver)][sender], [_part_size(done, row) for row in listed]
+            yield from zip(listed, _cut_flat(flat, sizes), strict=True)
+
+
+def _cut_flat(flat: Array, sizes: Sequence[int]) -> list[Array]:
+    ends = list(accumulate(sizes, initial=0))
+    return [flat[start:stop] for start, stop in pairwise(ends)]
+
+
+def _part_size(done: Transfers, row: PieceRow) -> int:
+    start, stop = flat_part_bounds(done.cell_sizes[row[0]], row[1], row[2])
+    return int(stop - start)
+
+
+def _part(done: Transfers, held: PlacedArrays, row: PieceRow, *, device: int | None = None) -> Array:
+    """The part of a flattened cell, as its sender (or another device) holds it."""
+    cell, part, parts, sender, _ = row
+    start, stop = flat_part_bounds(done.cell_sizes[cell], part, parts)
+    flat = held.read_box(done.cells[cell], sender if device is None else device).reshape(-1)
+    return flat[int(start) : int(stop)]
+
+
+def _kept_cells(done: Transfers, here: Sequence[int]) -> list[tuple[int, Integers]]:
+    """What every device here holds of what it wants."""
+    held, wanted = done.endpoints.held, done.endpoints.wanted
+    low, high = np.maximum(held[..., 0], wanted[..., 0]), np.minimum(held[..., 1], wanted[..., 1])
+    boxes = np.stack([low, high], axis=-1)
+    kept = (low < high).all(axis=1) & done.endpoints.is_holder & done.endpoints.is_receiver
+    return [(device, boxes[device]) for device in here if kept[device]]
+
+
+def _reduce_parts(
+    xp: Any, wire: Communicator, reducer: Reducer, *, done: Transfers, held: PlacedArrays
+) -> dict[Part, Array]:
+    """Every part that a device here reduces, its terms combined in order."""
+    terms: dict[Part, dict[int, Array]] = defaultdict(dict)
+    for row, flat in _send_pieces(xp, wire, done, pieces=done.reduce, take=lambda row: _part(done, held, row)):
+        cell, part, _, sender, device = row
+        found, own = terms[cell, part, device], int(done.endpoints.term[device])
+        found[int(done.endpoints.term[sender])] = flat
+        if own not in found and _holds(done, cell, device):
+            found[own] = _part(done, held, row, device=device)
+    return {
+        key: combine_terms(xp, reducer, [found[term] for term in range(done.endpoints.terms)])
+        for key, found in terms.items()
+    }
+
+
+def _holds(done: Transfers, cell: int, device: int) -> bool:
+    box, held = done.cells[cell], done.endpoints.held[device]
+    return bool(
+        done.endpoints.is_holder[device] and (held[:, 0] <= box[:, 0]).all() and (box[:, 1] <= held[:, 1]).all()
+    )
+
+
+def _gather_parts(
+    xp: Any, wire: Communicator, done: Transfers, *, totals: dict[Part, Array], wanted: PlacedArrays
+) -> None:
+    """Every device here that wants a cell joins its parts."""
+    joined: dict[tuple[int, int], dict[int, Array]] = defaultdict(dict)
+    for (cell, part, reducer), total in totals.items():
+        joined[cell, reducer][part] = total
+    for (cell, part, _, _, receiver), flat in _send_pieces(
+        xp, wire, done, pieces=done.copy, take=lambda row: totals[row[0], row[1], row[3]]
+    ):
+        joined[cell, receiver][part] = flat
+    for (cell, device), parts in joined.items():
+        window = wanted.read_box(done.cells[cell], device)
+        window[...] = xp.concatenate([parts[part] for part in sorted(parts)]).reshape(window.shape)
+
+
+def _rows(pieces: PieceTable) -> list[PieceRow]:
+    columns = (pieces.cell, pieces.part, pieces.parts, pieces.sender, pieces.receiver)
+    rows: list[PieceRow] = np.stack(columns, axis=1).tolist()
+    return rows

@@ -1,0 +1,227 @@
+"""SPMD programs run on all logical devices in one process.
+
+Every device goes through the one list by itself; a collective is done when its whole group has arrived, a recv
+when its message is there (`planner.run.mailbox`). When nobody can go on the program is stuck, and the report says who
+waits for whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from planner.errors import RunFailed
+from planner.ir.program import OpCall
+from planner.ir.sharding import held_bounds
+from planner.ops import OPS
+from planner.run.backend import DECLARED
+from planner.run.local_op import run_op
+from planner.run.mailbox import Mailbox
+from planner.run.participants import Participants, find_participants
+from planner.run.spmd_ops import Reducers, answer_query, describe_wait, receive, run_group, send
+from planner.run.undef import PartialArray
+from planner.run.value_store import ValueStore
+from planner.spmd import LocalOp, SpmdCall, SpmdProgram
+from planner.spmd.op_table import QUERIES
+from planner.spmd.runtime_shapes import bind_local_shapes
+
+Array = Any
+_QUERIES = frozenset(row.name for row in QUERIES)
+_MOVES_ELEMENTS = frozenset(row.name for row in OPS.values() if row.is_view) | {"concat", "identity"}
+"""Local ops that put elements elsewhere and read none: an undefined element stays undefined."""
+
+
+@dataclass(frozen=True)
+class SpmdRun:
+    """[output][device of its mesh]: what is held at the end; bytes received, [instructions, devices]."""
+
+    outputs: list[list[PartialArray]]
+    received: NDArray[np.int64]
+
+
+def run_spmd(
+    program: SpmdProgram,
+    arguments: Mapping[str, Sequence[Array | PartialArray]],
+    xp: Any = np,
+    *,
+    precision: str = DECLARED,
+    reducers: Reducers = MappingProxyType({}),
+) -> SpmdRun:
+    """Run a program; `arguments` are the local tensors, one a device of the argument's mesh, row-major.
+
+    Raises RunFailed for a read of an undefined element, messages that do not match, devices that wait for each
+    other, shapes that are not as declared; InvalidMesh where a mesh size is unknown.
+    """
+    machine = _SpmdExecutor(program, xp, precision, reducers)
+    for name, value in program.arguments:
+        machine.load(name, program.clusters[value.mesh].devices, arguments.get(name, ()))
+    machine.run()
+    outputs = [
+        [machine.memory.read(name, device) for device in program.clusters[program.values[name].mesh].devices]
+        for name in program.outputs
+    ]
+    return SpmdRun(outputs, machine.received)
+
+
+class _SpmdExecutor:
+    def __init__(self, program: SpmdProgram, xp: Any, precision: str, reducers: Reducers) -> None:
+        for mesh in program.meshes.values():
+            _ = mesh.shape  # an unknown size is refused before anything runs
+        devices = 1 + max(max(cluster.devices) for cluster in program.clusters.values())
+        self.tasks = [find_participants(program, done) for done in program.instructions]
+        self.memory, self.mail, self.reducers = ValueStore(xp, precision, program.values, devices), Mailbox(), reducers
+        self.at = [0] * devices
+        self.received = np.zeros((len(self.tasks), devices), np.int64)
+        self.dying = _last_reads(program)
+
+    def load(self, name: str, devices: Sequence[int], arrays: Sequence[Array | PartialArray]) -> None:
+        if len(arrays) != len(devices):
+            raise RunFailed("argument", where=f"%{name}", got=f"{len(arrays)} local tensors", wanted=len(devices))
+        for device, array in zip(devices, arrays, strict=True):
+            held = array if isinstance(array, PartialArray) else PartialArray(self.memory.xp.asarray(array))
+            self.memory.put(name, device, held, where="arguments")
+
+    def run(self) -> None:
+        """Let every device go on as far as it can, until all are done."""
+        while any(place < len(self.tasks) for place in self.at):
+            if not any(self._advance(device) for device in range(len(self.at))):
+                raise self._deadlock_error()
+        self.mail.check_empty()
+
+    def _advance(self, device: int) -> bool:
+        start = self.at[device]
+        while self.at[device] < len(self.tasks) and self._run_next(device):
+            pass
+        return self.at[device] > start
+
+    def _run_next(self, device: int) -> bool:
+        """Do the device's next instruction; False where it has to wait."""
+        place = self.at[device]
+        now = self.tasks[place]
+        members: Sequence[int] = (device,)
+        if device not in now.path:
+            self._skip(now, device)
+        elif isinstance(now.instruction, LocalOp):
+            self._run_local(now, now.instruction, device)
+        elif now.call.op in ("send", "recv"):
+            if not self._send_or_receive(now, device, place):
+                return False
+        elif now.call.op == "cast" or now.call.op in _QUERIES:
+            self._run_query(now, device)
+        else:
+            members = now.groups[device]
+            if any(self.at[member] != place for member in members):
+                return False
+            self.mail.sync(members)
+            self.received[place, list(members)] += run_group(now, members, self.memory, reducers=self.reducers)
+        for member in members:
+            self.at[member] = place + 1
+            for name in self.dying.get(place, ()):
+                self.memory.discard(name, member)
+        return True
+
+    def _skip(self, now: Participants, device: int) -> None:
+        """Not on the device's path: what a send or recv would have made is undefined there."""
+        if device in now.groups:
+            like = self.memory.read(now.call.operands[0], device).array
+            self.memory.put(
+                now.call.results[0],
+                device,
+                PartialArray.all_undefined(self.memory.xp, like.shape, like.dtype),
+                where=now.where,
+            )
+
+    def _send_or_receive(self, now: Participants, device: int, place: int) -> bool:
+        if now.call.op == "send":
+            send(now, device, self.memory, mail=self.mail)
+            return True
+        count = receive(now, device, self.memory, mail=self.mail)
+        self.received[place, device] += count or 0
+        return count is not None
+
+    def _run_query(self, now: Participants, device: int) -> None:
+        if now.call.op == "cast":
+            self.memory.put(
+                now.call.results[0], device, self.memory.read(now.call.operands[0], device), where=now.where
+            )
+            return
+        for name, answer in zip(now.call.results, answer_query(now, device, self.memory), strict=True):
+            self.memory.put(name, device, PartialArray(self.memory.xp.asarray(answer, "int64")), where=now.where)
+
+    def _run_local(self, now: Participants, done: LocalOp, device: int) -> None:
+        xp, place = self.memory.xp, now.positions[device]
+        moves = done.op.op in _MOVES_ELEMENTS
+        read = self.memory.read if moves else None
+        held = [
+            read(n, device) if read else PartialArray(self.memory.read_defined(n, device, now.where))
+            for n in done.operands
+        ]
+        arrays = [each.array for each in held]
+        done = bind_local_shapes(done, [array.shape for array in arrays])
+        _check_shapes(now, done, place, arrays=arrays)
+        made = run_op(
+            OpCall(done.op, done.option, (), ()),
+            now.mesh,
+            place,
+            operands=arrays,
+            xp=xp,
+            precision=self.memory.precision,
+        )
+        masks: Sequence[Array | None] = [None] * len(made)
+        if any(each.undefined is not None for each in held):
+            marks = [each.mask(xp) for each in held]
+            masks = run_op(
+                OpCall(done.op, done.option, (), ()),
+                now.mesh,
+                place,
+                operands=marks,
+                xp=xp,
+                precision=self.memory.precision,
+            )
+        for name, array, mask in zip(done.results, made, masks, strict=True):
+            kind = self.memory.dtype(self.memory.values[name].type)
+            self.memory.put(name, device, PartialArray.of(xp, array.astype(kind, copy=False), mask), where=now.where)
+
+    def _deadlock_error(self) -> RunFailed:
+        """Who waits for whom; a recv is named first, since the others mostly wait for its device."""
+        waiting = [(self.tasks[place], device) for device, place in enumerate(self.at) if place < len(self.tasks)]
+        for now, device in waiting:
+            if isinstance(now.instruction, SpmdCall) and now.call.op == "recv":
+                return RunFailed(
+                    f"device {device} waits for a message that is never sent",
+                    where=now.where,
+                    got=self.mail.describe_pending(device),
+                    wanted=f"a message from {describe_wait(now, device, self.memory)}",
+                )
+        now, device = waiting[0]
+        return RunFailed(
+            "devices wait for each other", where=now.where, got=f"device {device} waits", wanted="its group"
+        )
+
+
+def _check_shapes(now: Participants, done: LocalOp, place: int, *, arrays: Sequence[Array]) -> None:
+    """What a device gives a local op must be its part of the operands, where their types do not say so."""
+    rule = done.op.rule
+    for position, array in enumerate(arrays):
+        read = rule.read_sharding(position, done.option, now.mesh)
+        low, high = held_bounds(read, rule.shapes[position], now.mesh)[place].T
+        if array.shape != tuple((high - low).tolist()):
+            wanted = (high - low).tolist()
+            raise RunFailed(f"operand {position} of device {place}", where=now.where, got=array.shape, wanted=wanted)
+
+
+def _last_reads(program: SpmdProgram) -> dict[int, list[str]]:
+    """Names to forget after each instruction: those it makes or reads and nobody reads later."""
+    last: dict[str, int] = {}
+    for place, done in enumerate(program.instructions):
+        last |= dict.fromkeys((*done.operands, *done.results), place)
+    dying: dict[int, list[str]] = {}
+    for name, place in last.items():
+        if name not in program.outputs:
+            dying.setdefault(place, []).append(name)
+    return dying

@@ -1,0 +1,63 @@
+"""Writing an SPMD program call by call; result types are inferred where none are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from planner.ir.graph import Op
+from planner.ir.indexing import Option
+from planner.spmd.cluster import Cluster
+from planner.spmd.instruction import LocalOp, SpmdCall, SpmdInstruction
+from planner.spmd.program import LocalValue, SpmdProgram, infer_local_results
+from planner.spmd.types import LocalType
+from planner.spmd.verify import check_call, infer_results, mesh_of
+
+
+class SpmdBuilder:
+    """Collects instructions; `program` verifies and freezes them. Values are named %0, %1, … unless named."""
+
+    def __init__(self, clusters: Mapping[str, Cluster], default_mesh: str | None = None) -> None:
+        self.clusters, self.default_mesh = dict(clusters), default_mesh
+        self.arguments: dict[str, LocalValue] = {}
+        self.instructions: list[SpmdInstruction] = []
+        self.types: dict[str, LocalType] = {}
+
+    def argument(self, name: str, kind: LocalType, mesh: str | None = None) -> str:
+        self.arguments[name] = LocalValue(kind, mesh or self.default_mesh or next(iter(self.clusters)))
+        self.types[name] = kind
+        return name
+
+    def call(
+        self,
+        op: str,
+        *operands: str,
+        types: Sequence[LocalType] | None = None,
+        dtype: str | None = None,
+        **attrs: object,
+    ) -> tuple[str, ...]:
+        """Append a call; `dtype` is the accumulation type of a reduction. Raises InvalidProgram."""
+        draft = SpmdCall(op, operands, (str(len(self.types)),), (), attrs)
+        if types is None:
+            meshes = {name: cluster.mesh for name, cluster in self.clusters.items()}
+            mesh_of(draft, meshes, self.default_mesh)
+            known = [self.types[name] for name in operands]
+            wanted = infer_results(draft, check_call(draft, known, meshes, default=self.default_mesh))
+            types = [LocalType(kind.shape, dtype or kind.dtype) for kind in wanted]
+        results = tuple(str(len(self.types) + place) for place in range(len(types)))
+        self.instructions.append(SpmdCall(op, operands, results, tuple(types), attrs))
+        self.types.update(zip(results, types, strict=True))
+        return results
+
+    def local(self, op: Op, *operands: str, option: Option | None = None, mesh: str | None = None) -> tuple[str, ...]:
+        """Append a local op; without an option its shapes are the local ones."""
+        results = tuple(str(len(self.types) + place) for place in range(len(op.results)))
+        done = LocalOp(op, option or ((),) * len(op.rule.loops), operands, results, mesh)
+        self.instructions.append(done)
+        where = mesh or self.default_mesh or next(iter(self.clusters))
+        self.types.update(zip(results, infer_local_results(done, self.clusters[where].mesh), strict=True))
+        return results
+
+    def program(self, outputs: Sequence[str]) -> SpmdProgram:
+        return SpmdProgram(
+            self.clusters, tuple(self.arguments.items()), tuple(self.instructions), tuple(outputs), self.default_mesh
+        )

@@ -1,0 +1,1 @@
+"""What the user asks for: check, explain, capacity, migrate, calibrate, validate on a GPU."""

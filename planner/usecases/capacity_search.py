@@ -1,0 +1,302 @@
+"""A question of capacity, and what is known of every mesh it asks about: the nouns of `planner.usecases.capacity`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from planner.choose.formulate import Choice
+from planner.choose.hardware import Hardware, parse_hardware
+from planner.documents.graphs import load_graph
+from planner.documents.schemas import GraphDocument
+from planner.errors import InvalidRequest
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.judge.mesh_candidates import MeshCandidate, TierCounts, devices_per_tier, mesh_distance, refines
+from planner.judge.mfu import model_flops, utilisation
+from planner.judge.pareto import Point, pareto_frontier
+from planner.judge.roofline_bounds import Floor, min_memory_bytes, min_step_s
+from planner.notebook import HtmlTable, notebook_html
+from planner.planning.plan_types import Request
+from planner.units import format_bytes, format_share, format_time
+
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityWorkload:
+    """A graph and how many tokens a step of it takes in, if known."""
+
+    document: Mapping[str, Any]
+    tokens: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HardwareOffer:
+    """A hardware profile, and what a device of it costs an hour, if known."""
+
+    document: Mapping[str, Any]
+    price_per_device_hour: float | None
+
+
+@dataclass(frozen=True)
+class CapacityQuestion:
+    """Graphs, hardware, and the meshes to look at. Raises InvalidRequest for what cannot be compared."""
+
+    graphs: tuple[CapacityWorkload, ...]
+    offers: tuple[HardwareOffer, ...]
+    candidates: tuple[MeshCandidate, ...]
+    request: Request
+
+    def __post_init__(self) -> None:
+        if not self.candidates:
+            raise InvalidRequest("no mesh to look at", wanted="numbers of devices that the mesh's known sizes divide")
+        if len({offer.price_per_device_hour is None for offer in self.offers}) > 1:
+            raise InvalidRequest("a price for some hardware only", wanted="one for each, or none")
+        for offer in self.offers:
+            if offer.price_per_device_hour is not None and not (
+                math.isfinite(offer.price_per_device_hour) and offer.price_per_device_hour > 0
+            ):
+                raise InvalidRequest(
+                    "price of a device-hour", got=offer.price_per_device_hour, wanted="a number above 0"
+                )
+        if len(self.graphs) > 1 and any(asked.tokens is None for asked in self.graphs):
+            raise InvalidRequest("several graphs are compared by the token", wanted="how many tokens each takes in")
+
+    @cached_property
+    def unit(self) -> str:
+        return "step" if any(asked.tokens is None for asked in self.graphs) else "token"
+
+    def point(self, candidate: MeshCandidate, step_s: float) -> Point:
+        """Cost (in device-seconds where nothing has a price) and seconds of a step, or of a token."""
+        devices, hour = candidate.mesh.devices, self.offers[candidate.hardware].price_per_device_hour
+        seconds = step_s / (self.graphs[candidate.graph].tokens or 1)
+        return Point(devices, devices * seconds * (1.0 if hour is None else hour / SECONDS_PER_HOUR), seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateResult:
+    """What planning a candidate gave: status as of a plan, or `BOUNDED`; times in s, of a step."""
+
+    status: str
+    objective_s: float | None
+    bound_s: float
+    gap: float | None
+    peak_bytes: int | None
+    least_limit_bytes: int | None
+    wall_s: float
+    choice: Choice | None = field(default=None, repr=False)
+
+
+BOUNDED = "bounded"
+"""Of an outcome: proven, before any plan was looked for, to be no better than what was known."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateTask:
+    """A candidate to be planned, with a choice to start from; a step that takes `cutoff_s` is of no interest."""
+
+    graph: Mapping[str, Any]
+    profile: Mapping[str, Any]
+    mesh: Mesh
+    request: Request
+    start: Choice | None
+    cutoff_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityBudget:
+    """The most seconds of a step, and the most that a step, or a token, may cost."""
+
+    step_s: float | None = None
+    cost: float | None = None
+
+    def allows(self, step_s: float, point: Point) -> bool:
+        return step_s <= (self.step_s or math.inf) and point.cost <= (self.cost or math.inf)
+
+
+UNBOUNDED = CapacityBudget()
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedCandidate:
+    """Why a candidate was not planned: memory, infeasible, bound, or time where the limit ran out; and by which other
+    candidate, by number."""
+
+    skip_reason: str
+    dominated_by: int | None = None
+
+
+def _candidate_kind(one: MeshCandidate) -> tuple[int, int]:
+    """What candidates share whose choices are alike: graph, number of axes."""
+    return one.graph, len(one.mesh.axes)
+
+
+@dataclass
+class CapacitySearch:
+    """Candidates, by number, and what is known of each so far."""
+
+    question: CapacityQuestion
+    outcomes: dict[int, CandidateResult] = field(default_factory=dict)
+    skipped: dict[int, SkippedCandidate] = field(default_factory=dict)
+
+    @cached_property
+    def hardware(self) -> tuple[Hardware, ...]:
+        return tuple(parse_hardware(offer.document) for offer in self.question.offers)
+
+    @cached_property
+    def order(self) -> list[int]:
+        """In which candidates are listed."""
+        listed = self.question.candidates
+        return sorted(range(len(listed)), key=lambda n: (listed[n].mesh.devices, -len(listed[n].mesh.axes), n))
+
+    @cached_property
+    def bounds(self) -> dict[int, Floor]:
+        """Of every candidate: those of as many devices have the same."""
+        found: dict[tuple[int, int, int], Floor] = {}
+        return {number: self._find_bounds(one, found) for number, one in enumerate(self.question.candidates)}
+
+    def _find_bounds(self, one: MeshCandidate, known: dict[tuple[int, int, int], Floor]) -> Floor:
+        key = one.graph, one.hardware, one.mesh.devices
+        if key not in known:
+            graph = self._graphs[one.graph]
+            again = self.question.request.recompute != "none"
+            seconds = min_step_s(graph, self.hardware[one.hardware], one.mesh.devices)
+            known[key] = Floor(seconds, min_memory_bytes(graph, one.mesh.devices, again))
+        return known[key]
+
+    @cached_property
+    def _graphs(self) -> tuple[Graph, ...]:
+        """On the first mesh each is asked for: floors are read off what is the same on all."""
+        meshes = {one.graph: one.mesh for one in reversed(self.question.candidates)}
+        documents = (GraphDocument.model_validate(asked.document) for asked in self.question.graphs)
+        return tuple(load_graph(document, meshes[number]) for number, document in enumerate(documents))
+
+    @cached_property
+    def _joined(self) -> list[tuple[TierCounts, ...]]:
+        return [devices_per_tier(one.mesh, self.hardware[one.hardware]) for one in self.question.candidates]
+
+    def mfu(self, number: int, step_s: float) -> float:
+        """The model FLOPs utilisation of a step of a candidate (`planner.judge.mfu`)."""
+        one = self.question.candidates[number]
+        return utilisation(self._flops[one.graph], self.hardware[one.hardware], one.mesh.devices, step_s=step_s)
+
+    @cached_property
+    def _flops(self) -> list[dict[str, float]]:
+        return [model_flops(graph) for graph in self._graphs]
+
+    def memory_limit_bytes(self, number: int) -> int:
+        """Bytes of a device."""
+        hardware = self.hardware[self.question.candidates[number].hardware]
+        return self.question.request.memory_limit_bytes or hardware.memory_bytes
+
+    def _refining_outcomes(self, number: int) -> Iterator[tuple[int, CandidateResult]]:
+        """Outcomes that tell what no plan of a candidate can do. Pins name mesh axes: with them each stands alone."""
+        one = self.question.candidates[number]
+        graph = self._graphs[one.graph]
+        alone = bool(graph.annotations) or any(op.option is not None for op in graph.ops)
+        for other, outcome in self.outcomes.items():
+            of = self.question.candidates[other]
+            alike = not alone and (of.graph, of.hardware) == (one.graph, one.hardware)
+            if other == number or (alike and refines(self._joined[other], self._joined[number])):
+                yield other, outcome
+
+    def find_skip_reason(self, number: int) -> SkippedCandidate | None:
+        """Why a candidate need not be planned, or planned further, if it need not."""
+        floor, known = self.bounds[number], list(self._refining_outcomes(number))
+        if floor.peak_bytes > self.memory_limit_bytes(number):
+            return SkippedCandidate("memory")
+        if empty := [other for other, outcome in known if outcome.status == "infeasible"]:
+            return SkippedCandidate("infeasible", empty[0])
+        least = max([floor.step_s, *(outcome.bound_s for _, outcome in known)])
+        at = self.question.point(self.question.candidates[number], least)
+        slack = self.question.request.gap
+        better = [other for other, point in self.points() if point.is_no_worse(at, slack)]
+        return SkippedCandidate("bound", better[0]) if better else None
+
+    @property
+    def planned_count(self) -> int:
+        """How many candidates were planned, or proven to fit no plan."""
+        return sum(outcome.status != BOUNDED for outcome in self.outcomes.values())
+
+    def skip_reason(self, number: int) -> SkippedCandidate | None:
+        """Why there is no plan of a candidate, where it was passed over."""
+        outcome = self.outcomes.get(number)
+        return self.find_skip_reason(number) if outcome and outcome.status == BOUNDED else self.skipped.get(number)
+
+    def cutoff_s(self, number: int) -> float | None:
+        """Seconds of a step from which on a plan that is known is no worse, but for the gap."""
+        one, share = self.question.candidates[number], 1 - self.question.request.gap
+        unit = self.question.point(one, 1.0)
+        fewer = (point for _, point in self.points() if point.devices <= unit.devices)
+        return min((share * max(p.cost / unit.cost, p.time_s / unit.time_s) for p in fewer), default=None)
+
+    def points(self) -> list[tuple[int, Point]]:
+        """The plans that were found."""
+        done = ((number, outcome.objective_s) for number, outcome in sorted(self.outcomes.items()))
+        return [(n, self.question.point(self.question.candidates[n], s)) for n, s in done if s is not None]
+
+    def frontier(self) -> list[int]:
+        return pareto_frontier(self.points())
+
+    def frontier_within(self, budget: CapacityBudget) -> list[int]:
+        """The frontier, as far as a budget allows. Raises InvalidRequest where it allows none of the plans found, with
+        the least that is known."""
+        points = dict(self.points())
+        steps = {number: self.outcomes[number].objective_s or 0.0 for number in points}
+        allowed = [number for number in self.frontier() if budget.allows(steps[number], points[number])]
+        if points and not allowed:
+            got = f"a step in {budget.step_s or 'any'} s, a {self.question.unit} for {budget.cost or 'any'}"
+            cheapest = min(point.cost for point in points.values())
+            wanted = f"{min(steps.values()):.4g} s or more, {cheapest:.4g} or more, and perhaps not both at once"
+            raise InvalidRequest("no plan meets the budget", got=got, wanted=wanted)
+        return allowed
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it: the frontier, and how many candidates were planned."""
+        title = f"Capacity of {', '.join(asked.document['name'] for asked in self.question.graphs)}"
+        lead = f"{len(self.order)} candidates, {self.planned_count} planned; the others are proven to be no better"
+        columns = ("mesh", "hardware", "devices", "step", "cost", "MFU", "gap", "peak memory")
+        caption = f"The frontier, with the cost of a {self.question.unit}"
+        return notebook_html(title, lead, HtmlTable(caption, columns, map(self._row, self.frontier())))
+
+    def _row(self, number: int) -> tuple[str, ...]:
+        one, outcome = self.question.candidates[number], self.outcomes[number]
+        step_s = outcome.objective_s or 0.0
+        where = one.mesh.notation, self.hardware[one.hardware].name, str(one.mesh.devices)
+        figures = format_time(step_s), f"{self.question.point(one, step_s).cost:.4g}"
+        shares = format_share(self.mfu(number, step_s)), format_share(outcome.gap)
+        return *where, *figures, *shares, format_bytes(outcome.peak_bytes or 0)
+
+    def sort_candidates(self, numbers: Iterable[int]) -> list[int]:
+        """Candidates in the order to look at them: fewest devices first, of as many those of most axes, which cover
+        others, and of those the ones nearest to the fastest plan of their kind so far, likely to be better still."""
+        listed, fastest = self.question.candidates, dict[tuple[int, int], int]()
+        for number in sorted(dict(self.points()), key=lambda n: self.outcomes[n].objective_s or 0.0):
+            fastest.setdefault(_candidate_kind(listed[number]), number)
+
+        def turn(number: int) -> tuple[float, ...]:
+            one, lead = listed[number], fastest.get(_candidate_kind(listed[number]))
+            far = 0.0 if lead is None else mesh_distance(one.mesh, listed[lead].mesh)
+            return one.mesh.devices, -len(one.mesh.axes), far, number
+
+        return sorted(numbers, key=turn)
+
+    def start(self, number: int) -> Choice | None:
+        """The choice of the nearest mesh of as many axes that has one."""
+        one = self.question.candidates[number]
+        near = [
+            (mesh_distance(one.mesh, of.mesh), other)
+            for other, outcome in self.outcomes.items()
+            if outcome.choice is not None
+            and _candidate_kind(of := self.question.candidates[other]) == _candidate_kind(one)
+        ]
+        return self.outcomes[min(near)[1]].choice if near else None
+
+    def make_task(self, number: int) -> CandidateTask:
+        one, question = self.question.candidates[number], self.question
+        graph, profile = question.graphs[one.graph].document, question.offers[one.hardware].document
+        return CandidateTask(graph, profile, one.mesh, question.request, self.start(number), self.cutoff_s(number))

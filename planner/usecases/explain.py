@@ -1,0 +1,73 @@
+"""A plan explained: its question asked again, with the profile it was priced with, and its own choice as the answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from planner import pipeline
+from planner.choose.cost import CostModel
+from planner.choose.formulate import Formulation, formulate
+from planner.ir.graph import Graph
+from planner.ir.program import Program
+from planner.judge.analysis import Analysis
+from planner.judge.baselines import encode_baseline, list_baselines
+from planner.judge.break_even import BreakEven, RepricedProgram, find_break_evens
+from planner.judge.explain import Decision, explain_decision
+from planner.judge.program_choice import encode_choice, recover_choice
+from planner.judge.what_if import ForcedOptionCost, WhatIf
+from planner.planning.plan_types import Request
+
+
+@dataclass(frozen=True)
+class PlanExplanation:
+    """A planned program and what is known about it; `bound_ps`: no plan is faster."""
+
+    program: Program
+    model: CostModel
+    limit_bytes: int
+    bound_ps: int
+    request: Request
+
+    @cached_property
+    def analysis(self) -> Analysis:
+        return Analysis(self.program, self.model)
+
+    @cached_property
+    def question(self) -> Formulation:
+        return formulate(self.program.graph, self.model, self.limit_bytes)
+
+    @cached_property
+    def strategies(self) -> list[int]:
+        return encode_choice(self.question, recover_choice(self.program))
+
+    def break_evens(self) -> list[BreakEven]:
+        """At what change of a link another known layout that fits would win."""
+        plan = RepricedProgram.of("plan", self.program, self.model)
+        found = []
+        for named in list_baselines(self.program.graph, self.program.mesh):
+            start = encode_baseline(self.question, named)
+            if start is not None and start != self.strategies:
+                program = pipeline.write_program(self.question, self.question.decode(start))
+                if Analysis(program, self.model).peak_bytes <= self.limit_bytes:
+                    found.append(RepricedProgram.of(named.name, program, self.model))
+        return find_break_evens(plan, found, self.model)
+
+    def explain_decision(self, name: str) -> Decision:
+        """On an op, or the layout of a graph input."""
+        return explain_decision(self.question, self.strategies, name)
+
+    def force_options(self, asked: Decision, most: int, seconds: float) -> dict[int, ForcedOptionCost]:
+        """What the options that come next, as many as `most`, cost in all; by strategy."""
+        request = self.request
+        forcing = WhatIf(self.question, self.strategies, self.bound_ps, request.gap, request.deterministic)
+        listed = [each.strategy for each in asked.option_costs if each.strategy != asked.chosen][:most]
+        return forcing.force_options(asked.node, listed, seconds)
+
+
+def analyze_at_least_limit(
+    graph: Graph, model: CostModel, least_bytes: int, *, request: Request, seconds: float
+) -> Analysis | None:
+    """A program that fits the least limit known to be feasible: what fills it is what blocks a smaller one."""
+    asked = replace(request, memory_limit_bytes=least_bytes, time_limit_s=seconds, objective="time")
+    return pipeline.plan(graph, model.mesh, model.hardware, request=asked).analysis

@@ -1,0 +1,127 @@
+"""An exact lower bound from CP-SAT, which reasons in integers throughout: what a floating-point solver cannot give.
+
+The problem's local polytope with booleans for strategies and for possible pairs of classes; of the usage limit only
+the rows at the moments given, so that the bound holds a fortiori for all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.model import IMPOSSIBLE
+from solvers.problem import Problem
+
+if TYPE_CHECKING:
+    from ortools.sat.python import cp_model
+
+Integers = NDArray[np.int64]
+
+# The solver's own measure, roughly seconds.
+WORKERS, DETERMINISTIC_TIME = 2, 30.0
+
+
+def prove_bound(
+    problem: Problem, time_steps: Sequence[int], upper_cutoff: int, seconds: float | None, seed: int
+) -> tuple[int, Integers | None]:
+    """A lower bound, up to the ceiling, of every feasible choice's cost, and a cheaper choice than the ceiling if one
+    turned up (feasible at these moments), in so many seconds (None: a reproducible amount of work)."""
+    from ortools.sat.python import cp_model  # and pandas with it, which only the process beside has to load
+
+    model, strategies = cp_model.CpModel(), _CpSatModel(problem)
+    strategies.add_nodes(model)
+    for e in range(problem.arrays.source.size):
+        strategies.add_edge(model, e)
+    for time_step in time_steps if problem.limit is not None else []:
+        model.add(cp_model.LinearExpr.weighted_sum(*strategies.usage_terms(time_step)) <= (problem.limit or 0))
+    total = cp_model.LinearExpr.weighted_sum(strategies.objective_variables, strategies.objective_coefficients)
+    model.add(total <= upper_cutoff - 1)
+    model.minimize(total)
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers, solver.parameters.random_seed = 1 if seconds is None else WORKERS, seed
+    solver.parameters.linearization_level = 2
+    if seconds is None:
+        solver.parameters.max_deterministic_time = DETERMINISTIC_TIME
+    else:
+        solver.parameters.max_time_in_seconds = max(seconds, 0.01)
+    status = solver.solve(model)
+    if status == cp_model.INFEASIBLE:
+        return upper_cutoff, None
+    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
+        return 0, None
+    assignment = None if status == cp_model.UNKNOWN else strategies.read_assignment(solver)
+    return min(max(int(np.floor(solver.best_objective_bound)), 0), upper_cutoff), assignment
+
+
+class _CpSatModel:
+    """The booleans of a problem, and what has to be paid for."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._layout = problem.arrays
+        self.objective_variables: list[cp_model.IntVar] = []
+        self.objective_coefficients: list[int] = []
+        self._variables: list[cp_model.IntVar] = []
+        self._pairs: list[dict[int, cp_model.IntVar]] = []
+
+    def _add_objective_term(self, variable: cp_model.IntVar, cost: int) -> None:
+        if cost:
+            self.objective_variables.append(variable)
+            self.objective_coefficients.append(cost)
+
+    def read_assignment(self, solver: cp_model.CpSolver) -> Integers:
+        """The choice of the solver's solution."""
+        taken = np.array([solver.boolean_value(variable) for variable in self._variables])
+        return np.flatnonzero(taken) - self._layout.node_start[:-1]
+
+    def add_nodes(self, model: cp_model.CpModel) -> None:
+        """One strategy of each node."""
+        arrays = self._layout
+        starts = arrays.node_start.tolist()
+        for i in range(len(starts) - 1):
+            own = [model.new_bool_var("") for _ in range(starts[i], starts[i + 1])]
+            model.add_exactly_one(own)
+            for variable, cost in zip(own, arrays.cost[starts[i] : starts[i + 1]].tolist(), strict=True):
+                if cost >= IMPOSSIBLE:
+                    model.add(variable == 0)
+                else:
+                    self._add_objective_term(variable, cost)
+            self._variables += own
+
+    def add_edge(self, model: cp_model.CpModel, e: int) -> None:
+        """One possible pair of classes, those of the strategies chosen."""
+        arrays = self._layout
+        height, width, start = int(arrays.height[e]), int(arrays.width[e]), int(arrays.pair_start[e])
+        cells = arrays.pair_cost[start : start + height * width].reshape(height, width).tolist()
+        pairs = {}
+        for s, row in enumerate(cells):
+            for t, cost in enumerate(row):
+                if cost < IMPOSSIBLE:
+                    pair = pairs[s * width + t] = model.new_bool_var("")
+                    self._add_objective_term(pair, cost)
+        sources = arrays.source_class[arrays.source_start[e] : arrays.source_start[e + 1]].tolist()
+        targets = arrays.target_class[arrays.target_start[e] : arrays.target_start[e + 1]].tolist()
+        for s in range(height):
+            own = [self._variables[arrays.node_start[arrays.source[e]] + x] for x, c in enumerate(sources) if c == s]
+            model.add(sum(v for p, v in pairs.items() if p // width == s) == sum(own))
+        for t in range(width):
+            own = [self._variables[arrays.node_start[arrays.target[e]] + x] for x, c in enumerate(targets) if c == t]
+            model.add(sum(v for p, v in pairs.items() if p % width == t) == sum(own))
+        self._pairs.append(pairs)
+
+    def usage_terms(self, time_step: int) -> tuple[list[cp_model.IntVar], list[int]]:
+        """What is used at a moment: booleans, and how much each brings."""
+        arrays = self._layout
+        terms: list[cp_model.IntVar] = []
+        weights: list[int] = []
+        for q in np.flatnonzero((arrays.span_start <= time_step) & (time_step < arrays.span_stop)):
+            first, last = arrays.node_start[arrays.span_node[q] : arrays.span_node[q] + 2].tolist()
+            terms += self._variables[first:last]
+            weights += arrays.span_usage[arrays.span_at[q] : arrays.span_at[q] + last - first].tolist()
+        for u in np.flatnonzero((arrays.edge_usage_start <= time_step) & (time_step < arrays.edge_usage_stop)):
+            for position, variable in self._pairs[int(arrays.edge_usage_edge[u])].items():
+                terms.append(variable)
+                weights.append(int(arrays.pair_usage[arrays.edge_usage_pair_start[u] + position]))
+        return terms, weights

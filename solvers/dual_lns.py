@@ -1,0 +1,242 @@
+"""Problems of thousands of nodes: the dual first, then tree search at its prices, and restricted programs over both.
+
+Three things feed each other. The dual (solvers/dual_ascent.py) gives the bound, prices, and choices decoded from its
+messages. The tree search (solvers/tree_lns) walks and polishes from those choices and from the best one. A
+restricted program (solvers/mip.py) takes the strategies of the pool of polished choices and each node's few cheapest,
+over the whole problem at once. With two workers the dual runs in a thread of its own (the kernels hold no
+lock, so both cores are busy) and posts what it has; with one, cycles of the dual and rounds of the rest alternate, by
+steps and not by the clock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.dual_ascent import DualAscent
+from solvers.mip import RestrictedMip
+from solvers.model import IMPOSSIBLE
+from solvers.problem import Problem
+from solvers.restriction import Restriction
+from solvers.solve_state import SolveState, pass_work
+from solvers.tree_lns import TreeLns
+
+Integers = NDArray[np.int64]
+
+# Steps of the first cycle of the dual; later ones are longer and start further down in step and temperature.
+CYCLE_STEPS, RESTART_PROGRESS = 600, 0.5
+# Steps between posts, of which those in the later half of a cycle bring a choice.
+POST_EVERY = 20
+# Temperatures tried in turn, as shares of a node's mean cost; batches of a walk; rounds before a program.
+TEMPERATURES = (0.001, 0.01, 0.03, 0.1, 0.3)
+BATCHES, WALKS_PER_MIP = 4, 6
+# A program's cheapest strategies per node, most columns, seconds and nodes; work of a column (deterministic runs).
+CHEAPEST_PER_NODE, MAX_COLUMNS, MIP_SECONDS, MIP_NODES, COLUMN_WORK = (1, 2, 4, 8), 250_000, 20.0, 50, 2e5
+# Most columns where no clock ends a program.
+MAX_COLUMNS_WITHOUT_CLOCK = 40_000
+# Decoded choices whose strategies a program gets; work of a batch, in passes.
+MAX_DECODED, BATCH_PASSES = 12, 60
+
+
+class DualWorker:
+    """Cycles of the dual; what it has last found, for whoever asks."""
+
+    def __init__(self, state: SolveState) -> None:
+        self._dual, self._cycle, self._lock = DualAscent(state.problem), 0, threading.Lock()
+        self._stop, self._thread = threading.Event(), threading.Thread(target=self._run_cycles)
+        self.bound, self.multipliers = 0, dict[int, float]()
+        self._choices: list[Integers] = []
+        self._failure: BaseException | None = None
+        self.threaded = False
+
+    def start(self) -> None:
+        """Run in a thread from now on."""
+        self.threaded = True
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread (within a step or two)."""
+        self._stop.set()
+        if self.threaded:
+            self._thread.join(1.0)
+
+    def run_cycle(self, stopped: Callable[[], bool]) -> int:
+        """One cycle; returns the steps made."""
+        dual, number = self._dual, self._cycle
+        self._cycle += 1
+        steps = CYCLE_STEPS * (1 + number)
+        if number == 0:
+            dual.begin()
+        else:
+            dual.restart()
+        for step in range(steps):
+            if stopped():
+                return step
+            progress = (
+                step / steps if number == 0 else RESTART_PROGRESS + (1 - RESTART_PROGRESS) * step / steps + 0.1 * number
+            )
+            dual.advance(progress)
+            if step % POST_EVERY == POST_EVERY - 1:
+                self._post(dual.decode() if step * 2 >= steps else None)
+        return steps
+
+    def take_assignments(self) -> list[Integers]:
+        """The choices posted since the last time."""
+        if self._failure is not None:
+            raise self._failure
+        with self._lock:
+            assignments, self._choices = self._choices, []
+        return assignments
+
+    @property
+    def work(self) -> float:
+        """Of a step."""
+        return self._dual.work
+
+    def _post(self, assignment: Integers | None) -> None:
+        with self._lock:
+            self.bound, self.multipliers = self._dual.bound, self._dual.multipliers
+            if assignment is not None:
+                self._choices.append(assignment)
+
+    def _run_cycles(self) -> None:
+        try:
+            while not self._stop.is_set():
+                self.run_cycle(self._stop.is_set)
+        except BaseException as failure:  # noqa: BLE001  (handed to the thread that waits)
+            self._failure = failure
+
+
+class DualLnsHybrid:
+    """One improvement of a ledger's choice and bound."""
+
+    def __init__(self, state: SolveState, seed: int) -> None:
+        self._ledger, self._seed = state, seed
+        self._worker = DualWorker(state)
+        if state.assignment is None:
+            state.submit(find_min_usage_assignment(state.problem))
+        start = find_min_usage_assignment(state.problem) if state.assignment is None else state.assignment
+        self._search = TreeLns(state.problem, start, seed, self._should_stop)
+        self._decoded, self._fresh = list[Integers](), False
+        self._start = start
+        self._round = self._breadth = 0
+        self._batch_work = BATCH_PASSES * pass_work(state.problem.arrays)
+
+    def run(self, processes: int) -> dict[int, float]:
+        """Until the ledger is exhausted; the best prices."""
+        state, worker = self._ledger, self._worker
+        if processes > 1:
+            state.mark_irreproducible()
+            worker.start()
+        try:
+            while not state.is_exhausted:
+                if not worker.threaded:
+                    state.charge(worker.work * worker.run_cycle(lambda: state.is_exhausted))
+                for _ in range(WALKS_PER_MIP):
+                    self._walk()
+                    if state.is_exhausted:
+                        break
+                else:
+                    self._solve_mip()
+        finally:
+            worker.stop()
+        self._collect()
+        return worker.multipliers
+
+    def _should_stop(self) -> bool:
+        """Between batches: tell what is new; time to stop?"""
+        self._ledger.charge(self._batch_work)
+        self._publish()
+        return self._ledger.is_exhausted
+
+    def _publish(self) -> None:
+        assignment = self._search.assignment
+        if assignment is not None and (self._ledger.cost is None or (self._search.cost or 0) < self._ledger.cost):
+            self._ledger.submit(assignment)
+        self._ledger.raise_lower_bound(self._worker.bound)
+
+    def _collect(self) -> None:
+        """Take over what the dual has found."""
+        for assignment in self._worker.take_assignments():
+            self._search.submit(assignment)
+            self._fresh, self._decoded = True, [*self._decoded[1 - MAX_DECODED :], assignment]
+        self._publish()
+
+    def _walk(self) -> None:
+        """From the latest decoded choice if there is a new one, else from the best or one of the pool."""
+        self._collect()
+        search, turn = self._search, self._round
+        search.set_multipliers(self._worker.multipliers)
+        if self._fresh:
+            start, self._fresh = self._decoded[-1], False
+        elif turn % 2 or not search.elites:
+            start = self._start if search.assignment is None else search.assignment
+        else:
+            start = search.elites[turn // 2 % len(search.elites)]
+        search.run(start, TEMPERATURES[turn % len(TEMPERATURES)], BATCHES)
+        self._round += 1
+
+    def _solve_mip(self) -> None:
+        """The best choice among the strategies near to what is known; more of them each time this finds nothing."""
+        state, search, before = self._ledger, self._search, self._search.cost
+        if search.assignment is None:
+            return
+        flags, best, time_steps, left = (
+            search.select_strategies(CHEAPEST_PER_NODE[self._breadth], self._decoded),
+            search.assignment,
+            search.time_steps,
+            self._mip_seconds(),
+        )
+        columns = _count_columns(state.problem, flags)
+        if columns > (MAX_COLUMNS if left is not None else MAX_COLUMNS_WITHOUT_CLOCK):
+            self._breadth = 0
+            return
+
+        restriction = Restriction.identity(state.problem).restricted_to(flags)
+        unit, hint, gap = max((before or 1) / 1e6, 1e-6), restriction.crush(best), state.target_gap / 2
+        task = RestrictedMip(restriction.problem, unit, hint, time_steps, left, MIP_NODES, gap, self._seed)
+        found = state.run_in_worker(task, lambda: state.raise_lower_bound(self._worker.bound))
+        state.charge(COLUMN_WORK * columns)
+        if found is not None and found.assignment is not None:
+            search.submit(restriction.postsolve(found.assignment))
+        self._breadth = 0 if search.cost != before else (self._breadth + 1) % len(CHEAPEST_PER_NODE)
+        self._publish()
+
+    def _mip_seconds(self) -> float | None:
+        left = self._ledger.seconds_left
+        return None if left is None else min(left, MIP_SECONDS)
+
+
+def find_min_usage_assignment(problem: Problem) -> Integers:
+    """Each node's possible strategy of the least usage (bytes times moments), where nothing else is known."""
+    arrays = problem.arrays
+    sizes = np.diff(arrays.node_start)[arrays.span_node]
+    strategy = np.arange(arrays.span_usage.size) + np.repeat(
+        arrays.node_start[arrays.span_node] - arrays.span_at, sizes
+    )
+    lasting = np.repeat(arrays.span_stop - arrays.span_start, sizes).astype(np.float64)
+    # Of nothing at all bincount makes integers.
+    room = np.bincount(strategy, arrays.span_usage * lasting, arrays.cost.size).astype(np.float64)
+    room[arrays.cost >= IMPOSSIBLE] = np.inf
+    node = np.repeat(np.arange(arrays.node_start.size - 1), np.diff(arrays.node_start))
+    order = np.lexsort((arrays.cost, room, node))
+    least: Integers = order[arrays.node_start[:-1]] - arrays.node_start[:-1]
+    return least
+
+
+def _count_columns(problem: Problem, flags: NDArray[np.bool_]) -> int:
+    """Of the program of these strategies, at most."""
+    arrays = problem.arrays
+    kept = np.add.reduceat(flags, arrays.node_start[:-1], dtype=np.int64)
+    return int(kept.sum() + (kept[arrays.source] * kept[arrays.target]).sum())
+
+
+def run_lns(state: SolveState, seed: int = 0, processes: int = 2) -> dict[int, float]:
+    """Improve the ledger's choice and bound until it is exhausted; the best prices found (cost units per byte).
+
+    processes: 1 alternates by steps, so that a ledger without a clock gives the same answer every time.
+    """
+    return DualLnsHybrid(state, seed).run(processes)

@@ -1,0 +1,9 @@
+"""The public form of the problem: the JSON of the IOPDDL contest, read strictly, and the worth of a choice on it."""
+
+from __future__ import annotations
+
+from solvers.iopddl.evaluation import evaluate_document
+from solvers.iopddl.form import build_problem
+from solvers.iopddl.reader import read_document, read_problem
+
+__all__ = ["build_problem", "evaluate_document", "read_document", "read_problem"]

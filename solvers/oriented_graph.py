@@ -1,0 +1,85 @@
+"""The graph of a problem as message passing walks it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.problem_arrays import ProblemArrays
+
+Integers = NDArray[np.int64]
+
+
+def _group_by_node(nodes: Integers, count: int) -> tuple[Integers, Integers]:
+    """Positions grouped by the node that stands there: those of node i at first[i]:first[i + 1] of the second array."""
+    first = np.concatenate([[0], np.cumsum(np.bincount(nodes, minlength=count))]).astype(np.int64)
+    return first, np.argsort(nodes, kind="stable").astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OrientedGraph:
+    """Edges turned so that they lead from the lower to the higher node, and each node's incident edges.
+
+    `classes_of` holds, for both ends of every edge, the class of each strategy of the node there; an edge's ends
+    begin in it at `low_start` and `high_start`. Messages are laid out alike. Node i's incident edges stand at
+    first[i]:first[i + 1] of `incident`, and where the ends at i begin in `ends`; the edges of which i is the lower
+    node at low_first[i]:low_first[i + 1] of `low_edges`, and likewise for the higher.
+    """
+
+    arrays: ProblemArrays
+    turned: NDArray[np.bool_]
+    low: Integers
+    high: Integers
+    low_start: Integers
+    high_start: Integers
+    classes_of: NDArray[np.int32]
+    rows: Integers
+    columns: Integers
+    first: Integers
+    incident: Integers
+    ends: Integers
+    low_first: Integers
+    low_edges: Integers
+    high_first: Integers
+    high_edges: Integers
+    largest: int
+    classes: int
+
+    @staticmethod
+    def of(arrays: ProblemArrays) -> OrientedGraph:
+        turned = arrays.source > arrays.target
+        shift = arrays.source_class.size
+        classes = np.concatenate([arrays.source_class, arrays.target_class]).astype(np.int32)
+        source_start, target_start = arrays.source_start[:-1], arrays.target_start[:-1] + shift
+        nodes = arrays.node_start.size - 1
+        first, order = _group_by_node(np.concatenate([arrays.source, arrays.target]), nodes)
+        low, high = np.minimum(arrays.source, arrays.target), np.maximum(arrays.source, arrays.target)
+        low_first, low_edges = _group_by_node(low, nodes)
+        high_first, high_edges = _group_by_node(high, nodes)
+        return OrientedGraph(
+            arrays=arrays,
+            turned=turned,
+            low=low,
+            high=high,
+            low_start=np.where(turned, target_start, source_start),
+            high_start=np.where(turned, source_start, target_start),
+            classes_of=classes,
+            rows=np.where(turned, arrays.width, arrays.height),
+            columns=np.where(turned, arrays.height, arrays.width),
+            first=first,
+            incident=order % max(arrays.source.size, 1),
+            ends=np.concatenate([source_start, target_start])[order],
+            low_first=low_first,
+            low_edges=low_edges,
+            high_first=high_first,
+            high_edges=high_edges,
+            largest=int(np.diff(arrays.node_start).max(initial=1)),
+            classes=int(max(arrays.width.max(initial=1), arrays.height.max(initial=1))),
+        )
+
+    @property
+    def degree(self) -> int:
+        """The most edges at one node."""
+        return int(np.diff(self.first).max(initial=0))

@@ -1,0 +1,168 @@
+"""What an edge costs for one end alone moves into that node, and strategies an edge cannot tell apart share a class.
+
+With a(s) = min_t C(s, t) and b(t) = min_s (C(s, t) - a(s)), C = a + b + C' with C' >= 0: costs of choices stay what
+they are. Equal rows of C' become one class, and so do equal columns; a class without a possible strategy is no class.
+Where C' = 0 (an additive edge), the edge is gone. Equal matrices are kept once: a training step repeats its layers,
+so a hundred thousand edges have a thousand different ones. An edge with usage is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.jit import cached_njit
+from solvers.presolve.state import PresolveState
+from solvers.presolve.working_arrays import FORBIDDEN, EdgeArrays
+
+Integers = NDArray[np.int64]
+
+# Cells looked at between two looks at the clock.
+CHUNK = 1 << 20
+
+
+@cached_njit(error_model="numpy")
+def _used_classes(node_start, cost, i, classes, at, count):  # type: ignore[no-untyped-def]
+    """The new number of each class that a possible strategy of node i has (-1: none has), in order; how many."""
+    new, found = np.empty(count, np.int64), 0
+    for s in range(count):
+        new[s] = -1
+    for x in range(node_start[i + 1] - node_start[i]):
+        if cost[node_start[i] + x] < FORBIDDEN:
+            new[classes[at + x]] = 0
+    for s in range(count):
+        if new[s] == 0:
+            new[s] = found
+            found += 1
+    return new, found
+
+
+@cached_njit(error_model="numpy")
+def _unary_share(rest, count, step, others, other_step):  # type: ignore[no-untyped-def]
+    """Take each row's least out of it; what that was, and the largest (FORBIDDEN: all of some row is)."""
+    least, most = np.empty(count, np.int64), 0
+    for s in range(count):
+        least[s] = FORBIDDEN
+        for t in range(others):
+            least[s] = min(least[s], rest[s * step + t * other_step])
+        most = max(most, least[s])
+        for t in range(others):
+            if 0 < least[s] < FORBIDDEN and rest[s * step + t * other_step] < FORBIDDEN:
+                rest[s * step + t * other_step] -= least[s]
+    return least, most
+
+
+@cached_njit(error_model="numpy")
+def _merge_equal_classes(rest, count, step, others, other_step):  # type: ignore[no-untyped-def]
+    """The first of each group of equal rows, each row's group, and how many there are."""
+    first, group_of, groups = np.empty(count, np.int64), np.empty(count, np.int64), 0
+    for s in range(count):
+        group, t = 0, 0
+        while group < groups and t < others:
+            if rest[first[group] * step + t * other_step] == rest[s * step + t * other_step]:
+                t += 1
+            else:
+                group, t = group + 1, 0
+        if group == groups:
+            first[groups] = s
+            groups += 1
+        group_of[s] = group
+    return first, group_of, groups
+
+
+@cached_njit(error_model="numpy")
+def _charge_node(node_start, cost, i, classes, at, new, own, group):  # type: ignore[no-untyped-def]
+    """Add each class's own cost to its strategies of node i, and name its group as their class."""
+    begin = node_start[i]
+    for x in range(node_start[i + 1] - begin):
+        s = new[classes[at + x]]
+        if cost[begin + x] < FORBIDDEN:
+            cost[begin + x] = min(cost[begin + x] + own[s], FORBIDDEN)
+        classes[at + x] = group[s] if s >= 0 else 0
+
+
+@cached_njit(error_model="numpy")
+def _project_edges(which, edges, node_start, cost, cells, changed):  # type: ignore[no-untyped-def]
+    """Split these edges; the cells of those that changed, end to end."""
+    end = 0
+    for n in range(which.size):
+        e = which[n]
+        i, j, i_at, j_at = edges.low[e], edges.high[e], edges.low_at[e], edges.high_at[e]
+        row, height = _used_classes(node_start, cost, i, edges.classes, i_at, edges.low_classes[e])
+        column, width = _used_classes(node_start, cost, j, edges.classes, j_at, edges.high_classes[e])
+        rest = np.empty(height * width, np.int64)
+        for s in range(row.size):
+            for t in range(column.size):
+                if row[s] >= 0 and column[t] >= 0:
+                    at = edges.pair_at[e] + s * edges.low_step[e] + t * edges.high_step[e]
+                    rest[row[s] * width + column[t]] = edges.cells[at]
+        own_rows, most = _unary_share(rest, height, width, width, 1)
+        own_columns, more = _unary_share(rest, width, 1, height, width)
+        if rest.size == 0 or most >= FORBIDDEN or more >= FORBIDDEN:
+            continue  # for arc consistency
+        first, row_group, h = _merge_equal_classes(rest, height, width, width, 1)
+        other, column_group, w = _merge_equal_classes(rest, width, 1, height, width)
+        if h == row.size and w == column.size and most == 0 and more == 0:
+            continue
+        changed[n] = True
+        _charge_node(node_start, cost, i, edges.classes, i_at, row, own_rows, row_group)
+        _charge_node(node_start, cost, j, edges.classes, j_at, column, own_columns, column_group)
+        for s in range(h):
+            for t in range(w):
+                cells[end] = rest[first[s] * width + other[t]]
+                end += 1
+        edges.low_classes[e], edges.high_classes[e] = h, w
+        edges.low_step[e], edges.high_step[e] = w, 1
+
+
+class _MatrixBuilder:
+    """Each different matrix once, behind the cells there were."""
+
+    def __init__(self, edges: EdgeArrays) -> None:
+        self._found: dict[tuple[int, bytes], int] = {}
+        self._parts, self._end = [edges.cells], edges.cells.size
+
+    def place(self, edges: EdgeArrays, which: Integers, cells: Integers) -> None:
+        """Give these edges their new cells, end to end."""
+        raw, begin = cells.tobytes(), 0
+        sizes = (edges.low_classes * edges.high_classes)[which]
+        places = []
+        for size, width in zip(sizes.tolist(), edges.high_classes[which].tolist(), strict=True):
+            at = self._found.setdefault((width, raw[8 * begin : 8 * (begin + size)]), self._end)
+            if at == self._end:
+                self._parts.append(cells[begin : begin + size])
+                self._end += size
+            places.append(at)
+            begin += size
+        edges.pair_at[which] = places
+
+    def concatenate(self) -> Integers:
+        return np.concatenate(self._parts)
+
+
+def _chunks(edges: EdgeArrays, which: Integers) -> Iterator[Integers]:
+    cells = np.cumsum(edges.low_classes[which] * edges.high_classes[which])
+    yield from np.split(which, np.flatnonzero(np.diff(cells // CHUNK)) + 1)
+
+
+def project_costs(state: PresolveState, turn: int) -> None:
+    """Until no matrix has anything of one end alone, and all its rows and columns differ."""
+    fresh, edges = state.take_dirty(turn), state.edges
+    which = np.flatnonzero((edges.own < 0) & (fresh[edges.low] | fresh[edges.high]))
+    matrices, changed = _MatrixBuilder(edges), np.zeros(edges.low.size, bool)
+    for part in _chunks(edges, which):
+        if state.stopped():
+            break
+        sizes = edges.low_classes[part] * edges.high_classes[part]
+        cells, done = np.empty(int(sizes.sum()), np.int64), np.zeros(part.size, bool)
+        _project_edges(part, edges, state.node_start, state.cost, cells, done)
+        matrices.place(edges, part[done], cells)
+        changed[part[done]] = True
+    state.mark_dirty(edges.low[changed])
+    state.mark_dirty(edges.high[changed])
+    left = ~changed | (edges.low_classes * edges.high_classes > 1)
+    cells = matrices.concatenate()
+    state.edges = edges._replace(cells=cells).select(left).drop_unused_cells(cells.size // 2)
+    state.mark_clean(turn)

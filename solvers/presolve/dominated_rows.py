@@ -1,0 +1,163 @@
+"""Moments that cannot bind go, and with them usages that are live at no other.
+
+A moment goes if the base and the largest usages there stay within the limit; or if another one covers it: usage at t
+is never above that at s, whatever is chosen, if the base's rise from s to t plus the sum of each node's (and each edge
+usage's) largest rise is at most 0: then a choice within the limit at s is within it at t. Covering is transitive, so
+one walk does: each moment in turn is compared with the last that is kept, of which one may go, until
+neither does (of two that are equal the earlier stays). Without a limit, all go.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.jit import cached_njit
+from solvers.presolve.state import PresolveState
+from solvers.presolve.working_arrays import FORBIDDEN
+
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+# Changes between two moments that are too many to compare them.
+FAR = 1 << 12
+
+
+class StepIntervals(NamedTuple):
+    """All usage: owner o has spans first[o]:first[o + 1], ascending. In span q its strategy (or pair) x uses
+    usage[at[q] + x], x below size[q], and is one that is possible if possible[own[q] + x]. Owners of which a span
+    begins or ends at moment t are changes[change[t]:change[t + 1]]."""
+
+    first: Integers
+    start: Integers
+    stop: Integers
+    at: Integers
+    size: Integers
+    own: Integers
+    usage: Integers
+    possible: Flags
+    change: Integers
+    changes: Integers
+
+
+def drop_dominated_rows(state: PresolveState, turn: int) -> None:
+    """Until every moment left may bind."""
+    state.take_dirty(turn)
+    stays = _find_binding_steps(state)
+    if not stays.all():
+        _keep_steps(state, stays)
+
+
+def _keep_steps(state: PresolveState, stays: Flags) -> None:
+    """Moments that go are gone, those after them move up."""
+    new, uses, on_edges = np.concatenate([[0], np.cumsum(stays)]), state.uses, state.edge_uses
+    state.shared = np.diff(state.base[stays], prepend=0, append=0)
+    state.uses = uses.renumber_steps(new)
+    state.edge_uses = on_edges._replace(start=new[on_edges.start], stop=new[on_edges.stop])
+    state.mark_dirty(uses.node[new[uses.start] == new[uses.stop]])
+    if on_edges.own.size:
+        state.mark_dirty(state.has_edge_usage)
+
+
+def _find_binding_steps(state: PresolveState) -> Flags:
+    base, stays = state.base, np.zeros(state.base.size, bool)
+    if state.limit is None:
+        return stays
+    spans = _collect_intervals(state)
+    largest = np.zeros(base.size + 1, np.int64)
+    _add_largest(spans, largest)
+    may_bind = np.flatnonzero(base + np.cumsum(largest)[:-1] > state.limit)
+    _scan_steps(may_bind, base, spans, np.zeros(spans.first.size, np.int64), stays)
+    return stays
+
+
+def _collect_intervals(state: PresolveState) -> StepIntervals:
+    uses, on_edges, nodes = state.uses, state.edge_uses, state.alive.size
+    lasts = np.flatnonzero(on_edges.start < on_edges.stop)
+    edge_at, size = on_edges.at[lasts] + uses.usage.size, on_edges.size[lasts]
+    owner = np.concatenate([uses.node, nodes + np.arange(lasts.size)])
+    start, stop = np.append(uses.start, on_edges.start[lasts]), np.append(uses.stop, on_edges.stop[lasts])
+    time_steps = np.append(start, stop)
+    order = np.argsort(time_steps, kind="stable")
+    return StepIntervals(
+        np.searchsorted(owner, np.arange(nodes + lasts.size + 1)), start, stop,
+        np.append(uses.at, edge_at), np.append(state.sizes[uses.node], size),
+        np.append(state.node_start[uses.node], np.full(lasts.size, state.cost.size)),
+        np.append(uses.usage, on_edges.usage),
+        np.append(state.cost < FORBIDDEN, np.ones(size.max(initial=0), bool)),
+        np.searchsorted(time_steps[order], np.arange(state.shared.size + 1)), np.append(owner, owner)[order],
+    )  # fmt: skip
+
+
+@cached_njit(error_model="numpy")
+def _add_largest(spans, largest):  # type: ignore[no-untyped-def]
+    """Add how the sum of the largest usages changes at each moment."""
+    for q in range(spans.start.size):
+        most = 0
+        for x in range(spans.size[q]):
+            if spans.possible[spans.own[q] + x]:
+                most = max(most, spans.usage[spans.at[q] + x])
+        largest[spans.start[q]] += most
+        largest[spans.stop[q]] -= most
+
+
+@cached_njit(error_model="numpy")
+def _is_live(spans, owner, time_step):  # type: ignore[no-untyped-def]
+    """The owner's span at the moment, -1 if it has none then."""
+    low, high = spans.first[owner], spans.first[owner + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if spans.stop[middle] <= time_step:
+            low = middle + 1
+        else:
+            high = middle
+    return low if low < spans.first[owner + 1] and spans.start[low] <= time_step else -1
+
+
+@cached_njit(error_model="numpy")
+def _largest_rises(spans, s, t, seen, stamp):  # type: ignore[no-untyped-def]
+    """The most by which all owners' usage may rise from moment s to moment t, and from t to s."""
+    up, down = 0, 0
+    for c in range(spans.change[s + 1], spans.change[t + 1]):
+        owner = spans.changes[c]
+        if seen[owner] == stamp:
+            continue
+        seen[owner] = stamp
+        before, after = _is_live(spans, owner, s), _is_live(spans, owner, t)
+        q = max(before, after)
+        if q == -1:
+            continue
+        rise, fall = -FORBIDDEN, -FORBIDDEN
+        for x in range(spans.size[q]):
+            if spans.possible[spans.own[q] + x]:
+                more = spans.usage[spans.at[after] + x] if after >= 0 else 0
+                more -= spans.usage[spans.at[before] + x] if before >= 0 else 0
+                rise, fall = max(rise, more), max(fall, -more)
+        up, down = up + rise, down + fall
+    return up, down
+
+
+@cached_njit(error_model="numpy")
+def _scan_steps(time_steps, base, spans, seen, stays):  # type: ignore[no-untyped-def]
+    """Of these moments those stay that no other covers, as far as neighbours show."""
+    kept, count, stamp = np.empty(time_steps.size, np.int64), 0, 0
+    for t in time_steps:
+        stays[t] = True
+        while count:
+            s = kept[count - 1]
+            if spans.change[t + 1] - spans.change[s + 1] > FAR:
+                break
+            stamp += 1
+            up, down = _largest_rises(spans, s, t, seen, stamp)
+            if base[t] - base[s] + up <= 0:
+                stays[t] = False
+                break
+            if base[s] - base[t] + down > 0:
+                break
+            stays[s] = False
+            count -= 1
+        if stays[t]:
+            kept[count] = t
+            count += 1

@@ -1,0 +1,99 @@
+"""Edges between the same two nodes become one.
+
+A class of the merged edge is a pair of classes, one of each; its cost is the sum of theirs: exact. Not done where the
+merged table would be larger than the two (and not small), nor to edges with usage.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.jit import cached_njit
+from solvers.presolve.state import PresolveState
+from solvers.presolve.working_arrays import FORBIDDEN
+
+Integers = NDArray[np.int64]
+
+SMALL = 256
+
+
+@cached_njit(error_model="numpy")
+def _pair_classes(node_start, cost, i, classes, one, ones, two, twos):  # type: ignore[no-untyped-def]
+    """A class for each pair of classes (at `one` and at `two`) that a possible strategy of node i has; how many."""
+    k, count = node_start[i + 1] - node_start[i], 0
+    paired, seen = np.zeros(k, np.int64), np.zeros(ones * twos, np.int64)
+    for x in range(k):
+        if cost[node_start[i] + x] < FORBIDDEN:
+            pair = classes[one + x] * twos + classes[two + x]
+            if seen[pair] == 0:
+                count += 1
+                seen[pair] = count
+            paired[x] = seen[pair] - 1
+    return paired, count
+
+
+@cached_njit(error_model="numpy")
+def _add_edge_costs(edges, e, f, node_start, cost, rows, columns, width, at):  # type: ignore[no-untyped-def]
+    """Write the cells of both edges together, by these classes, and give edge e the classes."""
+    i, j = node_start[edges.low[e]], node_start[edges.high[e]]
+    for x in range(rows.size):
+        s = edges.pair_at[e] + edges.classes[edges.low_at[e] + x] * edges.low_step[e]
+        more = edges.pair_at[f] + edges.classes[edges.low_at[f] + x] * edges.low_step[f]
+        for y in range(columns.size):
+            if cost[i + x] < FORBIDDEN and cost[j + y] < FORBIDDEN:
+                total = edges.cells[s + edges.classes[edges.high_at[e] + y] * edges.high_step[e]]
+                total += edges.cells[more + edges.classes[edges.high_at[f] + y] * edges.high_step[f]]
+                edges.cells[at + rows[x] * width + columns[y]] = min(total, FORBIDDEN)
+    for x in range(rows.size):
+        edges.classes[edges.low_at[e] + x] = rows[x]
+    for y in range(columns.size):
+        edges.classes[edges.high_at[e] + y] = columns[y]
+
+
+@cached_njit(error_model="numpy")
+def _merge(group, order, edges, node_start, cost, end, merged):  # type: ignore[no-untyped-def]
+    """Each group order[group[g]:group[g + 1]] into its first edge, where that pays; new cells go to `end` and on."""
+    for g in range(group.size - 1):
+        e = order[group[g]]
+        i, j, i_at, j_at, classes = edges.low[e], edges.high[e], edges.low_at[e], edges.high_at[e], edges.classes
+        for p in range(group[g] + 1, group[g + 1]):
+            f, a, b = order[p], edges.low_classes[e], edges.high_classes[e]
+            c, d = edges.low_classes[f], edges.high_classes[f]
+            rows, h = _pair_classes(node_start, cost, i, classes, i_at, a, edges.low_at[f], c)
+            columns, w = _pair_classes(node_start, cost, j, classes, j_at, b, edges.high_at[f], d)
+            if h * w > max(a * b + c * d, SMALL):
+                continue
+            _add_edge_costs(edges, e, f, node_start, cost, rows, columns, w, end)
+            edges.low_classes[e], edges.high_classes[e], edges.pair_at[e] = h, w, end
+            edges.low_step[e], edges.high_step[e], merged[f], merged[e] = w, 1, True, True
+            end += h * w
+    return end
+
+
+def merge_parallel_edges(state: PresolveState, turn: int) -> None:
+    """Until no two edges can be merged."""
+    fresh, e = state.take_dirty(turn), state.edges
+    free = np.flatnonzero((e.own < 0) & (fresh[e.low] | fresh[e.high]))
+    order = free[np.lexsort((free, e.high[free], e.low[free]))]
+    new = np.ones(order.size, bool)
+    new[1:] = (np.diff(e.low[order]) != 0) | (np.diff(e.high[order]) != 0)
+    sizes = np.diff(np.append(np.flatnonzero(new), order.size))
+    order, several = order[np.repeat(sizes > 1, sizes)], sizes[sizes > 1]
+    if several.size:
+        _merge_groups(state, order, np.concatenate([[0], np.cumsum(several)]))
+    state.mark_clean(turn)
+
+
+def _merge_groups(state: PresolveState, order: Integers, group: Integers) -> None:
+    """order[group[g]:group[g + 1]] lie between the same two nodes."""
+    e, sizes, heads = state.edges, state.sizes, order[group[:-1]]
+    table = np.add.reduceat(e.low_classes[order] * e.high_classes[order], group[:-1]) + SMALL
+    table = np.minimum(table, sizes[e.low[heads]] * sizes[e.high[heads]])
+    room, merged = int((table * (np.diff(group) - 1)).sum()), np.zeros(e.low.size, bool)
+    edges = e._replace(cells=np.concatenate([e.cells, np.empty(room, np.int64)]))
+    end = _merge(group, order, edges, state.node_start, state.cost, e.cells.size, merged)
+    state.mark_dirty(e.low[merged])
+    state.mark_dirty(e.high[merged])
+    merged[heads] = False
+    state.edges = edges._replace(cells=edges.cells[:end].copy()).select(~merged)

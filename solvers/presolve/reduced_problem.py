@@ -1,0 +1,136 @@
+"""From what is left of the state back to a problem, array by array."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from solvers.model import IMPOSSIBLE
+from solvers.presolve.state import PresolveState
+from solvers.presolve.working_arrays import FORBIDDEN, ragged_indices
+from solvers.problem import Problem
+from solvers.problem_arrays import ProblemArrays, compute_offsets
+
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+
+class KeptIntervals(NamedTuple):
+    """Ordered by node (as the reduced problem numbers them), ascending, with a row of bytes for each."""
+
+    node: Integers
+    start: Integers
+    stop: Integers
+    size: Integers
+    usage: Integers
+
+
+def build_reduced(state: PresolveState) -> tuple[Problem, Integers, Integers]:
+    """The reduced problem, which node of the original each of its nodes is, and which strategy each strategy.
+
+    Nodes and strategies keep their order. What all choices share (or nothing at all) becomes one more node at the end,
+    without a choice (its original is -1). The usage must be in order.
+    """
+    possible = (state.cost < FORBIDDEN) & np.repeat(state.alive, state.sizes)
+    node, strategy = (column[possible] for column in ragged_indices(state.sizes))
+    cost, left = state.cost[possible], np.flatnonzero(state.alive)
+    spans = _collect_intervals(state, possible)
+    base = _add_base_usage(state.base, left.size)
+    if state.constant or base.node.size or not left.size:
+        cost, node, strategy = np.append(cost, state.constant), np.append(node, -1), np.append(strategy, 0)
+        left = np.append(left, -1)
+        spans = KeptIntervals(*(np.concatenate(columns) for columns in zip(spans, base, strict=True)))
+    sizes = np.diff(np.append(np.flatnonzero(np.diff(node, prepend=-2)), node.size))
+    arrays = ProblemArrays(
+        cost=np.where(cost < IMPOSSIBLE, cost, IMPOSSIBLE), time_steps=state.base.size,
+        **_node_arrays(compute_offsets(sizes), spans), **_edge_arrays(state, possible), **_edge_usage_arrays(state),
+    )  # fmt: skip
+    return Problem.from_arrays(arrays, state.limit), left, strategy
+
+
+def _kept_strategies(
+    state: PresolveState, possible: Flags, node: Integers, *, at: Integers
+) -> tuple[Integers, Integers]:
+    """Rows by strategies of these nodes, which begin at `at`: the places of the possible ones, how many each has."""
+    row, x = ragged_indices(state.sizes[node])
+    kept = possible[state.node_start[node][row] + x]
+    return (at[row] + x)[kept], np.bincount(row[kept], minlength=node.size)
+
+
+def _collect_intervals(state: PresolveState, possible: Flags) -> KeptIntervals:
+    uses = state.uses
+    places, sizes = _kept_strategies(state, possible, uses.node, at=uses.at)
+    number = np.cumsum(state.alive) - 1
+    return KeptIntervals(number[uses.node], uses.start, uses.stop, sizes, uses.usage[places])
+
+
+def _add_base_usage(base: Integers, node: int) -> KeptIntervals:
+    """Runs of moments at which the same is used, as spans of one node with one strategy."""
+    new = np.flatnonzero(np.diff(base, prepend=-1))
+    stop = np.append(new[1:], base.size)
+    some = base[new] > 0
+    one = np.ones(int(some.sum()), np.int64)
+    return KeptIntervals(node * one, new[some], stop[some], one, base[new][some])
+
+
+def _node_arrays(node_start: Integers, spans: KeptIntervals) -> dict[str, Integers]:
+    """Each node's first span is its own interval."""
+    nodes, own = node_start.size - 1, np.diff(spans.node, prepend=-1) > 0
+    live_start, live_stop = np.zeros((2, nodes), np.int64)
+    live_start[spans.node[own]], live_stop[spans.node[own]] = spans.start[own], spans.stop[own]
+    row, x = ragged_indices(spans.size)
+    first, further = own[row], ~own
+    usage = np.zeros(int(node_start[-1]), np.int64)
+    usage[node_start[spans.node[row[first]]] + x[first]] = spans.usage[first]
+    return {
+        "node_start": node_start,
+        "usage": usage,
+        "live_start": live_start,
+        "live_stop": live_stop,
+        "span_node": np.concatenate([np.arange(nodes), spans.node[further]]),
+        "span_start": np.concatenate([live_start, spans.start[further]]),
+        "span_stop": np.concatenate([live_stop, spans.stop[further]]),
+        "span_at": np.concatenate([node_start[:-1], usage.size + compute_offsets(spans.size[further])[:-1]]),
+        "span_usage": np.concatenate([usage, spans.usage[~first]]),
+    }
+
+
+def _edge_arrays(state: PresolveState, possible: Flags) -> dict[str, Integers]:
+    """An edge that was turned round without its matrix turns back."""
+    edges, number = state.edges.drop_unused_cells(0), np.cumsum(state.alive) - 1
+    turned = edges.high_step != 1
+
+    def ends(low: Integers, high: Integers) -> tuple[Integers, Integers]:
+        return np.where(turned, high, low), np.where(turned, low, high)
+
+    (source, target), (source_at, target_at) = ends(edges.low, edges.high), ends(edges.low_at, edges.high_at)
+    source_places, source_sizes = _kept_strategies(state, possible, source, at=source_at)
+    target_places, target_sizes = _kept_strategies(state, possible, target, at=target_at)
+    height, width = ends(edges.low_classes, edges.high_classes)
+    return {
+        "source": number[source],
+        "target": number[target],
+        "source_start": compute_offsets(source_sizes),
+        "target_start": compute_offsets(target_sizes),
+        "source_class": edges.classes[source_places],
+        "target_class": edges.classes[target_places],
+        "height": height,
+        "width": width,
+        "pair_start": edges.pair_at,
+        "pair_cost": np.where(edges.cells < IMPOSSIBLE, edges.cells, IMPOSSIBLE),
+    }
+
+
+def _edge_usage_arrays(state: PresolveState) -> dict[str, Integers]:
+    uses, own = state.edge_uses, np.flatnonzero(state.edges.own >= 0)
+    order = own[np.argsort(state.edges.own[own])]
+    lasts = uses.start < uses.stop
+    return {
+        "edge_usage_edge": order[np.searchsorted(state.edges.own[order], uses.own[lasts])],
+        "edge_usage_start": uses.start[lasts],
+        "edge_usage_stop": uses.stop[lasts],
+        "edge_usage_pair_start": uses.at[lasts],
+        "pair_usage": uses.usage,
+    }

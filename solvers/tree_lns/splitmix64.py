@@ -1,0 +1,23 @@
+"""Random numbers from a state of one word (Steele, Lea, Flood, "Fast splittable pseudorandom generators", 2014)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from solvers.jit import cached_njit
+
+
+@cached_njit(nogil=True)
+def random_uniform(state):  # type: ignore[no-untyped-def]
+    """The next number from 0 (included) to 1 (not); state: an array of one uint64."""
+    state[0] += np.uint64(0x9E3779B97F4A7C15)
+    z = state[0]
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return float((z ^ (z >> np.uint64(31))) >> np.uint64(11)) / 9007199254740992.0
+
+
+@cached_njit(nogil=True)
+def random_below(state, count):  # type: ignore[no-untyped-def]
+    """A whole number from 0 to count - 1."""
+    return min(int(random_uniform(state) * count), count - 1)

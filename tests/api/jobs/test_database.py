@@ -1,0 +1,105 @@
+"""The database: its tables come from the migrations, a newer one is left alone, one that goes away comes back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
+
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import text
+
+from api.jobs.database import Database
+from api.jobs.tables import metadata
+from planner.errors import InvalidRequest
+from tests.testing.postgres_cluster import Cluster, running_cluster
+from tests.testing.service import MISBEHAVING, SECONDS, ask, named, serving
+
+ON_BOTH_DATABASES = True
+
+
+def test_the_migrations_make_the_tables(database: str) -> None:
+    store = Database(database)
+    with store.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+    store.close()
+
+
+def test_a_database_is_opened_by_many_at_once_and_again(database: str) -> None:
+    stores = [Database(database) for _ in range(3)]
+    assert all(store.is_reachable() for store in stores)
+    for store in stores:
+        store.close()
+
+
+def test_databases_are_opened_by_threads_at_once(tmp_path: Path) -> None:
+    urls = [f"sqlite:///{tmp_path / f'{number}.db'}" for number in range(8)]
+    with ThreadPoolExecutor(len(urls)) as pool:
+        stores = list(pool.map(Database, urls))
+    for store in stores:
+        assert store.is_reachable()
+        store.close()
+
+
+def test_a_newer_database_is_refused_and_left_alone(database: str) -> None:
+    store = Database(database)
+    with store.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(InvalidRequest, match=r"another version.*9999"):
+        Database(database)
+    with store.connect() as connection:
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "9999"
+    store.close()
+
+
+def test_a_database_that_is_not_there_is_one_error_without_its_password() -> None:
+    with pytest.raises(InvalidRequest, match="cannot be used") as error:
+        Database("postgresql://shardplan:secret@127.0.0.1:1/plans")
+    assert "secret" not in str(error.value)
+
+
+def test_what_is_lent_while_a_store_is_closed_is_closed_when_it_comes_back(database: str) -> None:
+    store = Database(database)
+    with store.connect() as lent:
+        store.close()
+        assert lent.execute(text("SELECT 1")).scalar_one() == 1
+        driver = lent.connection.driver_connection
+    assert driver is not None
+    with pytest.raises(Exception, match="closed"):
+        driver.execute("SELECT 1")
+
+
+def test_the_clock_is_the_same_for_all(database: str) -> None:
+    store = Database(database)
+    with store.connect() as connection:
+        assert abs(store.now(connection) - time.time()) < 60
+    store.close()
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[Cluster]:
+    with running_cluster() as found:
+        yield found
+
+
+def test_a_server_whose_database_goes_down_says_so_and_recovers_by_itself(own_cluster: Cluster) -> None:
+    with serving(own_cluster.database(), children=MISBEHAVING) as client:
+        kept = ask(client, named("hang")).json()["id"]
+        own_cluster.halt()
+        answer = ask(client, named("late"))
+        assert (answer.status_code, "retry-after" in answer.headers) == (503, True)
+        assert client.get("/readyz").status_code == 503
+        assert client.get("/healthz").status_code == 200
+        own_cluster.start()
+        until = time.monotonic() + SECONDS
+        while client.get("/readyz").status_code != 200:
+            assert time.monotonic() < until
+            time.sleep(0.1)
+        assert client.get(f"/v1/plans/{kept}").json()["status"] in ("queued", "running")
+        assert ask(client, named("late")).status_code == 202

@@ -1,0 +1,186 @@
+"""The queue: what is committed is kept, a plan is held by one worker, and ends once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the service is not installed: pip install shardplan[service]")
+
+from api.jobs.database import Database
+from api.jobs.plan_repository import PlanRecord, PlanRepository
+from api.jobs.queue import MAX_ATTEMPTS, IdempotencyConflict, JobQueue, JobResult, Lease, PlanJob, QueueFull
+
+HELD, LOST = 60.0, -1.0
+"""Leases that hold for the whole test, and that have ended when they are given."""
+DONE = JobResult("optimal", None, b"document", {"incumbent": 1.0, "bound": 1.0, "gap": 0.0})
+
+ON_BOTH_DATABASES = True
+
+
+def question(number: int) -> PlanJob:
+    return PlanJob(f"{number:064x}", f"graph {number}", b"ask")
+
+
+OPENED: list[Database] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
+def queue(database: str, lease_s: float = HELD) -> tuple[JobQueue, PlanRepository]:
+    store = Database(database)
+    OPENED.append(store)
+    return JobQueue(store, lease_s), PlanRepository(store)
+
+
+def record(records: PlanRepository, number: int, tenant: str = "a") -> PlanRecord:
+    found = records.find(tenant, question(number).id)
+    assert found is not None
+    return found
+
+
+def claimed(jobs: JobQueue) -> Lease:
+    claim = jobs.claim()
+    assert claim is not None
+    return claim
+
+
+def test_plans_leave_the_line_in_the_order_they_came(database: str) -> None:
+    jobs, _ = queue(database)
+    for number in (3, 1, 2):
+        jobs.submit("a", question(number), 10)
+    assert [claimed(jobs).id for _ in range(3)] == [question(number).id for number in (3, 1, 2)]
+    assert jobs.claim() is None
+
+
+def test_the_same_question_is_asked_once_of_each_tenant(database: str) -> None:
+    jobs, records = queue(database)
+    for tenant in ("a", "a", "b", "a"):
+        jobs.submit(tenant, question(1), 10)
+    assert records.counts() == {"queued": 2}
+    assert records.find("c", question(1).id) is None
+
+
+def test_many_workers_never_hold_one_plan(database: str) -> None:
+    jobs, _ = queue(database)
+    for number in range(12):
+        jobs.submit("a", question(number), 20)
+    together = threading.Barrier(8)
+
+    def work(_: int) -> list[str]:
+        together.wait()
+        return [claim.id for _ in range(4) if (claim := jobs.claim())]
+
+    with ThreadPoolExecutor(8) as pool:
+        found = [plan for plans in pool.map(work, range(8)) for plan in plans]
+    assert sorted(found) == [question(number).id for number in range(12)]
+
+
+def test_a_plan_whose_lease_ended_is_taken_anew_and_ends_once(database: str) -> None:
+    jobs, records = queue(database, LOST)
+    jobs.submit("a", question(1), 10)
+    first, second = claimed(jobs), claimed(jobs)
+    assert not jobs.is_held(first)
+    assert not jobs.renew(first)
+    assert jobs.complete(second, DONE)
+    assert not jobs.complete(first, JobResult("failed", "late"))
+    assert record(records, 1).status == "optimal"
+    assert [told.kind for told in records.events(record(records, 1), 0, 10)][-1] == "done"
+
+
+def test_a_plan_that_kills_its_workers_fails(database: str) -> None:
+    jobs, records = queue(database, LOST)
+    jobs.submit("a", question(1), 10)
+    for _ in range(MAX_ATTEMPTS):
+        claimed(jobs)
+    assert jobs.claim() is None
+    assert record(records, 1).status == "failed"
+    assert "killed 3 times" in (record(records, 1).cause or "")
+
+
+def test_a_plan_put_back_is_next_and_was_not_tried(database: str) -> None:
+    jobs, records = queue(database)
+    jobs.submit("a", question(1), 10)
+    for _ in range(2 * MAX_ATTEMPTS):
+        jobs.release(claimed(jobs), counted=False)
+    assert record(records, 1).status == "queued"
+
+
+ENDINGS: list[tuple[str, Callable[[JobQueue, Lease], object]]] = [
+    ("cancelled", lambda jobs, claim: jobs.cancel("a", claim.id)),
+    ("failed", lambda jobs, claim: jobs.complete(claim, JobResult("failed", "why"))),
+    ("timeout", lambda jobs, claim: jobs.complete(claim, JobResult("timeout"))),
+]
+
+
+@pytest.mark.parametrize(("status", "end"), ENDINGS)
+def test_what_came_to_nothing_may_be_asked_anew(
+    status: str, end: Callable[[JobQueue, Lease], object], database: str
+) -> None:
+    jobs, records = queue(database)
+    jobs.submit("a", question(1), 10)
+    old = claimed(jobs)
+    end(jobs, old)
+    assert record(records, 1).status == status
+    jobs.submit("a", question(1), 10)
+    assert record(records, 1).status == "queued"
+    assert not jobs.complete(old, DONE), "the worker of the first run comes late"
+    assert record(records, 1).status == "queued"
+    assert jobs.complete(claimed(jobs), DONE)
+    jobs.submit("a", question(1), 10)
+    assert record(records, 1).status == "optimal"
+    assert records.document(record(records, 1)) == b"document"
+
+
+def test_cancelling_what_has_ended_changes_nothing(database: str) -> None:
+    jobs, records = queue(database)
+    jobs.submit("a", question(1), 10)
+    jobs.complete(claimed(jobs), DONE)
+    assert not jobs.cancel("a", question(1).id)
+    assert not jobs.cancel("b", question(1).id)
+    assert record(records, 1).status == "optimal"
+
+
+def test_an_idempotency_key_stands_for_its_first_body(database: str) -> None:
+    jobs, records = queue(database)
+    first = jobs.submit("a", question(1), 10, key="key", body="body")
+    jobs.cancel("a", first)
+    assert jobs.submit("a", question(1), 10, key="key", body="body") == first
+    assert record(records, 1).status == "cancelled", "a repeat is no new question"
+    with pytest.raises(IdempotencyConflict):
+        jobs.submit("a", question(2), 10, key="key", body="another body")
+    assert records.find("a", question(2).id) is None
+    jobs.submit("b", question(2), 10, key="key", body="another body")
+
+
+def test_a_full_line_takes_no_more_and_keeps_no_key(database: str) -> None:
+    jobs, records = queue(database)
+    jobs.submit("a", question(1), 1)
+    with pytest.raises(QueueFull):
+        jobs.submit("a", question(2), 1, key="key", body="body")
+    jobs.submit("b", question(2), 1)
+    claimed(jobs)
+    jobs.submit("a", question(2), 1, key="key", body="other body")
+    assert record(records, 2).status == "queued"
+
+
+def test_everything_is_there_when_the_store_is_opened_again(database: str) -> None:
+    jobs, _ = queue(database)
+    jobs.submit("a", question(1), 10)
+    jobs.submit("a", question(2), 10)
+    jobs.complete(claimed(jobs), DONE)
+    jobs.store.close()
+    _, records = queue(database)
+    assert [(each.name, each.status) for each in records.page("a", None, 10)] == [
+        ("graph 2", "queued"),
+        ("graph 1", "optimal"),
+    ]
+    assert records.document(record(records, 1)) == b"document"

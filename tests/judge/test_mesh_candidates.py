@@ -1,0 +1,109 @@
+"""Meshes of so many devices, and what one that covers another can do: all that the other can, at no higher cost."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import pytest
+
+import solvers
+from planner.choose.cost import CostModel
+from planner.choose.formulate import formulate
+from planner.choose.hardware import load_profile
+from planner.errors import InvalidMesh, InvalidRequest
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.judge.mesh_candidates import (
+    devices_per_tier,
+    enumerate_candidates,
+    enumerate_meshes,
+    parse_device_counts,
+    refines,
+)
+from tests.testing.graphs import random_graph, small_transformer
+from tests.testing.seeds import seeds
+
+HARDWARE = load_profile("h100-sxm")
+
+COUNTS = [
+    ("8", (8,)),
+    ("8..512", (8, 16, 32, 64, 128, 256, 512)),
+    ("3..20", (3, 6, 12)),
+    ("24, 8,16..32", (8, 16, 24, 32)),
+]
+NOT_COUNTS = ["", "8..", "..8", "16..8", "0", "-8", "8..1e3", "eight", "8,,16", "99999999999"]
+
+# Mesh, mesh of the same hardware (8 devices on the inner link), does the first cover the second?
+COVERS = [
+    ("2x4", "8", True),
+    ("8", "2x4", False),
+    ("2x4", "4x2", True),
+    ("2x2x2", "4x2", True),
+    ("2x2x2", "2x4", True),
+    ("2x8", "16", True),
+    ("16x2x4", "16x8", True),
+    ("2x16x4", "16x2x4", False),
+    ("4x2x8", "2x4x8", True),
+    ("4x8", "8", True),
+    ("4x8", "4", False),
+    ("2x4x8", "2x8", True),
+    ("8x8", "1", True),
+]
+
+GRAPHS: list[Graph] = [*(random_graph(seed, 4) for seed in seeds(6)), small_transformer(Mesh.parse("2x2"), seq=8)]
+DEARER = [("2x4", "8"), ("2x2x2", "4x2"), ("2x8", "16"), ("4x2x4", "4x8"), ("4x8", "8")]
+
+
+@pytest.mark.parametrize(("text", "wanted"), COUNTS)
+def test_numbers_of_devices_are_listed_or_doubled(text: str, wanted: tuple[int, ...]) -> None:
+    assert parse_device_counts(text) == wanted
+
+
+@pytest.mark.parametrize("text", NOT_COUNTS)
+def test_what_are_no_numbers_of_devices_is_refused(text: str) -> None:
+    with pytest.raises(InvalidMesh, match="numbers of devices"):
+        parse_device_counts(text)
+
+
+@pytest.mark.parametrize("devices", [1, 2, 7, 12, 16])
+def test_every_factorisation_is_listed_once(devices: int) -> None:
+    listed = [mesh.shape for mesh in enumerate_meshes(devices, 3)]
+    sizes = range(2, devices + 1)
+    wanted = {shape for axes in (1, 2, 3) for shape in product(sizes, repeat=axes) if prod(shape) == devices} or {(1,)}
+    assert len(listed) == len(set(listed))
+    assert set(listed) == wanted
+
+
+def test_unknown_sizes_of_a_template_are_filled_in() -> None:
+    template = Mesh.parse("dp=?,tp=4,pp=?")
+    assert [mesh.notation for mesh in enumerate_meshes(16, 3, template)] == [
+        "dp=1,tp=4,pp=4",
+        "dp=2,tp=4,pp=2",
+        "dp=4,tp=4,pp=1",
+    ]
+    assert not list(enumerate_meshes(6, 3, template))
+
+
+def test_a_million_candidates_are_refused_before_they_are_listed() -> None:
+    with pytest.raises(InvalidRequest, match="too many meshes"):
+        enumerate_candidates(100, 8, (2, 4, 8, 16, 32, 64, 128, 256, 512), axes=3)
+
+
+@pytest.mark.parametrize(("one", "other", "wanted"), COVERS)
+def test_a_mesh_covers_those_whose_axes_its_own_join_up_to(one: str, other: str, wanted: bool) -> None:
+    assert refines(devices_per_tier(Mesh.parse(one), HARDWARE), devices_per_tier(Mesh.parse(other), HARDWARE)) is wanted
+
+
+@pytest.mark.parametrize("number", range(len(GRAPHS)))
+@pytest.mark.parametrize(("one", "other"), DEARER)
+def test_no_plan_on_a_mesh_is_cheaper_than_the_best_on_one_that_covers_it(number: int, one: str, other: str) -> None:
+    assert refines(*(devices_per_tier(Mesh.parse(text), HARDWARE) for text in (one, other)))
+    assert _optimum(GRAPHS[number], one) <= _optimum(GRAPHS[number], other)
+
+
+def _optimum(graph: Graph, mesh: str) -> int:
+    found = solvers.solve(formulate(graph, CostModel(Mesh.parse(mesh), HARDWARE)).problem, gap=0.0)
+    assert found.status == "optimal"
+    assert found.cost is not None
+    return found.cost

@@ -1,0 +1,94 @@
+"""Column generation against every choice one by one, and its program's usage against that of a choice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from solvers import IMPOSSIBLE, Problem, usage_profile
+from solvers.column_generation import ColumnGeneration, MasterLp
+from solvers.dual_lns import run_lns
+from solvers.mip import LocalPolytope
+from solvers.potentials import FixedPoint
+from solvers.presolve import presolve
+from solvers.relaxation import Relaxation
+from solvers.solve_state import SolveState
+from tests.testing.random_problems import tiny, with_best
+from tests.testing.seeds import seeds
+from tests.testing.synthetic_instances import look_alike
+from tests.testing.transformer_problems import TWO_BY_FOUR, problem
+
+SEEDS = seeds(24)
+# Bytes; the least feasible limit is not far below.
+LIMIT = 1_600_000_000
+
+
+def test_a_choice_as_a_point_of_the_program_uses_what_the_choice_uses() -> None:
+    compared = 0
+    for seed in SEEDS:
+        each = tiny(seed)
+        layout, polytope = each.arrays, LocalPolytope(each, 1.0)
+        choice = np.random.default_rng(seed).integers(0, np.diff(layout.node_start))
+        possible = layout.pair_cost[layout.pair_start + layout.pair(choice)] < IMPOSSIBLE
+        if possible.all():
+            assert (polytope.usage(polytope._hint(choice)) == usage_profile(each, choice)).all(), seed
+            compared += 1
+    assert compared
+
+
+def test_the_program_of_all_strategies_costs_no_more_than_the_best_choice() -> None:
+    for seed, each, cost in _limited():
+        optimum = MasterLp(each, range(each.arrays.time_steps), cost, has_clock=False)()
+        assert optimum is not None, seed
+        assert optimum.cost <= cost * (1 + 1e-6) + 1e-6, seed
+        assert optimum.violated_steps == [], seed
+        assert np.logical_or.reduceat(optimum.support, each.arrays.node_start[:-1]).all(), seed
+
+
+def test_programs_and_messages_never_prove_more_than_the_best_choice_costs() -> None:
+    for seed, each, cost in _limited():
+        ledger, relaxation = _tightened(each, 4)
+        ColumnGeneration(ledger, relaxation, 0).run()
+        assert ledger.bound <= cost, seed
+        assert ledger.cost is None or ledger.cost >= cost, seed
+
+
+def test_near_the_least_limit_programs_find_prices_and_a_choice_that_nearly_meet() -> None:
+    layers = problem(1, TWO_BY_FOUR)
+    ledger, relaxation = _tightened(Problem(layers.nodes, layers.edges, LIMIT), 20)
+    free = relaxation.bound
+    bound = ColumnGeneration(ledger, relaxation, 0).run()[0].bound
+    assert ledger.cost is not None
+    assert free < 0.98 * bound
+    assert ledger.bound <= ledger.cost <= 1.005 * ledger.bound
+
+
+@pytest.mark.slow
+def test_prices_are_of_the_problems_own_moments_where_there_were_cuts() -> None:
+    reduced = presolve(look_alike("graph network, untied", seed=0, depth=1))
+    assert reduced is not None
+    ledger, relaxation = _tightened(reduced.problem, 20, gap=1e-7, seconds=4.0)
+    with ledger.sub_budget(0.1):
+        run_lns(ledger)
+    relaxation, prices = ColumnGeneration(ledger, relaxation, 0).run()
+    assert relaxation.has_cuts
+    assert prices
+    assert max(prices) < reduced.problem.arrays.time_steps
+
+
+def _limited() -> Iterator[tuple[int, Problem, int]]:
+    """Seeds, their problems that have a limit and a choice under it, and what the best choice costs."""
+    for seed in SEEDS:
+        each, best = with_best(tiny, seed)
+        if best is not None and each.limit is not None:
+            yield seed, each, best[1].cost
+
+
+def _tightened(asked: Problem, rounds: int, gap: float = 1e-3, seconds: float = 60.0) -> tuple[SolveState, Relaxation]:
+    """Without prices, after so many rounds of messages."""
+    ledger = SolveState(asked, gap, seconds, True, None, None)
+    relaxation = Relaxation.for_problem(ledger, FixedPoint.of(16, ledger.largest_cost))
+    relaxation.pass_messages(rounds, 0.0)
+    return ledger, relaxation

@@ -1,0 +1,119 @@
+"""The dual's bound is a proof at every step, whatever the prices; on an easy instance it meets the optimum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from solvers import Node, Problem, usage_profile
+from solvers.dual_ascent import STEPS_PER_LOOK, AdamMultipliers, DualAscent, _find_peaks
+from tests.testing.random_problems import contracting, tiny, tiny_public, with_best
+from tests.testing.seeds import seeds
+
+SEEDS = seeds(120)
+
+
+def test_no_step_of_the_dual_claims_more_than_the_optimum() -> None:
+    for make in (tiny, tiny_public, contracting):
+        feasible = 0
+        for seed in SEEDS:
+            problem, wanted = with_best(make, seed)
+            if wanted is not None:
+                dual = DualAscent(problem)
+                dual.begin()
+                steps = [dual.advance(step / 20) for step in range(20)]
+                assert max(steps) <= dual.bound <= wanted[1].cost, (make.__name__, seed)
+                feasible += 1
+        assert feasible > len(SEEDS) / 4, make.__name__
+
+
+def test_a_later_cycle_keeps_the_bound_and_claims_no_more_than_the_optimum() -> None:
+    feasible = 0
+    for seed in SEEDS:
+        problem, wanted = with_best(tiny_public, seed)
+        if wanted is not None:
+            dual = DualAscent(problem)
+            dual.begin()
+            dual.advance(0.0)
+            before = dual.bound
+            dual.restart()
+            for step in range(10):
+                dual.advance(1.0 + step / 10)
+            assert before <= dual.bound <= wanted[1].cost, seed
+            feasible += 1
+    assert feasible > len(SEEDS) / 4
+
+
+def _knapsack(count: int) -> Problem:
+    """Each node either costs nothing and uses two bytes, or costs its number and uses one; not all may use two."""
+    nodes = [Node(f"n{i}", np.array([0, 1000 + i]), np.array([2, 1]), (0, 1)) for i in range(count)]
+    return Problem(nodes, [], limit=count + count // 2)
+
+
+def test_prices_rise_until_the_limit_holds_and_the_bound_is_tight() -> None:
+    count = 60
+    wanted = sum(1000 + i for i in range(count // 2))
+    dual = DualAscent(_knapsack(count))
+    dual.begin()
+    for step in range(400):
+        dual.advance(step / 400)
+    assert 0.99 * wanted <= dual.bound <= wanted
+    assert 1000 <= dual.multipliers[0] <= 1000 + count
+
+
+def test_the_first_price_is_that_of_the_moment_that_is_overfilled_most() -> None:
+    crowds = [3, 9, 5]
+    nodes = [
+        Node(f"n{moment}.{i}", np.array([0, 1000 + i]), np.array([2, 1]), (moment, moment + 1))
+        for moment, crowd in enumerate(crowds)
+        for i in range(crowd)
+    ]
+    dual = DualAscent(Problem(nodes, [], limit=9))
+    dual.begin()
+    assert dual.multipliers.keys() == {1}
+    assert dual.multipliers[1] > 0
+
+
+def test_the_usage_to_be_expected_in_the_cold_is_that_of_the_strategies_that_look_cheapest() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        spans = np.sort(rng.integers(0, 7, (6, 2)), axis=1).tolist()
+        nodes = [
+            Node(f"n{i}", rng.permutation(4) * 1000, rng.integers(0, 9, 4), (start, stop))
+            for i, (start, stop) in enumerate(spans)
+        ]
+        problem = Problem(nodes, [], limit=12)
+        dual = DualAscent(problem)
+        dual.begin()
+        looks = dual.messages.min_marginals.reshape(6, 4)
+        assert (np.diff(np.sort(looks, axis=1)[:, :2], axis=1) > 0).all(), "no ties"
+        wanted = usage_profile(problem, looks.argmin(axis=1)) - 12
+        assert dual._overload(1e-9) == pytest.approx(wanted), seed
+
+
+def test_of_each_stretch_that_is_overloaded_its_peak_is_watched_the_highest_first() -> None:
+    overload = np.array([0.0, 3.0, 5.0, 0.0, 9.0, -1.0, 2.0, 1.0])
+    assert _find_peaks(overload, np.zeros(0, np.int64)).tolist() == [4, 2, 6]
+    assert _find_peaks(overload, np.array([2])).tolist() == [4, 6]
+    many = np.repeat(np.arange(1.0, 2 * STEPS_PER_LOOK + 1), 2) * np.tile([1, 0], 2 * STEPS_PER_LOOK)
+    assert _find_peaks(many, np.zeros(0, np.int64)).tolist() == [
+        2 * (2 * STEPS_PER_LOOK - 1 - k) for k in range(STEPS_PER_LOOK)
+    ]
+
+
+def test_an_ascent_moves_each_price_by_a_step_towards_its_overload() -> None:
+    ascent = AdamMultipliers()
+    ascent.add_steps(np.array([3, 8]))
+    ascent.step(np.array([5.0, -5.0]), 0.25)
+    assert ascent.multipliers() == {3: 0.25}
+    ascent.step(np.array([1e9, -1.0]), 0.25)
+    assert ascent.multipliers()[3] > 0.25
+
+
+def test_a_problem_without_a_limit_has_no_prices() -> None:
+    problem = tiny_public(0)
+    dual = DualAscent(Problem(problem.nodes, problem.edges))
+    dual.begin()
+    dual.advance(0.0)
+    dual.restart()
+    assert dual.multipliers == {}

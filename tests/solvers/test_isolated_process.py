@@ -1,0 +1,105 @@
+"""Work in a process beside: its answers come back, its faults are heard, and nothing of it outlives its use."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from solvers.isolated_process import run_isolated, stop_idle_processes
+from solvers.mip import RestrictedMip
+from solvers.solve_state import SolveState
+from tests.testing.random_problems import grid
+
+HOUR = 3600.0
+# Far more than any of these takes, far less than the work would.
+CEILING = 30.0
+
+
+def _after(seconds: float) -> Callable[[], bool]:
+    until = time.monotonic() + seconds
+    return lambda: time.monotonic() > until
+
+
+def _runs(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_an_answer_comes_back_and_the_next_comes_from_the_same_process() -> None:
+    first, again = (run_isolated(os.getpid, lambda: False) for _ in range(2))
+    assert first == again != os.getpid()
+    assert run_isolated(partial(max, 3, 4), lambda: False) == 4
+
+
+def test_what_fails_is_heard_and_does_no_harm() -> None:
+    process = run_isolated(os.getpid, lambda: False)
+    with pytest.raises(ValueError, match="invalid literal"):
+        run_isolated(partial(int, "broken"), lambda: False)
+    assert run_isolated(os.getpid, lambda: False) == process
+
+
+def test_what_is_no_longer_wanted_is_killed() -> None:
+    process = run_isolated(os.getpid, lambda: False)
+    assert process is not None
+    assert run_isolated(partial(time.sleep, HOUR), _after(0.2)) is None
+    assert not _runs(process)
+
+
+def test_what_takes_too_much_of_the_processor_or_dies_gives_no_answer() -> None:
+    assert run_isolated(partial(sum, range(10**12)), lambda: False, cpu_seconds=1.0) is None
+    assert run_isolated(partial(os._exit, 3), lambda: False) is None
+    assert run_isolated(partial(max, 3, 4), lambda: False) == 4
+
+
+def test_dismissed_processes_end() -> None:
+    process = run_isolated(os.getpid, lambda: False)
+    stop_idle_processes()
+    assert process is not None
+    assert not _runs(process)
+
+
+def _abandon(told: multiprocessing.Queue[int]) -> None:
+    told.put(run_isolated(os.getpid, lambda: False) or 0)
+    run_isolated(partial(time.sleep, HOUR), lambda: os._exit(0))
+
+
+def test_a_process_ends_with_its_parent_even_in_the_middle_of_work() -> None:
+    spawned = multiprocessing.get_context("spawn")
+    told = spawned.Queue()
+    parent = spawned.Process(target=_abandon, args=(told,))
+    parent.start()
+    process = told.get(timeout=CEILING)
+    parent.join()
+    late = _after(CEILING)
+    while _runs(process) and not late():
+        time.sleep(0.05)
+    assert not _runs(process)
+
+
+# A program that HiGHS does not finish in minutes, nor looks up from.
+LONG = partial(grid, 14, 10, seed=1)
+
+
+def test_a_program_that_would_run_for_minutes_is_cancelled_within_its_bound() -> None:
+    problem = LONG()
+    ledger = SolveState(problem, 0.0, None, False, None, _after(1.0))
+    began = time.monotonic()
+    found = ledger.run_in_worker(RestrictedMip(problem, 1.0, None, [], None, None, 0.0, 0))
+    assert found is None
+    assert (ledger.stop_reason, ledger.reproducible) == ("cancelled", False)
+    assert time.monotonic() - began < CEILING
+
+
+def test_where_no_clock_rules_a_program_is_ended_by_the_work_it_takes() -> None:
+    problem = LONG()
+    ledger = SolveState(problem, 0.0, 2.0, True, None, None)
+    assert ledger.run_in_worker(RestrictedMip(problem, 1.0, None, [], None, None, 0.0, 0)) is None
+    assert (ledger.stop_reason, ledger.reproducible) == ("work limit", False)

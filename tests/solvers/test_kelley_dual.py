@@ -1,0 +1,109 @@
+"""The search for prices: what the planes say is what trying prices says, and the bound found is nearly the optimum."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from solvers import Node, Problem, evaluate
+from solvers.exhaustive import find_cheapest
+from solvers.kelley_dual import MAX_HALVINGS, KelleyDual, KelleyModel, _damp_multipliers, exceeds_limit
+from solvers.potentials import FixedPoint
+from solvers.relaxation import Relaxation
+from solvers.solve_state import SolveState
+from tests.testing.random_problems import tiny_public
+
+SEEDS = range(60)
+CEILING = 3.0
+# Nodes that live at each moment, of which half have to use less: the first moment has room for all.
+GROUPS = [(4,), (4, 20), (4, 20, 30, 10)]
+BASE, ROOM = 10_000, 8
+
+
+def knapsacks(sizes: tuple[int, ...]) -> tuple[Problem, int]:
+    """Nodes that use two bytes, or one for 1000 and their number more, a group a moment; and the least cost in all.
+
+    Every group but the first is as large as that it does not fit; a node that always uses what it leaves of the limit
+    makes half of it use one byte.
+    """
+    limit, nodes, wanted = 3 * max(sizes) // 2 + ROOM, list[Node](), 0
+    for moment, count in enumerate(sizes):
+        nodes += [
+            Node(f"n{moment}.{i}", BASE + np.array([0, 1000 + i]), np.array([2, 1]), (moment, moment + 1))
+            for i in range(count)
+        ]
+        wanted += BASE * count
+        if moment:
+            filler = np.array([limit - count - count // 2])
+            nodes.append(Node(f"filler {moment}", np.array([0]), filler, (moment, moment + 1)))
+            wanted += sum(1000 + i for i in range(count // 2))
+    return Problem(nodes, [], limit), wanted
+
+
+def search(problem: Problem) -> tuple[SolveState, Relaxation, KelleyDual]:
+    ledger = SolveState(problem, 1e-6, 60.0, True, None, None)
+    relaxation = Relaxation.for_problem(ledger, FixedPoint.of(16, ledger.largest_cost))
+    relaxation.pass_messages(8, 0.0)
+    return ledger, relaxation, KelleyDual(ledger, relaxation, problem.limit or 0)
+
+
+def test_the_least_plane_is_nowhere_higher_than_at_the_prices_found() -> None:
+    looked_at = 0
+    for seed in SEEDS:
+        problem = tiny_public(seed)
+        planes, limit, moments = (
+            KelleyModel(problem),
+            problem.limit or 0,
+            list(range(min(problem.arrays.time_steps, 2))),
+        )
+        for choice in product(*(range(node.cost.size) for node in problem.nodes)):
+            planes.add(np.array(choice), evaluate(problem, choice).cost)
+        if not planes.costs:
+            continue
+        costs, over = np.array(planes.costs), np.array(planes.profiles)[:, moments] - limit
+        prices, height = planes.maximize(moments, limit, CEILING)
+        found = np.array(list(prices.values()))
+        assert ((found >= -1e-9) & (found <= CEILING + 1e-9)).all(), seed
+        assert height == pytest.approx((costs + over @ found).min(), rel=1e-6, abs=1e-6), seed
+        for tried in product(np.linspace(0, CEILING, 9), repeat=len(moments)):
+            assert (costs + over @ np.array(tried)).min() <= height + 1e-6 * max(1, abs(height)), seed
+        looked_at += 1
+    assert looked_at > len(SEEDS) / 2
+
+
+@pytest.mark.parametrize("sizes", GROUPS)
+def test_prices_are_found_at_every_moment_that_is_overfilled_and_make_the_bound_tight(sizes: tuple[int, ...]) -> None:
+    problem, wanted = knapsacks(sizes)
+    _, relaxation, prices = search(problem)
+    prices.run(np.zeros(len(problem.nodes), np.int64), 40, 16)
+    assert 0.99 * wanted <= relaxation.bound <= wanted
+    assert {moment for moment, price in relaxation.multipliers.items() if price > 0} == set(range(1, len(sizes)))
+
+
+def test_no_search_claims_more_than_the_optimum_or_less_than_before() -> None:
+    feasible = 0
+    for seed in SEEDS:
+        problem = tiny_public(seed)
+        wanted = find_cheapest(problem)
+        if wanted is not None and problem.limit is not None:
+            _, relaxation, prices = search(problem)
+            before = relaxation.bound
+            prices.run(np.zeros(len(problem.nodes), np.int64), 10, 8)
+            assert before <= relaxation.bound <= wanted[1].cost, seed
+            feasible += 1
+    assert feasible > len(SEEDS) / 4
+
+
+def test_prices_that_gained_nothing_are_drawn_halfway_to_the_best_each_time() -> None:
+    for leaps in range(10):
+        share = 1 / 2 ** min(leaps, MAX_HALVINGS)
+        assert _damp_multipliers({0: 8.0, 1: 4.0}, {0: 0.0, 2: 4.0}, leaps) == pytest.approx(
+            {0: 8 * share, 1: 4 * share, 2: 4 * (1 - share)}
+        )
+
+
+def test_a_choice_overfills_where_it_uses_more_than_the_limit_and_not_where_it_uses_all_of_it() -> None:
+    problem = Problem([Node("n", np.array([0, 0]), np.array([4, 5]), (0, 1))], [])
+    assert [exceeds_limit(problem, np.array([x]), 4) for x in (0, 1)] == [False, True]

@@ -1,0 +1,37 @@
+"""Linear programs solved again and again: where the solver loses its way from where it was, it starts anew."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from solvers.linear_model import IncrementalLp, LinearModel
+
+
+class Badly:
+    """A program of very different magnitudes, which 0 keeps; it gets more rows."""
+
+    def __init__(self, seed: int) -> None:
+        self._random, self.program = np.random.default_rng(seed), LinearModel()
+        self._columns, rows = (int(self._random.integers(*ends)) for ends in ((5, 40), (3, 20)))
+        cost = self._random.normal(size=self._columns) * 10.0 ** self._random.integers(-3, 6, self._columns)
+        self.program.add_columns(cost, 10.0 ** self._random.integers(0, 9))
+        self.add(rows)
+
+    def add(self, count: int) -> None:
+        upper = np.abs(10.0 ** self._random.integers(-3, 5, count) * self._random.normal(size=count))
+        rows = self.program.add_rows(np.full(count, -np.inf), upper)
+        at = self._random.integers(0, count * self._columns, 6 * count)
+        values = self._random.normal(size=at.size) * 10.0 ** self._random.integers(-5, 5, at.size)
+        self.program.add_entries(rows[at // self._columns], at % self._columns, values)
+
+
+@pytest.mark.parametrize("seed", [3, 270, 395, 795, 1320])
+def test_a_solver_that_gives_up_from_where_it_was_starts_anew(seed: int) -> None:
+    badly = Badly(seed)
+    linear = IncrementalLp(badly.program)
+    for _ in range(5):
+        vertex, whole = linear.solve(), badly.program.solve(integral=False)
+        assert vertex is not None
+        assert vertex.cost == pytest.approx(whole.bound, rel=1e-6)
+        badly.add(3)

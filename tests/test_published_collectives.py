@@ -1,0 +1,29 @@
+"""Published collectives: what is held out is of other sources, and how far two sources are apart."""
+
+from __future__ import annotations
+
+from benchmarks import collective_costs
+from planner.choose.hardware.fit import Timing
+from planner.ir.collectives import Kind
+
+
+def row(source: str, kind: Kind, local: float, seconds: float) -> collective_costs.Row:
+    return collective_costs.Row(source, "h100-sxm", None, True, Timing(kind, (8, 1), local, seconds))
+
+
+def test_what_is_held_out_is_of_sources_that_no_profile_is_fitted_to() -> None:
+    fitted, held_out = collective_costs.read(collective_costs.DATA), collective_costs.read(collective_costs.HELD_OUT)
+    assert {each.large for each in held_out} == {True, False}
+    assert not {each.source for each in held_out} & {each.source for each in fitted}
+    assert not {each.timing for each in held_out} & {each.timing for each in fitted}
+
+
+def test_two_sources_are_compared_where_they_measured_the_same() -> None:
+    rows = [
+        row("a", Kind.ALL_GATHER, 1e6, 3e-5),
+        row("b", Kind.ALL_GATHER, 1e6, 2e-5),
+        row("b", Kind.ALL_GATHER, 1e6, 2e-5),
+        row("b", Kind.ALL_GATHER, 2e6, 9e-5),
+        row("c", Kind.ALL_REDUCE, 1e6, 9e-5),
+    ]
+    assert [error for _, error in collective_costs.between(rows)] == [0.5, 0.5]

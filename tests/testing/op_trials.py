@@ -1,0 +1,130 @@
+"""An op row run under an option, beside the unsharded result."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+from itertools import product
+from operator import mul
+
+import numpy as np
+
+from planner.ir.binding import bind_rule
+from planner.ir.graph import TensorType
+from planner.ir.indexing import LoopKind, Option, Rule
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Sharding
+from planner.ops import Array, OpContext, OpDef, OpSignature, Span
+from tests.testing.layout_oracle import agree, block, box, place, shard_array, unshard_array
+from tests.testing.op_cases import Case
+
+POSITIVE = {
+    "sqrt",
+    "rsqrt",
+    "log",
+    "log1p",
+    "reciprocal",
+    "divide",
+    "pow",
+    "fmod",
+    "floor_divide",
+    "remainder",
+    "adam",
+    "batch_norm",
+}
+
+
+NUMPY = {"f64": np.float64, "i64": np.int64, "bool": np.bool_}
+
+
+@dataclass
+class Trial:
+    """A row on a case: the whole run, and the same run in parts."""
+
+    row: OpDef
+    case: Case
+    operands: list[Array] = field(init=False)
+    rule: Rule = field(init=False)
+    whole: tuple[Array, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        case = self.case
+        text = self.row.notation(OpSignature(case.operands, case.results, case.attrs))
+        self.rule = bind_rule(text, [k.shape for k in case.operands], [k.shape for k in case.results])
+        self.random = np.random.default_rng(zlib.crc32(str(case).encode()))
+        self.operands = [self._operand(i, kind) for i, kind in enumerate(case.operands)]
+        self.whole = self._run(((),) * len(self.rule.loops), Mesh.parse("1"), 0, self.operands)
+        self.layouts: dict[tuple[int, Sharding], list[Array]] = {}
+
+    def _operand(self, position: int, kind: TensorType) -> Array:
+        if (loop := self.row.indexed_loops.get(position)) in self.rule.sizes:
+            return self.random.integers(*self._reach(self.rule.sizes[loop]), kind.shape)
+        if kind.dtype == "f64":
+            low = 0.5 if self.row.name in POSITIVE else -2.0
+            return self.random.uniform(low, 2.0, kind.shape)
+        return self.random.integers(
+            0 if kind.dtype == "bool" else 1, 2 if kind.dtype == "bool" else 9, kind.shape
+        ).astype(NUMPY[kind.dtype])
+
+    def _reach(self, size: int) -> tuple[int, int]:
+        """Positions to draw: outside too where that has a meaning."""
+        return {"wrap": (-size, size), "clamp": (-2, size + 2), "drop": (-2, size + 2)}.get(
+            self.case.attrs.get("beyond", ""), (0, size)
+        )
+
+    def _run(self, option: Option, mesh: Mesh, device: int, operands: list[Array]) -> tuple[Array, ...]:
+        spans = {
+            loop.name: Span(held.start, held.stop, loop.size)
+            for loop, axes in zip(self.rule.loops, option, strict=True)
+            if loop.kind is not LoopKind.LINEAR
+            for held in [block(loop.size, mesh.group_size(axes), place(mesh, device, axes))]
+        }
+        operands = [self._windows(i, option, mesh, device, spans, array) for i, array in enumerate(operands)]
+        shapes = tuple(
+            tuple(
+                held.stop - held.start
+                for size, axes in zip(kind.shape, self.rule.result_sharding(i, option).split_axes, strict=True)
+                for held in [block(size, mesh.group_size(axes), place(mesh, device, axes))]
+            )
+            for i, kind in enumerate(self.case.results)
+        )
+        dtypes = tuple(np.dtype(NUMPY[kind.dtype]) for kind in self.case.results)
+        made = self.row.compute(OpContext(np, self.case.attrs, spans, shapes, dtypes), *operands)
+        results = tuple(np.asarray(each) for each in (made if isinstance(made, tuple) else (made,)))
+        assert tuple(each.shape for each in results) == shapes, f"{option}: local shapes"
+        return results
+
+    def _windows(
+        self, operand: int, option: Option, mesh: Mesh, device: int, spans: dict[str, Span], array: Array
+    ) -> Array:
+        """What a device holds of an operand as its array function sees it: of windows, every place they reach."""
+        if operand not in self.rule.windows:
+            return array
+        shape = self.case.operands[operand].shape
+        held = box(self.rule.read_sharding(operand, option, mesh), shape, mesh, device)
+        for axis, (dim, size) in enumerate(zip(self.rule.operands[operand], shape, strict=True)):
+            if dim.coefficients:
+                runs = product(*(range(spans[loop].start, spans[loop].stop) for loop in dim.loops))
+                reached = [sum(map(mul, dim.coefficients, at)) - (dim.padding or 0) for at in runs]
+                wanted = range(min(reached), max(reached) + 1) if reached else range(0)
+                inside = [at for at in wanted if 0 <= at < size]
+                beyond = [sum(at < 0 for at in wanted), sum(at >= size for at in wanted)]
+                array = array.take([at - held[axis][0] for at in inside], axis)
+                pads = [beyond if each == axis else (0, 0) for each in range(len(shape))]
+                array = np.pad(array, pads, constant_values=self.row.padding) if any(beyond) else array
+        return array
+
+    def check(self, option: Option, mesh: Mesh) -> None:
+        """The parts put together are the whole."""
+        held = [self._laid_out(i, self.rule.read_sharding(i, option, mesh), mesh) for i in range(len(self.operands))]
+        made = [self._run(option, mesh, d, [h[d] for h in held]) for d in range(mesh.devices)]
+        for i, whole in enumerate(self.whole):
+            sharding = self.rule.result_sharding(i, option)
+            got = unshard_array([results[i] for results in made], sharding, whole.shape, mesh)
+            assert agree(got, whole), f"{self.case} on {mesh.notation}, option {option}: result {i}, {sharding}"
+
+    def _laid_out(self, operand: int, sharding: Sharding, mesh: Mesh) -> list[Array]:
+        key = (operand, sharding)
+        if key not in self.layouts:
+            self.layouts[key] = shard_array(self.operands[operand], sharding, mesh, self.random)
+        return self.layouts[key]

@@ -1,0 +1,202 @@
+"""Many meshes looked at and few planned: the answer is that of planning them all, and survives being cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from planner.documents.capacity import dump_capacity, dump_journal_line, load_journal
+from planner.documents.hardware import read_profile
+from planner.errors import InvalidDocument, InvalidRequest
+from planner.frontends.zoo import import_zoo
+from planner.ir.mesh import Mesh
+from planner.judge.mesh_candidates import enumerate_candidates
+from planner.judge.pareto import pareto_frontier
+from planner.planning.plan_types import Request
+from planner.usecases.capacity import count_tokens, plan_candidate, plan_in_full, search_meshes
+from planner.usecases.capacity_search import (
+    CandidateResult,
+    CapacityBudget,
+    CapacityQuestion,
+    CapacitySearch,
+    CapacityWorkload,
+    HardwareOffer,
+)
+
+Document = Mapping[str, Any]
+GAP = 1e-3
+BATCHES = (8, 16)
+OFFERS = (("h100-sxm", 2.5), ("a100-sxm", 1.4))
+
+
+@cache
+def model(batch: int) -> CapacityWorkload:
+    sizes: dict[str, Any] = {"layers": 1, "heads": 4, "width": 256, "feed_forward": 512, "vocabulary": 512}
+    document = import_zoo("gpt2", batch=batch, seq=64, train="sgd", **sizes)
+    return CapacityWorkload(document, count_tokens(document))
+
+
+def question(numbers: tuple[int, ...] = (2, 4), axes: int = 2, **asked: object) -> CapacityQuestion:
+    request = Request(gap=GAP, time_limit_s=60.0, **asked)  # type: ignore[arg-type]
+    offers = tuple(HardwareOffer(read_profile(name), hour) for name, hour in OFFERS)
+    return CapacityQuestion(tuple(map(model, BATCHES)), offers, enumerate_candidates(2, 2, numbers, axes=axes), request)
+
+
+@cache
+def found() -> CapacitySearch:
+    return search_meshes(question())
+
+
+def exhaustive(asked: CapacityQuestion) -> dict[int, CandidateResult]:
+    everything = CapacitySearch(asked)
+    return {number: plan_candidate(everything.make_task(number)) for number in range(len(asked.candidates))}
+
+
+def test_the_tokens_of_a_step_are_the_elements_of_its_first_whole_numbers() -> None:
+    assert model(8).tokens == 8 * 64
+    assert count_tokens({"inputs": [{"kind": "input", "dtype": "f32", "shape": [2, 3]}]}) is None
+
+
+def test_few_are_planned_and_the_frontier_is_that_of_all_within_the_gap() -> None:
+    asked = question()
+    points = {n: asked.point(asked.candidates[n], o.objective_s or 0.0) for n, o in exhaustive(asked).items()}
+    wanted, known = pareto_frontier(points.items()), dict(found().points())
+    assert found().planned_count < 0.5 * len(asked.candidates)
+    for number in wanted:
+        assert any(point.is_no_worse(points[number], 2 * GAP) for point in known.values()), asked.candidates[number]
+    for number in found().frontier():
+        close = [points[other] for other in wanted if points[other].devices == points[number].devices]
+        assert any(abs(known[number].time_s / point.time_s - 1) < 2 * GAP for point in close)
+
+
+@pytest.mark.slow
+def test_two_processes_find_what_one_finds() -> None:
+    asked = question((2, 4), 1)
+    alone, together = search_meshes(asked), search_meshes(asked, processes=2)
+    assert [alone.question.candidates[n] for n in alone.frontier()] == [
+        together.question.candidates[n] for n in together.frontier()
+    ]
+
+
+def test_where_nothing_fits_no_mesh_is_planned_that_cannot_fit() -> None:
+    nothing = search_meshes(question(memory_limit_bytes=1000))
+    assert not nothing.outcomes
+    assert {passed.skip_reason for passed in nothing.skipped.values()} == {"memory"}
+    document = dump_capacity(nothing)
+    assert document["frontier"] == []
+    assert document["smallest_feasible"] is None
+
+
+@pytest.mark.slow
+def test_what_fits_no_plan_is_not_asked_of_meshes_that_can_do_less() -> None:
+    asked = question((4,), 2, memory_limit_bytes=1_450_000)
+    tight = search_meshes(asked)
+    infeasible = [passed for passed in tight.skipped.values() if passed.skip_reason == "infeasible"]
+    assert all(tight.outcomes[passed.dominated_by or 0].status == "infeasible" for passed in infeasible)
+    fits = {n: o.status for n, o in exhaustive(asked).items()}
+    assert {n for n, p in tight.skipped.items() if p.skip_reason == "infeasible"} <= {
+        n for n in fits if fits[n] == "infeasible"
+    }
+
+
+def _pinned(document: Document) -> Document:
+    pin = {"value": document["inputs"][0]["id"], "sharding": {"split_axes": [["0"]]}}
+    return {**document, "annotations": [pin]}
+
+
+def _with_an_option(document: Document) -> Document:
+    first, *others = document["nodes"]
+    return {**document, "nodes": [{**first, "option": {}}, *others]}
+
+
+@pytest.mark.parametrize("asking", [_pinned, _with_an_option])
+def test_graphs_that_ask_for_named_mesh_axes_share_no_bounds(asking: Callable[[Document], Document]) -> None:
+    one = model(8)
+    pinned = CapacityWorkload(asking(one.document), one.tokens)
+    asked = question((4,), 2)
+    alone = search_meshes(
+        replace(asked, graphs=(pinned,), candidates=enumerate_candidates(1, 1, (4,), axes=2), offers=asked.offers[:1])
+    )
+    assert all(passed.skip_reason != "bound" or passed.dominated_by is not None for passed in alone.skipped.values())
+    assert [other for other, _ in alone._refining_outcomes(0)] == [0]
+
+
+def test_a_template_is_the_question_of_its_unknown_sizes() -> None:
+    listed = enumerate_candidates(1, 1, (2, 4), axes=3, template=Mesh.parse("dp=?,tp=2"))
+    answer = search_meshes(
+        replace(question(), graphs=(model(8),), candidates=listed, offers=(HardwareOffer(read_profile("cpu"), None),))
+    )
+    document = dump_capacity(answer)
+    assert document["cost_unit"] == "device_s"
+    assert {one["mesh"] for one in document["candidates"]} == {"dp=1,tp=2", "dp=2,tp=2"}
+
+
+def test_what_was_cut_off_goes_on_where_it_was() -> None:
+    asked, whole = found().question, found()
+    kept = dict(list(whole.outcomes.items())[:3])
+    text = "".join(dump_journal_line(asked, number, outcome) for number, outcome in kept.items()) + '{"cut'
+    known = load_journal(asked, text, "journal")
+    assert known == {number: replace(outcome, choice=None) for number, outcome in kept.items()}
+    planned_again: list[int] = []
+    again = search_meshes(asked, known=known, on_outcome=lambda _, number: planned_again.append(number))
+    assert not set(planned_again) & set(kept)
+    assert again.frontier() == whole.frontier()
+
+
+def test_a_journal_of_another_question_or_no_journal_is_refused() -> None:
+    line = dump_journal_line(found().question, 0, next(iter(found().outcomes.values())))
+    with pytest.raises(InvalidDocument, match="journal of another question"):
+        load_journal(question((2,)), line, "journal")
+    with pytest.raises(InvalidDocument, match="journal:2: not a line of a journal"):
+        load_journal(found().question, f"{line}[]\n", "journal")
+
+
+def test_out_of_time_is_said_and_nothing_of_what_was_found_is_lost() -> None:
+    hurried = search_meshes(question(), time_limit_s=1e-9)
+    document = dump_capacity(hurried)
+    assert not document["complete"]
+    assert {one["why"] for one in document["candidates"]} == {"time"}
+
+
+def test_the_plans_of_the_frontier_are_no_worse_than_what_was_told_of_them() -> None:
+    for number in found().frontier()[:2]:
+        plan, outcome = plan_in_full(found(), number), found().outcomes[number]
+        assert plan.certificate.objective_s is not None
+        assert plan.certificate.objective_s <= (outcome.objective_s or 0.0)
+
+
+def test_a_budget_leaves_what_meets_it_and_one_that_nothing_meets_is_refused() -> None:
+    every = dump_capacity(found())["frontier"]
+    fastest = min(point["objective_s"] for point in every)
+    within = dump_capacity(found(), CapacityBudget(step_s=fastest))["frontier"]
+    assert [point["objective_s"] for point in within] == [fastest]
+    with pytest.raises(InvalidRequest, match="no plan meets the budget"):
+        dump_capacity(found(), CapacityBudget(cost=1e-15))
+
+
+BAD = [
+    ({"candidates": ()}, "no mesh to look at"),
+    (
+        {"offers": (HardwareOffer({"name": "a"}, 1.0), HardwareOffer({"name": "b"}, None))},
+        "a price for some hardware only",
+    ),
+    ({"offers": (HardwareOffer({"name": "a"}, -1.0),)}, "price of a device-hour"),
+    ({"graphs": (CapacityWorkload({}, None), CapacityWorkload({}, 5))}, "compared by the token"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), BAD)
+def test_questions_that_make_no_sense_are_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        replace(question((2,)), **changes)  # type: ignore[arg-type]
+
+
+def test_points_are_of_a_token_where_tokens_are_known() -> None:
+    asked = question((2,))
+    point = asked.point(asked.candidates[0], 3.6)
+    assert point.devices == 2
+    assert [point.cost, point.time_s] == pytest.approx([2 * 3.6 / 512 * 2.5 / 3600, 3.6 / 512])
