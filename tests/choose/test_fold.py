@@ -39,6 +39,7 @@ Use = tuple[int, int, int]
 USES: list[list[Use]] = [
     [(0, 0, 5)],
     [(0, 0, 8), (1, 0, 2), (1, 2, 6), (1, 3, 6), (1, 6, 8)],  # like at both ends, more between
+    [(0, 0, 9), (1, 0, 9), (0, 0, 3), (1, 3, 6), (0, 6, 9)],  # like at both ends, less of one thing between
     [(0, 0, 9), (1, 0, 9), (0, 0, 2), (1, 6, 9), (0, 3, 5), (1, 3, 5)],
     [(0, k, 20 - k) for k in range(8)],
     [*((0, 2 * k, 20) for k in range(10)), *((1, 0, 2 * k + 1) for k in range(10))],

@@ -44,6 +44,22 @@ def test_halos_and_offsets_count_too() -> None:
 
 
 @pytest.mark.parametrize(("mesh", "shape"), SIZES)
+def test_the_holders_of_a_block_send_an_even_share_each_of_what_is_wanted_of_it(
+    mesh: str, shape: tuple[int, ...]
+) -> None:
+    devices = Mesh.parse(mesh)
+    states = layouts(TensorType(shape, "f32"), devices)
+    found = Footprints.of(states, states, shape, devices)
+    for i, source in enumerate(states):
+        for j, target in enumerate(states):
+            done = exchange(source, target, shape, devices)
+            boxes = done.ends.held.reshape(devices.devices, -1)
+            _, block, holders = np.unique(boxes, axis=0, return_inverse=True, return_counts=True)
+            sent = np.bincount(block, done.sent).astype(np.int64)
+            assert found.sent[i, j] == (-(-sent // holders)).max()
+
+
+@pytest.mark.parametrize(("mesh", "shape"), SIZES)
 def test_a_device_gets_a_message_from_every_block_it_needs(mesh: str, shape: tuple[int, ...]) -> None:
     devices = Mesh.parse(mesh)
     states = layouts(TensorType(shape, "f32"), devices)

@@ -21,7 +21,7 @@ from planner.model.program import Move, Program, Run
 from planner.run.devices import Machine, run_program, run_whole
 from planner.run.fabric import OneProcess
 from planner.run.inputs import random_inputs
-from planner.run.locate import Difference, first_output
+from planner.run.locate import Difference, first_difference, first_output
 from planner.run.transfer import Reducer, combined, transfer
 from planner.run.undefined import poison
 from planner.run.validate import validate
@@ -69,6 +69,18 @@ def test_a_wrong_row_is_named_with_the_shards_that_show_it(monkeypatch: pytest.M
     assert read > 0.25
     assert found.wanted == pytest.approx(read)
     assert found.got == pytest.approx(read + 1)
+
+
+@pytest.mark.parametrize(("size", "written"), [(4096, True), (4097, False)])
+def test_a_large_shard_that_was_read_is_named_and_not_written_out(size: int, written: bool) -> None:
+    s = Sketch()
+    program = random_program(question_of(s.graph(s.op("exp", [s.input(size)], (size,))), "1"), 0)
+    arrays = random_inputs(program.graph, np, "f64", 0)
+    whole = {name: each + 1 for name, each in run_whole(program.graph, arrays, np, "f64").items()}
+    found = first_difference(program, arrays, whole, np, "f64", 1e-10)
+    assert found is not None
+    (shard,) = found.inputs
+    assert (shard.shape, shard.elements is not None) == ((size,), written)
 
 
 def test_a_corrupted_program_is_located_at_the_first_op_that_suffers() -> None:
@@ -160,6 +172,20 @@ def test_what_the_backend_alone_makes_wrong_is_named_at_the_output() -> None:
     assert found is not None
     assert (found.value, found.done, found.device, found.index) == (program.outputs[0], "n2", 2, (1, 3))
     assert [found.got, found.wanted] == pytest.approx([wanted + 1, wanted])
+
+
+def test_what_is_wrong_in_an_argument_that_is_returned_is_named_before_the_first_instruction() -> None:
+    s = Sketch()
+    x = s.input(4, 4)
+    program = random_program(question_of(s.graph(s.op("exp", [x], (4, 4)), x), "1"), 0)
+    assert program.outputs[1] == x
+    arrays = random_inputs(program.graph, np, "f64", 0)
+    whole = run_whole(program.graph, arrays, np, "f64")
+    done = run_program(program, arrays, np, "f64")
+    done.outputs[0][1] = done.outputs[0][1] + 1
+    found = first_output(program, whole, done, np, 1e-10)
+    assert found is not None
+    assert (found.instruction, found.done, found.value) == (0, "argument", x)
 
 
 def test_bytes_that_were_not_predicted_are_located(monkeypatch: pytest.MonkeyPatch) -> None:

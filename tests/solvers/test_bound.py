@@ -78,6 +78,16 @@ def test_prices_are_found_at_every_moment_that_is_overfilled_and_make_the_bound_
     assert {moment for moment, price in relaxation.prices.items() if price > 0} == set(range(1, len(sizes)))
 
 
+def test_prices_rise_from_where_they_stand_however_low_the_least_of_them() -> None:
+    problem, wanted = knapsacks(GROUPS[-1])
+    ledger, relaxation, _ = search(problem)
+    relaxation.at({1: 1000.0, 2: 1.0, 3: 1.0})
+    relaxation.tighten(8, 0.0)
+    prices = PriceSearch(ledger, relaxation, problem.limit or 0)
+    prices.run(np.zeros(len(problem.nodes), np.int64), 40, 16)
+    assert 0.99 * wanted <= relaxation.bound <= wanted
+
+
 def test_no_search_claims_more_than_the_optimum_or_less_than_before() -> None:
     feasible = 0
     for seed in SEEDS:

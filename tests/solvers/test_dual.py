@@ -61,6 +61,24 @@ def test_prices_rise_until_the_limit_holds_and_the_bound_is_tight() -> None:
     assert 1000 <= dual.prices[0] <= 1000 + count
 
 
+def test_a_restart_goes_on_with_the_steps_that_the_first_price_gave() -> None:
+    dual = Dual(_knapsack(60))
+    dual.begin()
+    step = dual._step
+    for progress in range(20):
+        dual.advance(progress / 20)
+    dual.restart()
+    assert dual._step == step > 0
+    assert dual._ascent.prices() == dual.prices
+
+
+def test_a_strategy_that_is_far_too_dear_makes_the_scale_no_coarser() -> None:
+    cheap = Node("n", np.array([0, 100]), np.array([0, 0]), (0, 1))
+    dear = Node("n", np.array([0, 100, 1 << 50]), np.array([0, 0, 0]), (0, 1))
+    one, other = (Dual(Problem([node, node], [])) for node in (cheap, dear))
+    assert other._pricing.scale.factor >= one._pricing.scale.factor > 1
+
+
 def test_the_first_price_is_that_of_the_moment_that_is_overfilled_most() -> None:
     crowds = [3, 9, 5]
     nodes = [

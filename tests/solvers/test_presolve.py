@@ -15,8 +15,9 @@ from tests.testing.random_problems import contracting, tiny, tiny_public, with_b
 from tests.testing.seeds import batches, seeds
 
 BATCHES = batches(300, 100)
-ARCS, CONTRACTION, DOMINANCE = (
-    next(each for each in REDUCTIONS if each.__module__.endswith(name)) for name in ("arcs", "contraction", "dominance")
+ARCS, CONTRACTION, DOMINANCE, ELIMINATION = (
+    next(each for each in REDUCTIONS if each.__module__.endswith(name))
+    for name in ("arcs", "contraction", "dominance", "elimination")
 )
 KINDS = [tiny, tiny_public, contracting]
 
@@ -174,6 +175,21 @@ def test_a_node_that_another_with_more_strategies_determines_goes_whichever_come
     reduced = presolve(Problem(nodes, [edge], 3), reductions=(CONTRACTION,))
     assert reduced is not None
     assert [node.cost.size for node in reduced.problem.nodes if node.cost.size > 1] == [4]
+
+
+@pytest.mark.parametrize(("between", "leaves"), [(12, True), (9, False)])  # 20 * 12 twice, and 20 * 20
+def test_a_node_between_two_leaves_where_one_table_is_no_larger_than_the_two(between: int, leaves: bool) -> None:
+    rng, sizes = np.random.default_rng(0), (20, between, 20)
+    nodes = [
+        Node(f"n{i}", rng.permutation(size), np.arange(size) * (i != 1), (i, i + 1)) for i, size in enumerate(sizes)
+    ]
+    ends = [np.arange(size, dtype=np.int32) for size in sizes]
+    edges = [Edge(i, i + 1, ends[i], ends[i + 1], rng.integers(0, 99, (sizes[i], sizes[i + 1]))) for i in (0, 1)]
+    reduced = presolve(Problem(nodes, edges, 15), reductions=(ELIMINATION,))
+    assert reduced is not None
+    assert sorted(node.cost.size for node in reduced.problem.nodes if node.cost.size > 1) == sorted(
+        {False: sizes, True: (20, 20)}[leaves]
+    )
 
 
 def _strategies(problem: Problem) -> int:
