@@ -226,6 +226,23 @@ def test_moments_that_another_covers_go_in_one_walk(limit: int) -> None:
     assert reduced.problem.layout.moments == 1
 
 
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_moments_of_which_neither_covers_the_other_stay_whichever_node_comes_first(order: tuple[int, ...]) -> None:
+    lives = [((0, 1), [0, 1]), ((1, 2), [0, 1]), ((0, 2), [2, 6])]
+    nodes = [Node(f"n{i}", np.zeros(2, np.int64), np.array(lives[i][1]), lives[i][0]) for i in order]
+    reduced = presolve(Problem(nodes, [], 5), reductions=REDUCTIONS[-1:])
+    assert reduced is not None
+    assert reduced.problem.layout.moments == 2
+
+
+def test_a_choice_of_what_has_been_excluded_lowers_to_none() -> None:
+    nodes = [Node(f"n{i}", np.array([3, 0, 9]), np.zeros(3, np.int64), (0, 1)) for i in range(2)]
+    ends, nothing_with_the_last = np.arange(3, dtype=np.int32), np.array([[0, 0, 0], [0, 0, 0], [IMPOSSIBLE] * 3])
+    reduced = presolve(Problem(nodes, [Edge(0, 1, ends, ends, nothing_with_the_last)]), reductions=(ARCS,))
+    assert reduced is not None
+    assert [reduced.lower([x, 1]) is None for x in range(3)] == [False, False, True]
+
+
 def test_presolve_gives_the_same_problem_every_time() -> None:
     compared = 0
     for seed in seeds(20, 7000):
