@@ -200,6 +200,19 @@ def two_chains(layers: int) -> Structure:
     return Structure([0] * len(names), into, out)
 
 
+def test_the_stack_that_ties_the_most_is_found_first() -> None:
+    """A chain of 24 like nodes, and one of twice 20 that look like no others: near the ends of either nothing is."""
+    labels = [*[0] * 24, *range(1, 21), *range(1, 21)]
+    into = [[] if v in (0, 24) else [Link(v - 1, 0)] for v in range(len(labels))]
+    out = [[] if v in (23, 63) else [Link(v + 1, 0)] for v in range(len(labels))]
+    assert stacks(Structure(labels, into, out)).layers == (20, 2)
+
+
+def test_a_node_that_an_edge_leads_to_looks_unlike_one_that_it_comes_from() -> None:
+    into, out = [[Link(1, 0)], [], [], [Link(2, 0)]], [[], [Link(0, 0)], [Link(3, 0)], []]
+    assert Structure([0, 1, 0, 1], into, out).views(1) == [[0, 1, 0, 1], [0, 1, 2, 3]]
+
+
 def test_of_edges_that_look_alike_each_leads_where_others_say() -> None:
     orbits = stacks(two_chains(4)).orbits
     assert [{node % 13 for node in orbit} for orbit in orbits] == [{orbit[0] % 13} for orbit in orbits]

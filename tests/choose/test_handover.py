@@ -36,7 +36,11 @@ def test_the_next_node_is_further_than_the_next_device() -> None:
 def test_the_same_place_takes_nothing_and_what_is_held_only_a_copy() -> None:
     assert handed((0, 1), (0, 1)).time_ps == 0
     one, whole = Place(HALVES, Mesh.parse("2"), (0, 1)), Place(Sharding(((),)), Mesh.parse("2"), (0, 1))
-    assert 0 < Handover(whole, one, KIND, load("h100-sxm")).time_ps < 6_600_000
+    hardware = load("h100-sxm")
+    assert 0 < Handover(whole, one, KIND, hardware).time_ps < 6_600_000
+    apart = [Place(each.sharding, each.mesh, (0, 2)) for each in (whole, one)]
+    copied = 2 * (2 << 20) / hardware.bytes_rate + hardware.launch_s
+    assert Handover(apart[0], apart[1], KIND, hardware).time_ps == round(copied * 1e12)
 
 
 def test_devices_without_a_link_are_named() -> None:

@@ -13,6 +13,7 @@ from planner.documents.plans import verdict_document
 from planner.documents.results import VerdictDocument
 from planner.documents.schemas import checked
 from planner.model import ops
+from planner.model.accounts import live_bytes
 from planner.model.collectives import Collective, Kind
 from planner.model.mesh import Mesh
 from planner.model.ops import OPS
@@ -21,7 +22,7 @@ from planner.model.program import Move, Program, Run
 from planner.run.devices import Machine, run_program, run_whole
 from planner.run.fabric import OneProcess
 from planner.run.inputs import random_inputs
-from planner.run.locate import Difference, first_difference, first_output
+from planner.run.locate import Difference, first_difference, first_miscount, first_output
 from planner.run.transfer import Reducer, combined, transfer
 from planner.run.undefined import poison
 from planner.run.validate import validate
@@ -186,6 +187,18 @@ def test_what_is_wrong_in_an_argument_that_is_returned_is_named_before_the_first
     found = first_output(program, whole, done, np, 1e-10)
     assert found is not None
     assert (found.instruction, found.done, found.value) == (0, "argument", x)
+
+
+def test_a_peak_that_was_not_predicted_is_located_where_the_most_should_be_held() -> None:
+    program = random_program(question_of(small_transformer(Mesh.parse("2x2")), "2x2"), 1)
+    done = run_program(program, random_inputs(program.graph, np, "f64", 0), np, "f64")
+    assert first_miscount(program, done) is None
+    done.peak[2] += 1
+    found = first_miscount(program, done)
+    assert found is not None
+    held = live_bytes(program)[:, 2]
+    assert (found.what, found.device, held[found.instruction]) == ("peak_bytes", 2, held.max())
+    assert [found.got, found.wanted] == [held.max() + 1, held.max()]
 
 
 def test_bytes_that_were_not_predicted_are_located(monkeypatch: pytest.MonkeyPatch) -> None:

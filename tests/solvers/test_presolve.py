@@ -226,6 +226,23 @@ def test_moments_that_another_covers_go_in_one_walk(limit: int) -> None:
     assert reduced.problem.layout.moments == 1
 
 
+def test_nodes_that_wait_for_their_neighbours_to_leave_do_so_in_one_turn() -> None:
+    nodes = [Node(f"n{i}", np.array([i, 0]), np.zeros(2, np.int64), (0, 0)) for i in range(5)]
+    two = np.arange(2, dtype=np.int32)
+    edges = [Edge(min(i, 1), max(i, 1), two, two, np.array([[1, 2], [3, i]])) for i in (0, 2, 3, 4)]
+    state = State(Problem(nodes, edges), 1, lambda: False)
+    ELIMINATION(state, 0)
+    assert not state.here.any()
+
+
+def test_what_nothing_reduces_stays_what_it_is() -> None:
+    front = Node("alone", np.array([0, 6, 10]), np.array([10, 5, 0]), (0, 1))
+    reduced = presolve(Problem([front], [], 5))
+    assert reduced is not None
+    (same,) = reduced.problem.nodes
+    assert (same.cost.tolist(), same.usage.tolist(), same.interval) == ([0, 6, 10], [10, 5, 0], (0, 1))
+
+
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
 def test_moments_of_which_neither_covers_the_other_stay_whichever_node_comes_first(order: tuple[int, ...]) -> None:
     lives = [((0, 1), [0, 1]), ((1, 2), [0, 1]), ((0, 2), [2, 6])]
