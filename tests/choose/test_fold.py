@@ -171,6 +171,16 @@ def test_the_moments_that_are_left_out_never_hold_the_peak(uses: list[Use]) -> N
         assert (sizes @ kept).max() == (sizes @ whole).max()
 
 
+@pytest.mark.parametrize("falling", [0, 1])
+def test_of_moments_that_change_evenly_the_first_and_the_last_are_left(falling: int) -> None:
+    usages = Usages()
+    for k in range(1, 11):
+        usages.add(0, falling, (0, 2 * k))
+        usages.add(0, 1 - falling, (2 * k - 2, 20))
+    profile = usages.profile()
+    assert sorted(profile.counts.tolist()) == [[1, 10], [10, 1]]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_best_folded_plan_is_little_worse_than_the_best(name: str) -> None:
     problem = question(name).problem

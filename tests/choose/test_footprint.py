@@ -10,7 +10,9 @@ from planner.choose.options import layouts
 from planner.model.exchange import exchange
 from planner.model.graph import TensorType
 from planner.model.mesh import Mesh
-from planner.model.sharding import Sharding
+from planner.model.sharding import Reduction, Sharding
+from tests.testing.random_shardings import random_sharding
+from tests.testing.seeds import seeds
 
 SIZES = [("4", (8, 8)), ("2x4", (8, 16)), ("2x3", (7, 5, 6)), ("2x2x2", (16, 8)), ("1x3", (7,)), ("2x2", ())]
 CUT = [
@@ -41,6 +43,20 @@ def test_all_pairs_receive_what_their_transfers_say(mesh: str, shape: tuple[int,
 
 def test_halos_and_offsets_count_too() -> None:
     pairs(CUT, (8, 12), Mesh.parse("2x2"))
+
+
+@pytest.mark.parametrize("seed", seeds(100))
+def test_what_the_busiest_device_is_said_to_receive_at_least_is_no_more_than_it_receives(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    mesh = Mesh.parse(("2x2", "2x3", "4", "2x2x2")[seed % 4])
+    shape = tuple(random.integers(1, 9, 2).tolist())
+    drawn = [random_sharding(shape, mesh, (Reduction.SUM,), random) for _ in range(2)]
+    source, target = (Sharding(each.split_axes, each.partial, each.reduction) for each in drawn)
+    if set(source.partial) - set(target.partial):
+        received, messages = Footprints.at_least(source, target, shape, mesh)
+        counted = Footprints.counted(source, target, shape, mesh)
+        assert received <= counted.received[0, 0]
+        assert messages <= counted.messages[0, 0]
 
 
 @pytest.mark.parametrize(("mesh", "shape"), SIZES)

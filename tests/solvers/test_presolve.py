@@ -15,9 +15,9 @@ from tests.testing.random_problems import contracting, tiny, tiny_public, with_b
 from tests.testing.seeds import batches, seeds
 
 BATCHES = batches(300, 100)
-ARCS, CONTRACTION, DOMINANCE, ELIMINATION = (
+ABSORPTION, ARCS, CONTRACTION, DOMINANCE, ELIMINATION, PARALLEL = (
     next(each for each in REDUCTIONS if each.__module__.endswith(name))
-    for name in ("arcs", "contraction", "dominance", "elimination")
+    for name in ("absorption", "arcs", "contraction", "dominance", "elimination", "parallel")
 )
 KINDS = [tiny, tiny_public, contracting]
 
@@ -224,6 +224,29 @@ def test_moments_that_another_covers_go_in_one_walk(limit: int) -> None:
     reduced = presolve(Problem(rises, [], limit), reductions=REDUCTIONS[-1:])
     assert reduced is not None
     assert reduced.problem.layout.moments == 1
+
+
+def test_an_edge_that_costs_what_its_ends_cost_apart_goes() -> None:
+    rng, strategies = np.random.default_rng(0), np.arange(5, dtype=np.int32)
+    nodes = [Node(f"n{i}", rng.integers(0, 9, 5), np.zeros(5, np.int64), (0, 0)) for i in range(2)]
+    apart = rng.integers(0, 9, 5)[:, None] + rng.integers(0, 9, 5)
+    reduced = presolve(Problem(nodes, [Edge(0, 1, strategies, strategies, apart)]), reductions=(ABSORPTION,))
+    assert reduced is not None
+    assert list(reduced.problem.edges) == []
+
+
+@pytest.mark.parametrize(("classes", "left"), [(10, 1), (9, 2)])  # 20 * 10 twice, and 20 * 20
+def test_two_edges_become_one_where_one_table_is_no_larger_than_the_two(classes: int, left: int) -> None:
+    rng, fine = np.random.default_rng(0), np.arange(20, dtype=np.int32)
+    nodes = [Node(f"n{i}", np.zeros(20, np.int64), np.zeros(20, np.int64), (0, 0)) for i in range(2)]
+    coarse = fine * classes // 20
+    edges = [
+        Edge(0, 1, fine, coarse, rng.integers(0, 99, (20, classes))),
+        Edge(0, 1, coarse, fine, rng.integers(0, 99, (classes, 20))),
+    ]
+    reduced = presolve(Problem(nodes, edges), reductions=(PARALLEL,))
+    assert reduced is not None
+    assert len(reduced.problem.edges) == left
 
 
 def test_nodes_that_wait_for_their_neighbours_to_leave_do_so_in_one_turn() -> None:
