@@ -6,10 +6,12 @@ from itertools import combinations, permutations, product
 
 import pytest
 
-from planner.choose.options import check_count, layouts, options
+from planner.choose.cost import CostModel
+from planner.choose.hardware import load
+from planner.choose.options import candidates, check_count, layouts, options
 from planner.errors import InvalidRequest
 from planner.model.binding import bind
-from planner.model.graph import TensorType
+from planner.model.graph import Op, TensorType
 from planner.model.indexing import LoopKind, Option, Rule
 from planner.model.mesh import Mesh
 from planner.model.sharding import Axes, Reduction, Shape
@@ -50,6 +52,17 @@ def test_whatever_mesh_was_asked_before_every_option_is_found_once(mesh: str) ->
         assert len(set(found)) == len(found)
         assert set(found) == every_option(rule, Mesh.parse(mesh))
         assert found[0] == ((),) * len(rule.loops)
+
+
+def test_windows_over_alike_dims_of_different_sizes_are_read_with_halos_of_their_own() -> None:
+    shapes, model = [(32,), (29,), (1,)], CostModel(Mesh.parse("3"), load("cpu"))
+    rule = bind("(4*y+r), (4*y+r), r -> y", shapes, [(8,)])
+    types = [TensorType(shape, "f32") for shape in (*shapes, (8,))]
+    found = candidates(Op("n0", "unknown", ("a", "b", "c"), (types[3],), rule), tuple(types[:3]), model)
+    for k, option in enumerate(found.options):
+        read = [port.states[port.classes[k]] for port in found.operands]
+        assert read == [rule.read_sharding(i, option, model.mesh) for i in range(3)]
+    assert len({port.states for port in found.operands[:2]}) == 2
 
 
 @pytest.mark.parametrize("rank", range(4))

@@ -20,7 +20,7 @@ from planner.rewrite.propagate import propagate
 from planner.rewrite.route import documented_route
 from planner.run.devices import run_program
 from planner.run.inputs import random_inputs
-from planner.run.validate import validate
+from planner.run.validate import checked_module, validate
 from tests.testing.graphs import Sketch, random_graph, small_transformer
 from tests.testing.op_cases import CASES
 from tests.testing.sample_programs import (
@@ -172,3 +172,9 @@ def test_what_cannot_fit_into_memory_is_refused_before_anything_runs() -> None:
     with pytest.raises(RunFailed, match=r"too little memory to run the program .* GiB; wanted \d+.0 GiB at least"):
         validate(program, shrinking="none")
     assert validate(program).verdict == "equal"
+
+
+def test_as_many_as_1024_logical_devices_are_run_and_no_more() -> None:
+    assert checked_module("numpy", "auto", "f64", Mesh.parse("32x32")) is np
+    with pytest.raises(InvalidRequest, match=r"too many logical devices to run \(got 1025; wanted at most 1024\)"):
+        checked_module("numpy", "auto", "f64", Mesh.parse("1025"))

@@ -88,6 +88,17 @@ def test_prices_rise_from_where_they_stand_however_low_the_least_of_them() -> No
     assert 0.99 * wanted <= relaxation.bound <= wanted
 
 
+def test_of_choices_that_cost_too_much_at_the_prices_no_moment_is_priced() -> None:
+    nodes = [Node(f"n{t}", np.zeros(2, np.int64), np.array([0, use]), (t, t + 1)) for t, use in enumerate((5, 7))]
+    for height, more in ((0.0, False), (20.0, True)):  # the choice that overfills both moments costs 10 * (5 - 3)
+        _, _, prices = search(Problem(nodes, [], 3))
+        prices._learn(np.array([1, 0]))
+        prices._learn(np.array([1, 1]))
+        prices._moments = [0]
+        assert prices._more_moments({0: 10.0}, height) == more
+        assert prices._moments == [0, 1][: 1 + more]
+
+
 def test_no_search_claims_more_than_the_optimum_or_less_than_before() -> None:
     feasible = 0
     for seed in SEEDS:
