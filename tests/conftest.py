@@ -46,6 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(require_all)
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One more than there are cores: tests of servers and child processes mostly wait."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_report_header(config: pytest.Config) -> list[str]:
     seed = os.environ[SEED]
     lines = [f"run: {config.getoption('run')}; seeds: window from {seed} (once more: {SEED}={seed})"]

@@ -66,6 +66,7 @@ def test_few_are_planned_and_the_frontier_is_that_of_all_within_the_gap() -> Non
         assert any(abs(known[number].time_s / point.time_s - 1) < 2 * GAP for point in close)
 
 
+@pytest.mark.slow
 def test_two_processes_find_what_one_finds() -> None:
     asked = question((2, 4), 1)
     alone, together = survey(asked), survey(asked, processes=2)
@@ -83,6 +84,7 @@ def test_where_nothing_fits_no_mesh_is_planned_that_cannot_fit() -> None:
     assert document["smallest_feasible"] is None
 
 
+@pytest.mark.slow
 def test_what_fits_no_plan_is_not_asked_of_meshes_that_can_do_less() -> None:
     asked = question((4,), 2, memory_limit_bytes=1_450_000)
     tight = survey(asked)

@@ -44,6 +44,7 @@ def run(folder: Path, files: dict[str, str], *options: str, missing: Sequence[st
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 def test_a_test_that_does_not_run_fails_with_its_reason(tmp_path: Path) -> None:
     """In a process of pytest-xdist too, which this run has."""
     texts = {name: text for name, (text, _) in FILES.items()}

@@ -284,6 +284,7 @@ def test_an_infeasible_plan_can_be_written_and_shown_but_not_run(tmp_path: Path,
     refused(shardplan("validate", output), "the plan has no program (got infeasible)")
 
 
+@pytest.mark.slow
 def test_bad_input_ends_the_same_way_in_a_process_of_its_own(tmp_path: Path, small: Path) -> None:
     bad = written(tmp_path / "bad.json", changed(GRAPH, "nodes.0.inputs", ["b", "w"]))
     for arguments in (["plan", bad, "--mesh", "2x4"], ["plan", small, "--mesh", "x"], ["show", bad], ["paln"]):

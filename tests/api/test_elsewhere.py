@@ -31,6 +31,7 @@ QUESTION = Question(
 )
 
 
+@pytest.mark.slow
 def test_a_server_finds_the_frontier_and_knows_its_plans_when_asked_again(tmp_path: Path) -> None:
     server = start(f"sqlite:///{tmp_path}/service.db", tmp_path / "log")
     try:

@@ -87,6 +87,7 @@ def test_a_plan_document_tells_of_folding_and_meets_its_schema() -> None:
     PlanDocument.model_validate(document)
 
 
+@pytest.mark.slow
 def test_folding_is_the_same_every_time() -> None:
     first = canonical(plan_document(planned(REQUESTS[0])[0]))
     planned.cache_clear()

@@ -76,6 +76,7 @@ def test_the_bound_of_the_unfolded_problem_begins_near_the_folded_ones() -> None
     assert goal - warm < (goal - cold) / 4
 
 
+@pytest.mark.slow
 def test_so_it_does_at_prices_where_a_limit_binds() -> None:
     free = solvers.solve(layers().problem, gap=1e-3).choice
     assert free is not None

@@ -131,6 +131,7 @@ def script(name: str, environment: dict[str, str], **more: str) -> dict[str, str
     return dict(line.split("=", 1) for line in told.read_text().splitlines()) if told.exists() else {}
 
 
+@pytest.mark.slow
 def test_the_action_checks_and_keeps_one_comment_up_to_date(runner: dict[str, str]) -> None:
     kept = Path(runner["KEPT"])
     told = script("check.sh", runner, ARGUMENTS="--detailed-exitcode")
@@ -162,6 +163,7 @@ def test_the_action_says_what_is_wrong_and_writes_no_comment(runner: dict[str, s
     assert not (Path(runner["KEPT"]) / "log").exists()
 
 
+@pytest.mark.slow
 def test_every_command_of_the_page_ends_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     subprocess.run(["git", "init", "--quiet"], check=True)

@@ -29,6 +29,7 @@ def checkout(tmp_path: Path) -> SmallCheckout:
     return SmallCheckout.made(tmp_path)
 
 
+@pytest.mark.slow
 def test_demo_and_tests_run_where_the_path_has_spaces_and_nobody_has_a_home(checkout: SmallCheckout) -> None:
     """With make and without it: README gives the commands that make runs."""
     demo = checkout.run("make", "demo")

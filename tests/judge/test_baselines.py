@@ -168,6 +168,7 @@ def limits() -> list[int]:
     return sorted({analysed(name).peak_bytes for name in NAMES}, reverse=True)
 
 
+@pytest.mark.slow
 def test_the_plan_is_at_least_as_good_as_every_named_layout_that_fits() -> None:
     for limit in (None, *limits()):
         plan = planned(limit)

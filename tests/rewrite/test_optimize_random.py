@@ -113,6 +113,7 @@ def seconds(ops: int, price: Price) -> float:
     return process_time() - start
 
 
+@pytest.mark.slow
 def test_time_grows_with_the_ops_and_not_with_their_square() -> None:
     price = partial(instruction_ps, CostModel(Mesh.parse("2x2"), load("h100-sxm")))
     seconds(40, price)

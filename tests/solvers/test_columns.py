@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import pytest
 
 from solvers import IMPOSSIBLE, Problem, usage_profile
 from solvers.columns import Columns, LinearTask
@@ -64,6 +65,7 @@ def test_near_the_least_limit_programs_find_prices_and_a_choice_that_nearly_meet
     assert ledger.bound <= ledger.cost <= 1.005 * ledger.bound
 
 
+@pytest.mark.slow
 def test_prices_are_of_the_problems_own_moments_where_there_were_cuts() -> None:
     reduced = presolve(look_alike("graph network, untied", seed=0, depth=1))
     assert reduced is not None

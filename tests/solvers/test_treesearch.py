@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 
 import numpy as np
+import pytest
 
 from solvers import IMPOSSIBLE, Edge, Node, Problem, evaluate, usage_profile
 from solvers.treesearch import TreeSearch
@@ -103,6 +104,7 @@ def test_costs_and_loads_kept_on_the_way_are_those_of_the_evaluation() -> None:
             assert np.array_equal(profile[search._moments], search._at.load), seed
 
 
+@pytest.mark.slow
 def test_tiny_problems_are_nearly_always_solved_to_optimality_and_never_below() -> None:
     for make in (tiny_public, contracting):
         missed = []

@@ -79,6 +79,7 @@ def all_end_once(server: Server, database: str, plans: list[str]) -> None:
     assert [(row["id"], row["outcomes"], row["done"]) for row in rows(database)] == [(plan, 1, 1) for plan in plans]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stage", "is_there"), KILLED_AT)
 def test_a_server_killed_at_a_stage_loses_nothing(
     stage: str, is_there: Callable[[Row], bool], database: str, tmp_path: Path
@@ -97,6 +98,7 @@ def test_a_server_killed_at_a_stage_loses_nothing(
         server.stop()
 
 
+@pytest.mark.slow
 def test_a_child_killed_while_it_solves_is_replaced(database: str, tmp_path: Path) -> None:
     server = start(database, tmp_path / "log")
     try:
@@ -151,6 +153,7 @@ def test_what_is_acknowledged_under_fire_is_there_afterwards(database: str, tmp_
         assert len(found) == len(rows(database))
 
 
+@pytest.mark.slow
 def test_a_server_that_is_stopped_leaves_no_process(database: str, tmp_path: Path) -> None:
     server = start(database, tmp_path / "log")
     plans = asked(server, "stopped")

@@ -229,6 +229,7 @@ def test_a_number_too_large_for_a_plan_is_refused_before_it_is_kept(client: http
     assert ask(client, graph).status_code == 422
 
 
+@pytest.mark.slow
 def test_a_database_that_is_locked_while_a_plan_is_solved_costs_it_nothing(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

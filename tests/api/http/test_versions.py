@@ -39,6 +39,7 @@ def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_after_an_upgrade_a_plan_that_is_kept_is_read_but_is_no_answer_to_a_new_request(
     databases: Databases, upgraded: Path, tmp_path: Path
 ) -> None:
