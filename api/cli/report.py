@@ -26,8 +26,8 @@ def report(
 ) -> None:
     """Write a plan as one page that opens offline: certificate, graph with shardings, memory, communication, schedule.
 
-    With --compare-to, two plans side by side with what changed from the other one to this one. Of a capacity answer, the
-    page draws step time and cost against devices.
+    With --compare-to, two plans side by side, with what changed from the other one to this one. Of a capacity answer,
+    the page draws step time and cost against devices.
     """
     check_writable(output)
     page = html_page(_build_report(file, compare_to))
@@ -42,5 +42,5 @@ def _build_report(file: Path, compare_to: Path | None) -> dict[str, Any]:
     if not (isinstance(raw, dict) and raw.get("format") == FORMAT):
         return dump_report(parse_plan(raw, str(file)), read_plan(compare_to) if compare_to else None)
     if compare_to:
-        raise InvalidRequest("--compare-to with a capacity answer", got=str(compare_to), wanted="a plan, or no --compare-to")
+        raise InvalidRequest("--compare-to with a capacity answer", got=str(compare_to), wanted="a plan")
     return checked_capacity(raw, str(file))
