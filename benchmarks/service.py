@@ -43,7 +43,7 @@ class Server:
     def __init__(self, folder: Path) -> None:
         log = folder / "log"
         words = [sys.executable, "-m", "api", "serve", "--port", "0", "--database", str(folder / "service.db")]
-        words += ["--queued", str(IN_LINE), "--rate", str(RATE)]
+        words += ["--max-queued", str(IN_LINE), "--rate-limit", str(RATE)]
         with log.open("wb") as file:
             self.process = subprocess.Popen(words, stderr=file)
         while not (found := re.search(r"running on http://[0-9.]+:(\d+)", log.read_text())):

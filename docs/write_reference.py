@@ -82,10 +82,11 @@ def list_operations(paths: Schema) -> Iterator[str]:
                 yield "| parameter | in | |\n|---|---|---|"
             for entry in each.get("parameters", ()):
                 yield f"| {code(entry['name'])} | {entry['in']} | {cell(entry.get('description', ''))} |"
-            answers = "; ".join(
-                f"{status} {cell(answer['description'])}" for status, answer in each["responses"].items()
-            )
-            yield f"\nAnswers: {answers}.\n"
+            answers = [
+                f"{status} ({cell(answer['description'])})" for status, answer in sorted(each["responses"].items())
+            ]
+            yield f"\nAnswers: {', '.join(answer for answer in answers if answer < '4')}."
+            yield f"Problems: {', '.join(answer[:3] for answer in answers if answer >= '4')}.\n"
 
 
 def list_documents() -> Iterator[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import mutant_sample
 from benchmarks.measured import MEASURED, ROOT, changed_since, measured_commit
 from benchmarks.record import RESULTS
 from benchmarks.stale import report
@@ -27,6 +28,20 @@ def test_every_benchmark_says_what_it_measures() -> None:
 @pytest.mark.parametrize("path", sorted({path for paths in MEASURED.values() for path in paths}))
 def test_what_is_measured_is_there(path: str) -> None:
     assert (ROOT / path).exists()
+
+
+def test_faults_are_planted_into_code_that_is_there_and_has_tests() -> None:
+    places = [*mutant_sample.TESTS, *mutant_sample.LEFT_OUT]
+    places += [f"tests/{folder}" for near in mutant_sample.TESTS.values() for folder in near]
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
+def test_what_is_said_to_change_nothing_is_a_fault_in_a_line_that_is_there() -> None:
+    said = json.loads((ROOT / "benchmarks" / "data" / "equivalent_mutants.json").read_text())
+    for key in said:
+        path, _, fault = key.partition(": ")
+        lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
+        assert any(line.strip() and fault.startswith(f"{line.strip()}: ") for line in lines), key
 
 
 def test_every_result_is_of_a_benchmark() -> None:

@@ -70,7 +70,7 @@ def capacity(
     max_cost: Annotated[float | None, typer.Option(help="What a token, or step, may cost.")] = None,
     plan_time_limit: Annotated[float, typer.Option(help="Seconds of solving for one mesh.")] = 60.0,
     time_limit: Annotated[float | None, typer.Option(help="Seconds after which no further mesh is planned.")] = None,
-    processes: Annotated[int, typer.Option(min=1, max=256, help="Meshes planned at a time.")] = 2,
+    jobs: Annotated[int, typer.Option(min=1, max=256, help="Meshes planned at a time.")] = 2,
     server: Server = None,
     journal: Journal = None,
     plans: Annotated[Path | None, typer.Option(help="A folder for the plans of the frontier.")] = None,
@@ -88,7 +88,7 @@ def capacity(
         check_writable(path)
     question = CapacityQuestion(asked, offers, listed, request)
     ask = plan_on_server(server, question, time_limit) if server else None
-    found = _search(question, processes, ask, time_limit=time_limit, journal=journal)
+    found = _search(question, jobs, ask, time_limit=time_limit, journal=journal)
     budget = CapacityBudget(max_step, max_cost)
     written = _write_plans(found, budget, plans, validate=validate) if plans or validate else {}
     _print_capacity(dump_capacity(found, budget, written), output, as_json)
@@ -133,7 +133,7 @@ def _parse_offer(text: str) -> HardwareOffer:
 
 
 def _search(
-    question: CapacityQuestion, processes: int, ask: StartTask | None, *, time_limit: float | None, journal: Path | None
+    question: CapacityQuestion, jobs: int, ask: StartTask | None, *, time_limit: float | None, journal: Path | None
 ) -> CapacitySearch:
     known = load_journal(question, journal.read_text(), str(journal)) if journal and journal.exists() else {}
     with _show_progress(question) as show:
@@ -144,7 +144,7 @@ def _search(
             show(found)
 
         return planning.search_meshes(
-            question, processes=processes, ask=ask, time_limit_s=time_limit, known=known, on_outcome=done
+            question, processes=jobs, ask=ask, time_limit_s=time_limit, known=known, on_outcome=done
         )
 
 

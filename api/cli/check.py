@@ -49,7 +49,7 @@ def check(
     base: Base,
     fail_on: FailOn = LIMITS,
     *,
-    acknowledged: Annotated[Path | None, typer.Option(help="A TOML file of rises that are answered for.")] = None,
+    waivers: Annotated[Path | None, typer.Option(help="A TOML file of rises that are answered for.")] = None,
     pin: Annotated[
         Path | None, typer.Option(help="Annotations (a pins document), as the base was planned with.")
     ] = None,
@@ -70,7 +70,7 @@ def check(
     for path in filter(None, (*reports.values(), output)):
         check_writable(path)
     limits = parse_limits(fail_on, "--fail-on")
-    known = read_waivers(acknowledged) if acknowledged else []
+    known = read_waivers(waivers) if waivers else []
     question = _build_check_request(mesh, hardware_name, memory_limit, gap=gap)
     sides = with_pins(read_base(base, new, server), pin), with_pins(read_given(new), pin)
     with show_solve_progress() as progress:

@@ -8,6 +8,7 @@ import sys
 import typer
 from typer.main import get_command
 
+from api.cli.renamed import find_new_name
 from planner.errors import ShardplanError
 
 FAILED, INTERRUPTED = 1, 130
@@ -30,7 +31,7 @@ def run_reporting_errors(app: typer.Typer) -> int:
         return INTERRUPTED
     except Exception as error:
         if hasattr(error, "format_message"):
-            return _print_error(error.format_message())
+            return _print_error(find_new_name(error) or error.format_message())
         raise
     return int(code or 0)
 

@@ -26,7 +26,7 @@ def explain(
     name: Annotated[str | None, typer.Argument(metavar="[OP]", help="An op, or a graph input.")] = None,
     time_limit: Annotated[float, typer.Option(min=0, help="Seconds for what needs solving anew.")] = SECONDS,
     *,
-    options: Annotated[int, typer.Option(min=0, help="How many other options are forced.")] = ROWS,
+    alternatives: Annotated[int, typer.Option(min=0, help="How many other options are forced.")] = ROWS,
     as_json: JsonOption = False,
 ) -> None:
     """Say where a plan's time and memory go, or what an op's other options would cost."""
@@ -37,7 +37,7 @@ def explain(
     else:
         known = explain_plan(document)
         asked = known.explain_decision(name)
-        found = dump_decision(known, asked, known.force_options(asked, options, time_limit))
+        found = dump_decision(known, asked, known.force_options(asked, alternatives, time_limit))
         parts = _render_decision(found)
     if as_json:
         print_json(found)

@@ -29,9 +29,9 @@ COMMANDS = {
         "api.cli.demo:demo", "Plan GPT-2 small in little memory, run the plan, show it, write its report."
     ),
     "validate": CommandEntry("api.cli.validate:validate", "Run a plan on logical devices, beside the unsharded graph."),
-    "show": CommandEntry("api.cli.validate:show", "Show a plan as a page to review."),
+    "show": CommandEntry("api.cli.show:show", "Show a plan as a page to review."),
     "diff": CommandEntry(
-        "api.cli.validate:diff", "Compare two plans: layouts, and the terms of time and memory that moved."
+        "api.cli.diff:diff", "Compare two plans: layouts, and the terms of time and memory that moved."
     ),
     "check": CommandEntry("api.cli.check:check", "Hold a change against its base in CI: what became dearer, and why."),
     "capacity": CommandEntry("api.cli.capacity:capacity", "Find the fewest, cheapest and fastest devices for a model."),
@@ -42,18 +42,18 @@ COMMANDS = {
         "api.cli.report:report", "Write a plan, or two side by side, as one page that opens offline."
     ),
     "import": CommandEntry("api.cli.import_:app", "Turn a framework's model into a graph document."),
-    "export": CommandEntry("api.cli.propagate:export", "Write a plan's program in another tool's language."),
+    "export": CommandEntry("api.cli.export:export", "Write a plan's program in another tool's language."),
     "propagate": CommandEntry("api.cli.propagate:propagate_graph", "Complete the annotations of a graph."),
-    "partition": CommandEntry("api.cli.propagate:partition", "Turn an annotated graph into an SPMD program."),
+    "partition": CommandEntry("api.cli.partition:partition", "Turn an annotated graph into an SPMD program."),
     "reshard": CommandEntry("api.cli.reshard:reshard", "Find the cheapest program between two shardings of a tensor."),
     "migrate": CommandEntry(
-        "api.cli.reshard:migrate", "Take parameters and states from one plan's layout to another's."
+        "api.cli.migrate:migrate", "Take parameters and states from one plan's layout to another's."
     ),
     "solve": CommandEntry("api.cli.solve:solve", "Solve a choice problem in the public form."),
     "serve": CommandEntry("api.cli.serve:serve", "Serve plans over HTTP, with one worker inside."),
-    "worker": CommandEntry("api.cli.serve:worker", "Solve plans for the servers of a database."),
+    "worker": CommandEntry("api.cli.worker:worker", "Solve plans for the servers of a database."),
     "keys": CommandEntry("api.cli.keys:keys", "Who may use the service."),
-    "admin": CommandEntry("api.cli.keys:admin", "The care of the service's database."),
+    "admin": CommandEntry("api.cli.admin:admin", "The care of the service's database."),
     "hardware": CommandEntry("api.cli.hardware:app", "The hardware profiles known here."),
 }
 

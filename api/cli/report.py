@@ -20,27 +20,27 @@ from planner.export.report import html_page
 def report(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A plan document, or what `capacity -o` wrote.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE.html", help="Where to write the page.")],
-    beside: Annotated[Path | None, typer.Option(help="Another plan of the model, to compare with.")] = None,
+    compare_to: Annotated[Path | None, typer.Option(help="Another plan of the model, to compare with.")] = None,
     *,
     as_json: JsonOption = False,
 ) -> None:
     """Write a plan as one page that opens offline: certificate, graph with shardings, memory, communication, schedule.
 
-    With --beside, two plans side by side with what changed from the other one to this one. Of a capacity answer, the
-    page draws step time and cost against devices.
+    With --compare-to, two plans side by side, with what changed from the other one to this one. Of a capacity answer,
+    the page draws step time and cost against devices.
     """
     check_writable(output)
-    page = html_page(_shown(file, beside))
+    page = html_page(_build_report(file, compare_to))
     write_text(output, page)
     if as_json:
         print_json({"file": str(output), "bytes": len(page.encode())})
 
 
-def _shown(file: Path, beside: Path | None) -> dict[str, Any]:
+def _build_report(file: Path, compare_to: Path | None) -> dict[str, Any]:
     """What the page shows of a file."""
     raw = read_json(file)
     if not (isinstance(raw, dict) and raw.get("format") == FORMAT):
-        return dump_report(parse_plan(raw, str(file)), read_plan(beside) if beside else None)
-    if beside:
-        raise InvalidRequest("--beside with a capacity answer", got=str(beside), wanted="a plan, or no --beside")
+        return dump_report(parse_plan(raw, str(file)), read_plan(compare_to) if compare_to else None)
+    if compare_to:
+        raise InvalidRequest("--compare-to with a capacity answer", got=str(compare_to), wanted="a plan")
     return checked_capacity(raw, str(file))

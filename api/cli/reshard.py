@@ -1,4 +1,4 @@
-"""`reshard` and `migrate`: one tensor, or all state of a plan, from one layout to another."""
+"""Bring one tensor from one layout to another, on one mesh or two."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ from planner.choose import hardware
 from planner.documents.graphs import load_sharding, read_mesh
 from planner.documents.hardware import read_hardware
 from planner.documents.json_reader import parse_json
-from planner.documents.plans import read_plan
-from planner.documents.programs import load_program
-from planner.documents.reshard import dump_migration, dump_reshard, read_cases
+from planner.documents.reshard import dump_reshard, read_cases
 from planner.documents.schemas import ShardingDocument, validate_document
 from planner.errors import InvalidRequest
 from planner.ir.graph import TensorType
@@ -25,7 +23,6 @@ from planner.reshard.cheapest_path import Objective
 from planner.reshard.cross_mesh import PlacedSharding
 from planner.units import format_bytes, format_time
 from planner.usecases.migrate import find_reshard, verify_reshard
-from planner.usecases.migrate import plan_migration as migrated
 
 MAX_DEVICES_SHOWN = 16
 HardwareOption = Annotated[str, typer.Option("--hardware", help="The profile it is priced on: a name, or a file.")]
@@ -76,28 +73,6 @@ def reshard(
         wrong |= document["verified"] is False
         typer.echo(json.dumps(document) if cases or as_json else "\n".join(_format_reshard(document)))
     if wrong:
-        raise typer.Exit(1)
-
-
-def migrate(
-    old: Annotated[Path, typer.Argument(metavar="OLD", help="The plan whose layout the state has.")],
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="The plan whose layout it shall have.")],
-    objective: ObjectiveOption = Objective.TIME,
-    *,
-    devices: DevicesOption = None,
-    target_devices: TargetDevicesOption = None,
-    hardware_name: HardwareOption = hardware.DEFAULT_PROFILE,
-    validate: ValidateOption = True,
-    as_json: JsonOption = False,
-) -> None:
-    """Take parameters, buffers and optimizer state from one plan's layout to another's."""
-    before, after = (load_program(read_plan(path)) for path in (old, new))
-    numbers = [_parse_device_numbers(devices, before.mesh), _parse_device_numbers(target_devices, after.mesh)]
-    found = migrated(before, after, read_hardware(hardware_name), objective=objective, devices=numbers)
-    verdicts = [verify_reshard(way) for way in found.distinct_ways] if validate else [None]
-    document = dump_migration(found, None if None in verdicts else all(verdicts))
-    typer.echo(json.dumps(document) if as_json else "\n".join(_format_migration(document)))
-    if False in verdicts:
         raise typer.Exit(1)
 
 
@@ -154,19 +129,3 @@ def _format_step(step: dict[str, Any]) -> str:
 
 def _format_verdict(verified: bool | None) -> str:
     return {True: "verified on every logical device", False: "WRONG when run", None: "not run"}[verified]
-
-
-def _format_migration(document: dict[str, Any]) -> list[str]:
-    moved = [value for value in document["values"] if value["steps"]]
-    lines = [
-        f"{value['name']}: {', '.join(step['collective'] for step in value['steps'])}; "
-        f"{format_bytes(value['total_bytes'])}, {format_time(value['time_s'])}"
-        for value in moved
-    ]
-    return [
-        *lines,
-        f"{len(moved)} of {len(document['values'])} values move: {format_bytes(document['total_bytes'])} in all "
-        f"({format_bytes(document['min_total_bytes'])} by any method), {format_time(document['time_s'])}, "
-        f"{format_bytes(document['max_device_bytes'])} by one device at most",
-        _format_verdict(document["verified"]),
-    ]

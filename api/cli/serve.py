@@ -1,10 +1,8 @@
-"""`serve` and `worker`: the service, and more hands for it."""
+"""The service, with its workers inside."""
 
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 from contextlib import closing
 from types import FrameType
 from typing import Annotated
@@ -32,27 +30,29 @@ def serve(
     database: DatabaseOption = None,
     *,
     workers: Annotated[int, typer.Option(min=0, max=256, help="Plans solved here at once; 0: elsewhere.")] = 1,
-    queued: Annotated[int, typer.Option(min=1, help="Plans of a tenant that may wait in line.")] = Limits().queued,
-    rate: Annotated[float, typer.Option(min=1, help="Requests of a key a second.")] = Limits().requests_per_s,
-    keep_days: Annotated[float | None, typer.Option(min=0, help="Forget plans that ended longer ago.")] = None,
+    max_queued: Annotated[int, typer.Option(min=1, help="Plans of a tenant that may wait in line.")] = Limits().queued,
+    rate_limit: Annotated[float, typer.Option(min=1, help="Requests of a key a second.")] = Limits().requests_per_s,
+    retention_days: Annotated[float | None, typer.Option(min=0, help="Forget plans that ended longer ago.")] = None,
     webhooks: Annotated[
         bool, typer.Option("--webhooks", help="Call public https addresses that callers name.")
     ] = False,
 ) -> None:
     """Serve plans over HTTP, with one worker inside."""
-    _configure_logging()
+    configure_logging()
     settings = Settings(
         database_url(database),
         keys_required=not is_loopback(host),
         workers=workers,
-        keep_days=keep_days,
+        keep_days=retention_days,
         webhooks=webhooks,
-        limits=Limits(queued=queued, requests_per_s=rate, burst=int(2 * rate)),
+        limits=Limits(queued=max_queued, requests_per_s=rate_limit, burst=int(2 * rate_limit)),
     )
     with closing(WorkerProcesses()) as children:
         service = Service(settings, children)
         if service.settings.keys_required and not service.keys.any_valid:
-            raise InvalidRequest("no keys", where=f"--host {host}", wanted="`shardplan keys add` first, or 127.0.0.1")
+            raise InvalidRequest(
+                "no keys", where=f"--host {host}", wanted="`shardplan keys create` first, or 127.0.0.1"
+            )
         config = uvicorn.Config(
             create_app(service),
             host,
@@ -66,24 +66,7 @@ def serve(
         UvicornServer(config, service).run()
 
 
-def worker(
-    database: DatabaseOption = None,
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Plans solved at once.")] = 1,
-) -> None:
-    """Solve plans for the servers of a database, until told to end; what is in hand goes back in line."""
-    _configure_logging()
-    told = threading.Event()
-    for sign in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(sign, lambda _number, _frame: told.set())
-    with closing(WorkerProcesses()) as children:
-        service = Service(Settings(database_url(database), workers=workers), children)
-        service.start()
-        logging.getLogger("shardplan.worker").info("at work")
-        told.wait()
-        service.stop()
-
-
-def _configure_logging() -> None:
+def configure_logging() -> None:
     """Lines to the terminal, spans to whoever collects them."""
     start_export()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")

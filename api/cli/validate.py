@@ -1,17 +1,14 @@
-"""`validate`, `show` and `diff`: a plan run, a plan read, two plans compared."""
+"""Run a plan and compare it with the unsharded graph."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from api.cli.options import MAX_SEED, BackendOption, JsonOption, PlanArgument, ShrinkOption, console, print_json
 from api.cli.progress import show_run_progress
-from api.cli.render_diff import render_diff
-from api.cli.render_plan import format_verdict, render_plan
-from planner.documents.diff import compare_documents
+from api.cli.render_plan import format_verdict
 from planner.documents.plans import dump_verdict, read_plan
 from planner.documents.programs import load_program
 from planner.run.validate import validate as run_plan
@@ -41,31 +38,3 @@ def validate(
         console().print("\n".join(format_verdict(verdict)), highlight=False)
     if verdict["verdict"] == "different":
         raise typer.Exit(1)
-
-
-def show(
-    plan_file: PlanArgument,
-    program: Annotated[bool, typer.Option("--program", help="Print the SPMD program instead.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Show a plan as a page to review."""
-    document = read_plan(plan_file)
-    if program:
-        typer.echo(str(load_program(document)))
-    elif as_json:
-        print_json(document.model_dump(mode="json", exclude_unset=True))
-    else:
-        render_plan(console(), document.model_dump(mode="json", exclude_unset=True))
-
-
-def diff(
-    base: Annotated[Path, typer.Argument(help="A plan document.")],
-    new: Annotated[Path, typer.Argument(help="Another, of the same model or a later state of it.")],
-    as_json: JsonOption = False,
-) -> None:
-    """Compare two plans: what is laid out otherwise, and which terms of time and memory that moved."""
-    found = compare_documents(read_plan(base), read_plan(new))
-    if as_json:
-        print_json(found)
-    else:
-        console().print(render_diff(found))

@@ -39,7 +39,7 @@ SECURITY_HEADERS = {
     "cache-control": "no-store",
 }
 
-bearer = HTTPBearer(auto_error=False, description="A key that `shardplan keys add` has made.")
+bearer = HTTPBearer(auto_error=False, description="A key that `shardplan keys create` has made.")
 
 
 async def get_service(request: Request) -> Service:

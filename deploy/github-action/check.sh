@@ -5,7 +5,7 @@ set -euo pipefail
 
 report=$(mktemp -d "$RUNNER_TEMP/shardplan-report.XXXXXX")
 words=(check "$NEW" --base "$BASE" --fail-on "$FAIL_ON" --detailed-exitcode)
-if [ -n "${ACKNOWLEDGED:-}" ]; then words+=(--acknowledged "$ACKNOWLEDGED"); fi
+if [ -n "${WAIVERS:-}" ]; then words+=(--waivers "$WAIVERS"); fi
 if [ -n "${SERVER:-}" ]; then words+=(--server "$SERVER"); fi
 read -r -a more <<<"${ARGUMENTS:-}"
 

@@ -13,7 +13,7 @@ import pytest
 import solvers
 from planner.choose.cost import CostModel
 from planner.choose.fold import FoldedProblem, RepeatedLayers
-from planner.choose.fold.colour_refinement import LabelledEdge, LabelledGraph
+from planner.choose.fold.colour_refinement import LabelledGraph
 from planner.choose.fold.interning import ArrayInterner
 from planner.choose.fold.quotient_problem import build_quotient
 from planner.choose.fold.repeated_layers import find_stacks
@@ -39,6 +39,7 @@ Use = tuple[int, int, int]
 USES: list[list[Use]] = [
     [(0, 0, 5)],
     [(0, 0, 8), (1, 0, 2), (1, 2, 6), (1, 3, 6), (1, 6, 8)],  # like at both ends, more between
+    [(0, 0, 9), (1, 0, 9), (0, 0, 3), (1, 3, 6), (0, 6, 9)],  # like at both ends, less of one thing between
     [(0, 0, 9), (1, 0, 9), (0, 0, 2), (1, 6, 9), (0, 3, 5), (1, 3, 5)],
     [(0, k, 20 - k) for k in range(8)],
     [*((0, 2 * k, 20) for k in range(10)), *((1, 0, 2 * k + 1) for k in range(10))],
@@ -170,6 +171,16 @@ def test_the_moments_that_are_left_out_never_hold_the_peak(uses: list[Use]) -> N
         assert (sizes @ kept).max() == (sizes @ whole).max()
 
 
+@pytest.mark.parametrize("falling", [0, 1])
+def test_of_moments_that_change_evenly_the_first_and_the_last_are_left(falling: int) -> None:
+    usages = Usages()
+    for k in range(1, 11):
+        usages.add(0, falling, (0, 2 * k))
+        usages.add(0, 1 - falling, (2 * k - 2, 20))
+    profile = usages.profile()
+    assert sorted(profile.counts.tolist()) == [[1, 10], [10, 1]]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_best_folded_plan_is_little_worse_than_the_best(name: str) -> None:
     problem = question(name).problem
@@ -178,31 +189,6 @@ def test_the_best_folded_plan_is_little_worse_than_the_best(name: str) -> None:
     assert first.cost is not None
     assert best.cost is not None
     assert best.bound <= best.cost <= first.cost <= 1.05 * best.bound
-
-
-def two_chains(layers: int) -> LabelledGraph:
-    """Layers c, d, s; from s two like chains x to v, with edges of their own, and edges to the middle of either that
-    look alike. One of the chains is shorter in the last layer."""
-    parts = ["c", "d", "s", *(part + chain for chain in "ab" for part in "xqtuv")]
-    names = [*[f"{part}{layer}" for layer in range(layers) for part in parts][:-1], f"c{layers}", f"d{layers}"]
-    edges = [(f"{one}{layer}", f"{other}{layer}", 3) for layer in range(layers + 1) for one, other in ("cd", "ds")]
-    for layer in range(layers):
-        edges += [(f"s{layer}", f"{to}{layer}", label) for label, to in enumerate(("tb", "xa", "xb"))]
-        edges += [(f"s{layer}", f"ta{layer}", 0), (f"s{layer}", f"c{layer + 1}", 3)]
-        edges += [(f"{a}{chain}{layer}", f"{b}{chain}{layer}", 0) for chain in "ab" for a, b in pairwise("xqtuv")]
-    place = {name: k for k, name in enumerate(names)}
-    into, out = ([list[LabelledEdge]() for _ in names] for _ in range(2))
-    for one, other, label in edges:
-        if one in place and other in place:
-            into[place[other]].append(LabelledEdge(place[one], label))
-            out[place[one]].append(LabelledEdge(place[other], label))
-    return LabelledGraph([0] * len(names), into, out)
-
-
-def test_of_edges_that_look_alike_each_leads_where_others_say() -> None:
-    orbits = find_stacks(two_chains(4)).orbits
-    assert [{node % 13 for node in orbit} for orbit in orbits] == [{orbit[0] % 13} for orbit in orbits]
-    assert sorted(map(len, orbits)) == [3] * 5 + [4] * 8
 
 
 @pytest.mark.parametrize("name", NAMES)

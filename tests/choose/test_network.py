@@ -14,8 +14,10 @@ from planner.choose.hardware import list_profiles, load_profile
 from planner.choose.hardware.fit import Timing, fit_links
 from planner.choose.hardware.network import InSwitchReduction, Link, TierSpan, collective_s, exchange_s
 from planner.errors import InvalidHardware
-from planner.ir.collectives import Kind
+from planner.ir.collectives import Collective, Kind
+from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
+from planner.ir.sharding import Sharding
 
 NEAR = Link(1e-5, 100e9, 1e-6, None, 4e-6, InSwitchReduction(2.0, 9e-6, 6))
 FAR = Link(2e-5, 10e9, 5e-6, 8e-6, 36e-6)
@@ -115,6 +117,19 @@ def test_devices_in_one_order_cost_alike_as_one_axis_and_as_two() -> None:
     for kind in KINDS:
         both = [TierSpan(each[0].link, math.prod(part.fanout for part in each)) for each in zip(*two, strict=True)]
         assert collective_s(kind, one[0], MB) == collective_s(kind, both, MB)
+
+
+@pytest.mark.parametrize("elements", [16, 1 << 12, 1 << 24])
+def test_a_collective_over_two_axes_takes_no_longer_than_one_ring_or_one_axis_after_the_other(elements: int) -> None:
+    model, kind = CostModel(Mesh.parse("2x8"), load_profile("a100-sxm-cluster")), TensorType((elements,), "f32")
+    split, inner = Sharding(((0, 1),)), Collective(Kind.ALL_GATHER, (1,), 0)
+    apart = model.move_ps(inner, split, kind)
+    apart += model.move_ps(Collective(Kind.ALL_GATHER, (0,), 0), inner.target(split), kind)
+    ring = [
+        TierSpan(each[0].link, math.prod(part.fanout for part in each)) for each in zip(*model.tier_spans, strict=True)
+    ]
+    together = collective_s(Kind.ALL_GATHER, ring, elements / 4) * 1e12
+    assert model.move_ps(Collective(Kind.ALL_GATHER, (0, 1), 0), split, kind) <= min(apart, together) + 1
 
 
 def test_a_link_named_by_the_mesh_is_the_axis_whole_link() -> None:

@@ -6,10 +6,12 @@ from itertools import combinations, permutations, product
 
 import pytest
 
-from planner.choose.options import check_option_count, enumerate_options, list_layouts
+from planner.choose.cost import CostModel
+from planner.choose.hardware import load_profile
+from planner.choose.options import check_option_count, distinct_options, enumerate_options, list_layouts
 from planner.errors import InvalidRequest
 from planner.ir.binding import bind_rule
-from planner.ir.graph import TensorType
+from planner.ir.graph import Op, TensorType
 from planner.ir.indexing import LoopKind, Option, Rule
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Axes, Reduction, Shape
@@ -50,6 +52,17 @@ def test_whatever_mesh_was_asked_before_every_option_is_found_once(mesh: str) ->
         assert len(set(found)) == len(found)
         assert set(found) == every_option(rule, Mesh.parse(mesh))
         assert found[0] == ((),) * len(rule.loops)
+
+
+def test_windows_over_alike_dims_of_different_sizes_are_read_with_halos_of_their_own() -> None:
+    shapes, model = [(32,), (29,), (1,)], CostModel(Mesh.parse("3"), load_profile("cpu"))
+    rule = bind_rule("(4*y+r), (4*y+r), r -> y", shapes, [(8,)])
+    types = [TensorType(shape, "f32") for shape in (*shapes, (8,))]
+    found = distinct_options(Op("n0", "unknown", ("a", "b", "c"), (types[3],), rule), tuple(types[:3]), model)
+    for k, option in enumerate(found.options):
+        read = [port.states[port.classes[k]] for port in found.operands]
+        assert read == [rule.read_sharding(i, option, model.mesh) for i in range(3)]
+    assert len({port.states for port in found.operands[:2]}) == 2
 
 
 @pytest.mark.parametrize("rank", range(4))

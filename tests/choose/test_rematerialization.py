@@ -42,7 +42,8 @@ from tests.testing.random_steps import random_step, with_phases
 from tests.testing.random_strategies import random_strategies
 from tests.testing.seeds import seeds
 
-SEEDS = seeds(12)
+SEEDS = [*seeds(12), 90]
+"""In that of 90 a value's lives differ in three ways, and one that an op and its copy read is left with one reader."""
 SMALL = (3, 15, 22)
 SHARES = (0.9, 0.7)
 

@@ -168,7 +168,7 @@ def test_every_command_of_the_page_ends_as_it_says(tmp_path: Path, monkeypatch: 
     monkeypatch.chdir(tmp_path)
     subprocess.run(["git", "init", "--quiet"], check=True)
     (acknowledged,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
-    written(tmp_path / "acknowledged.toml", acknowledged)
+    written(tmp_path / "waivers.toml", acknowledged)
     examples = read_examples(PAGE)
     assert any(example.shown for example in examples)
     for example in examples:

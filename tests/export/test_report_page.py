@@ -66,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Path:
         mesh = "dp=2" if name == "other" else "dp=2,tp=2"
         made = shardplan("plan", *words, "--mesh", mesh, "--deterministic", "-o", place / f"{name}.json")
         assert made.code == 0, made.err
-    reported: dict[str, list[object]] = {"plan": [], "both": ["--beside", place / "other.json"], "none": []}
+    reported: dict[str, list[object]] = {"plan": [], "both": ["--compare-to", place / "other.json"], "none": []}
     for name, more in reported.items():
         plan = place / ("plan.json" if name == "both" else f"{name}.json")
         made = shardplan("report", plan, *more, "-o", place / f"{name}.html")
@@ -237,6 +237,6 @@ def test_a_capacity_answer_is_drawn_with_its_frontier_and_what_was_excluded(brow
 
 def test_a_capacity_answer_stands_beside_no_plan(folder: Path, browser: Browser) -> None:
     answer = folder / "capacity.json"
-    made = shardplan("report", answer, "--beside", folder / "plan.json", "-o", folder / "no.html")
+    made = shardplan("report", answer, "--compare-to", folder / "plan.json", "-o", folder / "no.html")
     assert made.code == 1
-    assert "--beside" in made.err
+    assert "--compare-to" in made.err

@@ -39,7 +39,11 @@ def test_the_same_place_takes_nothing_and_what_is_held_only_a_copy() -> None:
         PlacedSharding(HALVES, Mesh.parse("2"), (0, 1)),
         PlacedSharding(Sharding(((),)), Mesh.parse("2"), (0, 1)),
     )
-    assert 0 < CrossMeshReshard(whole, one, KIND, load_profile("h100-sxm")).time_ps < 6_600_000
+    hardware = load_profile("h100-sxm")
+    assert 0 < CrossMeshReshard(whole, one, KIND, hardware).time_ps < 6_600_000
+    apart = [PlacedSharding(each.sharding, each.mesh, (0, 2)) for each in (whole, one)]
+    copied = 2 * (2 << 20) / hardware.bytes_rate + hardware.launch_s
+    assert CrossMeshReshard(apart[0], apart[1], KIND, hardware).time_ps == round(copied * 1e12)
 
 
 def test_devices_without_a_link_are_named() -> None:

@@ -9,8 +9,10 @@ from planner.choose.options import list_layouts
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
 from planner.ir.redistribution import plan_transfers
-from planner.ir.sharding import Sharding
+from planner.ir.sharding import Reduction, Sharding
 from planner.reshard.traffic import ReshardTraffic
+from tests.testing.random_shardings import random_sharding
+from tests.testing.seeds import seeds
 
 SIZES = [("4", (8, 8)), ("2x4", (8, 16)), ("2x3", (7, 5, 6)), ("2x2x2", (16, 8)), ("1x3", (7,)), ("2x2", ())]
 CUT = [
@@ -41,6 +43,36 @@ def test_all_pairs_receive_what_their_transfers_say(mesh: str, shape: tuple[int,
 
 def test_halos_and_offsets_count_too() -> None:
     pairs(CUT, (8, 12), Mesh.parse("2x2"))
+
+
+@pytest.mark.parametrize("seed", seeds(100))
+def test_what_the_busiest_device_is_said_to_receive_at_least_is_no_more_than_it_receives(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    mesh = Mesh.parse(("2x2", "2x3", "4", "2x2x2")[seed % 4])
+    shape = tuple(random.integers(1, 9, 2).tolist())
+    drawn = [random_sharding(shape, mesh, (Reduction.SUM,), random) for _ in range(2)]
+    source, target = (Sharding(each.split_axes, each.partial, each.reduction) for each in drawn)
+    if set(source.partial) - set(target.partial):
+        received, messages = ReshardTraffic.lower_bound(source, target, shape, mesh=mesh)
+        counted = ReshardTraffic.of_pair(source, target, shape, mesh=mesh)
+        assert received <= counted.received[0, 0]
+        assert messages <= counted.messages[0, 0]
+
+
+@pytest.mark.parametrize(("mesh", "shape"), SIZES)
+def test_the_holders_of_a_block_send_an_even_share_each_of_what_is_wanted_of_it(
+    mesh: str, shape: tuple[int, ...]
+) -> None:
+    devices = Mesh.parse(mesh)
+    states = list_layouts(TensorType(shape, "f32"), devices)
+    found = ReshardTraffic.of(states, states, shape, devices)
+    for i, source in enumerate(states):
+        for j, target in enumerate(states):
+            done = plan_transfers(source, target, shape, devices)
+            boxes = done.endpoints.held.reshape(devices.devices, -1)
+            _, block, holders = np.unique(boxes, axis=0, return_inverse=True, return_counts=True)
+            sent = np.bincount(block, done.sent).astype(np.int64)
+            assert found.sent[i, j] == (-(-sent // holders)).max()
 
 
 @pytest.mark.parametrize(("mesh", "shape"), SIZES)

@@ -13,6 +13,7 @@ from planner import ops
 from planner.documents.plan_sections import VerdictDocument
 from planner.documents.plans import dump_verdict
 from planner.documents.schemas import validate_document
+from planner.ir.accounting import count_live_bytes
 from planner.ir.collectives import Collective, Kind
 from planner.ir.mesh import Mesh
 from planner.ir.program import OpCall, Program, Reshard
@@ -20,7 +21,7 @@ from planner.ops import OPS
 from planner.ops.op_def import OpContext
 from planner.run.collectives import Reducer, combine_terms, run_collective
 from planner.run.executor import Executor, run_program, run_whole
-from planner.run.first_difference import Difference, find_first_output
+from planner.run.first_difference import Difference, find_first_difference, find_first_miscount, find_first_output
 from planner.run.inputs import random_inputs
 from planner.run.transport import LocalTransport
 from planner.run.undef import poison_value
@@ -69,6 +70,18 @@ def test_a_wrong_row_is_named_with_the_shards_that_show_it(monkeypatch: pytest.M
     assert read > 0.25
     assert found.wanted == pytest.approx(read)
     assert found.got == pytest.approx(read + 1)
+
+
+@pytest.mark.parametrize(("size", "written"), [(4096, True), (4097, False)])
+def test_a_large_shard_that_was_read_is_named_and_not_written_out(size: int, written: bool) -> None:
+    s = Sketch()
+    program = random_program(question_of(s.graph(s.op("exp", [s.input(size)], (size,))), "1"), 0)
+    arrays = random_inputs(program.graph, np, "f64", seed=0)
+    whole = {name: each + 1 for name, each in run_whole(program.graph, arrays, np, precision="f64").items()}
+    found = find_first_difference(program, arrays, whole, xp=np, precision="f64", tolerance=1e-10)
+    assert found is not None
+    (shard,) = found.inputs
+    assert (shard.shape, shard.elements is not None) == ((size,), written)
 
 
 def test_a_corrupted_program_is_located_at_the_first_op_that_suffers() -> None:
@@ -160,6 +173,32 @@ def test_what_the_backend_alone_makes_wrong_is_named_at_the_output() -> None:
     assert found is not None
     assert (found.value, found.done, found.device, found.index) == (program.outputs[0], "n2", 2, (1, 3))
     assert [found.got, found.wanted] == pytest.approx([wanted + 1, wanted])
+
+
+def test_what_is_wrong_in_an_argument_that_is_returned_is_named_before_the_first_instruction() -> None:
+    s = Sketch()
+    x = s.input(4, 4)
+    program = random_program(question_of(s.graph(s.op("exp", [x], (4, 4)), x), "1"), 0)
+    assert program.outputs[1] == x
+    arrays = random_inputs(program.graph, np, "f64", seed=0)
+    whole = run_whole(program.graph, arrays, np, precision="f64")
+    done = run_program(program, arrays, np, precision="f64")
+    done.outputs[0][1] = done.outputs[0][1] + 1
+    found = find_first_output(program, whole, done, xp=np, tolerance=1e-10)
+    assert found is not None
+    assert (found.instruction, found.done, found.value) == (0, "argument", x)
+
+
+def test_a_peak_that_was_not_predicted_is_located_where_the_most_should_be_held() -> None:
+    program = random_program(question_of(small_transformer(Mesh.parse("2x2")), "2x2"), 1)
+    done = run_program(program, random_inputs(program.graph, np, "f64", seed=0), np, precision="f64")
+    assert find_first_miscount(program, done) is None
+    done.peak[2] += 1
+    found = find_first_miscount(program, done)
+    assert found is not None
+    held = count_live_bytes(program)[:, 2]
+    assert (found.what, found.device, held[found.instruction]) == ("peak_bytes", 2, held.max())
+    assert [found.got, found.wanted] == [held.max() + 1, held.max()]
 
 
 def test_bytes_that_were_not_predicted_are_located(monkeypatch: pytest.MonkeyPatch) -> None:

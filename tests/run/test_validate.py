@@ -18,9 +18,10 @@ from planner.ir.sharding import Reduction
 from planner.reshard.documented_path import make_documented_path
 from planner.rewrite.materialize import materialize_completed
 from planner.rewrite.propagation.propagate import propagate
+from planner.run.backend import ROUNDED
 from planner.run.executor import run_program
 from planner.run.inputs import random_inputs
-from planner.run.validate import validate
+from planner.run.validate import check_backend, rounding_tolerance, validate
 from tests.testing.graphs import Sketch, random_graph, small_transformer
 from tests.testing.op_cases import CASES
 from tests.testing.sample_programs import (
@@ -172,3 +173,20 @@ def test_what_cannot_fit_into_memory_is_refused_before_anything_runs() -> None:
     with pytest.raises(RunFailed, match=r"too little memory to run the program .* GiB; wanted \d+.0 GiB at least"):
         validate(program, shrinking="none")
     assert validate(program).verdict == "equal"
+
+
+def test_as_many_as_1024_logical_devices_are_run_and_no_more() -> None:
+    assert check_backend("numpy", "auto", "f64", mesh=Mesh.parse("32x32")) is np
+    with pytest.raises(InvalidRequest, match=r"too many logical devices to run \(got 1025; wanted at most 1024\)"):
+        check_backend("numpy", "auto", "f64", mesh=Mesh.parse("1025"))
+
+
+def test_rounding_explains_as_much_as_the_coarsest_float_is_coarse() -> None:
+    """bf16 has three bits fewer than f16."""
+    half, other, both = (Sketch("f16"), Sketch("bf16"), Sketch("f16"))
+    graphs = [s.graph(s.op("exp", [s.input(4)], (4,))) for s in (half, other)]
+    x = both.input(4)
+    both.dtype = "bf16"
+    graphs.append(both.graph(both.op("cast", [x], (4,))))
+    fine, coarse, mixed = (rounding_tolerance(graph, ROUNDED) for graph in graphs)
+    assert (fine, coarse, mixed) == (4 * float(np.finfo("f2").eps), 8 * fine, coarse)

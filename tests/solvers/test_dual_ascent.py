@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from solvers import Node, Problem, usage_profile
+from solvers import IMPOSSIBLE, Edge, Node, Problem, usage_profile
 from solvers.dual_ascent import STEPS_PER_LOOK, AdamMultipliers, DualAscent, _find_peaks
 from tests.testing.random_problems import contracting, tiny, tiny_public, with_best
 from tests.testing.seeds import seeds
@@ -59,6 +59,36 @@ def test_prices_rise_until_the_limit_holds_and_the_bound_is_tight() -> None:
         dual.advance(step / 400)
     assert 0.99 * wanted <= dual.bound <= wanted
     assert 1000 <= dual.multipliers[0] <= 1000 + count
+
+
+def test_a_restart_goes_on_with_the_steps_that_the_first_price_gave() -> None:
+    dual = DualAscent(_knapsack(60))
+    dual.begin()
+    step = dual._step
+    for progress in range(20):
+        dual.advance(progress / 20)
+    dual.restart()
+    assert dual._step == step > 0
+    assert dual._adam.multipliers() == dual.multipliers
+
+
+def test_a_strategy_that_is_far_too_dear_makes_the_scale_no_coarser() -> None:
+    cheap = Node("n", np.array([0, 100]), np.array([0, 0]), (0, 1))
+    dear = Node("n", np.array([0, 100, 1 << 50]), np.array([0, 0, 0]), (0, 1))
+    one, other = (DualAscent(Problem([node, node], [])) for node in (cheap, dear))
+    assert other._lagrangian.scale.factor >= one._lagrangian.scale.factor > 1
+
+
+def test_a_moment_that_is_overfilled_only_once_others_have_their_price_gets_one_too() -> None:
+    """A choice that is made at three moments, and uses much at one of them, whose price has it made otherwise."""
+    costs, uses = np.array([0, 1000, 3000, 100_000]), np.where(np.eye(3, 4, dtype=bool), 9, 1)
+    nodes = [Node(f"n{t}", costs * (t == 0), uses[t], (t, t + 1)) for t in range(3)]
+    four, same = np.arange(4, dtype=np.int32), np.where(np.eye(4, dtype=bool), 0, IMPOSSIBLE)
+    dual = DualAscent(Problem(nodes, [Edge(t, t + 1, four, four, same) for t in range(2)], 3))
+    dual.begin()
+    for step in range(200):
+        dual.advance(step / 200)
+    assert dual.multipliers.keys() == {0, 1, 2}
 
 
 def test_the_first_price_is_that_of_the_moment_that_is_overfilled_most() -> None:

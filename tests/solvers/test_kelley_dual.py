@@ -82,6 +82,27 @@ def test_prices_are_found_at_every_moment_that_is_overfilled_and_make_the_bound_
     assert {moment for moment, price in relaxation.multipliers.items() if price > 0} == set(range(1, len(sizes)))
 
 
+def test_prices_rise_from_where_they_stand_however_low_the_least_of_them() -> None:
+    problem, wanted = knapsacks(GROUPS[-1])
+    ledger, relaxation, _ = search(problem)
+    relaxation.set_multipliers({1: 1000.0, 2: 1.0, 3: 1.0})
+    relaxation.pass_messages(8, 0.0)
+    prices = KelleyDual(ledger, relaxation, problem.limit or 0)
+    prices.run(np.zeros(len(problem.nodes), np.int64), 40, 16)
+    assert 0.99 * wanted <= relaxation.bound <= wanted
+
+
+def test_of_choices_that_cost_too_much_at_the_prices_no_moment_is_priced() -> None:
+    nodes = [Node(f"n{t}", np.zeros(2, np.int64), np.array([0, use]), (t, t + 1)) for t, use in enumerate((5, 7))]
+    for height, more in ((0.0, False), (20.0, True)):  # the choice that overfills both moments costs 10 * (5 - 3)
+        _, _, prices = search(Problem(nodes, [], 3))
+        prices._add_choice(np.array([1, 0]))
+        prices._add_choice(np.array([1, 1]))
+        prices._time_steps = [0]
+        assert prices._track_more_steps({0: 10.0}, height) == more
+        assert prices._time_steps == [0, 1][: 1 + more]
+
+
 def test_no_search_claims_more_than_the_optimum_or_less_than_before() -> None:
     feasible = 0
     for seed in SEEDS:

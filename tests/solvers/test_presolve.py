@@ -15,9 +15,16 @@ from tests.testing.random_problems import contracting, tiny, tiny_public, with_b
 from tests.testing.seeds import batches, seeds
 
 BATCHES = batches(300, 100)
-ARCS, CONTRACTION, DOMINANCE = (
+ABSORPTION, ARCS, CONTRACTION, DOMINANCE, ELIMINATION, PARALLEL = (
     next(each for each in REDUCTIONS if each.__module__.endswith(name))
-    for name in ("arc_consistency", "functional_aggregation", "dead_end_elimination")
+    for name in (
+        "cost_projection",
+        "arc_consistency",
+        "functional_aggregation",
+        "dead_end_elimination",
+        "degree2_elimination",
+        "parallel_edges",
+    )
 )
 KINDS = [tiny, tiny_public, contracting]
 
@@ -177,6 +184,21 @@ def test_a_node_that_another_with_more_strategies_determines_goes_whichever_come
     assert [node.cost.size for node in reduced.problem.nodes if node.cost.size > 1] == [4]
 
 
+@pytest.mark.parametrize(("between", "leaves"), [(12, True), (9, False)])  # 20 * 12 twice, and 20 * 20
+def test_a_node_between_two_leaves_where_one_table_is_no_larger_than_the_two(between: int, leaves: bool) -> None:
+    rng, sizes = np.random.default_rng(0), (20, between, 20)
+    nodes = [
+        Node(f"n{i}", rng.permutation(size), np.arange(size) * (i != 1), (i, i + 1)) for i, size in enumerate(sizes)
+    ]
+    ends = [np.arange(size, dtype=np.int32) for size in sizes]
+    edges = [Edge(i, i + 1, ends[i], ends[i + 1], rng.integers(0, 99, (sizes[i], sizes[i + 1]))) for i in (0, 1)]
+    reduced = presolve(Problem(nodes, edges, 15), reductions=(ELIMINATION,))
+    assert reduced is not None
+    assert sorted(node.cost.size for node in reduced.problem.nodes if node.cost.size > 1) == sorted(
+        {False: sizes, True: (20, 20)}[leaves]
+    )
+
+
 def _strategies(problem: Problem) -> int:
     reduced = presolve(problem)
     assert reduced is not None
@@ -209,6 +231,63 @@ def test_moments_that_another_covers_go_in_one_walk(limit: int) -> None:
     reduced = presolve(Problem(rises, [], limit), reductions=REDUCTIONS[-1:])
     assert reduced is not None
     assert reduced.problem.arrays.time_steps == 1
+
+
+def test_an_edge_that_costs_what_its_ends_cost_apart_goes() -> None:
+    rng, strategies = np.random.default_rng(0), np.arange(5, dtype=np.int32)
+    nodes = [Node(f"n{i}", rng.integers(0, 9, 5), np.zeros(5, np.int64), (0, 0)) for i in range(2)]
+    apart = rng.integers(0, 9, 5)[:, None] + rng.integers(0, 9, 5)
+    reduced = presolve(Problem(nodes, [Edge(0, 1, strategies, strategies, apart)]), reductions=(ABSORPTION,))
+    assert reduced is not None
+    assert list(reduced.problem.edges) == []
+
+
+@pytest.mark.parametrize(("classes", "left"), [(10, 1), (9, 2)])  # 20 * 10 twice, and 20 * 20
+def test_two_edges_become_one_where_one_table_is_no_larger_than_the_two(classes: int, left: int) -> None:
+    rng, fine = np.random.default_rng(0), np.arange(20, dtype=np.int32)
+    nodes = [Node(f"n{i}", np.zeros(20, np.int64), np.zeros(20, np.int64), (0, 0)) for i in range(2)]
+    coarse = fine * classes // 20
+    edges = [
+        Edge(0, 1, fine, coarse, rng.integers(0, 99, (20, classes))),
+        Edge(0, 1, coarse, fine, rng.integers(0, 99, (classes, 20))),
+    ]
+    reduced = presolve(Problem(nodes, edges), reductions=(PARALLEL,))
+    assert reduced is not None
+    assert len(reduced.problem.edges) == left
+
+
+def test_nodes_that_wait_for_their_neighbours_to_leave_do_so_in_one_turn() -> None:
+    nodes = [Node(f"n{i}", np.array([i, 0]), np.zeros(2, np.int64), (0, 0)) for i in range(5)]
+    two = np.arange(2, dtype=np.int32)
+    edges = [Edge(min(i, 1), max(i, 1), two, two, np.array([[1, 2], [3, i]])) for i in (0, 2, 3, 4)]
+    state = PresolveState(Problem(nodes, edges), 1, lambda: False)
+    ELIMINATION(state, 0)
+    assert not state.alive.any()
+
+
+def test_what_nothing_reduces_stays_what_it_is() -> None:
+    front = Node("alone", np.array([0, 6, 10]), np.array([10, 5, 0]), (0, 1))
+    reduced = presolve(Problem([front], [], 5))
+    assert reduced is not None
+    (same,) = reduced.problem.nodes
+    assert (same.cost.tolist(), same.usage.tolist(), same.interval) == ([0, 6, 10], [10, 5, 0], (0, 1))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+def test_moments_of_which_neither_covers_the_other_stay_whichever_node_comes_first(order: tuple[int, ...]) -> None:
+    lives = [((0, 1), [0, 1]), ((1, 2), [0, 1]), ((0, 2), [2, 6])]
+    nodes = [Node(f"n{i}", np.zeros(2, np.int64), np.array(lives[i][1]), lives[i][0]) for i in order]
+    reduced = presolve(Problem(nodes, [], 5), reductions=REDUCTIONS[-1:])
+    assert reduced is not None
+    assert reduced.problem.arrays.time_steps == 2
+
+
+def test_a_choice_of_what_has_been_excluded_lowers_to_none() -> None:
+    nodes = [Node(f"n{i}", np.array([3, 0, 9]), np.zeros(3, np.int64), (0, 1)) for i in range(2)]
+    ends, nothing_with_the_last = np.arange(3, dtype=np.int32), np.array([[0, 0, 0], [0, 0, 0], [IMPOSSIBLE] * 3])
+    reduced = presolve(Problem(nodes, [Edge(0, 1, ends, ends, nothing_with_the_last)]), reductions=(ARCS,))
+    assert reduced is not None
+    assert [reduced.crush([x, 1]) is None for x in range(3)] == [False, False, True]
 
 
 def test_presolve_gives_the_same_problem_every_time() -> None:

@@ -88,6 +88,19 @@ def test_moving_an_undefined_element_is_no_read() -> None:
         run_spmd(build.program(total), given)
 
 
+def test_halos_at_the_ends_stay_undefined_and_are_no_fault_when_they_are_updated_again() -> None:
+    """conformance 55"""
+    build = SpmdBuilder({"m": Cluster.parse("2")}, "m")
+    x = build.argument("x", LocalType((3,), "f32"))
+    attrs: dict[str, Any] = {"split_axes": [[0]], "destination_halo_sizes": [1, 1]}
+    (wide,) = build.call("update_halo", x, source_halo_sizes=[0, 0], **attrs)
+    (again,) = build.call("update_halo", wide, source_halo_sizes=[1, 1], **attrs)
+    run = run_spmd(build.program([again]), {"x": [np.full(3, device, np.float32) for device in range(2)]})
+    first, last = run.outputs[0]
+    assert [held.mask(np).tolist() for held in (first, last)] == [[True, *[False] * 4], [*[False] * 4, True]]
+    assert (first.array[1:].tolist(), last.array[:-1].tolist()) == ([0, 0, 0, 1], [0, 1, 1, 1])
+
+
 def test_a_partitioned_op_runs_its_span_of_the_loops() -> None:
     """conformance 87: a local op knows which part of the whole it is; 7 rows over 4 are 2, 2, 2, 1"""
     build = SpmdBuilder({"m": Cluster.parse("4")}, "m")

@@ -32,7 +32,7 @@ def graph(tmp_path: Path) -> Path:
 def test_the_answer_has_the_keys_that_checks_rely_on_and_its_plans_are_run(graph: Path, tmp_path: Path) -> None:
     where, folder = tmp_path / "answer.json", tmp_path / "plans"
     folder.mkdir()
-    words = ["--devices", "2..4", "--hardware", "cpu", "--plans", folder, "--validate", "-o", where, "--processes", 1]
+    words = ["--devices", "2..4", "--hardware", "cpu", "--plans", folder, "--validate", "-o", where, "--jobs", 1]
     answer = shardplan("capacity", graph, *words, "--json")
     assert answer.code == 0, answer.err
     assert answer.json.keys() >= KEYS
@@ -44,14 +44,14 @@ def test_the_answer_has_the_keys_that_checks_rely_on_and_its_plans_are_run(graph
 
 
 def test_the_page_names_the_smallest_the_cheapest_and_the_fastest(graph: Path) -> None:
-    answer = shardplan("capacity", graph, "--devices", "2..4", "--hardware", "cpu=0.5", "--processes", 1)
+    answer = shardplan("capacity", graph, "--devices", "2..4", "--hardware", "cpu=0.5", "--jobs", 1)
     assert answer.code == 0, answer.err
     for word in ("Plans that no other beats", "smallest", "cheapest", "fastest", "planned"):
         assert word in answer.out
 
 
 def test_a_journal_lets_a_second_run_plan_nothing(graph: Path, tmp_path: Path) -> None:
-    words = ["capacity", graph, "--devices", "2..4", "--hardware", "cpu", "--processes", 1, "--json"]
+    words = ["capacity", graph, "--devices", "2..4", "--hardware", "cpu", "--jobs", 1, "--json"]
     words += ["--journal", tmp_path / "journal.jsonl"]
     first = shardplan(*words)
     lines = (tmp_path / "journal.jsonl").read_text()
@@ -61,7 +61,7 @@ def test_a_journal_lets_a_second_run_plan_nothing(graph: Path, tmp_path: Path) -
 
 
 def test_a_named_model_is_asked_for_every_batch_and_sequence() -> None:
-    words = ["--layers", 1, "--batch", "2,4", "--seq", "64", "--devices", 2, "--hardware", "cpu", "--processes", 1]
+    words = ["--layers", 1, "--batch", "2,4", "--seq", "64", "--devices", 2, "--hardware", "cpu", "--jobs", 1]
     answer = shardplan("capacity", "gpt2", *words, "--json")
     assert answer.code == 0, answer.err
     assert [one["tokens"] for one in answer.json["graphs"]] == [128, 256]
@@ -70,7 +70,7 @@ def test_a_named_model_is_asked_for_every_batch_and_sequence() -> None:
 
 @pytest.mark.parametrize(("words", "message"), BAD)
 def test_bad_input_ends_in_one_message(graph: Path, words: list[str], message: str) -> None:
-    answer = shardplan("capacity", graph, *words, "--processes", "1")
+    answer = shardplan("capacity", graph, *words, "--jobs", "1")
     assert (answer.code, answer.out) == (1, "")
     assert message in answer.err
     assert "Traceback" not in answer.err

@@ -105,12 +105,12 @@ ENTRY = '[[acknowledged]]\nlimit = "memory"\nup_to = "10000%"\nreason = "wanted"
 
 
 def test_a_rise_is_acknowledged_in_a_file(team: Path, tmp_path: Path) -> None:
-    file = written(tmp_path / "acknowledged.toml", ENTRY)
-    answer = check(team, "--fail-on", "memory>5%", "--acknowledged", file, "--json")
+    file = written(tmp_path / "waivers.toml", ENTRY)
+    answer = check(team, "--fail-on", "memory>5%", "--waivers", file, "--json")
     assert answer.code == 0
     assert answer.json["acknowledged"][0]["acknowledgement"]["reason"] == "wanted"
     written(file, ENTRY.replace("2999", "2020"))
-    answer = check(team, "--fail-on", "memory>5%", "--acknowledged", file)
+    answer = check(team, "--fail-on", "memory>5%", "--waivers", file)
     assert answer.code == 3
     assert "expired on 2020-01-01: renew it" in answer.out
 
@@ -133,7 +133,7 @@ FILES = [
 
 @pytest.mark.parametrize(("text", "words"), FILES)
 def test_a_file_of_acknowledgements_that_is_wrong_is_refused(text: str, words: str, team: Path, tmp_path: Path) -> None:
-    refused(check(team, "--acknowledged", written(tmp_path / "acknowledged.toml", text)), words)
+    refused(check(team, "--waivers", written(tmp_path / "waivers.toml", text)), words)
 
 
 # base, arguments, words of the one message

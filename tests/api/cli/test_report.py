@@ -41,7 +41,7 @@ def test_plans_of_models_with_nothing_in_common_are_refused(tmp_path: Path) -> N
     node = {"id": "e", "op": "exp", "inputs": ["x"], "outputs": [{"shape": [4, 4], "dtype": "f32"}]}
     other = planned(tmp_path, {**inputs, "nodes": [node], "outputs": ["e"]}, "other")
     page = tmp_path / "page.html"
-    refused(shardplan("report", planned(tmp_path), "--beside", other, "-o", page), "nothing in common")
+    refused(shardplan("report", planned(tmp_path), "--compare-to", other, "-o", page), "nothing in common")
     assert not page.exists()
 
 

@@ -169,14 +169,14 @@ def test_others_are_not(host: str) -> None:
 def test_nothing_listens_elsewhere_without_keys(tmp_path: Path) -> None:
     database = tmp_path / "service.db"
     refused(shardplan("serve", "--host", "0.0.0.0", "--database", database), "no keys")
-    made = shardplan("keys", "add", "a", "--database", database, "--json").json
+    made = shardplan("keys", "create", "a", "--database", database, "--json").json
     shardplan("keys", "revoke", made["id"], "--database", database)
     refused(shardplan("serve", "--host", "0.0.0.0", "--database", database), "no keys")
 
 
 def test_keys_are_made_listed_and_revoked_by_command(tmp_path: Path) -> None:
     database = tmp_path / "service.db"
-    made = shardplan("keys", "add", "team-a", "--scope", "read", "--database", database, "--json").json
+    made = shardplan("keys", "create", "team-a", "--scope", "read", "--database", database, "--json").json
     assert made["key"].startswith(f"sp_{made['id']}_")
     listed = shardplan("keys", "list", "--database", database, "--json").json["keys"]
     assert [(key["id"], key["tenant"], key["scope"], key["state"]) for key in listed] == [
@@ -186,7 +186,7 @@ def test_keys_are_made_listed_and_revoked_by_command(tmp_path: Path) -> None:
     assert shardplan("keys", "revoke", made["id"], "--database", database).code == 0
     refused(shardplan("keys", "revoke", made["id"], "--database", database), "no such key")
     assert shardplan("keys", "list", "--database", database, "--json").json["keys"][0]["state"] == "revoked"
-    refused(shardplan("keys", "add", "a b", "--database", database), "tenant")
+    refused(shardplan("keys", "create", "a b", "--database", database), "tenant")
 
 
 def test_a_database_elsewhere_or_of_another_kind_is_refused(tmp_path: Path) -> None:

@@ -76,8 +76,8 @@ def test_the_queue_is_shown_and_old_plans_are_forgotten_by_command(database: str
         (question(2).id, "queued"),
     ]
     assert "graph 2" in shardplan("admin", "queue", "--database", database).out
-    assert shardplan("admin", "forget", "--days", "1", "--database", database, "--json").json == {"forgotten": 0}
-    assert shardplan("admin", "forget", "--days", "0", "--database", database, "--json").json == {"forgotten": 1}
+    assert shardplan("admin", "purge", "--days", "1", "--database", database, "--json").json == {"forgotten": 0}
+    assert shardplan("admin", "purge", "--days", "0", "--database", database, "--json").json == {"forgotten": 1}
 
 
 def test_a_copy_holds_what_the_database_held(tmp_path: Path) -> None:

@@ -1,0 +1,56 @@
+"""The care of the service's database."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.database_option import open_database
+from api.cli.options import DatabaseOption, JsonOption, print_json, requires_service_extra
+from api.settings import DAY_S, WORKER_TTL_S
+
+with requires_service_extra():
+    from api.jobs.plan_repository import PlanRepository
+    from api.jobs.retention import back_up, list_queue, purge
+
+admin = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+
+
+@admin.command("queue")
+def show_queue(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
+    """Show how many workers were seen lately, plans by status, and those in line."""
+    with open_database(database) as store:
+        records, line = PlanRepository(store), list_queue(store)
+        workers, counts = records.workers(WORKER_TTL_S), records.counts()
+    if as_json:
+        print_json({"workers": workers, "plans": counts, "line": line})
+        return
+    typer.echo(f"{workers} workers; plans: {', '.join(f'{n} {status}' for status, n in sorted(counts.items())) or 0}")
+    for row in line:
+        typer.echo(f"{row['id'][:12]}  {row['state']:7}  {row['waited_s']:8.1f} s  {row['tenant']}  {row['name']}")
+
+
+@admin.command("purge")
+def purge_plans(
+    days: Annotated[float, typer.Option(min=0, help="Plans that ended longer ago.")],
+    database: DatabaseOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Forget ended plans and all that was heard of them."""
+    with open_database(database) as store:
+        count = purge(store, days * DAY_S)
+    if as_json:
+        print_json({"forgotten": count})
+    else:
+        typer.echo(f"{count} plans forgotten")
+
+
+@admin.command("backup")
+def back_up_database(
+    file: Annotated[Path, typer.Argument(help="A new file.")], database: DatabaseOption = None
+) -> None:
+    """Copy a database of SQLite while it is in use."""
+    with open_database(database) as store:
+        back_up(store, file)

@@ -1,0 +1,22 @@
+"""The database that a command works on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from api.cli.options import requires_service_extra
+from api.settings import database_url
+
+with requires_service_extra():
+    from api.jobs.database import Database
+
+
+@contextmanager
+def open_database(database: str | None) -> Iterator[Database]:
+    """The store, closed in the end."""
+    store = Database(database_url(database))
+    try:
+        yield store
+    finally:
+        store.close()

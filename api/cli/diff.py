@@ -1,0 +1,26 @@
+"""Compare two plans."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from api.cli.options import JsonOption, console, print_json
+from api.cli.render_diff import render_diff
+from planner.documents.diff import compare_documents
+from planner.documents.plans import read_plan
+
+
+def diff(
+    base: Annotated[Path, typer.Argument(help="A plan document.")],
+    new: Annotated[Path, typer.Argument(help="Another, of the same model or a later state of it.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Compare two plans: what is laid out otherwise, and which terms of time and memory that moved."""
+    found = compare_documents(read_plan(base), read_plan(new))
+    if as_json:
+        print_json(found)
+    else:
+        console().print(render_diff(found))

@@ -1,0 +1,53 @@
+"""Graphs from documents or MLIR, and the options that commands on them share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from planner.documents.graphs import read_graph, read_mesh
+from planner.errors import InvalidRequest
+from planner.export.mlir import Dialect, print_program, print_spmd
+from planner.frontends.mlir import read_mlir, read_spmd
+from planner.ir.graph import Graph
+from planner.ir.mesh import Mesh
+from planner.ir.program import Program
+
+File = Annotated[Path, typer.Argument(help="A graph document, or MLIR in mesh or shard syntax (.mlir).")]
+
+
+MeshText = Annotated[str | None, typer.Option("--mesh", help="For a graph document: dp=2,tp=4, 2x4, or a document.")]
+
+
+Syntax = Annotated[
+    Literal["text", "mesh", "shard"],
+    typer.Option("--format", help="text, or MLIR: mesh (mlir-opt 19), shard (22)."),
+]
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+def read_graph_or_mlir(file: Path, mesh: str | None) -> tuple[Graph, Mesh]:
+    if file.suffix == ".mlir":
+        if mesh is not None:
+            raise InvalidRequest("the text has a mesh of its own", where=str(file), got=f"--mesh {mesh}")
+        return read_mlir(file)
+    if mesh is None:
+        raise InvalidRequest("no mesh", where=str(file), wanted="--mesh, e.g. dp=2,tp=4")
+    devices = read_mesh(mesh)
+    return read_graph(file, devices), devices
+
+
+def print_verified(file: Path, syntax: str, refused: Mapping[str, object]) -> str:
+    if given := [option for option, value in refused.items() if value]:
+        raise InvalidRequest("a program of collectives as it is", where=str(file), got=given[0], wanted="--format")
+    program = read_spmd(file)
+    return str(program) if syntax == "text" else print_spmd(program, Dialect(syntax))
+
+
+def format_program(found: Program, syntax: str) -> str:
+    return str(found) if syntax == "text" else print_program(found, Dialect(syntax))

@@ -1,0 +1,67 @@
+"""Take parameters and states from one plan's layout to another's."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from api.cli.reshard import (
+    DevicesOption,
+    HardwareOption,
+    JsonOption,
+    ObjectiveOption,
+    TargetDevicesOption,
+    ValidateOption,
+    _format_verdict,
+    _parse_device_numbers,
+)
+from planner.choose import hardware
+from planner.documents.hardware import read_hardware
+from planner.documents.plans import read_plan
+from planner.documents.programs import load_program
+from planner.documents.reshard import dump_migration
+from planner.reshard.cheapest_path import Objective
+from planner.units import format_bytes, format_time
+from planner.usecases.migrate import plan_migration as migrated
+from planner.usecases.migrate import verify_reshard
+
+
+def migrate(
+    old: Annotated[Path, typer.Argument(metavar="OLD", help="The plan whose layout the state has.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="The plan whose layout it shall have.")],
+    objective: ObjectiveOption = Objective.TIME,
+    *,
+    devices: DevicesOption = None,
+    target_devices: TargetDevicesOption = None,
+    hardware_name: HardwareOption = hardware.DEFAULT_PROFILE,
+    validate: ValidateOption = True,
+    as_json: JsonOption = False,
+) -> None:
+    """Take parameters, buffers and optimizer state from one plan's layout to another's."""
+    before, after = (load_program(read_plan(path)) for path in (old, new))
+    numbers = [_parse_device_numbers(devices, before.mesh), _parse_device_numbers(target_devices, after.mesh)]
+    found = migrated(before, after, read_hardware(hardware_name), objective=objective, devices=numbers)
+    verdicts = [verify_reshard(way) for way in found.distinct_ways] if validate else [None]
+    document = dump_migration(found, None if None in verdicts else all(verdicts))
+    typer.echo(json.dumps(document) if as_json else "\n".join(_format_migration(document)))
+    if False in verdicts:
+        raise typer.Exit(1)
+
+
+def _format_migration(document: dict[str, Any]) -> list[str]:
+    moved = [value for value in document["values"] if value["steps"]]
+    lines = [
+        f"{value['name']}: {', '.join(step['collective'] for step in value['steps'])}; "
+        f"{format_bytes(value['total_bytes'])}, {format_time(value['time_s'])}"
+        for value in moved
+    ]
+    return [
+        *lines,
+        f"{len(moved)} of {len(document['values'])} values move: {format_bytes(document['total_bytes'])} in all "
+        f"({format_bytes(document['min_total_bytes'])} by any method), {format_time(document['time_s'])}, "
+        f"{format_bytes(document['max_device_bytes'])} by one device at most",
+        _format_verdict(document["verified"]),
+    ]

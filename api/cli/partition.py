@@ -1,0 +1,56 @@
+"""Turn an annotated graph into an SPMD program."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Annotated, Literal
+
+import typer
+
+from api.cli.graph_files import File, Json, MeshText, Syntax, format_program, print_verified, read_graph_or_mlir
+from planner.choose import hardware
+from planner.choose.cost import CostModel
+from planner.documents.hardware import read_hardware
+from planner.documents.programs import dump_program
+from planner.frontends.mlir import holds_collectives
+from planner.ir.graph import check_sizes
+from planner.judge.analysis import price_instruction
+from planner.reshard.documented_path import make_documented_path
+from planner.rewrite.materialize import materialize_completed
+from planner.rewrite.optimize import optimize
+from planner.rewrite.propagation.propagate import propagate
+
+
+def partition(
+    file: File,
+    mesh: MeshText = None,
+    arguments: Annotated[
+        Literal["split", "full"], typer.Option(help="split: every device is given its shards; full: whole tensors.")
+    ] = "split",
+    *,
+    optimized: Annotated[bool, typer.Option("--optimize", help="Run the collective optimisation passes.")] = False,
+    hardware_name: Annotated[
+        str, typer.Option("--hardware", help="What --optimize is priced on.")
+    ] = hardware.DEFAULT_PROFILE,
+    syntax: Syntax = "text",
+    as_json: Json = False,
+) -> None:
+    """Turn an annotated graph into an SPMD program: propagated, materialised, partitioned.
+
+    MLIR that holds collectives is one already: it is verified, and printed in the syntax that is asked for.
+    """
+    if file.suffix == ".mlir" and holds_collectives(file):
+        typer.echo(print_verified(file, syntax, {"--mesh": mesh, "--optimize": optimized, "--json": as_json}))
+        return
+    graph, devices = read_graph_or_mlir(file, mesh)
+    check_sizes(graph)
+    completed = propagate(graph, devices)
+    route = make_documented_path(graph, devices)
+    found = materialize_completed(graph, devices, completed, route=route, full_arguments=arguments == "full")
+    if optimized:
+        found = optimize(found, partial(price_instruction, CostModel(devices, read_hardware(hardware_name))))
+    if as_json:
+        typer.echo(json.dumps({"program": dump_program(found)}))
+    else:
+        typer.echo(format_program(found, syntax))

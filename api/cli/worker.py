@@ -1,0 +1,36 @@
+"""Solve plans for the servers of a database."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from contextlib import closing
+from typing import Annotated
+
+import typer
+
+from api.cli.options import DatabaseOption, requires_service_extra
+from api.cli.serve import configure_logging
+from api.jobs.worker_process import WorkerProcesses
+from api.settings import Settings, database_url
+
+with requires_service_extra():
+    from api.service import Service
+
+
+def worker(
+    database: DatabaseOption = None,
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Plans solved at once.")] = 1,
+) -> None:
+    """Solve plans for the servers of a database, until told to end; what is in hand goes back in line."""
+    configure_logging()
+    told = threading.Event()
+    for sign in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(sign, lambda _number, _frame: told.set())
+    with closing(WorkerProcesses()) as children:
+        service = Service(Settings(database_url(database), workers=workers), children)
+        service.start()
+        logging.getLogger("shardplan.worker").info("at work")
+        told.wait()
+        service.stop()
