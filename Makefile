@@ -17,7 +17,7 @@ GENERATOR := build/generator/bin/openapi-python-client
 WORKERS ?= auto
 ARGS ?=
 
-.PHONY: help setup extras demo test test-all lint check pages check-pages bench stale gpu lock client sbom clean
+.PHONY: help setup extras demo test test-all lint check pages check-pages docs bench stale gpu lock client sbom clean
 
 help:  ## This list
 	@grep -E '^[a-z-]+:.*##' $(firstword $(MAKEFILE_LIST)) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -41,6 +41,12 @@ lint: $(READY)  ## Format, lint, types
 	@$(PY) -m mypy
 
 check: lint test  ## Format, lint, types, tests
+
+# The extra alone where `make extras` has not installed it already.
+docs: $(READY)  ## Build the documentation site into build/docs, every link checked
+	@$(PY) -c 'import mkdocs_gen_files, mkdocstrings_handlers.python, material' 2>/dev/null || \
+	  { $(LOCK_VERSIONS) && $(INSTALL) --no-build-isolation --editable '.[docs]'; }
+	@DISABLE_MKDOCS_2_WARNING=true NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --quiet --clean
 
 NODE_READY := web/node_modules/.package-lock.json
 
@@ -106,9 +112,10 @@ $(READY): requirements.lock pyproject.toml | $(PY)
 
 # Versions that the lock names stay as they are. Of 2.13, pip has 2.13.0 for a CPU alone where an index offers it.
 LOCKED = $(VENV)/locked.txt
+LOCK_VERSIONS = grep -oE '^[a-z0-9._-]+==[^ ]+' requirements.lock > $(LOCKED)
 INSTALL = $(PY) -m pip install --quiet --disable-pip-version-check --constraint $(LOCKED)
 $(EXTRAS): $(READY) | $(GENERATOR)
-	@grep -oE '^[a-z0-9._-]+==[^ ]+' requirements.lock > $(LOCKED)
+	@$(LOCK_VERSIONS)
 	@$(INSTALL) torch==2.13.0
 	@$(INSTALL) --no-build-isolation --editable '.[test-all]'
 	@touch $@

@@ -72,7 +72,7 @@ def _loss(found: CapacitySearch) -> float:
 
 
 def table(results: dict[str, Any]) -> str:
-    """For README."""
+    """For the documentation."""
     lines = [
         "| sweep | meshes | planned | passed over | time | frontier (devices: step) |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -180,7 +180,7 @@ def _counted(pairs: list[Document], tests: dict[str, Any]) -> Document:
 
 
 def table(result: Document) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     rows = ["| edit | pairs | alarms | put down to the edit |", "|---|---|---|---|"]
     for edit, counts in result["summary"]["neutral"].items():
         rows.append(f"| {edit} | {counts['pairs']} | {counts['false alarms']} | |")

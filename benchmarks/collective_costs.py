@@ -121,7 +121,7 @@ def summary(errors: Iterable[tuple[Row, float]]) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     head = "| collectives | rows | median error from 1 MiB | below |"
     found = result["collectives"]
     named = {

@@ -222,7 +222,7 @@ def entry(measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     spmd, wrong = result["spmd"], result["malformed"]
     tried = sum(wrong["tried"].values())
     last, grown = result["growth"]["rows"][-1], result["growth"]

@@ -162,7 +162,7 @@ def measured() -> Iterator[dict[str, Any]]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The rows as README shows them."""
+    """The rows as the documentation shows them."""
     lines = [
         "| program | devices | backend | equal | largest error | bytes counted / predicted | wall s |",
         "|---|---|---|---|---|---|---|",

@@ -79,7 +79,7 @@ def counted(said: str) -> dict[str, int]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The rows as README shows them."""
+    """The rows as the documentation shows them."""
     lines = ["| command | seconds | aimed at |", "|---|---|---|"]
     lines += [f"| `{row['command']}` | {row['wall_s']:.0f} | {row['aim_s']:.0f} |" for row in result["rows"]]
     return "\n".join(lines)

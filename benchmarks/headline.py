@@ -102,7 +102,7 @@ def start_up() -> dict[str, float]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     rows = ["| case | mesh | build + solve | status | gap |", "|---|---|---|---|---|"]
     for case, name in (("demo", "GPT-2 small, batch 8 x 512"), ("demo_limited", "the same in 400 MB a device")):
         found = result[case]

@@ -140,7 +140,7 @@ def compared(hardware: Hardware, seed: int) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     head = "| calibrated profile | plans | measured | median error | largest | rank correlation |"
     named = {"measured curves of ops": result["curves"], "its rates alone (roofline)": result["roofline"]}
     return "\n".join([head, "|---|---|---|---|---|---|", *(_row(name, found) for name, found in named.items())])

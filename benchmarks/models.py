@@ -168,7 +168,7 @@ def _peak_rss() -> int:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     head = "| model | nodes | import, CPU s | mesh | options | build + solve, CPU s | gap | memory | per zoo |"
     ratios = {case["model"]: f"{case['captured_per_zoo']:.4f}" for case in result["compared"]}
     rows = [_row(case, plan, ratios.get(case["model"], "")) for case in result["cases"] for plan in case["planned"]]

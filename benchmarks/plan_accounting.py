@@ -170,7 +170,7 @@ def spread(taken: list[float]) -> dict[str, float]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     found, asked = result["accounts"], result["explain"]
     random, models = found["random"], found["models"]
     programs = random["plans"] + random["programs_of_random_choices"]

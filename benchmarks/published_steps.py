@@ -229,7 +229,7 @@ def errors(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     head = "| steps of | rows | predicted / published, median (least, largest) |"
     groups = defaultdict(list)
     for row in result["compared"]:

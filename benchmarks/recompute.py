@@ -102,7 +102,7 @@ def case(layers: int) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     rows = [
         "| layers | nodes, pairs | needs without | limit | step (memory free) | made again | gap | CPU s |",
         "|---|---|---|---|---|---|---|---|",

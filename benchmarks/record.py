@@ -37,8 +37,10 @@ def write(name: str, result: dict[str, Any], show: bool = True) -> None:
 
 
 def shown(result: dict[str, Any], table: str) -> str:
-    """A table as the README shows it, with where it is from."""
-    return f"Measured at {result['commit']} on {result['date']}:\n\n{table}"
+    """A table as a page shows it, with the commit, the day and the machine it is from."""
+    on = result["machine"]
+    versions = f"Python {on['python']}, OR-Tools {on['packages']['ortools']}"
+    return f"Measured at {result['commit']} on {result['date']} ({on['cores']} cores, {versions}):\n\n{table}"
 
 
 @contextmanager

@@ -87,7 +87,7 @@ def shown(browser: Browser, url: str) -> dict[str, float]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     times = result["median_s"]
     heads = [
         "nodes",

@@ -197,7 +197,7 @@ def growth() -> list[dict[str, Any]]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the README shows it."""
+    """The result as the documentation shows it."""
     rows = [_row(name, result[name]) for name in ("published", "random")]
     head = "| cases | run right | bytes above the least, without partial sums | planning, median | largest buffer |"
     return "\n".join([head, "|---|---|---|---|---|", *rows])

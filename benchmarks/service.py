@@ -218,7 +218,7 @@ def _await_end(connection: Connection, plan: str) -> None:
 
 
 def table(results: dict[str, Any]) -> str:
-    """For README."""
+    """For the documentation."""
     rates = {"a new plan": "accepting", "how a plan stands": "looking", "a plan asked for again": "repeated"}
     lines = ["| asked | a second | median | 99 of 100 within | errors |", "| --- | --- | --- | --- | --- |"]
     for name, key in rates.items():

@@ -145,7 +145,7 @@ def largest_error(losses: list[float], wanted: list[float]) -> float:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The rows as README shows them: a step a line."""
+    """The rows as the documentation shows them: a step a line."""
     ways = list(dict.fromkeys(row["by"] for row in result["rows"]))
     lines = [f"| step | loss, first to fifth | {' | '.join(ways)} |", "|---" * (2 + len(ways)) + "|"]
     for what in dict.fromkeys(row["step"] for row in result["rows"]):

@@ -1,4 +1,7 @@
-"""The tutorials cannot lie: their commands and Python run, in the order of the page, and print what it shows."""
+"""The documentation cannot lie: commands and Python of a page run, in its order, and print what it shows.
+
+Of a page `sh` and `python` blocks run; `bash` and `py` blocks are for the reader alone.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,8 +19,27 @@ from tests.testing.command_line import shardplan
 from tests.testing.shown_output import assert_shown, read_examples
 
 ROOT = Path(__file__).parents[1]
-TORCH, JAX = pytest.mark.frameworks("torch", "transformers"), pytest.mark.frameworks("jax")
-PAGES = [pytest.param("torch", marks=TORCH), pytest.param("jax", marks=JAX), "capacity"]
+DOCS = ROOT / "docs"
+NEEDS = {
+    "tutorials/torch.md": pytest.mark.frameworks("torch", "transformers"),
+    "tutorials/jax.md": pytest.mark.frameworks("jax"),
+    "tutorials/onnx.md": pytest.mark.frameworks("onnx"),
+    "tutorials/service.md": pytest.mark.service,
+}
+QUICK = {"quickstart.md", "tutorials/torch.md", "tutorials/jax.md", "tutorials/capacity.md", "tutorials/onnx.md"}
+ELSEWHERE = {"tutorials/ci.md": "tests/deploy/test_ci.py", "mesh-dialect.md": "tests/conformance/test_questions.py"}
+"""Pages with commands that end with codes of their own."""
+
+
+def pages() -> Iterator[object]:
+    """Every page that has something to run, the slow ones marked."""
+    for path in sorted(DOCS.rglob("*.md")):
+        page = str(path.relative_to(DOCS))
+        if page not in ELSEWHERE and read_examples(path.read_text()):
+            marks = [NEEDS[page]] if page in NEEDS else []
+            yield pytest.param(page, marks=marks if page in QUICK else [*marks, pytest.mark.slow])
+
+
 PRINTED = "one  \n\ntwo 1e-06\nthree 9f6de597efd4\nfour\n"
 # What a page may show of what is printed, and what it may not.
 SHOWN = ["one\ntwo 1e-06\nthree aa53a5393df5\nfour\n", "...\ntwo 1e-06\n...\n", "one\n...\nfour\n"]
@@ -28,39 +52,57 @@ NOT_SHOWN = [
 ]
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_what_a_tutorial_says_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = (ROOT / "docs" / "tutorials" / f"{page}.md").read_text()
-    examples = read_examples(text)
-    assert any(example.shown for example in examples)
+@pytest.mark.parametrize("page", list(pages()))
+def test_what_a_page_says_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    examples = read_examples((DOCS / page).read_text())
+    assert any(example.shown for example in examples) or not page.startswith("tutorials/")
     monkeypatch.chdir(tmp_path)
-    for example in examples:
-        is_python = example.language == "python"
-        printed = _run_python(example.code) if is_python else _run_commands(example.code)
-        if example.shown:
-            assert_shown(example.shown, printed)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    with running() as children:
+        for example in examples:
+            is_python = example.language == "python"
+            printed = _run_python(example.code) if is_python else _run_commands(example.code, children)
+            if example.shown:
+                assert_shown(example.shown, printed)
+
+
+@contextmanager
+def running() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """What a page starts with `&`, ended when the page ends."""
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        yield children
+    finally:
+        for each in children:
+            each.terminate()
+            each.wait(60)
 
 
 def _run_python(code: str) -> str:
     """What it prints, in a process of its own: a page may set what a framework reads once, when it is imported."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run([sys.executable, "-c", code], env=_environment(), capture_output=True, text=True, check=False)
     assert done.returncode == 0, (code, done.stderr)
     return done.stdout
 
 
-def _run_commands(block: str) -> str:
-    """What they print; our own command runs in this process."""
+def _run_commands(block: str, children: list[subprocess.Popen[bytes]]) -> str:
+    """What they print; our own command runs in this process, unless it is to run on."""
     printed = ""
     for line in block.splitlines():
-        program, *words = shlex.split(line)
-        if program == "shardplan":
+        program, *words = shlex.split(line, comments=True) or [""]
+        if words[-1:] == ["&"]:
+            children.append(subprocess.Popen([sys.executable, "-m", "api", *words[:-1]], env=_environment()))
+        elif program == "shardplan":
             answer = shardplan(*words)
             assert answer.code == 0, (line, answer.err)
             printed += answer.out
-        else:
+        elif program:
             printed += subprocess.run([program, *words], check=True, capture_output=True, text=True).stdout
     return printed
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 @pytest.mark.parametrize("shown", SHOWN)

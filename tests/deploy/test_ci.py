@@ -21,7 +21,7 @@ from tests.testing.small_documents import GRAPH, written
 
 ACTION = ROOT / "deploy" / "github-action"
 EXAMPLES = ROOT / "examples" / "ci"
-PAGE = (EXAMPLES / "README.md").read_text()
+PAGE = (ROOT / "docs" / "tutorials" / "ci.md").read_text()
 
 # file, schema of check-jsonschema, more of its options
 DOCUMENTS: list[tuple[Path, str, tuple[str, ...]]] = [
@@ -190,6 +190,6 @@ def _run(line: str) -> str:
     return answer.out
 
 
-@pytest.mark.parametrize("name", re.findall(r"\]\(([\w.]+)\)", PAGE))
+@pytest.mark.parametrize("name", re.findall(r"`examples/ci/([\w.-]+)`", PAGE))
 def test_every_file_that_the_page_names_is_there(name: str) -> None:
     assert (EXAMPLES / name).is_file()

@@ -31,7 +31,7 @@ def checkout(tmp_path: Path) -> SmallCheckout:
 
 @pytest.mark.slow
 def test_demo_and_tests_run_where_the_path_has_spaces_and_nobody_has_a_home(checkout: SmallCheckout) -> None:
-    """With make and without it: README gives the commands that make runs."""
+    """With make and without it: the page on installing gives the commands that make runs."""
     demo = checkout.run("make", "demo")
     assert (demo.code, demo.err) == (0, "")
     assert demo.out.endswith("demo ['demo']\n")
@@ -40,9 +40,9 @@ def test_demo_and_tests_run_where_the_path_has_spaces_and_nobody_has_a_home(chec
     assert "'-k', 'one or other'" in tests.out
     assert checkout.run("make", "setup").err == ""
     assert checkout.run("python3.11", "deploy/set_up.py") == Answer(0, "", "")
-    readme = (ROOT / "README.md").read_text()
+    page = (ROOT / "docs" / "install.md").read_text()
     shown = [checkout.run("make", "-n", target).out.strip() for target in ("demo", "test")]
-    assert all(f"`{command}`" in readme for command in ("python3 deploy/set_up.py", *shown)), shown
+    assert all(f"`{command}`" in page for command in ("python3 deploy/set_up.py", *shown)), shown
     assert checkout.run(*shown[0].split()).out == "demo ['demo']\n"
 
 

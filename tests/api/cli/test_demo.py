@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from api.cli.demo import compare_with_standard, tell_activation, write_report
-from tests.testing.command_line import ROOT, Answer, child, refused, shardplan
-from tests.testing.shown_output import assert_shown, read_examples
+from tests.testing.command_line import Answer, child, refused, shardplan
 from tests.testing.small_documents import GRAPH, written
 
 # The commands that the demo ends with, and the processor seconds it may take (20 s on two cores).
@@ -70,11 +69,6 @@ def test_what_the_demo_says_to_try_next_runs(demo: Answer, tmp_path: Path, monke
     for words in commands:
         answer = shardplan(*words[1:])
         assert answer.code == 0, (words, answer.err)
-
-
-def test_the_readme_shows_what_the_demo_prints(demo: Answer, folder: Path) -> None:
-    (example,) = (each for each in read_examples((ROOT / "README.md").read_text()) if "make demo" in each.code)
-    assert_shown(example.shown, demo.out.replace(f"{folder}/", ""))
 
 
 def test_where_the_report_cannot_be_written_the_demo_says_so_and_goes_on(

@@ -1,0 +1,76 @@
+"""README's table: five figures, each read from a committed result and linked to the page that has all of them."""
+
+from __future__ import annotations
+
+import json
+from statistics import median_low
+from typing import Any, NamedTuple
+
+from benchmarks.record import RESULTS
+
+Result = dict[str, Any]
+
+
+class Figure(NamedTuple):
+    """A line of the table: what was measured, what came out, and the page of docs/benchmarks that has the whole."""
+
+    what: str
+    value: str
+    page: str
+
+
+def table() -> str:
+    """The figures, each with the commit and the day of its result."""
+    lines = ["| what | measured | at |", "|---|---|---|"]
+    for name, read in FIGURES.items():
+        result = json.loads((RESULTS / f"{name}.json").read_text())
+        figure = read(result)
+        link = f"[{result['commit']}, {result['date']}](docs/benchmarks/{figure.page})"
+        lines.append(f"| {figure.what} | {figure.value} | {link} |")
+    return "\n".join(lines)
+
+
+def _planning(result: Result) -> Figure:
+    row = next(row for row in result["planned"] if row["model"] == "llama-7b" and row["layers"] == 32)
+    solved = row["folded"][0]
+    value = f"proven within {solved['gap']:.1%} of the fastest plan after {solved['solve_s']:.1f} s of solving"
+    return Figure(f"Llama 7B, a training step with Adam, planned for 64 H100s ({row['mesh']})", value, "planning.md")
+
+
+def _accounting(result: Result) -> Figure:
+    random, models = result["accounts"]["random"], result["accounts"]["models"]
+    run = random["plans"] + random["programs_of_random_choices"] + models["plans"]
+    right = run - len(random["wrong"]) - len(models["wrong"])
+    value = f"{right} of {run} programs"
+    return Figure("bytes received and peak memory counted as predicted, to the byte", value, "execution.md")
+
+
+def _training(result: Result) -> Figure:
+    largest = max(row["largest_error"] for row in result["rows"])
+    what = f"{result['steps']} training steps from our exports under JAX and DTensor, loss against the unsharded model"
+    return Figure(what, f"largest relative error {largest:.0e}", "execution.md")
+
+
+def _steps(result: Result) -> Figure:
+    what = f"{result['rows']} published training steps on A100 and H100 predicted, nothing fitted to them"
+    return Figure(what, f"median error {result['median_error']:.1%}", "costs.md")
+
+
+def _solving(result: Result) -> Figure:
+    by_name: dict[str, list[Result]] = {}
+    for row in result["runs"]:
+        if "winner_contest" in row:
+            by_name.setdefault(row["instance"], []).append(row)
+    won = [median_low(row["cost"] for row in rows) <= rows[0]["winner_contest"] for rows in by_name.values()]
+    gap = max(row["gap"] for rows in by_name.values() for row in rows)
+    value = f"{sum(won)} of {len(won)} at or below the winner's cost (median of seeds), proven within {gap:.2%}"
+    return Figure("public instances of the IOPDDL contest, on two cores", value, "solver.md")
+
+
+FIGURES = {
+    "zoo": _planning,
+    "plan_accounting": _accounting,
+    "training_parity": _training,
+    "published_steps": _steps,
+    "solver": _solving,
+}

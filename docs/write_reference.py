@@ -1,0 +1,177 @@
+"""Pages of the reference, written when the site is built: each from what the code itself says."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import mkdocs_gen_files
+
+from api.cli.main import COMMANDS, load_command
+from examples.clients.generate import description
+from planner.ops import FAMILIES, OpDef, OpSignature
+from tests.testing.op_cases import CASES
+
+ROOT = Path(__file__).resolve().parents[1]
+FRONTENDS = {
+    "PyTorch (ATen)": ("torch", "ATEN"),
+    "PyTorch, fused while a model is captured": ("torch", "FUSED"),
+    "StableHLO, and so JAX": ("stablehlo", "OP_TABLE"),
+    "ONNX": ("onnx", "OPERATORS"),
+    "ONNX Runtime's own": ("onnx", "CONTRIB_OPS"),
+}
+LOSS = re.compile(r"loss|cross_entropy|log_softmax")
+Schema = Mapping[str, Any]
+
+
+def write(page: str, lines: Iterable[str]) -> None:
+    with mkdocs_gen_files.open(f"reference/{page}.md", "w") as file:
+        file.write("\n".join(lines) + "\n")
+
+
+def cell(text: object) -> str:
+    """As one cell of a table."""
+    return re.sub(r"\s+", " ", str(text)).replace("|", "\\|").replace("<", "&lt;").strip()
+
+
+def code(text: object) -> str:
+    return f"`{cell(text)}`"
+
+
+def list_commands() -> Iterator[str]:
+    yield "# Command line\n"
+    yield "Bad input and wrong usage end in one message on standard error and exit code 1."
+    for name, home in COMMANDS.items():
+        yield f"\n## shardplan {name}\n\n{home.summary}\n"
+        command = load_command(name)
+        if hasattr(command, "commands"):
+            for inner, each in command.commands.items():
+                yield f"\n### shardplan {name} {inner}\n"
+                yield from describe_command(each)
+        else:
+            yield from describe_command(command)
+
+
+def describe_command(command: Any) -> Iterator[str]:
+    if command.help:
+        yield f"{cell(command.help)}\n"
+    yield "| parameter | default | |\n|---|---|---|"
+    for each in command.params:
+        is_argument = each.param_type_name == "argument"
+        spelled = (each.metavar or each.name) if is_argument else ", ".join((*each.opts, *each.secondary_opts))
+        default = "required" if each.required else "" if each.default in (None, False, ()) else code(each.default)
+        yield f"| {code(spelled)} | {default} | {cell(getattr(each, 'help', None) or '')} |"
+
+
+def list_operations(paths: Schema) -> Iterator[str]:
+    yield "# HTTP\n"
+    yield "Errors are RFC 9457 problems (`application/problem+json`) with a JSON pointer to the fault."
+    yield "A running service describes itself in full at `/openapi.json`.\n"
+    for path, methods in paths.items():
+        for method, each in methods.items():
+            yield f"\n## {method.upper()} {path}\n\nOperation `{each['operationId']}`.\n"
+            if each.get("description"):
+                yield f"{each['description']}\n"
+            if each.get("parameters"):
+                yield "| parameter | in | |\n|---|---|---|"
+            for entry in each.get("parameters", ()):
+                yield f"| {code(entry['name'])} | {entry['in']} | {cell(entry.get('description', ''))} |"
+            answers = "; ".join(
+                f"{status} {cell(answer['description'])}" for status, answer in each["responses"].items()
+            )
+            yield f"\nAnswers: {answers}.\n"
+
+
+def list_documents() -> Iterator[str]:
+    yield "# Documents\n"
+    yield "From the JSON Schemas in `planner/schemas`. [Documents](../concepts/documents.md) says what holds for all."
+    for path in sorted(resources.files("planner.schemas").iterdir(), key=lambda path: path.name):
+        if path.name.endswith(".json"):
+            schema = json.loads(path.read_text(encoding="utf-8"))
+            yield from describe_object(f"## {path.name.removesuffix('.json')}", schema)
+            for name, part in schema.get("$defs", {}).items():
+                if "properties" in part:
+                    yield from describe_object(f"### {path.name.removesuffix('.json')}: {name}", part)
+
+
+def describe_object(heading: str, schema: Schema) -> Iterator[str]:
+    yield f"\n{heading}\n\n{cell(schema.get('description', ''))}\n"
+    yield "| key | type | required | |\n|---|---|---|---|"
+    for key, each in schema.get("properties", {}).items():
+        required = "yes" if key in schema.get("required", ()) else ""
+        yield f"| {code(key)} | {code(spell_type(each))} | {required} | {cell(each.get('description', ''))} |"
+
+
+def spell_type(schema: Schema) -> str:
+    if "$ref" in schema:
+        return str(schema["$ref"].rsplit("/", 1)[-1])
+    if "const" in schema:
+        return json.dumps(schema["const"])
+    if "enum" in schema:
+        return " or ".join(map(json.dumps, schema["enum"]))
+    for key in ("anyOf", "oneOf", "allOf"):
+        if key in schema:
+            return " or ".join(map(spell_type, schema[key]))
+    if schema.get("type") == "array":
+        return f"list of {spell_type(schema['items'])}" if "items" in schema else "list"
+    if schema.get("type") == "object" and isinstance(schema.get("additionalProperties"), dict):
+        return f"object of {spell_type(schema['additionalProperties'])}"
+    return str(schema.get("type", "any"))
+
+
+def list_ops() -> Iterator[str]:
+    rows = sum(len(family.OP_DEFS) for family in FAMILIES)
+    yield f"# Ops\n\nThe op table has {rows} rows. [Rules notation](../concepts/rules.md) explains the rules."
+    yield "Where a rule depends on ranks or attributes, it is that of an example."
+    for family in FAMILIES:
+        title = family.__name__.rsplit(".", 1)[-1].replace("_", " ")
+        yield f"\n## {title}\n\n| op | rule |\n|---|---|"
+        for row in family.OP_DEFS:
+            yield f"| {code(row.name)} | {code(example_rule(row))} |"
+
+
+def example_rule(row: OpDef) -> str:
+    """The rule as the table has it, or that of the first example of the tests."""
+    if isinstance(row.rule, str):
+        return row.rule
+    case = next(case for case in CASES if case.op == row.name)
+    return row.rule(OpSignature(case.operands, case.results, case.attrs))
+
+
+def list_frontends() -> Iterator[str]:
+    yield "# Ops per framework\n"
+    yield "An op that is not listed is planned replicated and named in a warning."
+    for title, (package, table) in FRONTENDS.items():
+        names = read_keys(package, table)
+        yield f"\n## {title}\n\n{len(names)} ops: " + ", ".join(map(code, names)) + "."
+        if losses := [name for name in names if LOSS.search(name)]:
+            yield f"\nOf these, losses: {', '.join(map(code, losses))}."
+
+
+def read_keys(package: str, table: str) -> list[str]:
+    """The words of a frontend's table, read from its source, so that the framework need not be installed."""
+    for path in sorted((ROOT / "planner" / "frontends" / package).glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.target.id == table:
+                literals = [each for each in ast.walk(node) if isinstance(each, ast.Dict)]
+                keys = [key.value for each in literals for key in each.keys if isinstance(key, ast.Constant)]
+                return sorted({str(key) for key in keys})
+    raise LookupError(f"planner/frontends/{package}: no table {table}")
+
+
+def main() -> None:
+    write("command-line", list_commands())
+    with tempfile.TemporaryDirectory() as folder:
+        write("http", list_operations(description(Path(folder))["paths"]))
+    write("documents", list_documents())
+    write("ops", list_ops())
+    write("frontends", list_frontends())
+
+
+main()
