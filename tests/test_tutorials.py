@@ -27,7 +27,7 @@ NEEDS = {
     "tutorials/service.md": pytest.mark.service,
 }
 QUICK = {"quickstart.md", "tutorials/torch.md", "tutorials/jax.md", "tutorials/capacity.md", "tutorials/onnx.md"}
-ELSEWHERE = {"tutorials/ci.md": "tests/deploy/test_ci.py", "mesh-dialect.md": "tests/conformance/test_questions.py"}
+ELSEWHERE = {"tutorials/ci.md": "tests/deploy/test_ci.py", "mesh-dialect.md": "tests/conformance/test_dialect_page.py"}
 """Pages with commands that end with codes of their own."""
 
 
