@@ -20,6 +20,9 @@ from planner.documents.json_writer import check_writable, write_json
 from planner.documents.plans import dump_plan
 from planner.run.validate import check_backend
 
+INFEASIBLE = 4
+"""The exit code where no plan fits."""
+
 
 def plan(
     graph: Annotated[Path, typer.Argument(help="A graph document (.json or .json.gz).")],
@@ -40,7 +43,7 @@ def plan(
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose how every op of a graph is sharded."""
+    """Choose how every op of a graph is sharded. Ends with 4 where no plan fits the memory limit."""
     limit = None if memory_limit is None else parse_bytes(memory_limit)
     if output:
         check_writable(output)
@@ -56,6 +59,8 @@ def plan(
     if output:
         write_json(output, document)
     _print_plan(document, as_json)
+    if document["solver"]["status"] == "infeasible":
+        raise typer.Exit(INFEASIBLE)
 
 
 def plan_graph(graph: Path, mesh: Mesh, name: str | None, *, request: Request, pin: Path | None = None) -> Plan:
