@@ -1,7 +1,7 @@
 """How long the tests take, folder by folder, and how many random cases they try.
 
 `python -m benchmarks.suite_times [quick|everything] [WORKERS]` runs the tests as `make test` does (or all of them, as
-`make test-all`), on two workers, and puts the seconds of every folder beside those of the other run. Seconds of a
+`make test-all`), on three workers, and puts the seconds of every folder beside those of the other run. Seconds of a
 folder are summed over its tests, with fixtures; the run's are by the clock, with starting and collecting. The entry
 `before` is of the tests before there was a quick run.
 """
@@ -25,6 +25,8 @@ from tests.testing.seeds import EVERYTHING, QUICK, SHARE
 
 ROOT = Path(__file__).parents[1]
 SEEDS = re.compile(r"\b(?:seeds|batches)\((\d+)")
+CHOICES = {QUICK: ("--run", QUICK), EVERYTHING: ("-m", "not gpu", "--databases", "all")}
+"""What `make test` and `make test-all` say to pytest."""
 LISTED = 20
 """So many of the longest tests are named."""
 
@@ -33,7 +35,7 @@ def measured(run: str, workers: str) -> dict[str, Any]:
     """One run: its clock, its outcome, and its folders."""
     with tempfile.TemporaryDirectory() as folder:
         report, began = Path(folder) / "report.xml", time.perf_counter()
-        words = [sys.executable, "-m", "pytest", "-q", "-n", workers, "--run", run, f"--junitxml={report}"]
+        words = [sys.executable, "-m", "pytest", "-q", "-n", workers, *CHOICES[run], f"--junitxml={report}"]
         ended = subprocess.run(words, cwd=ROOT, check=False)
         wall = time.perf_counter() - began
         suite = next(ElementTree.parse(report).iter("testsuite"))
@@ -76,7 +78,7 @@ def random_cases(run: str) -> dict[str, int]:
 
 def main() -> None:
     """Measure one run, and write it beside the others into results/suite_times.json."""
-    run, workers = (*sys.argv[1:], *(QUICK, "2")[len(sys.argv) - 1 :])
+    run, workers = (*sys.argv[1:], *(QUICK, "3")[len(sys.argv) - 1 :])
     path = RESULTS / "suite_times.json"
     runs = json.loads(path.read_text())["runs"] if path.exists() else {}
     write("suite_times", {"runs": {**runs, run: measured(run, workers)}})
