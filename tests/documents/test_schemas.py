@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from api.cli.plan import INFEASIBLE
 from planner.documents.export_schemas import SCHEMA_FOLDER, published_schema
 from planner.documents.schemas import SCHEMAS, json_schema
 from tests.testing.command_line import shardplan
@@ -74,7 +75,7 @@ def test_small_documents_meet_their_schemas() -> None:
 def test_written_plans_meet_the_schema(tmp_path: Path, options: list[str]) -> None:
     output = tmp_path / "plan.json"
     answer = shardplan("plan", written(tmp_path / "g.json", GRAPH), "--mesh", "2x4", "-o", output, *options)
-    assert answer.code == 0
+    assert answer.code in (0, INFEASIBLE)
     document = json.loads(output.read_text())
     assert (document["verdict"] is not None) == (options == ["--validate"])
     assert faults("plan", document) == []

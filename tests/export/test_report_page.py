@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from api.cli.plan import INFEASIBLE
 from tests.testing.browser import Window, browsing, window
 from tests.testing.command_line import shardplan
 from tests.testing.small_documents import GRAPH, Document, typed, written
@@ -65,12 +66,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Path:
     for name, words in planned.items():
         mesh = "dp=2" if name == "other" else "dp=2,tp=2"
         made = shardplan("plan", *words, "--mesh", mesh, "--deterministic", "-o", place / f"{name}.json")
-        assert made.code == 0, made.err
+        assert made.code in (0, INFEASIBLE), made.err
     reported: dict[str, list[object]] = {"plan": [], "both": ["--compare-to", place / "other.json"], "none": []}
     for name, more in reported.items():
         plan = place / ("plan.json" if name == "both" else f"{name}.json")
         made = shardplan("report", plan, *more, "-o", place / f"{name}.html")
-        assert made.code == 0, made.err
+        assert made.code in (0, INFEASIBLE), made.err
     return place
 
 

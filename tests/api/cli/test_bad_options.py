@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from api.cli.plan import INFEASIBLE
 from planner.documents.plans import parse_plan
 from planner.errors import ShardplanError
 from tests.testing.command_line import child, refused, shardplan
@@ -267,7 +268,7 @@ def test_cupy_without_a_gpu_says_what_is_missing(tmp_path: Path, planned: Docume
 
 def test_a_limit_that_nothing_can_meet_is_an_answer(tmp_path: Path, small: Path) -> None:
     found = shardplan("plan", small, "--mesh", "2x4", "--memory-limit", "64", "--json")
-    assert (found.code, found.json["status"], found.json["objective_s"]) == (4, "infeasible", None)
+    assert (found.code, found.json["status"], found.json["objective_s"]) == (INFEASIBLE, "infeasible", None)
     least, bound = found.json["least_limit_bytes"], found.json["least_limit_bound_bytes"]
     assert 64 < bound <= least
     enough = shardplan("plan", small, "--mesh", "2x4", "--memory-limit", least, "--json")
