@@ -120,7 +120,7 @@ def test_a_known_choice_never_beats_the_answer() -> None:
             assert found.assignment is not None, seed
             assert found.cost == wanted[1].cost, seed
             feasible += 1
-    assert feasible > len(LAWFUL) / 2
+    assert feasible > len(LAWFUL) / 8
 
 
 def _chain(length: int, strategies: int) -> Problem:
