@@ -7,6 +7,7 @@ date in UTC or as `--seed` or SHARDPLAN_TEST_SEED says, and prints it.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -53,3 +54,11 @@ def of_the_day(cases: Sequence[Case], share: int = SHARE) -> list[Case]:
     """The cases of a list to try: all, or in the quick run one in `share`, others every day until all have been."""
     day, share = int(os.environ.get(SEED, first_of_today())) // EVERY_DAY, min(share, len(cases))
     return list(cases[day % share :: share] if cases and is_quick() else cases)
+
+
+def at_least(share: float, cases: int) -> float:
+    """How many of so many random cases a test must have looked at: that share of all; of the quick run's few, four
+    standard deviations of a binomial count less, since other cases are drawn every day.
+    """
+    spread = 4 * math.sqrt(cases * share * (1 - share)) if is_quick() else 0.0
+    return max(0.0, share * cases - spread)
