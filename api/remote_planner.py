@@ -18,7 +18,7 @@ from planner.documents.graphs import dump_mesh
 from planner.documents.hardware import read_profile
 from planner.errors import InvalidRequest
 from planner.usecases.capacity import StartTask
-from planner.usecases.capacity_search import CandidateResult, CandidateTask, CapacityQuestion
+from planner.usecases.capacity_question import CandidateResult, CandidateTask, CapacityQuestion
 
 POLL_S, MAX_POLL_S = 0.2, 5.0
 MAX_RETRY_S = 600.0

@@ -14,7 +14,8 @@ from planner.judge.mesh_candidates import enumerate_candidates, parse_device_cou
 from planner.judge.pareto import pareto_frontier
 from planner.planning.plan_types import Request
 from planner.usecases.capacity import plan_candidate, search_meshes
-from planner.usecases.capacity_search import CapacityQuestion, CapacitySearch, CapacityWorkload, HardwareOffer
+from planner.usecases.capacity_question import CapacityQuestion, CapacityWorkload, HardwareOffer
+from planner.usecases.capacity_search import CapacitySearch
 
 HARDWARE, GAP, SECONDS, PROCESSES = "h100-sxm", 0.01, 60.0, 2
 BATCH, SEQUENCE = 64, 2048

@@ -15,7 +15,13 @@ PLANNING = (*SOLVING, "planner/planning/folded_solve.py", "planner/judge", "plan
 ZOO = ("planner/frontends/zoo",)
 
 MEASURED: dict[str, tuple[str, ...]] = {
-    "capacity": (*PLANNING, *ZOO, "planner/usecases/capacity.py", "planner/usecases/capacity_search.py"),
+    "capacity": (
+        *PLANNING,
+        *ZOO,
+        "planner/usecases/capacity.py",
+        "planner/usecases/capacity_question.py",
+        "planner/usecases/capacity_search.py",
+    ),
     "chaos_kill": ("api",),
     "check": (*PLANNING, "planner/usecases/check.py"),
     "collective_costs": ("planner/choose/hardware",),

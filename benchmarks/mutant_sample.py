@@ -15,6 +15,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "planner/ir/indexing.py": ("ir", "ops", "reshard", "conformance", "spmd", "choose"),
     "planner/ir/notation.py": ("ir", "ops", "reshard", "conformance", "spmd", "choose"),
     "planner/ir/redistribution.py": ("ir", "ops", "reshard", "run", "conformance", "spmd", "choose"),
+    "planner/ir/transfers.py": ("ir", "ops", "reshard", "run", "conformance", "spmd", "choose"),
     "planner/reshard/documented_path.py": ("reshard", "rewrite", "run", "conformance", "spmd"),
     "planner/reshard/": ("reshard", "ir", "run", "conformance", "spmd", "choose"),
     "planner/choose/": ("choose", "reshard", "conformance", "spmd", "planning/test_objectives.py"),

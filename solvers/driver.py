@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.branch_and_bound import run_branch_and_bound, run_dive
+from solvers.build_solution import build_solution
 from solvers.column_generation import ColumnGeneration
 from solvers.cpsat import prove_bound
 from solvers.cut_separation import select_promising, separate_cuts
@@ -28,7 +29,7 @@ from solvers.presolve import PresolvedProblem, identity_presolve, presolve
 from solvers.problem import Problem
 from solvers.relaxation import Relaxation
 from solvers.restricted_mip import TIME_MARGIN, solve_restricted_mip
-from solvers.solution import CUT_OFF, DualWarmStart, Progress, Solution, Status
+from solvers.solution import DualWarmStart, Progress, Solution
 from solvers.solve_state import SolveState
 
 Integers = NDArray[np.int64]
@@ -86,7 +87,7 @@ def solve(
     reduced = _presolve(state)
     if reduced is None:
         state.raise_lower_bound(state.largest_cost + 1)
-        return _build_solution(state, None, {}, nearest=nearest)
+        return build_solution(state, None, {}, nearest=nearest)
     state.rebase(reduced.problem)
     for known in starts:
         lowered = reduced.crush(known)
@@ -97,7 +98,7 @@ def solve(
     same = reduced.problem is problem
     processes = processes if state.seconds_left is not None else 1
     multipliers = _improve_incumbent(state, start if same else None, seed, processes=processes)
-    solution = _build_solution(state, reduced, multipliers, nearest=nearest)
+    solution = build_solution(state, reduced, multipliers, nearest=nearest)
     return replace(solution, multipliers=multipliers) if same else solution
 
 
@@ -280,39 +281,3 @@ def _prove_by_cpsat(state: SolveState, relaxation: Relaxation, time_steps: list[
         if assignment is not None:
             state.submit(restriction.postsolve(assignment))
         state.raise_lower_bound(min(bound, upper_cutoff))
-
-
-def _build_solution(
-    state: SolveState, reduced: PresolvedProblem | None, multipliers: Mapping[int, float], *, nearest: int
-) -> Solution:
-    status: Status = "unknown"
-    if state.assignment is not None:
-        status = "optimal" if state.is_optimal else "feasible"
-    elif state.is_infeasible:
-        status = "infeasible"
-    return Solution(
-        status=status,
-        assignment=_postsolve(state.assignment, reduced),
-        cost=state.cost,
-        bound=state.bound,
-        gap=state.gap,
-        wall_s=state.elapsed_s,
-        reason=_stop_reason(state),
-        memory_price=float(sum(multipliers.values())),
-        min_feasible_limit=state.min_peak if status == "infeasible" else None,
-        min_feasible_limit_bound=state.min_feasible_limit_bound if status == "infeasible" else None,
-        reproducible=state.reproducible,
-        min_peak_assignment=_postsolve(state.min_peak_assignment, reduced) if status == "infeasible" else None,
-        nearest=tuple(filter(None, (_postsolve(choice, reduced) for choice in state.nearest(multipliers, nearest)))),
-    )
-
-
-def _stop_reason(state: SolveState) -> str:
-    if state.is_infeasible or state.is_optimal:
-        return state.stop_reason or "gap proven"
-    return CUT_OFF if state.is_cut_off else state.stop_reason or "methods exhausted"
-
-
-def _postsolve(assignment: Integers | None, reduced: PresolvedProblem | None) -> tuple[int, ...] | None:
-    lifted = assignment if assignment is None or reduced is None else reduced.postsolve(assignment)
-    return None if lifted is None else tuple(lifted.tolist())

@@ -13,10 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
-ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("planner", "solvers", "api")
+from tests.testing.source_files import PACKAGES, assert_none, parsed, python_files, relative
 
 MAX_POSITIONAL = 3
 # What decides how a function is called is not ours: numba's kernels know no keywords.
@@ -41,13 +38,12 @@ class Definition(NamedTuple):
 
     @property
     def place(self) -> str:
-        return f"{self.path.relative_to(ROOT)}:{self.node.lineno}"
+        return f"{relative(self.path)}:{self.node.lineno}"
 
 
 @cache
 def trees() -> dict[Path, ast.Module]:
-    files = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
-    return {path: ast.parse(path.read_text()) for path in files}
+    return {path: parsed(path) for path in python_files(*PACKAGES)}
 
 
 def definitions() -> Iterator[Definition]:
@@ -90,11 +86,6 @@ def is_called_by_others(one: Definition) -> bool:
     return name.startswith("__") or name in called_by_position() or bool(decorated) or one.node.args.vararg is not None
 
 
-def assert_none(faults: list[str]) -> None:
-    if faults:
-        pytest.fail("\n" + "\n".join(faults), pytrace=False)
-
-
 def test_no_class_name_stands_for_two_things() -> None:
     places = defaultdict(list)
     for one in definitions():
@@ -122,6 +113,6 @@ def words(name: str) -> set[str]:
 
 
 def test_no_name_is_of_words_that_only_we_know() -> None:
-    names = [(str(path.relative_to(ROOT)), path.stem) for path in trees()]
+    names = [(relative(path), path.stem) for path in trees()]
     names += [(one.place, one.node.name) for one in definitions()]
     assert_none([f"{place}: {name}" for place, name in names if words(name) & BANNED_WORDS])

@@ -18,7 +18,8 @@ from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
 from planner.planning.plan_types import Plan, Request
 from planner.usecases.capacity import search_meshes
-from planner.usecases.capacity_search import CapacityQuestion, CapacitySearch, CapacityWorkload, HardwareOffer
+from planner.usecases.capacity_question import CapacityQuestion, CapacityWorkload, HardwareOffer
+from planner.usecases.capacity_search import CapacitySearch
 from tests.testing.small_documents import GRAPH, Document
 
 HARM = "<script>alert(1)</script>"

@@ -31,13 +31,8 @@ from planner.planning.plan_types import Request
 from planner.units import format_bytes, format_share, format_time
 from planner.usecases import capacity as planning
 from planner.usecases.capacity import StartTask
-from planner.usecases.capacity_search import (
-    CapacityBudget,
-    CapacityQuestion,
-    CapacitySearch,
-    CapacityWorkload,
-    HardwareOffer,
-)
+from planner.usecases.capacity_question import CapacityBudget, CapacityQuestion, CapacityWorkload, HardwareOffer
+from planner.usecases.capacity_search import CapacitySearch
 
 TITLES = {
     "memory": "more than a device holds",

@@ -17,18 +17,11 @@ from planner.ir.mesh import Mesh
 from planner.ir.program import Program
 
 File = Annotated[Path, typer.Argument(help="A graph document, or MLIR in mesh or shard syntax (.mlir).")]
-
-
 MeshText = Annotated[str | None, typer.Option("--mesh", help="For a graph document: dp=2,tp=4, 2x4, or a document.")]
-
-
 Syntax = Annotated[
     Literal["text", "mesh", "shard"],
     typer.Option("--format", help="text, or MLIR: mesh (mlir-opt 19), shard (22)."),
 ]
-
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def read_graph_or_mlir(file: Path, mesh: str | None) -> tuple[Graph, Mesh]:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from api.cli.options import JsonOption, print_json_or_lines
 from api.cli.reshard import (
     DevicesOption,
     HardwareOption,
-    JsonOption,
     ObjectiveOption,
     TargetDevicesOption,
     ValidateOption,
@@ -46,7 +45,7 @@ def migrate(
     found = migrated(before, after, read_hardware(hardware_name), objective=objective, devices=numbers)
     verdicts = [verify_reshard(way) for way in found.distinct_ways] if validate else [None]
     document = dump_migration(found, None if None in verdicts else all(verdicts))
-    typer.echo(json.dumps(document) if as_json else "\n".join(_format_migration(document)))
+    print_json_or_lines(document, as_json, _format_migration)
     if False in verdicts:
         raise typer.Exit(1)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,6 +15,7 @@ from rich.console import Console
 from planner.errors import InvalidRequest
 
 MAX_SEED = (1 << 31) - 1
+Document = dict[str, Any]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 OutputOption = Annotated[
@@ -40,6 +41,14 @@ def console() -> Console:
 def print_json(value: object) -> None:
     """One object on one line."""
     typer.echo(json.dumps(value, allow_nan=False))
+
+
+def print_json_or_lines(document: Document, as_json: bool, describe: Callable[[Document], list[str]]) -> None:
+    """One object on one line, or the lines that describe it."""
+    if as_json:
+        print_json(document)
+    else:
+        typer.echo("\n".join(describe(document)))
 
 
 @contextmanager

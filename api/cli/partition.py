@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import Annotated, Literal
 
 import typer
 
-from api.cli.graph_files import File, Json, MeshText, Syntax, format_program, print_verified, read_graph_or_mlir
+from api.cli.graph_files import File, MeshText, Syntax, format_program, print_verified, read_graph_or_mlir
+from api.cli.options import JsonOption, print_json
 from planner.choose import hardware
 from planner.choose.cost import CostModel
 from planner.documents.hardware import read_hardware
@@ -34,7 +34,7 @@ def partition(
         str, typer.Option("--hardware", help="What --optimize is priced on.")
     ] = hardware.DEFAULT_PROFILE,
     syntax: Syntax = "text",
-    as_json: Json = False,
+    as_json: JsonOption = False,
 ) -> None:
     """Turn an annotated graph into an SPMD program: propagated, materialised, partitioned.
 
@@ -51,6 +51,6 @@ def partition(
     if optimized:
         found = optimize(found, partial(price_instruction, CostModel(devices, read_hardware(hardware_name))))
     if as_json:
-        typer.echo(json.dumps({"program": dump_program(found)}))
+        print_json({"program": dump_program(found)})
     else:
         typer.echo(format_program(found, syntax))

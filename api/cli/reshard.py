@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from api.cli.options import JsonOption, print_json_or_lines
 from api.units import parse_bytes
 from planner.choose import hardware
 from planner.documents.graphs import load_sharding, read_mesh
@@ -32,7 +32,6 @@ DevicesOption = Annotated[
     str | None, typer.Option(help="Numbers of the mesh's devices: 0-3, or 4,6,5,7 (else from 0).")
 ]
 TargetDevicesOption = Annotated[str | None, typer.Option(help="Numbers of the target mesh's devices (else from 0).")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def reshard(
@@ -71,7 +70,7 @@ def reshard(
         way = find_reshard(before, after, kind, hardware=profile, objective=objective, limit_bytes=limit)
         document = dump_reshard(name, way, verify_reshard(way) if validate else None, scheduled=schedule)
         wrong |= document["verified"] is False
-        typer.echo(json.dumps(document) if cases or as_json else "\n".join(_format_reshard(document)))
+        print_json_or_lines(document, bool(cases) or as_json, _format_reshard)
     if wrong:
         raise typer.Exit(1)
 

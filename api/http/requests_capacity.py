@@ -17,7 +17,7 @@ from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
 from planner.planning.plan_types import Request
 from planner.usecases.capacity import count_tokens, search_meshes
-from planner.usecases.capacity_search import CapacityBudget, CapacityQuestion, CapacityWorkload, HardwareOffer
+from planner.usecases.capacity_question import CapacityBudget, CapacityQuestion, CapacityWorkload, HardwareOffer
 
 MAX_MESHES = 16
 """Graphs, or kinds of hardware, in one question."""

@@ -85,17 +85,17 @@ class Formulation:
         """The planner's choice of the solver's."""
         picked = list(zip(self.variables, strategies, strict=True))
 
-        def made(role: Role) -> dict[str, Sharding]:
+        def shardings_of(role: Role) -> dict[str, Sharding]:
             ports = [(v, (*v.results, *v.operands)[0], s) for v, s in picked if v.role is role]
             there = [(v, port.states, port.classes[s]) for v, port, s in ports]
             return {v.name: states[state] for v, states, state in there if state < len(states)}
 
-        inputs, own = made(Role.INPUT), made(Role.OUTPUT)
+        inputs, own = shardings_of(Role.INPUT), shardings_of(Role.OUTPUT)
         replaced = self.graph.state_outputs
         return Choice(
             inputs,
             {v.name: v.options[s] for v, s in picked if v.role is Role.OP and s < len(v.options)},
-            made(Role.SHARED_COPY),
+            shardings_of(Role.SHARED_COPY),
             tuple(inputs[replaced[n]] if n in replaced else own[str(n)] for n in range(len(self.graph.outputs))),
         )
 

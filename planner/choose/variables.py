@@ -102,7 +102,9 @@ class _VariableBuilder:
 
     def all(self) -> list[Variable]:
         ops = [self._add_op(op) for op in self.graph.ops]
-        makers = {value: port for op, v in zip(self.graph.ops, ops, strict=True) for value, port in _made_values(op, v)}
+        makers = {
+            value: port for op, v in zip(self.graph.ops, ops, strict=True) for value, port in _result_layouts(op, v)
+        }
         hubs = self._add_shared_copies(ops, makers)
         waiting = dict.fromkeys(i.id for i in self.graph.inputs)
         for step in self.liveness.with_clones.listed:
@@ -234,7 +236,7 @@ def _shared_copy_variable(states: tuple[Sharding, ...], offered: Sequence[Iterab
     return Variable(Role.SHARED_COPY, "", np.zeros(len(life), np.int64), (port,), (port,), lifetime_of=life)
 
 
-def _made_values(op: Op, variable: Variable) -> Iterable[tuple[str, OperandLayouts]]:
+def _result_layouts(op: Op, variable: Variable) -> Iterable[tuple[str, OperandLayouts]]:
     return zip(op.values, variable.results, strict=True)
 
 

@@ -11,13 +11,8 @@ from planner.documents.canonical_json import digest_document
 from planner.documents.graphs import dump_mesh
 from planner.documents.versions import current_versions
 from planner.errors import InvalidDocument
-from planner.usecases.capacity_search import (
-    UNBOUNDED,
-    CandidateResult,
-    CapacityBudget,
-    CapacityQuestion,
-    CapacitySearch,
-)
+from planner.usecases.capacity_question import CandidateResult, CapacityBudget, CapacityQuestion
+from planner.usecases.capacity_search import UNBOUNDED, CapacitySearch
 
 _JOURNALED = ("status", "objective_s", "bound_s", "gap", "peak_bytes", "least_limit_bytes", "wall_s")
 

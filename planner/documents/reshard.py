@@ -18,8 +18,9 @@ from planner.errors import ShardplanError
 from planner.ir.collectives import Collective, Kind
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
-from planner.ir.redistribution import Transfers, plan_transfers
+from planner.ir.redistribution import plan_transfers
 from planner.ir.sharding import Sharding
+from planner.ir.transfers import Transfers
 from planner.reshard.cheapest_path import ReshardPath
 from planner.reshard.comm_rounds import color_edges, count_rounds
 from planner.reshard.cross_mesh import PlacedSharding

@@ -48,7 +48,7 @@ def is_known(size: int) -> bool:
     return not isinstance(size, DynamicSize)
 
 
-def known_sizes(shape: Sequence[int]) -> tuple[int, ...]:
+def static_sizes(shape: Sequence[int]) -> tuple[int, ...]:
     """The sizes that are numbers."""
     return tuple(filter(is_known, shape))
 

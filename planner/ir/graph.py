@@ -17,7 +17,7 @@ import networkx as nx
 
 from planner.errors import InvalidGraph, InvalidSharding
 from planner.ir.dtypes import DTYPE_BYTES
-from planner.ir.dynamic_dims import DYNAMIC_DIM, known_sizes
+from planner.ir.dynamic_dims import DYNAMIC_DIM, static_sizes
 from planner.ir.indexing import Option, Rule
 from planner.ir.sharding import Shape, Sharding
 
@@ -43,10 +43,10 @@ class TensorType:
             raise InvalidGraph("unknown dtype", got=self.dtype, wanted=f"one of {', '.join(DTYPE_BYTES)}")
         if len(self.shape) > MAX_RANK:
             raise InvalidGraph("rank too high", got=len(self.shape), wanted=f"at most {MAX_RANK}")
-        for dim in known_sizes(self.shape):
+        for dim in static_sizes(self.shape):
             if not 1 <= dim <= MAX_DIM:
                 raise InvalidGraph("dim out of range", got=dim, wanted=f"1 to {MAX_DIM}")
-        if math.prod(known_sizes(self.shape)) > MAX_ELEMENTS:
+        if math.prod(static_sizes(self.shape)) > MAX_ELEMENTS:
             raise InvalidGraph("tensor too large", got=list(self.shape), wanted=f"at most {MAX_ELEMENTS} elements")
 
     @property

@@ -22,18 +22,15 @@ Only the mesh axes of the dims that change take part, so that every group of dev
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from planner.errors import InvalidSharding
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Axes, Reduction, Shape, Sharding, held_bounds
+from planner.ir.transfers import Endpoints, Flags, Integers, PieceTable, Transfers, box_volumes
 
-Integers = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 NON_IDEMPOTENT = (Reduction.SUM, Reduction.PRODUCT, Reduction.BITWISE_XOR)
 """Reductions of which equal terms are not the tensor: all but one must be neutral."""
 
@@ -47,111 +44,6 @@ def differing_axes(source: Sharding, target: Sharding) -> Axes:
     same = source.reduction is target.reduction
     axes.update(set(source.partial) ^ set(target.partial) if same else {*source.partial, *target.partial})
     return tuple(sorted(axes))
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class Endpoints:
-    """[devices, ...]: boxes [dims, 2] that are held and wanted (nothing where `holds` or `wants` is not set), the group
-    in which a device exchanges, and which of the `terms` it holds."""
-
-    held: Integers
-    is_holder: Flags
-    wanted: Integers
-    is_receiver: Flags
-    group: Integers
-    term: Integers
-    terms: int = 1
-
-    def restricted_to_first_group(self) -> Endpoints:
-        """Those of the devices that exchange with the first."""
-        of = self.group == self.group[0]
-        flags = self.is_holder[of], self.is_receiver[of]
-        return Endpoints(self.held[of], flags[0], self.wanted[of], flags[1], self.group[of], self.term[of], self.terms)
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class PieceTable:
-    """[pieces] each: part `part` of the `parts` of a flattened cell goes from sender to receiver."""
-
-    cell: Integers
-    part: Integers
-    parts: Integers
-    sender: Integers
-    receiver: Integers
-
-    @classmethod
-    def none(cls) -> PieceTable:
-        return cls(*np.zeros((5, 0), np.int64))
-
-
-@dataclass(frozen=True, eq=False, slots=True)
-class DeviceMessages:
-    """[messages] each: all that a device sends to another at once, by sender and receiver."""
-
-    sender: Integers
-    receiver: Integers
-    elements: Integers
-
-
-@dataclass(frozen=True, eq=False)
-class Transfers:
-    """What is sent in an exchange: first the terms to reduce, then the copies. `cells`: [cells, dims, 2]."""
-
-    endpoints: Endpoints
-    cells: Integers
-    reduce: PieceTable
-    copy: PieceTable
-
-    @cached_property
-    def cell_sizes(self) -> Integers:
-        """[cells]: elements."""
-        return box_volumes(self.cells)
-
-    @cached_property
-    def messages(self) -> tuple[DeviceMessages, DeviceMessages]:
-        """What is sent from device to device: terms, and then copies."""
-        return self._group_messages(self.reduce), self._group_messages(self.copy)
-
-    @property
-    def received(self) -> Integers:
-        """[devices]: elements received."""
-        return self._total("receiver")
-
-    @property
-    def sent(self) -> Integers:
-        """[devices]: elements sent."""
-        return self._total("sender")
-
-    @property
-    def devices(self) -> int:
-        return len(self.endpoints.held)
-
-    def _total(self, end: str) -> Integers:
-        count = np.zeros(self.devices, np.int64)
-        for messages in self.messages:
-            np.add.at(count, getattr(messages, end), messages.elements)
-        return count
-
-    def _group_messages(self, pieces: PieceTable) -> DeviceMessages:
-        start, stop = flat_part_bounds(self.cell_sizes[pieces.cell], pieces.part, pieces.parts)
-        sent = stop > start
-        pair = (pieces.sender * self.devices + pieces.receiver)[sent]
-        order = np.argsort(pair, kind="stable")
-        first = np.flatnonzero(np.diff(pair[order], prepend=-1))
-        elements = np.add.reduceat((stop - start)[sent][order], first) if len(first) else first
-        sender, receiver = np.divmod(pair[order][first], self.devices)
-        return DeviceMessages(sender, receiver, elements)
-
-
-def box_volumes(boxes: Integers) -> Integers:
-    volumes: Integers = (boxes[..., 1] - boxes[..., 0]).prod(axis=1)
-    return volumes
-
-
-def flat_part_bounds(size: Integers, part: ArrayLike, parts: ArrayLike) -> tuple[Integers, Integers]:
-    """Start and stop of parts of flattened cells: parts as even as whole elements allow."""
-    first, count = np.asarray(part), np.asarray(parts)
-    return size * first // count, size * (first + 1) // count
 
 
 @lru_cache(maxsize=32)

@@ -91,7 +91,10 @@ class _ChoiceEncoder:
                     return _first_strategy(variable, alive)
                 shared = alive & _strategies_with(variable, self._shared(variable.name, life))
                 return _first_strategy(
-                    variable, shared if shared.any() else alive & _strategies_with(variable, self._made(variable.name))
+                    variable,
+                    shared
+                    if shared.any()
+                    else alive & _strategies_with(variable, self._producer_sharding(variable.name)),
                 )
             case Role.INPUT:
                 return _first_strategy(variable, _strategies_with(variable, choice.inputs[variable.name]))
@@ -117,11 +120,11 @@ class _ChoiceEncoder:
 
     def _shared(self, value: str, life: SharedLifetime) -> Sharding | None:
         if self.question.liveness.is_in_place(value, life):
-            return self._made(value)
+            return self._producer_sharding(value)
         first = self.question.with_clones.clone_of.get(value, value) if life.is_kept else value
-        return self.choice.shared.get(first) or (self._made(first) if first != value else None)
+        return self.choice.shared.get(first) or (self._producer_sharding(first) if first != value else None)
 
-    def _made(self, value: str) -> Sharding:
+    def _producer_sharding(self, value: str) -> Sharding:
         """The sharding in which a value is made."""
         found = self.question.producer(value)
         if found is None:

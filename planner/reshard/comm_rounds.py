@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.ir.redistribution import DeviceMessages, Transfers
+from planner.ir.transfers import DeviceMessages, Transfers
 
 Integers = NDArray[np.int64]
 

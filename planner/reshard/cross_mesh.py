@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from planner.errors import InvalidMesh
 from planner.ir.mesh import MAX_DEVICES, Mesh
-from planner.ir.redistribution import NON_IDEMPOTENT, Endpoints, Transfers, clip_bounds, match_transfers
+from planner.ir.redistribution import NON_IDEMPOTENT, clip_bounds, match_transfers
 from planner.ir.sharding import Shape, Sharding, held_bounds
+from planner.ir.transfers import Endpoints, Transfers
 
 Integers = NDArray[np.int64]
 

@@ -20,8 +20,8 @@ from planner.choose.hardware import Hardware
 from planner.choose.hardware.network import Link, exchange_s
 from planner.errors import InvalidHardware
 from planner.ir.graph import TensorType
-from planner.ir.redistribution import Transfers
 from planner.ir.sharding import shard_shapes
+from planner.ir.transfers import Transfers
 from planner.reshard.cross_mesh import PlacedSharding, plan_cross_mesh_transfers
 
 Integers = NDArray[np.int64]

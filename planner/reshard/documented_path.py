@@ -52,7 +52,7 @@ def order_collectives(source: Sharding, target: Sharding, shape: Shape, *, mesh:
     reduced = [Collective(Kind.ALL_REDUCE, gone)] if gone else []
     gathered, sliced = [], []
     for dim, (have, want) in enumerate(zip(source.split_axes, target.split_axes, strict=True)):
-        kept = _kept_prefix(have, want, shape[dim], mesh=mesh)
+        kept = _common_prefix_length(have, want, shape[dim], mesh=mesh)
         if have[kept:]:
             gathered.append(Collective(Kind.ALL_GATHER, have[kept:], dim))
         if want[kept:]:
@@ -60,7 +60,7 @@ def order_collectives(source: Sharding, target: Sharding, shape: Shape, *, mesh:
     return [*reduced, *gathered, *sliced]
 
 
-def _kept_prefix(have: Axes, want: Axes, size: int, *, mesh: Mesh) -> int:
+def _common_prefix_length(have: Axes, want: Axes, size: int, *, mesh: Mesh) -> int:
     """How many axes at the head of both lists may stay."""
     common = 0
     while common < min(len(have), len(want)) and have[common] == want[common]:

@@ -44,7 +44,7 @@ class MissingElements:
             return self.wanted
         kept = self._is_wanting.copy()
         for dim in range(len(self.shape)):
-            kept *= self._kept_length(held, dim)
+            kept *= self._overlap_length(held, dim)
         lacked: Integers = self.wanted - kept
         return lacked
 
@@ -57,7 +57,7 @@ class MissingElements:
         """[groups]: elements that each wants."""
         wanted = self._is_wanting.copy()
         for dim in range(len(self.shape)):
-            wanted *= self._kept_length(self.target, dim)
+            wanted *= self._overlap_length(self.target, dim)
         return wanted
 
     @cached_property
@@ -73,7 +73,7 @@ class MissingElements:
         kept = self.target.partial if held.reduction is self.target.reduction else ()
         return self.mesh.group_size([axis for axis in held.partial if axis not in kept and axis not in self.joined])
 
-    def _kept_length(self, held: Sharding, dim: int) -> Integers:
+    def _overlap_length(self, held: Sharding, dim: int) -> Integers:
         """[groups]: length along a dim of what each holds of what it wants."""
         way, target = (split_along(each, dim) for each in (held, self.target))
         key = dim, way

@@ -28,8 +28,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.ir.mesh import Mesh
-from planner.ir.redistribution import box_volumes, cut_cells, find_endpoints, match_transfers
+from planner.ir.redistribution import cut_cells, find_endpoints, match_transfers
 from planner.ir.sharding import Axes, Shape, Sharding, held_bounds
+from planner.ir.transfers import box_volumes
 
 Integers = NDArray[np.int64]
 DimSplit = tuple[Axes, tuple[int, ...], tuple[int, ...]]

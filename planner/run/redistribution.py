@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.ir.redistribution import PieceTable, Transfers, flat_part_bounds
+from planner.ir.transfers import PieceTable, Transfers, flat_part_bounds
 from planner.run.collectives import Reducer, combine_terms
 from planner.run.transport import Communicator
 
@@ -43,7 +43,7 @@ def exchange_cells(
     if done.endpoints.terms > 1:
         _gather_parts(xp, wire, done, totals=_reduce_parts(xp, wire, reducer, done=done, held=held), wanted=wanted)
         return
-    for device, box in _kept_cells(done, wire.here):
+    for device, box in _local_cells(done, wire.here):
         wanted.read_box(box, device)[...] = held.read_box(box, device)
     for (cell, _, _, _, receiver), flat in _send_pieces(
         xp, wire, done, pieces=done.copy, take=lambda row: _part(done, held, row)
@@ -89,13 +89,10 @@ def _part(done: Transfers, held: PlacedArrays, row: PieceRow, *, device: int | N
     return flat[int(start) : int(stop)]
 
 
-def _kept_cells(done: Transfers, here: Sequence[int]) -> list[tuple[int, Integers]]:
+def _local_cells(done: Transfers, here: Sequence[int]) -> list[tuple[int, Integers]]:
     """What every device here holds of what it wants."""
-    held, wanted = done.endpoints.held, done.endpoints.wanted
-    low, high = np.maximum(held[..., 0], wanted[..., 0]), np.minimum(held[..., 1], wanted[..., 1])
-    boxes = np.stack([low, high], axis=-1)
-    kept = (low < high).all(axis=1) & done.endpoints.is_holder & done.endpoints.is_receiver
-    return [(device, boxes[device]) for device in here if kept[device]]
+    boxes, has_some = done.endpoints.overlaps()
+    return [(device, boxes[device]) for device in here if has_some[device]]
 
 
 def _reduce_parts(

@@ -36,14 +36,8 @@ from planner.choose.hardware import parse_hardware
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.planning.plan_types import Plan
-from planner.usecases.capacity_search import (
-    BOUNDED,
-    CandidateResult,
-    CandidateTask,
-    CapacityQuestion,
-    CapacitySearch,
-    SkippedCandidate,
-)
+from planner.usecases.capacity_question import CandidateResult, CandidateTask, CapacityQuestion, SkippedCandidate
+from planner.usecases.capacity_search import BOUNDED, CapacitySearch
 
 StartTask = Callable[[CandidateTask], Callable[[], CandidateResult] | None]
 """Has a candidate planned; its outcome is waited for when it is wanted. None: nobody would before time was up."""

@@ -50,7 +50,7 @@ def build_reduced(state: PresolveState) -> tuple[Problem, Integers, Integers]:
     return Problem.from_arrays(arrays, state.limit), left, strategy
 
 
-def _kept_strategies(
+def _possible_strategies(
     state: PresolveState, possible: Flags, node: Integers, *, at: Integers
 ) -> tuple[Integers, Integers]:
     """Rows by strategies of these nodes, which begin at `at`: the places of the possible ones, how many each has."""
@@ -61,7 +61,7 @@ def _kept_strategies(
 
 def _collect_intervals(state: PresolveState, possible: Flags) -> KeptIntervals:
     uses = state.uses
-    places, sizes = _kept_strategies(state, possible, uses.node, at=uses.at)
+    places, sizes = _possible_strategies(state, possible, uses.node, at=uses.at)
     number = np.cumsum(state.alive) - 1
     return KeptIntervals(number[uses.node], uses.start, uses.stop, sizes, uses.usage[places])
 
@@ -106,8 +106,8 @@ def _edge_arrays(state: PresolveState, possible: Flags) -> dict[str, Integers]:
         return np.where(turned, high, low), np.where(turned, low, high)
 
     (source, target), (source_at, target_at) = ends(edges.low, edges.high), ends(edges.low_at, edges.high_at)
-    source_places, source_sizes = _kept_strategies(state, possible, source, at=source_at)
-    target_places, target_sizes = _kept_strategies(state, possible, target, at=target_at)
+    source_places, source_sizes = _possible_strategies(state, possible, source, at=source_at)
+    target_places, target_sizes = _possible_strategies(state, possible, target, at=target_at)
     height, width = ends(edges.low_classes, edges.high_classes)
     return {
         "source": number[source],

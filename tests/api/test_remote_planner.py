@@ -20,7 +20,8 @@ from planner.errors import InvalidRequest
 from planner.judge.mesh_candidates import enumerate_candidates
 from planner.planning.plan_types import Request
 from planner.usecases.capacity import search_meshes
-from planner.usecases.capacity_search import CapacityQuestion, CapacitySearch, CapacityWorkload, HardwareOffer
+from planner.usecases.capacity_question import CapacityQuestion, CapacityWorkload, HardwareOffer
+from planner.usecases.capacity_search import CapacitySearch
 from tests.testing.service import start
 from tests.testing.small_documents import GRAPH
 

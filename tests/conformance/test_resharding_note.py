@@ -287,15 +287,14 @@ def test_an_example_of_a_decomposition_runs_step_by_step(
     mesh: str, shape: tuple[int, ...], states: list[str], steps: str
 ) -> None:
     devices, tensor = Mesh.parse(mesh), np.arange(int(np.prod(shape))).reshape(shape)
-    at, shards = sharding(states[0]), held(tensor, sharding(states[0]), devices)
+    start = at = sharding(states[0])
+    shards = held(tensor, start, devices)
     for step, state in zip(steps.split(", "), states[1:], strict=True):
         move, target = next(each for each in list_basis_moves(at, shape, devices) if each[1] == sharding(state))
         assert f"{move.kind} {','.join(map(str, move.axes))}" == step
         shards, _ = apply_collective(shards, move, at, shape, devices)
         assert shown(shards) == shown(held(tensor, target, devices))
         at = target
-    for chain in chains(devices, shape, sharding(states[0]), at):
-        got, reached, _ = apply_chain(
-            held(tensor, sharding(states[0]), devices), chain, sharding(states[0]), shape, devices
-        )
+    for chain in chains(devices, shape, start, at):
+        got, reached, _ = apply_chain(held(tensor, start, devices), chain, start, shape, devices)
         assert (reached, shown(got)) == (at, shown(shards))

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from planner.ir.mesh import Mesh
-from planner.ir.redistribution import DeviceMessages, plan_transfers
+from planner.ir.redistribution import plan_transfers
 from planner.ir.sharding import Sharding
+from planner.ir.transfers import DeviceMessages
 from planner.reshard.comm_rounds import color_edges, count_rounds, min_rounds
 from tests.testing.seeds import seeds
 

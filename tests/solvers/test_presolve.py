@@ -225,14 +225,6 @@ def test_presolve_stopped_at_any_time_is_exact(kind) -> None:  # type: ignore[no
         _check(kind, seed, stopped=stopped)
 
 
-@pytest.mark.parametrize("limit", [199, 100])  # which may be exceeded at one moment, and at many
-def test_moments_that_another_covers_go_in_one_walk(limit: int) -> None:
-    rises = [Node(f"n{i}", np.zeros(2, np.int64), np.array([3, 4]), (i, 50 + i)) for i in range(50)]
-    reduced = presolve(Problem(rises, [], limit), reductions=REDUCTIONS[-1:])
-    assert reduced is not None
-    assert reduced.problem.arrays.time_steps == 1
-
-
 def test_an_edge_that_costs_what_its_ends_cost_apart_goes() -> None:
     rng, strategies = np.random.default_rng(0), np.arange(5, dtype=np.int32)
     nodes = [Node(f"n{i}", rng.integers(0, 9, 5), np.zeros(5, np.int64), (0, 0)) for i in range(2)]
@@ -271,15 +263,6 @@ def test_what_nothing_reduces_stays_what_it_is() -> None:
     assert reduced is not None
     (same,) = reduced.problem.nodes
     assert (same.cost.tolist(), same.usage.tolist(), same.interval) == ([0, 6, 10], [10, 5, 0], (0, 1))
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
-def test_moments_of_which_neither_covers_the_other_stay_whichever_node_comes_first(order: tuple[int, ...]) -> None:
-    lives = [((0, 1), [0, 1]), ((1, 2), [0, 1]), ((0, 2), [2, 6])]
-    nodes = [Node(f"n{i}", np.zeros(2, np.int64), np.array(lives[i][1]), lives[i][0]) for i in order]
-    reduced = presolve(Problem(nodes, [], 5), reductions=REDUCTIONS[-1:])
-    assert reduced is not None
-    assert reduced.problem.arrays.time_steps == 2
 
 
 def test_a_choice_of_what_has_been_excluded_lowers_to_none() -> None:

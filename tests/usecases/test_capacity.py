@@ -18,14 +18,14 @@ from planner.judge.mesh_candidates import enumerate_candidates
 from planner.judge.pareto import pareto_frontier
 from planner.planning.plan_types import Request
 from planner.usecases.capacity import count_tokens, plan_candidate, plan_in_full, search_meshes
-from planner.usecases.capacity_search import (
+from planner.usecases.capacity_question import (
     CandidateResult,
     CapacityBudget,
     CapacityQuestion,
-    CapacitySearch,
     CapacityWorkload,
     HardwareOffer,
 )
+from planner.usecases.capacity_search import CapacitySearch
 
 Document = Mapping[str, Any]
 GAP = 1e-3

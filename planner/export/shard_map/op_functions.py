@@ -92,7 +92,7 @@ class _FunctionWriter:
     def function(self, name: str, answers: tuple[bool, ...] = ()) -> str:
         page, names = TracePage(answers), [f"x{k}" for k in range(len(self.read))]
         try:
-            made = self._made(page, names)
+            made = self._trace_results(page, names)
             body = f"return {made[0].text}" if len(made) == 1 else f"return {', '.join(each.text for each in made)}"
         except UndecidedBranch as question:
             each = [self.function(f"{name}_{word}", (*answers, word == "yes")) for word in ("yes", "no")]
@@ -104,7 +104,7 @@ class _FunctionWriter:
         self.texts.append(f"def {name}({', '.join(names)}):\n{lines}")
         return name
 
-    def _made(self, page: TracePage, names: Sequence[str]) -> list[TracedArray]:
+    def _trace_results(self, page: TracePage, names: Sequence[str]) -> list[TracedArray]:
         op, row = self.run.op, OPS.get(self.run.op.op)
         if row is None:
             raise UntraceableOperation("it is known by its rule alone")

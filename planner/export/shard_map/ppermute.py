@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 from planner.export.shard_map.op_functions import write_device_index
 from planner.ir.mesh import Mesh
 from planner.ir.program import ShardedValue
-from planner.ir.redistribution import PieceTable, Transfers, box_volumes, flat_part_bounds, plan_transfers
+from planner.ir.redistribution import plan_transfers
 from planner.ir.sharding import Reduction, held_bounds, shard_shape
+from planner.ir.transfers import PieceTable, Transfers, box_volumes, flat_part_bounds
 
 Integers = NDArray[np.int64]
 PIECES = '''def taken(array, corner, start, shape, count):
@@ -115,7 +116,7 @@ def write_exchange_function(held: ShardedValue, made: ShardedValue, mesh: Mesh, 
     lines = [
         f"me = {write_device_index(tuple(range(len(mesh.names))), mesh)}",
         f"made = jnp.zeros({shard_shape(target, shape, mesh)!r}, x.dtype)",
-        *(line for pieces in _group_rounds(_kept_pieces(done)) for line in ends.lines(pieces, "x")),
+        *(line for pieces in _group_rounds(_local_pieces(done)) for line in ends.lines(pieces, "x")),
     ]
     if done.endpoints.terms > 1:
         lines += _combine_pieces(done, ends, source.reduction)
@@ -152,13 +153,10 @@ def _group_rounds(pieces: Iterable[_TilePiece]) -> list[list[_TilePiece]]:
     return rounds
 
 
-def _kept_pieces(done: Transfers) -> Iterator[_TilePiece]:
+def _local_pieces(done: Transfers) -> Iterator[_TilePiece]:
     """What a device holds of what it wants."""
-    held, wanted = done.endpoints.held, done.endpoints.wanted
-    low, high = np.maximum(held[..., 0], wanted[..., 0]), np.minimum(held[..., 1], wanted[..., 1])
-    boxes = np.stack([low, high], axis=-1)
-    kept = (low < high).all(axis=1) & done.endpoints.is_holder & done.endpoints.is_receiver
-    for device in np.flatnonzero(kept).tolist():
+    boxes, has_some = done.endpoints.overlaps()
+    for device in np.flatnonzero(has_some).tolist():
         yield _TilePiece(device, device, boxes[device], 0, int(box_volumes(boxes[device : device + 1])[0]))
 
 

@@ -71,13 +71,13 @@ def _evaluate_shape(make: Callable[..., Any], parts: Sequence[Any]) -> Any:
     leaves, tree = jax.tree_util.tree_flatten(parts, is_leaf=lambda leaf: leaf is None)
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, TracedArray)]
 
-    def made(*arrays: Any) -> Any:
+    def rebuild(*arrays: Any) -> Any:
         filled = list(leaves)
         for place, array in zip(places, arrays, strict=True):
             filled[place] = array
         return make(*jax.tree_util.tree_unflatten(tree, filled))
 
-    return jax.eval_shape(made, *(leaves[place].kind for place in places))
+    return jax.eval_shape(rebuild, *(leaves[place].kind for place in places))
 
 
 class TracedArray:

@@ -55,12 +55,12 @@ def _product(
     widest = max((value.dtype for value in factors), key=DTYPE_BYTES.__getitem__)
     dtype = widest if is_float(widest) else call.result.dtype
     cast = [value if value.dtype == dtype else _cast(call, value, dtype) for value in factors]
-    made = call.writer.made(op, cast, shape, dtype, **attrs)
+    made = call.writer.emit_op(op, cast, shape, dtype=dtype, **attrs)
     return made if dtype == call.result.dtype else _cast(call, made, call.result.dtype)
 
 
 def _cast(call: StablehloOpCall, value: DocumentValue, dtype: str) -> DocumentValue:
-    return call.writer.made("cast", [value], value.shape, dtype)
+    return call.writer.emit_op("cast", [value], value.shape, dtype=dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,9 @@ class StablehloWriter:
         """The node that made a value; None for an input."""
         return self._makers.get(value.id)
 
-    def made(self, op: str, operands: Sequence[DocumentValue], shape: Shape, dtype: str, **attrs: Any) -> DocumentValue:
+    def emit_op(
+        self, op: str, operands: Sequence[DocumentValue], shape: Shape, *, dtype: str, **attrs: Any
+    ) -> DocumentValue:
         """The one result of an op that has a row."""
         return self.node(op, operands, [TensorType(tuple(shape), dtype)], attrs)[0]
 
@@ -113,7 +115,7 @@ class StablehloWriter:
             source = self.find_value(before["inputs"][0])
             if drop_ones(source.shape) == drop_ones(shape):
                 value = source
-        return value if value.shape == tuple(shape) else self.made("reshape", [value], shape, value.dtype)
+        return value if value.shape == tuple(shape) else self.emit_op("reshape", [value], shape, dtype=value.dtype)
 
     def find_value(self, name: str) -> DocumentValue:
         """A value by its id."""
@@ -124,7 +126,9 @@ class StablehloWriter:
         if isinstance(symbol, TensorSymbol):
             return symbol.core
         if isinstance(symbol, KnownNumbers) and symbol.splat:
-            return self.made("full", [], (), symbol.type.dtype, value=clamp_infinity(symbol.number, symbol.type.dtype))
+            return self.emit_op(
+                "full", [], (), dtype=symbol.type.dtype, value=clamp_infinity(symbol.number, symbol.type.dtype)
+            )
         return self.whole(symbol) if isinstance(symbol, RowStack) else self._numbers(symbol)
 
     def whole(self, symbol: Symbol) -> DocumentValue:
@@ -133,13 +137,13 @@ class StablehloWriter:
         if isinstance(symbol, RowStack):
             return self._once(symbol)
         if isinstance(symbol, KnownNumbers) and symbol.splat:
-            return self.made(
-                "full", [], shape, symbol.type.dtype, value=clamp_infinity(symbol.number, symbol.type.dtype)
+            return self.emit_op(
+                "full", [], shape, dtype=symbol.type.dtype, value=clamp_infinity(symbol.number, symbol.type.dtype)
             )
         core = self.core(symbol)
         if pad_rank(core.shape, len(shape)) == shape:
             return self.reshaped(core, shape)
-        return self.made("expand", [core], shape, symbol.type.dtype)
+        return self.emit_op("expand", [core], shape, dtype=symbol.type.dtype)
 
     def _numbers(self, literal: KnownNumbers) -> DocumentValue:
         """As numbers that rise evenly, or as an input of kind constant."""
@@ -147,7 +151,7 @@ class StablehloWriter:
         if spaced is None:
             return self._once(literal)
         attrs = {"start": spaced[0], "step": spaced[1]} | ({"dim": 0} if len(shape) > 1 else {})
-        return self.made("arange", [], shape, literal.type.dtype, **attrs)
+        return self.emit_op("arange", [], shape, dtype=literal.type.dtype, **attrs)
 
     def _once(self, symbol: KnownNumbers | RowStack) -> DocumentValue:
         """Constants and stacks are written when they are first read."""
@@ -185,7 +189,7 @@ class StablehloWriter:
         whole = self.whole(symbol)
         if cut.shape == shape:
             return whole
-        return self.made("slice", [whole], cut.shape, cut.dtype, dim=dim, start=start, stop=stop)
+        return self.emit_op("slice", [whole], cut.shape, dtype=cut.dtype, dim=dim, start=start, stop=stop)
 
     def concatenate(self, pieces: list[DocumentValue], dim: int) -> DocumentValue:
         """The pieces one after the other along a dim."""
@@ -196,7 +200,7 @@ class StablehloWriter:
 
     def _concat(self, pieces: list[DocumentValue], dim: int) -> DocumentValue:
         shape, length = pieces[0].shape, sum(piece.shape[dim] for piece in pieces)
-        return self.made("concat", pieces, (*shape[:dim], length, *shape[dim + 1 :]), pieces[0].dtype, dim=dim)
+        return self.emit_op("concat", pieces, (*shape[:dim], length, *shape[dim + 1 :]), dtype=pieces[0].dtype, dim=dim)
 
 
 def clamp_infinity(number: float, dtype: str) -> float:

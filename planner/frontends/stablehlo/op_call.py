@@ -82,7 +82,7 @@ class StablehloOpCall:
 
     def step(self, op: str, operands: Sequence[DocumentValue], shape: Sequence[int], **attrs: Any) -> DocumentValue:
         """A node on the way, of the result's dtype."""
-        return self.writer.made(op, operands, tuple(shape), self.result.dtype, **attrs)
+        return self.writer.emit_op(op, operands, tuple(shape), dtype=self.result.dtype, **attrs)
 
     def literal(self, core: Numbers) -> KnownNumbers:
         return KnownNumbers(core, self.result)

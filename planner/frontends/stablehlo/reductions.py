@@ -58,8 +58,8 @@ def _extreme_and_place(call: StablehloOpCall) -> list[Symbol]:
     call.demand(f"a body that compares {direction}", direction in ("GT", "LT"))
     value, places = call.results
     x, highest = call.whole(0), direction == "GT"
-    extreme = call.writer.made("max" if highest else "min", [x], value.shape, value.dtype, dims=list(dims))
-    place = call.writer.made("argmax" if highest else "argmin", [x], places.shape, places.dtype, dim=dims[0])
+    extreme = call.writer.emit_op("max" if highest else "min", [x], value.shape, dtype=value.dtype, dims=list(dims))
+    place = call.writer.emit_op("argmax" if highest else "argmin", [x], places.shape, dtype=places.dtype, dim=dims[0])
     return [TensorSymbol.of(extreme), TensorSymbol.of(place)]
 
 
@@ -101,7 +101,7 @@ def sort(call: StablehloOpCall) -> list[Symbol]:
             results.append(places)
         else:
             read = [call.whole(number), places.core]
-            results.append(TensorSymbol.of(call.writer.made("gather", read, kind.shape, kind.dtype, dim=dim)))
+            results.append(TensorSymbol.of(call.writer.emit_op("gather", read, kind.shape, dtype=kind.dtype, dim=dim)))
     return results
 
 

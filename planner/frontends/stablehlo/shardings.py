@@ -37,7 +37,7 @@ class StablehloAnnotations:
         """The value whose definition is annotated; a copy where that already is."""
         value = self._writer.whole(symbol)
         if value.id in self._defined:
-            value = self._writer.made("identity", [value], value.shape, value.dtype)
+            value = self._writer.emit_op("identity", [value], value.shape, dtype=value.dtype)
         self._defined.add(value.id)
         self._add(value.id, attribute, None)
         return TensorSymbol.of(value)

@@ -40,7 +40,7 @@ def iota(call: StablehloOpCall) -> Symbol:
     dim, shape = call.integer("iota_dimension"), call.result.shape
     if shape[dim] > MAX_KNOWN:
         core = (shape[dim], *(1,) * (len(shape) - dim - 1))
-        counted = call.writer.made("arange", [], core, call.result.dtype, start=0, step=1, dim=0)
+        counted = call.writer.emit_op("arange", [], core, dtype=call.result.dtype, start=0, step=1, dim=0)
         return TensorSymbol(counted, call.result)
     line = np.arange(shape[dim]).astype(numpy_dtype(call.result.dtype))
     return call.literal(line.reshape(shape[dim], *(1,) * (len(shape) - dim - 1)))
@@ -100,7 +100,7 @@ def transpose_value(call: StablehloOpCall, value: DocumentValue, order: Sequence
     if list(order) == list(range(len(order))):
         return value
     shape = tuple(value.shape[dim] for dim in order)
-    return call.writer.made("transpose", [value], shape, value.dtype, permutation=list(order))
+    return call.writer.emit_op("transpose", [value], shape, dtype=value.dtype, permutation=list(order))
 
 
 def slice_(call: StablehloOpCall) -> Symbol:
@@ -134,7 +134,7 @@ def _slice_dim(call: StablehloOpCall, value: DocumentValue, dim: int, *, cut: sl
         return made
     count = -(-(cut.stop - cut.start) // step)
     shape = (*value.shape[:dim], count, *value.shape[dim + 1 :])
-    return call.writer.made("strided_slice", [made], shape, value.dtype, dim=dim, step=step)
+    return call.writer.emit_op("strided_slice", [made], shape, dtype=value.dtype, dim=dim, step=step)
 
 
 def _narrow_dim(call: StablehloOpCall, value: DocumentValue, dim: int, *, start: int, stop: int) -> DocumentValue:
@@ -240,7 +240,7 @@ def pad(call: StablehloOpCall) -> Symbol:
 def dilate_value(call: StablehloOpCall, x: DocumentValue, dim: int, *, step: int) -> DocumentValue:
     """With step - 1 zeros between the elements of a dim."""
     shape = (*x.shape[:dim], (x.shape[dim] - 1) * step + 1, *x.shape[dim + 1 :])
-    return x if shape == x.shape else call.writer.made("dilate", [x], shape, x.dtype, dim=dim, step=step)
+    return x if shape == x.shape else call.writer.emit_op("dilate", [x], shape, dtype=x.dtype, dim=dim, step=step)
 
 
 def pad_value(
@@ -253,7 +253,9 @@ def pad_value(
     if not any((*first, *last)):
         return x
     shape = tuple(map(sum, zip(first, x.shape, last, strict=True)))
-    return call.writer.made("pad", [x], shape, x.dtype, low=first, high=last, value=clamp_infinity(number, x.dtype))
+    return call.writer.emit_op(
+        "pad", [x], shape, dtype=x.dtype, low=first, high=last, value=clamp_infinity(number, x.dtype)
+    )
 
 
 def reverse(call: StablehloOpCall) -> Symbol:

@@ -1,9 +1,6 @@
 """Small pieces that together are one row: found in an exported graph by their structure, and replaced by one op.
 
-A pattern is written inside out, as (head, parts ...): ("mul", "x", ("rsqrt", "y")) is x times rsqrt(y). A head stands
-for several ATen overloads (HEADS), a string for any value or number (the same one wherever the name stands again), a
-number for itself, a list for a list. Operands of what commutes may stand in either order. Casts, copies and eval-mode
-dropout between the pieces are looked through: whether the whole is of one dtype is asked of its ends.
+How a pattern is written and matched: `planner.frontends.torch.pattern_match`.
 
     rms_norm   w x / sqrt(mean(x^2) + eps)                                 Zhang, Sennrich, 2019
     gelu       x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2           Hendrycks, Gimpel, 2016
@@ -19,45 +16,25 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any
 
-import torch
 from torch.fx import Graph, Node
 
 from planner.frontends.torch import custom_ops
-
-ATEN = torch.ops.aten
-VIEWS = (ATEN.view.default, ATEN.reshape.default, ATEN._unsafe_view.default, ATEN.flatten.using_ints)
-HEADS: Mapping[str, tuple[Any, ...]] = {
-    "add": (ATEN.add.Tensor, ATEN.add.Scalar),
-    "addmm": (ATEN.addmm.default,),
-    "attention": (ATEN.scaled_dot_product_attention.default,),
-    "cat": (ATEN.cat.default,),
-    "expand": (ATEN.expand.default,),
-    "loss": (ATEN.cross_entropy_loss.default,),
-    "mean": (ATEN.mean.dim,),
-    "mul": (ATEN.mul.Tensor, ATEN.mul.Scalar),
-    "neg": (ATEN.neg.default,),
-    "pow": (ATEN.pow.Tensor_Scalar,),
-    "rsqrt": (ATEN.rsqrt.default,),
-    "slice": (ATEN.slice.Tensor,),
-    "square": (ATEN.square.default,),
-    "tanh": (ATEN.tanh.default,),
-    "unsqueeze": (ATEN.unsqueeze.default,),
-    "view": VIEWS,
-}
-COMMUTES = ("add", "mul")
-CASTS = (
-    ATEN.to.dtype,
-    ATEN.to.dtype_layout,
-    ATEN._to_copy.default,
-    ATEN.contiguous.default,
-    ATEN.clone.default,
-    ATEN.alias.default,
+from planner.frontends.torch.pattern_match import (
+    ATEN,
+    CASTS,
+    HEADS,
+    VIEWS,
+    Pattern,
+    PatternMatch,
+    match_pattern,
+    strip_casts,
+    tensor_type_of,
 )
+
 ANGLES = (
     ATEN.cos.default,
     ATEN.sin.default,
@@ -69,80 +46,6 @@ ANGLES = (
     *VIEWS,
 )
 """What may stand between two equal halves and what is read as cos and sin."""
-
-Pattern = Any
-Bindings = Mapping[str, Any]
-
-
-def strip_casts(value: Any) -> Any:
-    """What a value was before casts, copies and dropout that does nothing."""
-    while isinstance(value, Node) and (value.target in CASTS or _is_idle_dropout(value)):
-        value = value.args[0]
-    return value
-
-
-def _is_idle_dropout(node: Node) -> bool:
-    return node.target is ATEN.dropout.default and not (node.args[1] and node.args[2])
-
-
-def match_pattern(pattern: Pattern, value: Any, bound: Bindings) -> Iterator[Bindings]:
-    """Every way to read `value` as `pattern` that agrees with what is bound already."""
-    if isinstance(pattern, str):
-        if pattern not in bound or strip_casts(bound[pattern]) == strip_casts(value):
-            yield {pattern: value, **bound}
-    elif isinstance(pattern, tuple):
-        node = strip_casts(value)
-        head, *parts = pattern
-        if isinstance(node, Node) and node.target in HEADS[head]:
-            orders = (node.args, node.args[::-1]) if head in COMMUTES else (node.args,)
-            yield from chain.from_iterable(_match_all(parts, given, bound) for given in orders)
-    elif isinstance(pattern, list):
-        if isinstance(value, list):
-            yield from _match_all(pattern, value, bound)
-    elif isinstance(value, (int, float)) and math.isclose(value, pattern, rel_tol=1e-6):
-        yield bound
-
-
-def _match_all(patterns: Sequence[Pattern], values: Sequence[Any], bound: Bindings) -> Iterator[Bindings]:
-    if not patterns:
-        yield from [bound] * (not values)
-    elif values:
-        for first in match_pattern(patterns[0], values[0], bound):
-            yield from _match_all(patterns[1:], values[1:], first)
-
-
-@dataclass(frozen=True, slots=True)
-class PatternMatch:
-    """A pattern's last piece, and what its names stand for."""
-
-    graph: Graph
-    root: Node
-    bound: Bindings
-
-    def __getitem__(self, name: str) -> Any:
-        return self.bound[name]
-
-    def wide(self, name: str) -> Any:
-        """The value of a name, before casts, in the dtype of the result."""
-        value, before = self[name], strip_casts(self[name])
-        return before if tensor_type_of(before).dtype == tensor_type_of(self.root).dtype else value
-
-    def of_one_dtype(self, *values: Node) -> bool:
-        return {tensor_type_of(value).dtype for value in values} == {tensor_type_of(self.root).dtype}
-
-    def call(self, target: Any, *args: Any, after: Node | None = None, **kwargs: Any) -> Node:
-        """A node in the root's place, or after another."""
-        place = self.root if after is None else after.next
-        with self.graph.inserting_before(place):
-            node = self.graph.call_function(target, args, kwargs)
-        types = torch.fx.node.map_arg((args, kwargs), tensor_type_of)
-        node.meta = {**(after or self.root).meta, "val": target(*types[0], **types[1])}
-        return node
-
-
-def tensor_type_of(node: Node) -> Any:
-    """The type of a node's value, as a tensor without numbers."""
-    return node.meta["val"]
 
 
 def replace_rms_norm(found: PatternMatch) -> Node | None:

@@ -1,0 +1,46 @@
+"""The answer of a solve, of its last state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from solvers.presolve import PresolvedProblem
+from solvers.solution import CUT_OFF, Solution, Status
+from solvers.solve_state import Integers, SolveState
+
+
+def build_solution(
+    state: SolveState, reduced: PresolvedProblem | None, multipliers: Mapping[int, float], *, nearest: int
+) -> Solution:
+    """What is known and proven, in terms of the problem before presolve; `nearest` further choices near the bound."""
+    status: Status = "unknown"
+    if state.assignment is not None:
+        status = "optimal" if state.is_optimal else "feasible"
+    elif state.is_infeasible:
+        status = "infeasible"
+    return Solution(
+        status=status,
+        assignment=_postsolve(state.assignment, reduced),
+        cost=state.cost,
+        bound=state.bound,
+        gap=state.gap,
+        wall_s=state.elapsed_s,
+        reason=_stop_reason(state),
+        memory_price=float(sum(multipliers.values())),
+        min_feasible_limit=state.min_peak if status == "infeasible" else None,
+        min_feasible_limit_bound=state.min_feasible_limit_bound if status == "infeasible" else None,
+        reproducible=state.reproducible,
+        min_peak_assignment=_postsolve(state.min_peak_assignment, reduced) if status == "infeasible" else None,
+        nearest=tuple(filter(None, (_postsolve(choice, reduced) for choice in state.nearest(multipliers, nearest)))),
+    )
+
+
+def _stop_reason(state: SolveState) -> str:
+    if state.is_infeasible or state.is_optimal:
+        return state.stop_reason or "gap proven"
+    return CUT_OFF if state.is_cut_off else state.stop_reason or "methods exhausted"
+
+
+def _postsolve(assignment: Integers | None, reduced: PresolvedProblem | None) -> tuple[int, ...] | None:
+    lifted = assignment if assignment is None or reduced is None else reduced.postsolve(assignment)
+    return None if lifted is None else tuple(lifted.tolist())
