@@ -22,18 +22,18 @@ WORKER_TTL_S = 3 * HEARTBEAT_S
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a request may be at most, and what a child process may use; shown at `/v1/limits`.
+    """The limits of a request and of a child process; shown at `/v1/limits`.
 
-    `body_bytes` count as received and again as inflated, and come within `body_s`. `queued` and `streams` (of events)
-    are a tenant's; `webhooks` and `requests_per_s` a key's, `burst` at once. A child is ended past `child_*`; one whose
-    answer is waited for, past `answer_wall_s`.
+    `body_bytes` applies to a body as received and again as decompressed; it must arrive within `body_s`. `max_queued`
+    plans and `streams` of events are allowed per tenant, `webhooks` and `requests_per_s` (`burst` at once) per key. A
+    child process is killed when it exceeds a `child_*` limit, or `answer_wall_s` where a request waits for it.
     """
 
     body_bytes: int = MAX_BYTES
     nesting: int = 64
     nodes: int = MAX_NODES
     edges: int = 200_000
-    queued: int = 1000
+    max_queued: int = 1000
     streams: int = 16
     webhooks: int = 8
     body_s: float = 30.0

@@ -46,12 +46,12 @@ def swept(name: str) -> dict[str, Any]:
     with timed(result, "wall_s"):
         found = search_meshes(asked, processes=PROCESSES)
     document = dump_capacity(found)
-    why = [one["why"] for one in document["candidates"]]
+    reasons = [one["skip_reason"] for one in document["candidates"]]
     result |= {
-        "candidates": len(why),
+        "candidates": len(reasons),
         "planned": document["planned"],
-        "excluded": 1 - document["planned"] / len(why),
-        "why": {each: why.count(each) for each in sorted({each for each in why if each})},
+        "excluded": 1 - document["planned"] / len(reasons),
+        "skip_reasons": {each: reasons.count(each) for each in sorted({each for each in reasons if each})},
         "frontier": [
             {key: point[key] for key in ("mesh", "devices", "objective_s", "bound_s", "gap", "peak_bytes")}
             for point in document["frontier"]
@@ -75,7 +75,7 @@ def _loss(found: CapacitySearch) -> float:
 def table(results: dict[str, Any]) -> str:
     """For the documentation."""
     lines = [
-        "| sweep | meshes | planned | passed over | time | frontier (devices: step) |",
+        "| sweep | meshes | planned | skipped | time | frontier (devices: step) |",
         "| --- | --- | --- | --- | --- | --- |",
     ]
     for each in results["sweeps"]:

@@ -104,7 +104,7 @@ def version_pair(family: str, kind: str) -> Document:
 
 
 def _unmoved(found: Document) -> Document:
-    return {"unplanned": found["same"], "alarms": [each["limit"] for each in found["exceeded"]]} | cpu(found)
+    return {"unplanned": found["graphs_equal"], "alarms": [each["limit"] for each in found["exceeded"]]} | cpu(found)
 
 
 def dearer_pair(model: str, edit: str, seed: int) -> Document | None:

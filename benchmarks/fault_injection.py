@@ -45,7 +45,7 @@ MARK = "SHARDPLAN_FAULTS"
 
 @contextmanager
 def house(wall_s: float) -> Iterator[Service]:
-    limits = Limits(child_wall_s=wall_s, child_cpu_s=CPU_S, child_memory_bytes=MEMORY_BYTES, queued=1_000_000)
+    limits = Limits(child_wall_s=wall_s, child_cpu_s=CPU_S, child_memory_bytes=MEMORY_BYTES, max_queued=1_000_000)
     with tempfile.TemporaryDirectory() as folder:
         settings = Settings(f"sqlite:///{Path(folder) / 'service.db'}", workers=WORKERS, limits=limits)
         service = Service(settings, MISBEHAVING)
@@ -60,7 +60,7 @@ def ended(service: Service, way: str, times: int) -> Iterator[PlanRecord]:
     """The plans of so many pieces of work that go wrong in one way, once they have ended."""
     ids = [f"{list(WAYS).index(way):032x}{number:032x}" for number in range(times)]
     for plan in ids:
-        service.jobs.submit("local", PlanJob(plan, way, pack_json({"graph": {"name": way}})), service.limits.queued)
+        service.jobs.submit("local", PlanJob(plan, way, pack_json({"graph": {"name": way}})), service.limits.max_queued)
     service.wake()
     for plan in ids:
         while (record := service.plans.find("local", plan)) is None or not record.is_done:
@@ -70,15 +70,15 @@ def ended(service: Service, way: str, times: int) -> Iterator[PlanRecord]:
 
 def tried(way: str, times: int) -> dict[str, Any]:
     """What became of them, and the longest that one was worked on."""
-    wall_s, cause = WAYS[way]
+    wall_s, error = WAYS[way]
     with house(wall_s) as service:
         found = list(ended(service, way, times))
-    wrong = Counter(f"{each.status}: {each.cause}" for each in found if (each.status, each.cause) != ("failed", cause))
+    wrong = Counter(f"{each.status}: {each.error}" for each in found if (each.status, each.error) != ("failed", error))
     lasted = max(each.ended_at - each.started_at for each in found if each.ended_at and each.started_at)
     return {
         "times": times,
         "wall_s": wall_s,
-        "cause": cause,
+        "error": error,
         "otherwise": dict(wrong),
         "seconds_at_most": round(lasted, 1),
     }

@@ -92,7 +92,7 @@ def house() -> Iterator[FuzzedService]:
         keys = ApiKeys(Database(url))
         owner, stranger = (f"Bearer {keys.add(tenant, 'admin')}" for tenant in ("a", "b"))
         keys.store.close()
-        limits = Limits(requests_per_s=1e6, burst=1_000_000, queued=1_000_000)
+        limits = Limits(requests_per_s=1e6, burst=1_000_000, max_queued=1_000_000)
         chosen = Settings(url, keys_required=True, webhooks=True, limits=limits)
         app = create_app(Service(chosen, CHILDREN, WebhookSender(lambda _name, _port: [])))
         with asgi.get_client(app) as client:

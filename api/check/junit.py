@@ -11,17 +11,17 @@ Document = dict[str, Any]
 
 
 def write_junit(told: Document, file: str) -> str:
-    """The document: a broken limit is a failure, an acknowledged one is skipped; a plan of another version is a case
+    """The document: a broken limit is a failure, a waived one is skipped; a plan of another version is a case
     of its own, which passes."""
-    broken = {entry["limit"]: entry for entry in (*told["exceeded"], *told["acknowledged"])}
+    broken = {entry["limit"]: entry for entry in (*told["exceeded"], *told["waived"])}
     names = dict.fromkeys([*(entry["limit"] for entry in told["limits"]), *broken])
-    versions = {f"{entry['cause']}: {entry['side']}": entry for entry in told["replanned"]}
+    versions = {f"{entry['reason']}: {entry['side']}": entry for entry in told["replanned"]}
     counts = {"tests": len(names) + len(versions), "failures": len(told["exceeded"]), "errors": 0}
     suites = Element("testsuites", {"name": "shardplan check", **{key: str(count) for key, count in counts.items()}})
     suite = SubElement(
         suites,
         "testsuite",
-        {**suites.attrib, "name": replace_controls(file), "skipped": str(len(told["acknowledged"]))},
+        {**suites.attrib, "name": replace_controls(file), "skipped": str(len(told["waived"]))},
     )
     for name in names:
         case = SubElement(suite, "testcase", classname=replace_controls(file), name=replace_controls(name), time="0")
@@ -30,7 +30,7 @@ def write_junit(told: Document, file: str) -> str:
     for name, entry in versions.items():
         case = SubElement(suite, "testcase", classname=replace_controls(file), name=name, time="0")
         SubElement(case, "system-out").text = replace_controls("\n".join(replanning(entry)))
-    if told["notes"] or told["unused"]:
+    if told["notes"] or told["unused_waivers"]:
         SubElement(suite, "system-out").text = replace_controls("\n".join(list_remarks(told)))
     indent(suites)
     return tostring(suites, encoding="unicode", xml_declaration=True) + "\n"

@@ -39,7 +39,7 @@ def write_markdown(told: Document, file: str) -> str:
         f"### {sign} shardplan: {escape_code(file)}: {summarize_check(told)}",
         _format_limits(told),
     ]
-    for title, key in (("Exceeded", "exceeded"), ("Acknowledged", "acknowledged")):
+    for title, key in (("Exceeded", "exceeded"), ("Waived", "waived")):
         parts += [
             part
             for entry in told[key]
@@ -66,7 +66,7 @@ def _format_limits(told: Document) -> str:
     if not told["limits"]:
         return ""
     broken = {entry["limit"]: "❌ exceeded" for entry in told["exceeded"]}
-    broken |= {entry["limit"]: "acknowledged" for entry in told["acknowledged"]}
+    broken |= {entry["limit"]: "waived" for entry in told["waived"]}
     rows = [
         (
             escape_code(each["limit"]),

@@ -1,4 +1,4 @@
-"""A check as SARIF 2.1.0 (OASIS): a result for a broken limit, suppressed where it is acknowledged; a plan of another
+"""A check as SARIF 2.1.0 (OASIS): a result for a broken limit, suppressed where it is waived; a plan of another
 version is a notification of the run (3.20.21), and said in every result, as not all readers show notifications."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REPLANNED = {"id": "version", "shortDescription": {"text": "Planned by another v
 
 def build_sarif(told: Document, file: str) -> Document:
     """The log; `file` is where the results are shown."""
-    entries = [*told["exceeded"], *told["acknowledged"]]
+    entries = [*told["exceeded"], *told["waived"]]
     used = list(dict.fromkeys(entry["measure"] for entry in entries))
     rules = [{"id": measure, "shortDescription": {"text": RULES[measure]}} for measure in used]
     versions = [" ".join(replanning(entry)) for entry in told["replanned"]]
@@ -40,7 +40,7 @@ def _invocation(versions: Sequence[str]) -> Document:
 
 
 def _build_result(entry: Document, rule: int, file: str, *, versions: Sequence[str]) -> Document:
-    answer = entry["acknowledgement"]
+    answer = entry["waiver"]
     held = answer is not None and not answer["expired"]
     why = {"kind": "external", "status": "accepted", "justification": answer["reason"]} if held else {}
     return {

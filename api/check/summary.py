@@ -84,24 +84,24 @@ def list_reasons(entry: Document) -> list[str]:
         told.append(f"Rose most: {term['what']} {term['name']} by {more} ({term['reason']}).")
     if entry["certificate"] in CERTIFICATE_TEXTS:
         told.append(CERTIFICATE_TEXTS[entry["certificate"]])
-    if answer := entry["acknowledgement"]:
+    if answer := entry["waiver"]:
         told.append(_format_certificate(answer))
     return told
 
 
 def _format_certificate(one: Document) -> str:
     if one["expired"]:
-        return f"Its acknowledgement ({one['reason']}) expired on {one['expires']}: renew it, or bring the rise down."
-    return f"Acknowledged until {one['expires']}: {one['reason']}."
+        return f"Its waiver ({one['reason']}) expired on {one['expires']}: renew it, or bring the rise down."
+    return f"Waived until {one['expires']}: {one['reason']}."
 
 
 def summarize_check(told: Document) -> str:
     """All in a line."""
     if told["exceeded"]:
         return f"{_format_count(len(told['exceeded']), 'limit')} exceeded"
-    if told["same"]:
+    if told["graphs_equal"]:
         return "says the same as its base"
-    more = f", {len(told['acknowledged'])} of them acknowledged" if told["acknowledged"] else ""
+    more = f", {len(told['waived'])} of them waived" if told["waived"] else ""
     return f"within {_format_count(len(told['limits']), 'limit')}{more}"
 
 
@@ -112,19 +112,19 @@ def replanning(entry: Document) -> list[str]:
     rows = total_rows({key: total for key, total in moved.items() if total["change"] != 0})
     figures = "; ".join(f"{title} {new}, was {base} ({more})" for title, base, new, more in rows)
     return [
-        f"The {entry['side']} was {entry['cause']}: {recorded}; this is {current}.",
+        f"The {entry['side']} was {entry['reason']}: {recorded}; this is {current}.",
         f"This version plans the same graph with {figures or 'the same totals'}.",
         "That is no edit's doing: the limits are on plans of this version. Keep a plan of this version to spare this.",
     ]
 
 
 def list_remarks(told: Document) -> list[str]:
-    """What else is to be known: how the plans were made comparable, acknowledgements that nothing needs."""
+    """What else is to be known: how the plans were made comparable, waivers that nothing needs."""
     unused = [
-        f"the acknowledgement of {one['limit']} ({one['reason']}) is not needed"
+        f"the waiver of {one['limit']} ({one['reason']}) is not needed"
         + (f", and expired on {one['expires']}" if one["expired"] else "")
         + ": remove it"
-        for one in told["unused"]
+        for one in told["unused_waivers"]
     ]
     return [*told["notes"], *unused]
 

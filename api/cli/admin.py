@@ -25,7 +25,7 @@ def show_queue(database: DatabaseOption = None, as_json: JsonOption = False) -> 
         records, line = PlanRepository(store), list_queue(store)
         workers, counts = records.workers(WORKER_TTL_S), records.counts()
     if as_json:
-        print_json({"workers": workers, "plans": counts, "line": line})
+        print_json({"workers": workers, "plans": counts, "queue": line})
         return
     typer.echo(f"{workers} workers; plans: {', '.join(f'{n} {status}' for status, n in sorted(counts.items())) or 0}")
     for row in line:
@@ -42,9 +42,9 @@ def purge_plans(
     with open_database(database) as store:
         count = purge(store, days * DAY_S)
     if as_json:
-        print_json({"forgotten": count})
+        print_json({"purged": count})
     else:
-        typer.echo(f"{count} plans forgotten")
+        typer.echo(f"{count} plans purged")
 
 
 @admin.command("backup")

@@ -60,7 +60,7 @@ def capacity(
     layers: Annotated[int | None, typer.Option(min=1, help="Another number of layers of a named model.")] = None,
     memory_limit: Annotated[str | None, typer.Option(help="Per device; else the hardware's.")] = None,
     recompute: Annotated[str, typer.Option(help="auto: make values again for the backward pass, or none.")] = "none",
-    gap: Annotated[float, typer.Option(help="How much better than the answer what was passed over may be.")] = 0.01,
+    gap: Annotated[float, typer.Option(help="How much better than the answer a skipped mesh may be.")] = 0.01,
     max_step: Annotated[float | None, typer.Option(help="Seconds that a step may take.")] = None,
     max_cost: Annotated[float | None, typer.Option(help="What a token, or step, may cost.")] = None,
     plan_time_limit: Annotated[float, typer.Option(help="Seconds of solving for one mesh.")] = 60.0,
@@ -177,7 +177,7 @@ def _write_plans(
 
 
 def print_capacity_tables(to: Console, document: Mapping[str, Any]) -> None:
-    """The frontier as a table, the named answers, and why the rest was passed over."""
+    """The frontier as a table, the named answers, and why the others were skipped."""
     table = Table(title="Plans that no other beats", title_justify="left", title_style="bold", box=None, pad_edge=False)
     cost = f"cost of a {document['unit']}"
     for column in ("hardware", "mesh", "devices", "step", cost, "gap", "MFU", "memory", "plan"):
@@ -203,8 +203,8 @@ def print_capacity_tables(to: Console, document: Mapping[str, Any]) -> None:
         best = document[key]
         answer = "none fits" if best is None else f"{best['devices']} {best['hardware']} as {best['mesh']}"
         to.print(f"{key.replace('_feasible', ''):<10}{answer}")
-    why = [one["why"] for one in document["candidates"] if one["why"]]
+    reasons = [one["skip_reason"] for one in document["candidates"] if one["skip_reason"]]
     to.print(f"\n{len(document['candidates'])} meshes, {document['planned']} planned")
     for key, title in TITLES.items():
-        if key in why:
-            to.print(f"  {why.count(key):>5}  {title}")
+        if key in reasons:
+            to.print(f"  {reasons.count(key):>5}  {title}")

@@ -65,7 +65,7 @@ def _render_overview(found: Document) -> Iterator[Any]:
     yield Text(_render_overlap(found["overlap"], step))
     if found["products"]:
         yield _render_products(found["products"])
-    single = found["dearest_ops"]
+    single = found["slowest_ops"]
     yield _build_table(
         "Dearest ops", ("op", "is", "time"), [(s["id"], s["what"], _format_time(s["time_ps"])) for s in single]
     )
@@ -87,7 +87,7 @@ def _render_objective(found: Document) -> Iterator[Text]:
 
 
 def _render_overlap(overlap: Document, step: int) -> str:
-    scheduled, floor = overlap["scheduled_s"], overlap["floor_s"]
+    scheduled, floor = overlap["scheduled_s"], overlap["lower_bound_s"]
     counted = overlap["step_s"]
     told = "" if counted == step * PICO else f"; with the profile's overlap a step takes {format_time(counted)}"
     return (
@@ -137,7 +137,7 @@ def _render_peak(memory: Document) -> Table:
         f"Memory a device: peak {format_bytes(memory['peak_bytes'])} of {format_bytes(memory['limit_bytes'])} "
         f"while {memory['at']} is made: {kinds}"
     )
-    rows = [(each["value"], each["kind"], each["by"], format_bytes(each["bytes"])) for each in memory["largest"]]
+    rows = [(each["value"], each["kind"], each["producer"], format_bytes(each["bytes"])) for each in memory["largest"]]
     return _build_table(title, ("value", "kind", "made by", "bytes"), rows)
 
 
@@ -192,10 +192,10 @@ def _format_difference(option: Document, chosen: Document) -> Iterator[str]:
     """The reshards that an option needs and the chosen one does not, or not at that price."""
     for mine, theirs in zip(option["reshards"], chosen["reshards"], strict=True):
         if mine["time_ps"] is None or mine["time_ps"] > theirs["time_ps"]:
-            ends = (mine["there"], mine["here"]) if mine["direction"] == "in" else (mine["here"], mine["there"])
+            ends = mine["neighbour_sharding"], mine["own_sharding"]
             time = "no way" if mine["time_ps"] is None else _format_time(mine["time_ps"])
             where = "from" if mine["direction"] == "in" else "to"
-            way = " -> ".join(_format_sharding(end) for end in ends)
+            way = " -> ".join(map(_format_sharding, ends if mine["direction"] == "in" else reversed(ends)))
             yield f"  {mine['value']} {where} {mine['neighbour']}: {way}, {time}"
 
 

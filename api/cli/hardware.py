@@ -58,11 +58,16 @@ def fit_hardware(
     found = refit_hardware(hardware.parse_hardware(document), timings, link)
     write_json(output, _fit_links(document, found, files, output=output))
     if as_json:
-        links = [{key: value for key, value in asdict(each).items() if key != "link"} for each in found]
+        links = [_fit_document(each) for each in found]
         print_json({"name": output.stem, "runs": len(runs), "links": links})
         return
     for each in found:
         typer.echo(f"{each.name}: {each.timings} measurements, {_format_errors(each)}")
+
+
+def _fit_document(found: Refit) -> dict[str, Any]:
+    errors = {"median_error_before": found.before, "median_error_after": found.after}
+    return {"name": found.name, "timings": found.timings, **errors}
 
 
 def _format_errors(found: Refit) -> str:

@@ -26,10 +26,10 @@ Document = dict[str, Any]
 
 def render_check(told: Document) -> Group:
     """What a reviewer reads."""
-    parts: list[RenderableType] = [] if told["same"] else [render_diff(told)]
+    parts: list[RenderableType] = [] if told["graphs_equal"] else [render_diff(told)]
     if told["limits"]:
         parts.append(Padding(_render_limits(told), (0, 0, 1, 0)))
-    for title, key, style in (("exceeded", "exceeded", "bold red"), ("acknowledged", "acknowledged", "yellow")):
+    for title, key, style in (("exceeded", "exceeded", "bold red"), ("waived", "waived", "yellow")):
         for entry in told[key]:
             lines = [*list_reasons(entry), *(f"Also edited: {cause}." for cause in list_causes(entry)[1:])]
             parts.append(Text(f"{title}: {summarize_limit(entry)}", style=style))
@@ -42,7 +42,7 @@ def render_check(told: Document) -> Group:
 
 
 def _render_limits(told: Document) -> Table:
-    broken = [entry["limit"] for entry in (*told["exceeded"], *told["acknowledged"])]
+    broken = [entry["limit"] for entry in (*told["exceeded"], *told["waived"])]
     table = Table(title="Limits", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for number, column in enumerate(("limit", "base", "new", "change", "")):
         table.add_column(column, justify="right" if 0 < number < 4 else "left", overflow="fold")

@@ -89,7 +89,7 @@ def _render_memory(memory: Document) -> Table:
 
 
 def _format_name(change: Document, key: str) -> str:
-    return f"{change[key]}" + (f" (was {change['was']})" if change["was"] else "")
+    return f"{change[key]}" + (f" (was {change['base_name']})" if change["base_name"] else "")
 
 
 def _picoseconds(side: Document | None) -> str:

@@ -81,7 +81,7 @@ def _render_time(plan: Document) -> Table:
         table.add_row("model FLOPs utilisation", "", format_share(cost["mfu"]))
     if beside := cost.get("overlap"):
         table.add_row("step with overlap", format_time(beside["scheduled_s"]), "")
-        table.add_row("lower bound with overlap", format_time(beside["floor_s"]), "")
+        table.add_row("lower bound with overlap", format_time(beside["lower_bound_s"]), "")
         if beside["step_s"] != cost["step_s"]:
             table.add_row("with the profile's overlap", format_time(beside["step_s"]), "")
     return table
@@ -89,7 +89,7 @@ def _render_time(plan: Document) -> Table:
 
 def _render_collectives(plan: Document) -> Table:
     table = _build_table("Most expensive collectives", "collective", "axes", "of value", "time", "bytes a device")
-    for entry in plan["cost"]["dearest"][:MAX_COLLECTIVES]:
+    for entry in plan["cost"]["top_collectives"][:MAX_COLLECTIVES]:
         table.add_row(
             entry["collective"],
             ",".join(entry["axes"]),
@@ -180,7 +180,7 @@ def format_verdict(verdict: Document) -> Iterable[str]:
 
 def _format_difference(found: Document) -> Iterable[str]:
     at = f" at {found['index']}" if found["what"] == "value" else ""
-    where = f"instruction {found['instruction']} ({found['done']}), device {found['device']}"
+    where = f"instruction {found['instruction']} ({found['operation']}), device {found['device']}"
     yield f"  first difference: {found['what']} of %{found['value']}, {where}{at}"
     yield f"    got {found['got']}, wanted {found['wanted']}"
     for shard in found["inputs"]:

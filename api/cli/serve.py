@@ -30,7 +30,7 @@ def serve(
     database: DatabaseOption = None,
     *,
     workers: Annotated[int, typer.Option(min=0, max=256, help="Plans solved here at once; 0: elsewhere.")] = 1,
-    max_queued: Annotated[int, typer.Option(min=1, help="Plans of a tenant that may wait in line.")] = Limits().queued,
+    max_queued: Annotated[int, typer.Option(min=1, help="Plans of a tenant in the queue.")] = Limits().max_queued,
     rate_limit: Annotated[float, typer.Option(min=1, help="Requests of a key a second.")] = Limits().requests_per_s,
     retention_days: Annotated[float | None, typer.Option(min=0, help="Forget plans that ended longer ago.")] = None,
     webhooks: Annotated[
@@ -45,7 +45,7 @@ def serve(
         workers=workers,
         keep_days=retention_days,
         webhooks=webhooks,
-        limits=Limits(queued=max_queued, requests_per_s=rate_limit, burst=int(2 * rate_limit)),
+        limits=Limits(max_queued=max_queued, requests_per_s=rate_limit, burst=int(2 * rate_limit)),
     )
     with closing(WorkerProcesses()) as children:
         service = Service(settings, children)

@@ -45,7 +45,11 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     ComparisonRequest: {"base": "0" * 64, "new": "1" * 64},
     ReshardRequest: RESHARD,
     WebhookRequest: {"url": "https://hooks.example.com/shardplan"},
-    CapacityRequest: {"graphs": [GRAPH], "devices": "2..4", "hardware": [{"name": "h100-sxm", "hour": 2.5}]},
+    CapacityRequest: {
+        "graphs": [GRAPH],
+        "devices": "2..4",
+        "hardware": [{"name": "h100-sxm", "price_per_device_hour": 2.5}],
+    },
 }
 PROBLEMS = {
     400: "Not JSON, or damaged.",

@@ -73,7 +73,7 @@ def problem_of_task_result(ended: TaskResult) -> HttpProblem:
         parts = {key: told[key] for key in ("got", "wanted") if told[key] is not None}
         return HttpProblem(422, "refused", told["message"], told["pointer"] or "", **parts)
     if ended.kind in ("failed", "killed"):
-        return HttpProblem(500, "work-failed", ended.head["cause"])
+        return HttpProblem(500, "task-failed", ended.head["error"])
     return HttpProblem(503, "shutting-down", "the service is being stopped", headers={"Retry-After": "5"})
 
 
@@ -119,7 +119,7 @@ def _handle_idempotency_conflict(_request: Request, _error: Exception) -> JSONRe
 
 
 def _handle_queue_full(_request: Request, _error: Exception) -> JSONResponse:
-    return HttpProblem(429, "line-full", "too many plans are waiting", headers={"Retry-After": "10"}).response()
+    return HttpProblem(429, "queue-full", "too many plans are waiting", headers={"Retry-After": "10"}).response()
 
 
 def _handle_service_busy(_request: Request, _error: Exception) -> JSONResponse:

@@ -7,6 +7,7 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from api.http.problems import HttpProblem
+from planner.documents.renamed_keys import find_new_key
 
 
 async def reject_unknown_query_params(request: Request) -> None:
@@ -18,6 +19,8 @@ async def reject_unknown_query_params(request: Request) -> None:
     known = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
     for name in request.query_params:
         if name not in known:
+            if new_name := find_new_key([name]):
+                raise HttpProblem(422, "invalid-parameter", f"{name} is now {new_name}", parameter=name)
             wanted = f"one of {', '.join(known)}" if known else "none"
             raise HttpProblem(
                 422, "invalid-parameter", f"{name}: unknown query parameter", parameter=name, wanted=wanted

@@ -27,7 +27,7 @@ class OfferRequest(StrictModel):
     """A built-in hardware profile, and what a device of it costs an hour."""
 
     name: Id = hardware.DEFAULT_PROFILE
-    hour: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    price_per_device_hour: Annotated[float, Field(gt=0, le=1e9)] | None = None
 
 
 class CapacityRequest(StrictModel):
@@ -55,7 +55,7 @@ def build_capacity_question(asked: CapacityRequest) -> CapacityQuestion:
     """Raises ShardplanError, with a pointer where it is known."""
     documents = [graph.model_dump(exclude_unset=True) for graph in asked.graphs]
     with at_pointer("/hardware"):
-        offers = tuple(HardwareOffer(read_profile(each.name), each.hour) for each in asked.hardware)
+        offers = tuple(HardwareOffer(read_profile(each.name), each.price_per_device_hour) for each in asked.hardware)
     with at_pointer("/mesh"):
         mesh = _build_template(asked.mesh)
     with at_pointer("/devices"):

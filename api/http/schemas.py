@@ -62,10 +62,10 @@ class PlanResponse(ResponseModel):
     id: PlanId
     status: Status
     name: str
-    incumbent: float | None
-    bound: float | None
+    incumbent_s: float | None
+    bound_s: float | None
     gap: float | None
-    cause: str | None
+    error: str | None
     created_at: datetime
     started_at: datetime | None
     ended_at: datetime | None
@@ -74,10 +74,10 @@ class PlanResponse(ResponseModel):
     @classmethod
     def of(cls, record: PlanRecord) -> PlanResponse:
         here = f"/v1/plans/{record.id}"
-        numbers = {key: record.progress.get(key) for key in ("incumbent", "bound", "gap")}
+        numbers = {key: record.progress.get(key) for key in ("incumbent_s", "bound_s", "gap")}
         return cls.model_validate(
             {
-                **{key: getattr(record, key) for key in ("id", "status", "name", "cause")},
+                **{key: getattr(record, key) for key in ("id", "status", "name", "error")},
                 **numbers,
                 **{key: _to_datetime(getattr(record, key)) for key in ("created_at", "started_at", "ended_at")},
                 "links": {
@@ -106,17 +106,18 @@ class ShardingChange(ResponseModel):
     """A value that is sharded otherwise; null where a plan does not have it."""
 
     value: str
-    was: str | None
+    base_name: str | None
     base: dict[str, JsonValue] | None
     new: dict[str, JsonValue] | None
 
 
 class ComparisonResponse(ResponseModel):
-    """What differs between two plans: totals (change = new - base), values, ops, the terms of time that moved (their
-    `change_ps` add up to the step's) and what fills the peaks. `was`: the name in the base, where that is another.
+    """The differences between two plans: totals (change = new - base), values, ops, terms of time, memory at the peaks.
 
-    Under `fail_on` also `same` (the graphs say the same), the figures that the `limits` are on, and of those `exceeded`
-    the terms, which add up to the change, and the edits nearest to it. No acknowledgements are known here. A plan of
+    The `change_ps` of all terms add up to the step's. `base_name` is the name in the base, where that differs.
+
+    Under `fail_on` also `graphs_equal`, the figures that the `limits` are on, and of those `exceeded`
+    the terms, which add up to the change, and the edits nearest to it. The service knows no waivers. A plan of
     another version is planned again first: `replanned` has what became of it, which is no part of the comparison.
     """
 
@@ -128,11 +129,11 @@ class ComparisonResponse(ResponseModel):
     options: list[dict[str, JsonValue]]
     terms: list[dict[str, JsonValue]]
     memory: dict[str, JsonValue] | None
-    same: bool | None = None
+    graphs_equal: bool | None = None
     limits: list[dict[str, JsonValue]] | None = None
     exceeded: list[dict[str, JsonValue]] | None = None
-    acknowledged: list[dict[str, JsonValue]] | None = None
-    unused: list[dict[str, JsonValue]] | None = None
+    waived: list[dict[str, JsonValue]] | None = None
+    unused_waivers: list[dict[str, JsonValue]] | None = None
     notes: list[str] | None = None
     replanned: list[dict[str, JsonValue]] | None = None
 
@@ -149,7 +150,7 @@ class ModelAnswer(ResponseModel):
 
     name: str
     layers: int
-    positions: int
+    max_seq: int
 
 
 class ModelsAnswer(ResponseModel):

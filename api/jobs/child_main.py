@@ -67,13 +67,13 @@ def plan_task(ask: Any, report: ReportProgress) -> tuple[dict[str, Any], Any]:
 
     def progress(now: solvers.Progress) -> None:
         best = None if now.incumbent is None else now.incumbent * PICO
-        report({"incumbent": best, "bound": now.bound * PICO, "gap": now.gap, "elapsed_s": now.elapsed_s})
+        report({"incumbent_s": best, "bound_s": now.bound * PICO, "gap": now.gap, "elapsed_s": now.elapsed_s})
 
     document = dump_plan(
         pipeline.plan(asked.graph, asked.mesh, asked.hardware, request=asked.request, on_progress=progress)
     )
     solver = document["solver"]
-    numbers = {"incumbent": solver["objective_s"], "bound": solver["bound_s"], "gap": solver["gap"]}
+    numbers = {"incumbent_s": solver["objective_s"], "bound_s": solver["bound_s"], "gap": solver["gap"]}
     status = "timeout" if solver["status"] == "unknown" else solver["status"]
     return {"status": status, "id": document["id"], **numbers}, document
 
@@ -167,10 +167,10 @@ def _perform(work: TaskFunction, payload: bytes, out: IO[bytes]) -> IpcMessage:
         return IpcMessage({"kind": "refused", **told, "pointer": error.pointer, "message": str(error)})
     except MemoryError:
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-        return IpcMessage({"kind": "failed", "cause": f"out of memory (limit {limit} bytes)"})
+        return IpcMessage({"kind": "failed", "error": f"out of memory (limit {limit} bytes)"})
     except Exception as error:  # noqa: BLE001 - told in one line, whatever it is; the rest is in the log
         traceback.print_exc()
-        return IpcMessage({"kind": "failed", "cause": f"fault of the planner: {type(error).__name__}: {error}"[:500]})
+        return IpcMessage({"kind": "failed", "error": f"fault of the planner: {type(error).__name__}: {error}"[:500]})
 
 
 def _set_limits(head: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ class PlanRecord:
     name: str
     run: int
     status: str
-    cause: str | None
+    error: str | None
     created_at: float
     started_at: float | None
     ended_at: float | None
@@ -96,7 +96,7 @@ def _select_records() -> Select[Any]:
     columns = [
         plans.c[name] for name in ("number", "id", "name", "run", "state", "created_at", "started_at", "progress")
     ]
-    ended = [outcomes.c.status, outcomes.c.cause, outcomes.c.ended_at]
+    ended = [outcomes.c.status, outcomes.c.error, outcomes.c.ended_at]
     return select(*columns, *ended).select_from(plans.outerjoin(outcomes, _IS_LAST_RUN))
 
 
@@ -110,7 +110,7 @@ def _to_record(row: Any) -> PlanRecord:
         row.name,
         row.run,
         row.status or row.state,
-        row.cause,
+        row.error,
         row.created_at,
         row.started_at,
         row.ended_at,

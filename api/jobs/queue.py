@@ -74,10 +74,10 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a plan ended: its document (packed) where there is one, else the cause."""
+    """How a plan ended: its document (packed) where there is one, else the error."""
 
     status: str
-    cause: str | None = None
+    error: str | None = None
     document: bytes | None = None
     progress: dict[str, Any] | None = None
 
@@ -242,14 +242,14 @@ def _complete(connection: Connection, now: float, number: int, *, run: int, outc
     earlier = select(outcomes.c.number).where(outcomes.c.number == number, outcomes.c.run == run)
     if connection.execute(earlier).first() is not None:
         return False
-    values = {"status": outcome.status, "cause": outcome.cause, "document": outcome.document}
+    values = {"status": outcome.status, "error": outcome.error, "document": outcome.document}
     connection.execute(insert(outcomes).values(number=number, run=run, ended_at=now, **values))
     ended: dict[str, Any] = {"state": "done", "holder": None, "lease_until": None}
     if outcome.progress is not None:
         ended["progress"] = json.dumps(outcome.progress)
     connection.execute(update(plans).where(plans.c.number == number, plans.c.run == run).values(ended))
-    cause = {} if outcome.cause is None else {"cause": outcome.cause}
-    told = {"status": outcome.status, **(outcome.progress or {}), **cause}
+    error = {} if outcome.error is None else {"error": outcome.error}
+    told = {"status": outcome.status, **(outcome.progress or {}), **error}
     _append_event(connection, number, "done", data=told)
     queue_deliveries(connection, now, number, told=told)
     return True

@@ -53,7 +53,7 @@ outcomes = Table(
     Column("number", BigInteger, primary_key=True),
     Column("run", Integer, primary_key=True),
     Column("status", String, nullable=False),  # optimal, feasible, infeasible, timeout, cancelled, failed
-    Column("cause", String),
+    Column("error", String),
     Column("document", LargeBinary),
     Column("ended_at", Float, nullable=False),
     ForeignKeyConstraint(["number"], ["plans.number"]),

@@ -86,7 +86,7 @@ class Worker:
             )
             told[OUTCOME] = ended.head.get("status", ended.kind)
         if ended.kind == "killed":
-            log.warning("plan %s: the child %s", claim.id, ended.head["cause"])
+            log.warning("plan %s: the child %s", claim.id, ended.head["error"])
             self.jobs.release(claim)
             return
         if ended.kind == "stopped":  # or cancelled, or lost to another worker: then there is nothing to give back
@@ -95,7 +95,7 @@ class Worker:
         outcome = _job_result(ended, claim.id)
         if self._finish(claim, outcome):
             self.metrics.count_solve(outcome.status, time.monotonic() - began)
-            log.info("plan %s: %s%s", claim.id, outcome.status, f" ({outcome.cause})" if outcome.cause else "")
+            log.info("plan %s: %s%s", claim.id, outcome.status, f" ({outcome.error})" if outcome.error else "")
 
     def _finish(self, claim: Lease, outcome: JobResult) -> bool:
         """What took long to find is kept until the database can take it; late is no harm, the first outcome stays."""
@@ -154,7 +154,7 @@ def _job_result(ended: TaskResult, plan: str) -> JobResult:
         mine = versions_text(current_versions())
         return JobResult("failed", f"asked of another version than the worker's ({mine}): ask again")
     if ended.kind == "result":
-        progress = {key: ended.head[key] for key in ("incumbent", "bound", "gap")}
+        progress = {key: ended.head[key] for key in ("incumbent_s", "bound_s", "gap")}
         return JobResult(ended.head["status"], None, ended.payload, progress)
-    cause = ended.head["message"] if ended.kind == "refused" else ended.head["cause"]
-    return JobResult("failed", cause)
+    error = ended.head["message"] if ended.kind == "refused" else ended.head["error"]
+    return JobResult("failed", error)

@@ -47,7 +47,7 @@ class ResourceLimits:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """How a piece of work ended: result, refused (the ask is at fault), failed (`head["cause"]`), stopped by us, or
+    """How a piece of work ended: result, refused (the ask is at fault), failed (`head["error"]`), stopped by us, or
     killed by another, which says nothing of the work."""
 
     kind: Literal["result", "refused", "failed", "stopped", "killed"]
@@ -128,7 +128,7 @@ class WorkerProcess:
                 self.has_begun = True
                 if said == "incumbent":
                     on_progress(told.head)
-            return TaskResult("failed", {"cause": f"gave no answer within {allowed.wall_s:g} s"})
+            return TaskResult("failed", {"error": f"gave no answer within {allowed.wall_s:g} s"})
         finally:
             self.end()
 
@@ -163,7 +163,7 @@ class WorkerProcess:
             try:
                 told = receive_message(self.responses)
             except ValueError:
-                told = IpcMessage({"kind": "failed", "cause": "said something that is no answer"})
+                told = IpcMessage({"kind": "failed", "error": "said something that is no answer"})
             goes_on = told is not None and told.head["kind"] in PROGRESS_KINDS  # looked at before another has it
             self.messages.put(told)
             if not goes_on:
@@ -173,10 +173,12 @@ class WorkerProcess:
         """Of a process that went without a word."""
         code = self._kill_group()
         if code is None:
-            return TaskResult("killed", {"cause": "was lost with its nursery"})
-        return TaskResult("killed" if code == -signal.SIGKILL else "failed", {"cause": self._cause(code, allowed)})
+            return TaskResult("killed", {"error": "was lost with its nursery"})
+        return TaskResult(
+            "killed" if code == -signal.SIGKILL else "failed", {"error": self._describe_exit(code, allowed)}
+        )
 
-    def _cause(self, code: int, allowed: ResourceLimits) -> str:
+    def _describe_exit(self, code: int, allowed: ResourceLimits) -> str:
         self.errors.seek(0)
         said = self.errors.read()[-4096:].decode(errors="replace")
         if any(sign in said for sign in MEMORY_SIGNS):

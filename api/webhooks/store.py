@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import secrets
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import Connection, delete, func, insert, select, update
@@ -136,6 +137,11 @@ def queue_deliveries(connection: Connection, now: float, number: int, *, told: d
     if rows:
         connection.execute(delete(deliveries).where(deliveries.c.created_at < now - EXPIRY_S))
     for row in rows:
-        body = json.dumps({"type": "plan.ended", "plan": row.plan, "ended_at": round(now, 3), **told})
+        body = json.dumps({"type": "plan.ended", "plan": row.plan, "ended_at": _format_time(now), **told})
         values = {"webhook": row.id, "body": body, "attempts": 0, "due_at": now, "created_at": now}
         connection.execute(insert(deliveries).values(values))
+
+
+def _format_time(seconds: float) -> str:
+    """Return seconds since 1970 as ISO 8601, in the form of the service's answers."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")

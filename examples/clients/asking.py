@@ -34,7 +34,7 @@ class Planner:
         if plan["ended_at"] is None:
             last = self._wait(plan["links"]["events"])
             if last["status"] not in ("optimal", "feasible"):
-                raise RuntimeError(f"{plan['id']}: {last['status']} {last.get('cause', '')}")
+                raise RuntimeError(f"{plan['id']}: {last['status']} {last.get('error', '')}")
         with self._ask(f"{plan['links']['self']}/document") as answer:
             document: dict[str, Any] = json.load(answer)
         return document
@@ -48,7 +48,7 @@ class Planner:
                     for number, kind, told in events(answer):
                         seen = {"Last-Event-ID": number}
                         if kind == "incumbent":
-                            print(f"step {told['incumbent'] * 1e6:.3g} us, gap {told['gap']:.2%}")
+                            print(f"step {told['incumbent_s'] * 1e6:.3g} us, gap {told['gap']:.2%}")
                         if kind == "done":
                             return told
             except (ConnectionError, TimeoutError):

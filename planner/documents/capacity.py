@@ -23,7 +23,8 @@ def capacity_question_id(question: CapacityQuestion) -> str:
         {
             "graphs": [{"document": asked.document, "tokens": asked.tokens} for asked in question.graphs],
             "hardware": [
-                {"document": offer.document, "hour": offer.price_per_device_hour} for offer in question.offers
+                {"document": offer.document, "price_per_device_hour": offer.price_per_device_hour}
+                for offer in question.offers
             ],
             "candidates": [[one.graph, one.hardware, dump_mesh(one.mesh)] for one in question.candidates],
             "request": asdict(question.request),
@@ -44,14 +45,15 @@ def dump_capacity(
     priced = question.offers[0].price_per_device_hour is not None
     return {
         "format": "shardplan.capacity",
-        "version": 1,
+        "version": 2,
         "id": capacity_question_id(question),
         "unit": question.unit,
         "cost_unit": "price" if priced else "device_s",
         "request": asdict(question.request),
         "graphs": [{"name": asked.document["name"], "tokens": asked.tokens} for asked in question.graphs],
         "hardware": [
-            {"name": offer.document["name"], "hour": offer.price_per_device_hour} for offer in question.offers
+            {"name": offer.document["name"], "price_per_device_hour": offer.price_per_device_hour}
+            for offer in question.offers
         ],
         "complete": all(passed.skip_reason != "time" for passed in found.skipped.values()),
         "planned": found.planned_count,
@@ -78,10 +80,13 @@ def _dump_plan_reference(document: Mapping[str, Any] | None) -> dict[str, Any] |
 
 
 def _dump_candidate(found: CapacitySearch, number: int) -> dict[str, Any]:
-    """`by`: the mesh through which it was passed over; cost and time are of a step, or of a token."""
+    """Return what is known of a candidate; `dominated_by` names the mesh whose plan proves it no better.
+
+    Cost and time are those of a step, or of a token where the graphs count tokens.
+    """
     question, outcome = found.question, found.outcomes.get(number)
     one, passed, floor = question.candidates[number], found.skip_reason(number), found.bounds[number]
-    known: dict[str, Any] = {"status": "passed" if outcome is None or passed else outcome.status}
+    known: dict[str, Any] = {"status": "skipped" if outcome is None or passed else outcome.status}
     if outcome is not None and not passed:
         known |= {key: getattr(outcome, key) for key in _JOURNALED}
         if outcome.objective_s is not None:
@@ -98,11 +103,11 @@ def _dump_candidate(found: CapacitySearch, number: int) -> dict[str, Any]:
         "hardware": question.offers[one.hardware].document["name"],
         "mesh": one.mesh.notation,
         "devices": one.mesh.devices,
-        "floor_s": floor.step_s,
-        "floor_bytes": floor.peak_bytes,
+        "initial_bound_s": floor.step_s,
+        "initial_bound_bytes": floor.peak_bytes,
         **known,
-        "why": None if passed is None else passed.skip_reason,
-        "by": by,
+        "skip_reason": None if passed is None else passed.skip_reason,
+        "dominated_by": by,
     }
 
 

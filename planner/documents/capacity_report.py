@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from planner.documents.plan_sections import RequestDocument
 from planner.documents.schemas import validate_document
-from planner.documents.strict_model import Id, Name, Size, StrictModel, Version
+from planner.documents.strict_model import Id, Name, Size, StrictModel, Version2
 
 FORMAT = "shardplan.capacity"
 MAX_CANDIDATES = 1 << 16
@@ -25,7 +25,7 @@ class OfferDocument(StrictModel):
     """A hardware profile, and the price of an hour of one device."""
 
     name: Id
-    hour: float | None
+    price_per_device_hour: float | None
 
 
 class CapacityRequestDocument(RequestDocument):
@@ -41,8 +41,8 @@ class CandidateDocument(StrictModel):
     hardware: Id
     mesh: Name
     devices: Annotated[int, Field(ge=1)]
-    floor_s: Annotated[float, Field(gt=0)]
-    floor_bytes: Size
+    initial_bound_s: Annotated[float, Field(gt=0)]
+    initial_bound_bytes: Size
     status: Name
     objective_s: float | None = None
     bound_s: float | None = None
@@ -53,8 +53,8 @@ class CandidateDocument(StrictModel):
     cost: float | None = None
     time_s: float | None = None
     mfu: float | None = None
-    why: Name | None
-    by: Name | None
+    skip_reason: Name | None
+    dominated_by: Name | None
 
 
 class FrontierPlanDocument(StrictModel):
@@ -72,7 +72,7 @@ class CapacityDocument(StrictModel):
     """The answer to a capacity question (`planner.documents.capacity`)."""
 
     format: Literal["shardplan.capacity"]
-    version: Version
+    version: Version2
     id: Id
     unit: Literal["step", "token"]
     cost_unit: Literal["price", "device_s"]

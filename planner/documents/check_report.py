@@ -28,10 +28,13 @@ FEASIBLE = "a plan"
 def dump_check(
     found: ComparedPlans, limits: Sequence[Threshold], known: Sequence[Waiver] = (), *, today: date = date.min
 ) -> Document:
-    """The comparison, and: `same`: nothing but names or order was edited; `limits`: every one, with what it is on; of
-    these `exceeded` are broken, and `acknowledged` broken but answered for; `unused`: acknowledgements that none
-    needed; `replanned`: plans of another version, and what became of them, which is no part of the comparison;
-    `notes`: what else is to be known."""
+    """Return the comparison of two plans with what became of every limit.
+
+    `graphs_equal`: the graphs differ in names or order only. `limits`: every limit with its figures; those in
+    `exceeded` are broken, those in `waived` are broken and waived. `unused_waivers`: waivers of limits that hold.
+    `replanned`: plans of another version, with the plan that this version makes of the same graph; they are no part
+    of the comparison.
+    """
     told = _compared(found, limits, known, today=today)
     return {**told, "replanned": [_replanned(each) for each in found.replanned]}
 
@@ -40,9 +43,9 @@ def _compared(found: ComparedPlans, limits: Sequence[Threshold], known: Sequence
     base, new = found.base, found.new
     if found.graphs_equal or base is None or new is None:
         told = {**dump_unchanged(base, new), "limits": [_dump_unknown_limit(limit, 0) for limit in limits]}
-        return {**told, **_decide_verdict([], known, today), "same": True, "notes": list(found.notes)}
+        return {**told, **_decide_verdict([], known, today), "graphs_equal": True, "notes": list(found.notes)}
     regression = load_regression(base, new)
-    told = {**dump_regression(base, new, regression), "same": False, "notes": list(found.notes)}
+    told = {**dump_regression(base, new, regression), "graphs_equal": False, "notes": list(found.notes)}
     if regression is not None:
         answers = check_limits(regression, (_dump_certificate(base), _dump_certificate(new)), limits, known=known)
         figures = [_dump_figure(each) for each in answers]
@@ -69,7 +72,7 @@ def _replanned(one: Replanned) -> Document:
     sides = (("recorded", one.recorded), ("current", one.current))
     return {
         "side": one.side,
-        "cause": "planned by another version",
+        "reason": "planned by another version",
         **{key: {"id": plan.id, "versions": plan.solver.versions} for key, plan in sides},
         "totals": totals_document(one.recorded, one.current),
     }
@@ -80,13 +83,13 @@ def _decide_verdict(broken: Sequence[CheckedLimit], known: Sequence[Waiver], tod
     used = [id(each.waiver) for each in broken]
     return {
         "exceeded": [entry for entry in told if not _dump_kept_limit(entry)],
-        "acknowledged": [entry for entry in told if _dump_kept_limit(entry)],
-        "unused": [_dump_waiver(one, today) for one in known if id(one) not in used],
+        "waived": [entry for entry in told if _dump_kept_limit(entry)],
+        "unused_waivers": [_dump_waiver(one, today) for one in known if id(one) not in used],
     }
 
 
 def _dump_kept_limit(entry: Document) -> bool:
-    told = entry["acknowledgement"]
+    told = entry["waiver"]
     return told is not None and not told["expired"]
 
 
@@ -108,19 +111,19 @@ def _dump_broken_limit(each: CheckedLimit, today: date) -> Document:
         "certificate": each.certificate,
         "terms": [_dump_term(term) for term in each.change.changed_terms],
         "causes": [_dump_cause(edit) for edit in each.causes],
-        "acknowledgement": None if each.waiver is None else _dump_waiver(each.waiver, today),
+        "waiver": None if each.waiver is None else _dump_waiver(each.waiver, today),
     }
 
 
 def _dump_term(term: ChangedTerm) -> Document:
     """By its name in the new graph, or, of what is gone, in the base."""
-    name, was = (
+    name, base_name = (
         (term.base_name, None)
         if term.name is None
         else (term.name, term.base_name if term.base_name != term.name else None)
     )
     numbers = {"base": term.base, "new": term.new, "change": term.change}
-    return {"what": term.what, "name": name, "was": was, **numbers, "reason": term.reason}
+    return {"what": term.what, "name": name, "base_name": base_name, **numbers, "reason": term.reason}
 
 
 def _dump_cause(edit: Edit) -> Document:
@@ -152,5 +155,5 @@ def _dump_infeasible(base: PlanDocument, new: PlanDocument) -> Document:
         "certificate": new.solver.reason or new.solver.status,
         "terms": [],
         "causes": [_dump_cause(edit) for edit in Revision(*graphs, same, match_edited(*graphs, same)).edits],
-        "acknowledgement": None,
+        "waiver": None,
     }

@@ -39,11 +39,11 @@ def load_regression(base: PlanDocument, new: PlanDocument) -> PlanDiff | None:
 
 
 def compare_documents(base: PlanDocument, new: PlanDocument) -> dict[str, Any]:
-    """Totals with their change, new - base, None where a plan has none; `versions`: of what planned each.
+    """Return the differences between two plans: totals with change = new - base, None where a plan has no number.
 
-    `changes` are values sharded otherwise, `options` ops split otherwise, each by its name in the new plan (`was`: in
-    the base, where that is another), None on the side that lacks it. `terms` are the times that moved, of ops and of
-    the collectives of values; their changes add up to the step's, in ps. `memory` is what fills each peak.
+    `changes` are values with another sharding, `options` ops with another split, under their name in the new plan
+    (`base_name` where the base has another), None on a side that lacks them. `terms` are changed times of ops and of
+    the collectives of values; their changes add up to the step's, in ps. `memory` says what fills each peak.
     """
     return dump_regression(base, new, load_regression(base, new))
 
@@ -96,7 +96,7 @@ def _analysis(plan: PlanDocument) -> Analysis:
 def _dump_sharding_change(change: LayoutChange, what: str, base: Mesh, new: Mesh) -> dict[str, Any]:
     return {
         what: _changed_name(change),
-        "was": _base_name(change),
+        "base_name": _base_name(change),
         "base": _dump_layout(change.base, base),
         "new": _dump_layout(change.new, new),
     }
@@ -129,7 +129,7 @@ def _dump_term(change: LayoutChange) -> dict[str, Any]:
     return {
         "what": change.what,
         "name": _changed_name(change),
-        "was": _base_name(change),
+        "base_name": _base_name(change),
         **sides,
         "change_ps": change.change_ps,
     }

@@ -57,7 +57,7 @@ def dump_overview(document: PlanDocument, seconds: float) -> dict[str, Any]:
         "communication_ps": analysis.step_ps - analysis.compute_ps,
         "ops": [asdict(group) for group in group_ops(analysis)],
         "collectives": [asdict(group) for group in group_collectives(analysis)],
-        "dearest_ops": [asdict(single) for single in find_slowest_ops(analysis, MAX_ROWS)],
+        "slowest_ops": [asdict(single) for single in find_slowest_ops(analysis, MAX_ROWS)],
         "overlap": dump_overlap(analysis, found.limit_bytes),
         "products": _dump_products(analysis, found.limit_bytes),
         "memory": _dump_memory(analysis, found.limit_bytes),
@@ -132,9 +132,9 @@ def _dump_option(option: OptionCost, asked: Decision, forced: ForcedOptionCost |
         "fits": option.fits,
         "reshards": [
             {
-                **asdict(each),
-                "there": dump_sharding(each.there, mesh),
-                "here": dump_sharding(each.here, mesh),
+                **{key: getattr(each, key) for key in ("value", "direction", "neighbour", "time_ps")},
+                "neighbour_sharding": dump_sharding(each.there, mesh),
+                "own_sharding": dump_sharding(each.here, mesh),
             }
             for each in option.reshards
         ],

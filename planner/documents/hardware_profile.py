@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from planner.choose.hardware import Hardware
 from planner.choose.hardware.curves import Curve, Curves
 from planner.choose.hardware.efficiency import Efficiency
-from planner.documents.strict_model import Dtype, Id, Name, Size, StrictModel
+from planner.documents.strict_model import Dtype, Id, Name, Size, StrictModel, Version2
 
 Seconds = Annotated[float, Field(ge=0, le=1, description="seconds")]
 Flops = Annotated[float, Field(ge=1e8, le=1e18, description="flop/s")]
@@ -23,13 +23,6 @@ Rate = Annotated[float, Field(ge=1e5, le=1e15, description="B/s")]
 Share = Annotated[float, Field(gt=0, le=1)]
 Point = Annotated[list[Annotated[float, Field(gt=0, le=1e20)]], Field(min_length=2, max_length=2)]
 Points = Annotated[list[Point], Field(min_length=1, max_length=256, fail_fast=True)]
-
-
-def _require_whole(value: object) -> object:
-    """Python takes 2.0 for 2."""
-    if isinstance(value, bool | float):
-        raise ValueError("2")
-    return value
 
 
 class SwitchDocument(StrictModel):
@@ -73,7 +66,7 @@ class ProfileDocument(StrictModel):
     ops that counts; `sources`: where a number is from."""
 
     format: Literal["shardplan.hardware"]
-    version: Annotated[Literal[2], BeforeValidator(_require_whole)]
+    version: Version2
     name: Id
     about: Name = ""
     peak_flops: Annotated[dict[Dtype, Flops], Field(min_length=1)]

@@ -50,7 +50,7 @@ class FoldingDocument(StrictModel):
     layers: list[Size]
     groups: Size
     variables: Size
-    of: Size
+    total_variables: Size
     loss_bound: float | None
     unfolded: bool
 
@@ -107,7 +107,7 @@ class OverlapDocument(StrictModel):
     """
 
     step_s: float
-    floor_s: float
+    lower_bound_s: float
     scheduled_s: float
     peak_bytes: Size
 
@@ -128,7 +128,7 @@ class CostDocument(StrictModel):
     collective_bytes: Size
     by_collective: list[CollectivesDocument]
     by_axis: dict[Name, Size]
-    dearest: list[CollectiveDocument]
+    top_collectives: list[CollectiveDocument]
 
 
 class KindDocument(StrictModel):
@@ -183,7 +183,7 @@ class DifferenceDocument(StrictModel):
 
     what: Literal["value", "received_bytes", "peak_bytes"]
     instruction: Size
-    done: Name
+    operation: Name
     value: Name
     device: Size
     index: list[int]

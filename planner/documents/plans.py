@@ -42,7 +42,7 @@ def dump_plan(plan: Plan) -> dict[str, Any]:
     """The document of a plan. Same input, same document, but for `wall_s` and what a clock has stopped."""
     document = {
         "format": "shardplan.plan",
-        "version": 1,
+        "version": 2,
         **dump_identity(plan.graph, plan.model, plan.request),
         "solver": _dump_solver(plan),
         "shardings": _dump_shardings(plan),
@@ -149,7 +149,7 @@ def _dump_cost(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
         "collective_bytes": analysis.collective_bytes,
         "by_collective": _by_collective(analysis),
         "by_axis": dict(analysis.by_axis()),
-        "dearest": _dump_top_collectives(analysis),
+        "top_collectives": _dump_top_collectives(analysis),
     }
 
 
@@ -165,7 +165,7 @@ def dump_overlap(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
     found = schedule_overlap(analysis, limit_bytes)
     return {
         "step_s": apply_overlap(found, analysis.model.hardware.overlap) * PICO,
-        "floor_s": found.floor_ps * PICO,
+        "lower_bound_s": found.floor_ps * PICO,
         "scheduled_s": found.scheduled_ps * PICO,
         "peak_bytes": found.schedule.peak_bytes if found.schedule else analysis.peak_bytes,
     }
@@ -252,7 +252,7 @@ def parse_plan(raw: Any, where: str) -> PlanDocument:
         what = "digest mismatch: mesh, hardware, request or versions are not those that were planned for"
         raise InvalidDocument(what, where=f"{where}: id", got=document.id)
     rest = {key: value for key, value in raw.items() if key != "digest"}
-    if document.digest not in (None, digest_document(rest)):
+    if raw.get("digest") not in (None, digest_document(rest)):
         what = "digest mismatch: the plan is not as it was written"
-        raise InvalidDocument(what, where=f"{where}: digest", got=document.digest)
+        raise InvalidDocument(what, where=f"{where}: digest", got=raw["digest"])
     return document

@@ -1,4 +1,4 @@
-"""What a report shows of a plan, and of another beside it: parts of their documents, and their programs drawn.
+"""What a report shows of a plan, and of another to compare it with: parts of their documents, and their programs drawn.
 
 An infeasible plan has no program; it is shown with what blocks it (`planner.documents.explain`).
 """
@@ -19,22 +19,24 @@ SECONDS = 10.0
 """For a program at the least limit that is known to be enough, where nothing fits."""
 
 
-def dump_report(plan: PlanDocument, beside: PlanDocument | None = None) -> dict[str, Any]:
-    """All that a report shows. Raises InvalidDocument for a damaged plan, InvalidRequest where the graph of the one
-    beside it has no op in common with its own."""
-    compared = _dump_comparison(plan, beside) if beside else None
-    sheets = {"plan": _dump_plan_page(plan), "beside": _dump_plan_page(beside) if beside else None}
-    return {"format": "shardplan.report", "version": 1, **sheets, "comparison": compared}
+def dump_report(plan: PlanDocument, compare_to: PlanDocument | None = None) -> dict[str, Any]:
+    """Return all that a report shows of a plan, and of another one to compare it with.
+
+    Raises InvalidDocument for a damaged plan, InvalidRequest where the graphs of the two have no op in common.
+    """
+    compared = _dump_comparison(plan, compare_to) if compare_to else None
+    sheets = {"plan": _dump_plan_page(plan), "compare_to": _dump_plan_page(compare_to) if compare_to else None}
+    return {"format": "shardplan.report", "version": 2, **sheets, "comparison": compared}
 
 
-def _dump_comparison(plan: PlanDocument, beside: PlanDocument) -> dict[str, Any]:
-    """From the plan beside to this one; `alike`: how many ops of the two are the same."""
-    found = load_regression(beside, plan)
-    alike = len(found.exact_matching.ops) if found else None
-    if alike == 0:
-        got = f"no op of {plan.graph.name!r} is one of {beside.graph.name!r}"
+def _dump_comparison(plan: PlanDocument, compare_to: PlanDocument) -> dict[str, Any]:
+    """Compare a plan with `compare_to`, the base; `matching_ops` counts the ops that are equal in both."""
+    found = load_regression(compare_to, plan)
+    matching = len(found.exact_matching.ops) if found else None
+    if matching == 0:
+        got = f"no op of {plan.graph.name!r} is one of {compare_to.graph.name!r}"
         raise InvalidRequest("the plans are of models that have nothing in common", got=got, wanted="two of one model")
-    return {**dump_regression(beside, plan, found), "alike": alike}
+    return {**dump_regression(compare_to, plan, found), "matching_ops": matching}
 
 
 def _dump_plan_page(plan: PlanDocument) -> dict[str, Any]:

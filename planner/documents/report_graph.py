@@ -1,6 +1,6 @@
 """A planned program as columns that a page draws: ops, values, collectives, and when each runs.
 
-Columns are lists of equal length; text that recurs (types, shardings, rules, scopes) stands once in `words` and is
+Columns are lists of equal length; text that recurs (types, shardings, rules, scopes) stands once in `strings` and is
 named by its position there. An op reads each operand as [value, sharding, moves...]: the value of the graph, the
 sharding in which the op wants it, and the collectives that bring it there, in order; a graph output likewise. It makes
 the values named by their positions. Times are whole picoseconds, so that they add up; bytes are those of the device
@@ -41,44 +41,44 @@ class _StringTable(dict[str, int]):
 
 def dump_report_graph(found: PlanExplanation) -> dict[str, Any]:
     """The columns of a plan's program, with the best other options of every op."""
-    words, analysis = _StringTable(), found.analysis
+    strings, analysis = _StringTable(), found.analysis
     others = find_alternatives(found.question, found.strategies, OPTIONS)
     ways = _read_paths(analysis.program)
     drawn = {
-        "values": _dump_values(analysis.program, words),
-        "moves": _dump_moves(analysis, words),
-        "ops": _dump_ops(analysis, ways, others, words=words),
-        "outputs": [_dump_read(name, analysis.program, ways, words=words) for name in analysis.program.outputs],
+        "values": _dump_values(analysis.program, strings),
+        "collectives": _dump_moves(analysis, strings),
+        "ops": _dump_ops(analysis, ways, others, strings=strings),
+        "outputs": [_dump_read(name, analysis.program, ways, strings=strings) for name in analysis.program.outputs],
         "schedule": _dump_schedule(analysis, found.limit_bytes),
     }
-    return {"words": list(words), **drawn}
+    return {"strings": list(strings), **drawn}
 
 
-def _dump_values(program: Program, words: _StringTable) -> dict[str, list[Any]]:
+def _dump_values(program: Program, strings: _StringTable) -> dict[str, list[Any]]:
     """Values of the graph as they are made: inputs first, `kind` and `name` being theirs, then results of ops."""
     graph = program.graph
     listed = list(graph.types)
     held = [program.values[value] for value in listed]
     return {
         "id": listed,
-        "kind": [words[entry.kind] for entry in graph.inputs],
+        "kind": [strings[entry.kind] for entry in graph.inputs],
         "name": [entry.name for entry in graph.inputs],
-        "type": [words[str(each.type)] for each in held],
-        "sharding": [words[each.sharding.format_axes(program.mesh)] for each in held],
-        "local": [words[str(list(shard_shape(each.sharding, each.type.shape, program.mesh)))] for each in held],
+        "type": [strings[str(each.type)] for each in held],
+        "sharding": [strings[each.sharding.format_axes(program.mesh)] for each in held],
+        "local": [strings[str(list(shard_shape(each.sharding, each.type.shape, program.mesh)))] for each in held],
         "bytes": [int(count_value_bytes(program, value).max()) for value in listed],
     }
 
 
-def _dump_moves(analysis: Analysis, words: _StringTable) -> dict[str, list[Any]]:
+def _dump_moves(analysis: Analysis, strings: _StringTable) -> dict[str, list[Any]]:
     """The collectives, in the order in which they run."""
     program, names = analysis.program, analysis.program.mesh.names
     listed = zip(program.instructions, analysis.times_ps, analysis.received, strict=True)
     moves = [(done, time, int(received.max())) for done, time, received in listed if isinstance(done, Reshard)]
     return {
-        "collective": [words[done.collective.kind.value] for done, _, _ in moves],
-        "axes": [words[",".join(names[axis] for axis in done.collective.axes)] for done, _, _ in moves],
-        "sharding": [words[program.values[done.result].sharding.format_axes(program.mesh)] for done, _, _ in moves],
+        "collective": [strings[done.collective.kind.value] for done, _, _ in moves],
+        "axes": [strings[",".join(names[axis] for axis in done.collective.axes)] for done, _, _ in moves],
+        "sharding": [strings[program.values[done.result].sharding.format_axes(program.mesh)] for done, _, _ in moves],
         "time_ps": [time for _, time, _ in moves],
         "bytes": [size for _, _, size in moves],
     }
@@ -89,26 +89,26 @@ def _dump_ops(
     ways: Mapping[str, ReadPath],
     others: Mapping[str, Sequence[Alternative]],
     *,
-    words: _StringTable,
+    strings: _StringTable,
 ) -> dict[str, list[Any]]:
     program = analysis.program
     pairs = zip(program.instructions, analysis.times_ps, strict=True)
     runs = [(done, time) for done, time in pairs if isinstance(done, OpCall)]
     return {
         "id": [run.op.id for run, _ in runs],
-        "op": [words[run.op.op] for run, _ in runs],
-        "scope": [words[run.op.scope] for run, _ in runs],
-        "phase": [words[run.op.phase] for run, _ in runs],
-        "rule": [words[str(run.op.rule.pattern)] for run, _ in runs],
-        "attrs": [words[json.dumps(dict(run.op.attrs), default=str)] for run, _ in runs],
-        "split": [words[_dump_split(run.op, run.option, program.mesh)] for run, _ in runs],
-        "again": [run.op.recompute_of for run, _ in runs],
-        "makes": [[ways[name][0] for name in run.results] for run, _ in runs],
+        "op": [strings[run.op.op] for run, _ in runs],
+        "scope": [strings[run.op.scope] for run, _ in runs],
+        "phase": [strings[run.op.phase] for run, _ in runs],
+        "rule": [strings[str(run.op.rule.pattern)] for run, _ in runs],
+        "attrs": [strings[json.dumps(dict(run.op.attrs), default=str)] for run, _ in runs],
+        "split": [strings[_dump_split(run.op, run.option, program.mesh)] for run, _ in runs],
+        "recompute_of": [run.op.recompute_of for run, _ in runs],
+        "results": [[ways[name][0] for name in run.results] for run, _ in runs],
         "time_ps": [time for _, time in runs],
-        "reads": [[_dump_read(name, program, ways, words=words) for name in run.operands] for run, _ in runs],
-        "others": [
+        "operands": [[_dump_read(name, program, ways, strings=strings) for name in run.operands] for run, _ in runs],
+        "alternatives": [
             [
-                [words[_dump_split(run.op, each.option, program.mesh)], each.compute_ps, each.reshards_ps]
+                [strings[_dump_split(run.op, each.option, program.mesh)], each.compute_ps, each.reshards_ps]
                 for each in others.get(run.op.id, ())
             ]
             for run, _ in runs
@@ -137,9 +137,9 @@ def _read_paths(program: Program) -> dict[str, ReadPath]:
     return ways
 
 
-def _dump_read(name: str, program: Program, ways: Mapping[str, ReadPath], *, words: _StringTable) -> list[int]:
+def _dump_read(name: str, program: Program, ways: Mapping[str, ReadPath], *, strings: _StringTable) -> list[int]:
     value, moves = ways[name]
-    return [value, words[program.values[name].sharding.format_axes(program.mesh)], *moves]
+    return [value, strings[program.values[name].sharding.format_axes(program.mesh)], *moves]
 
 
 def _dump_schedule(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from planner.documents.hardware_profile import ProfileDocument
 from planner.documents.json_reader import gc_paused
@@ -20,6 +20,7 @@ from planner.documents.plan_sections import (
     SolverDocument,
     VerdictDocument,
 )
+from planner.documents.renamed_keys import find_new_key, upgrade_plan
 from planner.documents.strict_model import (
     AxisList,
     AxisLists,
@@ -31,6 +32,7 @@ from planner.documents.strict_model import (
     Size,
     StrictModel,
     Version,
+    Version2,
 )
 from planner.errors import InvalidDocument
 from planner.ir.mesh import MAX_DEVICES
@@ -164,7 +166,7 @@ class PlanDocument(StrictModel):
     """
 
     format: Literal["shardplan.plan"]
-    version: Version
+    version: Version2
     id: str
     graph: PlannedGraphDocument
     mesh: MeshDocument
@@ -180,6 +182,11 @@ class PlanDocument(StrictModel):
     baselines: list[FiguresDocument]
     verdict: VerdictDocument | None
     digest: str | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _upgrade(cls, raw: Any) -> Any:
+        return upgrade_plan(raw)
 
 
 Document = TypeVar("Document", bound=StrictModel)
@@ -207,17 +214,22 @@ def validate_document(kind: type[Document], raw: Any, where: str) -> Document:
     except ValidationError as error:
         if error.error_count() > MAX_FAULTS:  # to list a million of them would take seconds and a gigabyte
             raise InvalidDocument("too many faults", where=where, got=error.error_count(), wanted="none") from None
-        raise _format_fault(error.errors(include_url=False, include_context=False)[0], raw, where) from None
+        faults = error.errors(include_url=False, include_context=False)
+        unknown = (fault for fault in faults if fault["type"] == "extra_forbidden")
+        renamed = (fault for fault in unknown if find_new_key(_fault_pointer(fault["loc"], raw, missing=False)))
+        raise _format_fault(next(renamed, faults[0]), raw, where) from None
 
 
 def _format_fault(fault: Any, raw: Any, where: str) -> InvalidDocument:
     kind, got = fault["type"], fault["input"]
-    place = _fault_pointer(fault["loc"], raw, kind == "missing")
+    place = _fault_pointer(fault["loc"], raw, missing=kind == "missing")
     pointer = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in place)
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
     where = f"{where}: {path}" if path else where
     if kind == "missing":
         return InvalidDocument("missing key", where=where, wanted="every key that has no default", pointer=pointer)
+    if kind == "extra_forbidden" and (new_name := find_new_key(place)):
+        return InvalidDocument(f"{place[-1]} is now {new_name}", where=where, pointer=pointer)
     if kind == "extra_forbidden":
         return InvalidDocument("unknown key", where=where, wanted="the keys of the schema", pointer=pointer)
     wanted = "an object" if kind == "model_type" else re.sub("^(Input should be|Value error,) ", "", fault["msg"])
@@ -225,7 +237,7 @@ def _format_fault(fault: Any, raw: Any, where: str) -> InvalidDocument:
     return InvalidDocument("value does not fit", where=where, got=text, wanted=wanted, pointer=pointer)
 
 
-def _fault_pointer(parts: tuple[int | str, ...], raw: Any, missing: bool) -> list[int | str]:
+def _fault_pointer(parts: tuple[int | str, ...], raw: Any, *, missing: bool) -> list[int | str]:
     """`nodes`, 3, `op`; parts that name a branch of a type, not a place in the document, are left out."""
     place: list[int | str] = []
     for number, part in enumerate(parts):

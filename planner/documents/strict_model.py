@@ -8,9 +8,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 
 def _require_whole(value: object) -> object:
-    """Python takes 1.0 and True for 1."""
+    """Refuse 1.0 and True, which Python takes for 1."""
     if isinstance(value, bool | float):
-        raise ValueError("1")
+        raise ValueError("a whole number")
     return value
 
 
@@ -20,6 +20,7 @@ Dim = Annotated[int, Field(ge=1, le=1 << 40)]
 Dtype = Literal["f64", "f32", "bf16", "f16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "bool"]
 Size = Annotated[int, Field(ge=0)]
 Version = Annotated[Literal[1], BeforeValidator(_require_whole)]
+Version2 = Annotated[Literal[2], BeforeValidator(_require_whole)]
 Axis = Annotated[int | Id, Field(description="a mesh axis: its name, or its position")]
 
 

@@ -1,6 +1,6 @@
 """Acknowledged rises, from a TOML file that lives in the repository beside what it is about.
 
-[[acknowledged]]
+[[waiver]]
 limit = "time[h.0.mlp]"       # as `--fail-on` writes it, without the amount
 up_to = "12%"
 reason = "the wider layer is wanted"
@@ -36,20 +36,20 @@ class WaiverDocument(StrictModel):
 class WaiversDocument(StrictModel):
     """A file of them."""
 
-    acknowledged: Annotated[list[WaiverDocument], Field(max_length=1000)] = Field(default=[])
+    waiver: Annotated[list[WaiverDocument], Field(max_length=1000)] = Field(default=[])
 
 
 def read_waivers(path: Path) -> list[Waiver]:
     """Those in a file. Raises InvalidDocument, InvalidRequest with the entry and key that is wrong."""
     document = validate_document(WaiversDocument, _parse_toml(path), str(path))
-    return [_load_waiver(entry, f"{path}: acknowledged[{k}]") for k, entry in enumerate(document.acknowledged)]
+    return [_load_waiver(entry, f"{path}: waiver[{k}]") for k, entry in enumerate(document.waiver)]
 
 
 def _parse_toml(path: Path) -> Any:
     try:
         return tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
-        raise InvalidDocument("not TOML", where=str(path), got=str(error), wanted="[[acknowledged]] tables") from None
+        raise InvalidDocument("not TOML", where=str(path), got=str(error), wanted="[[waiver]] tables") from None
 
 
 def _load_waiver(entry: WaiverDocument, where: str) -> Waiver:

@@ -37,12 +37,12 @@ class OpTime:
 
 @dataclass(frozen=True, slots=True)
 class LiveTensor:
-    """A value live at the peak, on the busiest device; `by`: the op or collective that made it."""
+    """A value live at the peak, on the busiest device; `producer`: the op or collective that made it."""
 
     value: str
     kind: str
     bytes: int
-    by: str
+    producer: str
 
 
 def group_ops(analysis: Analysis) -> list[InstructionGroup]:

@@ -225,7 +225,7 @@ def _report_folding(layers: RepeatedLayers, stage: FoldStage, solution: solvers.
         layers=layers.counts,
         groups=len(folded.groups),
         variables=len(folded.problem.nodes),
-        of=len(folded.quotient_node),
+        total_variables=len(folded.quotient_node),
         loss_bound=None if known is None else max(0.0, (known - solution.bound) / max(known, 1)),
         unfolded=known is None or (cost is not None and cost < known),
     )

@@ -58,7 +58,7 @@ class Folding:
     layers: tuple[int, ...]
     groups: int
     variables: int
-    of: int
+    total_variables: int
     loss_bound: float | None
     unfolded: bool
 

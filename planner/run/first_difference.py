@@ -47,13 +47,13 @@ class ShardRecord:
 class Difference:
     """`what` differs: a value, the bytes received or the peak of bytes held; `got` and `wanted` are numbers of it.
 
-    `instruction` counts from 0, `done` is its op id or collective, `value` what it made; `index` is that in the
+    `instruction` counts from 0, `operation` is its op id or collective, `value` what it made; `index` is that in the
     device's shard. `inputs` are the shards that were read for it.
     """
 
     what: str
     instruction: int
-    done: str
+    operation: str
     value: str
     device: int
     index: tuple[int, ...]

@@ -56,7 +56,7 @@ def test_what_folding_may_lose_is_reported(request_: Request) -> None:
     folding = certificate.folding
     assert folding is not None
     assert folding.layers == (LAYERS,)
-    assert folding.groups < folding.variables < folding.of / 2
+    assert folding.groups < folding.variables < folding.total_variables / 2
     assert folding.loss_bound is not None
     assert certificate.gap is not None
     assert certificate.gap <= min(folding.loss_bound, 0.01)

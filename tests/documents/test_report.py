@@ -41,15 +41,19 @@ def drawn(plan: PlanDocument) -> Any:
 
 
 def test_columns_are_of_equal_length_and_name_words_that_are_there(drawn: Any) -> None:
-    for name in ("values", "moves", "ops"):
+    for name in ("values", "collectives", "ops"):
         inputs = {"kind", "name"} if name == "values" else set()
         assert len({len(column) for key, column in drawn[name].items() if key not in inputs}) == 1, name
-    for name, keys in {"values": ("type", "sharding"), "moves": ("collective", "axes"), "ops": ("op", "rule")}.items():
-        assert all(0 <= word < len(drawn["words"]) for key in keys for word in drawn[name][key])
+    for name, keys in {
+        "values": ("type", "sharding"),
+        "collectives": ("collective", "axes"),
+        "ops": ("op", "rule"),
+    }.items():
+        assert all(0 <= word < len(drawn["strings"]) for key in keys for word in drawn[name][key])
 
 
 def test_the_times_of_ops_and_collectives_add_up_to_the_step(plan: PlanDocument, drawn: Any) -> None:
-    total = sum(drawn["ops"]["time_ps"]) + sum(drawn["moves"]["time_ps"])
+    total = sum(drawn["ops"]["time_ps"]) + sum(drawn["collectives"]["time_ps"])
     assert total * 1e-12 == pytest.approx(plan.cost.model_dump()["step_s"], rel=1e-12)
     serial = [
         end - start for start, end in zip(drawn["schedule"]["start_ps"], drawn["schedule"]["end_ps"], strict=True)
@@ -58,10 +62,10 @@ def test_the_times_of_ops_and_collectives_add_up_to_the_step(plan: PlanDocument,
 
 
 def test_every_collective_lies_on_the_way_of_some_reader_and_ends_as_it_is_read(drawn: Any) -> None:
-    reads = [read for each in drawn["ops"]["reads"] for read in each] + drawn["outputs"]
-    assert {move for _, _, *moves in reads for move in moves} == set(range(len(drawn["moves"]["time_ps"])))
+    reads = [read for each in drawn["ops"]["operands"] for read in each] + drawn["outputs"]
+    assert {move for _, _, *moves in reads for move in moves} == set(range(len(drawn["collectives"]["time_ps"])))
     for value, sharding, *moves in reads:
-        made = drawn["moves"]["sharding"][moves[-1]] if moves else drawn["values"]["sharding"][value]
+        made = drawn["collectives"]["sharding"][moves[-1]] if moves else drawn["values"]["sharding"][value]
         assert sharding == made
 
 
@@ -69,7 +73,7 @@ def test_what_reads_and_makes_is_what_the_program_says(plan: PlanDocument, drawn
     program = explain_plan(plan).program
     runs = [done for done in program.instructions if isinstance(done, OpCall)]
     values = drawn["values"]["id"]
-    for run, reads, makes in zip(runs, drawn["ops"]["reads"], drawn["ops"]["makes"], strict=True):
+    for run, reads, makes in zip(runs, drawn["ops"]["operands"], drawn["ops"]["results"], strict=True):
         assert tuple(values[value] for value, *_ in reads) == run.op.inputs
         assert tuple(values[value] for value in makes) == run.op.values
     numbers = drawn["schedule"]["instruction"]

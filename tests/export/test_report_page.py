@@ -228,7 +228,7 @@ def test_a_capacity_answer_is_drawn_with_its_frontier_and_what_was_excluded(brow
         assert found.page.locator("svg[role=img]").count() == 2
         assert found.page.locator(".mark").count() == 2 * len(found_document["candidates"])
         assert found.page.locator(".mark .best").count() == 2 * len(found_document["frontier"])
-        excluded = next(number for number, one in enumerate(found_document["candidates"]) if one["why"])
+        excluded = next(number for number, one in enumerate(found_document["candidates"]) if one["skip_reason"])
         found.page.locator(f'.mark[data-number="{excluded}"]').first.dispatch_event("pointerenter")
         assert found_document["candidates"][excluded]["mesh"] in found.page.inner_text(".told")
         assert re.search("does not fit|no plan fits|no better than", found.page.inner_text(".told"))

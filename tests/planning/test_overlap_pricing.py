@@ -97,7 +97,7 @@ def test_a_plan_tells_its_step_with_and_without_overlap() -> None:
         plan = planned(share)
         cost = dump_plan(plan)["cost"]
         told = cost["overlap"]
-        assert told["floor_s"] <= told["scheduled_s"] <= told["step_s"] <= cost["step_s"]
+        assert told["lower_bound_s"] <= told["scheduled_s"] <= told["step_s"] <= cost["step_s"]
         wanted = cost["step_s"] - share * (cost["step_s"] - told["scheduled_s"])
         assert told["step_s"] == pytest.approx(wanted, abs=2e-12)
 

@@ -63,7 +63,7 @@ def test_a_wrong_row_is_named_with_the_shards_that_show_it(monkeypatch: pytest.M
     )
     found = located(program)
     assert ops.OPS["relu"] is right
-    assert (found.what, found.done, found.value) == ("value", "n1", "n1")
+    assert (found.what, found.operation, found.value) == ("value", "n1", "n1")
     (shard,) = found.inputs
     assert shard.device == found.device
     read = np.array(shard.elements).reshape(shard.shape)[found.index]
@@ -94,7 +94,7 @@ def test_a_corrupted_program_is_located_at_the_first_op_that_suffers() -> None:
     swapped = replace(run, operands=run.operands[::-1])
     wrong = replace(program, instructions=(*program.instructions[:place], swapped, *program.instructions[place + 1 :]))
     found = located(wrong)
-    assert (found.instruction, found.done, found.device) == (place, product, 0)
+    assert (found.instruction, found.operation, found.device) == (place, product, 0)
     left, right = (np.array(shard.elements).reshape(shard.shape)[found.index] for shard in found.inputs)
     assert [found.got, found.wanted] == pytest.approx([left - right, right - left])
 
@@ -155,7 +155,7 @@ def test_of_a_wrong_collective_the_shards_of_all_its_members_are_written_out(mon
     monkeypatch.setattr("planner.run.executor.run_collective", wrong)
     program = three_inputs()
     found = located(program)
-    assert found.done.startswith("all_reduce")
+    assert found.operation.startswith("all_reduce")
     assert [shard.device for shard in found.inputs] == [0, 1, 2, 3]
     assert made_again(program, found) == found.got
     assert found.got == pytest.approx(found.wanted + 1)
@@ -171,7 +171,7 @@ def test_what_the_backend_alone_makes_wrong_is_named_at_the_output() -> None:
     done.outputs[2][0][1, 3] += 1
     found = find_first_output(program, whole, done, xp=np, tolerance=1e-10)
     assert found is not None
-    assert (found.value, found.done, found.device, found.index) == (program.outputs[0], "n2", 2, (1, 3))
+    assert (found.value, found.operation, found.device, found.index) == (program.outputs[0], "n2", 2, (1, 3))
     assert [found.got, found.wanted] == pytest.approx([wanted + 1, wanted])
 
 
@@ -186,7 +186,7 @@ def test_what_is_wrong_in_an_argument_that_is_returned_is_named_before_the_first
     done.outputs[0][1] = done.outputs[0][1] + 1
     found = find_first_output(program, whole, done, xp=np, tolerance=1e-10)
     assert found is not None
-    assert (found.instruction, found.done, found.value) == (0, "argument", x)
+    assert (found.instruction, found.operation, found.value) == (0, "argument", x)
 
 
 def test_a_peak_that_was_not_predicted_is_located_where_the_most_should_be_held() -> None:

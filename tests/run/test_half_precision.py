@@ -110,7 +110,7 @@ def test_what_rounding_does_not_explain_is_different(dtype: str) -> None:
     found = validate(replace(program, instructions=wrong), shrinking="none", precision=ROUNDED)
     assert found.verdict == "different"
     assert found.difference is not None
-    assert found.difference.done == s.ops[-1].id
+    assert found.difference.operation == s.ops[-1].id
 
 
 def test_f8_is_refused() -> None:

@@ -83,7 +83,7 @@ WAYS: dict[str, Callable[[], object]] = {
 
 
 def run_faulty_task(ask: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
-    return {"status": "optimal", "incumbent": 1.0, "bound": 1.0, "gap": 0.0}, WAYS[ask["graph"]["name"]]()
+    return {"status": "optimal", "incumbent_s": 1.0, "bound_s": 1.0, "gap": 0.0}, WAYS[ask["graph"]["name"]]()
 
 
 if __name__ == "__main__":

@@ -159,7 +159,7 @@ def test_out_of_time_is_said_and_nothing_of_what_was_found_is_lost() -> None:
     hurried = search_meshes(question(), time_limit_s=1e-9)
     document = dump_capacity(hurried)
     assert not document["complete"]
-    assert {one["why"] for one in document["candidates"]} == {"time"}
+    assert {one["skip_reason"] for one in document["candidates"]} == {"time"}
 
 
 def test_the_plans_of_the_frontier_are_no_worse_than_what_was_told_of_them() -> None:

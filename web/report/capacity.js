@@ -55,11 +55,11 @@ const money = (cost) => (cost === undefined ? "–" : String(Number(cost.toPreci
  * @param {import("./types").Capacity} found */
 function point(one, found) {
   const graph = found.graphs[one.graph];
-  const hour = found.hardware.find((offer) => offer.name === one.hardware)?.hour ?? null;
-  const step = one.objective_s ?? one.floor_s;
+  const hour = found.hardware.find((offer) => offer.name === one.hardware)?.price_per_device_hour ?? null;
+  const step = one.objective_s ?? one.initial_bound_s;
   const unit = step / (tokens(found) ? (graph.tokens ?? 1) : 1);
   const price = one.devices * unit * (hour === null ? 1 : hour / 3600) * (tokens(found) ? 1e6 : 1);
-  const doesNotFit = one.why === "memory" || one.why === "infeasible" || one.status === "infeasible";
+  const doesNotFit = one.skip_reason === "memory" || one.skip_reason === "infeasible" || one.status === "infeasible";
   const seconds = found.graphs.length > 1 ? unit : step;
   const made = { ...one, seconds, price, isPlanned: Boolean(one.objective_s), doesNotFit, isBest: false };
   return { ...made, says: says(made, found.graphs.length > 1 ? `${graph.name}, ` : "") };
@@ -68,13 +68,14 @@ function point(one, found) {
 /** All that is known of a candidate, in words. */
 function says(one, graph) {
   const where = `${graph}${one.mesh} on ${count(one.devices)} × ${one.hardware}`;
-  const least = `step at least ${time(one.floor_s)}, memory at least ${bytes(one.floor_bytes)}`;
+  const least = `step at least ${time(one.initial_bound_s)}, memory at least ${bytes(one.initial_bound_bytes)}`;
   if (!one.isPlanned) return `${where}: ${outcome(one)} (${least})`;
   const utilisation = one.mfu ? `, MFU ${share(one.mfu)}` : "";
   return `${where}: step ${time(one.objective_s)}, cost ${money(one.price)}${utilisation}, ${bytes(one.peak_bytes)} per device`;
 }
 
-const outcome = (one) => (one.why ? (EXCLUDED[one.why]?.(one.by) ?? one.why) : one.status);
+const outcome = (one) =>
+  one.skip_reason ? (EXCLUDED[one.skip_reason]?.(one.dominated_by) ?? one.skip_reason) : one.status;
 
 function lead(found) {
   const excluded = found.candidates.length - found.planned;
@@ -114,10 +115,10 @@ function listed(title, candidates, found, isFrontier) {
       several ? `${one.mesh} (${found.graphs[one.graph].name})` : one.mesh,
       one.hardware,
       String(one.devices),
-      one.isPlanned ? bar(one.objective_s / slowest, time(one.objective_s)) : `≥ ${time(one.floor_s)}`,
+      one.isPlanned ? bar(one.objective_s / slowest, time(one.objective_s)) : `≥ ${time(one.initial_bound_s)}`,
       one.isPlanned ? money(one.price) : `≥ ${money(one.price)}`,
       share(one.mfu),
-      one.peak_bytes ? bytes(one.peak_bytes) : `≥ ${bytes(one.floor_bytes)}`,
+      one.peak_bytes ? bytes(one.peak_bytes) : `≥ ${bytes(one.initial_bound_bytes)}`,
       share(one.gap),
       outcome(one),
     ]);

@@ -12,7 +12,7 @@ export function communicationView({ cost, mesh, hardware }, show) {
     { class: "communication-view" },
     byAxis(cost, mesh, hardware),
     byCollective(cost),
-    dearest(cost, show),
+    topCollectives(cost, show),
   );
 }
 
@@ -74,7 +74,7 @@ function named(value, show) {
   return act ? link(value, act) : h("bdi", {}, value);
 }
 
-function dearest({ dearest: found, step_s: step }, show) {
+function topCollectives({ top_collectives: found, step_s: step }, show) {
   const rows = found.map((each) => [
     each.collective,
     each.axes.join(", "),

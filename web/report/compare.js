@@ -28,7 +28,7 @@ export function changesOf(comparison) {
   const own = (node) => {
     const names =
       node.kind === "op"
-        ? [["op", node.of.id], ...node.of.makes.map((value) => ["value", value.id])]
+        ? [["op", node.of.id], ...node.of.results.map((value) => ["value", value.id])]
         : [["value", node.of.id]];
     const found = names.map(([what, name]) => [times[what].get(name) ?? 0, layouts[what].get(name)]);
     const was = found.map(([, text]) => text).filter(Boolean),
@@ -54,23 +54,23 @@ function laidOut(layout) {
   return (split.map((axes) => axes.join("/") || "·").join(" ") || "whole") + partial;
 }
 
-/** The view of what moved from the plan beside to this one. */
-export function compareView({ plan, beside, comparison }, show) {
+/** The view of what moved from the other plan to this one. */
+export function compareView({ plan, compare_to: other, comparison }, show) {
   const { totals, terms, changes, options, memory } = comparison;
   const alike =
     !terms.length && !changes.length && !options.length && Object.values(totals).every((each) => !each.change);
-  const other =
-    plan.graph.digest !== beside.graph.digest &&
+  const difference =
+    plan.graph.digest !== other.graph.digest &&
     h(
       "p",
       { class: "note" },
-      `The two graphs differ: ${comparison.alike ?? "an unknown number of"} ops match, of ${beside.graph.ops} in the other plan and ${plan.graph.ops} in this one. `,
+      `The two graphs differ: ${comparison.matching_ops ?? "an unknown number of"} ops match, of ${other.graph.ops} in the other plan and ${plan.graph.ops} in this one. `,
       "Ops are matched by what they compute and by their neighbours; one without a match counts in full.",
     );
   return h(
     "div",
     {},
-    other,
+    difference,
     alike && h("p", { class: "headline" }, "The plans are equal."),
     total(totals),
     moved(terms, show),
@@ -100,7 +100,7 @@ function total(totals) {
 
 const named = (each, name, show) => [
   show ? link(name, () => show(name)) : h("bdi", {}, name),
-  each.was ? ` (was ${each.was})` : "",
+  each.base_name ? ` (was ${each.base_name})` : "",
 ];
 
 function moved(terms, show) {

@@ -44,7 +44,7 @@ function op(node, view) {
   return [
     h("h3", {}, h("bdi", {}, it.id)),
     facts([
-      ["op", it.again ? `${it.op}, recomputed` : it.op],
+      ["op", it.recomputeOf ? `${it.op}, recomputed` : it.op],
       ["scope", it.scope],
       ["pass", it.phase],
       ["rule", h("code", {}, it.rule)],
@@ -59,7 +59,7 @@ function op(node, view) {
     table(
       "Operands",
       [["value"], ["sharding: produced → read"], ["time", "number"], ["bytes", "number"]],
-      it.reads.map((read) => [
+      it.operands.map((read) => [
         link(named(read.value), () => view.revealValue(read.value)),
         h("code", {}, way(read)),
         cost(read, "time", ps, it),
@@ -69,9 +69,14 @@ function op(node, view) {
     table(
       "Results",
       [["value"], ["type"], ["sharding"], ["on a device", "number"]],
-      it.makes.map((value) => [h("bdi", {}, value.id), value.type, h("code", {}, value.sharding), bytes(value.bytes)]),
+      it.results.map((value) => [
+        h("bdi", {}, value.id),
+        value.type,
+        h("code", {}, value.sharding),
+        bytes(value.bytes),
+      ]),
     ),
-    ...it.makes.map((value) => readers(value, view)),
+    ...it.results.map((value) => readers(value, view)),
   ];
 }
 
@@ -83,7 +88,7 @@ function cost(read, key, shown, reader) {
 }
 
 function reasons(it) {
-  const rows = it.others.map((other) => [
+  const rows = it.alternatives.map((other) => [
     other.split || "whole",
     signed(other.compute, ps),
     signed(other.reshards, ps),

@@ -6,15 +6,15 @@
 export function readProgram(sheet) {
   const drawn = sheet.program;
   if (!drawn) return null;
-  const word = (k) => drawn.words[k];
+  const word = (k) => drawn.strings[k];
   const values = valuesOf(drawn.values, word);
-  const moves = drawn.moves.collective.map((kind, k) => ({
+  const moves = drawn.collectives.collective.map((kind, k) => ({
     index: k,
     collective: word(kind),
-    axes: word(drawn.moves.axes[k]),
-    sharding: word(drawn.moves.sharding[k]),
-    time: drawn.moves.time_ps[k],
-    bytes: drawn.moves.bytes[k],
+    axes: word(drawn.collectives.axes[k]),
+    sharding: word(drawn.collectives.sharding[k]),
+    time: drawn.collectives.time_ps[k],
+    bytes: drawn.collectives.bytes[k],
     value: null,
     op: null,
   }));
@@ -23,9 +23,9 @@ export function readProgram(sheet) {
   const read = ([value, sharding, ...path], op, operand) =>
     join({ value: values[value], sharding: word(sharding), moves: path.map((each) => moves[each]), op, operand });
   for (const op of ops) {
-    op.makes = op.makes.map((k) => Object.assign(values[k], { maker: op }));
-    op.reads = op.reads.map((entry, operand) => read(entry, op, operand));
-    op.moved = op.reads
+    op.results = op.results.map((k) => Object.assign(values[k], { maker: op }));
+    op.operands = op.operands.map((entry, operand) => read(entry, op, operand));
+    op.moved = op.operands
       .flatMap((each) => each.moves)
       .filter((move) => move.op === op)
       .reduce((sum, m) => sum + m.time, 0);
@@ -60,12 +60,16 @@ function opOf(columns, id, k, word) {
     rule: word(columns.rule[k]),
     attrs: word(columns.attrs[k]),
     split: word(columns.split[k]),
-    again: columns.again[k],
+    recomputeOf: columns.recompute_of[k],
     time: columns.time_ps[k],
-    makes: columns.makes[k],
-    reads: columns.reads[k],
+    results: columns.results[k],
+    operands: columns.operands[k],
     moved: 0,
-    others: columns.others[k].map(([split, compute, reshards]) => ({ split: word(split), compute, reshards })),
+    alternatives: columns.alternatives[k].map(([split, compute, reshards]) => ({
+      split: word(split),
+      compute,
+      reshards,
+    })),
   };
 }
 

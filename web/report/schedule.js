@@ -55,7 +55,7 @@ class ScheduleView {
           `${ps(this.length)}${serial ? ": nothing overlaps, as no overlapped schedule fits in memory or nothing is sent" : ""}`,
         ],
         ["without overlap", time(cost.step_s)],
-        ["lower bound", overlap && `${time(overlap.floor_s)}, for any order of the instructions`],
+        ["lower bound", overlap && `${time(overlap.lower_bound_s)}, for any order of the instructions`],
         ["peak memory with overlap", overlap && `${bytes(overlap.peak_bytes)} of ${bytes(request.memory_limit_bytes)}`],
         ...this.streams.map((name, k) => [
           `${name} busy`,
@@ -218,7 +218,7 @@ function rowsOf(program) {
         ? {
             name: is.id,
             more: `${is.op}${is.split ? ` [${is.split}]` : ""}`,
-            what: is.again ? "recomputed" : is.phase,
+            what: is.recomputeOf ? "recomputed" : is.phase,
             op: is,
           }
         : {

@@ -20,7 +20,7 @@ export function tree(program) {
   const leaves = { ops: [], inputs: new Map(), outputs: null };
   for (const op of program.ops) {
     const home = within(root, [...(phases.size > 1 ? [op.phase] : []), ...op.scope.split(/[./]/).filter(Boolean)]);
-    for (const read of op.reads) {
+    for (const read of op.operands) {
       if (read.value.kind && !leaves.inputs.has(read.value))
         leaves.inputs.set(read.value, leaf("input", read.value, home));
     }
@@ -138,7 +138,7 @@ export function under(node, home) {
 }
 
 function connect(program, leaves) {
-  const reads = [...program.ops.flatMap((op) => op.reads), ...program.outputs];
+  const reads = [...program.ops.flatMap((op) => op.operands), ...program.outputs];
   for (const read of reads) {
     const { maker } = read.value;
     const source = maker ? leaves.ops[maker.index] : leaves.inputs.get(read.value);

@@ -87,7 +87,7 @@ function cards({ cost, memory, request, recomputed, hardware, mesh: { axes } }) 
       overlap.scheduled_s < cost.step_s && [
         "Step time with overlap",
         time(overlap.scheduled_s),
-        `collectives run during compute; at least ${time(overlap.floor_s)}` +
+        `collectives run during compute; at least ${time(overlap.lower_bound_s)}` +
           (hardware.overlap ? `; ${time(overlap.step_s)} with the profile's overlap` : ""),
       ],
     repeated && ["Recomputation", time(cost.recompute_s), `${count(repeated)} ops run twice to save memory`],
@@ -112,7 +112,7 @@ const figures = (sheet) =>
 /** Of an infeasible plan: the moment and the tensors that block a smaller limit. */
 function nothing({ blocked }) {
   if (!blocked) return "";
-  const rows = blocked.largest.map((each) => [h("bdi", {}, each.value), each.kind, each.by, bytes(each.bytes)]);
+  const rows = blocked.largest.map((each) => [h("bdi", {}, each.value), each.kind, each.producer, bytes(each.bytes)]);
   return h(
     "section",
     {},
@@ -187,7 +187,7 @@ function certificate({ solver, request }) {
       [
         "repeated layers",
         folding &&
-          `${folding.layers.join(", ")} planned alike${folding.unfolded ? ", then one by one" : ""}: ${count(folding.variables)} of ${count(folding.of)} variables`,
+          `${folding.layers.join(", ")} planned alike${folding.unfolded ? ", then one by one" : ""}: ${count(folding.variables)} of ${count(folding.total_variables)} variables`,
       ],
     ]),
   );

@@ -15,7 +15,7 @@ export interface Collectives {
 
 export interface Overlap {
   step_s: number;
-  floor_s: number;
+  lower_bound_s: number;
   scheduled_s: number;
   peak_bytes: number;
 }
@@ -31,7 +31,7 @@ export interface Cost {
   collective_bytes: number;
   by_collective: Collectives[];
   by_axis: Record<string, number>;
-  dearest: { collective: string; axes: string[]; value: string; time_s: number; bytes: number }[];
+  top_collectives: { collective: string; axes: string[]; value: string; time_s: number; bytes: number }[];
 }
 
 export interface Memory {
@@ -54,7 +54,7 @@ export interface Solver {
   least_limit_bound_bytes: number | null;
   objective_bytes?: number | null;
   bound_bytes?: number | null;
-  folding?: { layers: number[]; variables: number; of: number; unfolded: boolean } | null;
+  folding?: { layers: number[]; variables: number; total_variables: number; unfolded: boolean } | null;
   versions: Record<string, number>;
 }
 
@@ -75,9 +75,9 @@ export interface Figures {
   fits: boolean;
 }
 
-/** The columns of a program: `planner.documents.report_graph`. A text is given by its position in `words`. */
+/** The columns of a program: `planner.documents.report_graph`. A text is given by its position in `strings`. */
 export interface Columns {
-  words: string[];
+  strings: string[];
   values: {
     id: string[];
     kind: number[];
@@ -87,7 +87,7 @@ export interface Columns {
     local: number[];
     bytes: number[];
   };
-  moves: { collective: number[]; axes: number[]; sharding: number[]; time_ps: number[]; bytes: number[] };
+  collectives: { collective: number[]; axes: number[]; sharding: number[]; time_ps: number[]; bytes: number[] };
   ops: {
     id: string[];
     op: number[];
@@ -96,11 +96,11 @@ export interface Columns {
     rule: number[];
     attrs: number[];
     split: number[];
-    again: (string | null)[];
-    makes: number[][];
+    recompute_of: (string | null)[];
+    results: number[][];
     time_ps: number[];
-    reads: number[][][];
-    others: [number, number, number][][];
+    operands: number[][][];
+    alternatives: [number, number, number][][];
   };
   outputs: number[][];
   schedule: Schedule;
@@ -132,14 +132,14 @@ export interface Sheet {
   blocked: {
     limit_bytes: number;
     at: string;
-    largest: { value: string; kind: string; by: string; bytes: number }[];
+    largest: { value: string; kind: string; producer: string; bytes: number }[];
   } | null;
 }
 
 export interface Change {
   name: string;
   what: "op" | "value";
-  was: string | null;
+  base_name: string | null;
   base: { time_ps: number } | null;
   new: { time_ps: number } | null;
   change_ps: number;
@@ -151,12 +151,12 @@ export interface Comparison {
   changes: Record<string, any>[];
   options: Record<string, any>[];
   memory: { base: Memory; new: Memory; change_bytes: Record<string, number> } | null;
-  alike: number | null;
+  matching_ops: number | null;
 }
 
 export interface Report {
   plan: Sheet;
-  beside: Sheet | null;
+  compare_to: Sheet | null;
   comparison: Comparison | null;
 }
 
@@ -165,22 +165,22 @@ export interface Candidate {
   hardware: string;
   mesh: string;
   devices: number;
-  floor_s: number;
-  floor_bytes: number;
+  initial_bound_s: number;
+  initial_bound_bytes: number;
   status: string;
   objective_s?: number | null;
   gap?: number | null;
   peak_bytes?: number | null;
   mfu?: number | null;
-  why: string | null;
-  by: string | null;
+  skip_reason: string | null;
+  dominated_by: string | null;
 }
 
 export interface Capacity {
   unit: "step" | "token";
   cost_unit: "price" | "device_s";
   graphs: { name: string; tokens: number | null }[];
-  hardware: { name: string; hour: number | null }[];
+  hardware: { name: string; price_per_device_hour: number | null }[];
   complete: boolean;
   planned: number;
   candidates: Candidate[];
@@ -233,12 +233,12 @@ export interface Op {
   rule: string;
   attrs: string;
   split: string;
-  again: string | null;
+  recomputeOf: string | null;
   time: number;
   moved: number;
-  makes: Value[];
-  reads: Read[];
-  others: { split: string; compute: number; reshards: number }[];
+  results: Value[];
+  operands: Read[];
+  alternatives: { split: string; compute: number; reshards: number }[];
 }
 
 export interface Program {

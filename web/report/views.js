@@ -23,11 +23,11 @@ class Report {
   constructor(report) {
     this.report = report;
     this.plan = report.plan;
-    this.beside = report.beside;
+    this.compareTo = report.compare_to;
     this.made = new Set();
     this.drawn = null;
     this.program = readProgram(this.plan);
-    this.other = this.beside && readProgram(this.beside);
+    this.other = this.compareTo && readProgram(this.compareTo);
     this.byId = new Map((this.program?.values ?? []).map((value) => [value.id, value]));
     this.tabs = Object.entries(this.views()).map(([name, make]) => this.tab(name, make));
     const list = h(
@@ -59,14 +59,14 @@ class Report {
         " ",
         h("span", { class: `chip ${this.plan.solver.status}` }, this.plan.solver.status),
       ),
-      this.beside && h("p", { class: "quiet" }, "compared with ", title(this.beside)),
+      this.compareTo && h("p", { class: "quiet" }, "compared with ", title(this.compareTo)),
     );
   }
 
   views() {
     const both = (make) => this.sideBySide(make);
     const views = { Summary: () => both(summaryView) };
-    if (this.beside) views.Compare = () => compareView(this.report, this.program && ((name) => this.show(name)));
+    if (this.compareTo) views.Compare = () => compareView(this.report, this.program && ((name) => this.show(name)));
     if (this.program) {
       views.Graph = () => this.graph().element;
       views.Memory = () => both((sheet) => memoryView(sheet, this.top()));
@@ -88,7 +88,7 @@ class Report {
 
   /** One view of both plans; what has no program has its summary alone. */
   sideBySide(make) {
-    if (!this.beside) return make(this.plan);
+    if (!this.compareTo) return make(this.plan);
     const part = (name, sheet) =>
       h(
         "section",
@@ -96,12 +96,12 @@ class Report {
         h("h2", {}, name),
         sheet.program || make === summaryView ? make(sheet) : h("p", {}, "There is no plan."),
       );
-    return h("div", { class: "sides" }, part("This plan", this.plan), part("Other plan", this.beside));
+    return h("div", { class: "sides" }, part("This plan", this.plan), part("Other plan", this.compareTo));
   }
 
   /** One scale for the memory of both. */
   top() {
-    const sheets = [this.plan, this.beside].flatMap((sheet) => (sheet?.program ? [sheet] : []));
+    const sheets = [this.plan, this.compareTo].flatMap((sheet) => (sheet?.program ? [sheet] : []));
     return Math.max(...sheets.map(({ memory, request }) => scale(memory.peak_bytes, request.memory_limit_bytes)));
   }
 

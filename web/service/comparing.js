@@ -7,7 +7,7 @@ import { asked } from "./service.js";
 /** The page of two plans; without them the form that chooses. */
 export async function comparePage(page, signal, base, now) {
   if (base) {
-    page.append(reportView(await asked(`/v1/plans/${now}/report?beside=${base}`, { signal })));
+    page.append(reportView(await asked(`/v1/plans/${now}/report?compare_to=${base}`, { signal })));
     return;
   }
   const { plans } = await asked("/v1/plans?limit=200", { signal });

@@ -21,7 +21,7 @@ export async function planPage(page, signal, id) {
   if (!plan.links.document) {
     page.replaceChildren(
       h("h1", {}, h("bdi", {}, plan.name), " ", chip(plan.status)),
-      h("p", {}, plan.cause ?? "There is no plan."),
+      h("p", {}, plan.error ?? "There is no plan."),
     );
     return;
   }
@@ -68,8 +68,8 @@ async function follow(page, signal, plan) {
     if (each.kind !== "incumbent") continue;
     seen.push(each);
     told.replaceChildren(
-      `After ${time(each.elapsed_s)}: ${each.incumbent === null ? "no plan found yet" : `best step ${time(each.incumbent)}`}, ` +
-        `lower bound ${time(each.bound)}${each.gap === null ? "" : ` (gap ${share(each.gap)})`}.`,
+      `After ${time(each.elapsed_s)}: ${each.incumbent_s === null ? "no plan found yet" : `best step ${time(each.incumbent_s)}`}, ` +
+        `lower bound ${time(each.bound_s)}${each.gap === null ? "" : ` (gap ${share(each.gap)})`}.`,
     );
     chart.replaceChildren(drawn(seen, chart.clientWidth || 600));
   }
@@ -77,8 +77,8 @@ async function follow(page, signal, plan) {
 
 /** Incumbent and bound, s of a step, over the seconds of the solve. */
 function drawn(seen, wide) {
-  const found = seen.filter((each) => each.incumbent !== null);
-  const values = [...found.map((each) => each.incumbent), ...seen.map((each) => each.bound)];
+  const found = seen.filter((each) => each.incumbent_s !== null);
+  const values = [...found.map((each) => each.incumbent_s), ...seen.map((each) => each.bound_s)];
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const pad = (high - low) * 0.1 || high * 0.05 || 1e-9,
     end = seen.at(-1).elapsed_s || 1;
@@ -103,13 +103,13 @@ function drawn(seen, wide) {
     { class: "chart", viewBox: `0 0 ${wide} ${HIGH}`, role: "img", "aria-label": "Incumbent and bound over time" },
     ticks,
     seconds,
-    s("path", { class: "line-bound", d: stairs(seen.map((each) => [each.elapsed_s, each.bound])) }),
-    s("path", { class: "line-incumbent", d: stairs(found.map((each) => [each.elapsed_s, each.incumbent])) }),
+    s("path", { class: "line-bound", d: stairs(seen.map((each) => [each.elapsed_s, each.bound_s])) }),
+    s("path", { class: "line-incumbent", d: stairs(found.map((each) => [each.elapsed_s, each.incumbent_s])) }),
     s(
       "text",
-      { x: wide - 12, y: y(found.at(-1)?.incumbent ?? high) - 6, class: "end" },
+      { x: wide - 12, y: y(found.at(-1)?.incumbent_s ?? high) - 6, class: "end" },
       found.length ? "best found" : "",
     ),
-    s("text", { x: wide - 12, y: y(seen.at(-1).bound) + 16, class: "end" }, "lower bound"),
+    s("text", { x: wide - 12, y: y(seen.at(-1).bound_s) + 16, class: "end" }, "lower bound"),
   );
 }

@@ -15,7 +15,7 @@ export async function sizePage(page, signal) {
       "div",
       { class: "offer" },
       h("label", {}, h("input", { type: "checkbox", name: "offer", value: name, checked: name === usual }), ` ${name}`),
-      text(`hour-${name}`, {
+      text(`price-${name}`, {
         type: "number",
         min: "0",
         step: "any",
@@ -54,8 +54,8 @@ export async function sizePage(page, signal) {
 async function body(sizing) {
   const given = new FormData(sizing);
   const hardware = given.getAll("offer").map((name) => {
-    const hour = Number(given.get(`hour-${name}`));
-    return { name, ...(hour ? { hour } : {}) };
+    const price = Number(given.get(`price-${name}`));
+    return { name, ...(price ? { price_per_device_hour: price } : {}) };
   });
   const [mesh, seconds] = [String(given.get("mesh")).trim(), Number(given.get("seconds"))];
   const rest = {

@@ -26,8 +26,8 @@ def read_packed_document(service: Service, record: PlanRecord) -> bytes:
     """The packed document of a plan. Raises Problem 409 where it has none."""
     document = service.plans.document(record) if record.status in SOLVED else None
     if document is None:
-        cause = f": {record.cause}" if record.cause else ""
-        raise HttpProblem(409, "no-document", f"the plan is {record.status}{cause}", wanted=", ".join(SOLVED))
+        error = f": {record.error}" if record.error else ""
+        raise HttpProblem(409, "no-document", f"the plan is {record.status}{error}", wanted=", ".join(SOLVED))
     return document
 
 
@@ -64,7 +64,7 @@ def _export_schema(media: str) -> dict[str, str]:
         304: {"description": "You have it."},
     },
 )
-def show_document(caller: Reader, service: ServiceDep, plan: PlanPath, *, request: Request) -> Response:
+def get_plan_document(caller: Reader, service: ServiceDep, plan: PlanPath, *, request: Request) -> Response:
     """The plan document."""
     record = find_plan(service, caller.tenant, plan)
     packed = read_packed_document(service, record)

@@ -30,13 +30,15 @@ LastEventId = Annotated[str | None, Header(pattern="^[0-9]{1,18}$", description=
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "Server-sent events: number, kind, and JSON of status, incumbent, bound and gap.",
+            "description": "Server-sent events: number, kind, and JSON of status, incumbent_s, bound_s and gap.",
             "content": {"text/event-stream": {}},
         },
         204: {"description": "The plan has ended, and you have seen it."},
     },
 )
-def follow_plan(caller: Reader, service: ServiceDep, plan: PlanPath, *, last_event_id: LastEventId = None) -> Response:
+def stream_plan_events(
+    caller: Reader, service: ServiceDep, plan: PlanPath, *, last_event_id: LastEventId = None
+) -> Response:
     """Events `queued`, `running`, `incumbent` and `done`, from the first, or after the one you have seen last."""
     record, after = find_plan(service, caller.tenant, plan), int(last_event_id or 0)
     if record.is_done and not service.plans.events(record, after, 1):

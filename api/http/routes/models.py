@@ -21,7 +21,7 @@ Count = Annotated[int | None, Query(ge=1, le=MAX_SIZE)]
 @router.get("")
 def list_models(_caller: Reader) -> ModelsAnswer:
     """The models that can be planned by name, and the optimizers of their training steps."""
-    models = [ModelAnswer(name=name, layers=model.layers, positions=model.positions) for name, model in MODELS.items()]
+    models = [ModelAnswer(name=name, layers=model.layers, max_seq=model.positions) for name, model in MODELS.items()]
     return ModelsAnswer(models=models, optimizers=[*OPTIMIZERS])
 
 

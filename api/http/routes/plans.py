@@ -37,7 +37,7 @@ IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255, patt
     responses={200: {"model": PlanResponse, "description": "Planned already."}, 202: {"description": "In line."}},
     openapi_extra=describe_body(PlanRequest, *IMPORTERS),
 )
-async def ask_plan(
+async def create_plan(
     caller: Planner,
     service: ServiceDep,
     sent: ModelBody,
@@ -69,7 +69,7 @@ def _submit_plan(
 ) -> PlanRecord:
     """The plan that was asked for, committed."""
     question = read_plan_job(service, sent, beside)
-    plan = service.jobs.submit(tenant, question, service.limits.queued, key=key, body=digest)
+    plan = service.jobs.submit(tenant, question, service.limits.max_queued, key=key, body=digest)
     service.wake()
     return find_plan(service, tenant, plan)
 
@@ -98,7 +98,7 @@ def list_plans(
 
 
 @router.get("/{plan}")
-async def show_plan(caller: Reader, service: ServiceDep, plan: PlanPath) -> PlanResponse:
+async def get_plan(caller: Reader, service: ServiceDep, plan: PlanPath) -> PlanResponse:
     """How a plan stands."""
     return PlanResponse.of(await read_database(service, find_plan, service, caller.tenant, plan))
 

@@ -41,19 +41,19 @@ PAGE_FILES = {part.name: part for part in (files("api") / "web").iterdir()}
     response_class=Response,
     responses={200: {"content": {"text/html": {"schema": {"type": "string"}}, "application/json": {}}}},
 )
-def show_report(
+def get_plan_report(
     caller: Reader,
     service: ServiceDep,
     plan: PlanPath,
     *,
     request: Request,
-    beside: Annotated[PlanId | None, Query(description="Another plan of the model, to compare with.")] = None,
+    compare_to: Annotated[PlanId | None, Query(description="Another plan of the model, to compare with.")] = None,
 ) -> Response:
     """The plan as one HTML file that opens offline; what it shows as JSON to who accepts that."""
     is_json = "application/json" in request.headers.get("accept", "")
     documents = [
         unpack_json(read_packed_document(service, find_plan(service, caller.tenant, each)))
-        for each in (plan, beside)
+        for each in (plan, compare_to)
         if each is not None
     ]
     ended = service.run_task("report", {"plans": documents, "form": "json" if is_json else "html"})

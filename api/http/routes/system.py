@@ -16,14 +16,14 @@ from planner.documents.json_reader import MAX_VALUES
 from planner.export.formats import FORMATS
 from planner.ir.mesh import MAX_AXES, MAX_DEVICES
 
-router = APIRouter(tags=["house"])
+router = APIRouter(tags=["system"])
 
 FIXED_LIMITS = {
     "values": MAX_VALUES,
-    "name_letters": 1024,
+    "name_chars": 1024,
     "mesh_axes": MAX_AXES,
     "mesh_devices": MAX_DEVICES,
-    "page": MAX_PAGE,
+    "page_plans": MAX_PAGE,
 }
 """Limits that documents have everywhere, and the longest page."""
 
@@ -38,19 +38,19 @@ def list_hardware(_caller: Reader) -> HardwareResponse:
 
 
 @router.get("/v1/limits")
-def show_limits(_caller: Reader, service: ServiceDep) -> dict[str, int | float | list[str]]:
+def get_limits(_caller: Reader, service: ServiceDep) -> dict[str, int | float | list[str]]:
     """What a request may be at most, what a solve may use, and the formats that plans are exported in."""
     return {**asdict(service.limits), **FIXED_LIMITS, "export_formats": [*FORMATS]}
 
 
 @router.get("/healthz")
-async def is_alive() -> HealthResponse:
+async def get_health() -> HealthResponse:
     """The process answers."""
     return HealthResponse(status="ok")
 
 
 @router.get("/readyz", responses={503: {"model": HealthResponse}})
-def is_ready(service: ServiceDep, response: Response) -> HealthResponse:
+def get_readiness(service: ServiceDep, response: Response) -> HealthResponse:
     """The database answers, and a worker was seen."""
     checks = {"database": service.store.is_reachable()}
     checks["worker"] = checks["database"] and service.has_worker
@@ -67,7 +67,7 @@ def show_description(request: Request) -> JSONResponse:
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
-def show_metrics(_caller: Admin, service: ServiceDep) -> Response:
+def get_metrics(_caller: Admin, service: ServiceDep) -> Response:
     """Counts for Prometheus."""
     text = service.metrics.text(service.plans.counts())
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

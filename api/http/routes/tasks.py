@@ -22,13 +22,13 @@ from planner.documents.plan_sections import VerdictDocument
 from planner.documents.schemas import validate_document
 from planner.judge.check.limits import parse_limits
 
-router = APIRouter(prefix="/v1", tags=["answers"])
+router = APIRouter(prefix="/v1", tags=["tasks"])
 
 
 @router.post(
     "/validations", openapi_extra=describe_body(ValidationRequest), responses={200: {"model": VerdictDocument}}
 )
-def validate(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
+def validate_plan(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
     """Run a plan on logical devices beside its unsharded graph, and give the verdict."""
     document = parse_body(body, service.limits)
     asked = validate_document(ValidationRequest, document, "body")
@@ -40,7 +40,7 @@ def validate(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
 @router.post(
     "/comparisons", openapi_extra=describe_body(ComparisonRequest), responses={200: {"model": ComparisonResponse}}
 )
-def compare(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
+def compare_plans(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
     """What differs between two plans: totals, and the values sharded otherwise; under `fail_on`, what rose too far."""
     document = parse_body(body, service.limits)
     asked = validate_document(ComparisonRequest, document, "body")
@@ -56,7 +56,7 @@ def compare(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
 
 
 @router.post("/reshards", openapi_extra=describe_body(ReshardRequest))
-def reshard(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
+def find_reshard(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
     """The cheapest program between two shardings of a tensor."""
     document = parse_body(body, service.limits)
     validate_document(ReshardRequest, document, "body")
@@ -64,7 +64,7 @@ def reshard(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
 
 
 @router.post("/capacity", openapi_extra=describe_body(CapacityRequest), responses={200: {"model": CapacityResponse}})
-def capacity(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
+def plan_capacity(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
     """Which devices a model needs: the fewest, the cheapest, the fastest, and what lies between."""
     document = parse_body(body, service.limits)
     build_capacity_question(validate_document(CapacityRequest, document, "body"))

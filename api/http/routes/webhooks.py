@@ -17,13 +17,16 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"])
 
 
 @router.post("", status_code=201, openapi_extra=describe_body(WebhookRequest))
-def add_webhook(caller: Planner, service: ServiceDep, body: Body) -> CreatedWebhook:
-    """Have an https address told when one of your plans has ended. Refused (403) where the operator has not turned
-    webhooks on, and (422) for addresses that are not the whole internet's.
+def create_webhook(caller: Planner, service: ServiceDep, body: Body) -> CreatedWebhook:
+    """Register an https address that is called when one of your plans ends.
 
-    A delivery is a POST of JSON (`type`, `plan`, `status`, `ended_at`, incumbent, bound, gap or cause), at least once,
-    with the headers `Shardplan-Delivery` (its number), `Shardplan-Timestamp` (seconds since 1970) and
-    `Shardplan-Signature`: `v1=` and HMAC-SHA256 of timestamp, a dot and the body, by the secret, in hex. Answer 2xx."""
+    Returns 403 where the operator has not turned webhooks on, and 422 for an address that is not public.
+
+    A delivery is a POST of JSON with `type`, `plan`, `status`, `ended_at` and either `incumbent_s`, `bound_s` and `gap`
+    or `error`. It is made at least once, with three headers: `Shardplan-Delivery` (the delivery's number),
+    `Shardplan-Timestamp` (seconds since 1970) and `Shardplan-Signature` (`v1=` and the HMAC-SHA256 of timestamp, a dot
+    and the body under the webhook's secret, in hexadecimal). Answer with a 2xx status.
+    """
     if not service.settings.webhooks:
         raise HttpProblem(403, "webhooks-off", "webhooks are off", wanted="shardplan serve --webhooks")
     asked = validate_document(WebhookRequest, parse_body(body, service.limits), "body")
@@ -43,7 +46,7 @@ def list_webhooks(caller: Reader, service: ServiceDep) -> WebhookList:
 
 
 @router.delete("/{webhook}", status_code=204, response_class=Response)
-def remove_webhook(caller: Planner, service: ServiceDep, webhook: str) -> None:
+def delete_webhook(caller: Planner, service: ServiceDep, webhook: str) -> None:
     """It is told nothing more."""
     if not service.webhooks.remove(caller.tenant, webhook):
         raise HttpProblem(404, "no-such-webhook", f"webhook {webhook[:64]}")

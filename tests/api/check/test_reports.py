@@ -153,7 +153,7 @@ def test_sarif_is_of_its_schema_and_has_a_result_for_every_broken_limit(check: D
     rules = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
     assert [rules[result["ruleIndex"]] for result in run["results"]] == [result["ruleId"] for result in run["results"]]
     by_level = [sum(result["level"] == level for result in run["results"]) for level in ("error", "note")]
-    assert by_level == [len(check["exceeded"]), len(check["acknowledged"])]
+    assert by_level == [len(check["exceeded"]), len(check["waived"])]
     assert all(("suppressions" in result) is (result["level"] == "note") for result in run["results"])
     prints = [json.dumps(result["partialFingerprints"]) for result in run["results"]]
     assert len(set(prints)) == len(prints)
@@ -168,7 +168,7 @@ def test_junit_is_of_its_schema_and_counts_what_it_holds(check: Document) -> Non
         cases = list(root[0].iter("testcase"))
         assert int(suite.get("tests", "")) == len(cases)
         assert int(suite.get("failures", "")) == len(list(root.iter("failure"))) == len(check["exceeded"])
-    assert len(list(root.iter("skipped"))) == len(check["acknowledged"])
+    assert len(list(root.iter("skipped"))) == len(check["waived"])
     assert len({case.get("name") for case in root.iter("testcase")}) == len(list(root.iter("testcase")))
 
 
@@ -234,7 +234,7 @@ def cases(check: Document) -> dict[str, ElementTree.Element]:
     return {case.get("name", ""): case for case in ElementTree.fromstring(write_junit(check, FILE)).iter("testcase")}
 
 
-def test_an_acknowledgement_that_has_expired_or_is_not_needed_is_told() -> None:
+def test_a_waiver_that_has_expired_or_is_not_needed_is_told() -> None:
     wider = told("wider")
     assert "expired on 2020-01-01: renew it" in write_markdown(wider, FILE)
     same = told("same")

@@ -101,7 +101,7 @@ PINS: list[tuple[Document, str]] = [
 ]
 
 PLAN_CHANGES: list[tuple[str, object, str]] = [
-    ("version", 99, "version: value does not fit (got 99; wanted 1)"),
+    ("version", 99, "version: value does not fit (got 99; wanted 2)"),
     ("format", "shardplan.graph", "wanted 'shardplan.plan'"),
     ("graph.document.name", "another", "digest mismatch"),
     ("graph.document.inputs.0.shape", [8, 17], "digest mismatch"),

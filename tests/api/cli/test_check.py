@@ -71,7 +71,7 @@ def test_reports_are_written_all_at_once_and_the_plan_becomes_the_next_base(team
     assert check(team, "--fail-on", "memory>5%", *words).code == 3
     assert all((tmp_path / name).stat().st_size for name in names.values())
     answer = check(team, "--detailed-exitcode", "--json", base=tmp_path / "next.json")
-    assert (answer.code, answer.json["same"]) == (0, True)
+    assert (answer.code, answer.json["graphs_equal"]) == (0, True)
 
 
 def test_a_base_of_an_older_version_is_planned_again_and_both_versions_are_said(team: Path, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_base_of_an_older_version_is_planned_again_and_both_versions_are_said(
     assert "planned by different versions: the base by cost_model 4, solver 1" in " ".join(answer.out.split())
     words = ("--base", older, "-o", tmp_path / "next.json", "--json")
     same = shardplan("check", written(tmp_path / "same.json", GRAPH), *words)
-    assert (same.code, same.json["same"], same.json["exceeded"]) == (0, True, [])
+    assert (same.code, same.json["graphs_equal"], same.json["exceeded"]) == (0, True, [])
     assert read_json(tmp_path / "next.json")["id"] == read_json(team / "plan.json.gz")["id"], "the next base is current"
 
 
@@ -101,14 +101,14 @@ def test_a_base_may_be_a_revision(base: str, more: tuple[str, ...], team: Path) 
     assert (told["totals"], told["exceeded"]) == (kept["totals"], kept["exceeded"])
 
 
-ENTRY = '[[acknowledged]]\nlimit = "memory"\nup_to = "10000%"\nreason = "wanted"\nexpires = 2999-01-01\n'
+ENTRY = '[[waiver]]\nlimit = "memory"\nup_to = "10000%"\nreason = "wanted"\nexpires = 2999-01-01\n'
 
 
-def test_a_rise_is_acknowledged_in_a_file(team: Path, tmp_path: Path) -> None:
+def test_a_rise_is_waived_in_a_file(team: Path, tmp_path: Path) -> None:
     file = written(tmp_path / "waivers.toml", ENTRY)
     answer = check(team, "--fail-on", "memory>5%", "--waivers", file, "--json")
     assert answer.code == 0
-    assert answer.json["acknowledged"][0]["acknowledgement"]["reason"] == "wanted"
+    assert answer.json["waived"][0]["waiver"]["reason"] == "wanted"
     written(file, ENTRY.replace("2999", "2020"))
     answer = check(team, "--fail-on", "memory>5%", "--waivers", file)
     assert answer.code == 3
@@ -119,20 +119,20 @@ def test_a_rise_is_acknowledged_in_a_file(team: Path, tmp_path: Path) -> None:
 FILES = [
     ("nonsense", "not TOML"),
     (ENTRY.replace("reason", "because"), "missing key"),
-    (ENTRY + "owner = 1\n", "acknowledged[0].owner: unknown key"),
+    (ENTRY + "owner = 1\n", "waiver[0].owner: unknown key"),
     (
         ENTRY.replace('limit = "memory"', 'limit = "speed"'),
-        "acknowledged[0]: limit>up_to, character 1: unknown measure",
+        "waiver[0]: limit>up_to, character 1: unknown measure",
     ),
     (ENTRY.replace('"10000%"', '"much"'), "a number with %"),
-    (ENTRY.replace("2999-01-01", '"2999-01-01"'), "acknowledged[0].expires: value does not fit"),
-    (ENTRY.replace("2999-01-01", "2999-01-01T10:00:00"), "acknowledged[0].expires: value does not fit"),
+    (ENTRY.replace("2999-01-01", '"2999-01-01"'), "waiver[0].expires: value does not fit"),
+    (ENTRY.replace("2999-01-01", "2999-01-01T10:00:00"), "waiver[0].expires: value does not fit"),
     (ENTRY.replace('"10000%"', '"1%,time>5%"'), "several limits"),
 ]
 
 
 @pytest.mark.parametrize(("text", "words"), FILES)
-def test_a_file_of_acknowledgements_that_is_wrong_is_refused(text: str, words: str, team: Path, tmp_path: Path) -> None:
+def test_a_file_of_waivers_that_is_wrong_is_refused(text: str, words: str, team: Path, tmp_path: Path) -> None:
     refused(check(team, "--waivers", written(tmp_path / "waivers.toml", text)), words)
 
 

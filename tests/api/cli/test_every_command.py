@@ -117,7 +117,7 @@ def test_plan_says_what_there_is_the_least_of(tmp_path: Path) -> None:
 def test_plan_writes_the_document_and_prints_the_page(graph: Path, plan: Path) -> None:
     found = document(plan)
     assert found.keys() == DOCUMENT_KEYS
-    assert (found["format"], found["version"]) == ("shardplan.plan", 1)
+    assert (found["format"], found["version"]) == ("shardplan.plan", 2)
     assert found["memory"]["peak_bytes"] <= 3 << 20 == found["request"]["memory_limit_bytes"]
     answer = shardplan("plan", graph, "--mesh", "dp=2,tp=4", "--memory-limit", "3MiB", "-o", graph.with_name("2.json"))
     assert "transformer-1x256 on dp=2, tp=4 (h100-sxm)" in answer.out
@@ -133,7 +133,7 @@ def test_show_has_all_that_a_reviewer_asks_for(plan: Path) -> None:
     for part in ("compute", "communication", "step"):
         assert re.search(rf"^{part} +\S+ [mu]?s", page, re.MULTILINE)
     assert "Most expensive collectives" in page
-    for entry in found["cost"]["dearest"][:3]:
+    for entry in found["cost"]["top_collectives"][:3]:
         assert entry["collective"] in page
         assert entry["value"] in page
     assert re.search(r"^peak +\S+ [KM]iB", page, re.MULTILINE)

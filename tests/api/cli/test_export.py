@@ -46,7 +46,7 @@ def test_what_cannot_be_exported_is_refused(plan: Path, tmp_path: Path) -> None:
 
 # what of a plan was changed, into what; what is said
 TAMPERED = [
-    ("version", 2, "version: value does not fit (got 2; wanted 1)"),
+    ("version", 3, "version: value does not fit (got 3; wanted 2)"),
     ("mesh.axes.0.size", 4, "id: digest mismatch: mesh, hardware, request or versions are not those"),
     ("request.gap", 0.5, "id: digest mismatch"),
     ("hardware.memory_bytes", 1, "id: digest mismatch"),

@@ -23,7 +23,7 @@ def test_a_profile_is_fitted_shown_and_used(tmp_path: Path) -> None:
     answer = shardplan("hardware", "fit", *files, "--profile", "h100-sxm", "--link", "efa", "-o", mine, "--json")
     assert answer.code == 0, answer.err
     assert [link["name"] for link in answer.json["links"]] == ["nvlink", "efa"]
-    assert all(link["after"] < link["before"] for link in answer.json["links"])
+    assert all(link["median_error_after"] < link["median_error_before"] for link in answer.json["links"])
     document = read_profile(str(mine))
     assert document["name"] == "mine"
     assert "one.txt, two.txt" in document["sources"]["links.efa"]

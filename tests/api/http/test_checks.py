@@ -35,7 +35,7 @@ def test_a_comparison_is_held_against_limits(client: httpx2.Client) -> None:
     assert sum(term["change"] for term in broken["terms"]) == broken["change"]
     assert {"name": "a", "what": "op"}.items() <= broken["causes"][0].items()
     same = client.post("/v1/comparisons", json={"base": base, "new": base, "fail_on": "memory>5%"}).json()
-    assert (same["same"], same["exceeded"]) == (True, [])
+    assert (same["graphs_equal"], same["exceeded"]) == (True, [])
 
 
 def test_a_limit_that_does_not_parse_and_plans_that_differ_are_refused(client: httpx2.Client, tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_base_may_be_a_plan_that_a_server_keeps(
     url = str(server.client.base_url)
     monkeypatch.setenv("SHARDPLAN_SERVER", url)
     answer = shardplan("check", model, "--base", plan, "--json")
-    assert (answer.code, answer.json["same"]) == (0, True)
+    assert (answer.code, answer.json["graphs_equal"]) == (0, True)
     told = shardplan(
         "check", written(tmp_path / "wider.json", wider()), "--base", model, "--mesh", "dp=2,tp=4", "--json"
     )

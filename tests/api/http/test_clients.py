@@ -65,25 +65,25 @@ def call(name: str, **arguments: Any) -> Any:
 
 
 def test_the_generated_client_plans(client: Any, server: Server) -> None:
-    plan = call("plans.ask_plan", client=client, body=("PlanRequest", ASK)).id
+    plan = call("plans.create_plan", client=client, body=("PlanRequest", ASK)).id
     assert ended(server.client, plan)["status"] == "optimal"
-    shown = call("plans.show_plan", plan=plan, client=client)
+    shown = call("plans.get_plan", plan=plan, client=client)
     assert (shown.status.value, shown.name, shown.gap <= 1e-6) == ("optimal", "small", True)
-    document = call("plans.show_document", plan=plan, client=client)
+    document = call("plans.get_plan_document", plan=plan, client=client)
     assert document.id == plan
     assert document.to_dict() == server.client.get(f"/v1/plans/{plan}/document").json()
     assert [each.id for each in call("plans.list_plans", client=client).plans] == [plan]
     assert call("plans.cancel_plan", plan=plan, client=client).status.value == "optimal"
-    verdict = call("answers.validate", client=client, body=("ValidationRequest", {"plan": plan}))
+    verdict = call("tasks.validate_plan", client=client, body=("ValidationRequest", {"plan": plan}))
     assert verdict.verdict.value == "equal"
-    assert call("house.show_limits", client=client)["nodes"] > 0
+    assert call("system.get_limits", client=client)["nodes"] > 0
 
 
 def test_the_generated_client_gives_problems(client: Any) -> None:
     wrong = changed(ASK, "graph.nodes.0.op", "no_such_op")
-    problem = call("plans.ask_plan", client=client, body=("PlanRequest", wrong))
+    problem = call("plans.create_plan", client=client, body=("PlanRequest", wrong))
     assert (problem.status, problem.errors[0].pointer) == (422, "#/graph/nodes/0")
-    assert call("plans.show_plan", plan="0" * 64, client=client).status == 404
+    assert call("plans.get_plan", plan="0" * 64, client=client).status == 404
 
 
 def test_the_generated_client_is_typed(package: Path, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def test_a_plan_is_followed_from_the_line_to_its_end(server: Server) -> None:
     numbers = [number for number, _, _ in told]
     assert numbers == sorted(set(numbers))
     assert told[-1][2]["status"] == "optimal"
-    assert {"incumbent", "bound", "gap"} <= set(told[-1][2])
+    assert {"incumbent_s", "bound_s", "gap"} <= set(told[-1][2])
 
 
 def test_who_comes_back_hears_what_came_since(server: Server) -> None:
@@ -60,7 +60,7 @@ def test_a_plan_asked_anew_goes_on_in_the_same_stream(database: str) -> None:
         ended(client, plan)
         told = events(client.get(f"/v1/plans/{plan}/events").text)
         assert [kind for _, kind, _ in told] == ["queued", "running", "done"] * 2
-        assert "ended with code 3" in told[-1][2]["cause"]
+        assert "ended with code 3" in told[-1][2]["error"]
 
 
 def test_a_plan_cancelled_ends_the_stream(server: Server) -> None:

@@ -36,7 +36,7 @@ ASK: Document = {
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
     """Nothing is solved: the application is not started."""
     database = tmp_path_factory.mktemp("service") / "service.db"
-    limits = Limits(queued=1 << 30, requests_per_s=1e9, burst=1 << 30)
+    limits = Limits(max_queued=1 << 30, requests_per_s=1e9, burst=1 << 30)
     service = Service(Settings(f"sqlite:///{database}", limits=limits), CHILDREN)
     yield TestClient(create_app(service), LOCAL)
     service.store.close()

@@ -30,7 +30,8 @@ from tests.testing.small_documents import GRAPH, MESH, pin, pins, typed, written
 
 pytestmark = pytest.mark.service
 
-KEYS = ["id", "status", "name", "incumbent", "bound", "gap", "cause", "created_at", "started_at", "ended_at", "links"]
+KEYS = ["id", "status", "name", "incumbent_s", "bound_s", "gap", "error"]
+KEYS += ["created_at", "started_at", "ended_at", "links"]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +49,7 @@ def test_a_plan_is_accepted_solved_and_from_then_on_known(client: httpx2.Client)
     assert first.headers["location"] == f"/v1/plans/{plan}"
     found = ended(client, plan)
     assert found["status"] == "optimal"
-    assert found["bound"] <= found["incumbent"]
+    assert found["bound_s"] <= found["incumbent_s"]
     assert 0 <= found["gap"] <= 1e-6
     again = ask(client)
     assert (again.status_code, again.json()) == (200, found)
@@ -173,7 +174,7 @@ def at_work(client: httpx2.Client, plan: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("name", "cause"),
+    ("name", "error"),
     [
         ("exhaust", "out of memory"),
         ("abort", "crashed (SIGABRT)"),
@@ -182,12 +183,12 @@ def at_work(client: httpx2.Client, plan: str) -> int:
         ("killed", "was killed 3 times"),
     ],
 )
-def test_a_solve_that_goes_wrong_is_a_plan_that_failed_with_its_cause(name: str, cause: str, database: str) -> None:
+def test_a_solve_that_goes_wrong_is_a_plan_that_failed_with_its_error(name: str, error: str, database: str) -> None:
     limits = Limits(child_wall_s=30.0 if name != "hang" else 1.0, child_memory_bytes=1 << 30)
     with serving(database, limits, children=MISBEHAVING) as client:
         found = ended(client, ask(client, named(name)).json()["id"])
         assert found["status"] == "failed"
-        assert cause in found["cause"]
+        assert error in found["error"]
         assert client.get(f"/v1/plans/{found['id']}/document").status_code == 409
 
 

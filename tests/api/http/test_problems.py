@@ -188,12 +188,12 @@ def test_a_graph_larger_than_is_allowed_here_is_refused(limits: Limits, what: st
 
 
 def test_a_full_line_and_a_hasty_caller_are_told_to_wait(database: str) -> None:
-    limits = Limits(queued=1, requests_per_s=0.001, burst=8)
+    limits = Limits(max_queued=1, requests_per_s=0.001, burst=8)
     with serving(database, limits, children=MISBEHAVING) as client:
         answers = [ask(client, named(name)) for name in ("hang", "hang", "spin", "fault", "exit", "abort")]
         full = [answer for answer in answers if answer.status_code == 429]
         assert full
-        assert {problem(answer, 429)["title"] for answer in full} == {"Line full"}
+        assert {problem(answer, 429)["title"] for answer in full} == {"Queue full"}
         hasty = [client.get("/v1/limits") for _ in range(8)][-1]
         assert problem(hasty, 429)["title"] == "Too many requests"
         assert int(hasty.headers["retry-after"]) >= 1

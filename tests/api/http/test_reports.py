@@ -52,7 +52,7 @@ def browser() -> Iterator[Browser]:
 
 def test_a_report_is_a_page_or_what_it_shows(client: httpx2.Client) -> None:
     plan, other = planned(client), planned(client, named("other"))
-    path = f"/v1/plans/{plan}/report?beside={other}"
+    path = f"/v1/plans/{plan}/report?compare_to={other}"
     page, data = client.get(path), client.get(path, headers={"Accept": "application/json"})
     assert page.headers["content-type"] == "text/html; charset=utf-8"
     assert page.text == html_page(data.json())
@@ -61,9 +61,14 @@ def test_a_report_is_a_page_or_what_it_shows(client: httpx2.Client) -> None:
     assert "unsafe" not in page.headers["content-security-policy"]
 
 
-@pytest.mark.parametrize(("beside", "status"), [("0" * 64, 404), ("none", 422)])
-def test_what_is_not_there_is_not_put_beside(client: httpx2.Client, beside: str, status: int) -> None:
-    assert client.get(f"/v1/plans/{planned(client)}/report?beside={beside}").status_code == status
+def test_the_parameter_that_had_another_name_is_refused_by_the_new_one(client: httpx2.Client) -> None:
+    answer = client.get(f"/v1/plans/{'0' * 64}/report?beside={'1' * 64}")
+    assert (answer.status_code, answer.json()["detail"]) == (422, "beside is now compare_to")
+
+
+@pytest.mark.parametrize(("compare_to", "status"), [("0" * 64, 404), ("none", 422)])
+def test_what_is_not_there_cannot_be_compared_with(client: httpx2.Client, compare_to: str, status: int) -> None:
+    assert client.get(f"/v1/plans/{planned(client)}/report?compare_to={compare_to}").status_code == status
 
 
 @pytest.mark.parametrize("name", sorted(PAGE_FILES))

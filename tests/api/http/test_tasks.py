@@ -38,7 +38,7 @@ CAPACITY_FAULTS: list[tuple[str, object, str]] = [
     ("graphs", [], "#/graphs"),
     ("devices", "8..4", "#/devices"),
     ("hardware", [{"name": "abacus"}], "#/hardware"),
-    ("hardware", [{"name": "cpu", "hour": -1}], "#/hardware/0/hour"),
+    ("hardware", [{"name": "cpu", "price_per_device_hour": -1}], "#/hardware/0/price_per_device_hour"),
     ("mesh", "dp=?,tp=x", "#/mesh"),
     ("axes", 4, "#/axes"),
     ("max_step_s", 1e-12, "#"),
@@ -119,7 +119,7 @@ def test_hardware_and_limits_are_shown(client: httpx2.Client) -> None:
     assert [profile["name"] for profile in listed] == hardware.list_profiles()
     limits = client.get("/v1/limits").json()
     assert limits["body_bytes"] == 16 << 20
-    assert {"nodes", "edges", "mesh_devices", "nesting", "name_letters", "child_memory_bytes"} <= set(limits)
+    assert {"nodes", "edges", "mesh_devices", "nesting", "name_chars", "child_memory_bytes"} <= set(limits)
 
 
 def test_the_house_says_how_it_is(database: str) -> None:
@@ -164,7 +164,7 @@ def test_the_description_is_whole_and_its_examples_fit(client: httpx2.Client) ->
 
 
 def test_capacity_is_answered_with_its_frontier_and_why_the_rest_was_passed_over(client: httpx2.Client) -> None:
-    asked = {"graphs": [named("sized")], "devices": "2..4", "hardware": [{"name": "cpu", "hour": 0.5}]}
+    asked = {"graphs": [named("sized")], "devices": "2..4", "hardware": [{"name": "cpu", "price_per_device_hour": 0.5}]}
     answer = client.post("/v1/capacity", json=asked)
     assert answer.status_code == 200, answer.text
     found = answer.json()

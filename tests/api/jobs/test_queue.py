@@ -16,7 +16,7 @@ from api.jobs.queue import MAX_ATTEMPTS, IdempotencyConflict, JobQueue, JobResul
 
 HELD, LOST = 60.0, -1.0
 """Leases that hold for the whole test, and that have ended when they are given."""
-DONE = JobResult("optimal", None, b"document", {"incumbent": 1.0, "bound": 1.0, "gap": 0.0})
+DONE = JobResult("optimal", None, b"document", {"incumbent_s": 1.0, "bound_s": 1.0, "gap": 0.0})
 
 ON_BOTH_DATABASES = True
 
@@ -103,7 +103,7 @@ def test_a_plan_that_kills_its_workers_fails(database: str) -> None:
         claimed(jobs)
     assert jobs.claim() is None
     assert record(records, 1).status == "failed"
-    assert "killed 3 times" in (record(records, 1).cause or "")
+    assert "killed 3 times" in (record(records, 1).error or "")
 
 
 def test_a_plan_put_back_is_next_and_was_not_tried(database: str) -> None:

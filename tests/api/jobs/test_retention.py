@@ -71,13 +71,13 @@ def test_the_queue_is_shown_and_old_plans_are_forgotten_by_command(database: str
     filled(database).close()
     told = shardplan("admin", "queue", "--database", database, "--json").json
     assert (told["workers"], told["plans"]) == (0, {"optimal": 1, "queued": 1, "running": 1})
-    assert [(row["id"], row["state"]) for row in told["line"]] == [
+    assert [(row["id"], row["state"]) for row in told["queue"]] == [
         (question(1).id, "running"),
         (question(2).id, "queued"),
     ]
     assert "graph 2" in shardplan("admin", "queue", "--database", database).out
-    assert shardplan("admin", "purge", "--days", "1", "--database", database, "--json").json == {"forgotten": 0}
-    assert shardplan("admin", "purge", "--days", "0", "--database", database, "--json").json == {"forgotten": 1}
+    assert shardplan("admin", "purge", "--days", "1", "--database", database, "--json").json == {"purged": 0}
+    assert shardplan("admin", "purge", "--days", "0", "--database", database, "--json").json == {"purged": 1}
 
 
 def test_a_copy_holds_what_the_database_held(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Work that goes wrong ends with its cause, within its limits, and leaves nothing behind."""
+"""Work that goes wrong ends with its error, within its limits, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL = ResourceLimits(wall_s=60.0, cpu_s=60, memory_bytes=GIB)
 SHORT = ResourceLimits(wall_s=1.0, cpu_s=60, memory_bytes=4 * GIB)
 BRIEF = ResourceLimits(wall_s=60.0, cpu_s=1, memory_bytes=4 * GIB)
 
-CAUSES = [
+ERRORS = [
     ("exhaust", SMALL, "failed", "out of memory"),
     ("abort", ALLOWED, "failed", "crashed (SIGABRT)"),
     ("fault", ALLOWED, "failed", "crashed (SIGSEGV)"),
@@ -53,11 +53,11 @@ def nursery(module: str = "tests.testing.faulty_tasks") -> int:
     return found
 
 
-@pytest.mark.parametrize(("way", "allowed", "kind", "cause"), CAUSES)
-def test_every_way_to_fail_has_its_cause(way: str, allowed: ResourceLimits, kind: str, cause: str) -> None:
+@pytest.mark.parametrize(("way", "allowed", "kind", "error"), ERRORS)
+def test_every_way_to_fail_has_its_error(way: str, allowed: ResourceLimits, kind: str, error: str) -> None:
     ended = done(way, allowed)
     assert ended.kind == kind
-    assert cause in ended.head["cause"]
+    assert error in ended.head["error"]
 
 
 def test_a_child_ends_with_its_own_children() -> None:
@@ -106,7 +106,7 @@ def test_a_child_whose_nursery_is_killed_works_on_and_ends_with_its_own_children
 
     assert done(way, goes_on=goes_on).kind == kind
     assert gone(struck)
-    assert done("exit").head["cause"].startswith("ended with code 3")
+    assert done("exit").head["error"].startswith("ended with code 3")
 
 
 def test_a_nursery_that_dies_before_it_bears_costs_the_work_nothing() -> None:
@@ -115,7 +115,7 @@ def test_a_nursery_that_dies_before_it_bears_costs_the_work_nothing() -> None:
     os.kill(struck, signal.SIGSTOP)  # and not dead yet when it is asked
     threading.Timer(0.5, os.kill, (struck, signal.SIGKILL)).start()
     ended = done("abort")
-    assert (ended.kind, ended.head["cause"]) == ("failed", "crashed (SIGABRT)")
+    assert (ended.kind, ended.head["error"]) == ("failed", "crashed (SIGABRT)")
     assert gone([struck])
 
 

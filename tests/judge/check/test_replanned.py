@@ -35,7 +35,7 @@ def test_the_edit_is_judged_as_if_this_version_had_planned_both(what: str) -> No
     assert current["replanned"] == []
     (entry,) = older["replanned"]
     assert entry["side"] == ("new" if what == "as the new plan" else "base")
-    assert entry["cause"] == "planned by another version"
+    assert entry["reason"] == "planned by another version"
     assert entry["recorded"] == {"id": older_base().id, "versions": OLDER}
     assert entry["current"] == {"id": base().id, "versions": current_versions()}
     step = entry["totals"]["step_s"]

@@ -102,7 +102,7 @@ def test_nothing_is_planned_where_the_graphs_say_the_same() -> None:
     found = compare_plans(base(), load_model(model()))
     assert found == ComparedPlans(base(), base(), True, ("the graphs say the same: nothing was planned",))
     told = dump_check(found, parse_limits("time>0ps"), [], today=TODAY)
-    assert told["same"]
+    assert told["graphs_equal"]
     assert not has_changes(told)
     assert told["limits"][0]["change"] == 0
 
@@ -165,9 +165,9 @@ def test_the_bounds_say_whether_the_graph_is_to_blame(bound: float, wanted: str)
     assert broken["certificate"] == wanted
 
 
-# limit, days from today that it holds, whether it is then exceeded, acknowledged or unused
+# limit, days from today that it holds, whether it is then exceeded, waived or unused
 ANSWERS = [
-    ("time>50%", 0, "acknowledged"),
+    ("time>50%", 0, "waived"),
     ("time>50%", -1, "exceeded"),
     ("time>0.1%", 9, "exceeded"),
     ("time[h0]>50%", 9, "exceeded"),
@@ -178,11 +178,11 @@ ANSWERS = [
 def test_a_rise_is_answered_for_up_to_an_amount_and_a_day(limit: str, days: int, wanted: str) -> None:
     one = Waiver(parse_limits(limit)[0], "agreed", date.fromordinal(TODAY.toordinal() + days))
     told = dump_check(compare_plans(base(), load_model(model(ff=1536))), parse_limits("time>1%"), [one], today=TODAY)
-    other = {"acknowledged": "exceeded", "exceeded": "acknowledged"}[wanted]
+    other = {"waived": "exceeded", "exceeded": "waived"}[wanted]
     assert (len(told[wanted]), len(told[other])) == (1, 0)
-    expired = told[wanted][0]["acknowledgement"]
+    expired = told[wanted][0]["waiver"]
     assert (expired is not None and expired["expired"]) is (days < 0)
-    assert [entry["limit"] for entry in told["unused"]] == ([] if expired else [limit])
+    assert [entry["limit"] for entry in told["unused_waivers"]] == ([] if expired else [limit])
 
 
 def test_a_scope_by_another_name_is_no_change_and_limits_on_the_old_name_hold() -> None:
