@@ -12,7 +12,7 @@ from typing import Any
 
 from planner.errors import InvalidDocument
 from planner.frontends import onnx, stablehlo, torch
-from planner.frontends.unknown_ops import UnknownOpWarning
+from planner.frontends.uncovered_ops import UnknownOpWarning
 
 DimSizes = Mapping[str, int]
 

@@ -19,10 +19,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from planner.frontends.document_value import DocumentValue
+from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.zoo import layers
 from planner.frontends.zoo.families import FAMILIES
-from planner.frontends.zoo.graph_writer import ZooWriter
+from planner.frontends.zoo.model_builder import ModelBuilder
 from planner.frontends.zoo.models import Model
 from planner.frontends.zoo.training import append_update, cross_entropy, differentiate, next_values
 from planner.ir.graph import value_id
@@ -34,56 +34,55 @@ CORE = ("scaled_dot_product_attention", "einsum", "softmax")
 
 def micro_batch(model: Model, batch: int, seq: int, dtype: str, fused: bool) -> Document:
     """Forward and backward; the outputs are the loss and the gradients of all parameters, in their order."""
-    w = ZooWriter(dtype)
-    ids, labels = (w.input(name, [batch, seq], "input", "i64") for name in ("input_ids", "labels"))
+    w = ModelBuilder(dtype)
+    ids, labels = (w.input(name, [batch, seq], "input", dtype="i64") for name in ("input_ids", "labels"))
     logits = _gpt(w, model, ids, fused) if model.family == "gpt" else FAMILIES[model.family](w, model, ids, 1.0)
     loss, seed = cross_entropy(w, logits, labels)
-    found = differentiate(w, [call for call in w.calls if call.phase == "forward"], (logits, seed))
-    parameters = [entry.value.id for entry in w.inputs if entry.kind == "parameter"]
-    return w.document("micro batch", [loss, *(found[name] for name in parameters)])
+    found = differentiate(w, [node for node in w.nodes if node["phase"] == "forward"], (logits, seed))
+    return w.document("micro batch", [loss, *(found[parameter.id] for parameter in w.parameters)])
 
 
 def optimizer(parameters: Iterable[Document], dtype: str) -> Document:
     """Adam's update of parameters whose gradients are inputs."""
-    w = ZooWriter(dtype)
+    w = ModelBuilder(dtype)
     kept = [w.input(entry["id"], entry["shape"]) for entry in parameters]
     grads = {value.id: w.input(f"{value.id}.grad", value.shape, "input") for value in kept}
     append_update(w, grads, "adam")
     return w.document("update", next_values(w))
 
 
-def _gpt(w: ZooWriter, model: Model, ids: DocumentValue, fused: bool) -> DocumentValue:
+def _gpt(w: ModelBuilder, model: Model, ids: DocumentValue, fused: bool) -> DocumentValue:
     batch, seq = ids.shape
     words = w.input("wte.weight", [model.vocabulary, model.width])
     places = w.input("wpe.weight", [seq, model.width])
-    x = w.node("add", [w.node("embedding", [words, ids], [batch, seq, model.width]), places])
+    x = w.emit("add", [w.emit("embedding", [words, ids], [batch, seq, model.width]), places])
     for layer in range(model.layers):
         with w.within(f"h.{layer}"):
             x = _gpt_block(w, model, x, fused)
     x = layers.layer_norm(w, "ln_f", x, model=model)
-    return w.node("linear", [x, words], [batch, seq, model.vocabulary])
+    return w.emit("linear", [x, words], [batch, seq, model.vocabulary])
 
 
-def _gpt_block(w: ZooWriter, model: Model, x: DocumentValue, fused: bool) -> DocumentValue:
+def _gpt_block(w: ModelBuilder, model: Model, x: DocumentValue, fused: bool) -> DocumentValue:
     normed = layers.layer_norm(w, "ln_1", x, model=model)
     heads = [
         layers.split_heads(w, layers.affine(w, f"attn.{name}", normed, width=model.width), [model.heads])
         for name in "qkv"
     ]
     mixed = layers.attention(w, *heads) if fused else _scores(w, *heads)
-    x = w.node("add", [x, layers.affine(w, "attn.c_proj", mixed, width=model.width)])
+    x = w.emit("add", [x, layers.affine(w, "attn.c_proj", mixed, width=model.width)])
     wide = layers.affine(w, "mlp.c_fc", layers.layer_norm(w, "ln_2", x, model=model), width=model.feed_forward)
-    active = w.node("gelu", [wide], approximate="tanh")
-    return w.node("add", [x, layers.affine(w, "mlp.c_proj", active, width=model.width)])
+    active = w.emit("gelu", [wide], approximate="tanh")
+    return w.emit("add", [x, layers.affine(w, "mlp.c_proj", active, width=model.width)])
 
 
-def _scores(w: ZooWriter, query: DocumentValue, key: DocumentValue, value: DocumentValue) -> DocumentValue:
+def _scores(w: ModelBuilder, query: DocumentValue, key: DocumentValue, value: DocumentValue) -> DocumentValue:
     batch, heads, seq, head = query.shape
-    scores = w.node("einsum", [query, key], [batch, heads, seq, seq], equation="b h s e, b h t e -> b h s t")
-    shares = w.node("softmax", [scores], dim=3)
-    mixed = w.node("einsum", [shares, value], query.shape, equation="b h s t, b h t e -> b h s e")
-    back = w.node("transpose", [mixed], [batch, seq, heads, head], permutation=[0, 2, 1, 3])
-    return w.node("reshape", [back], [batch, seq, heads * head])
+    scores = w.emit("einsum", [query, key], [batch, heads, seq, seq], equation="b h s e, b h t e -> b h s t")
+    shares = w.emit("softmax", [scores], dim=3)
+    mixed = w.emit("einsum", [shares, value], query.shape, equation="b h s t, b h t e -> b h s e")
+    back = w.emit("transpose", [mixed], [batch, seq, heads, head], permutation=[0, 2, 1, 3])
+    return w.emit("reshape", [back], [batch, seq, heads * head])
 
 
 def recomputed(document: Document, what: str) -> Document:

@@ -20,7 +20,7 @@ from planner.errors import InvalidRequest
 from planner.frontends import stablehlo, zoo
 from planner.frontends.onnx import import_onnx
 from planner.frontends.torch import import_torch
-from planner.frontends.unknown_ops import UnknownOpWarning
+from planner.frontends.uncovered_ops import UnknownOpWarning
 
 Kinds = Annotated[
     list[str] | None,

@@ -13,7 +13,7 @@ from planner.documents.graphs import dump_graph, load_graph
 from planner.documents.schemas import GraphDocument, validate_document
 from planner.errors import InvalidRequest
 from planner.frontends.onnx import missing_package_error, reimport_onnx
-from planner.frontends.unknown_ops import UnknownOpWarning
+from planner.frontends.uncovered_ops import UnknownOpWarning
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program

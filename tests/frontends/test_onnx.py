@@ -14,7 +14,7 @@ import pytest
 
 from planner.errors import InvalidDocument, InvalidGraph, InvalidRequest, ShardplanError, UnsupportedOp
 from planner.frontends.onnx import build_graph_document, import_onnx
-from planner.frontends.unknown_ops import UnknownOpWarning
+from planner.frontends.uncovered_ops import UnknownOpWarning
 from tests.testing.command_line import refused, shardplan
 from tests.testing.onnx_files import BOOL, FLOAT, INT64, helper, layer, model, node, numbers, onnx, without_field
 
@@ -198,7 +198,7 @@ def test_a_function_of_the_model_s_own_is_opened() -> None:
 
 
 def test_an_operator_without_a_row_is_planned_replicated_with_a_warning() -> None:
-    with pytest.warns(UnknownOpWarning, match="planned replicated.*Det, 1x: Y"):
+    with pytest.warns(UnknownOpWarning, match="planned replicated.*Det, 1x at Y"):
         document = build_graph_document(model([node("Det", "x", "y")], {"x": [4, 3, 3]}, ["y"]), "det")
     (only,) = document["nodes"]
     assert (only["op"], only["rule"]) == ("onnx.Det", "u0 u1 u2 -> u3; blocked u0 u1 u2 u3")

@@ -69,7 +69,7 @@ REFUSED_TEXTS: dict[str, tuple[str, type[ShardplanError], str]] = {
             f"%0 = stablehlo.constant dense<0x7FC00000> : {F32}\n%1 = stablehlo.add %a, %0 : {F32}\nreturn %1 : {F32}"
         ),
         UnsupportedOp,
-        "t: line 3: stablehlo.add: a number that no document can say (got nan",
+        "t: line 3: stablehlo.add: NaN or infinity not representable in JSON (got nan",
     ),
     "an endless loop": (main_of(FOREVER), UnsupportedOp, "t: line 4: stablehlo.while: loop too long"),
     "a function that calls itself": (CALLS_ITSELF, UnsupportedOp, "calls nested too deeply"),

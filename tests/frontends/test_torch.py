@@ -16,7 +16,7 @@ from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.errors import InvalidGraph, InvalidRequest, UnsupportedOp
 from planner.frontends.torch import build_graph_document, build_module_document, import_torch
-from planner.frontends.unknown_ops import UnknownOpWarning
+from planner.frontends.uncovered_ops import UnknownOpWarning
 from planner.ir.indexing import LoopKind
 from planner.ir.mesh import Mesh
 from tests.testing.torch_modules import Linked
@@ -197,8 +197,8 @@ def test_calls_without_a_row_are_planned_replicated_and_all_named() -> None:
     with pytest.warns(UnknownOpWarning, match=r"cubes: planned replicated") as caught:
         document = build_graph_document(exported(Cubes(), torch.zeros(2, 4)), "cubes")
     said = str(caught[0].message)
-    assert re.search(r"aten\.cummax\.default, 1x in the model itself \(test_torch\.py:\d+\)", said)
-    assert re.search(r"aten\.cummin\.default, 1x in inner \(test_torch\.py:\d+\)", said)
+    assert re.search(r"aten\.cummax\.default, 1x at the model itself \(test_torch\.py:\d+\)", said)
+    assert re.search(r"aten\.cummin\.default, 1x at inner \(test_torch\.py:\d+\)", said)
     graph = load_graph(GraphDocument.model_validate(document), Mesh.parse("2x4"))
     assert [op.op for op in graph.ops] == ["aten.cummin.default", "aten.cummax.default"]
     assert all(loop.kind is LoopKind.BLOCKED for op in graph.ops for loop in op.rule.loops)
@@ -206,7 +206,7 @@ def test_calls_without_a_row_are_planned_replicated_and_all_named() -> None:
 
 def test_arguments_that_cannot_be_said_are_refused_with_their_place() -> None:
     with pytest.raises(
-        UnsupportedOp, match=r"smallest: ATen .*aten\.topk\.default \(the smallest\), 1x in .*"
+        UnsupportedOp, match=r"smallest: torch ops .*aten\.topk\.default \(the smallest\), 1x at .*"
     ) as caught:
         build_graph_document(exported(Calls(lambda x: x.topk(1, largest=False)[0]), X), "smallest")
     assert "test_torch.py:" in str(caught.value)

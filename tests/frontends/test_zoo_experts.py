@@ -10,8 +10,8 @@ import pytest
 
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
-from planner.frontends.zoo.graph_writer import ZooWriter
 from planner.frontends.zoo.layers import route_tokens
+from planner.frontends.zoo.model_builder import ModelBuilder
 from planner.ir.mesh import Mesh
 from planner.run.executor import run_whole
 
@@ -38,7 +38,7 @@ def told(logits: Any, active: int, slots: int) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize(("batch", "sequence", "experts", "active", "slots"), CASES)
 def test_tokens_go_where_the_rule_says(batch: int, sequence: int, experts: int, active: int, slots: int) -> None:
-    w = ZooWriter("f64")
+    w = ModelBuilder("f64")
     logits = w.input("logits", [batch, sequence, experts], "input")
     document = w.document("routes", route_tokens(w, logits, active, slots=slots))
     graph = load_graph(GraphDocument.model_validate(document), Mesh.parse("1"))

@@ -28,6 +28,7 @@ from planner.frontends.mlir.operations import CALLS, SHARDINGS, SHARDS, Operatio
 from planner.frontends.mlir.sharding_syntax import ShardingSyntax
 from planner.frontends.mlir.translation import InitTensor, MlirTranslation, ScalarValue
 from planner.frontends.mlir.types import MlirTensorType
+from planner.frontends.uncovered_ops import replicated_rule
 from planner.ir.dynamic_dims import is_known
 from planner.ir.graph import OUTPUTS, TensorType
 from planner.ir.sharding import Sharding
@@ -146,11 +147,7 @@ def _translate_call(t: MlirTranslation, operation: Operation, module: Module) ->
 def _translate_opaque(t: MlirTranslation, operation: Operation) -> None:
     inputs = [t.find_tensor(name, operation.at) for name in operation.operands]
     results = t.tensors(operation, len(operation.result_types)) or (MlirTensorType(TensorType((), "bool")),)
-    shapes = [held.shape for held in inputs] + [kind.type.shape for kind in results]
-    terms = [" ".join(f"{chr(97 + k % 26)}{k}_{d}" for d in range(len(shape))) for k, shape in enumerate(shapes)]
-    loops = " ".join(term for term in terms if term)
-    sides = [", ".join(term or "[]" for term in side) for side in (terms[: len(inputs)], terms[len(inputs) :])]
-    whole = f"{sides[0]} -> {sides[1]}".strip() + (f"; blocked {loops}" if loops else "")
+    whole = replicated_rule([held.shape for held in inputs], [kind.type.shape for kind in results])
     rule = str(operation.attrs.get("shardplan.rule", whole))
     t.add(operation, operation.name, inputs, operation.attrs.get("shardplan.attrs", {}), results, rule)
 

@@ -5,25 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.errors import InvalidGraph, ShardplanError
+from planner.frontends.dtypes import FROM_MLIR
 from planner.frontends.mlir.scanner import Scanner
 from planner.frontends.mlir.sharding_syntax import ShardingSyntax, parse_sharding_attribute
 from planner.ir.dynamic_dims import DYNAMIC_DIM
 from planner.ir.graph import TensorType
 
-DTYPES = {
-    "f64": "f64",
-    "f32": "f32",
-    "bf16": "bf16",
-    "f16": "f16",
-    "f8E4M3FN": "f8e4m3",
-    "f8E5M2": "f8e5m2",
-    "i64": "i64",
-    "i32": "i32",
-    "i16": "i16",
-    "i8": "i8",
-    "ui8": "u8",
-    "i1": "bool",
-}
 SCALAR = r"(?:index|none|(?:f|bf|i|si|ui)[0-9]\w*)(?![\w.])"
 
 
@@ -50,11 +37,11 @@ def parse_type(scan: Scanner) -> MlirType:
     element = scan.expect(r"[A-Za-z][\w.]*", "an element type")
     encoding = _parse_encoding(scan) if scan.mark(",") else None
     scan.need(">")
-    if element not in DTYPES:
-        raise scan.error("element type", at=at, got=element, wanted=", ".join(DTYPES), error=InvalidGraph)
+    if element not in FROM_MLIR:
+        raise scan.error("element type", at=at, got=element, wanted=", ".join(FROM_MLIR), error=InvalidGraph)
     try:
         shape = tuple(DYNAMIC_DIM if dim == "?" else int(dim) for dim in dims)
-        return MlirTensorType(TensorType(shape, DTYPES[element]), encoding)
+        return MlirTensorType(TensorType(shape, FROM_MLIR[element]), encoding)
     except ShardplanError as error:
         raise error.at(scan.place(at)) from None
 

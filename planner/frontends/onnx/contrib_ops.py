@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.frontends.document_value import DocumentValue
+from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.onnx.matmul_attention import add_attention, split_heads
 from planner.frontends.onnx.node_call import OnnxNodeCall, OnnxRow
 from planner.frontends.onnx.views import take_slice
@@ -171,7 +171,7 @@ def rotary(call: OnnxNodeCall) -> DocumentValue:
     half = call.shape(2)[-1]
     heads = x if len(x.shape) == 4 else split_heads(call, x, x.shape[-1] // (2 * half))
     found = [call.step("embedding", [call.value(place), places], (*places.shape, half)) for place in (2, 3)]
-    cos, sin = (call.reshaped(each, (places.shape[0], 1, places.shape[1], half)) for each in found)
+    cos, sin = (call.reshape(each, (places.shape[0], 1, places.shape[1], half)) for each in found)
     first, second = (take_slice(call, heads, 3, places=range(start, start + half)) for start in (0, half))
     ends = [
         call.step(op, [call.step("multiply", [one, cos]), call.step("multiply", [other, sin])])

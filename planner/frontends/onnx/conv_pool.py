@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from planner.frontends.document_value import DocumentValue
+from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.onnx.node_call import OnnxNodeCall
 from planner.frontends.onnx.views import pad_value
 
@@ -137,14 +137,14 @@ def batch_norm(call: OnnxNodeCall) -> DocumentValue:
 def instance_norm(call: OnnxNodeCall) -> DocumentValue:
     """Every channel of every image by its own mean and deviation."""
     x = call.value()
-    flat = call.reshaped(x, (*x.shape[:2], math.prod(x.shape[2:])))
+    flat = call.reshape(x, (*x.shape[:2], math.prod(x.shape[2:])))
     normal = call.step("layer_norm", [flat], normalized_dims=1, eps=call.attribute("epsilon", 1e-5))
     scaled = call.step(
-        "multiply", [call.reshaped(normal, x.shape), broadcast_over_channels(call, call.value(1), x)], x.shape
+        "multiply", [call.reshape(normal, x.shape), broadcast_over_channels(call, call.value(1), x)], x.shape
     )
     return call.emit("add", scaled, broadcast_over_channels(call, call.value(2), x))
 
 
 def broadcast_over_channels(call: OnnxNodeCall, vector: DocumentValue, x: DocumentValue) -> DocumentValue:
     """A number a channel, broadcast over the spatial dims of x."""
-    return call.reshaped(vector, (*vector.shape, *[1] * (len(x.shape) - 2)))
+    return call.reshape(vector, (*vector.shape, *[1] * (len(x.shape) - 2)))

@@ -7,8 +7,7 @@ number is that number. An operator without a row is planned replicated, and a wa
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,14 @@ import onnx
 from onnx import ModelProto
 
 from planner.errors import ShardplanError, UnsupportedOp
-from planner.frontends.document_value import DocumentValue
+from planner.frontends.graph_builder import DocumentValue, build_document
 from planner.frontends.onnx import symbolic_dims
 from planner.frontends.onnx.liveness import OperandUses
 from planner.frontends.onnx.loader import inline_functions
-from planner.frontends.onnx.node_call import OnnxNotCovered
 from planner.frontends.onnx.op_table import OPERATORS
 from planner.frontends.onnx.translation import OnnxTranslation
 from planner.frontends.simplify_reshapes import simplify_reshapes
-from planner.frontends.unknown_ops import UnknownOpWarning, list_operations
+from planner.frontends.uncovered_ops import NotCovered
 from planner.ir.graph import value_id
 
 
@@ -50,27 +48,15 @@ def import_model(model: ModelProto, name: str, dims: Mapping[str, int], *, folde
         translation = _translate_model(model, dims, folder)
         live = [output.name for output in model.graph.output if not translation.is_lost(output.name)]
         outputs = [translation.value(name).id for name in live]
-    except OnnxNotCovered as reason:
+    except NotCovered as reason:
         raise UnsupportedOp("output", where=name, got=str(reason), wanted="a tensor of numbers") from None
     except ShardplanError as error:
         raise error.at(name) from error
-    if translation.refused:
-        raise _unsupported_error(translation.refused, name)
-    if translation.unknown:
-        told = "; ".join(list_operations(translation.unknown, ": "))
-        warnings.warn(f"{name}: planned replicated, as no row says them: {told}", UnknownOpWarning, stacklevel=3)
+    translation.builder.uncovered.report(name, OPERATORS, framework="onnx")
     shapes = {entry["id"]: tuple(entry["shape"]) for entry in translation.inputs}
-    nodes, outputs = simplify_reshapes(translation.nodes, outputs, shapes)
-    document = {
-        "format": "shardplan.graph",
-        "version": 1,
-        "name": name,
-        "producer": {"name": "onnx", "version": onnx.__version__},
-        "inputs": translation.inputs,
-        "nodes": nodes,
-        "outputs": outputs,
-        "annotations": [],
-    }
+    nodes, outputs = simplify_reshapes(translation.builder.nodes, outputs, shapes)
+    producer = "onnx", onnx.__version__
+    document = build_document(name, producer, inputs=translation.inputs, nodes=nodes, outputs=outputs)
     return ImportedOnnx(document, _collect_values(translation, document))
 
 
@@ -78,7 +64,7 @@ def _collect_values(translation: OnnxTranslation, document: Mapping[str, Any]) -
     """Where a reshape is gone, its value is the one that it read: in the shape after it, where that has moved there."""
     known = {entry["id"] for entry in document["inputs"]}
     known |= {value_id(node["id"], k) for node in document["nodes"] for k in range(len(node["outputs"]))}
-    read = {node["id"]: node["inputs"][0] for node in translation.nodes if node["op"] == "reshape"}
+    read = {node["id"]: node["inputs"][0] for node in translation.builder.nodes if node["op"] == "reshape"}
     kept = {}
     for name, value in translation.values.items():
         place = value.id
@@ -96,18 +82,3 @@ def _translate_model(model: ModelProto, dims: Mapping[str, int], folder: Path | 
     for node in model.graph.node:
         translation.add(node)
     return translation
-
-
-def _unsupported_error(refused: Mapping[str, Sequence[str]], name: str) -> UnsupportedOp:
-    """An error with the most frequent operators in its message, and everything in its notes."""
-    error = UnsupportedOp(
-        "ONNX operators that cannot be said",
-        where=name,
-        got="; ".join(list_operations(refused, ": ")),
-        wanted="operators of the standard, with operands that the rows of planner.frontends.onnx.op_table take",
-    )
-    error.add_note(
-        "refused:\n  " + "\n  ".join(f"{operator}: {', '.join(nodes)}" for operator, nodes in refused.items())
-    )
-    error.add_note("known: " + ", ".join(OPERATORS))
-    return error

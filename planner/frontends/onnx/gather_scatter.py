@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from planner.frontends.document_value import DocumentValue
-from planner.frontends.onnx.node_call import OnnxNodeCall, clamp_infinity
+from planner.frontends.graph_builder import DocumentValue, clamp_infinity
+from planner.frontends.onnx.node_call import OnnxNodeCall
 from planner.frontends.onnx.views import take_slice
 from planner.ir.graph import TensorType
 
@@ -19,7 +19,7 @@ def gather(call: OnnxNodeCall) -> DocumentValue:
     value = call.value()
     if number is not None:
         at = int(number) % value.shape[dim]
-        return call.in_result_shape(take_slice(call, value, dim, places=range(at, at + 1)))
+        return call.reshape_to_result(take_slice(call, value, dim, places=range(at, at + 1)))
     ids = call.value(1)
     if dim == 0 and len(value.shape) == 2:
         return call.emit("embedding", value, ids, beyond=OUT_OF_RANGE)
@@ -39,7 +39,7 @@ def gather_nd(call: OnnxNodeCall) -> DocumentValue:
     """The last dim of the ids holds a position for each dim read; dims of the batch are read where they are."""
     value, ids, batch = call.value(), call.value(1), int(call.attribute("batch_dims", 0))
     places = [*_batch_places(call, ids, batch), *_columns(call, ids)]
-    return call.in_result_shape(_gather_at(call, value, places))
+    return call.reshape_to_result(_gather_at(call, value, places))
 
 
 def _gather_at(call: OnnxNodeCall, value: DocumentValue, places: Sequence[DocumentValue]) -> DocumentValue:
@@ -51,19 +51,18 @@ def _columns(call: OnnxNodeCall, ids: DocumentValue) -> list[DocumentValue]:
     count, shape = ids.shape[-1], ids.shape[:-1]
     dim = len(shape)
     if count == 1:
-        return [call.reshaped(ids, shape)]
+        return [call.reshape(ids, shape)]
     types = [TensorType((*shape, 1), ids.dtype)] * count
-    return [call.reshaped(column, shape) for column in call.step_all("split", [ids], types, dim=dim)]
+    return [call.reshape(column, shape) for column in call.step_all("split", [ids], types, dim=dim)]
 
 
 def _batch_places(call: OnnxNodeCall, ids: DocumentValue, batch: int) -> list[DocumentValue]:
     """0, 1, .. along every dim of the batch, to broadcast to the positions."""
     rank = len(ids.shape) - 1
-    types = [
-        TensorType(tuple(n if k == dim else 1 for k in range(rank)), ids.dtype)
-        for dim, n in enumerate(ids.shape[:batch])
+    shapes = [[n if k == dim else 1 for k in range(rank)] for dim, n in enumerate(ids.shape[:batch])]
+    return [
+        call.step("arange", [], shape, dtype=ids.dtype, start=0, step=1, dim=dim) for dim, shape in enumerate(shapes)
     ]
-    return [call.step_all("arange", [], [kind], start=0, step=1, dim=dim)[0] for dim, kind in enumerate(types)]
 
 
 def scatter_elements(call: OnnxNodeCall) -> DocumentValue:
@@ -91,12 +90,11 @@ def _read_reduction(call: OnnxNodeCall) -> dict[str, Any]:
 def topk(call: OnnxNodeCall) -> Sequence[DocumentValue]:
     """The largest, or the smallest: the largest of the negatives."""
     value, dim = call.value(), call.dim(default=-1)
-    results = [kind for kind in call.results if kind is not None]
-    call.demand("a result left out", len(results) == 2)
+    call.demand("a result left out", len(call.results) == 2)
     if call.attribute("largest", 1):
         return call.emit_all("topk", value, dim=dim)
     negative = call.step("negate", [value])
-    found, places = call.step_all("topk", [negative], results, dim=dim)
+    found, places = call.step_all("topk", [negative], call.results, dim=dim)
     return [call.emit("negate", found), places]
 
 
@@ -110,7 +108,7 @@ def one_hot(call: OnnxNodeCall) -> DocumentValue:
     dim = call.dim(default=-1, rank=rank)
     others = [k for k in range(rank) if k != dim]
     shape = [call.result.shape[k] for k in (*others, dim)]
-    made = call.step("one_hot", [call.value()], shape, dtype, beyond=OUT_OF_RANGE)
+    made = call.step("one_hot", [call.value()], shape, dtype=dtype, beyond=OUT_OF_RANGE)
     if (off, on) != (0, 1):
         made = call.step("multiply", [made], scalar=clamp_infinity(on - off, dtype))
         made = call.step("add", [made], scalar=clamp_infinity(off, dtype))

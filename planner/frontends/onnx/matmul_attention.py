@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from planner.frontends.document_value import DocumentValue
+from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.onnx.node_call import OnnxNodeCall, OnnxOperand, OnnxRow
 
 
@@ -15,10 +15,10 @@ def matmul(call: OnnxNodeCall) -> DocumentValue:
     a, b = call.value(0), call.value(1)
     if len(a.shape) > 1 and len(b.shape) > 1:
         return call.emit("matmul", a, b)
-    a = call.reshaped(a, (1, *a.shape)) if len(a.shape) == 1 else a
-    b = call.reshaped(b, (*b.shape, 1)) if len(b.shape) == 1 else b
+    a = call.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
+    b = call.reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
     shape = (*np.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
-    return call.in_result_shape(call.step("matmul", [a, b], shape))
+    return call.reshape_to_result(call.step("matmul", [a, b], shape))
 
 
 def gemm(call: OnnxNodeCall) -> DocumentValue:
@@ -167,7 +167,7 @@ def add_attention(
     operands = [query, key, value, *([] if mask is None else [_mask(call, mask, heads, shared=shared)])]
     attrs: dict[str, Any] = {"causal": causal} | ({} if scale is None else {"scale": scale})
     made = call.step("scaled_dot_product_attention", operands, (*query.shape[:-1], value.shape[-1]), **attrs)
-    made = call.reshaped(made, (query.shape[0], heads, *made.shape[-2:]))
+    made = call.reshape(made, (query.shape[0], heads, *made.shape[-2:]))
     if len(call.result.shape) == 4:
         return made
     shape = [made.shape[k] for k in (0, 2, 1, 3)]
@@ -180,14 +180,14 @@ def split_heads(call: OnnxNodeCall, value: DocumentValue, count: int) -> Documen
         return value
     batch, length, width = value.shape
     call.demand(f"{width} numbers in {count} heads", count > 0 and width % count == 0)
-    parts = call.reshaped(value, (batch, length, count, width // count))
+    parts = call.reshape(value, (batch, length, count, width // count))
     return call.step("transpose", [parts], (batch, count, length, width // count), permutation=[0, 2, 1, 3])
 
 
 def _repeat_groups(call: OnnxNodeCall, split: list[DocumentValue], groups: int) -> list[DocumentValue]:
     counts = [value.shape[1] // groups for value in split]
     pairs = zip(split, counts, strict=True)
-    return [call.reshaped(value, (value.shape[0], groups, count, *value.shape[2:])) for value, count in pairs]
+    return [call.reshape(value, (value.shape[0], groups, count, *value.shape[2:])) for value, count in pairs]
 
 
 def _mask(call: OnnxNodeCall, mask: OnnxOperand, heads: int, *, shared: int) -> DocumentValue:
@@ -195,4 +195,4 @@ def _mask(call: OnnxNodeCall, mask: OnnxOperand, heads: int, *, shared: int) -> 
     if heads == shared or len(value.shape) < 3:
         return value
     parts = (shared, heads // shared) if value.shape[-3] == heads else (1, 1)
-    return call.reshaped(value, (*value.shape[:-3], *parts, *value.shape[-2:]))
+    return call.reshape(value, (*value.shape[:-3], *parts, *value.shape[-2:]))

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from planner.frontends.document_value import DocumentValue
-from planner.frontends.onnx.node_call import Number, OnnxNodeCall, OnnxRow, clamp_infinity
+from planner.frontends.graph_builder import DocumentValue, clamp_infinity
+from planner.frontends.onnx.node_call import Number, OnnxNodeCall, OnnxRow
 
 
 def unary(op: str) -> OnnxRow:

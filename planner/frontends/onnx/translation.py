@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,22 +12,15 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from planner.errors import InvalidGraph, ShardplanError
-from planner.frontends.document_value import DocumentValue
+from planner.frontends.dtypes import FROM_ONNX
+from planner.frontends.graph_builder import DocumentValue, Entry, GraphBuilder, clamp_infinity
 from planner.frontends.onnx.contrib_ops import find_contrib_op
 from planner.frontends.onnx.liveness import OperandUses
 from planner.frontends.onnx.loader import STANDARD
-from planner.frontends.onnx.node_call import (
-    DTYPES,
-    KnownArray,
-    Node,
-    OnnxNodeCall,
-    OnnxNotCovered,
-    OnnxOperand,
-    clamp_infinity,
-)
+from planner.frontends.onnx.node_call import KnownArray, Number, OnnxNodeCall, OnnxOperand
 from planner.frontends.onnx.op_table import OPERATORS
 from planner.frontends.onnx.shape_inference import ShapeInference, require_fixed_shape
-from planner.frontends.unknown_ops import replicated_rule
+from planner.frontends.uncovered_ops import NotCovered
 from planner.ir.dtypes import is_float
 from planner.ir.graph import TensorType
 
@@ -47,22 +39,19 @@ class OnnxTranslation:
     def __init__(
         self, model: ModelProto, inputs: dict[str, TypeProto], reads: OperandUses, folder: Path | None
     ) -> None:
-        self.nodes: list[Node] = []
-        self.unknown: dict[str, list[str]] = defaultdict(list)
-        self.refused: dict[str, list[str]] = defaultdict(list)
+        self.builder = GraphBuilder()
         self.values: dict[str, DocumentValue] = {}
         self._inference = ShapeInference(model, inputs, reads, folder)
         self._reads = reads
         self._version = max((entry.version for entry in model.opset_import if entry.domain in STANDARD), default=1)
         self._kinds = dict.fromkeys(inputs, "input") | {tensor.name: "parameter" for tensor in model.graph.initializer}
-        self._inputs: dict[str, dict[str, Any]] = {}
         self._lost: set[str] = set()
 
     @property
-    def inputs(self) -> list[dict[str, Any]]:
+    def inputs(self) -> list[Entry]:
         """Inputs in the model's order, then weights in the model's order, then tables of constants."""
-        order = [*self._kinds, *(name for name in self._inputs if name not in self._kinds)]
-        return [self._inputs[name] for name in order if name in self._inputs]
+        inputs = self.builder.inputs
+        return [inputs[name] for name in dict.fromkeys((*self._kinds, *inputs)) if name in inputs]
 
     def add(self, node: NodeProto) -> None:
         """Translates `node`, unless its results are known or no output depends on their elements.
@@ -76,7 +65,7 @@ class OnnxTranslation:
             self._inference.visit(node)
             if not self._reads.elements.isdisjoint(set(node.output) - self._inference.known.keys()):
                 self._translate(node)
-        except OnnxNotCovered as reason:
+        except NotCovered as reason:
             self._lose(node, f"{node.op_type} ({reason})")
         except ShardplanError as error:
             raise error.at(f"node {_name(node)!r} ({node.op_type})") from error
@@ -93,19 +82,30 @@ class OnnxTranslation:
         return name in self._lost
 
     def _lose(self, node: NodeProto, operator: str) -> None:
-        self.refused[operator].append(_name(node))
+        self.builder.uncovered.refused[operator].append(_name(node))
         self._lost.update(node.output)
 
     def _translate(self, node: NodeProto) -> None:
         other = find_contrib_op(node.domain, node.op_type)
         if other is None and node.domain not in STANDARD:
-            raise OnnxNotCovered(f"of {node.domain}, which the standard does not know")
-        call = self._call(node)
-        row = OPERATORS.get(node.op_type) if other is None else other.row
-        if row is None:
-            self.unknown[node.op_type].append(_name(node))
-        made = _add_replicated(call, node.op_type) if row is None else row(call)
-        self.values |= zip(node.output, [made] if isinstance(made, DocumentValue) else made, strict=False)
+            raise NotCovered(f"of {node.domain}, which the standard does not know")
+        with self.builder.within(_scope(node), call=next(filter(None, node.output))):
+            call = self._call(node)
+            row = OPERATORS.get(node.op_type) if other is None else other.row
+            if row is None:
+                self.values |= self._emit_replicated(call, node)
+            else:
+                results = row(call)
+                listed = [results] if isinstance(results, DocumentValue) else results
+                self.values |= zip(node.output, listed, strict=False)
+
+    def _emit_replicated(self, call: OnnxNodeCall, node: NodeProto) -> Iterator[tuple[str, DocumentValue]]:
+        """Emit a node under the operator's own name, for the results that are not left out."""
+        self.builder.uncovered.replicated[node.op_type].append(_name(node))
+        call.demand("a first result left out", bool(node.output[0]))
+        operands = [operand.value() for operand in call.operands if operand is not None]
+        results = self.builder.emit_all(f"onnx.{node.op_type}", operands, call.results, attrs={}, node=call.id)
+        return zip(filter(None, node.output), results, strict=True)
 
     def _call(self, node: NodeProto) -> OnnxNodeCall:
         """Raises InvalidGraph for an operand that no node before makes."""
@@ -113,12 +113,12 @@ class OnnxTranslation:
             if name not in self._inference.types:
                 wanted = "an input, an initializer, or what a node before makes"
                 raise InvalidGraph("reference to a value that nothing makes", got=name, wanted=wanted)
-        results = tuple(self._type(name) if name else None for name in node.output)
+        results = tuple(self._type(name) for name in filter(None, node.output))
         operands = tuple(self._operand(name) if name else None for name in node.input)
         read = tuple(name in self._reads.elements for name in node.output)
         attributes = {entry.name: _to_python(helper.get_attribute_value(entry)) for entry in node.attribute}
-        name, start = next(filter(None, node.output)), len(self.nodes)
-        return OnnxNodeCall(name, _scope(node), self._version, operands, attributes, results, read, self.nodes, start)
+        first, gap = next(filter(None, node.output)), not all(node.output)
+        return OnnxNodeCall(first, results, self.builder, self._version, operands, attributes, read, gap)
 
     def _operand(self, name: str) -> OnnxOperand:
         return OnnxOperand(self._inference.known.get(name), partial(self._type, name), partial(self.value, name))
@@ -127,52 +127,45 @@ class OnnxTranslation:
         """Raises InvalidGraph for a dim that is not fixed, NotCovered for a value that is no tensor."""
         kind = self._inference.types.get(name)
         if kind is None or not kind.HasField("tensor_type"):
-            raise OnnxNotCovered(f"{name} is no tensor")
+            raise NotCovered(f"{name} is no tensor")
         return tensor_type(kind, name)
 
     def _input(self, name: str) -> DocumentValue:
         if name not in self._kinds:
             raise InvalidGraph("reference to a value that nothing makes", got=name, wanted="a known name")
-        return self._listed(DocumentValue(name, self._type(name)), self._kinds[name])
+        return self._add_input(name, self._kinds[name])
 
     def _constant(self, name: str, known: KnownArray) -> DocumentValue:
         """Known elements: all the same, rising evenly along a dim, or a table, whose elements the document has not."""
-        call = OnnxNodeCall(name, "", self._version, (), {}, (self._type(name),), (True,), self.nodes, len(self.nodes))
-        first = known.reshape(-1)[:1]
+        kind, first = self._type(name), known.reshape(-1)[:1]
         if (known == first).all():
-            return call.emit("full", value=clamp_infinity(first.item(), call.result.dtype))
+            return self._emit_constant(name, "full", kind, value=clamp_infinity(first.item(), kind.dtype))
         if known.dtype.kind in "iu" and known.size in known.shape:
             steps = np.diff(known.reshape(-1))
             if (steps == steps[0]).all():
                 dim = known.shape.index(known.size)
-                return call.emit("arange", start=first.item(), step=steps[0].item(), dim=dim)
-        return self._listed(DocumentValue(name, call.result), self._kinds.get(name, "constant"))
+                return self._emit_constant(name, "arange", kind, start=first.item(), step=steps[0].item(), dim=dim)
+        return self._add_input(name, self._kinds.get(name, "constant"))
 
-    def _listed(self, value: DocumentValue, kind: str) -> DocumentValue:
-        kind = "constant" if kind == "parameter" and not is_float(value.dtype) else kind
-        entry = {"id": value.id, "kind": kind, "name": value.id}
-        self._inputs[value.id] = entry | {"shape": list(value.shape), "dtype": value.dtype}
-        return value
+    def _emit_constant(self, name: str, op: str, kind: TensorType, **attrs: Number) -> DocumentValue:
+        with self.builder.within(""):
+            return self.builder.emit_all(op, [], [kind], attrs=attrs, node=name)[0]
+
+    def _add_input(self, name: str, kind: str) -> DocumentValue:
+        type_ = self._type(name)
+        kind = "constant" if kind == "parameter" and not is_float(type_.dtype) else kind
+        return self.builder.add_input(name, kind, type_)
 
 
 def tensor_type(kind: TypeProto, name: str) -> TensorType:
     """Raises InvalidGraph for a dim that is not a fixed number, NotCovered for a dtype without a name."""
-    shape, dtype = require_fixed_shape(kind), DTYPES.get(kind.tensor_type.elem_type)
+    shape, dtype = require_fixed_shape(kind), FROM_ONNX.get(TensorProto.DataType.Name(kind.tensor_type.elem_type))
     if shape is None:
         dims = [dim.dim_value or dim.dim_param or "?" for dim in kind.tensor_type.shape.dim]
         raise InvalidGraph("shape depends on data", where=name, got=dims, wanted="sizes that the inputs' sizes tell")
     if dtype is None:
-        raise OnnxNotCovered(f"dtype {TensorProto.DataType.Name(kind.tensor_type.elem_type)}")
+        raise NotCovered(f"dtype {TensorProto.DataType.Name(kind.tensor_type.elem_type)}")
     return TensorType(shape, dtype)
-
-
-def _add_replicated(call: OnnxNodeCall, operator: str) -> Sequence[DocumentValue]:
-    """A node with one blocked loop for every dim, under the operator's own name."""
-    operands = [operand.value() for operand in call.operands if operand is not None]
-    results = [kind for kind in call.results if kind is not None]
-    call.demand("a first result left out", call.results[0] is not None)
-    notation = replicated_rule([value.shape for value in operands], [kind.shape for kind in results])
-    return call.emit_by_rule(f"onnx.{operator}", operands, notation)
 
 
 def _to_python(attribute: Any) -> Any:

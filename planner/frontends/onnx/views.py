@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from planner.frontends.document_value import DocumentValue
-from planner.frontends.onnx.node_call import OnnxNodeCall, clamp_infinity
-from planner.ir.graph import TensorType
+from planner.frontends.graph_builder import DocumentValue, clamp_infinity
+from planner.frontends.onnx.node_call import OnnxNodeCall
 
 
 def reshape(call: OnnxNodeCall) -> DocumentValue:
     """Every operator that keeps the elements in order: the target is the result's shape."""
-    return call.in_result_shape(call.value())
+    return call.reshape_to_result(call.value())
 
 
 def expand(call: OnnxNodeCall) -> DocumentValue:
@@ -60,7 +59,7 @@ def _replace_dim(shape: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
 
 def split(call: OnnxNodeCall) -> Sequence[DocumentValue]:
     """Pieces along a dim; their sizes are the results'."""
-    call.demand("a piece left out", None not in call.results)
+    call.demand("a piece left out", not call.leaves_result_out)
     return [call.value()] if len(call.results) == 1 else call.emit_all("split", call.value(), dim=call.dim())
 
 
@@ -83,7 +82,7 @@ def repeat_value(call: OnnxNodeCall, value: DocumentValue, times: Sequence[tuple
     copied = tuple(chain.from_iterable((whole, n, each) for n, (whole, each) in pairs))
     if apart == copied:
         return value
-    return call.in_result_shape(call.step("expand", [call.reshaped(value, apart)], copied))
+    return call.reshape_to_result(call.step("expand", [call.reshape(value, apart)], copied))
 
 
 def pad(call: OnnxNodeCall) -> DocumentValue:
@@ -133,8 +132,8 @@ def space_to_depth(call: OnnxNodeCall) -> DocumentValue:
 
 
 def _rearrange(call: OnnxNodeCall, parts: Sequence[int], order: list[int]) -> DocumentValue:
-    apart = call.reshaped(call.value(), parts)
-    return call.in_result_shape(call.step("transpose", [apart], [parts[k] for k in order], permutation=order))
+    apart = call.reshape(call.value(), parts)
+    return call.reshape_to_result(call.step("transpose", [apart], [parts[k] for k in order], permutation=order))
 
 
 def constant_of_shape(call: OnnxNodeCall) -> DocumentValue:
@@ -152,9 +151,9 @@ def arange(call: OnnxNodeCall) -> DocumentValue:
 def eye(call: OnnxNodeCall) -> DocumentValue:
     """Ones on a diagonal: where column - row is `k`."""
     rows, columns = call.result.shape
-    down, across = (call.step_all("arange", [], [TensorType((n,), "i64")], start=0, step=1)[0] for n in (rows, columns))
+    down, across = (call.step("arange", [], (n,), dtype="i64", start=0, step=1) for n in (rows, columns))
     shifted = call.step("add", [down], scalar=int(call.attribute("k", 0)))
-    equal = call.step("equal", [across, call.reshaped(shifted, (rows, 1))], (rows, columns), "bool")
+    equal = call.step("equal", [across, call.reshape(shifted, (rows, 1))], (rows, columns), dtype="bool")
     return call.cast(equal, call.result.dtype)
 
 

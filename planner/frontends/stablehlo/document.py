@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,12 +17,14 @@ import jaxlib
 from jaxlib.mlir import ir
 
 from planner.errors import InvalidRequest, ShardplanError
+from planner.frontends.graph_builder import build_document, prune_inputs, prune_nodes
 from planner.frontends.stablehlo import shardings
 from planner.frontends.stablehlo.fusion import fuse_pointwise
-from planner.frontends.stablehlo.graph_writer import Node, StablehloWriter
 from planner.frontends.stablehlo.locations import name_stack_of
 from planner.frontends.stablehlo.op_call import tensor_type
+from planner.frontends.stablehlo.op_table import OP_TABLE
 from planner.frontends.stablehlo.parse import list_functions, parse_text
+from planner.frontends.stablehlo.symbol_builder import SymbolBuilder
 from planner.frontends.stablehlo.symbolic_values import Numbers, TensorSymbol
 from planner.frontends.stablehlo.translation import StablehloTranslation
 from planner.ir.dtypes import is_float
@@ -75,21 +77,22 @@ def import_module_text(text: str, name: str, kinds: Mapping[str, str] | None, *,
     """
     module = parse_text(text, where)  # held: its operations live as long as it does
     found = list_functions(module, where)
-    main, writer = found["main"], StablehloWriter(phase="")
+    main, builder = found["main"], SymbolBuilder()
     arguments = _read_arguments(main, where)
     what = _choose_kinds(arguments, kinds or {})
-    values = [writer.input(each.id, what[each.id], each.type, each.name) for each in arguments]
-    translation = StablehloTranslation(found, writer, where)
+    values = [builder.add_input(each.id, what[each.id], each.type, name=each.name) for each in arguments]
+    translation = StablehloTranslation(found, builder, where)
     for each in arguments:
         shardings.reject_gspmd(each.attributes, f"{where}: argument {each.name}")
         if "sdy.sharding" in each.attributes:
             translation.annotations.annotate_input(each.id, each.attributes["sdy.sharding"])
-    outputs = [writer.whole(each).id for each in translation.call("main", [*map(TensorSymbol.of, values)])]
+    outputs = [builder.whole(each).id for each in translation.call("main", [*map(TensorSymbol.of, values)])]
     for attributes, output in zip(_read_list_attribute(main, "res_attrs", len(outputs)), outputs, strict=True):
         if "sdy.sharding" in attributes:
             translation.annotations.annotate_output(output, attributes["sdy.sharding"])
-    document = _build_document(name, writer, outputs, annotations=translation.annotations.entries, arguments=arguments)
-    return ImportedStablehlo(document, tuple(each.id for each in arguments), writer.constants)
+    document = _build_document(name, builder, outputs, annotations=translation.annotations.entries, arguments=arguments)
+    builder.uncovered.report(where, OP_TABLE, framework="stablehlo")
+    return ImportedStablehlo(document, tuple(each.id for each in arguments), builder.constants)
 
 
 def _read_arguments(main: ir.Operation, where: str) -> list[_Argument]:
@@ -178,27 +181,23 @@ def _choose_kind(argument: _Argument, trees: Sequence[str], replaced: bool) -> s
 
 def _build_document(
     name: str,
-    writer: StablehloWriter,
+    builder: SymbolBuilder,
     outputs: list[str],
     *,
     annotations: list[dict[str, Any]],
     arguments: Sequence[_Argument],
 ) -> dict[str, Any]:
     kept = [*outputs, *(entry["value"] for entry in annotations)]
-    nodes = fuse_pointwise(_prune_nodes(writer.nodes, kept), writer.inputs, kept)
-    read = {value for node in nodes for value in node["inputs"]} | set(kept)
-    following = _map_next(arguments, outputs)
-    inputs = [entry for entry in writer.inputs if entry["id"] in read]
-    return {
-        "format": "shardplan.graph",
-        "version": 1,
-        "name": name,
-        "producer": {"name": "stablehlo", "version": f"jaxlib {jaxlib.__version__}"},
-        "inputs": [e | ({"next": following[e["id"]]} if e["id"] in following else {}) for e in inputs],
-        "nodes": nodes,
-        "outputs": outputs,
-        "annotations": annotations,
-    }
+    nodes = fuse_pointwise(prune_nodes(builder.nodes, kept), builder.inputs.values(), kept)
+    return build_document(
+        name,
+        ("stablehlo", f"jaxlib {jaxlib.__version__}"),
+        inputs=prune_inputs(builder.inputs.values(), nodes, kept),
+        nodes=nodes,
+        outputs=outputs,
+        next_values=_map_next(arguments, outputs),
+        annotations=annotations,
+    )
 
 
 def _map_next(arguments: Sequence[_Argument], outputs: Sequence[str]) -> dict[str, str]:
@@ -209,13 +208,3 @@ def _map_next(arguments: Sequence[_Argument], outputs: Sequence[str]) -> dict[st
         for each in arguments
         if each.next is not None and count[outputs[each.next]] == 1 and outputs[each.next] != each.id
     }
-
-
-def _prune_nodes(nodes: Sequence[Node], wanted: Iterable[str]) -> list[Node]:
-    """The nodes that something wanted depends on, in order."""
-    read, kept = set(wanted), []
-    for node in reversed(nodes):
-        if not read.isdisjoint((node["id"], *(f"{node['id']}:{k}" for k in range(1, len(node["outputs"]))))):
-            read.update(node["inputs"])
-            kept.append(node)
-    return kept[::-1]

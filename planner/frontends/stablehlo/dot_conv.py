@@ -17,15 +17,15 @@ from typing import Any
 
 from jaxlib.mlir.dialects import stablehlo
 
-from planner.frontends.document_value import DocumentValue
-from planner.frontends.stablehlo.op_call import StablehloOpCall
-from planner.frontends.stablehlo.symbolic_values import Symbol, TensorSymbol
+from planner.frontends.graph_builder import DocumentValue
+from planner.frontends.stablehlo.op_call import RowResult, StablehloOpCall
+from planner.frontends.stablehlo.symbolic_values import TensorSymbol
 from planner.frontends.stablehlo.views import dilate_value, pad_value, transpose_value
 from planner.ir.dtypes import DTYPE_BYTES, is_float
 from planner.ir.sharding import Shape
 
 
-def dot_general(call: StablehloOpCall) -> Symbol:
+def dot_general(call: StablehloOpCall) -> RowResult:
     """One loop a dim: batch b, contracted k, and what is left of either side, m and n."""
     numbers = stablehlo.DotDimensionNumbers(call.op.attributes["dot_dimension_numbers"])
     left = _loops(
@@ -37,10 +37,9 @@ def dot_general(call: StablehloOpCall) -> Symbol:
     batch = [left[dim] for dim in numbers.lhs_batching_dimensions]
     free = [name for name in (*left, *right) if name[0] in "mn"]
     terms = [" ".join(term) or "[]" for term in (left, right, batch + free)]
-    made = _product(
+    return _product(
         call, "einsum", call.wholes(), shape=call.result.shape, equation=f"{terms[0]}, {terms[1]} -> {terms[2]}"
     )
-    return TensorSymbol.of(made)
 
 
 def _loops(shape: Shape, batch: Sequence[int], contracted: Sequence[int], *, free: str) -> list[str]:
@@ -55,12 +54,12 @@ def _product(
     widest = max((value.dtype for value in factors), key=DTYPE_BYTES.__getitem__)
     dtype = widest if is_float(widest) else call.result.dtype
     cast = [value if value.dtype == dtype else _cast(call, value, dtype) for value in factors]
-    made = call.writer.emit_op(op, cast, shape, dtype=dtype, **attrs)
+    made = call.builder.emit(op, cast, shape, dtype=dtype, **attrs)
     return made if dtype == call.result.dtype else _cast(call, made, call.result.dtype)
 
 
 def _cast(call: StablehloOpCall, value: DocumentValue, dtype: str) -> DocumentValue:
-    return call.writer.emit_op("cast", [value], value.shape, dtype=dtype)
+    return call.builder.emit("cast", [value], value.shape, dtype=dtype)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +77,7 @@ class _Convolution:
     groups: int
 
 
-def convolution(call: StablehloOpCall) -> Symbol:
+def convolution(call: StablehloOpCall) -> RowResult:
     numbers = stablehlo.ConvDimensionNumbers(call.op.attributes["dimension_numbers"])
     call.demand("groups of the batch", call.integer("batch_group_count") == 1)
     back = (numbers.output_batch_dimension, numbers.output_feature_dimension, *numbers.output_spatial_dimensions)
@@ -90,7 +89,7 @@ def convolution(call: StablehloOpCall) -> Symbol:
         made = _emit_kernel_backward(call, given)
     else:
         made = _emit_forward(call, given)
-    return TensorSymbol.of(transpose_value(call, made, [back.index(dim) for dim in range(len(back))]))
+    return transpose_value(call, made, [back.index(dim) for dim in range(len(back))])
 
 
 def _kernel_order(numbers: stablehlo.ConvDimensionNumbers) -> tuple[int, ...]:
@@ -120,10 +119,10 @@ def _read_convolution(call: StablehloOpCall, numbers: stablehlo.ConvDimensionNum
 def _unflip_kernel(call: StablehloOpCall, spatial: list[int]) -> DocumentValue | None:
     """What the kernel was before it was reversed in all its spatial dims."""
     symbol = call.operands[1]
-    node = call.writer.find_node(symbol.core) if isinstance(symbol, TensorSymbol) else None
+    node = call.builder.find_node(symbol.core) if isinstance(symbol, TensorSymbol) else None
     if node is None or node["op"] != "flip" or sorted(node["attrs"]["dims"]) != sorted(spatial):
         return None
-    return call.writer.find_value(node["inputs"][0])
+    return call.builder.find_value(node["inputs"][0])
 
 
 def _small(given: _Convolution) -> bool:

@@ -9,19 +9,18 @@ is what should be sent where the layouts on its two sides differ.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
+from planner.frontends.graph_builder import Entry
 from planner.ir.dtypes import DTYPE_BYTES
 from planner.ir.graph import value_id
 from planner.ops.fused_elementwise import FUSIBLE_OPS, MAX_STEPS
 
-Node = dict[str, Any]
 MAX_OPERANDS = 16
 
 
-def fuse_pointwise(nodes: Sequence[Node], inputs: Sequence[Node], kept: Collection[str]) -> list[Node]:
+def fuse_pointwise(nodes: Sequence[Entry], inputs: Iterable[Entry], kept: Collection[str]) -> list[Entry]:
     """The nodes with trees of pointwise ops as one node each, which has the id of its last op; in linear time.
 
     `nodes` and `inputs` are entries of a document. Values `kept` stay values.
@@ -37,12 +36,12 @@ def fuse_pointwise(nodes: Sequence[Node], inputs: Sequence[Node], kept: Collecti
 class _FusionTree:
     """What is read from outside, in order, and the ops, the last of which gives the tree its name."""
 
-    last: Node
+    last: Entry
     outside: dict[str, None] = field(default_factory=dict)
-    ops: list[Node] = field(default_factory=list)
+    ops: list[Entry] = field(default_factory=list)
     narrows: bool = False
 
-    def node(self) -> Node:
+    def node(self) -> Entry:
         number = {name: n for n, name in enumerate((*self.outside, *(op["id"] for op in self.ops)))}
         steps = [
             [op["op"], [number[name] for name in op["inputs"]], op["outputs"][0]["dtype"], op["attrs"]]
@@ -64,9 +63,9 @@ class _FusionPass:
     read: Mapping[str, int]
     dtypes: dict[str, str]
     trees: dict[str, _FusionTree] = field(default_factory=dict)
-    nodes: dict[str, Node] = field(default_factory=dict)
+    nodes: dict[str, Entry] = field(default_factory=dict)
 
-    def add(self, node: Node) -> None:
+    def add(self, node: Entry) -> None:
         self.dtypes |= {value_id(node["id"], k): made["dtype"] for k, made in enumerate(node["outputs"])}
         if node["op"] in FUSIBLE_OPS and "rule" not in node:
             tree = self._grown(node)
@@ -74,7 +73,7 @@ class _FusionPass:
             node = tree.node() if len(tree.ops) > 1 else node
         self.nodes[node["id"]] = node
 
-    def _grown(self, node: Node) -> _FusionTree:
+    def _grown(self, node: Entry) -> _FusionTree:
         tree = _FusionTree(node, narrows=self._narrows(node))
         for name, times in Counter[str](node["inputs"]).items():
             inner = self.trees.get(name)
@@ -87,6 +86,6 @@ class _FusionPass:
         tree.ops.append(node)
         return tree
 
-    def _narrows(self, node: Node) -> bool:
+    def _narrows(self, node: Entry) -> bool:
         made, (source, *_) = node["outputs"][0]["dtype"], node["inputs"]
         return node["op"] == "cast" and DTYPE_BYTES[made] < DTYPE_BYTES[self.dtypes[source]]

@@ -16,9 +16,9 @@ from typing import Any
 
 from jaxlib.mlir.dialects import stablehlo
 
-from planner.frontends.document_value import DocumentValue
-from planner.frontends.stablehlo.op_call import StablehloOpCall
-from planner.frontends.stablehlo.symbolic_values import KnownNumbers, Symbol, TensorSymbol
+from planner.frontends.graph_builder import DocumentValue
+from planner.frontends.stablehlo.op_call import RowResult, StablehloOpCall
+from planner.frontends.stablehlo.symbolic_values import KnownNumbers, TensorSymbol
 from planner.frontends.stablehlo.views import slice_value, transpose_value, update_value
 from planner.ir.sharding import Shape
 
@@ -38,7 +38,7 @@ class _IndexDims:
     """The dim of the positions along which one position's numbers stand."""
 
 
-def gather(call: StablehloOpCall) -> Symbol:
+def gather(call: StablehloOpCall) -> RowResult:
     numbers = stablehlo.GatherDimensionNumbers(call.op.attributes["dimension_numbers"])
     shape, sizes = call.operands[0].type.shape, call.ints("slice_sizes")
     away = {*numbers.collapsed_slice_dims, *numbers.operand_batching_dims}
@@ -61,10 +61,10 @@ def gather(call: StablehloOpCall) -> Symbol:
         made = call.step("embedding", [call.whole(0), *ids], read, beyond="clamp")
     else:
         made = call.step("index", [call.whole(0), *ids], read, dims=list(places.dims), beyond="clamp")
-    return TensorSymbol.of(transpose_value(call, made, [order.index(dim) for dim in range(len(order))]))
+    return transpose_value(call, made, [order.index(dim) for dim in range(len(order))])
 
 
-def scatter(call: StablehloOpCall) -> Symbol:
+def scatter(call: StablehloOpCall) -> RowResult:
     numbers = stablehlo.ScatterDimensionNumbers(call.op.attributes["scatter_dimension_numbers"])
     shape, body = call.operands[0].type.shape, _scatter_kind(call)
     away = {*numbers.inserted_window_dims, *numbers.input_batching_dims}
@@ -80,9 +80,9 @@ def scatter(call: StablehloOpCall) -> Symbol:
     if (corner := _corner(call, places)) is not None:
         if body == "add":
             cuts = [slice(at, at + size) for at, size in zip(corner, updates.shape, strict=True)]
-            there = call.writer.whole(slice_value(call, x, cuts, made=call.operands[2].type))
+            there = call.builder.whole(slice_value(call, x, cuts, made=call.operands[2].type))
             updates = call.step("add", [there, updates], updates.shape)
-        return TensorSymbol.of(update_value(call, call.whole(0), updates, starts=corner))
+        return update_value(call, call.whole(0), updates, starts=corner)
     windows = [updates.shape[dim] for dim in places.windows]
     call.demand("windows that are not whole dims", windows == [shape[dim] for dim in places.whole])
     attrs: dict[str, Any] = {"accumulate": body == "add", "beyond": "drop"}
@@ -126,7 +126,7 @@ def _along(call: StablehloOpCall, places: _IndexDims) -> tuple[int, DocumentValu
     order = [*places.paired, dim]
     same = sorted(order) == list(range(rank)) and places.paired == places.paired_ids and not places.windows
     call.demand("paired dims in another order", same and places.vector == len(ids.shape) - 1 == rank)
-    return dim, call.writer.reshaped(ids, ids.shape[:-1])
+    return dim, call.builder.reshape(ids, ids.shape[:-1])
 
 
 def _ids(call: StablehloOpCall, places: _IndexDims) -> list[DocumentValue]:
@@ -139,8 +139,8 @@ def _ids(call: StablehloOpCall, places: _IndexDims) -> list[DocumentValue]:
     if vector == len(shape):
         return [whole]
     kept = (*shape[:vector], *shape[vector + 1 :])
-    parts = [call.writer.part(TensorSymbol.of(whole), vector, k, k + 1) for k in range(len(places.dims))]
-    return [call.writer.reshaped(part, kept) for part in parts]
+    parts = [call.builder.part(TensorSymbol.of(whole), vector, k, k + 1) for k in range(len(places.dims))]
+    return [call.builder.reshape(part, kept) for part in parts]
 
 
 def _order(call: StablehloOpCall, places: _IndexDims, rank: int) -> list[int]:

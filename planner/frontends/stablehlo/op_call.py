@@ -4,41 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from jaxlib.mlir import ir
 
 from planner.errors import InvalidGraph, UnsupportedOp
-from planner.frontends.document_value import DocumentValue
-from planner.frontends.stablehlo.graph_writer import StablehloWriter
-from planner.frontends.stablehlo.symbolic_values import KnownNumbers, Numbers, Symbol, TensorSymbol
-from planner.ir.dtypes import DTYPE_BYTES
+from planner.frontends.dtypes import FROM_MLIR
+from planner.frontends.framework_call import FrameworkCall
+from planner.frontends.graph_builder import DocumentValue
+from planner.frontends.stablehlo.symbol_builder import SymbolBuilder
+from planner.frontends.stablehlo.symbolic_values import KnownNumbers, Numbers, Symbol
+from planner.frontends.uncovered_ops import NotCovered
 from planner.ir.graph import TensorType
-
-_DTYPE_NAMES = {"i1": "bool", "f8E4M3FN": "f8e4m3", "f8E5M2": "f8e5m2"}
-
-
-class StablehloNotCovered(Exception):
-    """An op with operands or attributes that its row has no words for; the text says which."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class StablehloOpCall:
+class StablehloOpCall(FrameworkCall):
     """An op of the text with its operands."""
 
+    builder: SymbolBuilder
     op: ir.Operation
     operands: tuple[Symbol, ...]
-    results: tuple[TensorType, ...]
-    writer: StablehloWriter
 
     @property
     def name(self) -> str:
         """Without its dialect."""
         return str(self.op.name).partition(".")[2]
-
-    @property
-    def result(self) -> TensorType:
-        return self.results[0]
 
     def ints(self, attribute: str) -> tuple[int, ...]:
         return tuple(self.op.attributes[attribute])
@@ -61,28 +51,11 @@ class StablehloOpCall:
         """An enum or string attribute."""
         return str(self.op.attributes[attribute]).strip('"').rstrip(">").rpartition(" ")[2]
 
-    def demand(self, reason: str, holds: bool) -> None:
-        """Raises NotCovered for `reason` unless it `holds`."""
-        if not holds:
-            raise StablehloNotCovered(reason)
-
     def whole(self, operand: int) -> DocumentValue:
-        return self.writer.whole(self.operands[operand])
+        return self.builder.whole(self.operands[operand])
 
     def wholes(self) -> list[DocumentValue]:
-        return [self.writer.whole(symbol) for symbol in self.operands]
-
-    def emit(self, op: str, *operands: DocumentValue, **attrs: Any) -> TensorSymbol:
-        """A node with the call's one result."""
-        return self.emit_all(op, *operands, **attrs)[0]
-
-    def emit_all(self, op: str, *operands: DocumentValue, **attrs: Any) -> list[TensorSymbol]:
-        """A node with the call's results."""
-        return [TensorSymbol.of(value) for value in self.writer.node(op, operands, self.results, attrs)]
-
-    def step(self, op: str, operands: Sequence[DocumentValue], shape: Sequence[int], **attrs: Any) -> DocumentValue:
-        """A node on the way, of the result's dtype."""
-        return self.writer.emit_op(op, operands, tuple(shape), dtype=self.result.dtype, **attrs)
+        return [self.builder.whole(symbol) for symbol in self.operands]
 
     def literal(self, core: Numbers) -> KnownNumbers:
         return KnownNumbers(core, self.result)
@@ -93,11 +66,14 @@ class StablehloOpCall:
         inside = [each.operation for each in block.operations]
         single = len(inside) == 2 and len(block.arguments) == 2 == len(inside[0].operands)
         if not single or set(inside[0].operands) != set(block.arguments):
-            raise StablehloNotCovered("a body that is not one op of its two arguments")
+            raise NotCovered("a body that is not one op of its two arguments")
         return str(inside[0].name).partition(".")[2]
 
 
-StablehloRow = Callable[[StablehloOpCall], Symbol | Sequence[Symbol]]
+RowResult = Symbol | DocumentValue
+"""What a row returns for a result of the op."""
+
+StablehloRow = Callable[[StablehloOpCall], RowResult | Sequence[RowResult]]
 
 
 def tensor_type(kind: ir.Type) -> TensorType:
@@ -106,12 +82,7 @@ def tensor_type(kind: ir.Type) -> TensorType:
         raise UnsupportedOp("type of a value", got=str(kind), wanted="a ranked tensor")
     if not kind.has_static_shape:
         raise InvalidGraph("dynamic dim", got=str(kind), wanted="fixed sizes: lower with concrete shapes")
-    return TensorType(tuple(kind.shape), dtype_name(str(kind.element_type)))
-
-
-def dtype_name(spelled: str) -> str:
-    """Our name of an element type. Raises UnsupportedOp when there is none."""
-    name = f"u{spelled[2:]}" if spelled.startswith("ui") else _DTYPE_NAMES.get(spelled, spelled)
-    if name not in DTYPE_BYTES:
-        raise UnsupportedOp("element type", got=spelled, wanted=f"one of {', '.join(DTYPE_BYTES)}")
-    return name
+    spelled = str(kind.element_type)
+    if spelled not in FROM_MLIR:
+        raise UnsupportedOp("element type", got=spelled, wanted=f"one of {', '.join(FROM_MLIR)}")
+    return TensorType(tuple(kind.shape), FROM_MLIR[spelled])

@@ -12,10 +12,16 @@ from typing import Any
 
 import numpy as np
 
-from planner.frontends.document_value import DocumentValue
-from planner.frontends.stablehlo.graph_writer import clamp_infinity, numpy_dtype
+from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.stablehlo.op_call import StablehloOpCall, StablehloRow
-from planner.frontends.stablehlo.symbolic_values import MAX_KNOWN, KnownNumbers, Symbol, TensorSymbol, find_spacing
+from planner.frontends.stablehlo.symbolic_values import (
+    MAX_KNOWN,
+    KnownNumbers,
+    Symbol,
+    TensorSymbol,
+    find_spacing,
+    numpy_dtype,
+)
 from planner.ir.dtypes import is_float
 from planner.ir.graph import TensorType
 
@@ -36,7 +42,7 @@ Function = Callable[..., Any]
 
 def unary(op: str, known: Function) -> StablehloRow:
     def row(call: StablehloOpCall) -> Symbol:
-        return _fold_known(call, known) or _emit_result(call, op, call.writer.core(call.operands[0]))
+        return _fold_known(call, known) or _emit_result(call, op, call.builder.core(call.operands[0]))
 
     return row
 
@@ -51,7 +57,7 @@ def of_bool(op: str, of_integers: str, known: Function) -> StablehloRow:
     def row(call: StablehloOpCall) -> Symbol:
         name = op if call.operands[0].type.dtype == "bool" else of_integers
         absorbed = _absorb_identity(call) if name != of_integers else None
-        return _fold_known(call, known) or absorbed or _emit_result(call, name, *map(call.writer.core, call.operands))
+        return _fold_known(call, known) or absorbed or _emit_result(call, name, *map(call.builder.core, call.operands))
 
     return row
 
@@ -76,7 +82,7 @@ def convert(call: StablehloOpCall) -> Symbol:
         return x
     if isinstance(x, KnownNumbers) and (x.splat or find_spacing(x.core)):
         return call.literal(x.core.astype(numpy_dtype(call.result.dtype)))
-    return _emit_result(call, "cast", call.writer.core(x))
+    return _emit_result(call, "cast", call.builder.core(x))
 
 
 def select(call: StablehloOpCall) -> Symbol:
@@ -86,13 +92,13 @@ def select(call: StablehloOpCall) -> Symbol:
         return x if condition.number else y
     if isinstance(y, KnownNumbers) and y.splat and math.isnan(y.number) and _look_up_elements(call, x):
         return x
-    return _fold_known(call, np.where) or _emit_result(call, "where", *map(call.writer.core, call.operands))
+    return _fold_known(call, np.where) or _emit_result(call, "where", *map(call.builder.core, call.operands))
 
 
 def _look_up_elements(call: StablehloOpCall, symbol: Symbol) -> bool:
-    node = call.writer.find_node(symbol.core) if isinstance(symbol, TensorSymbol) else None
+    node = call.builder.find_node(symbol.core) if isinstance(symbol, TensorSymbol) else None
     while node and node["op"] in ("reshape", "transpose", "expand"):
-        node = call.writer.find_node(call.writer.find_value(node["inputs"][0]))
+        node = call.builder.find_node(call.builder.find_value(node["inputs"][0]))
     return node is not None and node["op"] in ("gather", "embedding", "index")
 
 
@@ -107,7 +113,7 @@ def clamp(call: StablehloOpCall) -> Symbol:
 
 def erfc(call: StablehloOpCall) -> Symbol:
     """1 - erf(x)."""
-    x = call.writer.core(call.operands[0])
+    x = call.builder.core(call.operands[0])
     return _of(call, call.step("subtract", [call.step("erf", [x], x.shape)], x.shape, scalar=1, reversed=True))
 
 
@@ -149,22 +155,21 @@ def _pair(call: StablehloOpCall, op: str, left: Symbol, *, right: Symbol) -> Sym
     if isinstance(right, KnownNumbers) and right.splat:
         if NEUTRAL.get(op) == right.number:
             return _as_result(call, left)
-        return _emit_result(call, op, call.writer.core(left), scalar=clamp_infinity(right.number, right.type.dtype))
+        return _emit_result(call, op, call.builder.core(left), scalar=right.scalar)
     if isinstance(left, KnownNumbers) and left.splat:
-        number = clamp_infinity(left.number, left.type.dtype)
-        return _emit_result(call, op, call.writer.core(right), scalar=number, reversed=True)
-    return _emit_result(call, op, call.writer.core(left), call.writer.core(right))
+        return _emit_result(call, op, call.builder.core(right), scalar=left.scalar, reversed=True)
+    return _emit_result(call, op, call.builder.core(left), call.builder.core(right))
 
 
 def _as_result(call: StablehloOpCall, symbol: Symbol) -> Symbol:
-    return symbol if symbol.type == call.result else TensorSymbol(call.writer.core(symbol), call.result)
+    return symbol if symbol.type == call.result else TensorSymbol(call.builder.core(symbol), call.result)
 
 
 def _emit_result(call: StablehloOpCall, op: str, *cores: DocumentValue, **attrs: Any) -> TensorSymbol:
     shape = np.broadcast_shapes(*(core.shape for core in cores))
     kind = TensorType(tuple(shape), call.result.dtype)
     rule = f"{', '.join(['...'] * len(cores))} -> ..."
-    return _of(call, call.writer.node(op, cores, [kind], attrs, rule)[0])
+    return _of(call, call.builder.emit_all(op, cores, [kind], attrs=attrs, rule=rule)[0])
 
 
 def quotient(left: Any, right: Any) -> Any:

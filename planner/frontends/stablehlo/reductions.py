@@ -8,8 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
-from planner.frontends.stablehlo.op_call import StablehloNotCovered, StablehloOpCall
-from planner.frontends.stablehlo.symbolic_values import KnownNumbers, Symbol, TensorSymbol, find_spacing
+from planner.frontends.graph_builder import DocumentValue
+from planner.frontends.stablehlo.op_call import RowResult, StablehloOpCall
+from planner.frontends.stablehlo.symbolic_values import KnownNumbers, Symbol, find_spacing
+from planner.frontends.uncovered_ops import NotCovered
 from planner.ir.dtypes import is_float
 from planner.ir.graph import TensorType
 
@@ -18,21 +20,21 @@ BESIDE = {"sum": "add", "product": "multiply", "max": "maximum", "min": "minimum
 """How what was reduced meets an initial value."""
 
 
-def reduce_(call: StablehloOpCall) -> Symbol | Sequence[Symbol]:
+def reduce_(call: StablehloOpCall) -> RowResult | Sequence[RowResult]:
     if len(call.operands) == 4:
         return _extreme_and_place(call)
     call.demand("several operands", len(call.operands) == 2)
     x, start = call.operands
     kind, dims = KINDS.get(call.reducer()), list(call.ints("dimensions"))
     if kind is None or (call.reducer() in ("and", "or") and x.type.dtype != "bool"):
-        raise StablehloNotCovered(f"a body of {call.reducer()}")
+        raise NotCovered(f"a body of {call.reducer()}")
     if all(x.type.shape[dim] == 1 for dim in dims):
-        made = call.writer.reshaped(call.whole(0), call.result.shape)
+        made = call.builder.reshape(call.whole(0), call.result.shape)
     else:
-        made = call.step(kind, [call.whole(0)], call.result.shape, dims=dims)
+        made = call.step(kind, [call.whole(0)], call.result.shape, dtype=call.result.dtype, dims=dims)
     if neutral(start, kind):
-        return TensorSymbol.of(made)
-    return call.emit(BESIDE[kind], made, call.writer.core(start))
+        return made
+    return call.emit(BESIDE[kind], made, call.builder.core(start))
 
 
 def neutral(start: Symbol, kind: str) -> bool:
@@ -49,7 +51,7 @@ def neutral(start: Symbol, kind: str) -> bool:
     return number == (ends.min if kind == "max" else ends.max)
 
 
-def _extreme_and_place(call: StablehloOpCall) -> list[Symbol]:
+def _extreme_and_place(call: StablehloOpCall) -> list[DocumentValue]:
     """argmax, argmin: a reduction of values and places at once."""
     dims = call.ints("dimensions")
     direction = _first_direction(call)
@@ -58,9 +60,9 @@ def _extreme_and_place(call: StablehloOpCall) -> list[Symbol]:
     call.demand(f"a body that compares {direction}", direction in ("GT", "LT"))
     value, places = call.results
     x, highest = call.whole(0), direction == "GT"
-    extreme = call.writer.emit_op("max" if highest else "min", [x], value.shape, dtype=value.dtype, dims=list(dims))
-    place = call.writer.emit_op("argmax" if highest else "argmin", [x], places.shape, dtype=places.dtype, dim=dims[0])
-    return [TensorSymbol.of(extreme), TensorSymbol.of(place)]
+    extreme = call.builder.emit("max" if highest else "min", [x], value.shape, dtype=value.dtype, dims=list(dims))
+    place = call.builder.emit("argmax" if highest else "argmin", [x], places.shape, dtype=places.dtype, dim=dims[0])
+    return [extreme, place]
 
 
 def _directions(call: StablehloOpCall) -> list[str]:
@@ -81,7 +83,7 @@ def _counts(symbol: Symbol, dim: int) -> bool:
     return symbol.core.size == shape[dim] == symbol.type.shape[dim] and find_spacing(symbol.core) == (0, 1)
 
 
-def sort(call: StablehloOpCall) -> list[Symbol]:
+def sort(call: StablehloOpCall) -> list[RowResult]:
     """By the first operand; the others follow."""
     others = call.operands[1:]
     arguments = list(call.op.regions[0].blocks[0].arguments)
@@ -92,18 +94,17 @@ def sort(call: StablehloOpCall) -> list[Symbol]:
     counted = [other for other in others if _counts(other, dim)]
     if counted:
         types[1] = counted[0].type
-    made = call.writer.node("sort", [call.whole(0)], types, {"dim": dim, "descending": direction[0] == "G"})
-    values, places = map(TensorSymbol.of, made)
-    results: list[Symbol] = [values]
+    made = call.step_all("sort", [call.whole(0)], types, dim=dim, descending=direction[0] == "G")
+    values, places = made
+    results: list[RowResult] = [values]
     for number, other in enumerate(others, start=1):
         kind = call.results[number]
         if _counts(other, dim) and kind == places.type:
             results.append(places)
         else:
-            read = [call.whole(number), places.core]
-            results.append(TensorSymbol.of(call.writer.emit_op("gather", read, kind.shape, dtype=kind.dtype, dim=dim)))
+            results.append(call.step("gather", [call.whole(number), places], kind.shape, dtype=kind.dtype, dim=dim))
     return results
 
 
-def top_k(call: StablehloOpCall) -> list[TensorSymbol]:
+def top_k(call: StablehloOpCall) -> list[DocumentValue]:
     return call.emit_all("topk", call.whole(0), dim=len(call.result.shape) - 1)

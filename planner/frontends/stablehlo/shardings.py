@@ -12,7 +12,7 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from planner.errors import InvalidSharding, UnsupportedOp
-from planner.frontends.stablehlo.graph_writer import StablehloWriter
+from planner.frontends.stablehlo.symbol_builder import SymbolBuilder
 from planner.frontends.stablehlo.symbolic_values import Symbol, TensorSymbol
 
 RETURN = "return"
@@ -21,9 +21,9 @@ RETURN = "return"
 class StablehloAnnotations:
     """The annotations so far."""
 
-    def __init__(self, writer: StablehloWriter) -> None:
+    def __init__(self, builder: SymbolBuilder) -> None:
         self.entries: list[dict[str, Any]] = []
-        self._writer = writer
+        self._builder = builder
         self._defined: set[str] = set()
 
     def annotate_input(self, value: str, attribute: ir.Attribute) -> None:
@@ -35,9 +35,9 @@ class StablehloAnnotations:
 
     def annotate_symbol(self, symbol: Symbol, attribute: ir.Attribute) -> Symbol:
         """The value whose definition is annotated; a copy where that already is."""
-        value = self._writer.whole(symbol)
+        value = self._builder.whole(symbol)
         if value.id in self._defined:
-            value = self._writer.emit_op("identity", [value], value.shape, dtype=value.dtype)
+            value = self._builder.emit("identity", [value], value.shape, dtype=value.dtype)
         self._defined.add(value.id)
         self._add(value.id, attribute, None)
         return TensorSymbol.of(value)

@@ -11,11 +11,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import dropwhile
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.frontends.document_value import DocumentValue
+from planner.errors import UnsupportedOp
+from planner.frontends.graph_builder import DocumentValue, clamp_infinity
+from planner.ir.dtypes import is_float, is_integer
 from planner.ir.graph import TensorType
 from planner.ir.sharding import Shape
 
@@ -40,6 +43,17 @@ class KnownNumbers:
         """The one number of a splat: bool, int or float."""
         one: float = self.core.reshape(-1)[0].item()
         return one
+
+    @property
+    def scalar(self) -> float:
+        """The one number of a splat as JSON can hold it. Raises UnsupportedOp for NaN and for an infinite integer."""
+        number, dtype = self.number, self.type.dtype
+        if math.isfinite(number):
+            return clamp_infinity(number if is_float(dtype) else int(number), dtype)
+        if math.isnan(number) or not is_float(dtype):
+            wanted = "a finite number or infinity"
+            raise UnsupportedOp("NaN or infinity not representable in JSON", got=str(number), wanted=wanted)
+        return clamp_infinity(number, dtype)
 
     @property
     def whole(self) -> Numbers:
@@ -103,3 +117,12 @@ def find_spacing(numbers: Numbers) -> tuple[float, float] | None:
     start, step = line[0].item(), (line[1] - line[0]).item()
     same = math.isfinite(step) and np.array_equal(start + step * np.arange(line.size), line)
     return (start, step) if same else None
+
+
+def numpy_dtype(dtype: str) -> Any:
+    """The dtype in which numbers of the text are worked out: of narrow floats, f32."""
+    if is_float(dtype):
+        return np.dtype("float64" if dtype == "f64" else "float32")
+    if not is_integer(dtype):
+        return np.dtype("bool")
+    return np.dtype(("uint" if dtype[0] == "u" else "int") + dtype[1:])

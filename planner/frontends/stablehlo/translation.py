@@ -8,20 +8,20 @@ unrolled network are: equal parts, for the fold to share decisions among, carrie
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from jaxlib.mlir import ir
 
 from planner.errors import InvalidGraph, ShardplanError, UnsupportedOp
+from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.stablehlo import shardings
-from planner.frontends.stablehlo.graph_writer import StablehloWriter
 from planner.frontends.stablehlo.locations import format_location, phase_of
-from planner.frontends.stablehlo.op_call import StablehloNotCovered, StablehloOpCall, StablehloRow, tensor_type
+from planner.frontends.stablehlo.op_call import RowResult, StablehloOpCall, StablehloRow, tensor_type
 from planner.frontends.stablehlo.op_table import OP_TABLE
-from planner.frontends.stablehlo.symbolic_values import KnownNumbers, Symbol
-from planner.frontends.unknown_ops import UnknownOpWarning
+from planner.frontends.stablehlo.symbol_builder import SymbolBuilder
+from planner.frontends.stablehlo.symbolic_values import KnownNumbers, Symbol, TensorSymbol
+from planner.frontends.uncovered_ops import NotCovered
 from planner.ir.graph import TensorType
 
 MAX_ITERATIONS = 1 << 12
@@ -34,9 +34,9 @@ Environment = dict[ir.Value, Symbol]
 class StablehloTranslation:
     """What the functions of a module become; `annotations` are entries of the document."""
 
-    def __init__(self, functions: dict[str, ir.Operation], writer: StablehloWriter, where: str) -> None:
-        self.writer = writer
-        self.annotations = shardings.StablehloAnnotations(writer)
+    def __init__(self, functions: dict[str, ir.Operation], builder: SymbolBuilder, where: str) -> None:
+        self.builder = builder
+        self.annotations = shardings.StablehloAnnotations(builder)
         self._functions = functions
         self._where = where
         self._types: dict[ir.Type, TensorType] = {}
@@ -80,24 +80,24 @@ class StablehloTranslation:
         if self._steps > MAX_STEPS:
             raise UnsupportedOp("program too long", got=f"more than {MAX_STEPS} steps", wanted="fewer turns and calls")
         row = OP_TABLE.get(op.name)
-        before = self.writer.phase
-        self.writer.phase = before if before == "backward" else phase_of(op) or before
+        before = self.builder.phase
+        self.builder.phase = before if before == "backward" else phase_of(op) or before
         try:
             if row is None:
                 return self._follow_control_flow(op, read, known)
-            call = StablehloOpCall(op, read, tuple(self.type(each.type) for each in op.results), self.writer)
-            made = self._apply_row(row, call)
-            return made if isinstance(made, (list, tuple)) else [made]  # type: ignore[list-item]
+            call = StablehloOpCall("", tuple(self.type(each.type) for each in op.results), self.builder, op, read)
+            results = self._apply_row(row, call)
+            listed = results if isinstance(results, Sequence) else [results]
+            return [TensorSymbol.of(each) if isinstance(each, DocumentValue) else each for each in listed]
         finally:
-            self.writer.phase = before
+            self.builder.phase = before
 
-    def _apply_row(self, row: StablehloRow, call: StablehloOpCall) -> Symbol | Sequence[Symbol]:
-        """What a row makes of a call; where it has no words for it, an op planned whole on every device, not run."""
+    def _apply_row(self, row: StablehloRow, call: StablehloOpCall) -> RowResult | Sequence[RowResult]:
+        """Apply a row to a call; emit an op that is planned replicated where the row does not cover it."""
         try:
             return row(call)
-        except StablehloNotCovered as reason:
-            where = f"{self._where}: {format_location(call.op)}: {call.op.name}"
-            warnings.warn(f"{where}: {reason}: planned replicated", UnknownOpWarning, stacklevel=2)
+        except NotCovered as reason:
+            self.builder.uncovered.replicated[f"{call.op.name} ({reason})"].append(format_location(call.op))
             return call.emit_all(call.op.name, *call.wholes())
 
     def _follow_control_flow(self, op: ir.Operation, read: tuple[Symbol, ...], known: Environment) -> Sequence[Symbol]:
@@ -152,9 +152,9 @@ class StablehloTranslation:
         if len(self._scopes) >= MAX_DEPTH:
             raise UnsupportedOp("calls nested too deeply", got=name, wanted=f"at most {MAX_DEPTH}")
         self._scopes.append(name)
-        before, self.writer.scope = self.writer.scope, ".".join(self._scopes)
+        before, self.builder.scope = self.builder.scope, ".".join(self._scopes)
         try:
             yield
         finally:
             self._scopes.pop()
-            self.writer.scope = before
+            self.builder.scope = before

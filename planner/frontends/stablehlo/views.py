@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxlib.mlir import ir
 
-from planner.frontends.document_value import DocumentValue
-from planner.frontends.stablehlo.graph_writer import clamp_infinity, numpy_dtype
-from planner.frontends.stablehlo.op_call import StablehloNotCovered, StablehloOpCall
+from planner.frontends.graph_builder import DocumentValue, clamp_infinity
+from planner.frontends.stablehlo.op_call import RowResult, StablehloOpCall
 from planner.frontends.stablehlo.symbolic_values import (
     MAX_KNOWN,
     KnownNumbers,
@@ -18,14 +17,16 @@ from planner.frontends.stablehlo.symbolic_values import (
     Symbol,
     TensorSymbol,
     drop_leading_ones,
+    numpy_dtype,
     pad_rank,
     reshape_core,
 )
+from planner.frontends.uncovered_ops import NotCovered
 from planner.ir.graph import TensorType
 from planner.ir.sharding import Shape
 
 
-def constant(call: StablehloOpCall) -> Symbol:
+def constant(call: StablehloOpCall) -> RowResult:
     """Numbers; of element types that the bindings cannot read, an input of kind constant."""
     attribute, dtype = call.op.attributes["value"], numpy_dtype(call.result.dtype)
     if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
@@ -33,31 +34,31 @@ def constant(call: StablehloOpCall) -> Symbol:
     try:
         return call.literal(np.array(attribute, dtype).reshape(call.result.shape))
     except (TypeError, ValueError):
-        return TensorSymbol.of(call.writer.constant(call.result))
+        return call.builder.constant(call.result)
 
 
-def iota(call: StablehloOpCall) -> Symbol:
+def iota(call: StablehloOpCall) -> RowResult:
     dim, shape = call.integer("iota_dimension"), call.result.shape
     if shape[dim] > MAX_KNOWN:
         core = (shape[dim], *(1,) * (len(shape) - dim - 1))
-        counted = call.writer.emit_op("arange", [], core, dtype=call.result.dtype, start=0, step=1, dim=0)
+        counted = call.builder.emit("arange", [], core, dtype=call.result.dtype, start=0, step=1, dim=0)
         return TensorSymbol(counted, call.result)
     line = np.arange(shape[dim]).astype(numpy_dtype(call.result.dtype))
     return call.literal(line.reshape(shape[dim], *(1,) * (len(shape) - dim - 1)))
 
 
-def broadcast_in_dim(call: StablehloOpCall) -> Symbol:
+def broadcast_in_dim(call: StablehloOpCall) -> RowResult:
     (x,), dims = call.operands, call.ints("broadcast_dimensions")
     order = sorted(range(len(dims)), key=dims.__getitem__)
     if order != list(range(len(dims))):
         x = TensorSymbol.of(transpose_value(call, call.whole(0), order))
     if isinstance(x, RowStack):
-        x = TensorSymbol.of(call.writer.whole(x))
+        x = TensorSymbol.of(call.builder.whole(x))
     sizes = dict(zip(sorted(dims), pad_rank(x.core.shape, len(dims)), strict=True))
     return _with_core(call, x, drop_leading_ones(tuple(sizes.get(dim, 1) for dim in range(len(call.result.shape)))))
 
 
-def reshape(call: StablehloOpCall) -> Symbol:
+def reshape(call: StablehloOpCall) -> RowResult:
     (x,) = call.operands
     if not isinstance(x, RowStack):
         core = reshape_core(x.core.shape, x.type.shape, call.result.shape)
@@ -65,7 +66,7 @@ def reshape(call: StablehloOpCall) -> Symbol:
             return _with_core(call, x, drop_leading_ones(core))
     if isinstance(x, KnownNumbers) and x.core.shape == x.type.shape:
         return call.literal(x.core.reshape(call.result.shape))
-    return TensorSymbol.of(call.writer.reshaped(call.whole(0), call.result.shape))
+    return call.builder.reshape(call.whole(0), call.result.shape)
 
 
 def _with_core(call: StablehloOpCall, x: KnownNumbers | TensorSymbol, core: Shape) -> Symbol:
@@ -74,10 +75,10 @@ def _with_core(call: StablehloOpCall, x: KnownNumbers | TensorSymbol, core: Shap
         return call.literal(x.core.reshape(core))
     if drop_leading_ones(x.core.shape) == core:
         return TensorSymbol(x.core, call.result)
-    return TensorSymbol(call.writer.reshaped(x.core, core), call.result)
+    return TensorSymbol(call.builder.reshape(x.core, core), call.result)
 
 
-def transpose(call: StablehloOpCall) -> Symbol:
+def transpose(call: StablehloOpCall) -> RowResult:
     (x,), order = call.operands, list(call.ints("permutation"))
     if order == list(range(len(order))):
         return x
@@ -86,21 +87,21 @@ def transpose(call: StablehloOpCall) -> Symbol:
         return call.literal(
             np.transpose(core, order).reshape(drop_leading_ones(tuple(core.shape[dim] for dim in order)))
         )
-    return TensorSymbol.of(transpose_value(call, call.whole(0), order))
+    return transpose_value(call, call.whole(0), order)
 
 
 def transpose_value(call: StablehloOpCall, value: DocumentValue, order: Sequence[int]) -> DocumentValue:
     """Dims in another order; past a transpose that is undone or joined."""
-    before = call.writer.find_node(value)
+    before = call.builder.find_node(value)
     if before and before["op"] == "transpose":
         value, order = (
-            call.writer.find_value(before["inputs"][0]),
+            call.builder.find_value(before["inputs"][0]),
             [before["attrs"]["permutation"][dim] for dim in order],
         )
     if list(order) == list(range(len(order))):
         return value
     shape = tuple(value.shape[dim] for dim in order)
-    return call.writer.emit_op("transpose", [value], shape, dtype=value.dtype, permutation=list(order))
+    return call.builder.emit("transpose", [value], shape, dtype=value.dtype, permutation=list(order))
 
 
 def slice_(call: StablehloOpCall) -> Symbol:
@@ -114,13 +115,13 @@ def slice_value(call: StablehloOpCall, x: Symbol, cuts: Sequence[slice], *, made
         row = _row(x, cuts)
         if row is not None:
             return row
-        x = TensorSymbol.of(call.writer.whole(x))
+        x = TensorSymbol.of(call.builder.whole(x))
     core = pad_rank(x.core.shape, len(cuts))
     if isinstance(x, KnownNumbers):
         taken = tuple(cut if size > 1 else slice(None) for cut, size in zip(cuts, core, strict=True))
         kept = x.core.reshape(core)[taken]
         return KnownNumbers(kept.reshape(drop_leading_ones(kept.shape)), made)
-    value = call.writer.reshaped(x.core, core) if len(x.core.shape) > len(cuts) else x.core
+    value = call.builder.reshape(x.core, core) if len(x.core.shape) > len(cuts) else x.core
     for dim, (cut, size) in enumerate(zip(cuts, core, strict=True)):
         if size > 1:
             value = _slice_dim(call, value, dim - len(cuts) + len(value.shape), cut=cut)
@@ -134,11 +135,11 @@ def _slice_dim(call: StablehloOpCall, value: DocumentValue, dim: int, *, cut: sl
         return made
     count = -(-(cut.stop - cut.start) // step)
     shape = (*value.shape[:dim], count, *value.shape[dim + 1 :])
-    return call.writer.emit_op("strided_slice", [made], shape, dtype=value.dtype, dim=dim, step=step)
+    return call.builder.emit("strided_slice", [made], shape, dtype=value.dtype, dim=dim, step=step)
 
 
 def _narrow_dim(call: StablehloOpCall, value: DocumentValue, dim: int, *, start: int, stop: int) -> DocumentValue:
-    return call.writer.part(TensorSymbol.of(value), dim, start, stop)
+    return call.builder.part(TensorSymbol.of(value), dim, start, stop)
 
 
 def _row(stack: RowStack, cuts: Sequence[slice]) -> Symbol | None:
@@ -151,7 +152,7 @@ def _row(stack: RowStack, cuts: Sequence[slice]) -> Symbol | None:
     return stack.rows.get(first.start) if full and first.stop == first.start + 1 else None
 
 
-def dynamic_slice(call: StablehloOpCall) -> Symbol:
+def dynamic_slice(call: StablehloOpCall) -> RowResult:
     """At known positions an ordinary slice, within the tensor as StableHLO clamps them."""
     x, *starts = call.operands
     sizes = call.ints("slice_sizes")
@@ -163,7 +164,7 @@ def dynamic_slice(call: StablehloOpCall) -> Symbol:
     return call.emit("dynamic_slice", call.whole(0), *moving, dims=dims)
 
 
-def dynamic_update_slice(call: StablehloOpCall) -> Symbol:
+def dynamic_update_slice(call: StablehloOpCall) -> RowResult:
     x, update, *starts = call.operands
     shape, sizes = x.type.shape, update.type.shape
     known = _positions(starts, shape, sizes)
@@ -173,7 +174,7 @@ def dynamic_update_slice(call: StablehloOpCall) -> Symbol:
         stack = x if isinstance(x, RowStack) else RowStack(x, {}, x.type)
         return stack.with_row(known[0], update)
     if known is not None:
-        return TensorSymbol.of(update_value(call, call.whole(0), call.whole(1), starts=known))
+        return update_value(call, call.whole(0), call.whole(1), starts=known)
     dims, moving = _dynamic_start(call, starts, shape, sizes=sizes)
     return call.emit("dynamic_update_slice", call.whole(0), call.whole(1), *moving, dims=dims)
 
@@ -183,7 +184,7 @@ def _dynamic_start(
 ) -> tuple[list[int], list[DocumentValue]]:
     """The dims that are really cut, and where."""
     dims = [dim for dim, (size, full) in enumerate(zip(sizes, shape, strict=True)) if size != full]
-    return dims, [call.writer.whole(starts[dim]) for dim in dims]
+    return dims, [call.builder.whole(starts[dim]) for dim in dims]
 
 
 def update_value(
@@ -198,7 +199,7 @@ def update_value(
         pieces = [_narrow_dim(call, x, dim, start=0, stop=at)] if at else []
         pieces.append(middle)
         pieces += [_narrow_dim(call, x, dim, start=at + size, stop=x.shape[dim])] if at + size < x.shape[dim] else []
-        return call.writer.concatenate(pieces, dim)
+        return call.builder.concatenate(pieces, dim)
     return update
 
 
@@ -213,7 +214,7 @@ def _positions(starts: Sequence[Symbol], shape: Shape, sizes: Sequence[int]) -> 
     return found
 
 
-def concatenate(call: StablehloOpCall) -> Symbol:
+def concatenate(call: StablehloOpCall) -> RowResult:
     if len(call.operands) == 1:
         return call.operands[0]
     dim = call.integer("dimension")
@@ -221,26 +222,26 @@ def concatenate(call: StablehloOpCall) -> Symbol:
         return call.literal(
             np.concatenate([piece.whole for piece in call.operands if isinstance(piece, KnownNumbers)], dim)
         )
-    return TensorSymbol.of(call.writer.concatenate(call.wholes(), dim))
+    return call.builder.concatenate(call.wholes(), dim)
 
 
-def pad(call: StablehloOpCall) -> Symbol:
+def pad(call: StablehloOpCall) -> RowResult:
     """Constants before, behind and between the elements; a negative pad cuts."""
     value = call.operands[1]
     if not (isinstance(value, KnownNumbers) and value.splat):
-        raise StablehloNotCovered("padding with numbers that are not known")
+        raise NotCovered("padding with numbers that are not known")
     low, high, between = (call.ints(name) for name in ("edge_padding_low", "edge_padding_high", "interior_padding"))
     made = call.whole(0)
     call.demand("other numbers than zeros between elements", value.number == 0 or not any(between))
     for dim, gap in enumerate(between):
         made = dilate_value(call, made, dim, step=gap + 1)
-    return TensorSymbol.of(pad_value(call, made, low, high=high, number=value.number))
+    return pad_value(call, made, low, high=high, number=value.scalar)
 
 
 def dilate_value(call: StablehloOpCall, x: DocumentValue, dim: int, *, step: int) -> DocumentValue:
     """With step - 1 zeros between the elements of a dim."""
     shape = (*x.shape[:dim], (x.shape[dim] - 1) * step + 1, *x.shape[dim + 1 :])
-    return x if shape == x.shape else call.writer.emit_op("dilate", [x], shape, dtype=x.dtype, dim=dim, step=step)
+    return x if shape == x.shape else call.builder.emit("dilate", [x], shape, dtype=x.dtype, dim=dim, step=step)
 
 
 def pad_value(
@@ -253,12 +254,12 @@ def pad_value(
     if not any((*first, *last)):
         return x
     shape = tuple(map(sum, zip(first, x.shape, last, strict=True)))
-    return call.writer.emit_op(
+    return call.builder.emit(
         "pad", [x], shape, dtype=x.dtype, low=first, high=last, value=clamp_infinity(number, x.dtype)
     )
 
 
-def reverse(call: StablehloOpCall) -> Symbol:
+def reverse(call: StablehloOpCall) -> RowResult:
     x, dims = call.operands[0], call.ints("dimensions")
     if isinstance(x, KnownNumbers):
         core = x.core.reshape(pad_rank(x.core.shape, len(call.result.shape)))

@@ -10,10 +10,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from planner.frontends.document_value import DocumentValue
-from planner.frontends.stablehlo.op_call import StablehloOpCall
+from planner.frontends.graph_builder import DocumentValue
+from planner.frontends.stablehlo.op_call import RowResult, StablehloOpCall
 from planner.frontends.stablehlo.reductions import KINDS, neutral
-from planner.frontends.stablehlo.symbolic_values import Symbol, TensorSymbol
 from planner.frontends.stablehlo.views import pad_value, transpose_value
 from planner.ir.sharding import Shape
 
@@ -49,7 +48,7 @@ class _ReduceWindows:
         return {key: [column[dim] for dim in self.wide] for key, column in columns.items()}
 
 
-def reduce_window(call: StablehloOpCall) -> Symbol:
+def reduce_window(call: StablehloOpCall) -> RowResult:
     """Sums over all elements before one, and pools."""
     call.demand("several operands", len(call.operands) == 2)
     rank, body = len(call.result.shape), call.reducer()
@@ -66,7 +65,7 @@ def reduce_window(call: StablehloOpCall) -> Symbol:
     return _emit_pool(call, body, _ReduceWindows(size, stride, dilation, low, high))
 
 
-def _emit_scan(call: StablehloOpCall, op: str, dim: int, *, from_behind: bool) -> Symbol:
+def _emit_scan(call: StablehloOpCall, op: str, dim: int, *, from_behind: bool) -> RowResult:
     x = call.whole(0)
     if not from_behind:
         return call.emit(op, x, dim=dim)
@@ -74,7 +73,7 @@ def _emit_scan(call: StablehloOpCall, op: str, dim: int, *, from_behind: bool) -
     return call.emit("flip", call.step(op, [back], x.shape, dim=dim), dims=[dim])
 
 
-def _emit_pool(call: StablehloOpCall, body: str, windows: _ReduceWindows) -> Symbol:
+def _emit_pool(call: StablehloOpCall, body: str, windows: _ReduceWindows) -> RowResult:
     """A sum is the mean of so many."""
     call.demand(f"windows of {body}", body in ("add", "maximum") and bool(windows.wide))
     x, padding = call.whole(0), windows.low
@@ -87,10 +86,10 @@ def _emit_pool(call: StablehloOpCall, body: str, windows: _ReduceWindows) -> Sym
     made = call.step(op, [transpose_value(call, x, order)], shape, **windows.attrs(padding))
     if body == "add":
         made = call.step("multiply", [made], shape, scalar=math.prod(windows.size))
-    return TensorSymbol.of(_reverse_order(call, made, order))
+    return _reverse_order(call, made, order)
 
 
-def select_and_scatter(call: StablehloOpCall) -> Symbol:
+def select_and_scatter(call: StablehloOpCall) -> RowResult:
     """The gradient of a pool of maxima."""
     rank = len(call.result.shape)
     call.demand("a body that does not add", call.reducer(1) == "add" and neutral(call.operands[2], "sum"))
@@ -105,7 +104,7 @@ def select_and_scatter(call: StablehloOpCall) -> Symbol:
     operands = [transpose_value(call, call.whole(k), order) for k in (1, 0)]
     shape = [call.result.shape[dim] for dim in order]
     made = call.step("max_pool_backward", operands, shape, **windows.attrs(windows.low))
-    return TensorSymbol.of(_reverse_order(call, made, order))
+    return _reverse_order(call, made, order)
 
 
 def _reverse_order(call: StablehloOpCall, value: DocumentValue, order: list[int]) -> DocumentValue:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.frontends.torch.aten_call import AtenCall, AtenRow, AtenValue, RowResult
+from planner.frontends.graph_builder import DocumentValue
+from planner.frontends.torch.aten_call import AtenCall, AtenRow, RowResult
 from planner.frontends.torch.conv_pool import read_geometry
 from planner.frontends.torch.matmul_attention import pass_argument, repeat_groups
+from planner.ir.graph import TensorType
 
 
 def pointwise(op: str, grad: str, saved: str) -> AtenRow:
@@ -15,53 +17,53 @@ def pointwise(op: str, grad: str, saved: str) -> AtenRow:
     return lambda call: call.emit(op, *(call.cast(call[each], call.result.dtype) for each in (grad, saved)))
 
 
-def gelu(call: AtenCall) -> AtenValue:
+def gelu(call: AtenCall) -> DocumentValue:
     return call.emit("gelu_backward", call["grad_output"], call["self"], approximate=call["approximate"])
 
 
-def threshold(call: AtenCall) -> AtenValue:
+def threshold(call: AtenCall) -> DocumentValue:
     call.demand(f"a threshold of {call['threshold']}", call["threshold"] == 0)
     return call.emit("relu_backward", call["grad_output"], call["self"])
 
 
-def softmax(call: AtenCall) -> AtenValue:
+def softmax(call: AtenCall) -> DocumentValue:
     call.demand("a change of dtype", call["grad_output"].dtype == call.result.dtype)
     dim = call["dim"] % len(call.result.shape)
     return call.emit("softmax_backward", call["grad_output"], call["output"], dim=dim)
 
 
-def log_softmax(call: AtenCall) -> AtenValue:
+def log_softmax(call: AtenCall) -> DocumentValue:
     """dy - exp(y) sum(dy): in parts, so that the dim may be split."""
     grad, made, shape, dtype = call["grad_output"], call["output"], call.result.shape, call.result.dtype
     call.demand("a change of dtype", grad.dtype == dtype)
     dim = call["dim"] % len(shape)
-    total = call.step("sum", [grad], (*shape[:dim], 1, *shape[dim + 1 :]), dtype, dims=[dim], keepdim=True)
-    share = call.step("multiply", [call.step("exp", [made], shape, dtype), total], shape, dtype)
+    total = call.step("sum", [grad], (*shape[:dim], 1, *shape[dim + 1 :]), dtype=dtype, dims=[dim], keepdim=True)
+    share = call.step("multiply", [call.step("exp", [made], shape, dtype=dtype), total], shape, dtype=dtype)
     return call.emit("subtract", grad, share)
 
 
-def layer_norm(call: AtenCall) -> Sequence[AtenValue]:
+def layer_norm(call: AtenCall) -> Sequence[DocumentValue]:
     """x and its weights; mean and deviation are made anew."""
     x, weight, bias = (call[each] for each in ("input", "weight", "bias"))
     return _norm(call, "layer_norm_backward", call["mean"].eps, whole=pass_argument(x, weight, bias))
 
 
-def native_rms_norm(call: AtenCall) -> Sequence[AtenValue]:
+def native_rms_norm(call: AtenCall) -> Sequence[DocumentValue]:
     return _norm(call, "rms_norm_backward", call["rstd"].eps, whole=pass_argument(call["input"], call["weight"]))
 
 
-def _norm(call: AtenCall, op: str, eps: float, *, whole: list[AtenValue]) -> Sequence[AtenValue]:
+def _norm(call: AtenCall, op: str, eps: float, *, whole: list[DocumentValue]) -> Sequence[DocumentValue]:
     """`whole` are x, weight and bias, as far as there are any."""
     made = replace(call, results=tuple(value.type for value in whole))
     return made.emit_all(op, call["grad_out"], *whole[:2], normalized_dims=len(call["normalized_shape"]), eps=eps)
 
 
-def rms_norm(call: AtenCall) -> Sequence[AtenValue]:
+def rms_norm(call: AtenCall) -> Sequence[DocumentValue]:
     """By the op of `fused`."""
     return call.emit_all("rms_norm_backward", call["grad"], call["x"], call["weight"], eps=call["eps"])
 
 
-def attention(call: AtenCall) -> Sequence[AtenValue]:
+def attention(call: AtenCall) -> Sequence[DocumentValue]:
     """Of query, key, value and, where it is asked for, the bias."""
     query, key, value = call["query"], call["key"], call["value"]
     grad = next(call[name] for name in ("grad_out", "grad_out_", "grad") if name in call.arguments)
@@ -76,27 +78,27 @@ def attention(call: AtenCall) -> Sequence[AtenValue]:
     if apart == whole[:3]:
         made = replace(call, results=tuple(each.type for each in whole))
         return made.emit_all("scaled_dot_product_attention_backward", *operands, **attrs)
-    shapes = [each.shape for each in (*apart, *operands[4:])][: len(whole)]
-    made_apart = call.step_all("scaled_dot_product_attention_backward", operands, shapes, dtype=query.dtype, **attrs)
-    return [call.reshaped(each, like.shape) for each, like in zip(made_apart, whole, strict=True)]
+    types = [TensorType(each.shape, query.dtype) for each in (*apart, *operands[4:])][: len(whole)]
+    made_apart = call.step_all("scaled_dot_product_attention_backward", operands, types, **attrs)
+    return [call.reshape(each, like.shape) for each, like in zip(made_apart, whole, strict=True)]
 
 
 def _needs_bias(call: AtenCall) -> bool:
     return len(call.results) > 3 and call.arguments.get("grad_input_mask", [True] * 4)[3]
 
 
-def embedding(call: AtenCall) -> AtenValue:
+def embedding(call: AtenCall) -> DocumentValue:
     """A padding position passes nothing on."""
     call.demand("scale_grad_by_freq", not call["scale_grad_by_freq"])
     grad, ids, padding = call["grad_output"], call["indices"], call["padding_idx"]
     if padding < 0:
         return call.emit("embedding_backward", grad, ids)
-    kept = call.step("not_equal", [ids], ids.shape, "bool", scalar=padding)
-    places = call.step("where", [kept, ids, call.scalar(-1, ids.dtype)], ids.shape, ids.dtype)
+    kept = call.step("not_equal", [ids], ids.shape, dtype="bool", scalar=padding)
+    places = call.step("where", [kept, ids, call.full(-1, (), ids.dtype)], ids.shape, dtype=ids.dtype)
     return call.emit("embedding_backward", grad, places, beyond="drop")
 
 
-def slice_(call: AtenCall) -> AtenValue:
+def slice_(call: AtenCall) -> DocumentValue:
     """Zeros around."""
     grad, shape = call["grad_output"], call.result.shape
     dim = call["dim"] % len(shape)
@@ -105,15 +107,15 @@ def slice_(call: AtenCall) -> AtenValue:
     return _pad_dim(call, grad, dim, low=start, high=shape[dim] - stop)
 
 
-def select(call: AtenCall) -> AtenValue:
+def select(call: AtenCall) -> DocumentValue:
     grad, shape = call["grad_output"], call.result.shape
     dim = call["dim"] % len(shape)
     start = call["index"] % shape[dim]
-    thin = call.reshaped(grad, (*shape[:dim], 1, *shape[dim + 1 :]))
+    thin = call.reshape(grad, (*shape[:dim], 1, *shape[dim + 1 :]))
     return _pad_dim(call, thin, dim, low=start, high=shape[dim] - start - 1)
 
 
-def _pad_dim(call: AtenCall, value: AtenValue, dim: int, *, low: int, high: int) -> AtenValue:
+def _pad_dim(call: AtenCall, value: DocumentValue, dim: int, *, low: int, high: int) -> DocumentValue:
     before, after = ([width if i == dim else 0 for i in range(len(value.shape))] for width in (low, high))
     return call.emit("pad", value, low=before, high=after) if low or high else value
 
@@ -125,25 +127,27 @@ def convolution(call: AtenCall) -> Sequence[RowResult]:
     attrs = read_geometry(call, x, weight)
     others = [i for i in range(len(grad.shape)) if i != 1]
     return [
-        call.step("convolution_transpose", [grad, weight], x.shape, x.dtype, **attrs) if wanted[0] else None,
-        call.step("convolution_weight_backward", [x, grad], weight.shape, x.dtype, **attrs) if wanted[1] else None,
-        call.step("sum", [grad], grad.shape[1:2], x.dtype, dims=others, keepdim=False) if wanted[2] else None,
+        call.step("convolution_transpose", [grad, weight], x.shape, dtype=x.dtype, **attrs) if wanted[0] else None,
+        call.step("convolution_weight_backward", [x, grad], weight.shape, dtype=x.dtype, **attrs)
+        if wanted[1]
+        else None,
+        call.step("sum", [grad], grad.shape[1:2], dtype=x.dtype, dims=others, keepdim=False) if wanted[2] else None,
     ]
 
 
-def rows_product(call: AtenCall) -> AtenValue:
+def rows_product(call: AtenCall) -> DocumentValue:
     """left^T right over all dims but the last, without flattening them: each may stay split."""
     left, right = call["left"], call["right"]
     rows = " ".join(f"r{i}" for i in range(len(left.shape) - 1))
     return call.emit("einsum", left, right, equation=f"{rows} m, {rows} n -> m n" if rows else "m, n -> m n")
 
 
-def grouped(call: AtenCall) -> Sequence[AtenValue]:
+def grouped(call: AtenCall) -> Sequence[DocumentValue]:
     """Of the rows and of the weights."""
     x, weight, ends, grad = (call[each] for each in ("input", "weight", "offs", "grad_output"))
     experts, k, n = weight.shape
-    turned = call.step("transpose", [weight], (experts, n, k), weight.dtype, permutation=[0, 2, 1])
+    turned = call.step("transpose", [weight], (experts, n, k), dtype=weight.dtype, permutation=[0, 2, 1])
     return [
-        call.step("grouped_mm", [grad, turned, ends], x.shape, x.dtype),
-        call.step("grouped_mm_weight_backward", [x, grad, ends], weight.shape, weight.dtype),
+        call.step("grouped_mm", [grad, turned, ends], x.shape, dtype=x.dtype),
+        call.step("grouped_mm_weight_backward", [x, grad, ends], weight.shape, dtype=weight.dtype),
     ]

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from planner.frontends.torch.aten_call import AtenCall, AtenRow, AtenValue
+from planner.frontends.graph_builder import DocumentValue
+from planner.frontends.torch.aten_call import AtenCall, AtenRow
 
 
-def convolution(call: AtenCall) -> AtenValue:
+def convolution(call: AtenCall) -> DocumentValue:
     x, weight, bias = call["input"], call["weight"], call["bias"]
     attrs = read_geometry(call, x, weight)
     return call.emit("convolution", *([x, weight] if bias is None else [x, weight, bias]), **attrs)
 
 
-def convolution_transpose(call: AtenCall) -> AtenValue:
+def convolution_transpose(call: AtenCall) -> DocumentValue:
     """What `output_padding` adds is in the result's shape."""
     x, weight, bias = call["input"], call["weight"], call["bias"]
     attrs = read_geometry(call, x, weight)
@@ -23,15 +24,15 @@ def convolution_transpose(call: AtenCall) -> AtenValue:
     call.demand("output_padding of a stride or more", all(more < stride for more, stride in added))
     if bias is None:
         return call.emit("convolution_transpose", x, weight, **attrs)
-    made = call.step("convolution_transpose", [x, weight], call.result.shape, call.result.dtype, **attrs)
+    made = call.step("convolution_transpose", [x, weight], call.result.shape, dtype=call.result.dtype, **attrs)
     return call.emit("add", made, _over_channels(call, bias, made))
 
 
-def convolution_of_either_kind(call: AtenCall) -> AtenValue:
+def convolution_of_either_kind(call: AtenCall) -> DocumentValue:
     return convolution_transpose(call) if call["transposed"] else convolution(call)
 
 
-def read_geometry(call: AtenCall, x: AtenValue, weight: AtenValue) -> dict[str, Any]:
+def read_geometry(call: AtenCall, x: DocumentValue, weight: DocumentValue) -> dict[str, Any]:
     rank = len(weight.shape) - 2
     call.demand("an image without a batch dim", len(x.shape) == rank + 2)
     stride, dilation = (_repeat_per_dim(call[key], rank) for key in ("stride", "dilation"))
@@ -61,7 +62,7 @@ def max_pool(rank: int) -> AtenRow:
 
 
 def average_pool(rank: int) -> AtenRow:
-    def row(call: AtenCall) -> AtenValue:
+    def row(call: AtenCall) -> DocumentValue:
         padded = any(_repeat_per_dim(call["padding"], rank))
         call.demand("a mean that leaves padding out", call["count_include_pad"] or not padded)
         call.demand("divisor_override", call.arguments.get("divisor_override") is None)
@@ -82,7 +83,7 @@ def _pool(call: AtenCall, rank: int, dilation: list[int]) -> dict[str, Any]:
 def adaptive_average_pool(rank: int) -> AtenRow:
     """To a size that divides; to one element it is the mean."""
 
-    def row(call: AtenCall) -> AtenValue:
+    def row(call: AtenCall) -> DocumentValue:
         x = call["self"]
         pairs = list(zip(x.shape[-rank:], call.result.shape[-rank:], strict=True))
         call.demand("output_size that does not divide", all(whole % made == 0 for whole, made in pairs))
@@ -94,17 +95,17 @@ def adaptive_average_pool(rank: int) -> AtenRow:
     return row
 
 
-def upsample(call: AtenCall) -> AtenValue:
+def upsample(call: AtenCall) -> DocumentValue:
     """Every element repeated: a dim of its own for the copies, broadcast, and merged."""
     x, made = call["input"], call.result.shape
     pairs = list(zip(x.shape[2:], made[2:], strict=True))
     call.demand("a size that is no multiple", all(large % small == 0 for small, large in pairs))
     apart = (*x.shape[:2], *(n for small, _ in pairs for n in (small, 1)))
     copied = (*x.shape[:2], *(n for small, large in pairs for n in (small, large // small)))
-    return call.emit("reshape", call.step("expand", [call.reshaped(x, apart)], copied, x.dtype))
+    return call.emit("reshape", call.step("expand", [call.reshape(x, apart)], copied, dtype=x.dtype))
 
 
-def batch_norm(call: AtenCall) -> AtenValue:
+def batch_norm(call: AtenCall) -> DocumentValue:
     """By the running statistics."""
     call.demand("batch_norm in training", not call.arguments.get("training") and call["running_mean"] is not None)
     weight, bias = call["weight"], call["bias"]
@@ -113,21 +114,21 @@ def batch_norm(call: AtenCall) -> AtenValue:
     return call.emit("batch_norm", call["input"], call["running_mean"], call["running_var"], *scales, eps=call["eps"])
 
 
-def batch_norm_alone(call: AtenCall) -> Sequence[AtenValue]:
+def batch_norm_alone(call: AtenCall) -> Sequence[DocumentValue]:
     """Of its results only the first is there without training."""
     return [batch_norm(replace(call, results=call.results[:1]))]
 
 
-def group_norm(call: AtenCall) -> AtenValue:
+def group_norm(call: AtenCall) -> DocumentValue:
     """Mean and variance of the channels of a group together with the spatial dims."""
     x, groups = call["input"], call["num_groups"]
-    parts = call.reshaped(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
+    parts = call.reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
     centred = _binary(call, "subtract", parts, right=_mean_of_groups(call, parts))
-    square = call.step("square", [centred], centred.shape, centred.dtype)
+    square = call.step("square", [centred], centred.shape, dtype=centred.dtype)
     variance = _mean_of_groups(call, square)
-    above = call.step("add", [variance], variance.shape, x.dtype, scalar=call["eps"])
-    root = call.step("rsqrt", [above], variance.shape, x.dtype)
-    made = call.reshaped(_binary(call, "multiply", centred, right=root), x.shape)
+    above = call.step("add", [variance], variance.shape, dtype=x.dtype, scalar=call["eps"])
+    root = call.step("rsqrt", [above], variance.shape, dtype=x.dtype)
+    made = call.reshape(_binary(call, "multiply", centred, right=root), x.shape)
     if call["weight"] is not None:
         made = _binary(call, "multiply", made, right=_over_channels(call, call["weight"], x))
     if call["bias"] is not None:
@@ -135,17 +136,17 @@ def group_norm(call: AtenCall) -> AtenValue:
     return made
 
 
-def _mean_of_groups(call: AtenCall, parts: AtenValue) -> AtenValue:
+def _mean_of_groups(call: AtenCall, parts: DocumentValue) -> DocumentValue:
     rank = len(parts.shape)
     thin = (*parts.shape[:2], *[1] * (rank - 2))
-    return call.step("mean", [parts], thin, parts.dtype, dims=list(range(2, rank)), keepdim=True)
+    return call.step("mean", [parts], thin, dtype=parts.dtype, dims=list(range(2, rank)), keepdim=True)
 
 
-def _binary(call: AtenCall, op: str, left: AtenValue, *, right: AtenValue) -> AtenValue:
+def _binary(call: AtenCall, op: str, left: DocumentValue, *, right: DocumentValue) -> DocumentValue:
     """In the shape of the left operand."""
-    return call.step(op, [left, right], left.shape, left.dtype)
+    return call.step(op, [left, right], left.shape, dtype=left.dtype)
 
 
-def _over_channels(call: AtenCall, vector: AtenValue, x: AtenValue) -> AtenValue:
+def _over_channels(call: AtenCall, vector: DocumentValue, x: DocumentValue) -> DocumentValue:
     """A number a channel, broadcast over the spatial dims of x."""
-    return call.reshaped(vector, (*vector.shape, *[1] * (len(x.shape) - 2)))
+    return call.reshape(vector, (*vector.shape, *[1] * (len(x.shape) - 2)))

@@ -8,36 +8,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from planner.frontends.torch.aten_call import AtenCall, AtenValue, clamp_infinity
+from planner.frontends.graph_builder import DocumentValue
+from planner.frontends.torch.aten_call import AtenCall
 
 
-def cross_entropy(call: AtenCall) -> Sequence[AtenValue]:
+def cross_entropy(call: AtenCall) -> Sequence[DocumentValue]:
     """And the log-sum-exp of every row."""
     logits, (_, lse_type) = call["logits"], call.results
     one, wide, dim = lse_type.shape, lse_type.dtype, len(lse_type.shape) - 1
     lse = log_sum_exp(call, logits, one, wide=wide)
     ids, counts = _labels(call, call["labels"], one, ignored=call["ignored"])
-    picked = call.step("gather", [logits, ids], one, logits.dtype, dim=dim, beyond="drop")
-    lost = call.step("subtract", [lse, call.cast(picked, wide)], one, wide)
+    picked = call.step("gather", [logits, ids], one, dtype=logits.dtype, dim=dim, beyond="drop")
+    lost = call.step("subtract", [lse, call.cast(picked, wide)], one, dtype=wide)
     return [_mean_loss(replace(call, results=call.results[:1]), lost, counts), lse]
 
 
-def cross_entropy_backward(call: AtenCall) -> AtenValue:
+def cross_entropy_backward(call: AtenCall) -> DocumentValue:
     logits, lse, grad = call["logits"], call["lse"], call["grad"]
     ids, counts = _labels(call, call["labels"], lse.shape, ignored=call["ignored"])
     share = _grad_share(call, call.cast(grad, lse.dtype), counts)
     return call.emit("cross_entropy_backward", share, logits, lse, ids)
 
 
-def log_sum_exp(call: AtenCall, x: AtenValue, one: tuple[int, ...], *, wide: str) -> AtenValue:
+def log_sum_exp(call: AtenCall, x: DocumentValue, one: tuple[int, ...], *, wide: str) -> DocumentValue:
     """Over the last dim, which is kept as one."""
-    highest = call.step("max", [x], one, x.dtype, dims=[len(one) - 1], keepdim=True)
+    highest = call.step("max", [x], one, dtype=x.dtype, dims=[len(one) - 1], keepdim=True)
     highest = call.cast(highest, wide)
-    total = call.step("sum_exp", [x, highest], one, wide)
-    return call.step("add", [call.step("log", [total], one, wide), highest], one, wide)
+    total = call.step("sum_exp", [x, highest], one, dtype=wide)
+    return call.step("add", [call.step("log", [total], one, dtype=wide), highest], one, dtype=wide)
 
 
-def log_softmax(call: AtenCall) -> AtenValue:
+def log_softmax(call: AtenCall) -> DocumentValue:
     """Along the last dim in parts; along another by the op for it."""
     x, shape, dtype = call.cast(call["self"], call.result.dtype), call.result.shape, call.result.dtype
     if call.dim("dim") != len(shape) - 1:
@@ -45,54 +46,56 @@ def log_softmax(call: AtenCall) -> AtenValue:
     return call.emit("subtract", x, log_sum_exp(call, x, (*shape[:-1], 1), wide=dtype))
 
 
-def nll_loss(call: AtenCall) -> Sequence[AtenValue]:
+def nll_loss(call: AtenCall) -> Sequence[DocumentValue]:
     """The mean of minus the labels' log-probabilities, and how many count."""
     x = _probabilities(call)
     one = (x.shape[0], 1)
     ids, counts = _labels(call, call["target"], one, ignored=call["ignore_index"])
-    picked = call.step("gather", [x, ids], one, x.dtype, dim=1, beyond="drop")
-    lost = call.step("negate", [picked], one, x.dtype)
+    picked = call.step("gather", [x, ids], one, dtype=x.dtype, dim=1, beyond="drop")
+    lost = call.step("negate", [picked], one, dtype=x.dtype)
     return [_mean_loss(replace(call, results=call.results[:1]), lost, counts), _count_labels(call, counts, x.dtype)]
 
 
-def nll_loss_backward(call: AtenCall) -> AtenValue:
+def nll_loss_backward(call: AtenCall) -> DocumentValue:
     x = _probabilities(call)
     one = (x.shape[0], 1)
     ids, counts = _labels(call, call["target"], one, ignored=call["ignore_index"])
-    places = call.reshaped(ids, one[:1])
-    hits = call.step("one_hot", [places], x.shape, x.dtype, beyond="drop")
+    places = call.reshape(ids, one[:1])
+    hits = call.step("one_hot", [places], x.shape, dtype=x.dtype, beyond="drop")
     share = _grad_share(call, call["grad_output"], counts)
-    return call.emit("multiply", hits, call.step("negate", [share], one, x.dtype))
+    return call.emit("multiply", hits, call.step("negate", [share], one, dtype=x.dtype))
 
 
-def _probabilities(call: AtenCall) -> AtenValue:
-    x: AtenValue = call["self"]
+def _probabilities(call: AtenCall) -> DocumentValue:
+    x: DocumentValue = call["self"]
     call.demand("classes with weights", call["weight"] is None)
     call.demand("a loss that is no mean over rows", call["reduction"] == 1 and len(x.shape) == 2)
     return x
 
 
-def _labels(call: AtenCall, labels: AtenValue, one: tuple[int, ...], *, ignored: int) -> tuple[AtenValue, AtenValue]:
+def _labels(
+    call: AtenCall, labels: DocumentValue, one: tuple[int, ...], *, ignored: int
+) -> tuple[DocumentValue, DocumentValue]:
     """Positions, and whether they count."""
-    ids = call.reshaped(labels, one)
-    return ids, call.step("not_equal", [ids], one, "bool", scalar=ignored)
+    ids = call.reshape(labels, one)
+    return ids, call.step("not_equal", [ids], one, dtype="bool", scalar=ignored)
 
 
-def _count_labels(call: AtenCall, counts: AtenValue, dtype: str) -> AtenValue:
+def _count_labels(call: AtenCall, counts: DocumentValue, dtype: str) -> DocumentValue:
     every = list(range(len(counts.shape)))
-    return call.step("sum", [call.cast(counts, dtype)], (), dtype, dims=every, keepdim=False)
+    return call.step("sum", [call.cast(counts, dtype)], (), dtype=dtype, dims=every, keepdim=False)
 
 
-def _mean_loss(call: AtenCall, lost: AtenValue, counts: AtenValue) -> AtenValue:
+def _mean_loss(call: AtenCall, lost: DocumentValue, counts: DocumentValue) -> DocumentValue:
     dtype = lost.dtype
-    kept = call.step("where", [counts, lost, call.scalar(0, dtype)], lost.shape, dtype)
-    total = call.step("sum", [kept], (), dtype, dims=list(range(len(lost.shape))), keepdim=False)
-    made = call.step("divide", [total, _count_labels(call, counts, dtype)], (), dtype)
+    kept = call.step("where", [counts, lost, call.full(0, (), dtype)], lost.shape, dtype=dtype)
+    total = call.step("sum", [kept], (), dtype=dtype, dims=list(range(len(lost.shape))), keepdim=False)
+    made = call.step("divide", [total, _count_labels(call, counts, dtype)], (), dtype=dtype)
     return call.cast(made, call.result.dtype)
 
 
-def _grad_share(call: AtenCall, grad: AtenValue, counts: AtenValue) -> AtenValue:
+def _grad_share(call: AtenCall, grad: DocumentValue, counts: DocumentValue) -> DocumentValue:
     """What the loss's gradient is for every label; none for one that does not count."""
     dtype = grad.dtype
-    each = call.step("divide", [grad, _count_labels(call, counts, dtype)], (), dtype)
-    return call.step("where", [counts, each, call.scalar(clamp_infinity(0, dtype), dtype)], counts.shape, dtype)
+    each = call.step("divide", [grad, _count_labels(call, counts, dtype)], (), dtype=dtype)
+    return call.step("where", [counts, each, call.full(0, (), dtype)], counts.shape, dtype=dtype)

@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import torch
 
-from planner.frontends.torch.aten_call import DTYPES, AtenCall, AtenRow, AtenValue, NormStatistics, RowResult
+from planner.frontends.graph_builder import DocumentValue
+from planner.frontends.torch.aten_call import DTYPES, AtenCall, AtenRow, NormStatistics, RowResult
 
 
-def linear(call: AtenCall) -> AtenValue:
+def linear(call: AtenCall) -> DocumentValue:
     return call.emit("linear", *pass_argument(call["input"], call["weight"], call["bias"]))
 
 
-def addmm(call: AtenCall) -> AtenValue:
+def addmm(call: AtenCall) -> DocumentValue:
     call.demand("alpha or beta other than 1", call["alpha"] == call["beta"] == 1)
     return call.emit("addmm", call["self"], call["mat1"], call["mat2"])
 
@@ -22,26 +23,26 @@ def addmm(call: AtenCall) -> AtenValue:
 def matmul(right: str = "other") -> AtenRow:
     """A product of matrices or batches of them; a vector becomes a matrix for the time being."""
 
-    def row(call: AtenCall) -> AtenValue:
+    def row(call: AtenCall) -> DocumentValue:
         a, b = call["self"], call[right]
         if len(a.shape) > 1 and len(b.shape) > 1:
             return call.emit("matmul", a, b)
-        a = call.reshaped(a, (1, *a.shape)) if len(a.shape) == 1 else a
-        b = call.reshaped(b, (*b.shape, 1)) if len(b.shape) == 1 else b
+        a = call.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
+        b = call.reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
         shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
-        return call.emit("reshape", call.step("matmul", [a, b], shape, a.dtype))
+        return call.emit("reshape", call.step("matmul", [a, b], shape, dtype=a.dtype))
 
     return row
 
 
-def baddbmm(call: AtenCall) -> AtenValue:
+def baddbmm(call: AtenCall) -> DocumentValue:
     """beta * self + alpha * batch1 @ batch2."""
     a, b, dtype, shape = call["batch1"], call["batch2"], call.result.dtype, call.result.shape
-    product, bias = call.step("matmul", [a, b], shape, dtype), call["self"]
+    product, bias = call.step("matmul", [a, b], shape, dtype=dtype), call["self"]
     if call["alpha"] != 1:
-        product = call.step("multiply", [product], shape, dtype, scalar=call["alpha"])
+        product = call.step("multiply", [product], shape, dtype=dtype, scalar=call["alpha"])
     if call["beta"] != 1:
-        bias = call.step("multiply", [bias], bias.shape, dtype, scalar=call["beta"])
+        bias = call.step("multiply", [bias], bias.shape, dtype=dtype, scalar=call["beta"])
     return call.emit("add", bias, product)
 
 
@@ -49,7 +50,7 @@ SAVED = 8
 """As many results as a kernel of attention may save for its gradient."""
 
 
-def attention(call: AtenCall) -> AtenValue:
+def attention(call: AtenCall) -> DocumentValue:
     """Grouped queries: the heads that share a key get a dim of their own, along which keys are broadcast."""
     call.demand("attention with dropout", not call.arguments.get("dropout_p"))
     attrs = {"causal": call["is_causal"]}
@@ -62,7 +63,7 @@ def attention(call: AtenCall) -> AtenValue:
     if operands == whole:
         return call.emit("scaled_dot_product_attention", *operands, **attrs)
     shape = (*operands[0].shape[:-1], value.shape[-1])
-    return call.emit("reshape", call.step("scaled_dot_product_attention", operands, shape, query.dtype, **attrs))
+    return call.emit("reshape", call.step("scaled_dot_product_attention", operands, shape, dtype=query.dtype, **attrs))
 
 
 def fused_attention(call: AtenCall) -> Sequence[RowResult]:
@@ -70,24 +71,24 @@ def fused_attention(call: AtenCall) -> Sequence[RowResult]:
     return [attention(replace(call, results=call.results[:1])), *[None] * SAVED]
 
 
-def repeat_groups(call: AtenCall, value: AtenValue, query: AtenValue, *, key: AtenValue) -> AtenValue:
+def repeat_groups(call: AtenCall, value: DocumentValue, query: DocumentValue, *, key: DocumentValue) -> DocumentValue:
     """With a dim for the queries that share a key, where they do; [.., heads, sequence, head] and masks alike."""
     if len(query.shape) < 3 or len(value.shape) < 3 or query.shape[-3] == key.shape[-3]:
         return value
     groups, members = key.shape[-3], query.shape[-3] // key.shape[-3]
     parts = {query.shape[-3]: (groups, members), groups: (groups, 1)}.get(value.shape[-3], (1, 1))
-    return call.reshaped(value, (*value.shape[:-3], *parts, *value.shape[-2:]))
+    return call.reshape(value, (*value.shape[:-3], *parts, *value.shape[-2:]))
 
 
-def embedding(call: AtenCall) -> AtenValue:
+def embedding(call: AtenCall) -> DocumentValue:
     return call.emit("embedding", call["weight"], call["indices"])
 
 
-def softmax(call: AtenCall) -> AtenValue:
+def softmax(call: AtenCall) -> DocumentValue:
     return call.emit("softmax", call.cast(call["self"], call.result.dtype), dim=call.dim("dim"))
 
 
-def layer_norm(call: AtenCall) -> AtenValue:
+def layer_norm(call: AtenCall) -> DocumentValue:
     call.demand("a bias without a weight", call["weight"] is not None or call["bias"] is None)
     operands = pass_argument(call["input"], call["weight"], call["bias"])
     return call.emit("layer_norm", *operands, normalized_dims=len(call["normalized_shape"]), eps=call["eps"])
@@ -98,7 +99,7 @@ def native_layer_norm(call: AtenCall) -> Sequence[RowResult]:
     return [layer_norm(replace(call, results=call.results[:1])), saved, saved]
 
 
-def rms_norm(call: AtenCall) -> AtenValue:
+def rms_norm(call: AtenCall) -> DocumentValue:
     """torch's default eps is the dtype's resolution."""
     x, weight = call["input"], call["weight"]
     count = len(call["normalized_shape"])
@@ -116,28 +117,28 @@ def _resolution(call: AtenCall) -> float:
 def reduce_all(op: str, *operands: str, **attrs: str) -> AtenRow:
     """An op of ours from the arguments in `operands`; attributes from those in `attrs`."""
 
-    def row(call: AtenCall) -> AtenValue:
+    def row(call: AtenCall) -> DocumentValue:
         named = {attr: call[argument] for attr, argument in attrs.items()}
         return call.emit(op, *pass_argument(*(call[each] for each in operands)), **named)
 
     return row
 
 
-def grouped(call: AtenCall) -> AtenValue:
+def grouped(call: AtenCall) -> DocumentValue:
     """Rows by groups times a matrix each, or, of two matrices, a matrix of rows by groups."""
     x, weight, ends = call["self"], call["mat2"], call["offs"]
     call.demand("a bias", call["bias"] is None)
     call.demand("batches without groups", ends is not None and len(x.shape) == 2)
     if len(weight.shape) == 3:
         return call.emit("grouped_mm", x, weight, ends)
-    turned = call.step("transpose", [x], x.shape[::-1], x.dtype, permutation=[1, 0])
+    turned = call.step("transpose", [x], x.shape[::-1], dtype=x.dtype, permutation=[1, 0])
     return call.emit("grouped_mm_weight_backward", turned, weight, ends)
 
 
 def reduction(op: str) -> AtenRow:
     """Over the dims in `dim`, all when there are none; in the result's dtype."""
 
-    def row(call: AtenCall) -> AtenValue:
+    def row(call: AtenCall) -> DocumentValue:
         value = call.cast(call["self"], call.result.dtype)
         rank, dims = len(value.shape), call.arguments.get("dim")
         listed = [dims] if isinstance(dims, int) else dims or range(rank)
@@ -147,9 +148,9 @@ def reduction(op: str) -> AtenRow:
     return row
 
 
-def cumsum(call: AtenCall) -> AtenValue:
+def cumsum(call: AtenCall) -> DocumentValue:
     return call.emit("cumsum", call.cast(call["self"], call.result.dtype), dim=call.dim("dim"))
 
 
-def pass_argument(*operands: AtenValue | None) -> list[AtenValue]:
+def pass_argument(*operands: DocumentValue | None) -> list[DocumentValue]:
     return [operand for operand in operands if operand is not None]

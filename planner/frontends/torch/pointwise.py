@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from planner.frontends.torch.aten_call import AtenCall, AtenRow, AtenValue, clamp_infinity, promote_dtypes
+from planner.frontends.graph_builder import DocumentValue, clamp_infinity
+from planner.frontends.torch.aten_call import AtenCall, AtenRow, promote_dtypes
 from planner.ir.dtypes import is_float
 
 NEUTRAL = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1, "pow": 1}
 """The scalar on the right that changes nothing."""
 
-Operand = AtenValue | float
+Operand = DocumentValue | float
 
 
 def unary(op: str) -> AtenRow:
     return lambda call: call.emit(op, call.cast(call["self"], call.result.dtype))
 
 
-def gelu(call: AtenCall) -> AtenValue:
+def gelu(call: AtenCall) -> DocumentValue:
     return call.emit("gelu", call["self"], approximate=call["approximate"])
 
 
@@ -27,16 +28,16 @@ def binary(op: str, left: str = "self", right: str = "other") -> AtenRow:
 def scaled_binary(op: str, left: str = "self", right: str = "other") -> AtenRow:
     """`left` op alpha * `right`; alpha belongs to the argument `other`."""
 
-    def row(call: AtenCall) -> AtenValue:
+    def row(call: AtenCall) -> DocumentValue:
         dtype, alpha, operands = (
             call.result.dtype,
             call["alpha"],
             {"self": call["self"], "other": call["other"]},
         )
-        call.demand(f"alpha = {alpha}", alpha == 1 or isinstance(operands[right], AtenValue))
+        call.demand(f"alpha = {alpha}", alpha == 1 or isinstance(operands[right], DocumentValue))
         if alpha != 1:
             scaled = call.cast(operands[right], dtype)
-            operands[right] = call.step("multiply", [scaled], scaled.shape, dtype, scalar=alpha)
+            operands[right] = call.step("multiply", [scaled], scaled.shape, dtype=dtype, scalar=alpha)
         return _emit(call, op, operands[left], right=operands[right], dtype=dtype)
 
     return row
@@ -45,7 +46,7 @@ def scaled_binary(op: str, left: str = "self", right: str = "other") -> AtenRow:
 def comparison(op: str) -> AtenRow:
     """`self` op `other`, in the dtype that torch compares them in."""
 
-    def row(call: AtenCall) -> AtenValue:
+    def row(call: AtenCall) -> DocumentValue:
         left, right = call["self"], call["other"]
         return _emit(call, op, left, right=right, dtype=promote_dtypes(left, right))
 
@@ -55,7 +56,7 @@ def comparison(op: str) -> AtenRow:
 def logical(op: str) -> AtenRow:
     """`self` op `other` of bool tensors; on integers torch's calls of these names work bit by bit."""
 
-    def row(call: AtenCall) -> AtenValue:
+    def row(call: AtenCall) -> DocumentValue:
         operands = [call["self"], call["other"]]
         call.demand("operands that are not bool", all(_is_bool(operand) for operand in operands))
         return call.emit(op, *operands)
@@ -63,27 +64,27 @@ def logical(op: str) -> AtenRow:
     return row
 
 
-def logical_not(call: AtenCall) -> AtenValue:
+def logical_not(call: AtenCall) -> DocumentValue:
     call.demand("an operand that is not bool", _is_bool(call["self"]))
     return call.emit("logical_not", call["self"])
 
 
 def _is_bool(operand: object) -> bool:
-    return isinstance(operand, AtenValue) and operand.dtype == "bool"
+    return isinstance(operand, DocumentValue) and operand.dtype == "bool"
 
 
-def _emit(call: AtenCall, op: str, left: Operand, *, right: Operand, dtype: str) -> AtenValue:
-    if isinstance(left, AtenValue) and isinstance(right, AtenValue):
+def _emit(call: AtenCall, op: str, left: Operand, *, right: Operand, dtype: str) -> DocumentValue:
+    if isinstance(left, DocumentValue) and isinstance(right, DocumentValue):
         return call.emit(op, call.cast(left, dtype), call.cast(right, dtype))
-    if isinstance(left, AtenValue) and not isinstance(right, AtenValue):
+    if isinstance(left, DocumentValue) and not isinstance(right, DocumentValue):
         x = call.cast(left, dtype)
         return x if NEUTRAL.get(op) == right else call.emit(op, x, scalar=clamp_infinity(right, dtype))
-    if isinstance(right, AtenValue) and not isinstance(left, AtenValue):
+    if isinstance(right, DocumentValue) and not isinstance(left, DocumentValue):
         return call.emit(op, call.cast(right, dtype), scalar=clamp_infinity(left, dtype), reversed=True)
     raise TypeError(f"{op} of two scalars")  # no overload of the table takes them
 
 
-def divide(call: AtenCall) -> AtenValue:
+def divide(call: AtenCall) -> DocumentValue:
     """As a whole number below, or towards zero of integers; without a mode as it is."""
     integers = not is_float(call.result.dtype)
     op = {None: "divide", "floor": "floor_divide", "trunc": "divide"}[call["rounding_mode"]]
@@ -91,46 +92,46 @@ def divide(call: AtenCall) -> AtenValue:
     return _emit(call, op, call["self"], right=call["other"], dtype=call.result.dtype)
 
 
-def clamp(call: AtenCall) -> AtenValue:
+def clamp(call: AtenCall) -> DocumentValue:
     """maximum with `min`, then minimum with `max`; a bound may be missing."""
     dtype = call.result.dtype
     value = call.cast(call["self"], dtype)
     low, high = (call.arguments.get(bound) for bound in ("min", "max"))
     if low is not None and high is not None:
-        value = call.step("maximum", [value], value.shape, dtype, scalar=clamp_infinity(low, dtype))
+        value = call.step("maximum", [value], value.shape, dtype=dtype, scalar=clamp_infinity(low, dtype))
         return call.emit("minimum", value, scalar=clamp_infinity(high, dtype))
     if low is not None:
         return call.emit("maximum", value, scalar=clamp_infinity(low, dtype))
     return value if high is None else call.emit("minimum", value, scalar=clamp_infinity(high, dtype))
 
 
-def where(call: AtenCall) -> AtenValue:
+def where(call: AtenCall) -> DocumentValue:
     return _select(call, call["condition"], call["self"], call["other"])
 
 
-def masked_fill(call: AtenCall) -> AtenValue:
+def masked_fill(call: AtenCall) -> DocumentValue:
     return _select(call, call["mask"], call["value"], call["self"])
 
 
-def _select(call: AtenCall, condition: AtenValue, *branches: Operand) -> AtenValue:
+def _select(call: AtenCall, condition: DocumentValue, *branches: Operand) -> DocumentValue:
     dtype = call.result.dtype
-    x, y = (call.cast(b, dtype) if isinstance(b, AtenValue) else call.scalar(b, dtype) for b in branches)
+    x, y = (call.cast(b, dtype) if isinstance(b, DocumentValue) else call.full(b, (), dtype) for b in branches)
     return call.emit("where", call.cast(condition, "bool"), x, y)
 
 
-def to_dtype(call: AtenCall) -> AtenValue:
+def to_dtype(call: AtenCall) -> DocumentValue:
     """A cast to the result's dtype; moves between devices and layouts are not ours."""
-    value: AtenValue = call["self"]
+    value: DocumentValue = call["self"]
     return value if value.dtype == call.result.dtype else call.emit("cast", value)
 
 
-def unchanged(call: AtenCall) -> AtenValue:
+def unchanged(call: AtenCall) -> DocumentValue:
     """Calls that copy, or only matter to autograd."""
-    value: AtenValue = call["self"]
+    value: DocumentValue = call["self"]
     return value
 
 
-def dropout(call: AtenCall) -> AtenValue:
+def dropout(call: AtenCall) -> DocumentValue:
     call.demand("dropout in training mode", not call["train"] or call["p"] == 0)
-    value: AtenValue = call["input"]
+    value: DocumentValue = call["input"]
     return value

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,51 +11,37 @@ from torch.fx import Node as FxNode
 from torch.fx.node import map_arg
 
 from planner.errors import InvalidGraph, ShardplanError
-from planner.frontends.torch import unknown_ops
-from planner.frontends.torch.aten_call import (
-    DTYPES,
-    AtenCall,
-    AtenNotCovered,
-    AtenValue,
-    Node,
-    clamp_infinity,
-    dtype_name,
-)
+from planner.frontends.graph_builder import DocumentValue, Entry, GraphBuilder, clamp_infinity
+from planner.frontends.torch.aten_call import DTYPES, AtenCall, dtype_name
 from planner.frontends.torch.exported_graph import ExportedGraph, eliminate_dead
 from planner.frontends.torch.location import scope_of, source_line_of
 from planner.frontends.torch.op_table import ATEN
+from planner.frontends.uncovered_ops import NotCovered
 from planner.ir.graph import TensorType
 
 
 class TorchTranslation:
-    """What each node of the captured graph has become.
-
-    `nodes` and `inputs` are entries of the document. `refused` holds, for each call that cannot be said, the places
-    it stands in, and `unknown` for each call without a row, which is then said by a rule that splits nothing.
-    """
+    """What each node of the captured graph becomes; `builder` holds the document."""
 
     def __init__(self, captured: ExportedGraph) -> None:
-        self.nodes: list[Node] = []
-        self.refused: dict[str, list[str]] = defaultdict(list)
-        self.unknown: dict[str, list[str]] = defaultdict(list)
+        self.builder = GraphBuilder()
         self._captured = captured
-        self._inputs: dict[str, dict[str, Any]] = {}
         self._values: dict[FxNode, Any] = {}
         self._live = eliminate_dead(captured)
 
     @property
-    def inputs(self) -> list[dict[str, Any]]:
-        """In the order of the placeholders."""
+    def inputs(self) -> list[Entry]:
+        """The inputs in the order of the placeholders."""
         order = dict.fromkeys(entry.id for entry in self._captured.placeholders.values())
-        return [self._inputs[name] for name in order if name in self._inputs]
+        return [self.builder.inputs[name] for name in order if name in self.builder.inputs]
 
     @property
-    def outputs(self) -> list[AtenValue]:
+    def outputs(self) -> list[DocumentValue]:
         """What the results have become."""
         return [self._values[made] for made in self._captured.results if made in self._values]
 
     @property
-    def gradients(self) -> dict[str, AtenValue]:
+    def gradients(self) -> dict[str, DocumentValue]:
         """By the id of a parameter."""
         found = self._captured.gradients.items()
         return {parameter: self._values[made] for parameter, made in found if made in self._values}
@@ -73,22 +58,21 @@ class TorchTranslation:
     def _translate(self, node: FxNode) -> None:
         try:
             self._values[node] = self._input(node) if node.op == "placeholder" else self._result(node)
-        except AtenNotCovered as reason:
-            self.refused[f"{node.target} ({reason})"].append(source_line_of(node))
+        except NotCovered as reason:
+            self.builder.uncovered.refused[f"{node.target} ({reason})"].append(source_line_of(node))
         except ShardplanError as error:
             raise error.at(f"{source_line_of(node)} {node.name}".strip()) from error
 
-    def _input(self, node: FxNode) -> AtenValue | None:
+    def _input(self, node: FxNode) -> DocumentValue | None:
         """A tensor from outside. A constant of one known element is a `full` instead; what is no tensor is nothing."""
         if not isinstance(node.meta.get("val"), torch.Tensor):
             return None
         entry, kind = self._captured.placeholders[node.name], tensor_type(node.meta["val"])
-        if entry.known is not None:
-            call = AtenCall(node.name, "", "forward", {}, (kind,), self.nodes, len(self.nodes))
-            return call.emit("full", value=clamp_infinity(entry.known, kind.dtype))
-        listed = {"id": entry.id, "kind": entry.kind, "name": entry.name}
-        self._inputs[entry.id] = listed | {"shape": list(kind.shape), "dtype": kind.dtype}
-        return AtenValue(entry.id, kind)
+        if entry.known is None:
+            return self.builder.add_input(entry.id, entry.kind, kind, name=entry.name)
+        with self.builder.within(""):
+            value = clamp_infinity(entry.known, kind.dtype)
+            return self.builder.emit_all("full", [], [kind], attrs={"value": value}, node=node.name)[0]
 
     def _result(self, node: FxNode) -> Any:
         if node.target is operator.getitem:
@@ -96,15 +80,36 @@ class TorchTranslation:
         made = node.meta["val"]
         tensors = list(filter(_is_statistics, made if isinstance(made, (list, tuple)) else [made]))
         named = [each for each in tensors if each is tensors[0] or each.dtype in DTYPES.values()]
-        results = tuple(map(tensor_type, named))
+        call = AtenCall(node.name, tuple(map(tensor_type, named)), self.builder, _arguments(node, self._values))
         phase = "backward" if node.meta.get("partitioner_tag") == "is_backward" else "forward"
-        arguments = _arguments(node, self._values)
-        call = AtenCall(node.name, scope_of(node), phase, arguments, results, self.nodes, len(self.nodes))
         row = ATEN.get(str(node.target))
-        if row is None:
-            self.unknown[str(node.target)].append(source_line_of(node))
-            return unknown_ops.add_replicated(call, node.target)
-        return row(call)
+        with self.builder.within(scope_of(node), phase, call=node.name):
+            return self._emit_replicated(call, node) if row is None else row(call)
+
+    def _emit_replicated(self, call: AtenCall, node: FxNode) -> list[DocumentValue] | DocumentValue:
+        """Emit a node under the name that the op has in torch, with the arguments that JSON can hold.
+
+        Raises NotCovered for a call that writes to its arguments or whose results have no fixed shape.
+        """
+        self.builder.uncovered.replicated[str(node.target)].append(source_line_of(node))
+        schema = node.target._schema
+        call.demand("a call that writes to its arguments", not schema.is_mutable)
+        call.demand("no results of fixed shape", len(call.results) == len(schema.returns))
+        operands = [
+            each for given in call.arguments.values() for each in _listed(given) if isinstance(each, DocumentValue)
+        ]
+        attrs = {name: given for name, given in call.arguments.items() if _is_plain(given)}
+        results = self.builder.emit_all(str(node.target), operands, call.results, attrs=attrs, node=call.id)
+        return results[0] if len(results) == 1 else results
+
+
+def _listed(given: Any) -> Sequence[Any]:
+    return given if isinstance(given, (list, tuple)) else [given]
+
+
+def _is_plain(given: Any) -> bool:
+    """Whether an argument is a number, a text or a list of such."""
+    return all(isinstance(each, (bool, int, str)) for each in _listed(given))
 
 
 def _is_statistics(value: Any) -> bool:
@@ -123,7 +128,7 @@ def tensor_type(tensor: torch.Tensor) -> TensorType:
 def _arguments(node: FxNode, values: Mapping[FxNode, Any]) -> dict[str, Any]:
     """Arguments by the names of the overload's schema, defaults included. Raises NotCovered for control flow."""
     if not isinstance(node.target, torch._ops.OpOverload):
-        raise AtenNotCovered("control flow or a call that is no operator: write it without")
+        raise NotCovered("control flow or a call that is no operator: write it without")
     bound = {}
     for position, argument in enumerate(node.target._schema.arguments):
         if position < len(node.args):

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from planner.frontends.torch.aten_call import AtenCall, AtenRow, AtenValue, clamp_infinity
+from planner.frontends.graph_builder import DocumentValue, clamp_infinity
+from planner.frontends.torch.aten_call import AtenCall, AtenRow
+from planner.ir.graph import TensorType
 
 
-def reshape(call: AtenCall) -> AtenValue:
+def reshape(call: AtenCall) -> DocumentValue:
     """Every call that keeps the elements in order: the target is the result's shape."""
-    value: AtenValue = call["self"]
-    return value if value.shape == call.result.shape else call.emit("reshape", value)
+    return call.reshape_to_result(call["self"])
 
 
-def expand(call: AtenCall) -> AtenValue:
-    value: AtenValue = call["self"]
+def expand(call: AtenCall) -> DocumentValue:
+    value: DocumentValue = call["self"]
     return value if value.shape == call.result.shape else call.emit("expand", value)
 
 
-def permute(call: AtenCall) -> AtenValue:
+def permute(call: AtenCall) -> DocumentValue:
     rank = len(call["self"].shape)
     return _permute(call, [dim % rank for dim in call["dims"]])
 
@@ -26,7 +27,7 @@ def permute(call: AtenCall) -> AtenValue:
 def exchange(first: str, second: str) -> AtenRow:
     """Two dims change places."""
 
-    def row(call: AtenCall) -> AtenValue:
+    def row(call: AtenCall) -> DocumentValue:
         order = list(range(len(call["self"].shape)))
         a, b = call.dim(first), call.dim(second)
         order[a], order[b] = order[b], order[a]
@@ -35,16 +36,16 @@ def exchange(first: str, second: str) -> AtenRow:
     return row
 
 
-def reverse_dims(call: AtenCall) -> AtenValue:
+def reverse_dims(call: AtenCall) -> DocumentValue:
     return _permute(call, list(reversed(range(len(call["self"].shape)))))
 
 
-def _permute(call: AtenCall, order: list[int]) -> AtenValue:
-    value: AtenValue = call["self"]
+def _permute(call: AtenCall, order: list[int]) -> DocumentValue:
+    value: DocumentValue = call["self"]
     return value if order == sorted(order) else call.emit("transpose", value, permutation=order)
 
 
-def slice_(call: AtenCall) -> AtenValue:
+def slice_(call: AtenCall) -> DocumentValue:
     value, dim = call["self"], call.dim("dim")
     call.demand(f"step {call['step']}", call["step"] == 1)
     start, stop, _ = slice(call["start"], call["end"]).indices(value.shape[dim])
@@ -52,7 +53,7 @@ def slice_(call: AtenCall) -> AtenValue:
     return value if whole else call.emit("slice", value, dim=dim, start=start, stop=stop)
 
 
-def select(call: AtenCall) -> AtenValue:
+def select(call: AtenCall) -> DocumentValue:
     """One position of a dim, which disappears."""
     value, dim = call["self"], call.dim("dim")
     size = value.shape[dim]
@@ -60,47 +61,49 @@ def select(call: AtenCall) -> AtenValue:
     if size == 1:
         return call.emit("reshape", value)
     shape = (*value.shape[:dim], 1, *value.shape[dim + 1 :])
-    piece = call.step("slice", [value], shape, value.dtype, dim=dim, start=start, stop=start + 1)
+    piece = call.step("slice", [value], shape, dtype=value.dtype, dim=dim, start=start, stop=start + 1)
     return call.emit("reshape", piece)
 
 
-def narrow(call: AtenCall) -> AtenValue:
+def narrow(call: AtenCall) -> DocumentValue:
     value, dim = call["self"], call.dim("dim")
     size, length = value.shape[dim], call["length"]
     start = call["start"] % size
     return value if length == size else call.emit("slice", value, dim=dim, start=start, stop=start + length)
 
 
-def split(call: AtenCall) -> Sequence[AtenValue]:
+def split(call: AtenCall) -> Sequence[DocumentValue]:
     """Pieces along a dim; their sizes are the results'."""
     if len(call.results) == 1:
         return [call["self"]]
     return call.emit_all("split", call["self"], dim=call.dim("dim"))
 
 
-def unbind(call: AtenCall) -> Sequence[AtenValue]:
+def unbind(call: AtenCall) -> Sequence[DocumentValue]:
     """Every position of a dim, which disappears."""
     value, dim = call["self"], call.dim("dim")
     shape = (*value.shape[:dim], 1, *value.shape[dim + 1 :])
     count = value.shape[dim]
-    pieces = call.step_all("split", [value], [shape] * count, dtype=value.dtype, dim=dim) if count > 1 else [value]
-    return [call.reshaped(piece, result.shape) for piece, result in zip(pieces, call.results, strict=True)]
+    pieces = (
+        call.step_all("split", [value], [TensorType(shape, value.dtype)] * count, dim=dim) if count > 1 else [value]
+    )
+    return [call.reshape(piece, result.shape) for piece, result in zip(pieces, call.results, strict=True)]
 
 
-def concat(call: AtenCall) -> AtenValue:
+def concat(call: AtenCall) -> DocumentValue:
     dim = call["dim"] % len(call.result.shape)
     pieces = [call.cast(piece, call.result.dtype) for piece in call["tensors"]]
     return pieces[0] if len(pieces) == 1 else call.emit("concat", *pieces, dim=dim)
 
 
-def stack(call: AtenCall) -> AtenValue:
+def stack(call: AtenCall) -> DocumentValue:
     dim = call["dim"] % len(call.result.shape)
     shape = (*call.result.shape[:dim], 1, *call.result.shape[dim + 1 :])
-    pieces = [call.reshaped(call.cast(piece, call.result.dtype), shape) for piece in call["tensors"]]
+    pieces = [call.reshape(call.cast(piece, call.result.dtype), shape) for piece in call["tensors"]]
     return pieces[0] if len(pieces) == 1 else call.emit("concat", *pieces, dim=dim)
 
 
-def arange(call: AtenCall) -> AtenValue:
+def arange(call: AtenCall) -> DocumentValue:
     return call.emit("arange", start=call.arguments.get("start", 0), step=call.arguments.get("step", 1))
 
 
@@ -119,7 +122,7 @@ def triangle(op: str) -> AtenRow:
     return lambda call: call.emit(op, call["self"], diagonal=call["diagonal"])
 
 
-def pad(call: AtenCall) -> AtenValue:
+def pad(call: AtenCall) -> DocumentValue:
     """Pairs for the last dims, from the last on; a negative width cuts."""
     x, widths, rank = call["self"], call["pad"], len(call["self"].shape)
     call.demand("padding by what is there", call.arguments.get("mode", "constant") == "constant")
@@ -131,6 +134,6 @@ def pad(call: AtenCall) -> AtenValue:
     )
 
 
-def flip(call: AtenCall) -> AtenValue:
+def flip(call: AtenCall) -> DocumentValue:
     rank = len(call["self"].shape)
     return call.emit("flip", call["self"], dims=sorted(dim % rank for dim in call["dims"]))

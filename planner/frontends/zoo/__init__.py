@@ -14,7 +14,7 @@ from typing import Any
 
 from planner.errors import InvalidRequest
 from planner.frontends.zoo.families import FAMILIES
-from planner.frontends.zoo.graph_writer import ZooWriter
+from planner.frontends.zoo.model_builder import ModelBuilder
 from planner.frontends.zoo.models import MAX_SIZE, MODELS, find_model
 from planner.frontends.zoo.training import OPTIMIZERS, append_training_step
 
@@ -51,12 +51,14 @@ def import_zoo(
             raise InvalidRequest(what, got=size, wanted=f"1 to {MAX_SIZE}")
     if not 0 < capacity <= MAX_SIZE:
         raise InvalidRequest("capacity", got=capacity, wanted="a number above 0, such as 1.25")
-    w = ZooWriter(dtype)
-    ids = w.input("input_ids", [batch, seq], "input", "i64")
+    w = ModelBuilder(dtype)
+    ids = w.input("input_ids", [batch, seq], "input", dtype="i64")
     logits = FAMILIES[shape.family](w, shape, ids, capacity)
     outputs = [logits]
     if train is not None:
-        outputs = append_training_step(w, logits, w.input("labels", [batch, seq], "input", "i64"), optimizer=train)
+        outputs = append_training_step(
+            w, logits, w.input("labels", [batch, seq], "input", dtype="i64"), optimizer=train
+        )
     return w.document(name, outputs)
 
 
