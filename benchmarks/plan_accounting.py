@@ -38,7 +38,7 @@ from planner.ir.accounting import count_live_bytes, count_received_bytes
 from planner.ir.graph import Graph, Op
 from planner.ir.mesh import Mesh
 from planner.judge.analysis import Analysis
-from planner.planning.plan_types import Plan, Request
+from planner.planning.plan_types import Plan, RecomputeMode, Request
 from planner.run.shrink import shrink
 from planner.run.validate import execute
 from tests.testing.random_graphs import random_graph
@@ -131,7 +131,7 @@ def _cost(plan: Plan) -> int:
     return round((plan.certificate.objective_s or 0.0) / PICO)
 
 
-def _planned(graph: Graph, mesh: Mesh, limit: int | None, recompute: str = "none") -> Plan:
+def _planned(graph: Graph, mesh: Mesh, limit: int | None, recompute: RecomputeMode = "none") -> Plan:
     request = Request(limit, gap=GAP, time_limit_s=SOLVING, recompute=recompute)
     return pipeline.plan(graph, mesh, load_profile(HARDWARE), request=request)
 

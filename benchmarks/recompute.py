@@ -26,7 +26,7 @@ from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
-from planner.planning.plan_types import Plan, Request
+from planner.planning.plan_types import Plan, RecomputeMode, Request
 
 HARDWARE, MESH, MODEL, TRAIN = "h100-sxm", "dp=8,tp=8", "llama-7b", "adam"
 BATCH, SEQUENCE = 512, 2048
@@ -64,7 +64,7 @@ def _spent() -> float:
     return sum(each.ru_utime + each.ru_stime for each in used)
 
 
-def planned(graph: Graph, limit: int, recompute: str, result: dict[str, Any], what: str) -> Plan:
+def planned(graph: Graph, limit: int, recompute: RecomputeMode, result: dict[str, Any], what: str) -> Plan:
     request = Request(limit, GAP, SECONDS, recompute=recompute)
     with cpu(result, f"{what}_cpu_s"):
         return pipeline.plan(graph, Mesh.parse(MESH), load_profile(HARDWARE), request=request)

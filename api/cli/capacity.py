@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from api.cli.options import JsonOption, OutputOption, console, print_json
+from api.cli.parameters import with_options
+from api.options import CapacityOptions
 from api.remote_planner import plan_on_server
-from api.units import parse_bytes
 from planner import pipeline
 from planner.documents.capacity import dump_capacity, dump_journal_line, load_journal
 from planner.documents.graphs import read_mesh
@@ -27,7 +28,6 @@ from planner.documents.schemas import GraphDocument, validate_document
 from planner.errors import InvalidDocument, InvalidRequest
 from planner.frontends import zoo
 from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
-from planner.planning.plan_types import Request
 from planner.units import format_bytes, format_share, format_time
 from planner.usecases import capacity as planning
 from planner.usecases.capacity import StartTask
@@ -47,24 +47,17 @@ Server = Annotated[str | None, typer.Option(help="A server whose workers plan th
 Journal = Annotated[Path | None, typer.Option(help="Where outcomes are kept: run again to go on from there.")]
 
 
+@with_options
 def capacity(
     graphs: Graphs,
-    devices: Annotated[str, typer.Option(help="8,16,24 or 8..512, which doubles.")],
     hardware: Annotated[str, typer.Option(help="Profiles, names or files, with a price of a device-hour: a=2.5,b.")],
+    options: CapacityOptions,
     *,
     mesh: Annotated[str | None, typer.Option(help="dp=?,tp=8: sizes to fill in; else every factorisation.")] = None,
-    axes: Annotated[int, typer.Option(min=1, max=3, help="Mesh axes at most.")] = 2,
     batch: Annotated[str, typer.Option(help="Of a named model, one or several: 32,64.")] = "8",
     seq: Annotated[str, typer.Option(help="Tokens of a sequence of a named model, one or several.")] = "2048",
     train: Annotated[str | None, typer.Option(help="A named model's training step: sgd, sgd-momentum, adam.")] = None,
     layers: Annotated[int | None, typer.Option(min=1, help="Another number of layers of a named model.")] = None,
-    memory_limit: Annotated[str | None, typer.Option(help="Per device; else the hardware's.")] = None,
-    recompute: Annotated[str, typer.Option(help="auto: make values again for the backward pass, or none.")] = "none",
-    gap: Annotated[float, typer.Option(help="How much better than the answer a skipped mesh may be.")] = 0.01,
-    max_step: Annotated[float | None, typer.Option(help="Seconds that a step may take.")] = None,
-    max_cost: Annotated[float | None, typer.Option(help="What a token, or step, may cost.")] = None,
-    plan_time_limit: Annotated[float, typer.Option(help="Seconds of solving for one mesh.")] = 60.0,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds after which no further mesh is planned.")] = None,
     jobs: Annotated[int, typer.Option(min=1, max=256, help="Meshes planned at a time.")] = 2,
     server: Server = None,
     journal: Journal = None,
@@ -74,17 +67,18 @@ def capacity(
     as_json: JsonOption = False,
 ) -> None:
     """Which devices a model needs: few of many meshes are planned, the rest are proven to be no better."""
-    request = Request(parse_bytes(memory_limit) if memory_limit else None, gap, plan_time_limit, recompute=recompute)
     asked = tuple(one for text in graphs for one in _read_graphs(text, batch, seq, train=train, layers=layers))
     offers = tuple(map(_parse_offer, hardware.split(",")))
     template = read_mesh(mesh) if mesh else None
-    listed = enumerate_candidates(len(asked), len(offers), parse_device_counts(devices), axes=axes, template=template)
+    listed = enumerate_candidates(
+        len(asked), len(offers), parse_device_counts(options.devices), axes=options.axes, template=template
+    )
     for path in filter(None, (output, journal, plans and plans / "plan.json")):
         check_writable(path)
-    question = CapacityQuestion(asked, offers, listed, request)
-    ask = plan_on_server(server, question, time_limit) if server else None
-    found = _search(question, jobs, ask, time_limit=time_limit, journal=journal)
-    budget = CapacityBudget(max_step, max_cost)
+    question = CapacityQuestion(asked, offers, listed, options.to_request())
+    ask = plan_on_server(server, question, options.time_limit_s) if server else None
+    found = _search(question, jobs, ask, time_limit=options.time_limit_s, journal=journal)
+    budget = CapacityBudget(options.max_step_s, options.max_cost)
     written = _write_plans(found, budget, plans, validate=validate) if plans or validate else {}
     _print_capacity(dump_capacity(found, budget, written), output, as_json)
 

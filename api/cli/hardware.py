@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli.options import BackendOption, JsonOption, print_json
+from api.cli.options import JsonOption, print_json
 from planner.choose import hardware
 from planner.choose.hardware.fit import Refit, refit_hardware
 from planner.choose.hardware.nccl_tests import read_runs
@@ -77,7 +77,7 @@ def _format_errors(found: Refit) -> str:
 @app.command("calibrate")
 def calibrate_hardware(
     output: Profile,
-    backend: BackendOption = "numpy",
+    backend: Annotated[str, typer.Option(help="numpy or cupy.")] = "numpy",
     profile: Annotated[str, typer.Option(help="What has the links: a name, or a profile.json.")] = "cpu",
     *,
     op: Annotated[list[str] | None, typer.Option(help="Only this op; may be given several times.")] = None,

@@ -14,6 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from api.cli.options import JsonOption, print_json
+from api.cli.parameters import with_options
+from api.options import ModelOptions
 from api.units import parse_sizes
 from planner.documents.json_writer import check_writable, write_json
 from planner.errors import InvalidRequest
@@ -115,16 +117,12 @@ def import_from_onnx(
 
 
 @app.command("zoo")
+@with_options
 def import_from_zoo(
     name: Annotated[str, typer.Argument(help=f"One of {', '.join(zoo.MODELS)}.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
-    train: Annotated[
-        str | None, typer.Option(help="A training step with this optimizer: sgd, sgd-momentum or adam.")
-    ] = None,
+    options: ModelOptions,
     *,
-    batch: Annotated[int, typer.Option(min=1)] = 8,
-    seq: Annotated[int | None, typer.Option(min=1, help="Else 2048, or the most the model was published for.")] = None,
-    layers: Annotated[int | None, typer.Option(min=1)] = None,
     width: Annotated[int | None, typer.Option(min=1)] = None,
     heads: Annotated[int | None, typer.Option(min=1)] = None,
     kv_heads: Annotated[int | None, typer.Option(min=1, help="Key and value heads, shared by the queries'.")] = None,
@@ -139,12 +137,9 @@ def import_from_zoo(
     made = partial(
         zoo.import_zoo,
         name,
-        batch=batch,
-        seq=seq,
+        **options.model_dump(),
         dtype=dtype,
-        train=train,
         capacity=capacity,
-        layers=layers,
         width=width,
         heads=heads,
         kv_heads=kv_heads,

@@ -8,15 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from api.cli.options import JsonOption, print_json_or_lines
+from api.cli.parameters import with_options
 from api.cli.reshard import (
     DevicesOption,
     HardwareOption,
-    ObjectiveOption,
     TargetDevicesOption,
-    ValidateOption,
     _format_verdict,
     _parse_device_numbers,
 )
+from api.options import TransferOptions
 from planner.choose import hardware
 from planner.documents.hardware import read_hardware
 from planner.documents.plans import read_plan
@@ -28,22 +28,24 @@ from planner.usecases.migrate import plan_migration as migrated
 from planner.usecases.migrate import verify_reshard
 
 
+@with_options
 def migrate(
     old: Annotated[Path, typer.Argument(metavar="OLD", help="The plan whose layout the state has.")],
     new: Annotated[Path, typer.Argument(metavar="NEW", help="The plan whose layout it shall have.")],
-    objective: ObjectiveOption = Objective.TIME,
     *,
+    options: TransferOptions,
     devices: DevicesOption = None,
     target_devices: TargetDevicesOption = None,
     hardware_name: HardwareOption = hardware.DEFAULT_PROFILE,
-    validate: ValidateOption = True,
     as_json: JsonOption = False,
 ) -> None:
     """Take parameters, buffers and optimizer state from one plan's layout to another's."""
     before, after = (load_program(read_plan(path)) for path in (old, new))
     numbers = [_parse_device_numbers(devices, before.mesh), _parse_device_numbers(target_devices, after.mesh)]
-    found = migrated(before, after, read_hardware(hardware_name), objective=objective, devices=numbers)
-    verdicts = [verify_reshard(way) for way in found.distinct_ways] if validate else [None]
+    found = migrated(
+        before, after, read_hardware(hardware_name), objective=Objective(options.objective), devices=numbers
+    )
+    verdicts = [verify_reshard(way) for way in found.distinct_ways] if options.verify else [None]
     document = dump_migration(found, None if None in verdicts else all(verdicts))
     print_json_or_lines(document, as_json, _format_migration)
     if False in verdicts:

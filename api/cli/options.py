@@ -14,15 +14,12 @@ from rich.console import Console
 
 from planner.errors import InvalidRequest
 
-MAX_SEED = (1 << 31) - 1
 Document = dict[str, Any]
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", help="Where to write the document (.json or .json.gz).")
 ]
-BackendOption = Annotated[str, typer.Option(help="numpy, cupy, mpi or nccl.")]
-ShrinkOption = Annotated[str, typer.Option(help="auto: run on small sizes with the same program; none: full sizes.")]
 DatabaseOption = Annotated[
     str | None,
     typer.Option(

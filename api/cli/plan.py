@@ -8,10 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from api.cli.options import MAX_SEED, BackendOption, JsonOption, OutputOption, ShrinkOption, console, print_json
+from api.cli.options import JsonOption, OutputOption, console, print_json
+from api.cli.parameters import with_options
 from api.cli.progress import show_run_progress, show_solve_progress
 from api.cli.render_plan import render_plan
-from api.units import parse_bytes
+from api.options import PlanOptions, RunOptions
 from planner import Mesh, Plan, Request, pipeline
 from planner.choose import hardware
 from planner.documents.graphs import read_graph, read_mesh
@@ -24,37 +25,29 @@ INFEASIBLE = 4
 """The exit code where no plan fits."""
 
 
+@with_options
 def plan(
     graph: Annotated[Path, typer.Argument(help="A graph document (.json or .json.gz).")],
     mesh: Annotated[str, typer.Option(help="dp=2,tp=4, or 2x4, or a mesh document.")],
     hardware_name: Annotated[str | None, typer.Option("--hardware", help="A profile: its name, or a file.")] = None,
     *,
-    memory_limit: Annotated[str | None, typer.Option(help="Per device, e.g. 80GiB; else the hardware's.")] = None,
     pin: Annotated[Path | None, typer.Option(help="Annotations (a pins document) the plan must meet.")] = None,
-    gap: Annotated[float, typer.Option(help="Stop when the proven gap is this small.")] = 1e-6,
-    time_limit: Annotated[float | None, typer.Option(help="Seconds of solving.")] = None,
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="Same input, same bytes.")] = False,
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the solver.")] = 0,
-    objective: Annotated[str, typer.Option(help="Least time, bytes (received) or memory.")] = "time",
-    recompute: Annotated[str, typer.Option(help="auto: make values again for the backward pass, or none.")] = "none",
+    options: PlanOptions,
     validate: Annotated[bool, typer.Option("--validate", help="Run the plan and give the verdict.")] = False,
-    backend: BackendOption = "numpy",
-    shrink: ShrinkOption = "auto",
+    run: RunOptions,
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Choose how every op of a graph is sharded. Ends with 4 where no plan fits the memory limit."""
-    limit = None if memory_limit is None else parse_bytes(memory_limit)
     if output:
         check_writable(output)
-    request = Request(limit, gap, time_limit, deterministic, seed, recompute, objective)
     devices = read_mesh(mesh)
     if validate:
-        check_backend(backend, shrink, "f64", mesh=devices)
-    found = plan_graph(graph, devices, hardware_name, request=request, pin=pin)
+        check_backend(run.backend, run.shrink, "f64", mesh=devices)
+    found = plan_graph(graph, devices, hardware_name, request=options.to_request(), pin=pin)
     if validate:
         with show_run_progress("validating") as progress:
-            found = pipeline.validate_plan(found, backend, shrink, on_progress=progress)
+            found = pipeline.validate_plan(found, run.backend, run.shrink, on_progress=progress)
     document = dump_plan(found)
     if output:
         write_json(output, document)

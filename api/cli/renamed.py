@@ -12,6 +12,8 @@ OPTIONS = {
     ("serve", "--keep-days"): "--retention-days",
     ("explain", "--options"): "--alternatives",
     ("capacity", "--processes"): "--jobs",
+    **{(command, "--validate"): "--verify" for command in ("reshard", "migrate")},
+    **{(command, "--no-validate"): "--no-verify" for command in ("reshard", "migrate")},
 }
 """By command and old spelling: the new one."""
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from api.cli.options import JsonOption, print_json_or_lines
-from api.units import parse_bytes
+from api.cli.parameters import with_options
+from api.options import ReshardOptions
 from planner.choose import hardware
 from planner.documents.graphs import load_sharding, read_mesh
 from planner.documents.hardware import read_hardware
@@ -26,34 +27,28 @@ from planner.usecases.migrate import find_reshard, verify_reshard
 
 MAX_DEVICES_SHOWN = 16
 HardwareOption = Annotated[str, typer.Option("--hardware", help="The profile it is priced on: a name, or a file.")]
-ObjectiveOption = Annotated[Objective, typer.Option(help="What to have least of: time, or bytes received in all.")]
-ValidateOption = Annotated[bool, typer.Option("--validate/--no-validate", help="Run it on every logical device.")]
 DevicesOption = Annotated[
     str | None, typer.Option(help="Numbers of the mesh's devices: 0-3, or 4,6,5,7 (else from 0).")
 ]
 TargetDevicesOption = Annotated[str | None, typer.Option(help="Numbers of the target mesh's devices (else from 0).")]
 
 
+@with_options
 def reshard(
     mesh: Annotated[str | None, typer.Option(help="dp=2,tp=4, or 2x4, or a mesh document.")] = None,
     shape: Annotated[str | None, typer.Option(help="6x6.")] = None,
-    dtype: Annotated[str, typer.Option(help="Element type.")] = "f32",
     *,
     source: Annotated[str | None, typer.Option(help="[[0],[1]], or a sharding as in documents.")] = None,
     target: Annotated[str | None, typer.Option(help="[[1],[0]], or a sharding as in documents.")] = None,
     cases: Annotated[Path | None, typer.Option(help="A file of cases in their place; one line of JSON a case.")] = None,
-    objective: ObjectiveOption = Objective.TIME,
-    memory_limit: Annotated[str | None, typer.Option(help="For what a step reads and makes, a device: 80GiB.")] = None,
+    options: ReshardOptions,
     target_mesh: Annotated[str | None, typer.Option(help="Another mesh to go to.")] = None,
     devices: DevicesOption = None,
     target_devices: TargetDevicesOption = None,
     hardware_name: HardwareOption = hardware.DEFAULT_PROFILE,
-    schedule: Annotated[bool, typer.Option("--schedule", help="List the rounds of every exchange.")] = False,
-    validate: ValidateOption = True,
     as_json: JsonOption = False,
 ) -> None:
     """Find the cheapest program between two shardings of a tensor (exit code 1 where it runs wrong)."""
-    limit = None if memory_limit is None else parse_bytes(memory_limit)
     profile = read_hardware(hardware_name)
     if cases:
         listed = read_cases(cases)
@@ -64,11 +59,18 @@ def reshard(
         there = read_mesh(target_mesh) if target_mesh else here
         before = _parse_layout(source, here, devices, where="--source")
         after = _parse_layout(target, there, target_devices or (None if target_mesh else devices), where="--target")
-        listed = [("reshard", before, after, TensorType(_parse_shape(shape), dtype))]
+        listed = [("reshard", before, after, TensorType(_parse_shape(shape), options.dtype))]
     wrong = False
     for name, before, after, kind in listed:
-        way = find_reshard(before, after, kind, hardware=profile, objective=objective, limit_bytes=limit)
-        document = dump_reshard(name, way, verify_reshard(way) if validate else None, scheduled=schedule)
+        way = find_reshard(
+            before,
+            after,
+            kind,
+            hardware=profile,
+            objective=Objective(options.objective),
+            limit_bytes=options.memory_limit_bytes,
+        )
+        document = dump_reshard(name, way, verify_reshard(way) if options.verify else None, scheduled=options.schedule)
         wrong |= document["verified"] is False
         print_json_or_lines(document, bool(cases) or as_json, _format_reshard)
     if wrong:

@@ -8,45 +8,37 @@ from typing import Annotated, Any
 import typer
 
 import solvers
-from api.cli.options import MAX_SEED, JsonOption, OutputOption, print_json
+from api.cli.options import JsonOption, OutputOption, print_json
+from api.cli.parameters import with_options
 from api.cli.progress import show_choice_progress
+from api.options import ProblemOptions
 from planner.documents.json_writer import check_writable, write_json
-from planner.errors import InvalidDocument, InvalidRequest
+from planner.errors import InvalidDocument
 from solvers.iopddl import read_problem
 
 
+@with_options
 def solve(
     file: Annotated[Path, typer.Argument(help="A problem in the IOPDDL contest's form (.json or .json.gz).")],
-    time_limit: Annotated[float | None, typer.Option(help="Seconds of solving.")] = None,
-    gap: Annotated[float, typer.Option(help="Stop when the proven gap is this small.")] = 0.0,
-    *,
-    processes: Annotated[
-        int, typer.Option(min=1, help="For a large problem: 2 tighten the bound beside the search.")
-    ] = 2,
-    deterministic: Annotated[bool, typer.Option("--deterministic", help="Same input, same bytes.")] = False,
-    seed: Annotated[int, typer.Option(min=0, max=MAX_SEED, help="Seed of the solver.")] = 0,
+    options: ProblemOptions,
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Solve a choice problem in the public form: the best choice found, and what is proven about it."""
-    if time_limit is not None and not time_limit >= 0:
-        raise InvalidRequest("time limit", got=time_limit, wanted="at least 0 seconds")
-    if not 0 <= gap < 1:
-        raise InvalidRequest("gap", got=gap, wanted="at least 0 and below 1")
     if output:
         check_writable(output)
     problem = _read_problem(file)
     with show_choice_progress() as progress:
         found = solvers.solve(
             problem,
-            time_limit=time_limit,
-            gap=gap,
-            seed=seed,
-            processes=processes,
-            deterministic=deterministic,
+            time_limit=options.time_limit_s,
+            gap=options.gap,
+            seed=options.seed,
+            processes=options.processes,
+            deterministic=options.deterministic,
             on_progress=progress,
         )
-    figures = _solution_document(found, deterministic)
+    figures = _solution_document(found, options.deterministic)
     document = {**figures, "choice": None if found.assignment is None else list(found.assignment)}
     if output:
         write_json(output, document)

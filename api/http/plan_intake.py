@@ -11,9 +11,10 @@ from pydantic import Field
 
 from api.http.limits import JSON, RequestBody, check_graph_size, parse_body
 from api.http.problems import HttpProblem, problem_of_task_result
-from api.http.requests import PlanOptions, PlanRequest, build_plan_inputs, compress_json, pack_json, unpack_json
+from api.http.requests import PlanRequest, build_plan_inputs, compress_json, pack_json, unpack_json
 from api.jobs.queue import PlanJob
 from api.model_formats import conversion_task
+from api.options import PlanOptions
 from api.service import Service
 from api.settings import Limits
 from api.units import parse_sizes
@@ -24,13 +25,14 @@ from planner.documents.strict_model import Id, Name
 
 
 class PlanQuery(PlanOptions, strict=False):
-    """What JSON says in its body, and other content types leave to the query: mesh, hardware and request; the graph's
-    name, and sizes of symbolic dims (dim=batch=8)."""
+    """The request of a body that is not JSON: mesh, hardware, options, and how the model is converted to a graph."""
 
-    mesh: Name | None = None
-    hardware: Id | None = None
-    name: Name = "model"
-    dim: Annotated[list[str], Field(max_length=64)] = Field(default=[])
+    mesh: Annotated[Name | None, Field(description="dp=2,tp=4, or 2x4.")] = None
+    hardware: Annotated[Id | None, Field(description="A built-in profile; else the default one.")] = None
+    name: Annotated[Name, Field(description="The graph's name.")] = "model"
+    dim: Annotated[list[str], Field(max_length=64, description="batch=8: the size of a symbolic dim.")] = Field(
+        default=[]
+    )
 
 
 class RecentRequests:

@@ -11,10 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from api.options import PlanOptions
 from planner.choose import hardware
 from planner.choose.cost import CostModel
 from planner.choose.hardware import Hardware
@@ -26,20 +27,7 @@ from planner.ir.graph import Graph, check_sizes
 from planner.ir.mesh import Mesh
 from planner.planning.plan_types import Request
 
-MAX_SEED = (1 << 31) - 1
 MeshInput = Annotated[MeshDocument | Name, Field(description="A mesh document, or dp=2,tp=4, or 2x4.")]
-
-
-class PlanOptions(StrictModel):
-    """How to plan; what is left out is as on the command line."""
-
-    objective: Literal["time", "bytes", "memory"] = "time"
-    memory_limit_bytes: Annotated[int, Field(ge=1, le=1 << 62)] | None = None
-    gap: Annotated[float, Field(ge=0, lt=1)] = 1e-6
-    time_limit_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
-    deterministic: bool = False
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
-    recompute: Literal["none", "auto"] = "none"
 
 
 class PlanRequest(StrictModel):
@@ -69,7 +57,7 @@ class PlanInputs:
 def build_plan_inputs(document: PlanRequest) -> PlanInputs:
     """The question in a document. Raises ShardplanError, whose `pointer` leads to the fault."""
     with at_pointer("/request"):
-        request = Request(**document.request.model_dump())
+        request = document.request.to_request()
     mesh = build_mesh(document.mesh, "/mesh")
     with at_pointer("/hardware" if document.hardware else "/mesh/device"):
         profile = hardware.load_profile(document.hardware or mesh.device or hardware.DEFAULT_PROFILE)

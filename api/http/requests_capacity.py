@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
-from api.http.requests import MAX_SEED, MeshInput, at_pointer
+from api.http.requests import MeshInput, at_pointer
+from api.options import CapacityOptions, PlanTimeLimit, SweepTimeLimit
 from planner.choose import hardware
 from planner.documents.capacity import dump_capacity
 from planner.documents.graphs import load_mesh
 from planner.documents.hardware import read_profile
 from planner.documents.schemas import GraphDocument, MeshDocument, validate_document
-from planner.documents.strict_model import Id, Name, StrictModel
+from planner.documents.strict_model import Id, StrictModel
 from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
-from planner.planning.plan_types import Request
 from planner.usecases.capacity import count_tokens, search_meshes
 from planner.usecases.capacity_question import CapacityBudget, CapacityQuestion, CapacityWorkload, HardwareOffer
 
@@ -24,31 +24,25 @@ MAX_MESHES = 16
 
 
 class OfferRequest(StrictModel):
-    """A built-in hardware profile, and what a device of it costs an hour."""
+    """A built-in hardware profile, and the price of one device for an hour."""
 
     name: Id = hardware.DEFAULT_PROFILE
     price_per_device_hour: Annotated[float, Field(gt=0, le=1e9)] | None = None
 
 
-class CapacityRequest(StrictModel):
-    """Graphs, hardware and numbers of devices; a mesh with sizes to fill in (`?`), else every factorisation. What takes
-    longer than `time_limit_s` in all is left, and said to be: `complete` is false."""
+class CapacityRequest(CapacityOptions):
+    """Graphs, kinds of hardware and numbers of devices; a mesh with sizes to fill in (`?`), else every factorisation.
+
+    Candidates that are not reached within `time_limit_s` are skipped, and `complete` is then false.
+    """
 
     graphs: Annotated[list[GraphDocument], Field(min_length=1, max_length=MAX_MESHES)]
-    devices: Annotated[Name, Field(description="8,16,24, or 8..512, which doubles.")]
     hardware: Annotated[list[OfferRequest], Field(min_length=1, max_length=MAX_MESHES)] = Field(
         default=[OfferRequest()]
     )
     mesh: MeshInput | None = None
-    axes: Annotated[int, Field(ge=1, le=3)] = 2
-    memory_limit_bytes: Annotated[int, Field(ge=1, le=1 << 62)] | None = None
-    gap: Annotated[float, Field(ge=0, lt=1)] = 0.01
-    recompute: Literal["none", "auto"] = "none"
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
-    plan_time_limit_s: Annotated[float, Field(gt=0, le=3600)] = 10.0
-    time_limit_s: Annotated[float, Field(gt=0, le=3600)] = 30.0
-    max_step_s: Annotated[float, Field(gt=0)] | None = None
-    max_cost: Annotated[float, Field(gt=0)] | None = None
+    plan_time_limit_s: PlanTimeLimit = 10.0
+    time_limit_s: SweepTimeLimit = 30.0
 
 
 def build_capacity_question(asked: CapacityRequest) -> CapacityQuestion:
@@ -62,10 +56,8 @@ def build_capacity_question(asked: CapacityRequest) -> CapacityQuestion:
         listed = enumerate_candidates(
             len(documents), len(offers), parse_device_counts(asked.devices), axes=asked.axes, template=mesh
         )
-    request = Request(
-        asked.memory_limit_bytes, asked.gap, asked.plan_time_limit_s, seed=asked.seed, recompute=asked.recompute
-    )
     with at_pointer(""):
+        request = asked.to_request()
         return CapacityQuestion(
             tuple(CapacityWorkload(each, count_tokens(each)) for each in documents), offers, listed, request
         )

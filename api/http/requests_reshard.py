@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from api.http.requests import MeshInput, at_pointer, build_mesh
+from api.options import ReshardOptions
 from planner.choose import hardware
 from planner.documents.graphs import load_sharding
 from planner.documents.reshard import dump_reshard
 from planner.documents.schemas import ShardingDocument, validate_document
-from planner.documents.strict_model import AxisLists, Dtype, Id, Name, Shape, StrictModel
+from planner.documents.strict_model import AxisLists, Id, Name, Shape
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
 from planner.reshard.cheapest_path import Objective
@@ -22,23 +23,18 @@ DeviceNumbers = Annotated[list[Annotated[int, Field(ge=0, le=1 << 20)]], Field(m
 ShardingInput = Annotated[ShardingDocument | AxisLists, Field(description="A sharding, or its split_axes alone.")]
 
 
-class ReshardRequest(StrictModel):
+class ReshardRequest(ReshardOptions):
     """A tensor and its shardings before and after; another mesh to go to, and the numbers of devices, if given."""
 
     name: Name = "reshard"
     mesh: MeshInput
     shape: Shape
-    dtype: Dtype = "f32"
     source: ShardingInput
     target: ShardingInput
-    objective: Literal["time", "bytes"] = "time"
-    memory_limit_bytes: Annotated[int, Field(ge=1, le=1 << 62)] | None = None
     hardware: Id = hardware.DEFAULT_PROFILE
     target_mesh: MeshInput | None = None
     devices: DeviceNumbers | None = None
     target_devices: DeviceNumbers | None = None
-    schedule: bool = False
-    check: Annotated[bool, Field(description="Run it on every logical device.")] = True
 
 
 def answer_reshard(raw: Any) -> dict[str, Any]:
@@ -60,7 +56,7 @@ def answer_reshard(raw: Any) -> dict[str, Any]:
         objective=Objective(asked.objective),
         limit_bytes=asked.memory_limit_bytes,
     )
-    return dump_reshard(asked.name, way, verify_reshard(way) if asked.check else None, scheduled=asked.schedule)
+    return dump_reshard(asked.name, way, verify_reshard(way) if asked.verify else None, scheduled=asked.schedule)
 
 
 def _build_layout(

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, JsonValue
 
-from api.http.requests import MAX_SEED
 from api.jobs.plan_repository import PlanRecord
+from api.options import ValidationOptions
 from api.webhooks.store import Webhook
 from api.webhooks.url_policy import MAX_URL
 from planner.documents.schemas import PlanDocument
@@ -22,14 +22,11 @@ PlanId = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="SHA-256 of 
 PlanReference = Annotated[PlanDocument | PlanId, Field(description="A plan document, or the id of a plan kept here.")]
 
 
-class ValidationRequest(StrictModel):
+class ValidationRequest(ValidationOptions):
     """A plan to run on logical devices beside its unsharded graph."""
 
     plan: PlanReference
-    backend: Literal["numpy", "cupy"] = "numpy"
-    shrink: Literal["auto", "none"] = "auto"
-    precision: Literal["f64", "f32", "rounded"] = "f64"
-    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] = 0
+    backend: Annotated[Literal["numpy", "cupy"], Field(description="What runs the logical devices.")] = "numpy"
 
 
 class ComparisonRequest(StrictModel):

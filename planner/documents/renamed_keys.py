@@ -20,6 +20,7 @@ RENAMED_KEYS: Mapping[tuple[str, ...], str] = {
     ("candidates", "floor_bytes"): "initial_bound_bytes",
     ("acknowledged",): "waiver",
     ("beside",): "compare_to",
+    ("check",): "verify",
 }
 """The new name by the path to the old one; positions in lists are left out of a path."""
 

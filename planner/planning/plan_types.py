@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Choice
@@ -15,8 +16,8 @@ from planner.notebook import HtmlTable, notebook_html
 from planner.run.validate import Verdict
 from planner.units import format_bytes, format_share, format_time
 
-OBJECTIVES = ("time", "bytes", "memory")
-RECOMPUTE = ("none", "auto")
+ObjectiveName = Literal["time", "bytes", "memory"]
+RecomputeMode = Literal["none", "auto"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +33,8 @@ class Request:
     time_limit_s: float | None = None
     deterministic: bool = False
     seed: int = 0
-    recompute: str = "none"
-    objective: str = "time"
+    recompute: RecomputeMode = "none"
+    objective: ObjectiveName = "time"
 
     def __post_init__(self) -> None:
         if self.memory_limit_bytes is not None and self.memory_limit_bytes < 1:
@@ -42,10 +43,9 @@ class Request:
             raise InvalidRequest("gap", got=self.gap, wanted="0 or more, below 1")
         if self.time_limit_s is not None and not (math.isfinite(self.time_limit_s) and self.time_limit_s > 0):
             raise InvalidRequest("time limit", got=self.time_limit_s, wanted="seconds above 0")
-        if self.objective not in OBJECTIVES:
-            raise InvalidRequest("objective", got=self.objective, wanted=f"one of {', '.join(OBJECTIVES)}")
-        if self.recompute not in RECOMPUTE:
-            raise InvalidRequest("recompute", got=self.recompute, wanted=f"one of {', '.join(RECOMPUTE)}")
+        for name, known in (("objective", ObjectiveName), ("recompute", RecomputeMode)):
+            if getattr(self, name) not in get_args(known):
+                raise InvalidRequest(name, got=getattr(self, name), wanted=f"one of {', '.join(get_args(known))}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,4 +220,4 @@ def test_a_plan_with_recomputation_is_found_run_written_and_read() -> None:
 
 def test_a_way_to_recompute_that_is_not_known_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="none, auto"):
-        Request(recompute="everything")
+        Request(recompute="everything")  # type: ignore[arg-type]

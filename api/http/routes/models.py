@@ -10,12 +10,14 @@ from fastapi import APIRouter, Path, Query, Response
 from api.http.problems import HttpProblem, problem_of_task_result
 from api.http.schemas import ModelAnswer, ModelsAnswer
 from api.http.security import Reader, ServiceDep
+from api.options import ModelOptions
 from planner.frontends.zoo import MODELS, OPTIMIZERS
-from planner.frontends.zoo.models import MAX_LAYERS, MAX_SIZE
 
 router = APIRouter(prefix="/v1/models", tags=["models"])
 
-Count = Annotated[int | None, Query(ge=1, le=MAX_SIZE)]
+
+class ModelQuery(ModelOptions, strict=False):
+    """The sizes of a model, as query parameters."""
 
 
 @router.get("")
@@ -31,17 +33,12 @@ def get_model_graph(
     service: ServiceDep,
     model: Annotated[str, Path(max_length=64, description="The name of a built-in model.")],
     *,
-    batch: Count = None,
-    seq: Count = None,
-    layers: Annotated[int | None, Query(ge=1, le=MAX_LAYERS)] = None,
-    train: Annotated[str | None, Query(max_length=64, description="An optimizer, for a training step.")] = None,
+    sizes: Annotated[ModelQuery, Query()],
 ) -> Response:
     """The graph document of a model: one forward pass, or one training step."""
     if model not in MODELS:
         raise HttpProblem(404, "no-such-model", model, wanted=f"one of {', '.join(MODELS)}")
-    given = {"batch": batch, "seq": seq, "layers": layers, "train": train}
-    sizes = {key: value for key, value in given.items() if value is not None}
-    ended = service.run_task("model", {"name": model, **sizes})
+    ended = service.run_task("model", {"name": model, **sizes.model_dump(exclude_none=True)})
     if ended.kind != "result":
         raise problem_of_task_result(ended)
     return Response(gzip.decompress(ended.payload), media_type="application/json")

@@ -56,15 +56,15 @@ LIMITS = ["", "x", "0", "-1", "0.5", "1e9", "80gib", "80GiBs", "nan", "inf", "80
 OPTIONS: list[tuple[list[str], str]] = [
     (["--hardware", "abacus"], "unknown hardware (got abacus; wanted one of"),
     (["--hardware", "../h100-sxm"], "unknown hardware"),
-    (["--gap", "-1"], "gap (got -1.0"),
-    (["--gap", "nan"], "gap (got nan"),
+    (["--gap", "-1"], "--gap (got -1.0"),
+    (["--gap", "nan"], "--gap (got NaN"),
     (["--gap", "wide"], "--gap"),
-    (["--time-limit", "0"], "time limit (got 0.0"),
-    (["--time-limit", "inf"], "time limit (got inf"),
+    (["--time-limit", "0"], "--time-limit (got 0.0"),
+    (["--time-limit", "inf"], "--time-limit (got Infinity"),
     (["--seed", "-1"], "--seed"),
     (["--seed", "9" * 30], "--seed"),
-    (["--validate", "--backend", "abacus"], "unknown backend (got abacus; wanted one of numpy, cupy, mpi, nccl)"),
-    (["--validate", "--shrink", "much"], "shrink (got much; wanted one of auto, none)"),
+    (["--validate", "--backend", "abacus"], "--backend (got \"abacus\"; wanted 'numpy', 'cupy', 'mpi' or 'nccl')"),
+    (["--validate", "--shrink", "much"], "--shrink (got \"much\"; wanted 'auto' or 'none')"),
     (["--colour"], "No such option: --colour"),
     (["extra"], "extra"),
     (["--output"], "requires an argument"),
@@ -177,7 +177,7 @@ def test_a_mesh_document_that_makes_no_sense_is_refused(
 
 @pytest.mark.parametrize("limit", LIMITS)
 def test_a_memory_limit_that_is_no_size_is_refused(small: Path, limit: str) -> None:
-    refused(shardplan("plan", small, "--mesh", "2x4", "--memory-limit", limit), "memory ")
+    refused(shardplan("plan", small, "--mesh", "2x4", "--memory-limit", limit), "memory")
 
 
 @pytest.mark.parametrize(("options", "words"), OPTIONS, ids=[" ".join(words) for words, _ in OPTIONS])
@@ -256,8 +256,8 @@ def test_a_truncated_plan_is_refused(tmp_path: Path, planned: Document) -> None:
 
 def test_options_of_validate_are_checked(tmp_path: Path, planned: Document) -> None:
     plan = written(tmp_path / "plan.json", planned)
-    for option, words in (("--backend", "unknown backend"), ("--precision", "precision"), ("--shrink", "shrink")):
-        refused(shardplan("validate", plan, option, "abacus"), f"{words} (got abacus; wanted one of")
+    for option in ("--backend", "--precision", "--shrink"):
+        refused(shardplan("validate", plan, option, "abacus"), f'{option} (got "abacus"; wanted \'')
 
 
 def test_cupy_without_a_gpu_says_what_is_missing(tmp_path: Path, planned: Document) -> None:

@@ -25,7 +25,7 @@ BAD = [
     ("[[0]]", '{"split_axes":[[0]],"halo_sizes":[-1,0]}', [], "halo size is negative"),
     ("[[0]]", '{"split_axes":[[0]],"halo_sizes":[9,0]}', [], "halo of dim 0 (got 9; wanted at most 3)"),
     ("[[0]]", '{"split_axes":[[]],"partial":{"axes":[1],"reduction":"bitwise_or"}}', [], "target: partial bitwise_or"),
-    ("[[0]]", "[[1]]", ["--dtype", "f33"], "unknown dtype (got f33"),
+    ("[[0]]", "[[1]]", ["--dtype", "f33"], '--dtype (got "f33"; wanted'),
     ("[[0]]", "[[1]]", ["--shape", "6x"], "shape (got 6x"),
     ("[[0]", "[[1]]", [], "--source: line 1 column 5: not JSON"),
     ("[[0]]", "[[1]]", ["--memory-limit", "10"], "no program fits the memory limit (got 10; wanted at least"),
@@ -58,7 +58,7 @@ def test_people_read_the_same() -> None:
     assert answer.code == 0
     assert "received 104 bytes in all (104 at least), 24 by one device at most" in answer.out
     assert answer.out.endswith("verified on every logical device\n")
-    assert "not run" in shardplan("reshard", *SWAP, "--no-validate").out
+    assert "not run" in shardplan("reshard", *SWAP, "--no-verify").out
 
 
 def test_cases_of_a_file_are_answered_a_line_each(tmp_path: Path) -> None:

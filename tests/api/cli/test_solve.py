@@ -22,10 +22,10 @@ PROBLEM: dict[str, Any] = {
 }
 
 OPTIONS: list[tuple[list[str], str]] = [
-    (["--time-limit", "-1"], "time limit (got -1.0"),
-    (["--time-limit", "nan"], "time limit (got nan"),
-    (["--gap", "1"], "gap (got 1.0"),
-    (["--gap", "nan"], "gap (got nan"),
+    (["--time-limit", "-1"], "--time-limit (got -1.0"),
+    (["--time-limit", "nan"], "--time-limit (got NaN"),
+    (["--gap", "1"], "--gap (got 1.0"),
+    (["--gap", "nan"], "--gap (got NaN"),
     (["--seed", "-1"], "--seed"),
     (["--output", "no/such/folder/choice.json"], "no/such/folder"),
 ]

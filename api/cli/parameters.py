@@ -1,0 +1,93 @@
+"""Command-line options made from the models of `api.options`.
+
+A command takes a model as a parameter; typer sees an option per field: `memory_limit_bytes` is `--memory-limit 80GiB`,
+`time_limit_s` is `--time-limit 10`, a flag is `--schedule`, or `--verify/--no-verify` where its default is on.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import typer
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from api.units import parse_bytes
+from planner.documents.schemas import validate_document
+from planner.documents.strict_model import StrictModel
+from planner.errors import InvalidDocument, InvalidRequest
+
+UNITS = ("_bytes", "_s")
+"""Endings of field names that the names of options leave away."""
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Make a command whose parameters of a model's type are one option per field of the model."""
+    signature = inspect.signature(command, eval_str=True)
+    models = {name: each.annotation for name, each in signature.parameters.items() if _is_model(each.annotation)}
+    parameters: list[inspect.Parameter] = []
+    for name, each in signature.parameters.items():
+        if name in models:
+            parameters += [_make_parameter(*field) for field in models[name].model_fields.items()]
+        else:
+            parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @wraps(command)
+    def expanded(**given: Any) -> None:
+        for name, model in models.items():
+            given[name] = _build_model(model, {field: given.pop(field) for field in model.model_fields})
+        command(**given)
+
+    expanded.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    expanded.__annotations__ = {each.name: each.annotation for each in parameters}
+    del expanded.__wrapped__  # typer would read the command's own signature
+    return expanded
+
+
+def option_name(field: str) -> str:
+    """Return the option of a field: `memory_limit_bytes` is `--memory-limit`."""
+    for unit in UNITS:
+        field = field.removesuffix(unit)
+    return f"--{field.replace('_', '-')}"
+
+
+def _is_model(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, StrictModel)
+
+
+def _make_parameter(name: str, field: FieldInfo) -> inspect.Parameter:
+    spelled = option_name(name)
+    names = f"{spelled}/--no-{spelled[2:]}" if field.annotation is bool and field.default else spelled
+    annotation, metavar = _shown_type(name, field)
+    default = inspect.Parameter.empty if field.default is PydanticUndefined else field.default
+    annotated = Annotated[annotation, typer.Option(names, help=field.description, metavar=metavar)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotated)
+
+
+def _shown_type(name: str, field: FieldInfo) -> tuple[Any, str | None]:
+    """Return what typer reads, and how help shows it. Bounds are left to the model: its messages say what was given."""
+    if name.endswith("_bytes"):
+        return str | None, "<size, e.g. 80GiB>"
+    if get_origin(field.annotation) is Literal:
+        return str, f"<{'|'.join(get_args(field.annotation))}>"
+    return field.annotation, None
+
+
+def _build_model(model: type[StrictModel], given: Mapping[str, Any]) -> StrictModel:
+    """Return the model of the given options. Raises InvalidRequest with the option that is out of bounds."""
+    values = {name: _parse_size(name, value) if name.endswith("_bytes") else value for name, value in given.items()}
+    try:
+        return validate_document(model, values, "")
+    except InvalidDocument as error:
+        name = option_name((error.pointer or "/")[1:])
+        raise InvalidRequest(name, got=error.got, wanted=error.wanted) from None
+
+
+def _parse_size(name: str, text: str | None) -> int | None:
+    try:
+        return None if text is None else parse_bytes(text)
+    except InvalidRequest as error:
+        raise error.at(option_name(name)) from None

@@ -1,0 +1,145 @@
+"""The options of the planner's questions, each declared once: its name, type, default, bounds and help.
+
+The command line makes its options of these models (`api.cli.parameters`), HTTP extends them to request bodies and
+query parameters (`api.http.requests`), so that an option has one name, one default and one meaning everywhere.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from planner.documents.strict_model import Dtype, StrictModel
+from planner.frontends.zoo.models import MAX_LAYERS, MAX_SIZE
+from planner.planning.plan_types import ObjectiveName, RecomputeMode, Request
+
+MAX_SEED = (1 << 31) - 1
+MAX_TIME_S = 86_400.0
+DEFAULTS = Request()
+"""The options of a plan have the defaults of the Python interface."""
+
+Gap = Annotated[float, Field(ge=0, lt=1, description="Stop when the proven gap is this small.")]
+MemoryLimit = Annotated[
+    int | None, Field(ge=1, le=1 << 62, description="Peak memory per device; else what the hardware has.")
+]
+Recompute = Annotated[
+    RecomputeMode, Field(description="auto: forward values may be computed again for the backward pass.")
+]
+Seed = Annotated[int, Field(ge=0, le=MAX_SEED, description="Seed of the solver.")]
+TimeLimit = Annotated[float | None, Field(gt=0, le=MAX_TIME_S, description="Seconds of solving.")]
+PlanTimeLimit = Annotated[float, Field(gt=0, le=MAX_TIME_S, description="Seconds of solving per mesh.")]
+SweepTimeLimit = Annotated[
+    float | None, Field(gt=0, le=MAX_TIME_S, description="Seconds after which no further mesh is planned.")
+]
+
+
+class SolverOptions(StrictModel):
+    """How long the solver searches, and from which seed."""
+
+    gap: Gap = DEFAULTS.gap
+    time_limit_s: TimeLimit = DEFAULTS.time_limit_s
+    deterministic: Annotated[bool, Field(description="Same input, same bytes.")] = DEFAULTS.deterministic
+    seed: Seed = DEFAULTS.seed
+
+
+class ProblemOptions(SolverOptions):
+    """How a problem is solved alone."""
+
+    gap: Gap = 0.0
+    processes: Annotated[int, Field(ge=1, description="Of a large problem: 2 tighten the bound beside the search.")] = 2
+
+
+class PlanOptions(SolverOptions):
+    """How to plan."""
+
+    memory_limit_bytes: MemoryLimit = DEFAULTS.memory_limit_bytes
+    objective: Annotated[
+        ObjectiveName,
+        Field(description="What to minimise: the time of a step, bytes received, or peak memory."),
+    ] = DEFAULTS.objective
+    recompute: Recompute = DEFAULTS.recompute
+
+    def to_request(self) -> Request:
+        return Request(**self.model_dump())
+
+
+class RunOptions(StrictModel):
+    """Where a program is run, and on which sizes."""
+
+    backend: Annotated[
+        Literal["numpy", "cupy", "mpi", "nccl"],
+        Field(description="What runs it: logical devices in one process (numpy, cupy), or a process each (mpi, nccl)."),
+    ] = "numpy"
+    shrink: Annotated[
+        Literal["auto", "none"], Field(description="auto: run on small sizes with the same program; none: full sizes.")
+    ] = "auto"
+
+
+class ValidationOptions(RunOptions):
+    """How a plan is run and compared with the unsharded graph."""
+
+    precision: Annotated[
+        Literal["f64", "f32", "f16", "rounded"],
+        Field(
+            description="What floats are computed in; rounded: each in its own dtype, f16 and bf16 rounded after every "
+            "op; f16 on a GPU only."
+        ),
+    ] = "f64"
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED, description="Seed of the inputs.")] = 0
+
+
+class TransferOptions(StrictModel):
+    """How state is moved between layouts."""
+
+    objective: Annotated[
+        Literal["time", "bytes"], Field(description="What to minimise: time, or bytes received in all.")
+    ] = "time"
+    verify: Annotated[bool, Field(description="Run it on every logical device.")] = True
+
+
+class ReshardOptions(TransferOptions):
+    """How one tensor is resharded."""
+
+    dtype: Annotated[Dtype, Field(description="Element type.")] = "f32"
+    memory_limit_bytes: Annotated[
+        int | None, Field(ge=1, le=1 << 62, description="Memory per device for what a step reads and writes.")
+    ] = None
+    schedule: Annotated[bool, Field(description="List the rounds of every exchange.")] = False
+
+
+class CapacityOptions(StrictModel):
+    """Which devices are considered for a model, and how each candidate is planned."""
+
+    devices: Annotated[
+        str, Field(max_length=1024, description="Numbers of devices: 8,16,24, or 8..512, which doubles.")
+    ]
+    axes: Annotated[int, Field(ge=1, le=3, description="Mesh axes at most, 1 to 3.")] = 2
+    memory_limit_bytes: MemoryLimit = None
+    recompute: Recompute = "none"
+    gap: Annotated[
+        float, Field(ge=0, lt=1, description="By what share a skipped mesh may be better than the answer.")
+    ] = 0.01
+    seed: Seed = 0
+    max_step_s: Annotated[float | None, Field(gt=0, description="Seconds that a step may take.")] = None
+    max_cost: Annotated[float | None, Field(gt=0, description="What a token, or a step, may cost.")] = None
+    plan_time_limit_s: PlanTimeLimit = 60.0
+    time_limit_s: SweepTimeLimit = None
+
+    def to_request(self) -> Request:
+        return Request(
+            self.memory_limit_bytes, self.gap, self.plan_time_limit_s, seed=self.seed, recompute=self.recompute
+        )
+
+
+class ModelOptions(StrictModel):
+    """The sizes of a built-in model; what is left out is as it was published."""
+
+    batch: Annotated[int, Field(ge=1, le=MAX_SIZE, description="Sequences of a batch.")] = 8
+    seq: Annotated[
+        int | None, Field(ge=1, le=MAX_SIZE, description="Tokens of a sequence; else 2048, or the longest published.")
+    ] = None
+    train: Annotated[
+        str | None, Field(max_length=64, description="A training step with this optimizer: sgd, sgd-momentum or adam.")
+    ] = None
+    layers: Annotated[int | None, Field(ge=1, le=MAX_LAYERS, description="Another number of layers.")] = None
