@@ -13,7 +13,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from pydantic.fields import FieldInfo
-from pydantic_core import PydanticUndefined
 
 from api.units import parse_bytes
 from planner.documents.schemas import validate_document
@@ -62,7 +61,7 @@ def _make_parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     spelled = option_name(name)
     names = f"{spelled}/--no-{spelled[2:]}" if field.annotation is bool and field.default else spelled
     annotation, metavar = _shown_type(name, field)
-    default = inspect.Parameter.empty if field.default is PydanticUndefined else field.default
+    default = inspect.Parameter.empty if field.is_required() else field.default
     annotated = Annotated[annotation, typer.Option(names, help=field.description, metavar=metavar)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotated)
 

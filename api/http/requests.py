@@ -27,17 +27,20 @@ from planner.ir.graph import Graph, check_sizes
 from planner.ir.mesh import Mesh
 from planner.planning.plan_types import Request
 
+BuiltInHardware = Annotated[Id, Field(description="The name of a built-in hardware profile.")]
 MeshInput = Annotated[MeshDocument | Name, Field(description="A mesh document, or dp=2,tp=4, or 2x4.")]
 
 
 class PlanRequest(StrictModel):
-    """A graph to plan on a mesh of a hardware (by name; else the mesh's device, else the default)."""
+    """A graph to plan on a mesh."""
 
     graph: GraphDocument
     mesh: MeshInput
-    hardware: Id | None = None
+    hardware: Annotated[
+        Id | None, Field(description="A built-in profile; else the mesh's device, else the default profile.")
+    ] = None
     request: PlanOptions = Field(default=PlanOptions())
-    pins: PinsDocument | None = None
+    pins: Annotated[PinsDocument | None, Field(description="Shardings that the plan must meet.")] = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,14 +6,14 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from api.http.requests import MeshInput, at_pointer
+from api.http.requests import BuiltInHardware, MeshInput, at_pointer
 from api.options import CapacityOptions, PlanTimeLimit, SweepTimeLimit
 from planner.choose import hardware
 from planner.documents.capacity import dump_capacity
 from planner.documents.graphs import load_mesh
 from planner.documents.hardware import read_profile
 from planner.documents.schemas import GraphDocument, MeshDocument, validate_document
-from planner.documents.strict_model import Id, StrictModel
+from planner.documents.strict_model import StrictModel
 from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
 from planner.usecases.capacity import count_tokens, search_meshes
@@ -26,8 +26,10 @@ MAX_MESHES = 16
 class OfferRequest(StrictModel):
     """A built-in hardware profile, and the price of one device for an hour."""
 
-    name: Id = hardware.DEFAULT_PROFILE
-    price_per_device_hour: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    name: BuiltInHardware = hardware.DEFAULT_PROFILE
+    price_per_device_hour: Annotated[
+        float | None, Field(gt=0, le=1e9, description="In any currency; costs are in device-seconds without it.")
+    ] = None
 
 
 class CapacityRequest(CapacityOptions):
@@ -36,10 +38,13 @@ class CapacityRequest(CapacityOptions):
     Candidates that are not reached within `time_limit_s` are skipped, and `complete` is then false.
     """
 
-    graphs: Annotated[list[GraphDocument], Field(min_length=1, max_length=MAX_MESHES)]
-    hardware: Annotated[list[OfferRequest], Field(min_length=1, max_length=MAX_MESHES)] = Field(
-        default=[OfferRequest()]
-    )
+    graphs: Annotated[
+        list[GraphDocument],
+        Field(min_length=1, max_length=MAX_MESHES, description="The model, in one or several sizes."),
+    ]
+    hardware: Annotated[
+        list[OfferRequest], Field(min_length=1, max_length=MAX_MESHES, description="The kinds of devices on offer.")
+    ] = Field(default=[OfferRequest()])
     mesh: MeshInput | None = None
     plan_time_limit_s: PlanTimeLimit = 10.0
     time_limit_s: SweepTimeLimit = 30.0

@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from api.http.requests import MeshInput, at_pointer, build_mesh
+from api.http.requests import BuiltInHardware, MeshInput, at_pointer, build_mesh
 from api.options import ReshardOptions
 from planner.choose import hardware
 from planner.documents.graphs import load_sharding
 from planner.documents.reshard import dump_reshard
 from planner.documents.schemas import ShardingDocument, validate_document
-from planner.documents.strict_model import AxisLists, Id, Name, Shape
+from planner.documents.strict_model import AxisLists, Name, Shape
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
 from planner.reshard.cheapest_path import Objective
@@ -24,17 +24,19 @@ ShardingInput = Annotated[ShardingDocument | AxisLists, Field(description="A sha
 
 
 class ReshardRequest(ReshardOptions):
-    """A tensor and its shardings before and after; another mesh to go to, and the numbers of devices, if given."""
+    """A tensor, its sharding before, and its sharding after, on the same mesh or another."""
 
-    name: Name = "reshard"
+    name: Annotated[Name, Field(description="Repeated in the answer.")] = "reshard"
     mesh: MeshInput
-    shape: Shape
+    shape: Annotated[Shape, Field(description="Sizes of the whole tensor.")]
     source: ShardingInput
     target: ShardingInput
-    hardware: Id = hardware.DEFAULT_PROFILE
+    hardware: BuiltInHardware = hardware.DEFAULT_PROFILE
     target_mesh: MeshInput | None = None
-    devices: DeviceNumbers | None = None
-    target_devices: DeviceNumbers | None = None
+    devices: Annotated[DeviceNumbers | None, Field(description="Numbers of the mesh's devices; else from 0.")] = None
+    target_devices: Annotated[
+        DeviceNumbers | None, Field(description="Numbers of the target mesh's devices; else from 0.")
+    ] = None
 
 
 def answer_reshard(raw: Any) -> dict[str, Any]:

@@ -30,17 +30,20 @@ class ValidationRequest(ValidationOptions):
 
 
 class ComparisonRequest(StrictModel):
-    """Two plans, as documents or ids; `fail_on`: limits on what may rise, such as `time>5%,memory[h.0.mlp]>1GiB`."""
+    """Two plans to compare."""
 
     base: PlanReference
     new: PlanReference
-    fail_on: Annotated[str, Field(max_length=4096)] | None = None
+    fail_on: Annotated[
+        str | None,
+        Field(max_length=4096, description="Limits on what may rise, such as `time>5%,memory[h.0.mlp]>1GiB`."),
+    ] = None
 
 
 class WebhookRequest(StrictModel):
-    """An https address that is to be told when one of your plans has ended."""
+    """An address to call when one of your plans ends."""
 
-    url: Annotated[str, Field(min_length=1, max_length=MAX_URL)]
+    url: Annotated[str, Field(min_length=1, max_length=MAX_URL, description="A public https address.")]
 
 
 class ResponseModel(BaseModel):
@@ -48,6 +51,8 @@ class ResponseModel(BaseModel):
 
 
 class PlanLinks(ResponseModel):
+    """Paths of what belongs to a plan; `document` is null until the plan is solved."""
+
     self: str
     events: str
     document: str | None
@@ -94,6 +99,8 @@ class PlanPage(ResponseModel):
 
 
 class TotalChange(ResponseModel):
+    """A number of both plans; change = new - base, null where a plan lacks it."""
+
     base: float | None
     new: float | None
     change: float | None
@@ -165,6 +172,8 @@ class HealthResponse(ResponseModel):
 
 
 class WebhookResponse(ResponseModel):
+    """A webhook without its secret."""
+
     id: str
     url: str
     created_at: datetime
@@ -181,10 +190,14 @@ class CreatedWebhook(WebhookResponse):
 
 
 class WebhookList(ResponseModel):
+    """All webhooks of a tenant."""
+
     webhooks: list[WebhookResponse]
 
 
 class ErrorDetail(ResponseModel):
+    """One fault in the request's body."""
+
     pointer: str
     detail: str
 

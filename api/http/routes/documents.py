@@ -86,10 +86,16 @@ def export_plan(
     service: ServiceDep,
     plan: PlanPath,
     *,
-    form: Annotated[str, Query(alias="format", json_schema_extra={"enum": [*FORMATS]}), AfterValidator(_check_format)],
+    form: Annotated[
+        str,
+        Query(alias="format", json_schema_extra={"enum": [*FORMATS]}, description="The language of the export."),
+        AfterValidator(_check_format),
+    ],
 ) -> Response:
-    """The plan's program in another tool's language, as `shardplan export` writes it. Refused (422) where the language
-    has no words for what the program does, or the service lacks the tool's package."""
+    """Return the plan's program in another tool's language, as `shardplan export` writes it.
+
+    Returns 422 where the language cannot express the program, or the service lacks the tool's package.
+    """
     document = unpack_json(read_packed_document(service, find_plan(service, caller.tenant, plan)))
     ended = service.run_task("export", {"plan": document, "format": form})
     if ended.kind != "result":

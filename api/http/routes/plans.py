@@ -28,7 +28,15 @@ router = APIRouter(prefix="/v1/plans", tags=["plans"])
 MAX_PAGE = 200
 
 PlanPath = Annotated[str, Path(description="The plan's id.")]
-IdempotencyKey = Annotated[str | None, Header(min_length=1, max_length=255, pattern="^[!-~]+$")]
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        min_length=1,
+        max_length=255,
+        pattern="^[!-~]+$",
+        description="A name for this request: sent again with the same body, it gets the same plan.",
+    ),
+]
 
 
 @router.post(
@@ -86,9 +94,9 @@ def find_plan(service: Service, tenant: str, plan: str) -> PlanRecord:
 def list_plans(
     caller: Reader,
     service: ServiceDep,
-    limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
+    limit: Annotated[int, Query(ge=1, le=MAX_PAGE, description="Plans on the page.")] = 50,
     *,
-    after: Annotated[int | None, Query(ge=0, le=1 << 62, description="From the `next` of the page before.")] = None,
+    after: Annotated[int | None, Query(ge=0, le=1 << 62, description="As in the `next` of the previous page.")] = None,
 ) -> PlanPage:
     """Your plans, the newest first."""
     page = service.plans.page(caller.tenant, after, limit + 1)

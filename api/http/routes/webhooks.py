@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
 
 from api.http.limits import parse_body
 from api.http.openapi import describe_body
@@ -46,7 +48,9 @@ def list_webhooks(caller: Reader, service: ServiceDep) -> WebhookList:
 
 
 @router.delete("/{webhook}", status_code=204, response_class=Response)
-def delete_webhook(caller: Planner, service: ServiceDep, webhook: str) -> None:
-    """It is told nothing more."""
+def delete_webhook(
+    caller: Planner, service: ServiceDep, webhook: Annotated[str, Path(description="The webhook's id.")]
+) -> None:
+    """Delete a webhook with the deliveries that are due to it."""
     if not service.webhooks.remove(caller.tenant, webhook):
         raise HttpProblem(404, "no-such-webhook", f"webhook {webhook[:64]}")

@@ -111,7 +111,7 @@ def test_plan_says_what_there_is_the_least_of(tmp_path: Path) -> None:
     assert "receives the fewest bytes" in shardplan("explain", output).out
     answer = shardplan(*ask, "beauty")
     assert (answer.code, answer.err.count("\n")) == (1, 1)
-    assert "objective (got beauty; wanted one of time, bytes, memory)" in answer.err
+    assert "--objective (got \"beauty\"; wanted 'time', 'bytes' or 'memory')" in answer.err
 
 
 def test_plan_writes_the_document_and_prints_the_page(graph: Path, plan: Path) -> None:

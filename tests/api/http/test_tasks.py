@@ -156,11 +156,21 @@ def test_the_description_is_whole_and_its_examples_fit(client: httpx2.Client) ->
     for path, operations in told["paths"].items():
         for method, operation in operations.items():
             assert operation["description"], f"{method} {path}"
+            assert all(each.get("description") for each in operation.get("parameters", ())), f"{method} {path}"
             if body := operation.get("requestBody"):
                 content = body["content"]["application/json"]
                 jsonschema.validate(content["example"], {**content["schema"], "components": told["components"]})
                 shown += 1
     assert shown == 6
+
+
+def test_every_part_of_a_request_is_described(client: httpx2.Client) -> None:
+    schemas = client.get("/openapi.json").json()["components"]["schemas"]
+    for name in (name for name in schemas if name.endswith(("Request", "Options"))):
+        assert schemas[name]["description"], name
+        for key, each in schemas[name]["properties"].items():
+            parts = [each, *each.get("anyOf", ())]
+            assert any("$ref" in part or part.get("description") for part in parts), f"{name}.{key}"
 
 
 def test_capacity_is_answered_with_its_frontier_and_why_the_rest_was_passed_over(client: httpx2.Client) -> None:
