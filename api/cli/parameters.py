@@ -60,10 +60,10 @@ def _is_model(annotation: Any) -> bool:
 def _make_parameter(name: str, field: FieldInfo) -> inspect.Parameter:
     spelled = option_name(name)
     names = f"{spelled}/--no-{spelled[2:]}" if field.annotation is bool and field.default else spelled
-    annotation, metavar = _shown_type(name, field)
+    kind, metavar = _shown_type(name, field)
     default = inspect.Parameter.empty if field.is_required() else field.default
-    annotated = Annotated[annotation, typer.Option(names, help=field.description, metavar=metavar)]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotated)
+    option = typer.Option(names, help=field.description, metavar=metavar)
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
 
 
 def _shown_type(name: str, field: FieldInfo) -> tuple[Any, str | None]:
