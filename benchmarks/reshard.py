@@ -23,7 +23,8 @@ from benchmarks.reshard_cases import Case, pair, published, random_cases
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load_profile
 from planner.ir import redistribution
-from planner.ir.collectives import Collective, count_received_elements, list_basis_moves
+from planner.ir.basis_moves import list_basis_moves
+from planner.ir.collectives import Collective, count_received_elements
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding

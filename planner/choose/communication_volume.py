@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from planner.choose.cost import CostModel
 from planner.choose.operand_layouts import OperandLayouts
-from planner.ir.collectives import Collective, Kind
+from planner.ir.collectives import Collective
 from planner.ir.graph import Op, TensorType
 from planner.ir.indexing import Option
 from planner.ir.sharding import Sharding
@@ -52,7 +52,7 @@ class VolumeModel(CostModel):
     def move_ps(self, move: Collective, source: Sharding, kind: TensorType) -> int:
         if move.to is not None:
             return super().move_ps(move, source, kind)
-        size = count_received_bytes(move.kind, self.shard_bytes(kind, source), self.mesh.group_size(move.axes))
+        size = move.definition.ring_bytes(self.shard_bytes(kind, source), self.mesh.group_size(move.axes))
         if self.byte_ps is None:
             return size
         return min(size * self.byte_ps, IMPOSSIBLE) + super().move_ps(move, source, kind)
@@ -65,16 +65,3 @@ class VolumeModel(CostModel):
             return size
         priced = np.minimum(size.astype(np.float64) * self.byte_ps, IMPOSSIBLE).astype(np.int64)
         return priced + super()._distinct_exchanges_ps(moved, sources, targets, kind=kind)
-
-
-def count_received_bytes(kind: Kind, local: int, devices: int) -> int:
-    """Bytes that a device receives in a basis move among so many, the largest shard being of `local` bytes."""
-    match kind:
-        case Kind.ALL_SLICE:
-            return 0
-        case Kind.ALL_GATHER:
-            return (devices - 1) * local
-        case Kind.ALL_REDUCE:
-            return 2 * local * (devices - 1) // devices
-        case _:
-            return local * (devices - 1) // devices

@@ -29,7 +29,7 @@ from planner.choose.hardware import Hardware
 from planner.choose.hardware.efficiency import work_class
 from planner.choose.hardware.network import Link, TierSpan, collective_s
 from planner.choose.operand_layouts import OperandLayouts
-from planner.ir.collectives import Collective, Kind
+from planner.ir.collectives import COLLECTIVES, Collective, Kind
 from planner.ir.graph import Op, TensorType
 from planner.ir.indexing import LoopKind, Option
 from planner.ir.mesh import Mesh
@@ -147,7 +147,7 @@ class CostModel:
         if move.to is not None:
             return self._exchange_ps(source, move.to, kind)
         local = self.shard_bytes(kind, source)
-        if move.kind is Kind.ALL_SLICE:
+        if not move.definition.sends:
             return _to_ps(self._copy_s(kind, move.target(source)))
         return _to_ps(self._transfer_s(move, float(local)))
 
@@ -237,16 +237,15 @@ def _axis_role(sharding: Sharding, axis: int) -> object:
 
 def _grouped_collective_s(kind: Kind, groups: list[tuple[TierSpan, ...]], local: float) -> float:
     """Seconds of one collective as a phase per group; gathering grows what is held, scattering shrinks it."""
-    if kind is Kind.ALL_REDUCE and len(groups) > 1:
-        scattered = local / math.prod(each.fanout for group in groups for each in group)
-        return _grouped_collective_s(Kind.REDUCE_SCATTER, groups, local) + _grouped_collective_s(
-            Kind.ALL_GATHER, groups[::-1], scattered
-        )
+    row = COLLECTIVES[kind]
+    if row.phases and len(groups) > 1:
+        (scatter, gather), n = row.phases, math.prod(each.fanout for group in groups for each in group)
+        scattered = COLLECTIVES[scatter].resize(local, n)
+        return _grouped_collective_s(scatter, groups, local) + _grouped_collective_s(gather, groups[::-1], scattered)
     seconds = 0.0
     for group in groups:
         seconds += collective_s(kind, group, local)
-        n = math.prod(each.fanout for each in group)
-        local = {Kind.ALL_GATHER: local * n, Kind.REDUCE_SCATTER: local / n}.get(kind, local)
+        local = row.resize(local, math.prod(each.fanout for each in group))
     return seconds
 
 

@@ -8,21 +8,16 @@ from typing import Any
 from planner.documents.graphs import dump_sharding, load_graph, load_mesh, load_sharding
 from planner.documents.schemas import PlanDocument, ShardingDocument
 from planner.errors import InvalidDocument, ShardplanError
-from planner.ir.collectives import Collective, Kind, is_exact
+from planner.ir.basis_moves import is_exact
+from planner.ir.collectives import COLLECTIVES, Collective, Kind
 from planner.ir.graph import Op
 from planner.ir.loop_partition import LoopPartition
 from planner.ir.mesh import Mesh
 from planner.ir.program import Instruction, OpCall, Program, Reshard
 from planner.ir.rematerialization import clone_at_positions
 
-FIELDS_BY_KIND = {
-    Kind.ALL_GATHER: {"dim"},
-    Kind.ALL_SLICE: {"dim"},
-    Kind.ALL_TO_ALL: {"dim", "source_dim"},
-    Kind.ALL_REDUCE: set[str](),
-    Kind.REDUCE_SCATTER: {"dim"},
-    Kind.EXCHANGE: {"sharding"},
-}
+_DOCUMENT_KEYS = {"dim": "dim", "source_dim": "source_dim", "to": "sharding"}
+"""The keys of a document for the fields of a collective."""
 
 
 def dump_program(program: Program) -> list[dict[str, Any]]:
@@ -106,12 +101,11 @@ def _load_instruction(entry: Mapping[str, Any], ops: Mapping[str, Op], mesh: Mes
         return _load_run(entry, ops[entry["op"]], mesh)
     axes = tuple(mesh.axis(axis) for axis in entry["axes"])
     kind = Kind(entry["collective"])
-    dims = {key: entry[key] for key in ("dim", "source_dim", "sharding") if key in entry}
+    dims = {key: entry[key] for key in _DOCUMENT_KEYS.values() if key in entry}
     to = dims.pop("sharding", None)
-    if {*dims, *(["sharding"] if to else [])} != FIELDS_BY_KIND[kind] or any(
-        type(d) is not int or d < 0 for d in dims.values()
-    ):
-        raise InvalidDocument("dims of a collective", where=str(kind), got=dims, wanted=sorted(FIELDS_BY_KIND[kind]))
+    keys = {_DOCUMENT_KEYS[field] for field in COLLECTIVES[kind].fields}
+    if {*dims, *(["sharding"] if to else [])} != keys or any(type(d) is not int or d < 0 for d in dims.values()):
+        raise InvalidDocument("dims of a collective", where=str(kind), got=dims, wanted=sorted(keys))
     target = load_sharding(ShardingDocument.model_validate(to), mesh) if to else None
     return Reshard(Collective(kind, axes, **dims, to=target), entry["input"], entry["output"])
 

@@ -15,7 +15,7 @@ from planner.documents.programs import dump_program
 from planner.documents.schemas import ShardingDocument, validate_document
 from planner.documents.strict_model import Id, Name, Size, StrictModel
 from planner.errors import ShardplanError
-from planner.ir.collectives import Collective, Kind
+from planner.ir.collectives import Collective
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
 from planner.ir.redistribution import plan_transfers
@@ -100,11 +100,7 @@ def _dump_steps(way: ReshardPath, scheduled: bool) -> list[dict[str, Any]]:
             "bytes": int(received.sum()),
             "max_device_bytes": int(received.max()),
             "rounds": _dump_rounds(move, held, way),
-            **(
-                _dump_schedule(_dump_exchange(move, held, way), way.kind)
-                if scheduled and move.kind is Kind.EXCHANGE
-                else {}
-            ),
+            **(_dump_schedule(_dump_exchange(move, held, way), way.kind) if scheduled and move.is_exchange else {}),
         }
         for move, held, time, received, document in listed
     ]
@@ -116,16 +112,9 @@ def _dump_exchange(move: Collective, held: Sharding, way: ReshardPath) -> Transf
 
 def _dump_rounds(move: Collective, held: Sharding, way: ReshardPath) -> int:
     """In each a device sends to one other at most and receives from one at most; steps of a ring are rounds."""
-    ring = way.model.mesh.group_size(move.axes) - 1
-    match move.kind:
-        case Kind.EXCHANGE:
-            return sum(count_rounds(_dump_exchange(move, held, way)))
-        case Kind.ALL_SLICE:
-            return 0
-        case Kind.ALL_REDUCE:
-            return 2 * ring
-        case _:
-            return ring
+    if move.is_exchange:
+        return sum(count_rounds(_dump_exchange(move, held, way)))
+    return move.definition.ring_passes * (way.model.mesh.group_size(move.axes) - 1)
 
 
 def _dump_cross_mesh(way: CrossMeshReshard, scheduled: bool) -> dict[str, Any]:

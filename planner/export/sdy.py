@@ -98,7 +98,7 @@ class _SdyWriter:
 
     def _move(self, move: Reshard) -> str:
         name, made = self.names[move.operand], self._sharding(move.result)
-        if move.collective.kind is Kind.EXCHANGE or not move.collective.axes:
+        if move.collective.is_exchange or not move.collective.axes:
             return f"{self.names[move.result]} = sdy.reshard {name} {made} : {self._kinds([move.operand])}"
         words = self._words(move)
         kinds = self._kinds([move.operand])
@@ -107,9 +107,9 @@ class _SdyWriter:
     def _words(self, move: Reshard) -> str:
         done, rank = move.collective, len(self.program.values[move.operand].type.shape)
         axes = _format_axes(done.axes, self.mesh)
-        if done.kind is Kind.ALL_REDUCE:
+        if done.dim is None:
             return axes
-        if done.kind is Kind.ALL_TO_ALL:
+        if done.source_dim is not None:
             return f"[{axes}: {done.source_dim}->{done.dim}]"
         return f"[{', '.join(axes if dim == done.dim else '{}' for dim in range(rank))}]"
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from planner.choose.cost import CostModel
-from planner.ir.collectives import Kind
 from planner.ir.program import Instruction, Program, Reshard
 from planner.judge.analysis import Analysis
 from planner.judge.overlap_schedule import COMPUTE, Schedule, Stream, distinct_sizes, simulate_schedule
@@ -77,4 +76,4 @@ def assign_streams(program: Program, model: CostModel) -> list[Stream]:
 
 def is_communication(done: Instruction) -> bool:
     """Whether an instruction sends anything: an all_slice is a local copy."""
-    return isinstance(done, Reshard) and done.collective.kind is not Kind.ALL_SLICE
+    return isinstance(done, Reshard) and done.collective.definition.sends

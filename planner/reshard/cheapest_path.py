@@ -30,7 +30,8 @@ from planner.choose.cost import PICO, CostModel
 from planner.choose.hardware.network import Link
 from planner.errors import InvalidRequest
 from planner.ir.accounting import count_held_bytes
-from planner.ir.collectives import Collective, Kind, count_received_elements, list_basis_moves
+from planner.ir.basis_moves import list_basis_moves
+from planner.ir.collectives import Collective, count_received_elements
 from planner.ir.graph import Graph, Input, TensorType
 from planner.ir.program import Program, Reshard
 from planner.ir.sharding import Axes, Sharding
@@ -193,7 +194,7 @@ class _PathSearch:
     def _price(self, move: Collective, at: Sharding, to: Sharding) -> int:
         if self.objective is None:
             return self._peak_bytes(at, to)
-        time = self.model.move_ps(move, at, self.kind) * PS + (move.kind is Kind.EXCHANGE)
+        time = self.model.move_ps(move, at, self.kind) * PS + move.is_exchange
         return time if self.objective is Objective.TIME else time + BYTE * self._received_bytes(move, at, to)
 
     def lower_bound(self, at: Sharding) -> int:
@@ -237,9 +238,9 @@ class _PathSearch:
 
     def _received_bytes(self, move: Collective, at: Sharding, to: Sharding) -> int:
         """Bytes that all devices receive."""
-        if move.kind is Kind.EXCHANGE and to == self.target and not (at.partial or to.partial):
+        if move.is_exchange and to == self.target and not (at.partial or to.partial):
             return self._missing.total(at) * self.kind.itemsize
-        if move.kind is Kind.EXCHANGE and to == self.target and self._missing.count_terms(at) > 1:
+        if move.is_exchange and to == self.target and self._missing.count_terms(at) > 1:
             return count_received_with_terms(at, to, self.kind.shape, mesh=self.model.mesh) * self.kind.itemsize
         return int(count_received_elements(move, at, self.kind.shape, mesh=self.model.mesh).sum()) * self.kind.itemsize
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from planner.ir.collectives import Collective, Kind, blocks_nest
+from planner.ir.basis_moves import blocks_nest
+from planner.ir.collectives import Collective, Kind
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Axes, Shape, Sharding

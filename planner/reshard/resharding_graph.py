@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from planner.choose.cost import CostModel
 from planner.choose.options import DivisibleAxes, divisible_axes, list_layouts
-from planner.ir.collectives import Collective, Kind, list_basis_moves
+from planner.ir.basis_moves import list_basis_moves
+from planner.ir.collectives import Collective, Kind
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Axes, Reduction, Shape, Sharding
@@ -81,7 +82,7 @@ class ReshardingGraph:
             there[i, : len(each)] = True
             for k, (move, to) in enumerate(each):
                 number = numbers.setdefault((move.kind, move.axes), len(numbers))
-                target[i, k], like[i, k], sized[i, k] = to, number, to if move.kind is Kind.ALL_SLICE else i
+                target[i, k], like[i, k], sized[i, k] = to, number, i if move.definition.sends else to
         return cls(states, ways, there, target, like, sized)
 
     def cost(self, held: Integers, kind: TensorType, model: CostModel) -> Integers:

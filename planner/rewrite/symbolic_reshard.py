@@ -13,7 +13,7 @@ from planner.ir.graph import TensorType
 from planner.ir.sharding import Sharding
 from planner.reshard.documented_path import plan_collectives
 from planner.spmd import LocalType, SpmdBuilder, local_shape
-from planner.spmd.rfc_collectives import call_attributes
+from planner.spmd.collectives import call_attributes
 
 
 def write_moves(

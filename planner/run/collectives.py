@@ -9,8 +9,9 @@ same functions on local tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,53 @@ def _average_total(total: Array, terms: int) -> Array:
     return total / terms if total.dtype.kind == "f" else total // terms + ((total % terms != 0) & (total < 0))
 
 
+@dataclass(frozen=True, slots=True)
+class GroupShards:
+    """What a collective over one group works on: the arrays of the members that are here.
+
+    `dim` and `source_dim` are those of the collective, 0 where it has none. `cut` returns the ranges along `dim`, a
+    member each, into which a member's array is cut. `reducer` is None where nothing is reduced.
+    """
+
+    xp: Any
+    wire: Communicator
+    shards: list[Array]
+    dim: int
+    source_dim: int
+    cut: Callable[[Array], BlockRanges]
+    reducer: Reducer | None
+
+    @property
+    def parts(self) -> BlockRanges:
+        """The ranges where all members' arrays are cut alike."""
+        return self.cut(self.shards[0])
+
+    @property
+    def terms_reducer(self) -> Reducer:
+        assert self.reducer is not None, "a collective that reduces is given its reduction"
+        return self.reducer
+
+
+def _slice_shards(group: GroupShards) -> list[Array]:
+    """Cut every member's own array: they need not agree."""
+    here = zip(group.wire.here, group.shards, strict=True)
+    return [slice_piece(shard, group.dim, group.cut(shard)[i]) for i, shard in here]
+
+
+ARRAY_FUNCTIONS: Mapping[Kind, Callable[[GroupShards], list[Array]]] = MappingProxyType(
+    {
+        Kind.ALL_GATHER: lambda g: all_gather(g.xp, g.wire, g.shards, dim=g.dim),
+        Kind.ALL_SLICE: _slice_shards,
+        Kind.ALL_TO_ALL: lambda g: all_to_all(g.xp, g.wire, g.shards, split=g.dim, concat=g.source_dim, parts=g.parts),
+        Kind.ALL_REDUCE: lambda g: all_reduce(g.xp, g.wire, g.terms_reducer, shards=g.shards),
+        Kind.REDUCE_SCATTER: lambda g: reduce_scatter(
+            g.xp, g.wire, g.terms_reducer, shards=g.shards, dim=g.dim, parts=g.parts
+        ),
+    }
+)
+"""Every basis move. An exchange is no chain of groups: `planner.run.redistribution`."""
+
+
 def run_collective(
     xp: Any,
     move: Collective,
@@ -64,31 +112,17 @@ def run_collective(
     wanted: Bounds,
     wire: Communicator | None = None,
 ) -> tuple[list[Array], list[int]]:
-    """Run one collective over one group; its members' bounds [members, dims, 2] before and after the move.
+    """Run a basis move over one group, given its members' bounds `[members, dims, 2]` before and after it.
 
-    Results of the members here (without a wire: of all), with the number of elements each member received.
+    `shards` are those of the members that `wire` has here (None: of all members). Return their results and the
+    number of elements that each member received.
     """
     wire = wire or Communicator(len(shards))
-    reducer = Reducer.of(xp, reduction)
-    dim = move.dim if move.dim is not None else 0
-    parts: BlockRanges = (
-        [] if move.dim is None else [tuple(part) for part in (wanted[:, dim] - held[0, dim, 0]).tolist()]
-    )
-    match move.kind:
-        case Kind.ALL_SLICE:
-            return [
-                slice_piece(shard, dim, parts[i]) for i, shard in zip(wire.here, shards, strict=True)
-            ], wire.received
-        case Kind.ALL_GATHER:
-            return all_gather(xp, wire, shards, dim=dim), wire.received
-        case Kind.ALL_TO_ALL:
-            return all_to_all(xp, wire, shards, split=dim, concat=move.source_dim or 0, parts=parts), wire.received
-        case Kind.REDUCE_SCATTER:
-            return reduce_scatter(xp, wire, reducer, shards=shards, dim=dim, parts=parts), wire.received
-        case Kind.ALL_REDUCE:
-            return all_reduce(xp, wire, reducer, shards=shards), wire.received
-        case Kind.EXCHANGE:
-            raise AssertionError("an exchange is no chain of groups: planner.run.redistribution")
+    dim = move.dim or 0
+    ends = [] if move.dim is None else (wanted[:, dim] - held[0, dim, 0]).tolist()
+    ranges: BlockRanges = [tuple(part) for part in ends]
+    group = GroupShards(xp, wire, shards, dim, move.source_dim or 0, lambda shard: ranges, Reducer.of(xp, reduction))
+    return ARRAY_FUNCTIONS[move.kind](group), wire.received
 
 
 def split_blocks(size: int, members: int, block: int | None = None) -> BlockRanges:

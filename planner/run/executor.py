@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.ir.collectives import Kind
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh, MeshAxis
 from planner.ir.program import Instruction, OpCall, Program, Reshard
@@ -122,7 +121,7 @@ class Executor:
     def _move(self, done: Reshard, place: int) -> None:
         source, target = self.program.values[done.operand], self.program.values[done.result]
         mesh, shape = self.program.mesh, source.type.shape
-        if done.collective.kind is Kind.EXCHANGE:
+        if done.collective.is_exchange:
             shards = {device: held[done.operand] for device, held in self.held.items()}
             received = self._exchange(source.sharding, shards, done.result)
             self.received[place] = np.array(received) * source.type.itemsize

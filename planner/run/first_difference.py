@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.ir.accounting import count_live_bytes, count_received_bytes
-from planner.ir.collectives import Kind
 from planner.ir.mesh import Mesh
 from planner.ir.program import Instruction, OpCall, Program, Reshard
 from planner.ir.sharding import Axes
@@ -167,7 +166,7 @@ def _inputs(
     """What was read, by whom, for a value as the devices hold it that have the terms of a device's shard."""
     devices = _group_devices(program.mesh, program.values[name].sharding.partial, [device])
     if isinstance(done, Reshard):
-        exchanged = done.collective.kind is Kind.EXCHANGE
+        exchanged = done.collective.is_exchange
         axes = tuple(range(len(program.mesh.axes))) if exchanged else done.collective.axes
         devices = _group_devices(program.mesh, axes, devices)
     read = [(member, operand) for member in devices for operand in dict.fromkeys(done.operands)]

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from planner.errors import RunFailed
+from planner.ir.collectives import BASIS, COLLECTIVES, AxesFrom, Kind
 from planner.run.collectives import (
+    ARRAY_FUNCTIONS,
     BlockRanges,
+    GroupShards,
     Reducer,
-    all_gather,
-    all_reduce,
-    all_to_all,
     combine_terms,
     gather_to_root,
     permute,
-    reduce_scatter,
     scatter_from_root,
-    slice_piece,
     split_blocks,
 )
 from planner.run.transport import Communicator
+from planner.spmd.collectives import DIM_NAMES
 
 Array = Any
 Results = Sequence[Array | None]
@@ -67,36 +67,11 @@ class CollectiveGroup:
             raise RunFailed("shapes differ within a group", where=self.where, got=got, wanted="shapes that fit")
 
 
-def _all_gather(group: CollectiveGroup, shards: list[Array]) -> Results:
-    dim = group.attrs["gather_axis"]
-    group.check_shapes(shards, dim)
-    return all_gather(group.xp, group.communicator, shards, dim=dim)
-
-
 def _gather(group: CollectiveGroup, shards: list[Array]) -> Results:
     dim, root = group.attrs["gather_axis"], group.root
     group.check_shapes(shards, dim)
     got = gather_to_root(group.communicator, shards, root)
     return [None if pieces is None else group.xp.concatenate(pieces, axis=dim) for pieces in got]
-
-
-def _all_slice(group: CollectiveGroup, shards: list[Array]) -> Results:
-    """Every member of its own array: they need not agree."""
-    dim = group.attrs["slice_axis"]
-    return [slice_piece(shard, dim, group.block_ranges(shard.shape[dim])[i]) for i, shard in enumerate(shards)]
-
-
-def _all_to_all(group: CollectiveGroup, shards: list[Array]) -> Results:
-    split, concat = group.attrs["split_axis"], group.attrs["concat_axis"]
-    group.check_shapes(shards, concat if concat != split else None)
-    return all_to_all(
-        group.xp,
-        group.communicator,
-        shards,
-        split=split,
-        concat=concat,
-        parts=group.block_ranges(shards[0].shape[split]),
-    )
 
 
 def _broadcast(group: CollectiveGroup, shards: list[Array]) -> Results:
@@ -129,36 +104,44 @@ def _permute(group: CollectiveGroup, shards: list[Array]) -> Results:
     return permute(group.communicator, shards, [sources.get(member) for member in group.members])
 
 
+def _reduce(group: CollectiveGroup, shards: list[Array], reducer: Reducer) -> Results:
+    got = gather_to_root(group.communicator, shards, group.root)
+    return [None if terms is None else combine_terms(group.xp, reducer, terms) for terms in got]
+
+
+def _run_basis_move(kind: Kind, group: CollectiveGroup, shards: list[Array], reducer: Reducer | None = None) -> Results:
+    """Run a collective between shardings, its dims and blocks as the call's attributes give them."""
+    dims = {field: group.attrs[name] for field, name in DIM_NAMES[kind].items()}
+    dim, source = dims.get("dim", 0), dims.get("source_dim")
+    if COLLECTIVES[kind].axes_from is AxesFrom.TAIL:
+        joined = dim if source is None else source
+        # Members' arrays may differ in the dim along which they are joined, unless it is also cut.
+        group.check_shapes(shards, None if source == dim else joined)
+    run = GroupShards(
+        group.xp,
+        group.communicator,
+        shards,
+        dim,
+        source or 0,
+        lambda shard: group.block_ranges(shard.shape[dim]),
+        reducer,
+    )
+    return ARRAY_FUNCTIONS[kind](run)
+
+
 MOVEMENTS: Mapping[str, Callable[[CollectiveGroup, list[Array]], Results]] = MappingProxyType(
     {
-        "all_gather": _all_gather,
+        **{kind.value: partial(_run_basis_move, kind) for kind in BASIS if not COLLECTIVES[kind].reduces},
         "gather": _gather,
-        "all_slice": _all_slice,
-        "all_to_all": _all_to_all,
         "broadcast": _broadcast,
         "scatter": _scatter,
         "shift": _shift,
         "collective_permute": _permute,
     }
 )
+"""Ops that move arrays between the members of a group."""
 
-
-def _all_reduce(group: CollectiveGroup, reducer: Reducer, shards: list[Array]) -> Results:
-    return all_reduce(group.xp, group.communicator, reducer, shards=shards)
-
-
-def _reduce(group: CollectiveGroup, reducer: Reducer, shards: list[Array]) -> Results:
-    got = gather_to_root(group.communicator, shards, group.root)
-    return [None if terms is None else combine_terms(group.xp, reducer, terms) for terms in got]
-
-
-def _reduce_scatter(group: CollectiveGroup, reducer: Reducer, shards: list[Array]) -> Results:
-    dim = group.attrs["scatter_axis"]
-    return reduce_scatter(
-        group.xp, group.communicator, reducer, shards=shards, dim=dim, parts=group.block_ranges(shards[0].shape[dim])
-    )
-
-
-REDUCTIONS: Mapping[str, Callable[[CollectiveGroup, Reducer, list[Array]], Results]] = MappingProxyType(
-    {"all_reduce": _all_reduce, "reduce": _reduce, "reduce_scatter": _reduce_scatter}
+REDUCTIONS: Mapping[str, Callable[[CollectiveGroup, list[Array], Reducer], Results]] = MappingProxyType(
+    {**{kind.value: partial(_run_basis_move, kind) for kind in BASIS if COLLECTIVES[kind].reduces}, "reduce": _reduce}
 )
+"""Ops that combine the members' terms."""

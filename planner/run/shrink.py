@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from planner.errors import InvalidGraph
-from planner.ir.collectives import is_exact
+from planner.ir.basis_moves import is_exact
 from planner.ir.graph import Graph, Input, Op, TensorType
 from planner.ir.indexing import LoopKind, matches_size
 from planner.ir.program import OpCall, Program, Reshard

@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from planner.ir.collectives import Kind, blocks_nest
+from planner.ir.basis_moves import blocks_nest
 from planner.ir.graph import Graph, Op, value_id
 from planner.ir.indexing import LoopKind, Rule
 from planner.ir.notation import Dim
@@ -227,7 +227,7 @@ class SizeClasses:
 
     def _add_nested_blocks(self, program: Program, done: Reshard, value: str) -> None:
         """Note where a move takes a block apart or puts it together: over how many devices, of how many each."""
-        if done.collective.kind is Kind.EXCHANGE:
+        if done.collective.is_exchange:
             return
         ends = (program.values[name].sharding.split_axes for name in (done.operand, done.result))
         for dim, (before, after) in enumerate(zip(*ends, strict=True)):

@@ -126,7 +126,7 @@ def _run_reduction(
     terms = [memory.read_defined(name, device, task.where).astype(dtype) for device in members]
     group.check_shapes(terms)
     with np.errstate(all="ignore"):
-        made = REDUCTIONS[task.call.op](group, _reducer(task, memory, reducers), terms)
+        made = REDUCTIONS[task.call.op](group, terms, _reducer(task, memory, reducers))
     for device, term, array in zip(members, terms, made, strict=True):
         whole = (
             PartialArray.all_undefined(memory.xp, term.shape, dtype)

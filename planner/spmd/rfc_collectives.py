@@ -1,70 +1,57 @@
-"""The RFC's forms of collectives, on sharded tensors: mesh axes listed per tensor dim, as in a sharding.
+"""The RFC's forms of collectives, on sharded tensors.
 
-Each is one collective of the dialect a dim: all_gather takes axes off the end of a dim's list, local_split (today's
-all_slice) and reduce_scatter append them.
+An operation that gathers or slices lists mesh axes per tensor dim, as in a sharding, and is one collective of the
+dialect a dim; one that reduces lists the axes it reduces over, and names the dim that they are appended to, if any.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from planner.errors import InvalidSharding
-from planner.ir.collectives import Collective, Kind
-from planner.ir.sharding import Reduction, Sharding
+from planner.ir.collectives import BASIS, COLLECTIVES, Collective, Kind
+from planner.ir.sharding import Sharding
 
 Lists = Sequence[Sequence[int]]
 
-
-def all_gather(source: Sharding, lists: Lists) -> tuple[Sharding, list[Collective]]:
-    """`[[],[],[0,1,2]]` gathered `[[],[],[1,2]]` is `[[],[],[0]]`. Raises InvalidSharding for axes that are no tail."""
-    return _each(Kind.ALL_GATHER, source, lists)
+KINDS = tuple(kind for kind in BASIS if "source_dim" not in COLLECTIVES[kind].fields)
+"""The collectives that the RFC has; its local_split is the dialect's all_slice."""
 
 
-def local_split(source: Sharding, lists: Lists) -> tuple[Sharding, list[Collective]]:
-    """`[[],[1],[]]` split `[[],[],[0]]` is `[[],[1],[0]]`. Raises InvalidSharding for axes already in use."""
-    return _each(Kind.ALL_SLICE, source, lists)
+def lists_axes_per_dim(kind: Kind) -> bool:
+    """Return whether an operation lists its mesh axes per tensor dim."""
+    return not COLLECTIVES[kind].reduces
 
 
-def all_reduce(source: Sharding, axes: Sequence[int]) -> tuple[Sharding, list[Collective]]:
-    """Partial over [0, 1] reduced over [0] is partial over [1]. Raises InvalidSharding where it is not partial."""
-    return _applied(source, [Collective(Kind.ALL_REDUCE, tuple(axes))])
+def apply_per_dim(kind: Kind, source: Sharding, lists: Lists) -> tuple[Sharding, list[Collective]]:
+    """Apply an operation that lists mesh axes per dim: return the sharding afterwards and the collectives.
+
+    all_gather of `[[],[],[0,1,2]]` by `[[],[],[1,2]]` gives `[[],[],[0]]`; all_slice of `[[],[1],[]]` by
+    `[[],[],[0]]` gives `[[],[1],[0]]`. Raises InvalidSharding for axes that are not there to take.
+    """
+    _check_dims(source, len(lists))
+    return _apply(source, [Collective(kind, tuple(axes), dim) for dim, axes in enumerate(lists) if axes])
 
 
-def reduce_scatter(source: Sharding, axes: Sequence[int], tensor_axis: int) -> tuple[Sharding, list[Collective]]:
-    """`[[],[],[]]` partial [0] with tensor_axis 2 is `[[],[],[0]]`. Raises InvalidSharding where it is not partial."""
-    _check_dim(source, tensor_axis + 1)
-    return _applied(source, [Collective(Kind.REDUCE_SCATTER, tuple(axes), tensor_axis)])
+def apply_reduction(
+    kind: Kind, source: Sharding, axes: Sequence[int], tensor_axis: int | None = None
+) -> tuple[Sharding, list[Collective]]:
+    """Apply an operation that reduces over `axes`: return the sharding afterwards and the collectives.
+
+    all_reduce of partial [0, 1] over [0] gives partial [1]; reduce_scatter of `[[],[],[]]` partial [0] with
+    `tensor_axis` 2 gives `[[],[],[0]]`. Raises InvalidSharding where the source is not partial over the axes.
+    """
+    _check_dims(source, 0 if tensor_axis is None else tensor_axis + 1)
+    return _apply(source, [Collective(kind, tuple(axes), tensor_axis)])
 
 
-def _each(kind: Kind, source: Sharding, lists: Lists) -> tuple[Sharding, list[Collective]]:
-    _check_dim(source, len(lists))
-    return _applied(source, [Collective(kind, tuple(axes), dim) for dim, axes in enumerate(lists) if axes])
-
-
-def _check_dim(source: Sharding, count: int) -> None:
+def _check_dims(source: Sharding, count: int) -> None:
     rank = len(source.split_axes)
     if count > rank:
         raise InvalidSharding("more lists than dims", where=str(source), got=count, wanted=f"at most {rank}")
 
 
-def _applied(source: Sharding, moves: list[Collective]) -> tuple[Sharding, list[Collective]]:
+def _apply(source: Sharding, moves: list[Collective]) -> tuple[Sharding, list[Collective]]:
     for move in moves:
         source = move.target(source)
     return source, moves
-
-
-_DIMS = {Kind.ALL_GATHER: "gather_axis", Kind.ALL_SLICE: "slice_axis", Kind.REDUCE_SCATTER: "scatter_axis"}
-
-
-def call_attributes(move: Collective, reduction: Reduction) -> dict[str, Any]:
-    """What the call of a collective on local tensors says. Raises InvalidSharding for an exchange, which is none."""
-    if move.kind is Kind.EXCHANGE:
-        what, wanted = "no collectives of the documents lead there", "blocks to blocks, nothing made partial"
-        raise InvalidSharding(what, got=str(move), wanted=wanted)
-    attrs: dict[str, Any] = {"mesh_axes": move.axes}
-    if move.kind is Kind.ALL_TO_ALL:
-        return attrs | {"split_axis": move.dim, "concat_axis": move.source_dim}
-    if move.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER):
-        attrs["reduction"] = reduction
-    return attrs | ({_DIMS[move.kind]: move.dim} if move.kind in _DIMS else {})

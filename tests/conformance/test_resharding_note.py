@@ -13,7 +13,8 @@ import pytest
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load_profile
 from planner.errors import InvalidSharding
-from planner.ir.collectives import Collective, Kind, list_basis_moves
+from planner.ir.basis_moves import list_basis_moves
+from planner.ir.collectives import Collective, Kind
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from planner.errors import InvalidSharding
-from planner.ir.collectives import Collective, Kind, blocks_nest, count_received_elements, is_exact, list_basis_moves
+from planner.ir.basis_moves import blocks_nest, is_exact, list_basis_moves
+from planner.ir.collectives import Collective, Kind, count_received_elements
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Reduction, Sharding
 from planner.run.collectives import run_collective

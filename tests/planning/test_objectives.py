@@ -15,7 +15,8 @@ from planner.choose.options import list_layouts
 from planner.documents.explain import dump_overview, explain_plan
 from planner.documents.plans import dump_plan, parse_plan
 from planner.errors import InvalidRequest
-from planner.ir.collectives import count_received_elements, list_basis_moves
+from planner.ir.basis_moves import list_basis_moves
+from planner.ir.collectives import count_received_elements
 from planner.ir.graph import Graph, TensorType
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Reduction, Shape, Sharding

@@ -14,7 +14,7 @@ import pytest
 from planner.choose.cost import CostModel
 from planner.choose.hardware import Hardware, load_profile
 from planner.errors import InvalidSharding
-from planner.ir.collectives import list_basis_moves
+from planner.ir.basis_moves import list_basis_moves
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Reduction, Sharding

@@ -14,7 +14,8 @@ from planner.choose.cost import CostModel
 from planner.choose.hardware import load_profile
 from planner.errors import InvalidRequest
 from planner.ir.accounting import count_held_bytes
-from planner.ir.collectives import Collective, count_received_elements, list_basis_moves
+from planner.ir.basis_moves import list_basis_moves
+from planner.ir.collectives import Collective, count_received_elements
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Reduction, Sharding

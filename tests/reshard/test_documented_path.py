@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from planner.ir.collectives import Kind, is_exact
+from planner.ir.basis_moves import is_exact
+from planner.ir.collectives import Kind
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Reduction, Sharding
 from planner.reshard.documented_path import fuse_collectives, order_collectives, plan_collectives

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from planner.errors import InvalidProgram, InvalidSharding, RunFailed
+from planner.ir.collectives import Kind
 from planner.ir.sharding import Sharding
 from planner.run.spmd_executor import run_spmd
 from planner.spmd import Cluster, LocalType, SpmdBuilder, rfc_collectives
@@ -146,11 +147,11 @@ def test_a_figure_comes_out_as_printed(figure: Figure) -> None:
 def test_the_rfc_gathers_only_the_tail_of_a_list() -> None:
     """conformance 42"""
     source = Sharding(((), (), (0, 1, 2)))
-    assert rfc_collectives.all_gather(source, [[], [], [1, 2]])[0] == Sharding(((), (), (0,)))
+    assert rfc_collectives.apply_per_dim(Kind.ALL_GATHER, source, [[], [], [1, 2]])[0] == Sharding(((), (), (0,)))
     with pytest.raises(InvalidSharding, match="axes are not the tail of the dim"):
-        rfc_collectives.all_gather(Sharding(((), (1, 0))), [[], [1]])  # erratum 10
+        rfc_collectives.apply_per_dim(Kind.ALL_GATHER, Sharding(((), (1, 0))), [[], [1]])  # erratum 10
     with pytest.raises(InvalidSharding, match=r"more lists than dims \(got 3; wanted at most 2\)"):
-        rfc_collectives.all_gather(Sharding(((), (1, 0))), [[], [], []])
+        rfc_collectives.apply_per_dim(Kind.ALL_GATHER, Sharding(((), (1, 0))), [[], [], []])
 
 
 def test_all_reduce_converts_to_the_accumulation_type_first() -> None:
@@ -162,16 +163,18 @@ def test_all_reduce_converts_to_the_accumulation_type_first() -> None:
     assert answers(widened) == [[200], [200]]  # in i8 this is -56
     assert answers(run_one("2", "all_reduce", [[100], [100]], mesh_axes=[0])) == [[-56], [-56]]
     source = Sharding(((),), (0, 1))
-    assert rfc_collectives.all_reduce(source, [0])[0] == Sharding(((),), (1,))
+    assert rfc_collectives.apply_reduction(Kind.ALL_REDUCE, source, [0])[0] == Sharding(((),), (1,))
 
 
 def test_local_split_appends_axes_not_yet_used() -> None:
     """conformance 45"""
-    assert rfc_collectives.local_split(Sharding(((), (1,), ())), [[], [], [0]])[0] == Sharding(((), (1,), (0,)))
-    assert rfc_collectives.local_split(Sharding(((1,), ())), [[0]])[0] == Sharding(((1, 0), ()))
-    assert rfc_collectives.local_split(Sharding(((1,), ())), [[], [0]])[0] == Sharding(((1,), (0,)))
+    assert rfc_collectives.apply_per_dim(Kind.ALL_SLICE, Sharding(((), (1,), ())), [[], [], [0]])[0] == Sharding(
+        ((), (1,), (0,))
+    )
+    assert rfc_collectives.apply_per_dim(Kind.ALL_SLICE, Sharding(((1,), ())), [[0]])[0] == Sharding(((1, 0), ()))
+    assert rfc_collectives.apply_per_dim(Kind.ALL_SLICE, Sharding(((1,), ())), [[], [0]])[0] == Sharding(((1,), (0,)))
     with pytest.raises(InvalidSharding, match="mesh axis duplicated"):
-        rfc_collectives.local_split(Sharding(((1,), ())), [[], [1]])
+        rfc_collectives.apply_per_dim(Kind.ALL_SLICE, Sharding(((1,), ())), [[], [1]])
 
 
 def test_reduce_leaves_its_result_on_the_root() -> None:
@@ -187,7 +190,9 @@ def test_reduce_leaves_its_result_on_the_root() -> None:
 
 def test_reduce_scatter_appends_to_the_tensor_axis() -> None:
     """conformance 51"""
-    assert rfc_collectives.reduce_scatter(Sharding(((), (), ()), (0,)), [0], 2)[0] == Sharding(((), (), (0,)))
+    assert rfc_collectives.apply_reduction(Kind.REDUCE_SCATTER, Sharding(((), (), ()), (0,)), [0], 2)[0] == Sharding(
+        ((), (), (0,))
+    )
 
 
 def test_a_message_goes_from_the_sender_to_the_receiver() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from planner.ir.collectives import Collective, Kind, is_exact
+from planner.ir.basis_moves import is_exact
+from planner.ir.collectives import Collective, Kind
 from planner.ir.graph import TensorType
 from planner.ir.indexing import Option, Rule, can_split
 from planner.ir.program import Program, ShardedValue

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from statistics import median
 
 from planner.choose.hardware import Hardware
-from planner.choose.hardware.network import Link, TierSpan, collective_s
+from planner.choose.hardware.network import COLLECTIVE_TIMES, Link, TierSpan, collective_s
 from planner.errors import InvalidHardware
-from planner.ir.collectives import Kind
+from planner.ir.collectives import COLLECTIVES, Kind
 
 FIT_ROUNDS = 30
 MIN_TIMINGS = 8
@@ -38,7 +38,7 @@ class Timing:
     @property
     def whole_bytes(self) -> float:
         """Of what a device gathers, or starts from."""
-        return self.local_bytes * (math.prod(self.counts) if self.kind is Kind.ALL_GATHER else 1)
+        return self.local_bytes * (math.prod(self.counts) if COLLECTIVES[self.kind].gathers else 1)
 
     def predicted_s(self, links: Sequence[Link]) -> float:
         group = [TierSpan(*each) for each in zip(links, self.counts, strict=True)]
@@ -121,7 +121,8 @@ def _identifiable_figures(timings: Sequence[Timing]) -> tuple[str, ...]:
     small = [each.kind for each in timings if each.whole_bytes < SMALL_MESSAGE_BYTES]
     if len(small) < MIN_TIMINGS:
         return RATES
-    untold = {"level_s"} if Kind.ALL_REDUCE not in small else {"step_s"} if {*small} == {Kind.ALL_REDUCE} else set()
+    trees = [COLLECTIVE_TIMES[kind].uses_trees for kind in small]
+    untold = {"level_s"} if not any(trees) else {"step_s"} if all(trees) else set()
     return tuple(figure for figure in FIGURES if figure not in untold)
 
 

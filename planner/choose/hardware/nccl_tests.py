@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from planner.choose.hardware.fit import Timing
 from planner.errors import InvalidDocument
-from planner.ir.collectives import Kind
+from planner.ir.collectives import COLLECTIVES, Kind
 
 COLLECTIVE_KINDS = {
     "all_reduce": Kind.ALL_REDUCE,
@@ -46,7 +46,7 @@ class CollectiveRun:
 
     def timings(self) -> list[Timing]:
         """With the ranks of a host joined by the first of two links, hosts by the second."""
-        share = self.ranks if self.kind is Kind.ALL_GATHER else 1
+        share = self.ranks if COLLECTIVES[self.kind].gathers else 1
         counts = (self.ranks // self.hosts, self.hosts)
         return [Timing(self.kind, counts, size / share, seconds) for size, seconds in self.rows if size]
 

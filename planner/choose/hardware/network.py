@@ -31,8 +31,9 @@ grouped sends and receives, one to each peer. `benchmarks/collective_costs.py` m
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from planner.ir.collectives import Kind
@@ -81,13 +82,7 @@ def collective_s(kind: Kind, group: Sequence[TierSpan], local: float) -> float:
     crossed = [each for each in group if each.fanout > 1]
     if not crossed:
         return 0.0
-    if kind is Kind.ALL_REDUCE:
-        return _all_reduce_s(crossed, local)
-    top, n = crossed[-1].link, math.prod(count for _, count in crossed)
-    if kind is Kind.ALL_TO_ALL:
-        return top.seconds(_all_to_all_s(crossed, local), _steps_s(crossed), top.fill_s)
-    received = (n - 1) * local if kind is Kind.ALL_GATHER else local * (n - 1) / n
-    return top.seconds(received / _ring_rate(crossed), _ring_s(crossed), top.fill_s)
+    return COLLECTIVE_TIMES[kind].seconds(crossed, local)
 
 
 def exchange_s(link: Link, messages: float, size: float) -> float:
@@ -95,8 +90,32 @@ def exchange_s(link: Link, messages: float, size: float) -> float:
     return link.seconds(size / link.bandwidth, messages * link.step_s, link.fill_s)
 
 
+def _all_gather_s(crossed: Sequence[TierSpan], local: float) -> float:
+    return _one_ring_s(crossed, (_group_size(crossed) - 1) * local)
+
+
+def _reduce_scatter_s(crossed: Sequence[TierSpan], local: float) -> float:
+    n = _group_size(crossed)
+    return _one_ring_s(crossed, local * (n - 1) / n)
+
+
+def _one_ring_s(crossed: Sequence[TierSpan], received: float) -> float:
+    """Seconds of one pass of a ring, of the bytes that each device receives."""
+    top = crossed[-1].link
+    return top.seconds(received / _ring_rate(crossed), _ring_s(crossed), top.fill_s)
+
+
+def _all_to_all_s(crossed: Sequence[TierSpan], local: float) -> float:
+    top = crossed[-1].link
+    return top.seconds(_peers_s(crossed, local), _steps_s(crossed), top.fill_s)
+
+
+def _group_size(crossed: Sequence[TierSpan]) -> int:
+    return math.prod(count for _, count in crossed)
+
+
 def _all_reduce_s(crossed: Sequence[TierSpan], local: float) -> float:
-    (top, k), n = crossed[-1], math.prod(count for _, count in crossed)
+    (top, k), n = crossed[-1], _group_size(crossed)
     steps = 2 * min(_ring_s(crossed), sum(_tree_s(*each) for each in crossed))
     wire = 2 * local * (n - 1) / n / _ring_rate(crossed)
     if len(crossed) == 1:
@@ -112,7 +131,7 @@ def _all_reduce_s(crossed: Sequence[TierSpan], local: float) -> float:
 
 def _intra_node_s(inner: Sequence[TierSpan], local: float) -> float:
     """Time of the bytes of an all_reduce inside a node."""
-    n, link = math.prod(count for _, count in inner), inner[-1].link
+    n, link = _group_size(inner), inner[-1].link
     factor = link.switch.factor if len(inner) == 1 and link.switch and n >= link.switch.devices else 1.0
     return 2 * local * (n - 1) / n / (_ring_rate(inner) * factor)
 
@@ -142,9 +161,31 @@ def _ring_rate(crossed: Sequence[TierSpan]) -> float:
     return rate
 
 
-def _all_to_all_s(crossed: Sequence[TierSpan], local: float) -> float:
-    slowest, reached, n = 0.0, 1, math.prod(count for _, count in crossed)
+def _peers_s(crossed: Sequence[TierSpan], local: float) -> float:
+    """Time of the bytes of an all_to_all on the busiest of the links."""
+    slowest, reached, n = 0.0, 1, _group_size(crossed)
     for link, count in crossed:
         slowest = max(slowest, local * reached * (count - 1) / n / link.bandwidth)
         reached *= count
     return slowest
+
+
+class CollectiveTime(NamedTuple):
+    """Seconds of a collective, given the links that its group crosses, innermost first, and the bytes a device holds.
+
+    `uses_trees`: its steps may go through trees, so that measured times say something of a link's `level_s`.
+    """
+
+    seconds: Callable[[Sequence[TierSpan], float], float]
+    uses_trees: bool = False
+
+
+COLLECTIVE_TIMES: Mapping[Kind, CollectiveTime] = MappingProxyType(
+    {
+        Kind.ALL_GATHER: CollectiveTime(_all_gather_s),
+        Kind.REDUCE_SCATTER: CollectiveTime(_reduce_scatter_s),
+        Kind.ALL_REDUCE: CollectiveTime(_all_reduce_s, uses_trees=True),
+        Kind.ALL_TO_ALL: CollectiveTime(_all_to_all_s),
+    }
+)
+"""Every basis move that sends anything. An exchange is timed by its traffic (`exchange_s`), a local copy by memory."""

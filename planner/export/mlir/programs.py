@@ -10,10 +10,10 @@ from planner.export.mlir.dialect import MESH_SYMBOL, Dialect, mesh_declaration, 
 from planner.export.mlir.module_writer import ModuleWriter
 from planner.export.mlir.op_lowering import LoweringSite, mark_part, write_op
 from planner.export.uniform_shards import uniform_shard_types
-from planner.ir.collectives import Kind
 from planner.ir.graph import TensorType
 from planner.ir.program import OpCall, Program, Reshard
 from planner.ir.sharding import Reduction
+from planner.spmd.collectives import dim_attributes
 
 
 def print_program(program: Program, dialect: Dialect = Dialect.MESH) -> str:
@@ -53,22 +53,17 @@ def _write_run(program: Program, page: ModuleWriter, run: OpCall, *, kinds: dict
 
 def _write_move(program: Program, page: ModuleWriter, move: Reshard, *, kinds: dict[str, TensorType]) -> None:
     done = move.collective
-    if done.kind is Kind.EXCHANGE:
+    if done.is_exchange:
         what, where = "no collective of the dialect leads from one sharding to the other", f"value {move.result!r}"
         raise InvalidSharding(what, where=where, got=str(done), wanted="blocks to blocks, nothing made partial")
     name, _ = page.name(move.result)
     axes = ", ".join(map(str, done.axes))
     reduction = program.values[move.operand].sharding.reduction
-    kind = f" reduction = {page.dialect.reduction(reduction)}" if reduction is not Reduction.SUM else ""
-    dims = {
-        Kind.ALL_GATHER: f" gather_axis = {done.dim}",
-        Kind.ALL_SLICE: f" slice_axis = {done.dim}",
-        Kind.ALL_TO_ALL: f" split_axis = {done.dim} concat_axis = {done.source_dim}",
-        Kind.ALL_REDUCE: kind,
-        Kind.REDUCE_SCATTER: f"{kind} scatter_axis = {done.dim}",
-    }[done.kind]
+    attrs = [f"{key} = {dim}" for key, dim in dim_attributes(done).items()]
+    if done.definition.reduces and reduction is not Reduction.SUM:
+        attrs.insert(0, f"reduction = {page.dialect.reduction(reduction)}")
     page.write(
         f"{name} = {page.dialect}.{done.kind} {page.names[move.operand]} on {MESH_SYMBOL}"
-        f" {page.dialect.axes} = [{axes}]{dims}"
+        f" {' '.join([f'{page.dialect.axes} = [{axes}]', *attrs])}"
         f" : {tensor_type(kinds[move.operand])} -> {tensor_type(kinds[move.result])}"
     )

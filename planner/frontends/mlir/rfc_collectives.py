@@ -16,9 +16,10 @@ from planner.errors import InvalidSharding
 from planner.frontends.mlir.operations import Operation
 from planner.frontends.mlir.program_translation import ProgramTranslation
 from planner.frontends.mlir.types import MlirTensorType, MlirType
-from planner.ir.collectives import Collective, Kind
+from planner.ir.collectives import COLLECTIVES, Collective, Kind
 from planner.ir.sharding import Reduction, Sharding
 from planner.spmd import LocalType, local_shape, rfc_collectives
+from planner.spmd.collectives import call_attributes
 
 
 def is_rfc_collective(op: str, attrs: Mapping[str, Any]) -> bool:
@@ -44,7 +45,7 @@ def translate_rfc_collective(t: ProgramTranslation, op: str, operation: Operatio
     for place, move in enumerate(moves):
         last = place == len(moves) - 1
         result = made_name if last else f"{made_name}.{place}"
-        (made,) = t.call(move.kind, [value], [result], None, rfc_collectives.call_attributes(move, reduction))
+        (made,) = t.call(move.kind, [value], [result], None, call_attributes(move, reduction))
         value = result
         t.define(value, value, made, at=operation.at)
     if not moves:
@@ -66,22 +67,20 @@ def _only_operand(t: ProgramTranslation, kinds: Sequence[MlirType], operation: O
 
 
 def _to_collectives(op: str, source: Sharding, attrs: Mapping[str, Any]) -> tuple[Sharding, list[Collective]]:
-    axes = attrs["sharding"] if op == "all_slice" else attrs["mesh_axis"]
-    per_dim = op in (Kind.ALL_GATHER, Kind.ALL_SLICE)
+    """Return the sharding afterwards and the collectives. An all_slice's axes stand in `sharding`."""
+    kind = Kind(op) if op in rfc_collectives.KINDS else None
+    axes = attrs["sharding"] if kind is Kind.ALL_SLICE else attrs["mesh_axis"]
+    per_dim = kind is not None and rfc_collectives.lists_axes_per_dim(kind)
     if not isinstance(axes, list) or not all(isinstance(each, list if per_dim else int) for each in axes):
         wanted = "a list of mesh axes" + (" per dim" if per_dim else "")
         raise InvalidSharding("mesh axes", got=axes, wanted=wanted)
-    match op:
-        case Kind.ALL_GATHER:
-            return rfc_collectives.all_gather(source, axes)
-        case Kind.ALL_SLICE:
-            return rfc_collectives.local_split(source, axes)
-        case Kind.ALL_REDUCE:
-            return rfc_collectives.all_reduce(source, axes)
-        case Kind.REDUCE_SCATTER if isinstance(attrs.get("tensor_axis"), int):
-            return rfc_collectives.reduce_scatter(source, axes, attrs["tensor_axis"])
-    raise InvalidSharding(
-        "collective on sharded types",
-        got=op,
-        wanted="all_gather, local_split, all_reduce, or reduce_scatter with a tensor_axis",
-    )
+    if kind is not None and per_dim:
+        return rfc_collectives.apply_per_dim(kind, source, axes)
+    tensor_axis = attrs.get("tensor_axis") if kind and COLLECTIVES[kind].appends else None
+    if kind is None or (COLLECTIVES[kind].appends and not isinstance(tensor_axis, int)):
+        raise InvalidSharding(
+            "collective on sharded types",
+            got=op,
+            wanted="all_gather, local_split, all_reduce, or reduce_scatter with a tensor_axis",
+        )
+    return rfc_collectives.apply_reduction(kind, source, axes, tensor_axis)

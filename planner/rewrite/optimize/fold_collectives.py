@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from planner.ir.collectives import Kind
 from planner.ir.program import Instruction, Program, Reshard
-from planner.ir.sharding import Axes
 from planner.rewrite.optimize.rewriter import Price, ProgramRewriter, rewrite_once, zero_price
 
 
@@ -30,17 +28,5 @@ def _fold(draft: ProgramRewriter, done: Instruction) -> bool:
     before = draft.find_move(done.operand, second.kind)
     if before is None or draft.reads[done.operand] or before.collective.dim != second.dim:
         return False
-    axes = _fold_axes(second.kind, before.collective.axes, second.axes)
+    axes = second.definition.fold_axes(before.collective.axes, second.axes)
     return axes is not None and draft.replace(done, [Reshard(replace(second, axes=axes), before.operand, done.result)])
-
-
-def _fold_axes(kind: Kind, first: Axes, second: Axes) -> Axes | None:
-    match kind:
-        case Kind.ALL_REDUCE:
-            return tuple(sorted(first + second))
-        case Kind.ALL_SLICE | Kind.REDUCE_SCATTER:
-            return first + second
-        case Kind.ALL_GATHER:
-            return second + first
-        case _:
-            return None

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from planner.ir.collectives import Collective, Kind, is_exact
+from planner.ir.basis_moves import is_exact
+from planner.ir.collectives import Collective, Kind
 from planner.ir.indexing import Option
 from planner.ir.program import Instruction, OpCall, Program, Reshard, ShardedValue, infer_results
 from planner.ir.sharding import Axes
