@@ -34,7 +34,7 @@ def apply_per_dim(kind: Kind, source: Sharding, lists: Lists) -> tuple[Sharding,
 
 
 def apply_reduction(
-    kind: Kind, source: Sharding, axes: Sequence[int], tensor_axis: int | None = None
+    kind: Kind, source: Sharding, axes: Sequence[int], *, tensor_axis: int | None = None
 ) -> tuple[Sharding, list[Collective]]:
     """Apply an operation that reduces over `axes`: return the sharding afterwards and the collectives.
 

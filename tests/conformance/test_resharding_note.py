@@ -1,7 +1,4 @@
-"""The resharding note's figures (errata aside), device by device, by the cheapest chain and the documents' route.
-
-A tensor's element in row r, column c is 10 r + c, both from 1, as the note numbers them.
-"""
+"""The resharding note's figures (errata aside), device by device. Element (row r, column c) is 10 r + c, both from 1."""
 
 from __future__ import annotations
 

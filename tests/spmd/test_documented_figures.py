@@ -7,11 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from planner.errors import InvalidProgram, InvalidSharding, RunFailed
-from planner.ir.collectives import Kind
-from planner.ir.sharding import Sharding
+from planner.errors import InvalidProgram, RunFailed
 from planner.run.spmd_executor import run_spmd
-from planner.spmd import Cluster, LocalType, SpmdBuilder, rfc_collectives
+from planner.spmd import Cluster, LocalType, SpmdBuilder
 from tests.testing.spmd_programs import answers, one_call, run_one
 
 CORNERS = [[[1, 2], [3, 4]], [[5, 6], [7, 8]], [[9, 10], [11, 12]], [[13, 14], [15, 16]]]
@@ -144,16 +142,6 @@ def test_a_figure_comes_out_as_printed(figure: Figure) -> None:
     assert answers(run_one(figure.mesh, figure.op, figure.given, **figure.attrs)) == figure.wanted
 
 
-def test_the_rfc_gathers_only_the_tail_of_a_list() -> None:
-    """conformance 42"""
-    source = Sharding(((), (), (0, 1, 2)))
-    assert rfc_collectives.apply_per_dim(Kind.ALL_GATHER, source, [[], [], [1, 2]])[0] == Sharding(((), (), (0,)))
-    with pytest.raises(InvalidSharding, match="axes are not the tail of the dim"):
-        rfc_collectives.apply_per_dim(Kind.ALL_GATHER, Sharding(((), (1, 0))), [[], [1]])  # erratum 10
-    with pytest.raises(InvalidSharding, match=r"more lists than dims \(got 3; wanted at most 2\)"):
-        rfc_collectives.apply_per_dim(Kind.ALL_GATHER, Sharding(((), (1, 0))), [[], [], []])
-
-
 def test_all_reduce_converts_to_the_accumulation_type_first() -> None:
     """conformance 43"""
     base = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -162,19 +150,6 @@ def test_all_reduce_converts_to_the_accumulation_type_first() -> None:
     widened = run_one("2", "all_reduce", [[100], [100]], "i8", "i32", mesh_axes=[0])
     assert answers(widened) == [[200], [200]]  # in i8 this is -56
     assert answers(run_one("2", "all_reduce", [[100], [100]], mesh_axes=[0])) == [[-56], [-56]]
-    source = Sharding(((),), (0, 1))
-    assert rfc_collectives.apply_reduction(Kind.ALL_REDUCE, source, [0])[0] == Sharding(((),), (1,))
-
-
-def test_local_split_appends_axes_not_yet_used() -> None:
-    """conformance 45"""
-    assert rfc_collectives.apply_per_dim(Kind.ALL_SLICE, Sharding(((), (1,), ())), [[], [], [0]])[0] == Sharding(
-        ((), (1,), (0,))
-    )
-    assert rfc_collectives.apply_per_dim(Kind.ALL_SLICE, Sharding(((1,), ())), [[0]])[0] == Sharding(((1, 0), ()))
-    assert rfc_collectives.apply_per_dim(Kind.ALL_SLICE, Sharding(((1,), ())), [[], [0]])[0] == Sharding(((1,), (0,)))
-    with pytest.raises(InvalidSharding, match="mesh axis duplicated"):
-        rfc_collectives.apply_per_dim(Kind.ALL_SLICE, Sharding(((1,), ())), [[], [1]])
 
 
 def test_reduce_leaves_its_result_on_the_root() -> None:
@@ -186,13 +161,6 @@ def test_reduce_leaves_its_result_on_the_root() -> None:
     assert held[11].array.dtype == np.float64
     assert (held[11].array == 11).all()
     assert all(np.isnan(held[device].array).all() for device in range(11))
-
-
-def test_reduce_scatter_appends_to_the_tensor_axis() -> None:
-    """conformance 51"""
-    assert rfc_collectives.apply_reduction(Kind.REDUCE_SCATTER, Sharding(((), (), ()), (0,)), [0], 2)[0] == Sharding(
-        ((), (), (0,))
-    )
 
 
 def test_a_message_goes_from_the_sender_to_the_receiver() -> None:

@@ -83,4 +83,4 @@ def _to_collectives(op: str, source: Sharding, attrs: Mapping[str, Any]) -> tupl
             got=op,
             wanted="all_gather, local_split, all_reduce, or reduce_scatter with a tensor_axis",
         )
-    return rfc_collectives.apply_reduction(kind, source, axes, tensor_axis)
+    return rfc_collectives.apply_reduction(kind, source, axes, tensor_axis=tensor_axis)
