@@ -1,4 +1,4 @@
-"""The resharding note's figures (errata aside), device by device. Element (row r, column c) is 10 r + c, both from 1."""
+"""The resharding note's figures (errata aside), device by device. Element (row r, column c) is 10 r + c, from 1."""
 
 from __future__ import annotations
 
