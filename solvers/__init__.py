@@ -1,4 +1,8 @@
-"""Choose one strategy per node at the least cost under a usage limit, with a proven exact bound."""
+"""A weighted constraint solver (PBQP with time-indexed capacities): one strategy per node, at the least total cost.
+
+`Problem` states nodes, edges and a usage limit that holds at every time step; `solve` returns an assignment with an
+exact lower bound of the cost.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ __all__ = [
 
 
 LAZY_IMPORTS = {"solve": "solvers.driver", "compute_warm_start": "solvers.warm_start"}
-"""These bring numba and OR-Tools, which take a second to load: only when they are asked for."""
+"""Names whose modules import numba and OR-Tools, which takes about a second: they are imported on first use."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,8 @@
-"""Diving and branching, for what message passing alone leaves open.
+"""Dives and branch and bound, for what message passing alone leaves open.
 
-Equal choices (equal mesh axes) leave every strategy of an orbit in place, and a decoded choice may mix them. Taking
-one strategy of one node breaks the tie: the dive does so node after node; branch and bound also keeps the
-other side, and so proves.
+With symmetries (equal mesh axes) no strategy of an orbit can be excluded, and a decoded assignment may mix
+representatives of several optima. Fixing one node's strategy breaks the tie. A dive does so for one node after another
+and is a heuristic; branch and bound also keeps the other branch, and so proves a bound.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from solvers.solve_state import SolveState
 
 Integers = NDArray[np.int64]
 
+# Message rounds per dive step, and the gain per round, as a share of the bound, that ends those of a branch.
 DIVE_ROUNDS = 4
 BRANCH_STALL = 1e-6
 
 
 def _select_node(relaxation: Relaxation) -> int | None:
-    """The node to decide next: of those with a choice left, the one with the most edges, then the most strategies."""
+    """Return the node to branch on: most edges, then most strategies, of those with at least two; None if none has."""
     counts = relaxation.counts()
     if counts.max(initial=0) <= 1:
         return None
@@ -31,7 +32,7 @@ def _select_node(relaxation: Relaxation) -> int | None:
 
 
 def _branch_on(relaxation: Relaxation, node: int, strategy: int) -> Relaxation:
-    """Take the strategy at the node here; returns the other side, where it is excluded."""
+    """Fix the node's strategy here (its first allowed one if this is excluded); return the branch without it."""
     start, stop = relaxation.model.arrays.node_start[node : node + 2]
     at = start + strategy
     if not relaxation.allowed[at]:
@@ -45,18 +46,19 @@ def _branch_on(relaxation: Relaxation, node: int, strategy: int) -> Relaxation:
 
 
 def run_dive(relaxation: Relaxation, most: int) -> None:
-    """Decide one node after another, at most so many, until nothing better than the best choice is left."""
-    below = relaxation.copy()
+    """Fix one node after another, at most `most`, until nothing below the upper cutoff is left. Assignments decoded on
+    the way are submitted to the state; `relaxation` is not changed."""
+    dive = relaxation.copy()
     for _ in range(most):
-        assignment = below.pass_messages(DIVE_ROUNDS, 0.0)
-        node = _select_node(below)
-        if assignment is None or node is None or below.model.ledger.is_exhausted:
+        assignment = dive.pass_messages(DIVE_ROUNDS, 0.0)
+        node = _select_node(dive)
+        if assignment is None or node is None or dive.model.state.is_exhausted:
             return
-        _branch_on(below, node, int(assignment[node]))
+        _branch_on(dive, node, int(assignment[node]))
 
 
 def run_branch_and_bound(state: SolveState, root: Relaxation, work: float) -> None:
-    """Best-first branch and bound for so much work; the ledger learns the bound that it proves."""
+    """Run best-first branch and bound for `work` units of work, raising the state's lower bound as branches close."""
     heap: list[tuple[int, int, Relaxation]] = [(root.bound, 0, root.copy())]
     stop_at, count = state.work_done + work, 0
     while heap and state.work_done < stop_at and not state.is_exhausted:
@@ -72,5 +74,6 @@ def run_branch_and_bound(state: SolveState, root: Relaxation, work: float) -> No
                 break
             other = _branch_on(relaxation, node, int(assignment[node]))
             heapq.heappush(heap, (other.bound, -count, other))
+        # The open branches cover everything below the cutoff, so the least of their bounds holds for the problem.
         if root.is_exact:
             state.raise_lower_bound(min([state.upper_cutoff, *(bound for bound, _, _ in heap)]))

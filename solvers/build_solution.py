@@ -1,4 +1,4 @@
-"""The answer of a solve, of its last state."""
+"""The Solution of a finished solve, built from its final state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from solvers.solve_state import Integers, SolveState
 def build_solution(
     state: SolveState, reduced: PresolvedProblem | None, multipliers: Mapping[int, float], *, nearest: int
 ) -> Solution:
-    """What is known and proven, in terms of the problem before presolve; `nearest` further choices near the bound."""
+    """Return what is known and proven, in terms of the problem before presolve.
+
+    reduced: the presolved problem, None where presolve proved infeasibility. nearest: how many assignments near the
+    bound to add.
+    """
     status: Status = "unknown"
     if state.assignment is not None:
         status = "optimal" if state.is_optimal else "feasible"
@@ -31,7 +35,7 @@ def build_solution(
         min_feasible_limit_bound=state.min_feasible_limit_bound if status == "infeasible" else None,
         reproducible=state.reproducible,
         min_peak_assignment=_postsolve(state.min_peak_assignment, reduced) if status == "infeasible" else None,
-        nearest=tuple(filter(None, (_postsolve(choice, reduced) for choice in state.nearest(multipliers, nearest)))),
+        nearest=tuple(filter(None, (_postsolve(each, reduced) for each in state.nearest(multipliers, nearest)))),
     )
 
 
@@ -42,5 +46,5 @@ def _stop_reason(state: SolveState) -> str:
 
 
 def _postsolve(assignment: Integers | None, reduced: PresolvedProblem | None) -> tuple[int, ...] | None:
-    lifted = assignment if assignment is None or reduced is None else reduced.postsolve(assignment)
-    return None if lifted is None else tuple(lifted.tolist())
+    original = assignment if assignment is None or reduced is None else reduced.postsolve(assignment)
+    return None if original is None else tuple(original.tolist())

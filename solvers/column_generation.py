@@ -91,7 +91,7 @@ class ColumnGeneration:
     """The strategies in play: those of the last program (flat flags of the relaxation's), those its optimum took."""
 
     def __init__(self, state: SolveState, relaxation: Relaxation, seed: int) -> None:
-        self._ledger, self._relaxation, self._seed = state, relaxation, seed
+        self._state, self._relaxation, self._seed = state, relaxation, seed
         self._pairs = PAIRS_PER_EDGE * relaxation.model.arrays.source.size
         self._flags = self._support = np.zeros(relaxation.allowed.size, bool)
         self._time_steps = list(relaxation.multipliers)
@@ -100,7 +100,7 @@ class ColumnGeneration:
     def run(self) -> tuple[Relaxation, dict[int, float]]:
         """Programs and messages in turn until neither gains; the relaxation (or what is left of it) at the best
         prices, and the best prices without cuts."""
-        state, best, best_prices = self._ledger, self._relaxation.bound, self._relaxation.multipliers
+        state, best, best_prices = self._state, self._relaxation.bound, self._relaxation.multipliers
         uncut = best_prices
         last, idle = np.inf, 0
         for _ in range(MAX_MASTERS):
@@ -128,11 +128,11 @@ class ColumnGeneration:
     def _pass_messages(self, multipliers: dict[int, float]) -> None:
         """Messages at these prices."""
         self._relaxation.set_multipliers(multipliers)
-        self._relaxation.pass_messages(ROUNDS, STALL * self._ledger.target_gap)
+        self._relaxation.pass_messages(ROUNDS, STALL * self._state.target_gap)
 
     def _solve_master(self) -> MasterSolution | None:
         """Of the program of what seems cheapest at the present prices."""
-        state, relaxation, model = self._ledger, self._relaxation, self._relaxation.model
+        state, relaxation, model = self._state, self._relaxation, self._relaxation.model
         min_marginals = relaxation.min_marginals()
         near, _ = relaxation.nearest(self._pairs // 2)
         self._flags = select_promising(
@@ -159,7 +159,7 @@ class ColumnGeneration:
         if not self._is_gap_reached(cost):
             if gained > MIN_GAIN * self._open_gap and self._is_bound_close(cost):
                 self._relaxation = separate_cuts(
-                    self._ledger, self._relaxation, self._flags, time_steps=self._time_steps
+                    self._state, self._relaxation, self._flags, time_steps=self._time_steps
                 )
                 self._time_steps = list(dict.fromkeys([*self._time_steps, *self._relaxation.multipliers]))
             else:
@@ -171,7 +171,7 @@ class ColumnGeneration:
     @property
     def _open_gap(self) -> int:
         """What is not proven of the best choice's cost."""
-        return (self._ledger.cost or self._ledger.largest_cost) - self._relaxation.bound
+        return (self._state.cost or self._state.largest_cost) - self._relaxation.bound
 
     def _is_bound_close(self, cost: float) -> bool:
         """Do messages, given time, bound nearly what the program costs?"""
@@ -180,15 +180,15 @@ class ColumnGeneration:
 
     def _is_gap_reached(self, cost: float) -> bool:
         """Is the best choice known as near to the program's cost as is asked?"""
-        state = self._ledger
+        state = self._state
         return state.is_exhausted or (state.cost is not None and state.cost - cost <= state.target_gap / 2 * cost)
 
     def _solve_mip(self, flags: Mask) -> None:
         """Offer the best choice among these strategies and those of the best one known."""
-        relaxation, gap = self._relaxation, self._ledger.target_gap
+        relaxation, gap = self._relaxation, self._state.target_gap
         restriction = relaxation.model.restriction.restricted_to(flags | relaxation.incumbent_flags())
         solve_restricted_mip(
-            self._ledger,
+            self._state,
             restriction,
             self._time_steps,
             share=MIP_TIME_SHARE,

@@ -1,7 +1,7 @@
-"""An exact lower bound from CP-SAT, which reasons in integers throughout: what a floating-point solver cannot give.
+"""An exact lower bound from CP-SAT, whose integer reasoning makes it a proof, unlike a floating-point solver's bound.
 
-The problem's local polytope with booleans for strategies and for possible pairs of classes; of the usage limit only
-the rows at the moments given, so that the bound holds a fortiori for all of them.
+The model is the problem's local polytope with booleans for strategies and for possible pairs of classes. It has
+capacity rows only at the given time steps: a relaxation, so its bound holds for the problem too.
 """
 
 from __future__ import annotations
@@ -20,16 +20,19 @@ if TYPE_CHECKING:
 
 Integers = NDArray[np.int64]
 
-# The solver's own measure, roughly seconds.
+# Threads where a clock runs; otherwise one thread for this much of CP-SAT's deterministic time (roughly seconds).
 WORKERS, DETERMINISTIC_TIME = 2, 30.0
 
 
 def prove_bound(
     problem: Problem, time_steps: Sequence[int], upper_cutoff: int, seconds: float | None, seed: int
 ) -> tuple[int, Integers | None]:
-    """A lower bound, up to the ceiling, of every feasible choice's cost, and a cheaper choice than the ceiling if one
-    turned up (feasible at these moments), in so many seconds (None: a reproducible amount of work)."""
-    from ortools.sat.python import cp_model  # and pandas with it, which only the process beside has to load
+    """Return a proven lower bound, up to upper_cutoff, of every feasible assignment's cost, and the cheapest assignment
+    below upper_cutoff that was found (None if none), which fits the limit at `time_steps`.
+
+    seconds: of wall clock; None runs a reproducible amount of work.
+    """
+    from ortools.sat.python import cp_model  # here, because it imports pandas: only the worker process needs it
 
     model, strategies = cp_model.CpModel(), _CpSatModel(problem)
     strategies.add_nodes(model)
@@ -57,10 +60,10 @@ def prove_bound(
 
 
 class _CpSatModel:
-    """The booleans of a problem, and what has to be paid for."""
+    """The boolean variables of a problem and the terms of the objective."""
 
     def __init__(self, problem: Problem) -> None:
-        self._layout = problem.arrays
+        self._arrays = problem.arrays
         self.objective_variables: list[cp_model.IntVar] = []
         self.objective_coefficients: list[int] = []
         self._variables: list[cp_model.IntVar] = []
@@ -72,13 +75,13 @@ class _CpSatModel:
             self.objective_coefficients.append(cost)
 
     def read_assignment(self, solver: cp_model.CpSolver) -> Integers:
-        """The choice of the solver's solution."""
-        taken = np.array([solver.boolean_value(variable) for variable in self._variables])
-        return np.flatnonzero(taken) - self._layout.node_start[:-1]
+        """Return the assignment of the solver's solution."""
+        chosen = np.array([solver.boolean_value(variable) for variable in self._variables])
+        return np.flatnonzero(chosen) - self._arrays.node_start[:-1]
 
     def add_nodes(self, model: cp_model.CpModel) -> None:
-        """One strategy of each node."""
-        arrays = self._layout
+        """Add a boolean per strategy, exactly one of which is true at each node."""
+        arrays = self._arrays
         starts = arrays.node_start.tolist()
         for i in range(len(starts) - 1):
             own = [model.new_bool_var("") for _ in range(starts[i], starts[i + 1])]
@@ -91,8 +94,8 @@ class _CpSatModel:
             self._variables += own
 
     def add_edge(self, model: cp_model.CpModel, e: int) -> None:
-        """One possible pair of classes, those of the strategies chosen."""
-        arrays = self._layout
+        """Add a boolean per possible pair of classes of edge e, and tie the pairs of each class to its strategies."""
+        arrays = self._arrays
         height, width, start = int(arrays.height[e]), int(arrays.width[e]), int(arrays.pair_start[e])
         cells = arrays.pair_cost[start : start + height * width].reshape(height, width).tolist()
         pairs = {}
@@ -112,8 +115,8 @@ class _CpSatModel:
         self._pairs.append(pairs)
 
     def usage_terms(self, time_step: int) -> tuple[list[cp_model.IntVar], list[int]]:
-        """What is used at a moment: booleans, and how much each brings."""
-        arrays = self._layout
+        """Return the booleans that use memory at a time step, and the bytes of each."""
+        arrays = self._arrays
         terms: list[cp_model.IntVar] = []
         weights: list[int] = []
         for q in np.flatnonzero((arrays.span_start <= time_step) & (time_step < arrays.span_stop)):

@@ -1,6 +1,7 @@
-"""solve(): presolve, message passing, prices on memory, then programs, cuts, dives and branching over what is left.
+"""solve(): presolve, message passing, the Lagrangian dual, then restricted MIPs, cuts, dives and branch and bound.
 
-A large problem is searched before (a good choice early, which lets messages exclude more) and after.
+A large problem with a usage limit also gets a large-neighbourhood search, before all that (a good incumbent early lets
+reduced costs exclude more strategies) and again with the time that is left.
 """
 
 from __future__ import annotations
@@ -34,27 +35,34 @@ from solvers.solve_state import SolveState
 
 Integers = NDArray[np.int64]
 
+# Message rounds at the root, and the gain per round, as a share of the bound, below which they stop.
 ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
+# The same threshold where the problem has become small.
 SMALL_STALL = 1e-7
-# Nodes up to which messages and programs have the clock before the search has what they leave. Where there are more,
-# the search begins with this share of it, and of the rest messages and programs have this one.
+# Up to SMALL_NODES nodes, messages and MIPs run first and the search gets what they leave. With more nodes, the search
+# begins with EARLY_SHARE of the time, and messages and MIPs have MESSAGES_SHARE of the rest.
 SMALL_NODES, EARLY_SHARE, MESSAGES_SHARE = 1000, 0.1, 0.75
+# The MIP of everything not excluded: most pairs, branch-and-bound nodes without a clock, share of the time left; and
+# the message rounds before CP-SAT.
 REMAINING_PAIRS, REMAINING_NODES, REMAINING_SHARE, CERTIFY_ROUNDS = 100_000, 1000, 0.5, 200
-# Pairs of a first program (with prices, which make programs harder), twice as many each time, and at most; its nodes.
+# Pairs of the first restricted MIP without and with multipliers (capacity rows make it harder); twice as many each
+# turn, up to a maximum; its branch-and-bound nodes.
 MIP_PAIRS, MIP_PAIRS_WITH_MULTIPLIERS, MAX_MIP_PAIRS, MIP_NODES = 30_000, 6000, 200_000, 20
-# The share of the clock's time left that a restricted program is given.
+# The share of the time left that a restricted MIP is given.
 MIP_SHARE = 0.6
-# Pairs an edge of a first program that no clock ends: it does not listen.
+# Pairs per edge of the first MIP where no clock can end it.
 MIP_PAIRS_WITHOUT_CLOCK = 2
+# Most turns of MIP, messages and cuts.
 MAX_TURNS = 8
-# Prices tried for choices that fit.
+# Multipliers that the Lagrangian heuristic tries.
 HEURISTIC_STEPS = 40
-# Prices tried for the bound, and where linear programs of columns go on from them.
+# Evaluations of the Kelley dual; the second where column generation continues from its multipliers.
 KELLEY_STEPS, KELLEY_STEPS_BEFORE_COLUMNS = 40, 16
-# Pairs of a program that looks for cuts.
+# Pairs of the linear program that separates cuts.
 CUT_PAIRS = 60_000
-# Choices whose peaks above the limit a program limits from the start.
+# Elites whose peaks above the limit become capacity rows of a MIP from the start.
 NEAREST_CHOICES = 4
+# Units of work for branch and bound.
 BRANCH_WORK = 5e8
 
 
@@ -73,15 +81,17 @@ def solve(
     on_progress: Callable[[Progress], None] | None = None,
     cancelled: Callable[[], bool] | None = None,
 ) -> Solution:
-    """The least-cost choice under the limit, with a proven bound.
+    """Find the cheapest assignment within the limit, and an exact lower bound of the cost.
 
-    time_limit in seconds of wall clock; a deterministic run turns it into units of work and never looks at the clock
-    (without a limit, no run does: all have 60 seconds' worth of work). processes: for the dual of a large problem
-    beside its search (2 or more; one in a deterministic run). seed: the mixed-integer solver's and the search's.
-    starts: known choices (the answer is never worse than a feasible one of them). cutoff: what costs as much is of no
-    interest; the answer ends with reason `CUT_OFF` once it is proven that every choice does. start: prices and messages
-    to begin from (`solvers.compute_warm_start`), where presolve leaves the problem as it is. nearest: how many choices
-    to return besides.
+    time_limit: seconds of wall clock. deterministic: convert the time limit into units of work and never read the
+    clock, so that the result is reproducible; without a time limit every run does so, with 60 seconds' worth of work.
+    gap: the relative gap to prove. processes: with 2 or more and a clock, the dual of a large problem runs in parallel
+    with its search. seed: of the MIP solvers and the search. starts: known assignments; the result is never worse than
+    the best feasible one. cutoff: assignments of this cost or more are of no interest; the solve ends with reason
+    `CUT_OFF` once it is proven that there is no cheaper one. start: dual values to begin from
+    (`solvers.compute_warm_start`), used where presolve leaves the problem unchanged. nearest: how many further
+    assignments near the bound to return. on_progress: called at each new incumbent or bound. cancelled: polled; the
+    solve stops once it returns True.
     """
     state = SolveState(problem, gap, time_limit, deterministic, on_progress, cancelled, cutoff)
     reduced = _presolve(state)
@@ -89,23 +99,24 @@ def solve(
         state.raise_lower_bound(state.largest_cost + 1)
         return build_solution(state, None, {}, nearest=nearest)
     state.rebase(reduced.problem)
-    for known in starts:
-        lowered = reduced.crush(known)
-        if lowered is not None:
-            state.submit(lowered)
+    for original in starts:
+        assignment = reduced.crush(original)
+        if assignment is not None:
+            state.submit(assignment)
     if state.cost is None:
         state.submit(find_min_usage_assignment(reduced.problem))
-    same = reduced.problem is problem
+    # Dual values belong to the edges and time steps of one problem: they mean nothing after a reduction.
+    is_unchanged = reduced.problem is problem
     processes = processes if state.seconds_left is not None else 1
-    multipliers = _improve_incumbent(state, start if same else None, seed, processes=processes)
+    multipliers = _improve_incumbent(state, start if is_unchanged else None, seed, processes=processes)
     solution = build_solution(state, reduced, multipliers, nearest=nearest)
-    return replace(solution, multipliers=multipliers) if same else solution
+    return replace(solution, multipliers=multipliers) if is_unchanged else solution
 
 
 def _improve_incumbent(
     state: SolveState, start: DualWarmStart | None, seed: int, *, processes: int
 ) -> Mapping[int, float]:
-    """Narrow the gap of the ledger's problem by all means; the prices found."""
+    """Improve incumbent and bound until the state is exhausted; return the best multipliers."""
     problem, multipliers = state.problem, dict[int, float]()
     if not _needs_lns(problem):
         return _pass_messages_and_close(state, start, seed)
@@ -120,7 +131,7 @@ def _improve_incumbent(
 
 
 def _pass_messages_and_close(state: SolveState, start: DualWarmStart | None, seed: int) -> Mapping[int, float]:
-    """By message passing and programs of few strategies; the prices found."""
+    """Run message passing, the dual and restricted MIPs until the gap is closed; return the best multipliers."""
     relaxation, assignment = _build_root(state, start).pass_until_stalled(ROOT_ROUNDS, ROOT_STALL)
     limit, multipliers = state.problem.limit, relaxation.multipliers
     if (
@@ -136,7 +147,7 @@ def _pass_messages_and_close(state: SolveState, start: DualWarmStart | None, see
         if state.cost is None and not state.stop_reason:
             MinPeakDual(state).run(60)
             if not state.is_exhausted:
-                # What fits tells more about prices than all that does not.
+                # An assignment within the limit gives the dual a plane from the other side of the optimum.
                 KelleyDual(state, relaxation, limit).run(assignment, KELLEY_STEPS, 16)
         if not state.is_exhausted:
             run_lagrangian_heuristic(state, relaxation, HEURISTIC_STEPS)
@@ -145,42 +156,51 @@ def _pass_messages_and_close(state: SolveState, start: DualWarmStart | None, see
             relaxation, multipliers = ColumnGeneration(state, relaxation, seed).run()
     if not state.is_exhausted:
         relaxation = _close_gap(state, relaxation, seed)
+    # Multipliers of cuts have no time step in the caller's problem.
     return multipliers if multipliers or relaxation.has_cuts else relaxation.multipliers
 
 
 def _is_limit_tight(relaxation: Relaxation, assignment: Integers, limit: int) -> bool:
+    """Return whether the limit matters: no incumbent, or the decoded assignment exceeds it."""
     model = relaxation.model
-    return model.ledger.cost is None or exceeds_limit(model.restriction.problem, assignment, limit)
+    return model.state.cost is None or exceeds_limit(model.restriction.problem, assignment, limit)
 
 
 def _presolve(state: SolveState) -> PresolvedProblem | None:
-    """Usage on edges leaves presolve next to nothing to do, and its time is better spent."""
+    """Presolve the problem; None if it is infeasible. A problem with usage on edges is left as it is: hardly any
+    reduction applies to it."""
     if state.problem.arrays.edge_usage_edge.size:
         return identity_presolve(state.problem)
     return presolve(state.problem, stopped=lambda: state.is_exhausted)
 
 
 def _needs_lns(problem: Problem) -> bool:
-    """Is this one for search at the dual's prices (which keep no books of usage on edges)?"""
+    """Return whether the large-neighbourhood search applies: it needs a limit, and cannot track usage on edges."""
     return problem.limit is not None and not problem.arrays.edge_usage_edge.size
 
 
 def _build_root(state: SolveState, start: DualWarmStart | None) -> Relaxation:
-    """Scaled by a first guess of the cost: the finer the scale the better."""
+    """Build the root relaxation with a fixed-point scale that fits the cost of a first incumbent.
+
+    A coarse first relaxation finds that incumbent; the lower the costs to represent, the finer the scale can be.
+    """
     degree = OrientedGraph.of(state.problem.arrays).degree
     rough = Relaxation.for_problem(state, FixedPoint.of(degree, state.largest_cost))
     rough.pass_messages(1, 0.0)
     limit = state.problem.limit
     if limit is not None and state.cost is None:
-        # A first feasible choice, at any cost: usage at every moment priced so that it outweighs all else.
+        # A first feasible assignment at any cost: multipliers so high that usage outweighs every cost.
         rough.set_multipliers(dict.fromkeys(range(state.problem.arrays.time_steps), state.largest_cost / max(limit, 1)))
         rough.pass_messages(2, 0.0)
-    dear = state.largest_cost if state.cost is None else min(state.largest_cost, 4 * state.cost)
-    return Relaxation.for_problem(state, FixedPoint.of(degree, dear), start)
+    largest_cost = state.largest_cost if state.cost is None else min(state.largest_cost, 4 * state.cost)
+    return Relaxation.for_problem(state, FixedPoint.of(degree, largest_cost), start)
 
 
 def _close_gap(state: SolveState, relaxation: Relaxation, seed: int) -> Relaxation:
-    """Shrink and tighten, then look for a better choice, while that narrows the gap; at last branch."""
+    """Alternate restricted MIPs, message passing and dual steps while they close the gap; branch at the end.
+
+    Returns the relaxation as it then stands, possibly of a smaller problem with cuts.
+    """
     limit, time_steps = state.problem.limit, list[int]()
     for turn in range(MAX_TURNS):
         before = state.gap or 1.0
@@ -213,8 +233,8 @@ def _close_gap(state: SolveState, relaxation: Relaxation, seed: int) -> Relaxati
     return relaxation
 
 
-def _initial_pairs(state: SolveState, priced: bool) -> int:
-    pairs = MIP_PAIRS_WITH_MULTIPLIERS if priced else MIP_PAIRS
+def _initial_pairs(state: SolveState, has_multipliers: bool) -> int:
+    pairs = MIP_PAIRS_WITH_MULTIPLIERS if has_multipliers else MIP_PAIRS
     edges = state.problem.arrays.source.size
     return pairs if state.seconds_left is not None else min(pairs, MIP_PAIRS_WITHOUT_CLOCK * max(edges, 1))
 
@@ -222,10 +242,10 @@ def _initial_pairs(state: SolveState, priced: bool) -> int:
 def _solve_near_bound(
     state: SolveState, relaxation: Relaxation, pairs: int, *, time_steps: list[int], seed: int
 ) -> tuple[list[int], bool]:
-    """Offer the best choice among the strategies of the choices nearest to the bound.
+    """Solve the MIP of the strategies of the elites nearest to the bound and submit its assignment.
 
-    moments: known to matter; those that the nearest choices overfill may as well. Returned: those that did, and whether
-    all choices known were taken in.
+    time_steps: the first capacity rows, to which the peaks of the nearest elites are added. Returns the time steps that
+    had a row at the end, and whether all elites were included.
     """
     flags, complete = relaxation.nearest(pairs)
     restriction, limit = relaxation.compacted(flags).model.restriction, state.problem.limit
@@ -237,10 +257,10 @@ def _solve_near_bound(
         time_steps = list(
             dict.fromkeys([*time_steps, *relaxation.multipliers, *(t for over in near for t in find_peaks(over))])
         )
-    found = solve_restricted_mip(
+    result = solve_restricted_mip(
         state, restriction, time_steps, share=MIP_SHARE, nodes=MIP_NODES, gap=state.target_gap / 100, seed=seed
     )
-    return (time_steps if found is None else found.time_steps), complete
+    return (time_steps if result is None else result.time_steps), complete
 
 
 def _count_pairs(problem: Problem) -> int:
@@ -248,13 +268,13 @@ def _count_pairs(problem: Problem) -> int:
 
 
 def _solve_remaining(state: SolveState, relaxation: Relaxation, seed: int) -> None:
-    """The mixed-integer program of all that is not excluded, where that is little, and a proof of its answer."""
+    """Solve the MIP of everything not excluded, where that is small enough, and prove its answer by CP-SAT."""
     restriction = relaxation.compacted().model.restriction
     pairs = _count_pairs(restriction.problem)
     if pairs > REMAINING_PAIRS:
         return
     nodes = REMAINING_NODES if state.seconds_left is None else None
-    found = solve_restricted_mip(
+    result = solve_restricted_mip(
         state,
         restriction,
         list(relaxation.multipliers),
@@ -263,21 +283,25 @@ def _solve_remaining(state: SolveState, relaxation: Relaxation, seed: int) -> No
         gap=state.target_gap / 4,
         seed=seed,
     )
-    if found is not None and not state.is_exhausted:
-        _prove_by_cpsat(state, relaxation, found.time_steps, seed=seed)
+    if result is not None and not state.is_exhausted:
+        _prove_by_cpsat(state, relaxation, result.time_steps, seed=seed)
 
 
 def _prove_by_cpsat(state: SolveState, relaxation: Relaxation, time_steps: list[int], *, seed: int) -> None:
-    """What message passing cannot exclude below the best cost known is left to exact integer programming."""
+    """Let CP-SAT prove the bound, or find a cheaper assignment, among what message passing cannot exclude.
+
+    time_steps: the capacity rows of its model; fewer rows than the problem's only weaken the bound.
+    """
     relaxation.pass_messages(CERTIFY_ROUNDS, SMALL_STALL)
     if state.is_exhausted or relaxation.is_done or state.assignment is None:
         return
     restriction = relaxation.compacted().model.restriction
     upper_cutoff, left = state.upper_cutoff, state.seconds_left
     seconds = None if left is None else TIME_MARGIN * left
-    found = state.run_in_worker(partial(prove_bound, restriction.problem, time_steps, upper_cutoff, seconds, seed))
-    if found is not None:
-        bound, assignment = found
+    proof = state.run_in_worker(partial(prove_bound, restriction.problem, time_steps, upper_cutoff, seconds, seed))
+    if proof is not None:
+        bound, assignment = proof
         if assignment is not None:
             state.submit(restriction.postsolve(assignment))
+        # The excluded strategies cost at least the cutoff, so the bound of the rest counts only up to it.
         state.raise_lower_bound(min(bound, upper_cutoff))

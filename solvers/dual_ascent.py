@@ -1,13 +1,14 @@
-"""The Lagrangian dual of the usage limit by ascent: many prices at once, each step one forward and one backward pass.
+"""Dual ascent on the Lagrange multipliers of the usage limit: each step is one forward and one backward pass.
 
-For prices p >= 0 the least of cost(x) + sum_t p_t (usage_t(x) - limit) bounds every feasible choice's cost, and a
-pass of messages bounds that least from below, wholly in integers: whatever the prices and however far the
-messages are from converged, each step's bound is a proof. The direction is the overload to be expected if every
-node took strategy x with a probability proportional to exp(-m(x) / T), m being the marginals that the pass
-leaves (a softmin: the plain subgradient jumps from vertex to vertex). Steps are those of Adam (Kingma and Ba,
-"Adam: a method for stochastic optimization", 2015), per price; temperature and step fall geometrically within a
-cycle. Scales come from the instance: T from the marginals, the step from the price at which the first overload
-vanishes.
+For multipliers p >= 0, min_x cost(x) + sum_t p_t (usage_t(x) - limit) bounds the cost of every feasible assignment, and
+a message pass bounds that minimum from below in integers. So the bound of every step is a proof, whatever the
+multipliers and however far the messages are from convergence.
+
+The ascent direction is the expected overload usage_t - limit if each node took strategy x with probability proportional
+to exp(-m(x) / T), where m are the min-marginals after the pass: a softmin, because the plain subgradient jumps from
+vertex to vertex. Steps are Adam's (Kingma and Ba, "Adam: a method for stochastic optimization", 2015), per multiplier;
+step size and temperature T fall geometrically within a cycle. Both scales come from the instance: T from the
+min-marginals, the step size from the multiplier at which the first overload vanishes.
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ from solvers.trws import TrwsMessages
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# Passes before the scales are read off, doublings of the first price, moments priced at once.
+# Passes before the scales are chosen, doublings of the first multiplier, time steps added at once.
 WARM_UP_PASSES, MAX_DOUBLINGS, STEPS_PER_LOOK = 4, 40, 8
-# Shares of the median marginal and of the first price; what is left of each at the end of a cycle.
+# The initial temperature as a share of the median min-marginal, and what is left of it at the end of a cycle.
 INITIAL_TEMPERATURE, FINAL_TEMPERATURE = 0.1, 1 / 100
+# The initial step as a share of the first multiplier, and what is left of it at the end of a cycle.
 INITIAL_STEP, FINAL_STEP = 0.1, 1 / 300
+# Adam's decay rates of the mean and of the mean square of the gradient.
 BETA1, BETA2 = 0.9, 0.98
-# Steps between looks for more moments; probabilities below exp(-FAR) count as none.
+# Steps between searches for more overloaded time steps; probabilities below exp(-MAX_EXPONENT) count as zero.
 LOOK_EVERY, MAX_EXPONENT = 8, 30.0
 
 
@@ -42,7 +45,10 @@ LOOK_EVERY, MAX_EXPONENT = 8, 30.0
 def _expected_change(  # type: ignore[no-untyped-def]
     node_start, first, order, span_start, span_stop, span_at, usage, min_marginals, heat, time_steps, largest
 ):  # fmt: skip
-    """The change at each moment of the usage to be expected at this temperature (in the marginals' unit)."""
+    """Return how the expected usage changes at each time step [time_steps + 1], in bytes.
+
+    heat: the temperature in the unit of min_marginals. The spans of node i are order[first[i] : first[i + 1]].
+    """
     change, weight = np.zeros(time_steps + 1), np.empty(largest)
     for i in range(node_start.size - 1):
         if first[i] == first[i + 1]:
@@ -50,6 +56,7 @@ def _expected_change(  # type: ignore[no-untyped-def]
         begin, k = node_start[i], node_start[i + 1] - node_start[i]
         least, total = min_marginals[begin : begin + k].min(), 0.0
         for x in range(k):
+            # Relative to the least, so that at least one weight is 1 and the total cannot underflow.
             away = (min_marginals[begin + x] - least) / heat
             weight[x] = np.exp(-away) if away < MAX_EXPONENT else 0.0
             total += weight[x]
@@ -68,7 +75,10 @@ def _empty_floats() -> Floats:
 
 @dataclass(slots=True)
 class AdamMultipliers:
-    """The prices of the moments watched so far, and Adam's averages."""
+    """The Lagrange multipliers of the time steps found so far, and Adam's averages of their gradients.
+
+    values, mean and square run parallel to time_steps; values are in cost units per byte.
+    """
 
     time_steps: Integers = field(default_factory=lambda: np.zeros(0, np.int64))
     values: Floats = field(default_factory=_empty_floats)
@@ -77,38 +87,42 @@ class AdamMultipliers:
     count: int = 0
 
     def add_steps(self, time_steps: Integers) -> None:
-        """Price these moments too, at nothing yet."""
-        more = time_steps[~np.isin(time_steps, self.time_steps)]
-        self.time_steps = np.concatenate([self.time_steps, more])
+        """Add the time steps that are not there yet, with multiplier zero."""
+        new = time_steps[~np.isin(time_steps, self.time_steps)]
+        self.time_steps = np.concatenate([self.time_steps, new])
         self.values, self.mean, self.square = (
-            np.concatenate([values, np.zeros(more.size)]) for values in (self.values, self.mean, self.square)
+            np.concatenate([values, np.zeros(new.size)]) for values in (self.values, self.mean, self.square)
         )
 
     def step(self, overload: Floats, step: float) -> None:
-        """Up where overloaded, down where not, never below zero."""
+        """Take one Adam step along the overload (bytes over the limit, one per multiplier); no value falls below zero.
+
+        step: the step size in cost units per byte.
+        """
         self.count += 1
         self.mean = BETA1 * self.mean + (1 - BETA1) * overload
         self.square = BETA2 * self.square + (1 - BETA2) * overload**2
         mean = self.mean / (1 - BETA1**self.count)
         deviation = np.sqrt(self.square / (1 - BETA2**self.count))
         self.values = np.maximum(self.values + step * mean / np.maximum(deviation, 1e-12), 0.0)
+        # A multiplier at zero must not gather momentum downwards: it would not rise when its time step overloads.
         self.mean[(self.values == 0) & (self.mean < 0)] = 0.0
 
     def multipliers(self) -> dict[int, float]:
-        """Those above zero, by moment."""
+        """Return the multipliers above zero, by time step."""
         return {int(t): float(p) for t, p in zip(self.time_steps, self.values, strict=True) if p > 0}
 
     def reset(self, multipliers: dict[int, float]) -> None:
-        """These prices, no memory of the way."""
+        """Restart from these multipliers with Adam's averages at zero."""
         self.values = np.array([multipliers.get(int(t), 0.0) for t in self.time_steps])
         self.mean, self.square, self.count = np.zeros(self.values.size), np.zeros(self.values.size), 0
 
 
 class DualAscent:
-    """The best bound so far, the prices that gave it, and the messages as they stand.
+    """Dual ascent on one problem: the best bound so far, the multipliers that gave it, and the current messages.
 
-    begin() once, then any number of cycles of advance(progress), in which progress rises (from 0 to 1 in the first);
-    restart() between them. Usage on edges is priced, but does not steer.
+    Call begin() once, then advance(progress) with progress rising from 0 to 1 in the first cycle, and restart() between
+    cycles. Usage on edges is part of the Lagrangian but not of the ascent direction.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -124,7 +138,7 @@ class DualAscent:
         self._step, self._temperature = 0.0, 1.0
 
     def begin(self) -> None:
-        """The first messages, and the scales."""
+        """Compute the first messages and choose the scales of temperature and step."""
         for _ in range(WARM_UP_PASSES):
             self._pass()
         min_marginals = self.messages.min_marginals
@@ -134,7 +148,8 @@ class DualAscent:
             self._find_step(max(self.bound, 1) / max(self.limit, 1) * 1e-6)
 
     def _find_step(self, least: float) -> None:
-        """Double the price of the worst moment until the overload expected there vanishes."""
+        """Double the multiplier of the most overloaded time step, from `least` on, until its expected overload is gone;
+        that multiplier becomes the scale of the steps."""
         overload = self._overload(self._temperature)
         worst = int(overload.argmax()) if overload.size else 0
         for turn in range(MAX_DOUBLINGS):
@@ -146,8 +161,9 @@ class DualAscent:
             overload = self._overload(self._temperature)
 
     def advance(self, progress: float) -> int:
-        """One step; the bound there."""
+        """Take one ascent step and return the bound there; progress sets step size and temperature."""
         if self._step:
+            # Min-marginals are integers in scaled units: a temperature below one unit would not mean anything.
             heat = max(self._temperature * FINAL_TEMPERATURE**progress, 1.0)
             overload = self._overload(heat)
             if self._adam.count % LOOK_EVERY == 0:
@@ -156,13 +172,13 @@ class DualAscent:
         return self._pass()
 
     def restart(self) -> None:
-        """Back to the best prices."""
+        """Return to the best multipliers."""
         if not self._step and self.problem.limit is not None:
             self._find_step(max(self.bound, 1) / max(self.limit, 1) * 1e-6)
         self._adam.reset(self.multipliers)
 
     def decode(self) -> Integers:
-        """A choice as the messages see it, improved node by node at the present prices."""
+        """Decode an assignment from the messages and improve it node by node at the current multipliers."""
         return self.messages.run_icm(self._potentials, self.messages.decode(self._potentials))
 
     def _pass(self) -> int:
@@ -184,26 +200,32 @@ class DualAscent:
 
 
 def _find_peaks(overload: Floats, known: Integers) -> Integers:
-    """The highest moment of each run of moments overloaded, the highest few that are not known."""
-    at = np.flatnonzero(overload > 0)
-    runs = np.split(at, np.flatnonzero(np.diff(at) > 1) + 1) if at.size else []
+    """Return the peak of each run of overloaded time steps: the STEPS_PER_LOOK highest that are not in `known`.
+
+    Neighbouring time steps overload together; one multiplier per run is enough to begin with.
+    """
+    overloaded = np.flatnonzero(overload > 0)
+    runs = np.split(overloaded, np.flatnonzero(np.diff(overloaded) > 1) + 1) if overloaded.size else []
     peaks = np.setdiff1d(np.array([run[np.argmax(overload[run])] for run in runs], np.int64), known)
     return peaks[np.argsort(-overload[peaks], kind="stable")][:STEPS_PER_LOOK]
 
 
 def _choose_scale(problem: Problem, graph: OrientedGraph) -> FixedPoint:
-    """By the cost of a first decode: the finer the better."""
-    dear = bound_largest_cost(problem)
-    rough = LagrangianCosts(graph, FixedPoint.of(graph.degree, dear)).with_multipliers({})
+    """Return a scale for costs up to 4 times that of a first decoded assignment.
+
+    The sum of the largest costs is often orders of magnitude above the optimum; a scale for it would be too coarse.
+    """
+    largest_cost = bound_largest_cost(problem)
+    rough = LagrangianCosts(graph, FixedPoint.of(graph.degree, largest_cost)).with_multipliers({})
     messages = TrwsMessages(graph)
     for forward in (True, False):
         messages.sweep(rough, forward)
-    found = evaluate(problem, messages.run_icm(rough, messages.decode(rough)))
-    return FixedPoint.of(graph.degree, min(dear, 4 * max(found.cost, 1)))
+    decoded = evaluate(problem, messages.run_icm(rough, messages.decode(rough)))
+    return FixedPoint.of(graph.degree, min(largest_cost, 4 * max(decoded.cost, 1)))
 
 
 def _sort_by_node(problem: Problem) -> tuple[Integers, Integers]:
-    """The spans that last, grouped by node: those of node i at first[i]:first[i + 1] of the second array."""
+    """Return (first, order): the non-empty spans of node i are order[first[i] : first[i + 1]]."""
     arrays = problem.arrays
     order = np.argsort(arrays.span_node, kind="stable")
     order = order[(arrays.span_start < arrays.span_stop)[order]]

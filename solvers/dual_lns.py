@@ -114,7 +114,7 @@ class DualLnsHybrid:
     """One improvement of a ledger's choice and bound."""
 
     def __init__(self, state: SolveState, seed: int) -> None:
-        self._ledger, self._seed = state, seed
+        self._state, self._seed = state, seed
         self._worker = DualWorker(state)
         if state.assignment is None:
             state.submit(find_min_usage_assignment(state.problem))
@@ -127,7 +127,7 @@ class DualLnsHybrid:
 
     def run(self, processes: int) -> dict[int, float]:
         """Until the ledger is exhausted; the best prices."""
-        state, worker = self._ledger, self._worker
+        state, worker = self._state, self._worker
         if processes > 1:
             state.mark_irreproducible()
             worker.start()
@@ -148,15 +148,15 @@ class DualLnsHybrid:
 
     def _should_stop(self) -> bool:
         """Between batches: tell what is new; time to stop?"""
-        self._ledger.charge(self._batch_work)
+        self._state.charge(self._batch_work)
         self._publish()
-        return self._ledger.is_exhausted
+        return self._state.is_exhausted
 
     def _publish(self) -> None:
         assignment = self._search.assignment
-        if assignment is not None and (self._ledger.cost is None or (self._search.cost or 0) < self._ledger.cost):
-            self._ledger.submit(assignment)
-        self._ledger.raise_lower_bound(self._worker.bound)
+        if assignment is not None and (self._state.cost is None or (self._search.cost or 0) < self._state.cost):
+            self._state.submit(assignment)
+        self._state.raise_lower_bound(self._worker.bound)
 
     def _collect(self) -> None:
         """Take over what the dual has found."""
@@ -181,7 +181,7 @@ class DualLnsHybrid:
 
     def _solve_mip(self) -> None:
         """The best choice among the strategies near to what is known; more of them each time this finds nothing."""
-        state, search, before = self._ledger, self._search, self._search.cost
+        state, search, before = self._state, self._search, self._search.cost
         if search.assignment is None:
             return
         flags, best, time_steps, left = (
@@ -206,7 +206,7 @@ class DualLnsHybrid:
         self._publish()
 
     def _mip_seconds(self) -> float | None:
-        left = self._ledger.seconds_left
+        left = self._state.seconds_left
         return None if left is None else min(left, MIP_SECONDS)
 
 

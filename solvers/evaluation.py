@@ -1,4 +1,4 @@
-"""The exact worth of a choice: the one judge of every answer."""
+"""The exact cost and usage of an assignment, in integers. Every solution is evaluated here."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ from solvers.model import IMPOSSIBLE, InvalidProblem
 from solvers.problem import Problem
 
 Integers = NDArray[np.int64]
+# Values are summed as two halves of at most this many low bits each; see _sum_exactly.
 HALF_BITS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Exact cost, peak usage in bytes and the first moment of the peak; feasible: nothing forbidden, within the limit.
+    """Exact cost in cost units, peak usage in bytes and the first time step of the peak.
 
-    A forbidden strategy or pair counts IMPOSSIBLE in the cost.
+    feasible: nothing forbidden is chosen and the peak is within the limit. Each forbidden strategy or pair adds
+    IMPOSSIBLE to the cost.
     """
 
     cost: int
@@ -32,7 +34,7 @@ def _check_assignment(problem: Problem, assignment: Sequence[int] | Integers) ->
     array = np.asarray(assignment, np.int64)
     counts = np.diff(problem.arrays.node_start)
     if array.shape != counts.shape:
-        raise InvalidProblem("length", "choice", array.size, f"one strategy for each of {counts.size} nodes")
+        raise InvalidProblem("length", "assignment", array.size, f"one strategy for each of {counts.size} nodes")
     bad = np.flatnonzero((array < 0) | (array >= counts))
     if bad.size:
         i = int(bad[0])
@@ -41,7 +43,11 @@ def _check_assignment(problem: Problem, assignment: Sequence[int] | Integers) ->
 
 
 def _sum_exactly(at: Integers, values: Integers, size: int) -> Integers:
-    """[size]: the sum of the values at each place. Exact: halves of their bits stay below 2**53 (see Problem)."""
+    """Return an array [size] with the sum of the values at each index of `at`.
+
+    numpy's bincount adds in float64. The sums of the high and of the low halves of the bits each stay below 2**53
+    (Problem bounds the total usage), so both are exact.
+    """
     high = np.bincount(at, values >> HALF_BITS, size).astype(np.int64)
     low = np.bincount(at, values & ((1 << HALF_BITS) - 1), size).astype(np.int64)
     return (high << HALF_BITS) + low
@@ -61,22 +67,26 @@ def _compute_profile(problem: Problem, assignment: Integers) -> Integers:
 
 
 def usage_profile(problem: Problem, assignment: Sequence[int] | Integers) -> Integers:
-    """Bytes in use at every moment."""
+    """Return the bytes in use at each time step. Raises InvalidProblem where the assignment does not fit."""
     return _compute_profile(problem, _check_assignment(problem, assignment))
 
 
 def lagrangian_value(
     problem: Problem, assignment: Sequence[int] | Integers, cost: int, *, multipliers: Mapping[int, float]
 ) -> float:
-    """What a choice of this cost is worth at prices of moments: usage above the limit is paid, below it paid back."""
+    """Return cost + sum_t p_t (usage_t - limit) for an assignment of this cost and Lagrange multipliers p_t (cost units
+    per byte, by time step)."""
     if not multipliers:
         return float(cost)
     over = usage_profile(problem, assignment) - (problem.limit or 0)
-    return cost + sum(price * int(over[moment]) for moment, price in multipliers.items())
+    return cost + sum(multiplier * int(over[t]) for t, multiplier in multipliers.items())
 
 
 def evaluate(problem: Problem, assignment: Sequence[int] | Integers) -> Evaluation:
-    """Exact cost and peak of a choice (one strategy index per node)."""
+    """Return the exact cost and peak of an assignment (one strategy index per node).
+
+    Raises InvalidProblem where it has the wrong length or an index out of range.
+    """
     array = _check_assignment(problem, assignment)
     arrays = problem.arrays
     costs = arrays.cost[arrays.node_start[:-1] + array].tolist()
@@ -84,5 +94,6 @@ def evaluate(problem: Problem, assignment: Sequence[int] | Integers) -> Evaluati
     profile = _compute_profile(problem, array)
     time_step = int(profile.argmax()) if profile.size else 0
     peak = int(profile[time_step]) if profile.size else 0
+    # Python integers: the sum of permitted costs may exceed IMPOSSIBLE, so each cost is tested on its own.
     possible = max(costs, default=0) < IMPOSSIBLE
     return Evaluation(sum(costs), peak, time_step, possible and (problem.limit is None or peak <= problem.limit))

@@ -1,4 +1,4 @@
-"""The slow, obvious oracle: every choice, one by one."""
+"""Brute-force oracles for tests: they enumerate every assignment, in exponential time."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ from solvers.problem import Problem
 
 
 def find_cheapest(problem: Problem) -> tuple[tuple[int, ...], Evaluation] | None:
-    """The first cheapest feasible choice in lexicographic order, or None: exponential, for tests."""
+    """Return the cheapest feasible assignment, the first in lexicographic order, or None if there is none."""
     best: tuple[tuple[int, ...], Evaluation] | None = None
     for assignment in product(*(range(node.cost.size) for node in problem.nodes)):
-        found = evaluate(problem, assignment)
-        if found.feasible and (best is None or found.cost < best[1].cost):
-            best = (assignment, found)
+        evaluation = evaluate(problem, assignment)
+        if evaluation.feasible and (best is None or evaluation.cost < best[1].cost):
+            best = (assignment, evaluation)
     return best
 
 
 def find_min_peak(problem: Problem) -> int | None:
-    """The least peak usage of any choice that takes nothing forbidden, whatever the limit; None if there is none."""
+    """Return the least peak usage, in bytes, of any assignment without anything forbidden; the limit is ignored.
+
+    None if there is no such assignment.
+    """
     unlimited = Problem(problem.nodes, problem.edges)
-    found = (evaluate(unlimited, choice) for choice in product(*(range(node.cost.size) for node in problem.nodes)))
-    return min((evaluation.peak for evaluation in found if evaluation.feasible), default=None)
+    assignments = product(*(range(node.cost.size) for node in problem.nodes))
+    evaluations = (evaluate(unlimited, assignment) for assignment in assignments)
+    return min((evaluation.peak for evaluation in evaluations if evaluation.feasible), default=None)

@@ -1,8 +1,9 @@
-"""Work in a process beside, which can be killed: HiGHS, GLOP and CP-SAT may not listen for minutes.
+"""Worker processes that can be killed: HiGHS, GLOP and CP-SAT may ignore interrupts and time limits for minutes.
 
-A process runs this module and takes one piece of work after another over a socket, pickled: a function of a
-module with its arguments (functools.partial), so nothing of the parent's memory, threads or locks is in it, as there
-would be after a fork. Loading takes half a second, so one whose work is done waits for more. It ends with its parent.
+A worker is a fresh interpreter that runs this module and receives pickled tasks over a pipe, one after another: a
+module-level function with its arguments (functools.partial). Unlike a fork it shares no memory, threads or locks with
+its parent. Starting one takes about half a second, so idle workers are kept for the next task. Workers end with their
+parent.
 """
 
 from __future__ import annotations
@@ -24,54 +25,54 @@ from typing import Any, TypeVar
 
 Result = TypeVar("Result")
 
-# Seconds between looks at whether the work is still wanted.
+# Seconds between checks whether the result is still wanted.
 POLL_S = 0.1
 
 
 class IsolatedProcess:
-    """A process that waits for work."""
+    """A worker process and the pipe to it."""
 
     def __init__(self) -> None:
-        self._line, far = Pipe()
+        self._pipe, child_end = Pipe()
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
-        with far:
+        with child_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(far.fileno())],
+                [sys.executable, "-P", "-m", __name__, str(child_end.fileno())],
                 env={**os.environ, "PYTHONPATH": paths},
-                pass_fds=[far.fileno()],
+                pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
             )
 
     def send_task(self, work: Callable[[], Any], cpu_seconds: float | None) -> None:
-        """Begin; with a limit of processor seconds the process dies of taking more."""
-        self._line.send((work, cpu_seconds))
+        """Send a task. The process is killed by the kernel when it uses more than `cpu_seconds` (None: no limit)."""
+        self._pipe.send((work, cpu_seconds))
 
     @property
     def has_result(self) -> bool:
-        """Is there an answer, or will there never be one? Waits a little for it."""
-        return self._line.poll(POLL_S)
+        """Whether a result has arrived or the process has died; waits up to POLL_S seconds for it."""
+        return self._pipe.poll(POLL_S)
 
     def receive_result(self) -> tuple[bool, Any]:
-        """Whether it went well, and the result or what was raised; EOFError if the process has died."""
-        told: tuple[bool, Any] = self._line.recv()
-        return told
+        """Return (True, result) or (False, exception). Raises EOFError if the process has died."""
+        reply: tuple[bool, Any] = self._pipe.recv()
+        return reply
 
     def kill(self) -> None:
-        """Kill it."""
+        """Kill the process and close the pipe."""
         self._process.kill()
         self._process.wait()
-        self._line.close()
+        self._pipe.close()
 
 
 _idle_processes: list[IsolatedProcess] = []
-# A fork has the parent's lines, which are not its own.
+# A forked child inherits the parent's pipes and must not use them.
 os.register_at_fork(after_in_child=_idle_processes.clear)
 
 
 @atexit.register
 def stop_idle_processes() -> None:
-    """End the processes that wait for work: their use of the machine then counts as that of this process's children."""
+    """Kill the idle workers. Their CPU time and memory then count in RUSAGE_CHILDREN."""
     while _idle_processes:
         _idle_processes.pop().kill()
 
@@ -79,10 +80,10 @@ def stop_idle_processes() -> None:
 def run_isolated(
     work: Callable[[], Result], unwanted: Callable[[], bool], cpu_seconds: float | None = None
 ) -> Result | None:
-    """The result of work (picklable) done in a process beside; raises what it raises.
+    """Run `work` (picklable) in a worker process and return its result; exceptions are raised here again.
 
-    None if unwanted() comes first or the process dies: of more than so many seconds of the processor, or for want of
-    memory. Whichever it is, nothing of it runs on.
+    Returns None where unwanted() becomes true first or the process dies, for example of exceeding cpu_seconds or of
+    lack of memory. In every case nothing keeps running.
     """
     child = _idle_processes.pop() if _idle_processes else IsolatedProcess()
     try:
@@ -91,7 +92,7 @@ def run_isolated(
             if unwanted():
                 child.kill()
                 return None
-        well, result = child.receive_result()
+        succeeded, result = child.receive_result()
     except (EOFError, ConnectionError):
         child.kill()
         return None
@@ -99,38 +100,40 @@ def run_isolated(
         child.kill()
         raise
     _idle_processes.append(child)
-    if not well:
+    if not succeeded:
         raise result
-    done: Result = result
-    return done
+    value: Result = result
+    return value
 
 
 def _limit_cpu_time(seconds: float | None) -> None:
+    """Let the kernel kill this process after `seconds` more CPU seconds; None lifts the limit of an earlier task."""
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     soft = hard if seconds is None else int(time.process_time() + seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
-def _serve(line: Connection) -> None:
-    """Work, one piece after another, while a thread listens for the next or for the parent's end."""
+def _serve(pipe: Connection) -> None:
+    """Run tasks one after another, while a thread receives the next one and notices when the parent has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    asked: SimpleQueue[bytes] = SimpleQueue()
-    threading.Thread(target=_receive_requests, args=(line, asked), daemon=True).start()
+    requests: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_receive_requests, args=(pipe, requests), daemon=True).start()
     while True:
         try:
-            work, seconds = pickle.loads(asked.get())
+            work, seconds = pickle.loads(requests.get())
             _limit_cpu_time(seconds)
-            told = (True, work())
-        except Exception as failure:  # noqa: BLE001  (raised again where it is awaited)
-            told = (False, failure)
-        line.send(told)
+            reply = (True, work())
+        except Exception as failure:  # noqa: BLE001  (raised again in the parent)
+            reply = (False, failure)
+        pipe.send(reply)
 
 
-def _receive_requests(line: Connection, asked: SimpleQueue[bytes]) -> None:
+def _receive_requests(pipe: Connection, requests: SimpleQueue[bytes]) -> None:
+    """Queue requests until the parent closes the pipe, then end the process at once, in the middle of any task."""
     with suppress(EOFError, OSError):
         while True:
-            asked.put(line.recv_bytes())
+            requests.put(pipe.recv_bytes())
     os._exit(0)
 
 

@@ -1,8 +1,8 @@
-"""numba's decorator with its cache, which works on read-only file systems too.
+"""numba's njit with an on-disk cache that also works on read-only file systems.
 
-numba keeps machine code where NUMBA_CACHE_DIR says, else beside the module, else in the user's cache folder. Where it
-can write in none of them (a read-only installation and home, as many containers have), it refuses to decorate. Then the
-code is kept in a folder of this user among the temporary files; where there is none either, every process compiles.
+numba caches machine code in NUMBA_CACHE_DIR, else beside the module, else in the user's cache folder. Where none of
+them is writable (read-only installation and home, as in many containers), decorating with cache=True raises. The cache
+then goes to a private folder in the temporary directory; where that fails too, every process compiles for itself.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from numba import config, njit
 
 
 def cached_njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """`numba.njit` with `cache=True` wherever there is a folder for it."""
+    """Return `numba.njit` with these options, and with `cache=True` where a cache folder is writable."""
     decorator: Callable[[Callable[..., Any]], Any] = njit(cache=CACHES, **options)
     return decorator
 
 
 def _has_cache() -> bool:
-    """Does numba find a folder to write in?"""
+    """Return whether numba finds a writable cache folder."""
     try:
         njit(cache=True)(_has_cache)
     except RuntimeError:
@@ -33,9 +33,9 @@ def _has_cache() -> bool:
 
 
 def _use_temporary_folder() -> bool:
-    """Point numba to a private folder among the temporary files; whether that is possible.
+    """Point numba's cache to a private folder in the temporary directory; return whether that works.
 
-    Cached code is loaded as it stands, so a folder that others own or may write in is refused.
+    Cached machine code is loaded without any check, so a folder that another user owns or can write to is refused.
     """
     try:
         folder = Path(tempfile.gettempdir()) / f"shardplan-{os.getuid()}"

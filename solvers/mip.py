@@ -72,11 +72,11 @@ class LocalPolytope:
 
     def __init__(self, problem: Problem, unit: float) -> None:
         """unit: see Task."""
-        self._problem, self._layout, self._unit = problem, problem.arrays, unit
+        self._problem, self._arrays, self._unit = problem, problem.arrays, unit
         self._program = LinearModel()
         self._row_of: dict[int, int] = {}
         self._row_at: dict[int, int] = {}
-        arrays = self._layout
+        arrays = self._arrays
         self._strategies = (
             ragged_arange(arrays.source_start)
             + np.repeat(arrays.node_start[arrays.source], np.diff(arrays.source_start)),
@@ -89,7 +89,7 @@ class LocalPolytope:
 
     def _add_strategies(self) -> None:
         """A column each, which also pays for the edges with one class at the other end."""
-        arrays, cost = self._layout, self._layout.cost.copy()
+        arrays, cost = self._arrays, self._arrays.cost.copy()
         for edges, strategies, pairs in self._edges_without_pairs():
             np.add.at(cost, strategies, arrays.pair_cost[np.repeat(arrays.pair_start, edges) + pairs])
         self._program.add_columns(np.where(cost < IMPOSSIBLE, cost, 0) / self._unit, 1.0, integer=True)
@@ -100,7 +100,7 @@ class LocalPolytope:
 
     def _edges_without_pairs(self) -> Iterator[tuple[Integers, Integers, Integers]]:
         """For both ends: how many strategies each edge without pair columns has there, which, and their pairs."""
-        arrays = self._layout
+        arrays = self._arrays
         ends = (
             (self._strategies[0], arrays.source_start, arrays.source_class, arrays.width == 1),
             (self._strategies[1], arrays.target_start, arrays.target_class, (arrays.height == 1) & (arrays.width > 1)),
@@ -114,7 +114,7 @@ class LocalPolytope:
 
         Returns where the pairs of each edge begin in the second array, which has their columns (-1: forbidden).
         """
-        arrays, program = self._layout, self._program
+        arrays, program = self._arrays, self._program
         sizes = np.where(self._wide, arrays.height * arrays.width, 0)
         begin = compute_offsets(sizes)
         pair, edge = ragged_arange(begin), np.repeat(np.arange(sizes.size), sizes)
@@ -138,7 +138,7 @@ class LocalPolytope:
         return begin, column
 
     def _add_capacity_row(self, time_step: int, upper_cutoff: float) -> None:
-        arrays, program = self._layout, self._program
+        arrays, program = self._arrays, self._program
         size = float(max(self._problem.limit or 1, 1))
         if time_step in self._row_of:
             program.row_upper[self._row_of[time_step]][0] = upper_cutoff / size
@@ -160,14 +160,14 @@ class LocalPolytope:
 
     def _edge_usage_columns(self, time_step: int) -> Iterator[tuple[Integers, Integers]]:
         """Columns and what they use at the moment."""
-        arrays = self._layout
+        arrays = self._arrays
         live = np.flatnonzero((arrays.edge_usage_start <= time_step) & (time_step < arrays.edge_usage_stop))
         return ((columns, used) for _, columns, used in self._iter_edge_usage(live))
 
     def _iter_edge_usage(self, which: Integers) -> Iterator[tuple[Integers, Integers, Integers]]:
         """Of these usages on edges: their numbers, columns (pairs of wide edges, strategies at an end of the others)
         and what these use."""
-        arrays = self._layout
+        arrays = self._arrays
         edges, places = arrays.edge_usage_edge[which], arrays.edge_usage_pair_start[which]
         wide, low = self._wide[edges], arrays.width[edges] == 1
         sizes = np.diff(self._pair_at)[edges[wide]]
@@ -187,7 +187,7 @@ class LocalPolytope:
 
     def usage(self, values: Floats) -> Floats:
         """What these values of the columns use at every moment, on nodes and on edges."""
-        arrays = self._layout
+        arrays = self._arrays
         profile, change = expected_usage(arrays, values[: arrays.cost.size]), np.zeros(arrays.time_steps + 1)
         for which, columns, used in self._iter_edge_usage(np.arange(arrays.edge_usage_edge.size)):
             np.add.at(change, arrays.edge_usage_start[which], values[columns] * used)
@@ -196,7 +196,7 @@ class LocalPolytope:
 
     def set_problem(self, problem: Problem) -> None:
         """Go on with the same problem under more limits, at further moments."""
-        self._problem, self._layout = problem, problem.arrays
+        self._problem, self._arrays = problem, problem.arrays
 
     def to_lp(self) -> IncrementalLp:
         """The relaxation, whose columns are the strategies (flat), then the pairs."""
@@ -224,7 +224,7 @@ class LocalPolytope:
         return list(self._row_of)
 
     def _hint(self, assignment: Integers) -> Floats:
-        arrays = self._layout
+        arrays = self._arrays
         values = np.zeros(self._program.columns)
         values[arrays.node_start[:-1] + assignment] = 1.0
         taken = self._pair_column[(self._pair_at[:-1] + arrays.pair(assignment))[self._wide]]
@@ -232,7 +232,7 @@ class LocalPolytope:
         return values
 
     def _choice(self, values: Floats) -> Integers:
-        starts = self._layout.node_start
+        starts = self._arrays.node_start
         best = [int(values[a:b].argmax()) for a, b in pairwise(starts)]
         return np.array(best, np.int64)
 

@@ -1,4 +1,4 @@
-"""The parts of a choice problem: nodes, edges, and the usages they have. Each is valid or cannot be made."""
+"""The parts of a problem: nodes, edges and their usages. Each is checked when it is constructed."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Classes = NDArray[np.int32]
 Part = TypeVar("Part", "Node", "EdgeUsage", "Edge")
 
 IMPOSSIBLE = 10**16
-"""A cost of this or more forbids the strategy or the pair."""
+"""A cost of this or more forbids the strategy or the pair. Sums of permitted costs may exceed it."""
 
 
 class InvalidProblem(ValueError):
-    """A problem that cannot be: the message says what, where, got and wanted."""
+    """A problem that is malformed. The message says what is wrong, where, what was given and what was expected."""
 
     def __init__(self, what: str, where: str, got: object, wanted: str) -> None:
         super().__init__(f"{what} of {where}: got {got}, wanted {wanted}")
@@ -56,18 +56,21 @@ def _check_ends(source: int, target: int) -> None:
 
 
 def _copy_with(part: Part, **valid: object) -> Part:
-    """A part like one that is valid, with some valid values in place of its own: nothing is checked."""
-    made = object.__new__(type(part))
+    """Copy a part with some fields replaced, without checking anything: the caller vouches for the new values.
+
+    Folded problems repeat one layer's parts hundreds of times; checking the same arrays again would dominate.
+    """
+    copy = object.__new__(type(part))
     for name in part.__slots__:
-        object.__setattr__(made, name, valid[name] if name in valid else getattr(part, name))
-    return made
+        object.__setattr__(copy, name, valid[name] if name in valid else getattr(part, name))
+    return copy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UsageIntervals:
-    """Further usages of a node: usage[q, x] bytes of strategy x over the half-open interval [start[q], stop[q]).
+    """Additional usages of a node: strategy x uses usage[q, x] bytes over the time steps [start[q], stop[q]).
 
-    The intervals ascend and do not overlap.
+    `start` and `stop` have shape [intervals], `usage` [intervals, strategies]. The intervals ascend and do not overlap.
     """
 
     start: Integers
@@ -75,21 +78,22 @@ class UsageIntervals:
     usage: Integers
 
     def __post_init__(self) -> None:
-        _check_sizes("usage", "spans", self.usage, dimensions=2)
+        where = "usage intervals"
+        _check_sizes("usage", where, self.usage, dimensions=2)
         for name, time_steps in (("start", self.start), ("stop", self.stop)):
-            _check_sizes(name, "spans", time_steps, dimensions=1)
+            _check_sizes(name, where, time_steps, dimensions=1)
             if time_steps.size != self.usage.shape[0]:
-                raise InvalidProblem(
-                    name, "spans", time_steps.size, f"one moment for each of {self.usage.shape[0]} spans"
-                )
+                wanted = f"one time step for each of {self.usage.shape[0]} intervals"
+                raise InvalidProblem(name, where, time_steps.size, wanted)
         time_steps = np.stack([self.start, self.stop], axis=1).ravel()
         if (np.diff(time_steps) < 0).any():
-            raise InvalidProblem("intervals", "spans", time_steps.tolist()[:20], "ascending ones that do not overlap")
+            raise InvalidProblem("order", where, time_steps.tolist()[:20], "ascending intervals that do not overlap")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Node:
-    """A choice among k strategies; usage in bytes over the half-open interval of moments, and over further ones."""
+    """A variable with k strategies: cost [k] in cost units, and usage [k] in bytes over the half-open `interval` of
+    time steps. `more_usage` holds the usage over later intervals."""
 
     name: str
     cost: Integers
@@ -107,32 +111,36 @@ class Node:
         _check_interval(where, *self.interval)
         if self.more_usage is not None and self.more_usage.usage.shape[1] != self.cost.size:
             got = self.more_usage.usage.shape[1]
-            raise InvalidProblem("further usage", where, got, f"one entry for each of {self.cost.size} strategies")
+            raise InvalidProblem("more_usage", where, got, f"one entry for each of {self.cost.size} strategies")
         if self.more_usage is not None and self.more_usage.start[0] < self.interval[1]:
-            raise InvalidProblem("further usage", where, int(self.more_usage.start[0]), f"from {self.interval[1]} on")
+            wanted = f"a start of {self.interval[1]} or later"
+            raise InvalidProblem("more_usage", where, int(self.more_usage.start[0]), wanted)
         _check_multiplicity(where, self.multiplicity, self.cost)
 
     @classmethod
     def over(cls, name: str, cost: Integers, spans: Sequence[tuple[int, int, Integers]]) -> Node:
-        """One that uses (start, stop, bytes of every strategy) over these intervals, which ascend; none: nothing."""
+        """Return a node with these usages: (start, stop, bytes of each strategy) by ascending interval.
+
+        An empty sequence means that the node uses nothing.
+        """
         if not spans:
             return cls(name, cost, np.zeros(len(cost), np.int64), (0, 0))
         (start, stop, first), *others = spans
-        further = None
+        more_usage = None
         if others:
             starts, stops, usages = zip(*others, strict=True)
-            further = UsageIntervals(np.array(starts, np.int64), np.array(stops, np.int64), np.stack(usages))
-        return cls(name, cost, first, (start, stop), more_usage=further)
+            more_usage = UsageIntervals(np.array(starts, np.int64), np.array(stops, np.int64), np.stack(usages))
+        return cls(name, cost, first, (start, stop), more_usage=more_usage)
 
     def at(self, name: str, start: int, stop: int) -> Node:
-        """The same choice under another name over other moments, without further usages: no array is checked again."""
+        """Return the node under another name and interval, without `more_usage`. The arrays are not checked again."""
         _check_interval(f"node {name!r}", start, stop)
         return _copy_with(self, name=name, interval=(start, stop), more_usage=None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EdgeUsage:
-    """Bytes that a pair of classes uses over the half-open interval [start, stop) of moments."""
+    """Bytes that each pair of classes uses over the time steps [start, stop); `matrix` has the shape of the edge's."""
 
     start: int
     stop: int
@@ -143,14 +151,18 @@ class EdgeUsage:
         _check_sizes("usage", "edge usage", self.matrix, dimensions=2)
 
     def over(self, start: int, stop: int) -> EdgeUsage:
-        """The same at other moments."""
+        """Return the same usage over another interval. The matrix is not checked again."""
         _check_interval("edge usage", start, stop)
         return _copy_with(self, start=start, stop=stop)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Edge:
-    """A cost, and usages, of the classes that its two nodes' strategies fall into; matrices may be shared."""
+    """A cost, and usages, for each pair of strategies of two nodes.
+
+    source_class and target_class hold the class of each strategy; matrix has shape [source classes, target classes].
+    Edges may share a matrix object, which the flat arrays then store once.
+    """
 
     source: int
     target: int
@@ -172,15 +184,18 @@ class Edge:
             if classes.dtype != np.int32 or classes.ndim != 1 or classes.size == 0:
                 got = f"{classes.dtype}{list(classes.shape)}"
                 raise InvalidProblem("classes", where, got, "a non-empty int32 array of 1 dimension")
-            if classes.view(np.uint32).max() >= count:  # a negative class is a huge one
+            if classes.view(np.uint32).max() >= count:  # read as unsigned, a negative class is out of range too
                 wanted = f"0 <= class < {count}, the matrix {self.matrix.shape}"
                 raise InvalidProblem("classes", where, (int(classes.min()), int(classes.max())), wanted)
         for usage in self.usages:
             if usage.matrix.shape != self.matrix.shape:
-                raise InvalidProblem("usage", where, usage.matrix.shape, f"the matrix's shape {self.matrix.shape}")
+                raise InvalidProblem("usage", where, usage.matrix.shape, f"the shape of matrix {self.matrix.shape}")
 
     def between(self, source: int, target: int, intervals: Sequence[tuple[int, int]]) -> Edge:
-        """The same between other nodes, and its usages over other half-open intervals: no array is checked again."""
+        """Return the edge between other nodes, with one new half-open interval for each of its usages.
+
+        The arrays are not checked again.
+        """
         _check_ends(source, target)
         usages = tuple(usage.over(*interval) for usage, interval in zip(self.usages, intervals, strict=True))
         return _copy_with(self, source=source, target=target, usages=usages)

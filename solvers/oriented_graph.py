@@ -1,4 +1,4 @@
-"""The graph of a problem as message passing walks it."""
+"""The graph of a problem in the layout that message passing reads: edges oriented by node order, incidence lists."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ Integers = NDArray[np.int64]
 
 
 def _group_by_node(nodes: Integers, count: int) -> tuple[Integers, Integers]:
-    """Positions grouped by the node that stands there: those of node i at first[i]:first[i + 1] of the second array."""
+    """Return (first, positions): the positions in `nodes` that hold node i are positions[first[i] : first[i + 1]]."""
     first = np.concatenate([[0], np.cumsum(np.bincount(nodes, minlength=count))]).astype(np.int64)
     return first, np.argsort(nodes, kind="stable").astype(np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OrientedGraph:
-    """Edges turned so that they lead from the lower to the higher node, and each node's incident edges.
+    """Edges oriented from the lower to the higher node, and each node's incident edges.
 
-    `classes_of` holds, for both ends of every edge, the class of each strategy of the node there; an edge's ends
-    begin in it at `low_start` and `high_start`. Messages are laid out alike. Node i's incident edges stand at
-    first[i]:first[i + 1] of `incident`, and where the ends at i begin in `ends`; the edges of which i is the lower
-    node at low_first[i]:low_first[i + 1] of `low_edges`, and likewise for the higher.
+    turned: whether the orientation is the reverse of the problem's. low, high: the lower and the higher node of each
+    edge; rows, columns: their numbers of classes. classes_of holds, for both ends of each edge, the class of each
+    strategy of the node there; an edge's ends begin in it at low_start and high_start, and messages have the same
+    layout. The edges at node i are incident[first[i] : first[i + 1]]; `ends` has the same layout and says where the end
+    at i begins in classes_of. The edges with i as the lower node are low_edges[low_first[i] : low_first[i + 1]], and
+    likewise for the higher. largest: the most strategies of a node; classes: the most classes at an end.
     """
 
     arrays: ProblemArrays
@@ -49,6 +51,7 @@ class OrientedGraph:
 
     @staticmethod
     def of(arrays: ProblemArrays) -> OrientedGraph:
+        """Build the graph of a problem."""
         turned = arrays.source > arrays.target
         shift = arrays.source_class.size
         classes = np.concatenate([arrays.source_class, arrays.target_class]).astype(np.int32)
@@ -81,5 +84,5 @@ class OrientedGraph:
 
     @property
     def degree(self) -> int:
-        """The most edges at one node."""
+        """The largest number of edges at one node."""
         return int(np.diff(self.first).max(initial=0))

@@ -1,10 +1,12 @@
-"""Scaled integer costs for message passing: a problem's costs plus the price of its usage.
+"""Lagrangian costs in fixed point for message passing: a problem's costs plus its usage at given multipliers.
 
-With prices p_t >= 0 per byte at moments t, every choice within the limit has
-cost >= cost + sum_t p_t (usage_t - limit): the Lagrangian. Prices are rationals numerator / 2**shift, a node's price is
-the prefix-sum difference over its interval times its bytes, rounded down, and the limit's term is
-rounded up, so the bound stays exact. Costs are multiplied by a scale to leave room for fractions; values are cut
-down to `forbidden`, far above any useful cost, which also only lowers the bound.
+For Lagrange multipliers p_t >= 0 (cost units per byte at time step t), every assignment within the limit satisfies
+cost >= cost + sum_t p_t (usage_t - limit), so the minimum of the right-hand side bounds the optimum from below.
+
+Everything is an integer, so that the bound is exact. Costs are multiplied by a scale factor, to leave room for
+fractions. Multipliers are numerators over 2**shift. The term of a usage is the prefix-sum difference of the numerators
+over its interval times its bytes, rounded down; the limit's term is rounded up; and values above `forbidden`, which is
+far above any useful cost, are cut down to it. Each of these can only lower the bound.
 """
 
 from __future__ import annotations
@@ -20,63 +22,73 @@ from solvers.oriented_graph import OrientedGraph
 
 Integers = NDArray[np.int64]
 
-# Turned round?, the matrix's place, and (the usage matrix's place, its price) for each priced usage.
+# What an edge's matrix of costs plus usage depends on: whether the edge is turned, the start of its cost matrix, and
+# for each usage with a positive multiplier the start of the usage matrix and the summed numerators. Edges with equal
+# keys share one copy.
 Key = tuple[bool, int, tuple[tuple[int, int], ...]]
 
+# Sums of a node's cost and all its incoming messages stay below this, two bits under the int64 range.
 MAX_POTENTIAL = 1 << 61
 
 
 @dataclass(frozen=True, slots=True)
 class FixedPoint:
-    """factor: scaled units per unit of cost; forbidden, cap: where scaled costs and messages are cut."""
+    """The scale of integer costs: `factor` scaled units per cost unit; scaled costs are cut at `forbidden`, messages
+    at `cap`."""
 
     factor: int
     forbidden: int
     cap: int
 
     @staticmethod
-    def of(degree: int, dear: int) -> FixedPoint:
-        """For nodes of at most `degree` edges and useful costs up to `dear`."""
+    def of(degree: int, largest_cost: int) -> FixedPoint:
+        """Return the finest scale for nodes of at most `degree` edges and useful costs of at most `largest_cost`."""
+        # A node adds up its cost and one message per edge, none of them above cap: no sum can overflow.
         cap = MAX_POTENTIAL // (degree + 4)
-        room = max(cap // (256 * max(dear, 1)), 1)
+        # 256 times the useful costs stay below the cap, so that cutting does not weaken a bound in practice.
+        room = max(cap // (256 * max(largest_cost, 1)), 1)
         return FixedPoint(min(1 << (room.bit_length() - 1), 1 << 24), cap // 2, cap)
 
 
 @dataclass(frozen=True, slots=True)
 class FixedPointMultipliers:
-    """Prices per byte at some moments, as integers over 2**shift of a scaled unit."""
+    """Lagrange multipliers by time step: numerators over 2**shift, in scaled cost units per byte."""
 
     numerators: Mapping[int, int]
     shift: int
 
     @staticmethod
     def of(multipliers: Mapping[int, float], scale: FixedPoint, largest_usage: int) -> FixedPointMultipliers:
-        """The nearest prices below that keep every product within 62 bits."""
+        """Round multipliers (cost units per byte) down to the finest grid on which every product stays in 62 bits."""
         total = sum(multipliers.values()) * scale.factor
         if total <= 0:
             return FixedPointMultipliers({}, 0)
         room = (1 << 60) // max(largest_usage, 1)
         shift = max(min(int(np.floor(np.log2(room / total))), 60), 0)
         unit = min(scale.factor * 2.0**shift, room * scale.factor / total)
-        numerators = {moment: int(price * unit) for moment, price in multipliers.items()}
-        return FixedPointMultipliers({moment: n for moment, n in numerators.items() if n > 0}, shift)
+        numerators = {time_step: int(multiplier * unit) for time_step, multiplier in multipliers.items()}
+        return FixedPointMultipliers({time_step: n for time_step, n in numerators.items() if n > 0}, shift)
 
     def limit_term(self, limit: int) -> int:
-        """What the limit is worth at these prices, in scaled units, rounded up."""
+        """Return sum_t p_t limit in scaled units, rounded up."""
         return -((-sum(self.numerators.values()) * limit) >> self.shift)
 
     def over(self, start: Integers, stop: Integers, time_steps: int) -> Integers:
-        """The summed numerators over half-open intervals."""
-        at = np.zeros(time_steps + 1, np.int64)
+        """Return the sum of the numerators over each half-open interval [start, stop), by prefix sums."""
+        shifted = np.zeros(time_steps + 1, np.int64)
         for time_step, numerator in self.numerators.items():
-            at[time_step + 1] = numerator
-        prefix = np.cumsum(at)
+            shifted[time_step + 1] = numerator
+        prefix = np.cumsum(shifted)
         return prefix[stop] - prefix[start]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Potentials:
-    """theta per strategy, pair matrices in both orientations (pair leads from the lower to the higher node)."""
+    """Scaled costs: theta per strategy (flat), and the edges' matrices.
+
+    Edge e's matrix begins at pair_at[e]: in `pair` its rows are the classes of the lower node, in `pair_transposed`
+    those of the higher, so that passes in both directions read rows. constant: the limit's term, to be subtracted.
+    """
 
     theta: Integers
     pair: Integers
@@ -87,15 +99,15 @@ class Potentials:
 
     @property
     def cap(self) -> int:
-        """Where messages are cut."""
+        """The largest message; larger ones are cut down to it."""
         return self.scale.cap
 
     def bound(self, scaled: int) -> int:
-        """The cost bound in whole units that a pass's constant proves (costs are integers, so it rounds up)."""
+        """Return the bound in cost units that a pass's constant proves, rounded up: costs are integers."""
         return -((self.constant - scaled) // self.scale.factor)
 
     def shifted(self, extra: Integers) -> Potentials:
-        """The same with something added to each strategy (noise, or the forbidden ones of a restriction)."""
+        """Return the potentials with a scaled cost added to each strategy, for example to forbid some of them."""
         theta = np.minimum(self.theta + extra, self.scale.forbidden)
         return Potentials(theta, self.pair, self.pair_transposed, self.pair_at, self.scale, self.constant)
 
@@ -105,11 +117,13 @@ def _scale_cost(cost: Integers, scale: FixedPoint) -> Integers:
 
 
 class LagrangianCosts:
-    """Makes potentials of a problem at given prices; edges with equal matrices and prices share one copy."""
+    """Computes the potentials of a problem at given multipliers; edges with equal matrices and multipliers share one
+    copy."""
 
     def __init__(self, graph: OrientedGraph, scale: FixedPoint, costs_count: bool = True) -> None:
+        """costs_count: False replaces all costs by zero except forbidden ones, for bounds on usage alone."""
         arrays = graph.arrays
-        self._graph, self._layout, self.scale = graph, arrays, scale
+        self._graph, self._arrays, self.scale = graph, arrays, scale
         cost, pair = arrays.cost, arrays.pair_cost
         if not costs_count:
             impossible = scale.forbidden // scale.factor
@@ -120,13 +134,13 @@ class LagrangianCosts:
         self._blocks: dict[Key, tuple[Integers, Integers]] = {}
         sizes = np.diff(arrays.node_start)
         self._span_sizes = sizes[arrays.span_node]
-        # The strategy of each usage of a further span.
-        begin = np.repeat(arrays.node_start[arrays.span_node] - arrays.span_at, self._span_sizes)
-        self._strategy = (begin + np.arange(begin.size))[arrays.cost.size :]
+        # The flat strategy of each entry of span_usage, without the first spans, whose entries are in flat order.
+        shift = np.repeat(arrays.node_start[arrays.span_node] - arrays.span_at, self._span_sizes)
+        self._strategy = (shift + np.arange(shift.size))[arrays.cost.size :]
         self._unpriced: tuple[Integers, Integers, Integers] | None = None
 
     def with_multipliers(self, multipliers: Mapping[int, float], limit: int = 0) -> Potentials:
-        """Potentials with usage priced; prices in cost units per byte at moments."""
+        """Return the potentials at these multipliers (cost units per byte, by time step) and this limit (bytes)."""
         exact = FixedPointMultipliers.of(multipliers, self.scale, self.largest_usage)
         theta = self._theta
         if exact.numerators:
@@ -135,16 +149,17 @@ class LagrangianCosts:
         return Potentials(theta, pair, transposed, pair_at, self.scale, exact.limit_term(limit))
 
     def _price_usage(self, exact: FixedPointMultipliers) -> Integers:
-        """Each strategy's usage at these prices, in scaled units."""
-        arrays = self._layout
+        """Return the cost of each strategy's usage at these multipliers, in scaled units."""
+        arrays = self._arrays
         multiplier = exact.over(arrays.span_start, arrays.span_stop, arrays.time_steps)
-        worth = (np.repeat(multiplier, self._span_sizes) * arrays.span_usage) >> exact.shift
-        total = worth[: arrays.cost.size]
-        np.add.at(total, self._strategy, worth[arrays.cost.size :])
+        terms = (np.repeat(multiplier, self._span_sizes) * arrays.span_usage) >> exact.shift
+        total = terms[: arrays.cost.size]
+        np.add.at(total, self._strategy, terms[arrays.cost.size :])
         return total
 
     def _pairs(self, exact: FixedPointMultipliers) -> tuple[Integers, Integers, Integers]:
-        if self._layout.edge_usage_edge.size:
+        """Return (pair, pair_transposed, pair_at); without usage on edges they are the same at all multipliers."""
+        if self._arrays.edge_usage_edge.size:
             return self._build_pairs(exact)
         if self._unpriced is None:
             self._unpriced = self._build_pairs(exact)
@@ -160,6 +175,7 @@ class LagrangianCosts:
                 block = self._blocks.get(key)
                 if block is None:
                     block = self._block(e, key, exact.shift)
+                    # Blocks with usage are not kept between calls: their multipliers change with every step.
                     if not key[2]:
                         self._blocks[key] = block
                 offsets[key] = size
@@ -174,7 +190,7 @@ class LagrangianCosts:
         )
 
     def _keys(self, exact: FixedPointMultipliers) -> list[Key]:
-        arrays, graph = self._layout, self._graph
+        arrays, graph = self._arrays, self._graph
         turned, starts = graph.turned.tolist(), arrays.pair_start.tolist()
         keys: list[Key] = [(*key, ()) for key in zip(turned, starts, strict=True)]
         if exact.numerators and arrays.edge_usage_edge.size:
@@ -185,7 +201,7 @@ class LagrangianCosts:
         return keys
 
     def _block(self, e: int, key: Key, shift: int) -> tuple[Integers, Integers]:
-        arrays = self._layout
+        arrays = self._arrays
         height, width = int(arrays.height[e]), int(arrays.width[e])
         start = int(arrays.pair_start[e])
         matrix = self._pair[start : start + height * width]

@@ -1,13 +1,14 @@
-"""The choice problem: one strategy per node, at the least cost, under a usage limit at every moment.
+"""The problem: assign one strategy to each node, at the least cost, under a usage limit at every time step.
 
     minimise    sum_i m_i c_i(x_i) + sum_e m_e C_e[s_e(x_source), t_e(x_target)]
-    subject to  sum of the usages live at t <= limit          for every moment t
+    subject to  sum of the usages live at t <= limit          for every time step t
 
-The form is that of the IOPDDL contest (https://github.com/google/iopddl); an edge is indexed by *classes*: two
-strategies of a node that an edge cannot tell apart share a row of its matrix, so a matrix belongs to a
-kind of value and is shared by many edges. A usage sits on a node or on an edge (a copy that only some pairs
-need), always over half-open intervals of moments. A multiplicity counts a cost several times and leaves
-usage as it is. Costs are integers of any one unit; a cost of IMPOSSIBLE or more forbids the strategy or the pair.
+This is a weighted constraint satisfaction problem (PBQP) with time-indexed capacities, in the form of the IOPDDL
+contest (https://github.com/google/iopddl) with one addition: edges are indexed by *classes*. The strategies of a node
+that an edge cannot tell apart have the same class and share a row of its matrix, so that many edges can share one
+matrix. A usage belongs to a node or to an edge (a copy that only some pairs of strategies need) and lasts over a
+half-open interval of time steps. A multiplicity m multiplies a cost and not the usage. Costs are integers in one unit
+of the caller's choice; a cost of IMPOSSIBLE or more forbids the strategy or the pair.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from solvers.problem_arrays import ProblemArrays
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
 class Problem:
-    """Nodes in the order in which they first live, edges between them, one usage limit (None: no limit)."""
+    """Nodes ordered by the start of their live intervals, edges between them, and a usage limit in bytes (None: no
+    limit). Constructing one raises InvalidProblem where the parts do not fit together."""
 
     limit: int | None
     arrays: ProblemArrays = field(repr=False)
@@ -38,10 +40,10 @@ class Problem:
 
     @staticmethod
     def from_arrays(arrays: ProblemArrays, limit: int | None) -> Problem:
-        """Of flat arrays that hold a sound problem: its parts are made (and checked) once they are asked for."""
+        """Wrap flat arrays that are known to be consistent; nodes and edges are built, and checked, on first use."""
         if arrays.usage.size:
-            most = np.maximum.reduceat(arrays.usage, arrays.node_start[:-1])
-            _check_largest(int(most.sum(dtype=object)))
+            largest = np.maximum.reduceat(arrays.usage, arrays.node_start[:-1])
+            _check_largest(int(largest.sum(dtype=object)))
         problem = object.__new__(Problem)
         object.__setattr__(problem, "limit", limit)
         object.__setattr__(problem, "arrays", arrays)
@@ -50,14 +52,14 @@ class Problem:
 
     @property
     def nodes(self) -> tuple[Node, ...]:
-        """The choices."""
+        """The nodes, in the order of `arrays`."""
         if not self._parts:
             self._parts.append(self.arrays.parts())
         return self._parts[0][0]
 
     @property
     def edges(self) -> tuple[Edge, ...]:
-        """What pairs of choices cost."""
+        """The edges, in the order of `arrays`."""
         if not self._parts:
             self._parts.append(self.arrays.parts())
         return self._parts[0][1]
@@ -83,7 +85,7 @@ class Problem:
 
 
 def _largest(arrays: Sequence[Integers]) -> int:
-    """The sum of their largest entries; many may be one and the same array."""
+    """Return the sum of the arrays' largest entries. Shared arrays are scanned once: many edges have the same one."""
     times = Counter(map(id, arrays))
     return sum(int(each.max()) * times[number] for number, each in {id(each): each for each in arrays}.items())
 

@@ -1,9 +1,11 @@
-"""A problem as flat arrays, built once: what evaluation and message passing read.
+"""A problem as flat arrays, built once, for evaluation and message passing.
 
-Strategy x of node i stands at node_start[i] + x. The class of edge e's source strategy x stands at
-source_start[e] + x of source_class, and likewise for targets. Over each span (an interval of a node's) its
-strategy x uses span_usage[span_at + x]; node i's own interval is span i, further ones follow. Pair (s, t) of edge e
-costs pair_cost[pair_start[e] + s * width[e] + t]; a matrix that many edges share is stored once per multiplicity.
+* Strategy x of node i has the flat index node_start[i] + x.
+* The class of edge e's source strategy x is source_class[source_start[e] + x], and likewise for targets.
+* A span is an interval over which a node uses bytes: over [span_start[q], span_stop[q]) strategy x of node span_node[q]
+  uses span_usage[span_at[q] + x]. Span i is node i's own interval (live_start, live_stop); the others follow.
+* Pair (s, t) of edge e costs pair_cost[pair_start[e] + s * width[e] + t]. A matrix that edges share is stored once
+  per multiplicity. Usages on edges are laid out in the same way, as pair_usage from edge_usage_pair_start on.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ def _multiply_cost(cost: Integers, multiplicity: int) -> Integers:
 
 
 def compute_offsets(sizes: Sequence[int] | NDArray[np.generic]) -> Integers:
-    """Where parts of these sizes begin, laid end to end, and where the last one ends."""
+    """Return where each of the parts begins when they are laid end to end, followed by where the last one ends."""
     return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
 
 
 def ragged_arange(starts: Integers) -> Integers:
-    """0, 1, ... within each of the parts that begin at `starts` (and the last of which ends at the last)."""
+    """Return 0, 1, 2, ... counted within each part; `starts` are offsets as compute_offsets returns them."""
     return np.arange(int(starts[-1])) - np.repeat(starts[:-1], np.diff(starts))
 
 
@@ -40,7 +42,11 @@ def _concatenate(parts: Sequence[NDArray[np.integer]]) -> Integers:
 
 
 class _MatrixPool:
-    """Matrices laid end to end, each once, found again by the identity of the shared object."""
+    """Matrices laid end to end, each stored once.
+
+    Matrices are recognised by identity, which is cheap and enough: callers share the object where they share the
+    matrix. The multiplicity is part of the key because the stored costs are multiplied out.
+    """
 
     def __init__(self) -> None:
         self._offsets: dict[tuple[int, int | None], int] = {}
@@ -61,7 +67,7 @@ class _MatrixPool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProblemArrays:
-    """The flat arrays; costs are multiplied out and capped at IMPOSSIBLE."""
+    """The flat arrays (see the module). Costs include the multiplicities and are capped at IMPOSSIBLE."""
 
     node_start: Integers
     cost: Integers
@@ -97,9 +103,9 @@ class ProblemArrays:
         live_stop = np.array([node.interval[1] for node in nodes], np.int64)
         node_start = compute_offsets([node.cost.size for node in nodes])
         usage = _concatenate([node.usage for node in nodes])
-        further = [(i, node.more_usage) for i, node in enumerate(nodes) if node.more_usage is not None]
-        span_node = np.concatenate([np.arange(len(nodes)), *(np.full(s.start.size, i) for i, s in further)])
-        span_stop = np.concatenate([live_stop, *(spans.stop for _, spans in further)])
+        more_usages = [(i, node.more_usage) for i, node in enumerate(nodes) if node.more_usage is not None]
+        span_node = np.concatenate([np.arange(len(nodes)), *(np.full(s.start.size, i) for i, s in more_usages)])
+        span_stop = np.concatenate([live_stop, *(spans.stop for _, spans in more_usages)])
         on_edges = [(e, usage) for e, edge in enumerate(edges) for usage in edge.usages]
         edge_stop = np.array([usage.stop for _, usage in on_edges], np.int64)
         return ProblemArrays(
@@ -109,10 +115,10 @@ class ProblemArrays:
             live_start=live_start,
             live_stop=live_stop,
             span_node=span_node,
-            span_start=np.concatenate([live_start, *(spans.start for _, spans in further)]),
+            span_start=np.concatenate([live_start, *(spans.start for _, spans in more_usages)]),
             span_stop=span_stop,
             span_at=compute_offsets(np.diff(node_start)[span_node].tolist())[:-1],
-            span_usage=np.concatenate([usage, *(spans.usage.ravel() for _, spans in further)]),
+            span_usage=np.concatenate([usage, *(spans.usage.ravel() for _, spans in more_usages)]),
             source=np.array([edge.source for edge in edges], np.int64),
             target=np.array([edge.target for edge in edges], np.int64),
             source_start=compute_offsets([edge.source_class.size for edge in edges]),
@@ -132,19 +138,19 @@ class ProblemArrays:
         )
 
     def pair(self, assignment: Integers) -> Integers:
-        """The position of each edge's chosen pair inside its own matrix."""
+        """Return, for each edge, the position of the chosen pair of classes within its matrix (row major)."""
         source = self.source_class[self.source_start[:-1] + assignment[self.source]]
         target = self.target_class[self.target_start[:-1] + assignment[self.target]]
         pair: Integers = source * self.width + target
         return pair
 
     def parts(self) -> tuple[tuple[Node, ...], tuple[Edge, ...]]:
-        """Nodes (named by their number) and edges, costs multiplied out."""
-        bounds, further, on_edges = self.node_start[1:-1], self._more_intervals(), self._edge_usages()
+        """Return the nodes (named by their number) and edges; costs include the multiplicities, which become 1."""
+        bounds, more_usage, on_edges = self.node_start[1:-1], self._more_intervals(), self._edge_usages()
         rows = zip(np.split(self.cost, bounds), np.split(self.usage, bounds), strict=True)
         intervals = zip(self.live_start.tolist(), self.live_stop.tolist(), strict=True)
         nodes = tuple(
-            Node(str(i), cost, usage, interval, 1, further.get(i))
+            Node(str(i), cost, usage, interval, 1, more_usage.get(i))
             for i, ((cost, usage), interval) in enumerate(zip(rows, intervals, strict=False))
         )
         sources = np.split(self.source_class.astype(np.int32), self.source_start[1:-1])
@@ -153,29 +159,29 @@ class ProblemArrays:
         edges = []
         keys = np.stack([self.pair_start, self.height, self.width], axis=1).tolist()
         for e, (i, j, key) in enumerate(zip(self.source.tolist(), self.target.tolist(), map(tuple, keys), strict=True)):
-            at, height, width = key
+            start, height, width = key
             if key not in matrices:
-                matrices[key] = self.pair_cost[at : at + height * width].reshape(height, width)
+                matrices[key] = self.pair_cost[start : start + height * width].reshape(height, width)
             edges.append(Edge(i, j, sources[e], targets[e], matrices[key], 1, tuple(on_edges.get(e, ()))))
         return nodes, tuple(edges)
 
     def _more_intervals(self) -> dict[int, UsageIntervals]:
-        """By node."""
+        """Return the spans beyond each node's own interval, by node."""
         more = self.node_start.size - 1 + np.argsort(self.span_node[self.node_start.size - 1 :], kind="stable")
         nodes, first = np.unique(self.span_node[more], return_index=True)
-        found = {}
+        intervals = {}
         for node, spans in zip(nodes.tolist(), np.split(more, first)[1:], strict=True):
             strategies = np.arange(self.node_start[node + 1] - self.node_start[node])
             usage = self.span_usage[self.span_at[spans][:, None] + strategies]
-            found[node] = UsageIntervals(self.span_start[spans], self.span_stop[spans], usage)
-        return found
+            intervals[node] = UsageIntervals(self.span_start[spans], self.span_stop[spans], usage)
+        return intervals
 
     def _edge_usages(self) -> dict[int, list[EdgeUsage]]:
-        """By edge."""
-        found: dict[int, list[EdgeUsage]] = {}
+        """Return the usages on edges, by edge."""
+        usages: dict[int, list[EdgeUsage]] = {}
         columns = (self.edge_usage_edge, self.edge_usage_start, self.edge_usage_stop, self.edge_usage_pair_start)
         for e, start, stop, at in zip(*(column.tolist() for column in columns), strict=True):
             height, width = int(self.height[e]), int(self.width[e])
             matrix = self.pair_usage[at : at + height * width].reshape(height, width)
-            found.setdefault(e, []).append(EdgeUsage(start, stop, matrix))
-        return found
+            usages.setdefault(e, []).append(EdgeUsage(start, stop, matrix))
+        return usages

@@ -1,8 +1,8 @@
-"""A problem under message passing: a bound that rises, and strategies that drop out with proof.
+"""The Lagrangian relaxation of a problem under message passing, with fixing by reduced costs.
 
-A pass leaves at strategy x of node i a remainder r(x) >= 0 that it has not given to an edge: a choice that takes x
-costs at least the constant plus r(x). Where that reaches the ceiling (the best cost known less the gap
-asked for), x is removed: what is removed so costs at least the ceiling, and the bound stays true up to it.
+A pass leaves at strategy x of node i a reduced cost r(x) >= 0, which it has not given to an edge: an assignment with x
+costs at least the constant plus r(x). Where that reaches the upper cutoff (the best cost known less the target gap), x
+is excluded. Every assignment that is lost in this way costs at least the cutoff, so bounds below the cutoff stay valid.
 """
 
 from __future__ import annotations
@@ -27,27 +27,30 @@ Mask = NDArray[np.bool_]
 Values = NDArray[np.float64]
 Multipliers = Mapping[int, float]
 
-# Where less than this share of the strategies is left, a problem of only those pays.
+# Where less than this share of the strategies is left, building a problem of only those pays.
 SPARSE_SHARE = 0.7
 
 
 class RelaxedModel:
-    """What relaxations of one (restricted) problem at given prices share."""
+    """What the relaxations of one (restricted) problem share: its graph, its Lagrangian costs and the solve's state."""
 
     def __init__(self, state: SolveState, restricted: Restriction, scale: FixedPoint) -> None:
-        self.ledger, self.restriction = state, restricted
+        self.state, self.restriction = state, restricted
         self.arrays = restricted.problem.arrays
         self.graph = OrientedGraph.of(self.arrays)
         self.lagrangian = LagrangianCosts(self.graph, scale)
         self.work = pass_work(self.arrays)
 
     def potentials(self, multipliers: Multipliers) -> Potentials:
-        """Costs and priced usage."""
+        """Return the problem's costs plus its usage at these multipliers."""
         return self.lagrangian.with_multipliers(multipliers, self.restriction.problem.limit or 0)
 
 
 class Relaxation:
-    """Messages, the strategies still allowed (flat flags) and the bound; `whole`: nothing but proof removed any."""
+    """Multipliers, messages, the strategies still allowed (flat flags) and the bound at these multipliers.
+
+    is_exact: strategies were excluded by proof only, not by branching, so the bound holds for the whole problem.
+    """
 
     def __init__(
         self, model: RelaxedModel, multipliers: Multipliers, messages: TrwsMessages, allowed: Mask, whole: bool = True
@@ -58,7 +61,7 @@ class Relaxation:
 
     @staticmethod
     def for_problem(state: SolveState, scale: FixedPoint, start: DualWarmStart | None = None) -> Relaxation:
-        """Of a ledger's whole problem: from there, or without prices and messages."""
+        """Build the relaxation of a solve's whole problem, from a warm start or with all dual values zero."""
         every = np.ones(int(state.problem.arrays.node_start[-1]), bool)
         model = RelaxedModel(state, Restriction.identity(state.problem), scale)
         if start is None:
@@ -67,34 +70,28 @@ class Relaxation:
         return Relaxation(model, start.multipliers, TrwsMessages(model.graph, values), every)
 
     def set_multipliers(self, multipliers: Multipliers) -> None:
-        """Change the prices; messages stay, the bound starts anew."""
-        self.multipliers, self.lagrangian_potentials, self.bound = (
-            dict(multipliers),
-            self.model.potentials(multipliers),
-            0,
-        )
+        """Move to other multipliers (cost units per byte, by time step). Messages are kept; the bound restarts at 0."""
+        self.multipliers, self.lagrangian_potentials = dict(multipliers), self.model.potentials(multipliers)
+        self.bound = 0
 
     def copy(self) -> Relaxation:
-        """The same, free to go its own way."""
+        """Return an independent copy, without building the potentials again."""
         other = object.__new__(Relaxation)
-        other.model, other.multipliers, other.lagrangian_potentials, other.is_exact = (
-            self.model,
-            self.multipliers,
-            self.lagrangian_potentials,
-            self.is_exact,
-        )
+        other.model, other.is_exact = self.model, self.is_exact
+        other.multipliers, other.lagrangian_potentials = self.multipliers, self.lagrangian_potentials
         other.messages, other.allowed, other.bound = self.messages.copy(), self.allowed.copy(), self.bound
         return other
 
     def counts(self) -> Integers:
-        """How many strategies each node has left."""
+        """Return how many strategies each node has left."""
         return np.add.reduceat(self.allowed, self.model.arrays.node_start[:-1], dtype=np.int64)
 
     def nearest(self, pairs: int) -> tuple[Mask, bool]:
-        """Flags of the strategies of the choices offered so far, cheapest at these prices first, as many of them as
-        keep the number of pairs that have to be chosen on edges below `pairs`; and whether that is all of them.
+        """Return flags of the strategies of the best elites by Lagrangian value, and whether all elites are included.
 
-        All that is allowed where no choice is known."""
+        Elites are added as long as the edges with a choice at both ends have at most `pairs` pairs in all. Where no
+        elite is possible here, all allowed strategies are flagged.
+        """
         arrays = self.model.arrays
         flags, complete = np.zeros(self.allowed.size, bool), True
         for assignment, _ in self.possible_choices():
@@ -102,6 +99,7 @@ class Relaxation:
             more[arrays.node_start[:-1] + assignment] = True
             counts = np.add.reduceat(more, arrays.node_start[:-1], dtype=np.int64)
             sources, targets = counts[arrays.source], counts[arrays.target]
+            # The first elite is always taken, so that the restricted problem has an assignment at all.
             if (sources * targets)[(sources > 1) & (targets > 1)].sum() <= pairs or not flags.any():
                 flags = more
             else:
@@ -109,41 +107,44 @@ class Relaxation:
         return (flags, complete) if flags.any() else (self.allowed, True)
 
     def incumbent_flags(self) -> Mask:
-        """Flags of the strategies of the best choice known, if all of it is left."""
-        assignment = (
-            None if self.model.ledger.assignment is None else self.model.restriction.crush(self.model.ledger.assignment)
-        )
+        """Return flags of the incumbent's strategies; none where there is no incumbent or a part of it is excluded."""
+        incumbent = self.model.state.assignment
+        assignment = None if incumbent is None else self.model.restriction.crush(incumbent)
         flags = np.zeros(self.allowed.size, bool)
         if assignment is not None:
             flags[self.model.arrays.node_start[:-1] + assignment] = True
         return flags
 
     def possible_choices(self, most: int | None = None) -> list[tuple[Integers, int]]:
-        """The choices offered so far that are still possible here and their costs, cheapest at these prices first."""
-        pool, lower = self.model.ledger.elites, self.model.restriction.crush
-        lowered = ((lower(np.frombuffer(key, np.int64)), cost, key) for key, cost in pool.items())
-        possible = [(choice, cost, key) for choice, cost, key in lowered if choice is not None]
+        """Return the elites that are possible here with their costs, by ascending Lagrangian value; `most` at most."""
+        elites, crush = self.model.state.elites, self.model.restriction.crush
+        crushed = ((crush(np.frombuffer(key, np.int64)), cost, key) for key, cost in elites.items())
+        possible = [(assignment, cost, key) for assignment, cost, key in crushed if assignment is not None]
         problem, multipliers = self.model.restriction.problem, self.multipliers
+        # The key, an elite's bytes, breaks ties, so that the order does not depend on the order of discovery.
         ranked = sorted(
-            (lagrangian_value(problem, choice, cost, multipliers=multipliers), key, choice, cost)
-            for choice, cost, key in possible
+            (lagrangian_value(problem, assignment, cost, multipliers=multipliers), key, assignment, cost)
+            for assignment, cost, key in possible
         )
-        return [(choice, cost) for _, _, choice, cost in ranked[:most]]
+        return [(assignment, cost) for _, _, assignment, cost in ranked[:most]]
 
     @property
     def is_done(self) -> bool:
-        """Nothing below the ceiling is left here."""
-        return self.bound >= self.model.ledger.upper_cutoff or bool((self.counts() == 0).any())
+        """Whether no assignment below the upper cutoff is left here."""
+        return self.bound >= self.model.state.upper_cutoff or bool((self.counts() == 0).any())
 
     @property
     def is_sparse(self) -> bool:
-        """Is so little left that a problem of only that pays?"""
+        """Whether so few strategies are left that building a smaller problem pays."""
         return bool(np.count_nonzero(self.allowed) < SPARSE_SHARE * self.allowed.size)
 
     def pass_until_stalled(self, rounds: int, stall: float) -> tuple[Relaxation, Integers | None]:
-        """Tighten, each time so little is left over that alone: what then stands for this, and its last choice."""
+        """Pass messages, moving to a smaller problem whenever few strategies are left.
+
+        Returns the relaxation that then stands for this one, and the last assignment decoded (None where it is done).
+        """
         relaxation, assignment = self, self.pass_messages(rounds, stall, while_dense=True)
-        while assignment is not None and relaxation.is_sparse and not self.model.ledger.is_exhausted:
+        while assignment is not None and relaxation.is_sparse and not self.model.state.is_exhausted:
             relaxation = relaxation.compacted()
             assignment = relaxation.pass_messages(rounds, stall, while_dense=True)
         return relaxation, assignment
@@ -151,12 +152,16 @@ class Relaxation:
     def pass_messages(
         self, rounds: int, stall: float, decode_every: int = 4, *, while_dense: bool = False
     ) -> Integers | None:
-        """Pass messages until a round gains less than `stall` of the bound (`while_dense`: or this is sparse); the last
-        choice decoded, None if done."""
-        state, assignment = self.model.ledger, None
+        """Pass messages for at most `rounds` rounds, or until a round gains less than `stall` times the bound.
+
+        Every `decode_every` rounds an assignment is decoded and submitted to the state. while_dense: also stop once the
+        relaxation is sparse. Returns the last assignment decoded, or None where the relaxation is done.
+        """
+        state, assignment = self.model.state, None
         history: list[int] = [self.bound]
         for step in range(rounds):
             potentials = self._potentials()
+            # Every second round shares out only half: reduced costs are then large enough to exclude more strategies.
             self._pass_once(potentials, True, 1 + step % 2)
             self._pass_once(potentials, False, 1 + step % 2)
             last = step == rounds - 1 or (while_dense and self.is_sparse)
@@ -178,52 +183,57 @@ class Relaxation:
         return self.lagrangian_potentials.shifted(np.where(self.allowed, 0, self.lagrangian_potentials.scale.forbidden))
 
     def _pass_once(self, potentials: Potentials, forward: bool, split: int) -> None:
-        state = self.model.ledger
+        state = self.model.state
         scaled = self.messages.sweep(potentials, forward, split)
         state.charge(self.model.work)
         self.bound = max(self.bound, potentials.bound(scaled))
+        # Costs are integers: a strategy may stay only if an assignment of cost upper_cutoff - 1 can contain it. The
+        # clamp keeps the threshold an int64; with -1 everything goes.
         room = (state.upper_cutoff - 1) * potentials.scale.factor + potentials.constant - scaled
         self.allowed &= self.messages.reduced_costs <= min(max(room, -1), 1 << 62)
 
     def _decode(self, potentials: Potentials) -> Integers:
-        state, lift = self.model.ledger, self.model.restriction.postsolve
+        state, postsolve = self.model.state, self.model.restriction.postsolve
         assignment = self.messages.decode(potentials)
-        state.submit(lift(assignment))
-        better = self.messages.run_icm(potentials, assignment)
-        state.submit(lift(better))
-        return better
+        state.submit(postsolve(assignment))
+        improved = self.messages.run_icm(potentials, assignment)
+        state.submit(postsolve(improved))
+        return improved
 
     def _raise_bound(self) -> None:
         if self.is_exact:
-            state = self.model.ledger
+            state = self.model.state
             state.raise_lower_bound(state.upper_cutoff if self.is_done else min(self.bound, state.upper_cutoff))
 
     def compacted(self, allowed: Mask | None = None) -> Relaxation:
-        """The same over a problem that has only the allowed strategies; smaller, so faster."""
+        """Return the relaxation of a smaller problem that has only these strategies (None: those still allowed)."""
         allowed = self.allowed if allowed is None else allowed
         model = self.model
         restricted = model.restriction.restricted_to(allowed)
-        smaller = RelaxedModel(model.ledger, restricted, model.lagrangian.scale)
+        smaller = RelaxedModel(model.state, restricted, model.lagrangian.scale)
         values = model.restriction.select_at_ends(allowed, self.messages.values)
-        kept = self.allowed[allowed]
-        relaxation = Relaxation(smaller, self.multipliers, TrwsMessages(smaller.graph, values), kept, self.is_exact)
+        still_allowed = self.allowed[allowed]
+        messages = TrwsMessages(smaller.graph, values)
+        relaxation = Relaxation(smaller, self.multipliers, messages, still_allowed, self.is_exact)
         relaxation.bound = self.bound
         return relaxation
 
     def with_rows(self, problem: Problem, multipliers: Multipliers) -> Relaxation:
-        """The same under more limits (at further moments of the same problem), at other prices."""
+        """Return the relaxation of `problem`, which is this one's with further capacity rows, at other multipliers."""
         model = self.model
-        stronger = RelaxedModel(model.ledger, replace(model.restriction, problem=problem), model.lagrangian.scale)
+        stronger = RelaxedModel(model.state, replace(model.restriction, problem=problem), model.lagrangian.scale)
         return Relaxation(stronger, multipliers, self.messages, self.allowed, self.is_exact)
 
     @property
     def has_cuts(self) -> bool:
-        """Is this under more limits than the ledger's problem?"""
-        return self.model.arrays.time_steps > self.model.ledger.problem.arrays.time_steps
+        """Whether the problem here has more capacity rows (time steps) than the solve's."""
+        return self.model.arrays.time_steps > self.model.state.problem.arrays.time_steps
 
     def min_marginals(self) -> Integers:
-        """What each strategy (flat) is dearer than its node's cheapest, as the messages see it; as dear as can be where
-        it is not allowed."""
+        """Pass messages once in both directions and return the min-marginal of each strategy (flat, scaled units).
+
+        Strategies that are not allowed get the largest int64.
+        """
         potentials = self._potentials()
         for forward in (True, False):
             self._pass_once(potentials, forward, 1)

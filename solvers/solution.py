@@ -1,4 +1,4 @@
-"""What a solve answers, and what it tells on the way."""
+"""The result of a solve, its progress reports, and the dual values that a solve can start from."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 CUT_OFF = "nothing below the cutoff"
-"""The reason of a solution where that is proven."""
+"""The `reason` of a solution where it is proven that no assignment costs less than the caller's cutoff."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """elapsed_s since the start; the incumbent's cost and the proven bound in cost units; None: none yet."""
+    """Seconds since the start, the incumbent's cost and the proven lower bound in cost units, and the relative gap.
+
+    incumbent and gap are None while no feasible assignment is known.
+    """
 
     elapsed_s: float
     incumbent: int | None
@@ -26,8 +29,11 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DualWarmStart:
-    """Where a solve may begin: prices of moments (cost units a byte), and messages at these prices (units of cost), of
-    each strategy at the source of each edge, then at the targets."""
+    """Dual values that a solve can start from.
+
+    multipliers: cost units per byte, by time step. messages: cost units, one per strategy at the source of each edge,
+    then one per strategy at the targets (the order of source_class and target_class in ProblemArrays).
+    """
 
     multipliers: Mapping[int, float]
     messages: NDArray[np.float64]
@@ -35,14 +41,17 @@ class DualWarmStart:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The best choice found and what is proven about it.
+    """The best assignment found and what is proven about it.
 
-    bound: an exact lower bound of every feasible choice's cost. gap: (cost - bound) / cost. optimal: the gap asked
-    for is proven. memory_price: cost units saved per extra byte of limit. For an infeasible problem
-    least_limit is the least limit known to be feasible (bytes; None: no possible choice at all), leanest a choice
-    that fits it, and least_limit_bound a proven lower bound of it. reproducible: no wall clock decided where the
-    search stopped. prices: of the moments, where presolve left the problem as it is; nearest: the choices that cost
-    least at the last prices, whether they fit the limit or not, as many as were asked for.
+    status: "optimal" where the target gap is proven. cost, bound: in cost units; bound is an exact lower bound on the
+    cost of every feasible assignment. gap: (cost - bound) / cost. reason: why the solve stopped. memory_price: cost
+    units saved per additional byte of limit. reproducible: no wall clock decided where the search stopped. multipliers:
+    by time step, empty where presolve changed the problem. nearest: the assignments with the least Lagrangian value at
+    the last multipliers, within the limit or not, as many as were requested.
+
+    For an infeasible problem, min_feasible_limit is the least limit in bytes known to be feasible (None: no assignment
+    avoids everything forbidden), min_peak_assignment an assignment that fits it, and min_feasible_limit_bound a proven
+    lower bound of it. They are None otherwise.
     """
 
     status: Status

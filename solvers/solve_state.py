@@ -1,4 +1,4 @@
-"""What a solve knows so far, and whether it may go on: the only place that looks at the clock."""
+"""The state of a solve: incumbent, bound, elites and budget. Only this module decides whether time is up."""
 
 from __future__ import annotations
 
@@ -21,19 +21,26 @@ Integers = NDArray[np.int64]
 Result = TypeVar("Result")
 
 TIME_LIMIT, WORK_LIMIT = "time limit", "work limit"
+# A unit of work is about a nanosecond; runs without a time limit have this many seconds' worth.
 WORK_PER_SECOND = 10**9
 DEFAULT_WORK_SECONDS = 60.0
-# Choices remembered; each is priced anew whenever they are ranked.
+# Assignments remembered. Each is evaluated again whenever elites are ranked at new multipliers, so they are few.
 MAX_ELITES = 400
 
 
 def pass_work(arrays: ProblemArrays) -> float:
-    """Units of work (nanoseconds, about) of one pass of messages: a pair, a strategy, and the call itself."""
+    """Return the units of work (about nanoseconds) of one message pass: per pair, per strategy and per call."""
     return float((arrays.height * arrays.width).sum() + 20 * arrays.node_start[-1] + 100_000)
 
 
 class SolveState:
-    """Best choice, proven bound, strategies seen, and the budget: seconds of wall clock or units of work."""
+    """What a solve knows so far, and its budget of wall-clock seconds or units of work.
+
+    assignment, cost: the incumbent (None: no feasible assignment known). bound: the proven lower bound. elites: costs
+    of the assignments seen, by their bytes. min_peak, min_peak_assignment: the least peak usage seen, in bytes.
+    min_feasible_limit_bound: a proven lower bound of every assignment's peak. reproducible: False once the clock, a
+    cancellation or a solver's time limit has decided anything.
+    """
 
     def __init__(
         self,
@@ -64,7 +71,7 @@ class SolveState:
         self.reproducible = True
 
     def rebase(self, problem: Problem) -> None:
-        """Go on with a problem of the same costs: bounds stay, choices have to be offered anew."""
+        """Continue with a problem of equal optimal cost: bounds are kept, assignments have to be submitted again."""
         self.assignment, self.cost, self.min_peak_assignment = None, None, None
         self.elites.clear()
         self.problem, self.largest_cost = problem, bound_largest_cost(problem)
@@ -76,52 +83,53 @@ class SolveState:
 
     @property
     def seconds_left(self) -> float | None:
-        """Wall clock left; None when no clock rules."""
+        """Seconds of wall clock left; None where the budget is in units of work."""
         return None if self._deadline is None else self._deadline - time.monotonic()
 
     @property
     def gap(self) -> float | None:
-        """Proven relative gap of the best choice."""
+        """The proven relative gap of the incumbent; None without one."""
         if self.cost is None:
             return None
         return (self.cost - self.bound) / self.cost if self.cost else 0.0
 
     @property
     def upper_cutoff(self) -> int:
-        """A choice that costs this much or more is of no interest, or does not exist."""
+        """The cost from which on assignments are of no interest: within the target gap of the incumbent, or at the
+        caller's cutoff."""
         upper_cutoff = self.largest_cost + 1 if self.cost is None else self.cost - int(self.cost * self.target_gap)
         return upper_cutoff if self._cutoff is None else min(upper_cutoff, self._cutoff)
 
     @property
     def is_infeasible(self) -> bool:
-        """Is it proven that there is no feasible choice?"""
+        """Whether it is proven that there is no feasible assignment."""
         limit = self.problem.limit
         too_tight = limit is not None and self.min_feasible_limit_bound > limit
         return self.cost is None and (too_tight or self.bound > self.largest_cost)
 
     @property
     def is_cut_off(self) -> bool:
-        """Is it proven that every choice costs as much as is of no interest from the start?"""
+        """Whether it is proven that no assignment costs less than the caller's cutoff."""
         return self._cutoff is not None and self.bound >= self._cutoff
 
     @property
     def is_optimal(self) -> bool:
-        """Is the gap asked for proven?"""
+        """Whether the target gap is proven."""
         return self.gap is not None and self.gap <= self.target_gap
 
     @property
     def is_closed(self) -> bool:
-        """Is the gap asked for proven, or is it proven that there is nothing to find?"""
+        """Whether the target gap is proven, or that there is nothing to find."""
         return self.is_infeasible or self.is_cut_off or self.is_optimal
 
     @property
     def is_exhausted(self) -> bool:
-        """Is it time to stop, for whatever reason?"""
+        """Whether to stop, because the problem is closed or the budget is used up."""
         return self.is_closed or self.is_stopped
 
     @property
     def is_stopped(self) -> bool:
-        """Is it time to stop though there may be more to prove?"""
+        """Whether the budget is used up or the caller cancelled; sets stop_reason."""
         if self.stop_reason:
             return True
         if self._cancelled is not None and self._cancelled():
@@ -134,25 +142,26 @@ class SolveState:
 
     @contextmanager
     def sub_budget(self, share: float) -> Iterator[None]:
-        """For a while, as if only this share of the seconds or the work left were left."""
-        deadline, most = self._deadline, self._max_work
+        """Reduce the budget to this share of what is left, within the context."""
+        deadline, max_work = self._deadline, self._max_work
         if deadline is not None:
             self._deadline = deadline - (1 - share) * max(deadline - time.monotonic(), 0.0)
-        self._max_work = most - (1 - share) * max(most - self.work_done, 0.0)
+        self._max_work = max_work - (1 - share) * max(max_work - self.work_done, 0.0)
         yield
-        self._deadline, self._max_work = deadline, most
+        self._deadline, self._max_work = deadline, max_work
+        # Running out of the smaller budget does not end the solve; a cancellation does.
         if self.stop_reason in (TIME_LIMIT, WORK_LIMIT):
             self.stop_reason = ""
 
     def charge(self, work: float) -> None:
-        """Count work done (about a nanosecond each)."""
+        """Count units of work done (about a nanosecond each)."""
         self.work_done += work
 
     def run_in_worker(self, work: Callable[[], Result], meanwhile: Callable[[], None] = lambda: None) -> Result | None:
-        """The result of work in a process of its own (solvers/isolated_process.py); None where that had to be ended.
+        """Run `work` in a worker process (solvers/isolated_process.py) and return its result; None if it was killed.
 
-        It is when this is exhausted; where no clock rules, also when the work alone takes as many seconds of the
-        processor as all the work may: this is then exhausted too. meanwhile: done while waiting, now and then.
+        The worker is killed once the state is exhausted. Without a clock it is also killed when it alone uses as many
+        CPU seconds as the whole budget, which exhausts the state as well. meanwhile: called at intervals while waiting.
         """
 
         def unwanted() -> bool:
@@ -160,47 +169,52 @@ class SolveState:
             return self.is_exhausted
 
         by_clock = self._deadline is not None
-        found = run_isolated(work, unwanted, None if by_clock else self._max_work / WORK_PER_SECOND)
-        if found is None:
+        result = run_isolated(work, unwanted, None if by_clock else self._max_work / WORK_PER_SECOND)
+        if result is None:
             self.mark_irreproducible()
             self.stop_reason = self.stop_reason or ("" if by_clock or self.is_closed else WORK_LIMIT)
-        return found
+        return result
 
     def mark_irreproducible(self) -> None:
-        """A solver inside may have stopped at the time limit given to it."""
+        """Record that a clock may have influenced the result, for example the time limit of a solver inside."""
         self.reproducible = False
 
     def submit(self, assignment: Sequence[int] | Integers) -> Evaluation:
-        """Judge a choice, remember it (unless it takes something forbidden), keep it if it is the best."""
+        """Evaluate an assignment; add it to the elites unless it contains something forbidden; make it the incumbent if
+        it is feasible and cheaper."""
         array = np.asarray(assignment, np.int64)
-        found = evaluate(self.problem, array)
-        better = self.cost is None or found.cost < self.cost
-        if found.cost < IMPOSSIBLE and ((found.feasible and better) or len(self.elites) < MAX_ELITES):
-            self.elites[array.tobytes()] = found.cost
-        if found.cost < IMPOSSIBLE and (self.min_peak is None or found.peak < self.min_peak):
-            self.min_peak, self.min_peak_assignment = found.peak, array.copy()
-        if found.feasible and better:
-            self.assignment, self.cost = array.copy(), found.cost
+        evaluation = evaluate(self.problem, array)
+        better = self.cost is None or evaluation.cost < self.cost
+        # New incumbents join the elites even when those are full.
+        if evaluation.cost < IMPOSSIBLE and ((evaluation.feasible and better) or len(self.elites) < MAX_ELITES):
+            self.elites[array.tobytes()] = evaluation.cost
+        if evaluation.cost < IMPOSSIBLE and (self.min_peak is None or evaluation.peak < self.min_peak):
+            self.min_peak, self.min_peak_assignment = evaluation.peak, array.copy()
+        if evaluation.feasible and better:
+            self.assignment, self.cost = array.copy(), evaluation.cost
             self._report_progress()
-        return found
+        return evaluation
 
     def nearest(self, multipliers: Mapping[int, float], most: int) -> list[Integers]:
-        """The choices remembered that cost least at these prices, at most so many."""
-        known = self.elites.items() if most else ()
+        """Return the elites with the least Lagrangian value at these multipliers, at most `most` of them."""
+        elites = self.elites.items() if most else ()
         ranked = sorted(
             (lagrangian_value(self.problem, np.frombuffer(key, np.int64), cost, multipliers=multipliers), key)
-            for key, cost in known
+            for key, cost in elites
         )
         return [np.frombuffer(key, np.int64) for _, key in ranked[:most]]
 
     def raise_lower_bound(self, bound: int) -> None:
-        """A lower bound of every feasible choice's cost (never above the best choice's: that one is then optimal)."""
+        """Take in a proven lower bound of every feasible assignment's cost.
+
+        Bounds are proven up to the upper cutoff, so one above the incumbent's cost means that the incumbent is optimal.
+        """
         if bound > self.bound:
             self.bound = bound if self.cost is None else min(bound, self.cost)
             self._report_progress()
 
     def raise_min_peak_bound(self, bound: int) -> None:
-        """A lower bound of every possible choice's peak usage."""
+        """Take in a proven lower bound, in bytes, of the peak usage of every assignment without anything forbidden."""
         self.min_feasible_limit_bound = max(self.min_feasible_limit_bound, bound)
 
     def _report_progress(self) -> None:
@@ -209,10 +223,11 @@ class SolveState:
 
 
 def bound_largest_cost(problem: Problem) -> int:
-    """No choice without anything forbidden costs more."""
+    """Return a cost that no assignment without anything forbidden exceeds: the sum of all largest costs."""
     arrays = problem.arrays
     finite = np.where(arrays.cost < IMPOSSIBLE, arrays.cost, 0)
     total = int(np.maximum.reduceat(finite, arrays.node_start[:-1]).sum(dtype=object)) if finite.size else 0
     pairs = np.where(arrays.pair_cost < IMPOSSIBLE, arrays.pair_cost, 0)
-    at, first = np.unique(arrays.pair_start, return_inverse=True)
-    return total + int(np.maximum.reduceat(pairs, at)[first].sum(dtype=object)) if at.size else total
+    # Matrices are scanned once each, however many edges share them; object sums cannot overflow.
+    starts, matrix = np.unique(arrays.pair_start, return_inverse=True)
+    return total + int(np.maximum.reduceat(pairs, starts)[matrix].sum(dtype=object)) if starts.size else total

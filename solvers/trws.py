@@ -1,15 +1,19 @@
-"""Sequential tree-reweighted message passing (TRW-S), wholly in integers, so that every pass is a proof.
+"""Sequential tree-reweighted message passing (TRW-S) in integers, so that the bound of every pass is a proof.
 
-V. Kolmogorov, "Convergent tree-reweighted message passing for energy minimization", PAMI 2006. A message is
-a vector moved from an edge to one of its ends: added to the node's costs, subtracted from the edge's. It
-never changes the cost of a choice. One pass visits the nodes in order. At node i,
-D = cost + all incoming messages; min D joins the constant and leaves D; a share D // max(before, after) >= 0 goes to
-each edge that leads on, where  m(y) = min_x share(x) - M(x) + cost(x, y)  becomes the new message to the other
-end, less its own minimum, which joins the constant too. What remains at nodes and edges is >= 0, so the
-constant of one pass is a lower bound for *any* messages before it and *any* shares that sum to at most D.
-Floor division, and cutting values down to a cap, only lower the bound: no rounding can make it false.
+V. Kolmogorov, "Convergent tree-reweighted message passing for energy minimization", PAMI 2006. A message is a vector
+that is added to the costs of a node and subtracted from an incident edge's: a reparametrisation, which leaves the cost
+of every assignment as it is. One pass visits the nodes in order. At node i:
 
-The minimum over x goes by classes: k + S T operations for k strategies and an S x T matrix.
+1. D(x) = cost(x) + the sum of the incoming messages M(x). min D is added to the constant and subtracted from D.
+2. Each edge that leads on receives the share D // max(edges before, edges after) >= 0.
+3. The new message to the edge's far end is m(y) = min_x share(x) - M(x) + cost(x, y), less its own minimum, which is
+   added to the constant as well.
+
+What remains at nodes and edges is >= 0, so the constant of one pass is a lower bound of every assignment's cost, for
+*any* messages before it and *any* shares that sum to at most D. Rounding shares down and cutting values to a cap only
+lower the bound; no rounding can invalidate it.
+
+The minimum over x is taken per class first: k + S T operations for k strategies and an S x T matrix.
 """
 
 from __future__ import annotations
@@ -22,20 +26,25 @@ from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import Potentials
 
 Integers = NDArray[np.int64]
+# The initial value of minima, above every sum of potentials.
 UNREACHED = np.int64(1 << 61)
 
 
 @cached_njit(nogil=True, error_model="numpy")
 def _copy(source, target):  # type: ignore[no-untyped-def]
-    """`target[: source.size] = source`, whose check of shapes would take longer to compile than all else here."""
+    """Copy `source` to the front of `target`. A loop: numba's slice assignment takes far longer to compile."""
     for x in range(source.size):
         target[x] = source[x]
 
 
 @cached_njit(nogil=True, error_model="numpy", inline="always")
 def _send(share, by_class, reduced, own, message, theirs, sent, matrix, at, cap):  # type: ignore[no-untyped-def]
-    """Write the message to the far end: sent[y] = min over x of share(x) - message(x) + matrix[class of x, class of y],
-    less its own minimum, which is returned. By class first, then row by row."""
+    """Write the message to the far end, sent[y] = min_x share[x] - message[x] + matrix[class of x, class of y] less its
+    own minimum, and return that minimum.
+
+    own, theirs: the classes of the strategies at the near and at the far end. by_class, reduced: scratch, one entry per
+    class at the near and at the far end. The matrix begins at `at` and is read row by row.
+    """
     by_class[:] = UNREACHED
     for x in range(own.size):
         by_class[own[x]] = min(by_class[own[x]], share[x] - message[x])
@@ -59,7 +68,11 @@ def _sweep(  # type: ignore[no-untyped-def]
     order, node_start, first, ends, onward_first, onward_edges, far, near_start, far_start, classes_of, heights,
     widths, theta, matrix, matrix_at, messages, min_marginals, slack, cap, split, largest, classes,
 ):  # fmt: skip
-    """One pass along edges from their near to their far end; returns the constant as (high part, low 40 bits)."""
+    """Pass messages once along the edges from their near to their far ends.
+
+    Writes messages, min_marginals and slack (the reduced costs). Returns the constant as (high part, low 40 bits):
+    with many nodes the sum can exceed 64 bits.
+    """
     share = np.empty(largest, np.int64)
     by_class, reduced = np.empty(classes, np.int64), np.empty(classes, np.int64)
     carry, constant = np.int64(0), np.int64(0)
@@ -76,6 +89,7 @@ def _sweep(  # type: ignore[no-untyped-def]
             least = min(least, aggregate[x])
         constant += least
         onward = onward_first[i + 1] - onward_first[i]
+        # Kolmogorov's weights: with max(before, after) parts no pass lowers the bound, rounding aside.
         parts = max(max(onward, first[i + 1] - first[i] - onward) * split, 1)
         for x in range(k):
             aggregate[x] -= least
@@ -99,7 +113,11 @@ def _decode(  # type: ignore[no-untyped-def]
     order, chosen, node_start, first, incident, low, high, low_start, high_start, classes_of, columns,
     theta, pair, pair_at, messages, assignment, largest,
 ):  # fmt: skip
-    """Choose node by node: exact costs to chosen neighbours, messages for those not yet chosen."""
+    """Choose a strategy node by node: exact costs to neighbours that are chosen, messages from those that are not.
+
+    Ties keep the present strategy of a node that is already chosen, so repeated calls terminate. Returns how many
+    nodes changed.
+    """
     aggregate = np.empty(largest, np.int64)
     changed = 0
     for i in order:
@@ -129,7 +147,12 @@ def _decode(  # type: ignore[no-untyped-def]
 
 
 class TrwsMessages:
-    """The messages of one topology; they stay when potentials change, and any potentials may be passed over them."""
+    """The messages of one graph. They are kept when the potentials change: any messages are valid for any potentials.
+
+    A sweep also leaves, for each strategy x (flat), reduced_costs[x], a lower bound of what choosing x adds to the
+    constant, and min_marginals[x], by how much x is above its node's cheapest strategy given all incoming messages.
+    Both are in scaled units.
+    """
 
     def __init__(self, graph: OrientedGraph, values: Integers | None = None) -> None:
         self.graph = graph
@@ -138,34 +161,38 @@ class TrwsMessages:
         self.min_marginals = np.zeros_like(self.reduced_costs)
 
     def copy(self) -> TrwsMessages:
-        """The same messages, free to go their own way."""
+        """Return an independent copy of the messages."""
         return TrwsMessages(self.graph, self.values)
 
     def sweep(self, potentials: Potentials, forward: bool, split: int = 1) -> int:
-        """One pass; a lower bound on every choice's scaled cost. slack[x]: what choosing x adds to it at least;
-        marginal[x]: what all of x's incoming messages and cost make it dearer than its node's cheapest."""
-        t, count = self.graph, self.graph.arrays.node_start.size - 1
+        """Pass messages once, to higher nodes if `forward`, and return a lower bound of all assignments' scaled costs.
+
+        split: a node gives its edges 1/split of what it could. With 2 the bound rises more slowly, and larger reduced
+        costs stay at the nodes.
+        """
+        graph, count = self.graph, self.graph.arrays.node_start.size - 1
         order = np.arange(count) if forward else np.arange(count - 1, -1, -1)
-        low, high = (t.low, t.low_start, t.rows), (t.high, t.high_start, t.columns)
+        low, high = (graph.low, graph.low_start, graph.rows), (graph.high, graph.high_start, graph.columns)
         (_, near_start, heights), (far, far_start, widths) = (low, high) if forward else (high, low)
-        onward = (t.low_first, t.low_edges) if forward else (t.high_first, t.high_edges)
+        onward = (graph.low_first, graph.low_edges) if forward else (graph.high_first, graph.high_edges)
         matrix = potentials.pair if forward else potentials.pair_transposed
         carry, rest = _sweep(
-            order, t.arrays.node_start, t.first, t.ends, *onward, far, near_start, far_start, t.classes_of, heights,
-            widths, potentials.theta, matrix, potentials.pair_at, self.values, self.min_marginals, self.reduced_costs,
-            potentials.cap, split, t.largest, t.classes,
+            order, graph.arrays.node_start, graph.first, graph.ends, *onward, far, near_start, far_start,
+            graph.classes_of, heights, widths, potentials.theta, matrix, potentials.pair_at,
+            self.values, self.min_marginals, self.reduced_costs, potentials.cap, split, graph.largest, graph.classes,
         )  # fmt: skip
         return (int(carry) << 40) + int(rest)
 
     def decode(self, potentials: Potentials, order: Integers | None = None) -> Integers:
-        """A choice node by node, as the messages see it: in this order, or from first to last."""
+        """Return an assignment chosen node by node from costs and messages, in this order (None: first to last)."""
         count = self.graph.arrays.node_start.size - 1
         assignment = np.zeros(count, np.int64)
         self._decode(potentials, assignment, np.arange(count) if order is None else order, chosen=np.zeros(count, bool))
         return assignment
 
     def run_icm(self, potentials: Potentials, assignment: Integers, rounds: int = 20) -> Integers:
-        """Change one node at a time to its best, all others fixed, until nothing changes."""
+        """Improve an assignment by iterated conditional modes: set each node to its best with all others fixed, until a
+        round changes nothing."""
         assignment, order = assignment.copy(), np.arange(assignment.size)
         for _ in range(rounds):
             if not self._decode(potentials, assignment, order, chosen=np.ones(assignment.size, bool)):
@@ -175,10 +202,10 @@ class TrwsMessages:
     def _decode(
         self, potentials: Potentials, assignment: Integers, order: Integers, *, chosen: NDArray[np.bool_]
     ) -> int:
-        t = self.graph
+        graph = self.graph
         changed = _decode(
-            order, chosen, t.arrays.node_start, t.first, t.incident, t.low, t.high, t.low_start, t.high_start,
-            t.classes_of, t.columns, potentials.theta, potentials.pair, potentials.pair_at,
-            self.values, assignment, t.largest,
+            order, chosen, graph.arrays.node_start, graph.first, graph.incident, graph.low, graph.high,
+            graph.low_start, graph.high_start, graph.classes_of, graph.columns,
+            potentials.theta, potentials.pair, potentials.pair_at, self.values, assignment, graph.largest,
         )  # fmt: skip
         return int(changed)

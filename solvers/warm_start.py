@@ -1,7 +1,7 @@
-"""Messages that others start from: those of a part of a problem, or of its folded form, nearly fit the whole.
+"""Messages computed on one problem for a solve of a similar one, such as the unfolded form of a folded problem.
 
-Any messages are valid (solvers/trws.py), so what they start from changes only how soon a bound is good. Nothing is
-excluded here: what a strategy that is excluded sends is of no use where it is not.
+Any messages give a valid bound (solvers/trws.py); good initial messages only make it tight sooner. No strategy is
+excluded here by its reduced cost: the messages of an excluded strategy would be useless in a problem that keeps it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,19 @@ from solvers.solution import DualWarmStart
 from solvers.solve_state import WORK_PER_SECOND, bound_largest_cost, pass_work
 from solvers.trws import TrwsMessages
 
-# Rounds at most; they end where one gains less of the bound than this share of the gap that is to be proven.
+# Most rounds (a forward and a backward pass each); the gain of the bound is checked every so many rounds, and they end
+# where the gain per round is less than STALL times the gap that is to be proven.
 MAX_ROUNDS, CHECK_EVERY, STALL = 400, 4, 1e-3
 
 
 def compute_warm_start(
     problem: Problem, gap: float, seconds: float, *, multipliers: Mapping[int, float] | None = None
 ) -> DualWarmStart:
-    """Messages at these prices after so many seconds' worth of work, or where the bound hardly rises any more. Without
-    prices, no limit of memory counts."""
+    """Pass messages at fixed multipliers until the bound stalls, or for `seconds` seconds' worth of work.
+
+    gap: the relative gap that the later solve is to prove. multipliers: cost units per byte, by time step; None
+    relaxes the usage limit entirely. Work is counted rather than timed, so the result is reproducible.
+    """
     graph = OrientedGraph.of(problem.arrays)
     pricing = LagrangianCosts(graph, FixedPoint.of(graph.degree, bound_largest_cost(problem)))
     multipliers = multipliers or {}
@@ -32,6 +36,7 @@ def compute_warm_start(
     last = bound = 0
     for step in range(min(rounds, MAX_ROUNDS)):
         for forward in (True, False):
+            # Full and half shares in turn, as in the rounds of the solve itself (Relaxation.pass_messages).
             bound = potentials.bound(messages.sweep(potentials, forward, 1 + step % 2))
         if step % CHECK_EVERY == CHECK_EVERY - 1:
             if step > CHECK_EVERY and bound - last <= CHECK_EVERY * STALL * gap * bound:

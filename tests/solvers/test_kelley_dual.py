@@ -97,8 +97,8 @@ def test_of_choices_that_cost_too_much_at_the_prices_no_moment_is_priced() -> No
     nodes = [Node(f"n{t}", np.zeros(2, np.int64), np.array([0, use]), (t, t + 1)) for t, use in enumerate((5, 7))]
     for height, more in ((0.0, False), (20.0, True)):  # the choice that overfills both moments costs 10 * (5 - 3)
         _, _, prices = search(Problem(nodes, [], 3))
-        prices._add_choice(np.array([1, 0]))
-        prices._add_choice(np.array([1, 1]))
+        prices._add_assignment(np.array([1, 0]))
+        prices._add_assignment(np.array([1, 1]))
         prices._time_steps = [0]
         assert prices._track_more_steps({0: 10.0}, height) == more
         assert prices._time_steps == [0, 1][: 1 + more]

@@ -42,7 +42,7 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
     ("ends of edge 0 -> 1.*got 1", lambda: Problem([node()], [edge()])),
     ("number of classes of edge", lambda: Problem([node(), node()], [edge(source_class=np.zeros(3, np.int32))])),
     ("limit of problem", lambda: Problem([node()], [], -1)),
-    ("length of choice", lambda: evaluate(Problem([node()], []), (0, 0))),
+    ("length of assignment", lambda: evaluate(Problem([node()], []), (0, 0))),
     ("strategy of node 'a'", lambda: evaluate(Problem([node()], []), (2,))),
 ]
 
