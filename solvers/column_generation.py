@@ -1,17 +1,17 @@
-"""Column generation: a linear program of few strategies gives prices, messages over all of them say which it lacks.
+"""Column generation: a master LP of few strategies gives multipliers, and messages over all strategies price columns.
 
-Whole choices teach slowly what many equal layers may do (solvers/kelley_dual.py): each is one plane, though its layers
-could be combined in any way. The linear program of their strategies combines them: the local polytope, limited at the
-moments that its optimum overfills. The slopes of those rows are prices. Messages at these prices bound the cost in
-integers, over all strategies; and what they find cheapest joins (Dantzig and Wolfe, "Decomposition principle for linear
-programs", 1960, with messages for the subproblem): strategies of least marginal, and the choices nearest to the bound.
-What the last optimum takes stays.
+Planes of whole assignments (solvers/kelley_dual.py) converge slowly when many layers are equal: each plane is one
+combination of what the layers do. The master LP, the local polytope of few strategies with capacity rows at the time
+steps that its optimum overloads, combines them freely. The duals of the capacity rows are Lagrange multipliers. Message
+passing at these multipliers bounds the cost in integers over all strategies, and shows which strategies the master
+lacks (G. B. Dantzig and P. Wolfe, "Decomposition principle for linear programs", 1960, with message passing as the
+subproblem): those of least min-marginal, and those of the elites nearest to the bound. The support of the last optimum
+stays.
 
-Where program and messages meet, few nodes take parts of several strategies. The mixed-integer program of what the
-optimum takes is small then, and its answer near to the bound. Where it is not, though messages prove nearly what the
-program costs, the program itself is too weak: it packs parts of strategies under the limit. Limits that the limit
-implies (solvers/cut_separation.py) become further moments then, which program and messages keep from there on;
-strategies that evade them join as any others do.
+Where the master's cost and the messages' bound meet, few nodes are fractional. The MIP of the support is then small and
+its answer near the bound. If it is not, although messages prove nearly the master's cost, the LP itself is too weak: it
+packs fractions of strategies under the limit. MIR cuts (solvers/cut_separation.py) are then added as further time
+steps, which master and messages keep from there on; strategies that evade a cut are priced like any others.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ from solvers.solve_state import SolveState
 
 Mask = NDArray[np.bool_]
 
-# Programs at most; pairs of one, for each edge of the problem; rounds of messages at its prices.
+# Most master LPs; pairs of a master per edge of the problem; message rounds at its multipliers.
 MAX_MASTERS, PAIRS_PER_EDGE, ROUNDS = 30, 4, 32
-# A change of less than this share of the gap is none, and so many programs without one end it.
+# A change below this share of the open gap does not count as a gain; so many masters without gain end the loop.
 MIN_GAIN, PATIENCE = 0.02, 3
-# Where messages bound all but this share of the gap of what the program costs, the rest is left to cuts; that is asked
-# after so many more rounds, which end where one gains less than this share of the gap.
+# Cuts are separated where the messages' bound is within CLOSE_SHARE of the open gap of the master's cost. That is
+# checked after LONG_ROUNDS more rounds, or once a round gains less than LONG_STALL of the open gap.
 CLOSE_SHARE, LONG_ROUNDS, LONG_STALL = 0.25, 200, 1e-3
-# A round of messages that gains less than this share of the gap asked for ends them.
+# Messages stop where a round gains less than this share of the target gap.
 STALL = 1e-3
-# A program with integers: the share of the clock's time left that it is given, its nodes.
+# A MIP's share of the time left, and its branch-and-bound nodes.
 MIP_TIME_SHARE, MIP_NODES = 0.5, 20
-# More than this of a strategy is some; what breaks a limit by this share of it breaks it.
+# A strategy with a larger value is in the support; a capacity row is violated beyond this share of the limit.
 SUPPORT_TOLERANCE, TOLERANCE = 1e-6, 1e-7
-# Work of a pair in one program; seconds of wall clock of one.
+# Units of work per pair of a master; seconds of wall clock for one.
 PAIR_WORK, MASTER_SECONDS = 6e4, 20.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MasterLp:
-    """A problem's linear program, limited at these moments: a call of it may be sent to another process.
+    """A problem's LP with capacity rows at `time_steps`; calling it solves it, in this or another process.
 
-    cost: what a good choice costs; timed: whether a clock may end it.
+    cost: that of a good assignment, which sets the LP's unit. has_clock: whether it has a time limit.
     """
 
     problem: Problem
@@ -61,24 +61,25 @@ class MasterLp:
     has_clock: bool
 
     def __call__(self) -> MasterSolution | None:
-        """The optimum, if there is one and it is found in time."""
+        """Return the optimum; None if there is none or it is not found in time."""
         unit, limit = max(self.cost / 1e6, 1e-6), self.problem.limit or 0
         polytope = LocalPolytope(self.problem, unit)
         polytope.add_capacity_rows(self.time_steps)
-        vertex = polytope.to_lp().solve(MASTER_SECONDS if self.has_clock else None)
-        if vertex is None:
+        optimum = polytope.to_lp().solve(MASTER_SECONDS if self.has_clock else None)
+        if optimum is None:
             return None
-        over = np.floor(polytope.usage(vertex.values) - limit * (1 + TOLERANCE)).astype(np.int64)
+        over = np.floor(polytope.usage(optimum.values) - limit * (1 + TOLERANCE)).astype(np.int64)
         over[list(self.time_steps)] = 0
-        taken = vertex.values[: self.problem.arrays.cost.size] > SUPPORT_TOLERANCE
+        support = optimum.values[: self.problem.arrays.cost.size] > SUPPORT_TOLERANCE
         return MasterSolution(
-            vertex.cost * unit, polytope.multipliers(vertex.duals), taken, find_peaks(over), polytope.pairs
+            optimum.cost * unit, polytope.multipliers(optimum.duals), support, find_peaks(over), polytope.pairs
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MasterSolution:
-    """Of a linear program: its cost, prices, flags of the strategies it takes some of, moments it overfills, pairs."""
+    """A master's optimal cost in cost units, its multipliers (cost units per byte, by time step), flags of the
+    strategies in its support, the time steps that it overloads without a capacity row, and its number of pairs."""
 
     cost: float
     multipliers: dict[int, float]
@@ -88,7 +89,8 @@ class MasterSolution:
 
 
 class ColumnGeneration:
-    """The strategies in play: those of the last program (flat flags of the relaxation's), those its optimum took."""
+    """The loop's state: flags (flat, in the relaxation's numbering) of the last master's strategies and of its support,
+    the time steps with capacity rows, and the relaxation."""
 
     def __init__(self, state: SolveState, relaxation: Relaxation, seed: int) -> None:
         self._state, self._relaxation, self._seed = state, relaxation, seed
@@ -98,40 +100,43 @@ class ColumnGeneration:
         self._last_settled_cost = -np.inf
 
     def run(self) -> tuple[Relaxation, dict[int, float]]:
-        """Programs and messages in turn until neither gains; the relaxation (or what is left of it) at the best
-        prices, and the best prices without cuts."""
-        state, best, best_prices = self._state, self._relaxation.bound, self._relaxation.multipliers
-        uncut = best_prices
+        """Alternate master LPs and messages until neither gains.
+
+        Returns the relaxation, possibly of a smaller problem with cuts, at the best multipliers, and the best
+        multipliers without cuts.
+        """
+        state, best, best_multipliers = self._state, self._relaxation.bound, self._relaxation.multipliers
+        uncut = best_multipliers
         last, idle = np.inf, 0
         for _ in range(MAX_MASTERS):
             optimum = self._solve_master()
             if optimum is None or state.is_exhausted:
                 break
             cost = state.cost or state.largest_cost
-            some, moved = MIN_GAIN * (cost - best), abs(last - optimum.cost)
+            min_gain, moved = MIN_GAIN * (cost - best), abs(last - optimum.cost)
             self._pass_messages(optimum.multipliers)
             if self._relaxation.bound > best and not self._relaxation.has_cuts:
                 uncut = optimum.multipliers
-            if moved <= some or optimum.cost - best <= state.target_gap / 2 * cost:
+            if moved <= min_gain or optimum.cost - best <= state.target_gap / 2 * cost:
                 self._improve_incumbent(optimum.cost)
             bound = self._relaxation.bound
             gained = max(bound - best, moved, cost - (state.cost or cost))
-            last, idle = optimum.cost, 0 if gained > some else idle + 1
+            last, idle = optimum.cost, 0 if gained > min_gain else idle + 1
             if bound > best:
-                best, best_prices = bound, self._relaxation.multipliers
+                best, best_multipliers = bound, self._relaxation.multipliers
             if state.is_exhausted or idle >= PATIENCE:
                 break
-        self._relaxation.set_multipliers(best_prices)
+        self._relaxation.set_multipliers(best_multipliers)
         self._relaxation.bound = best
         return self._relaxation, uncut
 
     def _pass_messages(self, multipliers: dict[int, float]) -> None:
-        """Messages at these prices."""
+        """Pass messages at these multipliers."""
         self._relaxation.set_multipliers(multipliers)
         self._relaxation.pass_messages(ROUNDS, STALL * self._state.target_gap)
 
     def _solve_master(self) -> MasterSolution | None:
-        """Of the program of what seems cheapest at the present prices."""
+        """Solve the master LP of the strategies that look cheapest at the current multipliers."""
         state, relaxation, model = self._state, self._relaxation, self._relaxation.model
         min_marginals = relaxation.min_marginals()
         near, _ = relaxation.nearest(self._pairs // 2)
@@ -151,8 +156,11 @@ class ColumnGeneration:
         return optimum
 
     def _improve_incumbent(self, cost: float) -> None:
-        """Choose among what the optimum takes. If that is not near enough, cut, as often as that gains and where
-        messages bound nearly what the program costs; else choose among all that it might take."""
+        """Look for an assignment near the master's cost: solve the MIP of its support and, if that is not near enough,
+        either separate cuts or solve the MIP of all the master's strategies.
+
+        Cuts are separated while they raise the master's cost and messages prove nearly all of it.
+        """
         gained, self._last_settled_cost = cost - self._last_settled_cost, cost
         if gained == np.inf or gained <= MIN_GAIN * self._open_gap:
             self._solve_mip(self._support)
@@ -170,21 +178,21 @@ class ColumnGeneration:
 
     @property
     def _open_gap(self) -> int:
-        """What is not proven of the best choice's cost."""
+        """The incumbent's cost less the relaxation's bound, in cost units."""
         return (self._state.cost or self._state.largest_cost) - self._relaxation.bound
 
     def _is_bound_close(self, cost: float) -> bool:
-        """Do messages, given time, bound nearly what the program costs?"""
+        """Return whether messages, after many more rounds, prove nearly the master's cost."""
         self._relaxation.pass_messages(LONG_ROUNDS, LONG_STALL * self._open_gap / max(self._relaxation.bound, 1))
         return cost - self._relaxation.bound <= CLOSE_SHARE * self._open_gap
 
     def _is_gap_reached(self, cost: float) -> bool:
-        """Is the best choice known as near to the program's cost as is asked?"""
+        """Return whether the incumbent is within half the target gap of the master's cost (or time is up)."""
         state = self._state
         return state.is_exhausted or (state.cost is not None and state.cost - cost <= state.target_gap / 2 * cost)
 
     def _solve_mip(self, flags: Mask) -> None:
-        """Offer the best choice among these strategies and those of the best one known."""
+        """Solve the MIP of these strategies and the incumbent's, and submit its assignment."""
         relaxation, gap = self._relaxation, self._state.target_gap
         restriction = relaxation.model.restriction.restricted_to(flags | relaxation.incumbent_flags())
         solve_restricted_mip(
@@ -198,7 +206,7 @@ class ColumnGeneration:
         )
 
     def _drop_columns(self) -> None:
-        """Go on without what the best choice excludes."""
+        """Exclude strategies by their reduced costs, and continue on a smaller problem where that pays."""
         self._relaxation.pass_messages(1, 0.0)
         if not self._relaxation.is_done and self._relaxation.is_sparse:
             self._support = self._support[self._relaxation.allowed]

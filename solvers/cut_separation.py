@@ -1,10 +1,9 @@
-"""Cuts: limits implied by the limit, where the linear bound is weak because it packs parts of strategies.
+"""The separation loop: capacity rows and MIR cuts for linear programs whose bound is weak because it packs fractions.
 
-The linear program of the strategies that a good choice may take is solved again and again; what its optimum breaks
-is added: limits at moments, and where it keeps those, roundings of them (solvers/mir_cuts.py). Its slopes are
-prices, and message passing at these prices over all strategies, not only those of the program, bounds in
-integers what the program says in floating point. So neither the program's strategies nor its arithmetic matter for
-the proof.
+The linear program of the strategies that a good assignment may take is solved repeatedly. What its optimum violates is
+added: capacity rows first and, where those hold, MIR cuts of them (solvers/mir_cuts.py). The duals of the rows are
+Lagrange multipliers, and message passing at these multipliers, over all strategies and in integers, proves a bound. So
+the proof depends neither on the strategies of the linear program nor on its floating-point arithmetic.
 """
 
 from __future__ import annotations
@@ -27,20 +26,25 @@ Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-# Programs, roundings and moments added to each; a gain of less than this share of the gap (of this much of
-# the cost where that is less) is none, so many end it.
+# Most rounds; most cuts and most capacity rows added per round.
 MAX_ROUNDS, CUTS_PER_ROUND, STEPS_PER_ROUND = 40, 40, 16
+# A round gains if the LP's cost rises by MIN_GAIN of the gap to a good cost, or of FAR_SHARE of the LP's cost if that
+# is less; the loop ends after PATIENCE rounds without gain.
 MIN_GAIN, FAR_SHARE, PATIENCE = 0.02, 0.02, 4
+# Message rounds at the final multipliers, and the gain per round, as a share of the bound, that ends them.
 PASS_ROUNDS, STALL = 200, 1e-7
-# What breaks a limit by this share of it breaks it; work of a pair in one program.
+# A row is violated beyond this share of the limit; units of work per pair in one LP.
 TOLERANCE, PAIR_WORK = 1e-7, 2e4
-# Seconds of wall clock of one program.
+# Seconds of wall clock for one LP.
 LP_SECONDS = 20.0
 
 
 def separate_cuts(state: SolveState, relaxation: Relaxation, flags: Mask, *, time_steps: Sequence[int]) -> Relaxation:
-    """The relaxation under the limits that a program of these strategies finds, which is limited at these moments from
-    the start; at its prices, tightened."""
+    """Return the relaxation with the cuts that the LP of the flagged strategies (flat) finds, after passing messages at
+    that LP's multipliers. The relaxation itself is returned if the worker was killed.
+
+    time_steps: the first capacity rows of the LP.
+    """
     own = relaxation.model.restriction.problem
     restriction = Restriction.identity(own).restricted_to(flags).problem
     cost, timed = state.cost or state.largest_cost, state.seconds_left is not None
@@ -49,21 +53,26 @@ def separate_cuts(state: SolveState, relaxation: Relaxation, flags: Mask, *, tim
     if cuts is None:
         return relaxation
     state.charge(cuts.work)
-    stronger, places = with_cuts(own, list(cuts.cuts))
-    further = {t: price for t, price in zip(places, cuts.cuts.values(), strict=True) if t >= 0}
-    under = relaxation.with_rows(stronger, cuts.multipliers | further)
-    under.pass_messages(PASS_ROUNDS, STALL)
-    return under
+    # The cuts' bases hold for every strategy of a node, so they can be computed again for all strategies.
+    stronger, cut_steps = with_cuts(own, list(cuts.cuts))
+    of_cuts = {t: multiplier for t, multiplier in zip(cut_steps, cuts.cuts.values(), strict=True) if t >= 0}
+    tightened = relaxation.with_rows(stronger, cuts.multipliers | of_cuts)
+    tightened.pass_messages(PASS_ROUNDS, STALL)
+    return tightened
 
 
 def select_promising(arrays: ProblemArrays, min_marginals: Integers, known: Mask, *, pairs: int) -> Mask:
-    """Flags of the strategies that choices near to the bound may take: those known to and each node's least
-    marginals, as many as keep the number of pairs on edges at most so large."""
+    """Return flags of the strategies that assignments near the bound may take.
+
+    These are the known ones and, in order of their min-marginals, as many others as keep the pairs on edges at most
+    `pairs`; each node's cheapest is always included.
+    """
     first = arrays.node_start[:-1]
     node = np.repeat(np.arange(first.size), np.diff(arrays.node_start))
     flags: Mask = known.copy()
     flags[np.lexsort((min_marginals, node))[first]] = True
     levels = np.unique(min_marginals[min_marginals < np.iinfo(np.int64).max])
+    # The number of pairs grows with the threshold: bisect for the largest one that fits.
     low, high = 0, levels.size
     while low < high:
         middle = (low + high) // 2
@@ -75,10 +84,11 @@ def select_promising(arrays: ProblemArrays, min_marginals: Integers, known: Mask
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeparationTask:
-    """A problem to find implied limits for: a call of it may be sent to another process.
+    """A problem to separate cuts for; calling it runs the loop, in this or another process.
 
-    own: how many of its moments are the usage limit's own, of which roundings are taken; moments: limited from the
-    start; cost: what a good choice costs; timed: whether a clock may end a program.
+    original_steps: how many of its time steps are capacity rows, not cuts; only these are rounded. time_steps: the
+    first capacity rows. cost: that of a good assignment. gap: the relative target gap. has_clock: whether LPs have a
+    time limit.
     """
 
     problem: Problem
@@ -89,24 +99,25 @@ class SeparationTask:
     has_clock: bool
 
     def __call__(self) -> SeparatedCuts:
-        """Solve and cut until that gains no more."""
-        cutting, idle, work = SeparationLoop(self), 0, 0.0
-        cutting.add_capacity_rows(self.time_steps)
+        """Solve and cut until nothing is violated or the LP's cost stops rising."""
+        loop, idle, work = SeparationLoop(self), 0, 0.0
+        loop.add_capacity_rows(self.time_steps)
         for _ in range(MAX_ROUNDS):
-            before = cutting.cost
-            more = cutting.run_round()
-            work += PAIR_WORK * cutting.pairs
-            left = self.cost - cutting.cost
-            gained = cutting.cost - before >= MIN_GAIN * min(left, FAR_SHARE * cutting.cost)
-            idle = 0 if gained or not cutting.has_all_rows else idle + 1
-            if not more or idle >= PATIENCE or left <= self.gap * cutting.cost:
+            before = loop.cost
+            any_violated = loop.run_round()
+            work += PAIR_WORK * loop.pairs
+            left = self.cost - loop.cost
+            gained = loop.cost - before >= MIN_GAIN * min(left, FAR_SHARE * loop.cost)
+            idle = 0 if gained or not loop.has_all_rows else idle + 1
+            if not any_violated or idle >= PATIENCE or left <= self.gap * loop.cost:
                 break
-        return SeparatedCuts(*cutting.cuts(), work)
+        return SeparatedCuts(*loop.cuts(), work)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeparatedCuts:
-    """Roundings that are worth something and their prices, the prices of the problem's own moments, the work."""
+    """The binding cuts with their multipliers, the multipliers of the problem's own time steps (both in cost units per
+    byte), and the units of work done."""
 
     cuts: dict[MirCut, float]
     multipliers: dict[int, float]
@@ -114,7 +125,11 @@ class SeparatedCuts:
 
 
 class SeparationLoop:
-    """A linear program and the limits it has got."""
+    """A linear program and the capacity rows and cuts added to it so far.
+
+    cost: the LP's optimum in cost units. point: its values of the strategies (flat). has_all_rows: the optimum
+    satisfies every capacity row.
+    """
 
     def __init__(self, task: SeparationTask) -> None:
         self._problem, self._original_steps = task.problem, task.original_steps
@@ -126,24 +141,25 @@ class SeparationLoop:
         self.cost, self.pairs, self.point = 0.0, self._polytope.pairs, np.zeros(task.problem.arrays.cost.size)
 
     def add_capacity_rows(self, time_steps: Iterable[int]) -> None:
-        """Limit these moments from the start."""
+        """Add the capacity rows of these time steps before the first round."""
         self._polytope.add_capacity_rows(time_steps)
 
     def run_round(self) -> bool:
-        """Solve, and add what the optimum breaks; was there anything?"""
-        vertex = self._lp.solve(self._seconds)
-        if vertex is None:
+        """Solve, and add the rows and cuts that the optimum violates; return whether there were any."""
+        optimum = self._lp.solve(self._seconds)
+        if optimum is None:
             return False
-        self._multipliers, self.cost = self._polytope.multipliers(vertex.duals), vertex.cost * self._unit
-        self.point = vertex.values[: self._problem.arrays.cost.size]
+        self._multipliers, self.cost = self._polytope.multipliers(optimum.duals), optimum.cost * self._unit
+        self.point = optimum.values[: self._problem.arrays.cost.size]
         self.has_all_rows = not self._add_capacity_rows(self.point)
         return not self.has_all_rows or self._add_mir_cuts(self.point)
 
     def cuts(self) -> tuple[dict[MirCut, float], dict[int, float]]:
-        """Those that are worth something and their prices, and the prices of the moments known before."""
-        own = {moment: price for moment, price in self._multipliers.items() if moment < self._first}
-        further = {t - self._first: price for t, price in self._multipliers.items() if t >= self._first}
-        return {self._cuts[k]: price for k, price in further.items()}, own
+        """Return the cuts with a positive multiplier, and the multipliers of the time steps that are not cuts of this
+        loop."""
+        own = {t: multiplier for t, multiplier in self._multipliers.items() if t < self._first}
+        of_cuts = {t - self._first: multiplier for t, multiplier in self._multipliers.items() if t >= self._first}
+        return {self._cuts[k]: multiplier for k, multiplier in of_cuts.items()}, own
 
     def _add_capacity_rows(self, point: Floats) -> bool:
         limit = self._problem.limit or 0
@@ -156,9 +172,9 @@ class SeparationLoop:
 
     def _add_mir_cuts(self, point: Floats) -> bool:
         time_steps = self._problem.arrays.time_steps
-        found = separate_mir(self._problem, point, CUTS_PER_ROUND, time_steps=self._original_steps)
-        self._problem, places = with_cuts(self._problem, found)
-        self._cuts += [rounding for rounding, place in zip(found, places, strict=True) if place >= 0]
+        cuts = separate_mir(self._problem, point, CUTS_PER_ROUND, time_steps=self._original_steps)
+        self._problem, cut_steps = with_cuts(self._problem, cuts)
+        self._cuts += [cut for cut, time_step in zip(cuts, cut_steps, strict=True) if time_step >= 0]
         self._polytope.set_problem(self._problem)
         self._polytope.add_capacity_rows(range(time_steps, self._problem.arrays.time_steps))
         return self._problem.arrays.time_steps > time_steps

@@ -35,10 +35,8 @@ from solvers.solve_state import SolveState
 
 Integers = NDArray[np.int64]
 
-# Message rounds at the root, and the gain per round, as a share of the bound, below which they stop.
-ROOT_ROUNDS, ROOT_STALL = 300, 1e-5
-# The same threshold where the problem has become small.
-SMALL_STALL = 1e-7
+# Message rounds at the root, and the gain per round (of the bound) that ends them there and on a reduced problem.
+ROOT_ROUNDS, ROOT_STALL, SMALL_STALL = 300, 1e-5, 1e-7
 # Up to SMALL_NODES nodes, messages and MIPs run first and the search gets what they leave. With more nodes, the search
 # begins with EARLY_SHARE of the time, and messages and MIPs have MESSAGES_SHARE of the rest.
 SMALL_NODES, EARLY_SHARE, MESSAGES_SHARE = 1000, 0.1, 0.75
@@ -46,24 +44,18 @@ SMALL_NODES, EARLY_SHARE, MESSAGES_SHARE = 1000, 0.1, 0.75
 # the message rounds before CP-SAT.
 REMAINING_PAIRS, REMAINING_NODES, REMAINING_SHARE, CERTIFY_ROUNDS = 100_000, 1000, 0.5, 200
 # Pairs of the first restricted MIP without and with multipliers (capacity rows make it harder); twice as many each
-# turn, up to a maximum; its branch-and-bound nodes.
-MIP_PAIRS, MIP_PAIRS_WITH_MULTIPLIERS, MAX_MIP_PAIRS, MIP_NODES = 30_000, 6000, 200_000, 20
-# The share of the time left that a restricted MIP is given.
-MIP_SHARE = 0.6
+# turn, up to a maximum; its branch-and-bound nodes and its share of the time left.
+MIP_PAIRS, MIP_PAIRS_WITH_MULTIPLIERS, MAX_MIP_PAIRS, MIP_NODES, MIP_SHARE = 30_000, 6000, 200_000, 20, 0.6
 # Pairs per edge of the first MIP where no clock can end it.
 MIP_PAIRS_WITHOUT_CLOCK = 2
-# Most turns of MIP, messages and cuts.
-MAX_TURNS = 8
-# Multipliers that the Lagrangian heuristic tries.
-HEURISTIC_STEPS = 40
+# Most turns of MIP, messages and cuts; multipliers that the Lagrangian heuristic tries.
+MAX_TURNS, HEURISTIC_STEPS = 8, 40
 # Evaluations of the Kelley dual; the second where column generation continues from its multipliers.
 KELLEY_STEPS, KELLEY_STEPS_BEFORE_COLUMNS = 40, 16
-# Pairs of the linear program that separates cuts.
-CUT_PAIRS = 60_000
+# Pairs of the linear program that separates cuts; units of work for branch and bound.
+CUT_PAIRS, BRANCH_WORK = 60_000, 5e8
 # Elites whose peaks above the limit become capacity rows of a MIP from the start.
-NEAREST_CHOICES = 4
-# Units of work for branch and bound.
-BRANCH_WORK = 5e8
+NEAREST_ELITES = 4
 
 
 def solve(
@@ -252,7 +244,7 @@ def _solve_near_bound(
     if limit is not None:
         near = [
             usage_profile(relaxation.model.restriction.problem, x) - limit
-            for x, _ in relaxation.possible_choices(NEAREST_CHOICES)
+            for x, _ in relaxation.possible_elites(NEAREST_ELITES)
         ]
         time_steps = list(
             dict.fromkeys([*time_steps, *relaxation.multipliers, *(t for over in near for t in find_peaks(over))])

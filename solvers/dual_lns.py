@@ -1,11 +1,12 @@
-"""Problems of thousands of nodes: the dual first, then tree search at its prices, and restricted programs over both.
+"""A hybrid for problems of thousands of nodes: dual ascent, tree search at its multipliers, and restricted MIPs.
 
-Three things feed each other. The dual (solvers/dual_ascent.py) gives the bound, prices, and choices decoded from its
-messages. The tree search (solvers/tree_lns) walks and polishes from those choices and from the best one. A
-restricted program (solvers/mip.py) takes the strategies of the pool of polished choices and each node's few cheapest,
-over the whole problem at once. With two workers the dual runs in a thread of its own (the kernels hold no
-lock, so both cores are busy) and posts what it has; with one, cycles of the dual and rounds of the rest alternate, by
-steps and not by the clock.
+The three feed each other. Dual ascent (solvers/dual_ascent.py) gives the bound, the multipliers and assignments decoded
+from its messages. Tree search (solvers/tree_lns) walks and polishes from those assignments and from the incumbent. A
+restricted MIP (solvers/mip.py) combines the strategies of the polished elites and each node's few cheapest, over the
+whole problem at once.
+
+With two workers the dual runs in a thread of its own (the numba kernels release the GIL) and posts its results. With
+one, cycles of the dual and rounds of the rest alternate by steps, not by the clock, so the result is reproducible.
 """
 
 from __future__ import annotations
@@ -26,45 +27,46 @@ from solvers.tree_lns import TreeLns
 
 Integers = NDArray[np.int64]
 
-# Steps of the first cycle of the dual; later ones are longer and start further down in step and temperature.
+# Steps of the dual's first cycle; the progress (of step size and temperature) at which later, longer cycles start.
 CYCLE_STEPS, RESTART_PROGRESS = 600, 0.5
-# Steps between posts, of which those in the later half of a cycle bring a choice.
+# Steps between posts; posts in the second half of a cycle include a decoded assignment.
 POST_EVERY = 20
-# Temperatures tried in turn, as shares of a node's mean cost; batches of a walk; rounds before a program.
+# Temperatures of the walks in turn, as shares of a node's mean cost; batches per walk; walks before each MIP.
 TEMPERATURES = (0.001, 0.01, 0.03, 0.1, 0.3)
 BATCHES, WALKS_PER_MIP = 4, 6
-# A program's cheapest strategies per node, most columns, seconds and nodes; work of a column (deterministic runs).
+# A MIP's cheapest strategies per node (by breadth), most columns, seconds and branch-and-bound nodes; units of work per
+# column.
 CHEAPEST_PER_NODE, MAX_COLUMNS, MIP_SECONDS, MIP_NODES, COLUMN_WORK = (1, 2, 4, 8), 250_000, 20.0, 50, 2e5
-# Most columns where no clock ends a program.
+# Most columns where no clock can end a MIP.
 MAX_COLUMNS_WITHOUT_CLOCK = 40_000
-# Decoded choices whose strategies a program gets; work of a batch, in passes.
+# The latest decoded assignments, whose strategies a MIP includes; the work of a batch, in message passes.
 MAX_DECODED, BATCH_PASSES = 12, 60
 
 
 class DualWorker:
-    """Cycles of the dual; what it has last found, for whoever asks."""
+    """Runs cycles of dual ascent, in a thread or inline, and holds its latest bound, multipliers and assignments."""
 
     def __init__(self, state: SolveState) -> None:
         self._dual, self._cycle, self._lock = DualAscent(state.problem), 0, threading.Lock()
         self._stop, self._thread = threading.Event(), threading.Thread(target=self._run_cycles)
         self.bound, self.multipliers = 0, dict[int, float]()
-        self._choices: list[Integers] = []
+        self._assignments: list[Integers] = []
         self._failure: BaseException | None = None
         self.threaded = False
 
     def start(self) -> None:
-        """Run in a thread from now on."""
+        """Start running cycles in a thread."""
         self.threaded = True
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread (within a step or two)."""
+        """Ask the thread to end and wait for it, at most a second; it ends within a step or two."""
         self._stop.set()
         if self.threaded:
             self._thread.join(1.0)
 
     def run_cycle(self, stopped: Callable[[], bool]) -> int:
-        """One cycle; returns the steps made."""
+        """Run one cycle until stopped() is true; return the number of steps made."""
         dual, number = self._dual, self._cycle
         self._cycle += 1
         steps = CYCLE_STEPS * (1 + number)
@@ -75,6 +77,7 @@ class DualWorker:
         for step in range(steps):
             if stopped():
                 return step
+            # Later cycles start with smaller steps and temperatures than the first: they refine its multipliers.
             progress = (
                 step / steps if number == 0 else RESTART_PROGRESS + (1 - RESTART_PROGRESS) * step / steps + 0.1 * number
             )
@@ -84,34 +87,34 @@ class DualWorker:
         return steps
 
     def take_assignments(self) -> list[Integers]:
-        """The choices posted since the last time."""
+        """Return the assignments posted since the last call. Raises what the thread has raised."""
         if self._failure is not None:
             raise self._failure
         with self._lock:
-            assignments, self._choices = self._choices, []
+            assignments, self._assignments = self._assignments, []
         return assignments
 
     @property
     def work(self) -> float:
-        """Of a step."""
+        """Units of work of one step."""
         return self._dual.work
 
     def _post(self, assignment: Integers | None) -> None:
         with self._lock:
             self.bound, self.multipliers = self._dual.bound, self._dual.multipliers
             if assignment is not None:
-                self._choices.append(assignment)
+                self._assignments.append(assignment)
 
     def _run_cycles(self) -> None:
         try:
             while not self._stop.is_set():
                 self.run_cycle(self._stop.is_set)
-        except BaseException as failure:  # noqa: BLE001  (handed to the thread that waits)
+        except BaseException as failure:  # noqa: BLE001  (raised again by take_assignments)
             self._failure = failure
 
 
 class DualLnsHybrid:
-    """One improvement of a ledger's choice and bound."""
+    """One run of the hybrid on a state's problem."""
 
     def __init__(self, state: SolveState, seed: int) -> None:
         self._state, self._seed = state, seed
@@ -126,7 +129,7 @@ class DualLnsHybrid:
         self._batch_work = BATCH_PASSES * pass_work(state.problem.arrays)
 
     def run(self, processes: int) -> dict[int, float]:
-        """Until the ledger is exhausted; the best prices."""
+        """Run until the state is exhausted; return the best multipliers."""
         state, worker = self._state, self._worker
         if processes > 1:
             state.mark_irreproducible()
@@ -147,7 +150,7 @@ class DualLnsHybrid:
         return worker.multipliers
 
     def _should_stop(self) -> bool:
-        """Between batches: tell what is new; time to stop?"""
+        """Charge a batch of the search and publish the results so far; return whether the search is to stop."""
         self._state.charge(self._batch_work)
         self._publish()
         return self._state.is_exhausted
@@ -159,14 +162,15 @@ class DualLnsHybrid:
         self._state.raise_lower_bound(self._worker.bound)
 
     def _collect(self) -> None:
-        """Take over what the dual has found."""
+        """Submit the assignments that the dual has posted."""
         for assignment in self._worker.take_assignments():
             self._search.submit(assignment)
             self._fresh, self._decoded = True, [*self._decoded[1 - MAX_DECODED :], assignment]
         self._publish()
 
     def _walk(self) -> None:
-        """From the latest decoded choice if there is a new one, else from the best or one of the pool."""
+        """Walk and polish from the latest decoded assignment if it is new, else from the incumbent and the elites in
+        turn."""
         self._collect()
         search, turn = self._search, self._round
         search.set_multipliers(self._worker.multipliers)
@@ -180,7 +184,7 @@ class DualLnsHybrid:
         self._round += 1
 
     def _solve_mip(self) -> None:
-        """The best choice among the strategies near to what is known; more of them each time this finds nothing."""
+        """Solve the MIP of the elites' and each node's cheapest strategies, more of them after each failure."""
         state, search, before = self._state, self._search, self._search.cost
         if search.assignment is None:
             return
@@ -198,10 +202,10 @@ class DualLnsHybrid:
         restriction = Restriction.identity(state.problem).restricted_to(flags)
         unit, hint, gap = max((before or 1) / 1e6, 1e-6), restriction.crush(best), state.target_gap / 2
         task = RestrictedMip(restriction.problem, unit, hint, time_steps, left, MIP_NODES, gap, self._seed)
-        found = state.run_in_worker(task, lambda: state.raise_lower_bound(self._worker.bound))
+        result = state.run_in_worker(task, lambda: state.raise_lower_bound(self._worker.bound))
         state.charge(COLUMN_WORK * columns)
-        if found is not None and found.assignment is not None:
-            search.submit(restriction.postsolve(found.assignment))
+        if result is not None and result.assignment is not None:
+            search.submit(restriction.postsolve(result.assignment))
         self._breadth = 0 if search.cost != before else (self._breadth + 1) % len(CHEAPEST_PER_NODE)
         self._publish()
 
@@ -211,32 +215,32 @@ class DualLnsHybrid:
 
 
 def find_min_usage_assignment(problem: Problem) -> Integers:
-    """Each node's possible strategy of the least usage (bytes times moments), where nothing else is known."""
+    """Return each node's permitted strategy of least usage (bytes times time steps), then least cost: a first guess."""
     arrays = problem.arrays
     sizes = np.diff(arrays.node_start)[arrays.span_node]
     strategy = np.arange(arrays.span_usage.size) + np.repeat(
         arrays.node_start[arrays.span_node] - arrays.span_at, sizes
     )
-    lasting = np.repeat(arrays.span_stop - arrays.span_start, sizes).astype(np.float64)
-    # Of nothing at all bincount makes integers.
-    room = np.bincount(strategy, arrays.span_usage * lasting, arrays.cost.size).astype(np.float64)
-    room[arrays.cost >= IMPOSSIBLE] = np.inf
+    duration = np.repeat(arrays.span_stop - arrays.span_start, sizes).astype(np.float64)
+    # The cast is for empty problems: of no entries bincount makes integers, which cannot hold inf.
+    usage = np.bincount(strategy, arrays.span_usage * duration, arrays.cost.size).astype(np.float64)
+    usage[arrays.cost >= IMPOSSIBLE] = np.inf
     node = np.repeat(np.arange(arrays.node_start.size - 1), np.diff(arrays.node_start))
-    order = np.lexsort((arrays.cost, room, node))
+    order = np.lexsort((arrays.cost, usage, node))
     least: Integers = order[arrays.node_start[:-1]] - arrays.node_start[:-1]
     return least
 
 
 def _count_columns(problem: Problem, flags: NDArray[np.bool_]) -> int:
-    """Of the program of these strategies, at most."""
+    """Return an upper bound of the columns of the MIP of these strategies: every strategy its own class."""
     arrays = problem.arrays
-    kept = np.add.reduceat(flags, arrays.node_start[:-1], dtype=np.int64)
-    return int(kept.sum() + (kept[arrays.source] * kept[arrays.target]).sum())
+    counts = np.add.reduceat(flags, arrays.node_start[:-1], dtype=np.int64)
+    return int(counts.sum() + (counts[arrays.source] * counts[arrays.target]).sum())
 
 
 def run_lns(state: SolveState, seed: int = 0, processes: int = 2) -> dict[int, float]:
-    """Improve the ledger's choice and bound until it is exhausted; the best prices found (cost units per byte).
+    """Improve the state's incumbent and bound until it is exhausted; return the best multipliers (cost units per byte).
 
-    processes: 1 alternates by steps, so that a ledger without a clock gives the same answer every time.
+    processes: 2 or more run the dual in a thread; 1 alternates by steps, so a state without a clock is reproducible.
     """
     return DualLnsHybrid(state, seed).run(processes)

@@ -80,7 +80,7 @@ class KelleyDual:
         self._state, self._relaxation, self._limit = state, relaxation, limit
         self._planes = KelleyModel(relaxation.model.restriction.problem)
         self._time_steps = [t for t, multiplier in relaxation.multipliers.items() if multiplier > 0]
-        for assignment, cost in relaxation.possible_choices(MAX_INITIAL_PLANES):
+        for assignment, cost in relaxation.possible_elites(MAX_INITIAL_PLANES):
             self._planes.add(assignment, cost)
 
     def run(self, assignment: Integers, evaluations: int, rounds: int) -> None:

@@ -1,4 +1,4 @@
-"""A linear program, possibly with integers, as arrays, and its solution by OR-Tools (GLOP, or HiGHS for integers)."""
+"""A linear or mixed-integer program as arrays, solved through OR-Tools MathOpt (GLOP, or HiGHS with integers)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class MipSolution:
-    """values: None if none was found; bound: the solver's own, in floating point; finished: not stopped early."""
+    """The result of a solve: one value per column (None: no solution found) and the solver's floating-point bound.
+
+    is_complete: the solver ended by itself, not at a limit.
+    """
 
     values: Floats | None
     bound: float
@@ -30,8 +33,8 @@ class MipSolution:
 
 @dataclass(frozen=True, slots=True)
 class LpSolution:
-    """An optimal solution of a linear program, and how much its cost would rise with each row's bound (<= 0 where that
-    is an upper one)."""
+    """An optimal solution of a linear program: values per column, the cost, and duals per row (<= 0 for rows with an
+    upper bound)."""
 
     values: Floats
     cost: float
@@ -40,7 +43,10 @@ class LpSolution:
 
 @dataclass(slots=True)
 class LinearModel:
-    """minimise cost @ x, lower <= x <= upper; rows are added by index and coefficient arrays."""
+    """minimise cost @ x subject to lower <= x <= upper and row_lower <= A x <= row_upper.
+
+    Each list holds one array per call of add_columns, add_rows or add_entries; `columns` and `rows` are the totals.
+    """
 
     cost: list[Floats] = field(default_factory=list)
     lower: list[Floats] = field(default_factory=list)
@@ -53,7 +59,7 @@ class LinearModel:
     rows: int = 0
 
     def add_columns(self, cost: Floats, upper: float, integer: bool = False, *, lower: float = 0.0) -> Integers:
-        """New variables; returns their indices."""
+        """Add variables with these costs and common bounds; return their indices."""
         count = cost.size
         self.cost.append(cost.astype(np.float64))
         self.lower.append(np.full(count, lower))
@@ -63,17 +69,18 @@ class LinearModel:
         return np.arange(self.columns - count, self.columns)
 
     def add_rows(self, lower: Floats, upper: Floats) -> Integers:
-        """New rows; returns their indices."""
+        """Add rows with these bounds; return their indices."""
         self.row_lower.append(lower.astype(np.float64))
         self.row_upper.append(upper.astype(np.float64))
         self.rows += lower.size
         return np.arange(self.rows - lower.size, self.rows)
 
     def add_entries(self, rows: Integers, columns: Integers, values: Floats) -> None:
-        """Coefficients; entries at the same place add up."""
+        """Add coefficients values[k] at (rows[k], columns[k]); entries at the same position add up."""
         self.entries.append((rows, columns, values.astype(np.float64)))
 
     def _model(self) -> mathopt.Model:
+        """Build the MathOpt model from the arrays, through its proto: no Python call per coefficient."""
         proto = model_pb2.ModelProto()
         ids = np.arange(self.columns)
         proto.variables.ids.extend(ids.tolist())
@@ -90,11 +97,12 @@ class LinearModel:
             proto.linear_constraints.upper_bounds.extend(np.concatenate(self.row_upper).tolist())
         if self.entries:
             rows, columns, values = (np.concatenate([entry[k] for entry in self.entries]) for k in range(3))
-            place, first = np.unique(rows * self.columns + columns, return_inverse=True)
-            summed = np.bincount(first, weights=values, minlength=place.size)
+            # The proto wants each position once, in row-major order.
+            position, entry = np.unique(rows * self.columns + columns, return_inverse=True)
+            summed = np.bincount(entry, weights=values, minlength=position.size)
             matrix = proto.linear_constraint_matrix
-            matrix.row_ids.extend((place // self.columns).tolist())
-            matrix.column_ids.extend((place % self.columns).tolist())
+            matrix.row_ids.extend((position // self.columns).tolist())
+            matrix.column_ids.extend((position % self.columns).tolist())
             matrix.coefficients.extend(summed.tolist())
         return mathopt.Model.from_model_proto(proto)
 
@@ -107,7 +115,11 @@ class LinearModel:
         integral: bool = True,
         seed: int = 0,
     ) -> MipSolution:
-        """HiGHS when integral, else GLOP. seconds: wall clock (None: none); nodes: of branch and bound."""
+        """Solve by HiGHS if `integral`, else by GLOP; `integral=False` needs a model without integer columns.
+
+        hint: a value per column. seconds: of wall clock; nodes: of branch and bound; None means no limit. gap:
+        relative. All of these apply to HiGHS only. Where the solver fails numerically, the result has no values.
+        """
         model = self._model()
         parameters = mathopt.SolveParameters(random_seed=seed)
         hints = mathopt.ModelSolveParameters()
@@ -136,7 +148,7 @@ class LinearModel:
 
 
 class IncrementalLp:
-    """A program without its integers, solved again and again as it gets more rows: GLOP goes on from where it was."""
+    """The LP relaxation of a program that is solved again as rows are added: GLOP continues from its last basis."""
 
     def __init__(self, program: LinearModel) -> None:
         self._program, self._model = program, program._model()
@@ -146,41 +158,43 @@ class IncrementalLp:
         self._solver = mathopt.IncrementalSolver(self._model, mathopt.SolverType.GLOP)
 
     def solve(self, seconds: float | None = None) -> LpSolution | None:
-        """The optimum, None if there is none or it takes longer than so many seconds of wall clock."""
+        """Return the optimum, or None if there is none or `seconds` of wall clock are not enough (None: no limit)."""
         self._append_rows()
-        # No proof rests on the answer, so a slightly imprecise one will do; and new rows leave the dual feasible.
+        # No proof rests on the solution, so a slightly imprecise one will do. New rows keep the basis dual feasible.
         glop = GlopParameters(change_status_to_imprecise=False, use_dual_simplex=True)
         parameters = mathopt.SolveParameters(glop=glop)
         if seconds is not None:
             parameters.time_limit = timedelta(seconds=max(seconds, 0.01))
         result = _call_solver(partial(self._solver.solve, params=parameters))
-        if result is None:  # it lost its way from where it was
+        if result is None:  # numerical failure from the old basis: start from scratch
             self._solver = mathopt.IncrementalSolver(self._model, mathopt.SolverType.GLOP)
             result = _call_solver(partial(self._solver.solve, params=parameters))
         if result is None or result.termination.reason != mathopt.TerminationReason.OPTIMAL:
             return None
         values = np.array(result.variable_values(self._model.variables()))
-        slopes = np.array(result.dual_values(self._model.linear_constraints()))
-        return LpSolution(values, result.objective_value(), slopes)
+        duals = np.array(result.dual_values(self._model.linear_constraints()))
+        return LpSolution(values, result.objective_value(), duals)
 
     def _append_rows(self) -> None:
+        """Copy the rows and entries added since the last call to MathOpt's model; new rows have only upper bounds."""
         program, variables = self._program, list(self._model.variables())
-        new = program.entries[self._entries :]
+        new_entries = program.entries[self._entries :]
         uppers = np.concatenate(program.row_upper)[self._rows :] if program.rows > self._rows else np.zeros(0)
-        rows = {self._rows + i: self._model.add_linear_constraint(ub=float(ub)) for i, ub in enumerate(uppers)}
-        for at, columns, values in new:
-            for row, column, value in zip(at.tolist(), columns.tolist(), values.tolist(), strict=True):
-                rows[row].set_coefficient(variables[column], rows[row].get_coefficient(variables[column]) + value)
+        constraints = {self._rows + i: self._model.add_linear_constraint(ub=float(ub)) for i, ub in enumerate(uppers)}
+        for rows, columns, values in new_entries:
+            for row, column, value in zip(rows.tolist(), columns.tolist(), values.tolist(), strict=True):
+                constraint, variable = constraints[row], variables[column]
+                constraint.set_coefficient(variable, constraint.get_coefficient(variable) + value)
         self._rows, self._entries = program.rows, len(program.entries)
 
 
 def _call_solver(solve: Callable[[], mathopt.SolveResult]) -> mathopt.SolveResult | None:
-    """None where the solver gives up: its arithmetic has failed it."""
+    """Return the result of `solve`, or None where the solver ends in a numerical failure."""
     try:
         return solve()
     except InternalMathOptError:
         return None
-    except AttributeError as failure:  # OR-Tools 9.15 looks for the code of its own error under another name
+    except AttributeError as failure:  # OR-Tools 9.15 reads its own error's code under a name that does not exist
         if "[INTERNAL]" not in str(failure.__context__):
             raise
         return None

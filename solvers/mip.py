@@ -1,9 +1,9 @@
-"""The finisher: a problem (one with few strategies left) as a mixed-integer program, in the local polytope by classes.
+"""A problem with few strategies as a mixed-integer program: the local polytope by classes, with lazy capacity rows.
 
-A binary per strategy, a continuous column per pair of classes of an edge, and an equality per class of either end:
-the pair columns of a class sum to the strategies in it. An edge with one class at an end needs neither: the
-strategies at its other end pay for it. Rows for the usage at a moment are added when a solution
-breaks them, until none is broken.
+There is a binary column per strategy, a continuous column per pair of classes of an edge, and an equality per class at
+either end: the pair columns of the class sum to the strategies in it. An edge with a single class at one end needs
+neither: its cost is added to the strategies at its other end. The capacity row of a time step is added when a solution
+violates it, until a solution violates none.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from solvers.problem_arrays import compute_offsets, ragged_arange
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
-# Times that rows are added, and most of them at a time; a solution that still breaks the limit is dropped.
+# Most rounds of adding rows, and most rows per round; a solution that still violates the limit is dropped.
 MAX_ROUNDS, ROWS_PER_ROUND = 40, 32
-# A run of moments is taken apart where it is longer than this part of all.
+# A run of overloaded time steps is split where it is longer than 1/MIN_RUNS of all time steps.
 MIN_RUNS = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RestrictedMip:
-    """A problem to solve as a program, and how far: a call of it may be sent to another process.
+    """A problem to solve as a MIP and the limits of that; calling it solves it, in this or another process.
 
-    unit: how many cost units make one of the program's (the total should be around a million of them); hint: a
-    choice; moments: limited from the start; seconds: of wall clock in all (None: no clock); nodes: of each
-    branch and bound (None: any number); gap: relative.
+    unit: cost units per unit of the MIP's objective, which should be about a million in all. hint: an assignment to
+    start from (None: none). time_steps: those with a capacity row from the start. seconds: of wall clock in all (None:
+    no clock). nodes: of each branch and bound (None: any number). gap: relative.
     """
 
     problem: Problem
@@ -51,7 +51,7 @@ class RestrictedMip:
     seed: int
 
     def __call__(self) -> MipResult:
-        """The best choice found that keeps the limit."""
+        """Return the best assignment found that keeps the limit."""
         polytope = LocalPolytope(self.problem, self.unit)
         assignment, finished = polytope.solve(self)
         return MipResult(assignment, finished, polytope.time_steps, polytope.pairs)
@@ -59,7 +59,8 @@ class RestrictedMip:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MipResult:
-    """A program's choice (None: none), whether it came to its own end, the moments that it limited, its pairs."""
+    """A MIP's assignment (None: none found), whether it ran to its own end, the time steps that have capacity rows, and
+    the number of its pair columns."""
 
     assignment: Integers | None
     is_complete: bool
@@ -68,12 +69,13 @@ class MipResult:
 
 
 class LocalPolytope:
-    """The mixed-integer program of a problem."""
+    """The local polytope of a problem as a linear model: strategies (flat) are the first columns, then pairs."""
 
     def __init__(self, problem: Problem, unit: float) -> None:
-        """unit: see Task."""
+        """unit: cost units per unit of the objective (see RestrictedMip)."""
         self._problem, self._arrays, self._unit = problem, problem.arrays, unit
         self._program = LinearModel()
+        # For each time step with a capacity row: its position in the list row_upper, and the index of the row.
         self._row_of: dict[int, int] = {}
         self._row_at: dict[int, int] = {}
         arrays = self._arrays
@@ -88,7 +90,8 @@ class LocalPolytope:
         self._pair_at, self._pair_column = self._add_pairs()
 
     def _add_strategies(self) -> None:
-        """A column each, which also pays for the edges with one class at the other end."""
+        """Add a column per strategy, whose cost includes the edges with a single class at the other end, and a row per
+        node: exactly one strategy."""
         arrays, cost = self._arrays, self._arrays.cost.copy()
         for edges, strategies, pairs in self._edges_without_pairs():
             np.add.at(cost, strategies, arrays.pair_cost[np.repeat(arrays.pair_start, edges) + pairs])
@@ -99,20 +102,25 @@ class LocalPolytope:
         self._program.add_entries(np.repeat(rows, counts), np.arange(cost.size), np.ones(cost.size))
 
     def _edges_without_pairs(self) -> Iterator[tuple[Integers, Integers, Integers]]:
-        """For both ends: how many strategies each edge without pair columns has there, which, and their pairs."""
+        """Yield, for the sources and then the targets of edges without pair columns, the number of strategies per edge,
+        the flat strategies, and the positions of their pairs in the edge's matrix.
+
+        Each such edge appears at one end only: at its source if its targets have a single class, else at its target.
+        """
         arrays = self._arrays
         ends = (
             (self._strategies[0], arrays.source_start, arrays.source_class, arrays.width == 1),
             (self._strategies[1], arrays.target_start, arrays.target_class, (arrays.height == 1) & (arrays.width > 1)),
         )
-        for strategies, starts, classes, here in ends:
-            mine = np.repeat(here, np.diff(starts))
-            yield np.where(here, np.diff(starts), 0), strategies[mine], classes[mine]
+        for strategies, starts, classes, edges in ends:
+            selected = np.repeat(edges, np.diff(starts))
+            yield np.where(edges, np.diff(starts), 0), strategies[selected], classes[selected]
 
     def _add_pairs(self) -> tuple[Integers, Integers]:
-        """A column for each possible pair of classes of a wide edge, and their rows.
+        """Add a column for each permitted pair of classes of a wide edge (more than one class at both ends), and a row
+        for each class.
 
-        Returns where the pairs of each edge begin in the second array, which has their columns (-1: forbidden).
+        Returns offsets by edge into a second array, which holds the columns of its pairs (-1: forbidden).
         """
         arrays, program = self._arrays, self._program
         sizes = np.where(self._wide, arrays.height * arrays.width, 0)
@@ -132,18 +140,20 @@ class LocalPolytope:
             zeros = np.zeros(int(first[-1]) - program.rows)
             program.add_rows(zeros, zeros)
             program.add_entries(first[edge] + of_pair, column[possible], np.ones(pair.size))
-            mine = np.repeat(self._wide, np.diff(starts))
+            selected = np.repeat(self._wide, np.diff(starts))
             rows = np.repeat(first[:-1], np.diff(starts)) + classes
-            program.add_entries(rows[mine], strategies[mine], -np.ones(int(mine.sum())))
+            program.add_entries(rows[selected], strategies[selected], -np.ones(int(selected.sum())))
         return begin, column
 
-    def _add_capacity_row(self, time_step: int, upper_cutoff: float) -> None:
+    def _add_capacity_row(self, time_step: int, capacity: float) -> None:
+        """Limit the usage at a time step to `capacity` bytes, or change the capacity of the row that is there."""
         arrays, program = self._arrays, self._program
+        # Rows are scaled to a capacity of about 1: the solvers' tolerances are absolute.
         size = float(max(self._problem.limit or 1, 1))
         if time_step in self._row_of:
-            program.row_upper[self._row_of[time_step]][0] = upper_cutoff / size
+            program.row_upper[self._row_of[time_step]][0] = capacity / size
             return
-        row = program.add_rows(np.array([-np.inf]), np.array([upper_cutoff / size]))
+        row = program.add_rows(np.array([-np.inf]), np.array([capacity / size]))
         self._row_of[time_step], self._row_at[time_step] = len(program.row_upper) - 1, int(row[0])
         spans = np.flatnonzero((arrays.span_start <= time_step) & (time_step < arrays.span_stop))
         counts = np.diff(arrays.node_start)[arrays.span_node[spans]]
@@ -155,38 +165,40 @@ class LocalPolytope:
             self._add_usage_entries(row, columns, on_edges / size)
 
     def _add_usage_entries(self, row: Integers, columns: Integers, used: Floats) -> None:
-        at = np.flatnonzero(used)
-        self._program.add_entries(np.repeat(row, at.size), columns[at], used[at])
+        nonzero = np.flatnonzero(used)
+        self._program.add_entries(np.repeat(row, nonzero.size), columns[nonzero], used[nonzero])
 
     def _edge_usage_columns(self, time_step: int) -> Iterator[tuple[Integers, Integers]]:
-        """Columns and what they use at the moment."""
+        """Yield columns and the bytes that they use on edges at the time step."""
         arrays = self._arrays
         live = np.flatnonzero((arrays.edge_usage_start <= time_step) & (time_step < arrays.edge_usage_stop))
         return ((columns, used) for _, columns, used in self._iter_edge_usage(live))
 
     def _iter_edge_usage(self, which: Integers) -> Iterator[tuple[Integers, Integers, Integers]]:
-        """Of these usages on edges: their numbers, columns (pairs of wide edges, strategies at an end of the others)
-        and what these use."""
+        """Yield, for these usages on edges, the number of the usage, the column and the column's bytes.
+
+        The columns are pairs for wide edges, and strategies at one end for the others.
+        """
         arrays = self._arrays
-        edges, places = arrays.edge_usage_edge[which], arrays.edge_usage_pair_start[which]
+        edges, pair_start = arrays.edge_usage_edge[which], arrays.edge_usage_pair_start[which]
         wide, low = self._wide[edges], arrays.width[edges] == 1
         sizes = np.diff(self._pair_at)[edges[wide]]
         columns = self._pair_column[_segment_positions(self._pair_at[edges[wide]], sizes)]
-        used, possible = arrays.pair_usage[_segment_positions(places[wide], sizes)], columns >= 0
+        used, possible = arrays.pair_usage[_segment_positions(pair_start[wide], sizes)], columns >= 0
         yield np.repeat(which[wide], sizes)[possible], columns[possible], used[possible]
         ends = ((arrays.source_start, arrays.source_class, low), (arrays.target_start, arrays.target_class, ~low))
-        for (starts, classes, here), strategies in zip(ends, self._strategies, strict=True):
-            mine = here & ~wide
-            sizes = np.diff(starts)[edges[mine]]
-            at = _segment_positions(starts[edges[mine]], sizes)
+        for (starts, classes, at_this_end), strategies in zip(ends, self._strategies, strict=True):
+            selected = at_this_end & ~wide
+            sizes = np.diff(starts)[edges[selected]]
+            positions = _segment_positions(starts[edges[selected]], sizes)
             yield (
-                np.repeat(which[mine], sizes),
-                strategies[at],
-                arrays.pair_usage[np.repeat(places[mine], sizes) + classes[at]],
+                np.repeat(which[selected], sizes),
+                strategies[positions],
+                arrays.pair_usage[np.repeat(pair_start[selected], sizes) + classes[positions]],
             )
 
     def usage(self, values: Floats) -> Floats:
-        """What these values of the columns use at every moment, on nodes and on edges."""
+        """Return the bytes in use at each time step, on nodes and edges, for fractional values of the columns."""
         arrays = self._arrays
         profile, change = expected_usage(arrays, values[: arrays.cost.size]), np.zeros(arrays.time_steps + 1)
         for which, columns, used in self._iter_edge_usage(np.arange(arrays.edge_usage_edge.size)):
@@ -195,81 +207,85 @@ class LocalPolytope:
         return profile + np.cumsum(change)[:-1]
 
     def set_problem(self, problem: Problem) -> None:
-        """Go on with the same problem under more limits, at further moments."""
+        """Replace the problem by the same one with further time steps, so that their capacity rows can be added."""
         self._problem, self._arrays = problem, problem.arrays
 
     def to_lp(self) -> IncrementalLp:
-        """The relaxation, whose columns are the strategies (flat), then the pairs."""
+        """Return the LP relaxation."""
         return IncrementalLp(self._program)
 
     def add_capacity_rows(self, time_steps: Iterable[int]) -> None:
-        """Rows for these moments."""
+        """Add the capacity rows of these time steps."""
         for time_step in time_steps:
             self._add_capacity_row(time_step, float(self._problem.limit or 0))
 
-    def multipliers(self, slopes: Floats) -> dict[int, float]:
-        """What a byte more at each moment limited saves, by the slopes of the relaxation's rows, if anything."""
-        worth = self._unit / max(self._problem.limit or 1, 1)
-        found = {t: -float(slopes[row]) * worth for t, row in self._row_at.items()}
-        return {moment: price for moment, price in found.items() if price > 0}
+    def multipliers(self, duals: Floats) -> dict[int, float]:
+        """Return the positive Lagrange multipliers (cost units per byte, by time step) from the LP's row duals."""
+        unit_per_byte = self._unit / max(self._problem.limit or 1, 1)
+        multipliers = {t: -float(duals[row]) * unit_per_byte for t, row in self._row_at.items()}
+        return {t: multiplier for t, multiplier in multipliers.items() if multiplier > 0}
 
     @property
     def pairs(self) -> int:
-        """How many columns stand for pairs."""
+        """The number of pairs of wide edges, including forbidden ones, which have no column."""
         return self._pair_column.size
 
     @property
     def time_steps(self) -> list[int]:
-        """The moments that have got rows."""
+        """The time steps that have a capacity row."""
         return list(self._row_of)
 
     def _hint(self, assignment: Integers) -> Floats:
         arrays = self._arrays
         values = np.zeros(self._program.columns)
         values[arrays.node_start[:-1] + assignment] = 1.0
-        taken = self._pair_column[(self._pair_at[:-1] + arrays.pair(assignment))[self._wide]]
-        values[taken[taken >= 0]] = 1.0
+        pair_columns = self._pair_column[(self._pair_at[:-1] + arrays.pair(assignment))[self._wide]]
+        values[pair_columns[pair_columns >= 0]] = 1.0
         return values
 
-    def _choice(self, values: Floats) -> Integers:
+    def _to_assignment(self, values: Floats) -> Integers:
+        """Round the solver's nearly integral values: each node's strategy of the largest value."""
         starts = self._arrays.node_start
         best = [int(values[a:b].argmax()) for a, b in pairwise(starts)]
         return np.array(best, np.int64)
 
     def solve(self, task: RestrictedMip) -> tuple[Integers | None, bool]:
-        """The best choice found that keeps the limit, if any, and whether the program came to its own end."""
+        """Return the best assignment found that keeps the limit, if any, and whether the last MIP ran to its end."""
         limit, until = self._problem.limit, None if task.seconds is None else time.monotonic() + task.seconds
         if limit is not None:
             self.add_capacity_rows(task.time_steps)
-        answer = MipSolution(None, 0.0, True, False)
+        solution = MipSolution(None, 0.0, True, False)
         for _ in range(MAX_ROUNDS):
             start, left = None if task.hint is None else self._hint(task.hint), None
             if until is not None:
                 left = until - time.monotonic()
-            answer = self._program.solve(start, left, task.nodes, task.gap, seed=task.seed)
-            if answer.values is None:
+            solution = self._program.solve(start, left, task.nodes, task.gap, seed=task.seed)
+            if solution.values is None:
                 break
-            assignment = self._choice(answer.values)
-            found = evaluate(self._problem, assignment)
-            if found.feasible or limit is None or found.cost >= IMPOSSIBLE:
-                return assignment, answer.is_complete
+            assignment = self._to_assignment(solution.values)
+            evaluation = evaluate(self._problem, assignment)
+            if evaluation.feasible or limit is None or evaluation.cost >= IMPOSSIBLE:
+                return assignment, solution.is_complete
             over = usage_profile(self._problem, assignment) - limit
             for time_step in find_peaks(over):
-                # A row that holds only within the solver's tolerance is drawn tighter by what it let through.
+                # A row that was kept only within the solver's tolerance is tightened by twice what it let through.
                 slip = 2 * int(over[time_step]) if time_step in self._row_of else 0
                 self._add_capacity_row(time_step, float(limit - slip))
-        return None, answer.is_complete
+        return None, solution.is_complete
 
 
 def _segment_positions(starts: Integers, sizes: Integers) -> Integers:
-    """The positions of parts that begin at `starts` and have these sizes, one part after another."""
+    """Return the positions start, ..., start + size - 1 of each segment, one segment after another."""
     return np.repeat(starts, sizes) + ragged_arange(compute_offsets(sizes))
 
 
 def find_peaks(over: Integers) -> list[int]:
-    """The highest moment of each run of moments over the limit (of each part of a long run), the highest of them."""
-    at, part = np.flatnonzero(over > 0), -(-over.size // MIN_RUNS)
-    cuts = np.flatnonzero((np.diff(at) > 1) | (np.diff(at // max(part, 1)) > 0)) + 1
-    runs = np.split(at, cuts) if at.size else []
-    highest = [int(run[np.argmax(over[run])]) for run in runs]
-    return sorted(highest, key=lambda moment: -int(over[moment]))[:ROWS_PER_ROUND]
+    """Return the peak of each run of time steps with over > 0, the highest ROWS_PER_ROUND of them, highest first.
+
+    Long runs are split: neighbouring capacity rows are nearly the same, those at the ends of a long run are not.
+    """
+    positive, longest = np.flatnonzero(over > 0), -(-over.size // MIN_RUNS)
+    ends = np.flatnonzero((np.diff(positive) > 1) | (np.diff(positive // max(longest, 1)) > 0)) + 1
+    runs = np.split(positive, ends) if positive.size else []
+    peaks = [int(run[np.argmax(over[run])]) for run in runs]
+    return sorted(peaks, key=lambda time_step: -int(over[time_step]))[:ROWS_PER_ROUND]

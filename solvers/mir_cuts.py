@@ -1,17 +1,18 @@
-"""Limits that the limit implies: the usage at a moment rounded, so that no part of a strategy can be taken cheaply.
+"""Mixed-integer rounding (MIR) cuts of the capacity rows, added to the problem as further time steps.
 
-At a moment sum_i u_i(x_i) <= L: a knapsack, and its linear relaxation packs it with parts of strategies. For any base
-b_i of each node, sum_i (u_i(x_i) - b_i) <= C = L - sum_i b_i, and for any divisor d the mixed-integer rounding
+At a time step sum_i u_i(x_i) <= L is a knapsack, whose linear relaxation packs fractions of strategies. For any base
+b_i of each node, sum_i (u_i(x_i) - b_i) <= C = L - sum_i b_i, and for any divisor d the mixed-integer rounding function
 
     F(z) = floor(z / d) (d - r) + max(0, z mod d - r),    r = C mod d
 
-never falls and has F(a) + F(b) <= F(a + b) (Gomory 1960; Nemhauser and Wolsey 1990), so that
-sum_i F(u_i(x_i) - b_i) <= F(C) holds of every feasible choice. As every node takes exactly one strategy any base will
-do, where a knapsack of binaries has to complement. All in integers: nothing has to be trusted.
+is non-decreasing and superadditive, F(a) + F(b) <= F(a + b) (Gomory 1960; Nemhauser and Wolsey 1990), so that every
+feasible assignment satisfies sum_i F(u_i(x_i) - b_i) <= F(C). Each node takes exactly one strategy, so any base is
+valid, where a knapsack of binaries would have to complement variables. All of it is integer arithmetic, so that a cut
+is valid without any tolerance.
 
-Implied limits become usage at further moments of their own: each node's least is taken off, the rest scaled to the
-limit, and the first node, whatever it takes, fills what is left. So whatever prices, searches or proves with limits
-does so with these. Usage on edges, never negative, is left out of them.
+A cut becomes the usage at a time step of its own: the least of each node is subtracted, the rest is scaled to the
+limit, and every strategy of the first node also uses what scaling leaves over. Thus all methods that handle capacity
+rows handle cuts as well. Usage on edges is left out, which is valid because it is never negative.
 """
 
 from __future__ import annotations
@@ -28,18 +29,19 @@ from solvers.problem_arrays import ProblemArrays, compute_offsets
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# Moments looked at, divisors tried for each base, roundings taken of each; the least violation, in lengths of the row.
+# Time steps tried, divisors tried per base, cuts kept per base.
 MAX_STEPS, MAX_DIVISORS, CUTS_PER_BASE = 60, 160, 3
+# The least violation of a cut, divided by the Euclidean norm of its row.
 MIN_VIOLATION = 1e-4
-# A moment is looked at where the point fills this part of the limit.
+# A time step is tried where the point uses at least this share of the limit.
 MIN_FILL = 0.7
-# Strategies of a share below this are not in the point.
+# Strategies with a smaller value are not in the point's support.
 SUPPORT_TOLERANCE = 1e-7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MirCut:
-    """Of the usage at a moment: a base for each node (bytes), a divisor (bytes, at least 1)."""
+    """A MIR cut of the capacity row of a time step: a base for each node and a divisor of at least 1, both in bytes."""
 
     time_step: int
     base: Integers
@@ -47,23 +49,24 @@ class MirCut:
 
     def __post_init__(self) -> None:
         if self.divisor < 1:
-            raise ValueError(f"divisor of a rounding: got {self.divisor}, wanted at least 1")
+            raise ValueError(f"divisor of a MIR cut: got {self.divisor}, wanted at least 1")
 
     def row(self, arrays: ProblemArrays, limit: int) -> tuple[Integers, int]:
-        """What each strategy (flat) and the whole limit come to."""
+        """Return the coefficient of each strategy (flat) and the right-hand side."""
         room = limit - int(self.base.sum())
         over = usage_at(arrays, self.time_step) - np.repeat(self.base, np.diff(arrays.node_start))
         return _apply_mir(over, room, self.divisor), int(_apply_mir(np.array(room), room, self.divisor))
 
 
 def _apply_mir(sizes: Integers, room: int, divisor: int | Integers) -> Integers:
+    """Return F(sizes) for C = room and d = divisor, as in the module's formula."""
     rest = room % divisor
     rounded: Integers = (sizes // divisor) * (divisor - rest) + np.maximum(sizes % divisor - rest, 0)
     return rounded
 
 
 def usage_at(arrays: ProblemArrays, time_step: int) -> Integers:
-    """What each strategy (flat) uses at a moment."""
+    """Return the bytes that each strategy (flat) uses at a time step, edges left out."""
     used = np.zeros(arrays.cost.size, np.int64)
     spans = np.flatnonzero((arrays.span_start <= time_step) & (time_step < arrays.span_stop))
     sizes = np.diff(arrays.node_start)[arrays.span_node[spans]]
@@ -75,7 +78,7 @@ def usage_at(arrays: ProblemArrays, time_step: int) -> Integers:
 
 
 def expected_usage(arrays: ProblemArrays, point: Floats) -> Floats:
-    """The usage at each moment, on nodes, of these shares of the strategies (flat)."""
+    """Return the bytes in use at each time step, edges left out, for these values of the strategies (flat)."""
     sizes, change = np.diff(arrays.node_start)[arrays.span_node], np.zeros(arrays.time_steps + 1)
     own = np.repeat(arrays.node_start[arrays.span_node] - arrays.span_at, sizes) + np.arange(arrays.span_usage.size)
     span = np.repeat(np.arange(sizes.size), sizes)
@@ -86,48 +89,55 @@ def expected_usage(arrays: ProblemArrays, point: Floats) -> Floats:
 
 
 def separate_mir(problem: Problem, point: Floats, most: int, *, time_steps: int) -> list[MirCut]:
-    """The roundings that a point (the share of each strategy, flat) breaks most; of the first `moments` moments.
+    """Return the cuts of the first `time_steps` time steps that a point (the value of each strategy, flat) violates
+    most, at most `most`.
 
-    One of each moment comes before two of any: those of a moment say much the same."""
+    The best cut of each time step comes before the second of any: cuts of one time step are much alike.
+    """
     arrays, limit = problem.arrays, problem.limit or 0
     profile = expected_usage(arrays, point)[:time_steps]
     fullest = np.argsort(-profile, kind="stable")[:MAX_STEPS]
-    found = list[tuple[int, float, MirCut]]()
+    candidates = list[tuple[int, float, MirCut]]()
     for t in fullest[profile[fullest] > MIN_FILL * limit].tolist():
-        here = sorted(_separate_at(arrays, limit, point, time_step=t), key=lambda pair: -pair[0])
-        found += [(place, -broken, rounding) for place, (broken, rounding) in enumerate(here)]
-    found.sort(key=lambda each: each[:2])
-    taken, seen = list[MirCut](), set[bytes]()
-    for _, _, rounding in found:
-        key = rounding.row(arrays, limit)[0].tobytes()
-        if key not in seen and len(taken) < most:
+        violated = sorted(_separate_at(arrays, limit, point, time_step=t), key=lambda pair: -pair[0])
+        candidates += [(rank, -violation, cut) for rank, (violation, cut) in enumerate(violated)]
+    candidates.sort(key=lambda each: each[:2])
+    cuts, seen = list[MirCut](), set[bytes]()
+    for _, _, cut in candidates:
+        # Different bases and divisors can give the same row.
+        key = cut.row(arrays, limit)[0].tobytes()
+        if key not in seen and len(cuts) < most:
             seen.add(key)
-            taken.append(rounding)
-    return taken
+            cuts.append(cut)
+    return cuts
 
 
 def _separate_at(arrays: ProblemArrays, limit: int, point: Floats, *, time_step: int) -> list[tuple[float, MirCut]]:
-    used, found = usage_at(arrays, time_step), list[tuple[float, MirCut]]()
-    some = np.flatnonzero(point > SUPPORT_TOLERANCE)
+    """Return the cuts of a time step that the point violates, with their violations relative to the rows' norms."""
+    used, cuts = usage_at(arrays, time_step), list[tuple[float, MirCut]]()
+    support = np.flatnonzero(point > SUPPORT_TOLERANCE)
     node = np.repeat(np.arange(arrays.node_start.size - 1), np.diff(arrays.node_start))
     for base in _candidate_bases(arrays, point, used, node=node):
-        room, over = limit - int(base.sum()), (used - base[node])[some]
+        room, over = limit - int(base.sum()), (used - base[node])[support]
         divisors = _candidate_divisors(over, room)
         if not divisors.size:
             continue
         rows = _apply_mir(over[None, :], room, divisors[:, None])
-        ends = _apply_mir(np.full(divisors.size, room), room, divisors)
-        length = np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1)) + 1e-9
-        broken = (rows @ point[some] - ends) / length
-        best = np.argsort(-broken, kind="stable")[:CUTS_PER_BASE]
-        found += [
-            (float(broken[k]), MirCut(time_step, base, int(divisors[k]))) for k in best if broken[k] > MIN_VIOLATION
+        right_sides = _apply_mir(np.full(divisors.size, room), room, divisors)
+        norm = np.sqrt((rows.astype(np.float64) ** 2).sum(axis=1)) + 1e-9
+        violation = (rows @ point[support] - right_sides) / norm
+        best = np.argsort(-violation, kind="stable")[:CUTS_PER_BASE]
+        cuts += [
+            (float(violation[k]), MirCut(time_step, base, int(divisors[k])))
+            for k in best
+            if violation[k] > MIN_VIOLATION
         ]
-    return found
+    return cuts
 
 
 def _candidate_bases(arrays: ProblemArrays, point: Floats, used: Integers, *, node: Integers) -> list[Integers]:
-    """Each node's least usage, that of its likeliest strategy, and the median of its usage."""
+    """Return three bases: each node's least usage, the usage of its strategy of largest value, and its median usage
+    under the point. node: the node of each strategy (flat)."""
     first = arrays.node_start[:-1]
     likeliest = np.lexsort((-point, node))[first]
     order = np.lexsort((used, node))
@@ -139,31 +149,31 @@ def _candidate_bases(arrays: ProblemArrays, point: Floats, used: Integers, *, no
 
 
 def _candidate_divisors(over: Integers, room: int) -> Integers:
-    """Sizes, their halves and thirds, and parts of the room."""
+    """Return the divisors to try: item sizes, their halves and thirds, and fractions of the room; the largest ones."""
     sizes = np.unique(np.abs(over))
     parts = [sizes, sizes // 2 + 1, sizes // 3 + 1, np.array([max(room, 0) // k + 1 for k in range(1, 9)])]
-    every = np.unique(np.concatenate(parts))
-    return every[every > 1][-MAX_DIVISORS:]
+    divisors = np.unique(np.concatenate(parts))
+    return divisors[divisors > 1][-MAX_DIVISORS:]
 
 
-def with_cuts(problem: Problem, roundings: Sequence[MirCut]) -> tuple[Problem, list[int]]:
-    """The same problem with implied limits at further moments, and their moments (-1: one that cannot be scaled)."""
+def with_cuts(problem: Problem, cuts: Sequence[MirCut]) -> tuple[Problem, list[int]]:
+    """Return the problem with the cuts as further time steps, and each cut's time step (-1: it cannot be scaled)."""
     arrays, limit = problem.arrays, problem.limit or 0
-    nodes, usages, places = list[Integers](), list[Integers](), list[int]()
+    nodes, usages, cut_steps = list[Integers](), list[Integers](), list[int]()
     time_steps = arrays.time_steps
     starts, stops = list[Integers](), list[Integers]()
     sizes = np.diff(arrays.node_start)
-    for rounding in roundings:
-        scaled = _scale_row(arrays, *rounding.row(arrays, limit), limit)
+    for cut in cuts:
+        scaled = _scale_row(arrays, *cut.row(arrays, limit), limit)
         if scaled is None:
-            places.append(-1)
+            cut_steps.append(-1)
             continue
-        takes = np.maximum.reduceat(scaled, arrays.node_start[:-1]) > 0
-        nodes.append(np.flatnonzero(takes))
-        usages.append(scaled[np.repeat(takes, sizes)])
+        uses = np.maximum.reduceat(scaled, arrays.node_start[:-1]) > 0
+        nodes.append(np.flatnonzero(uses))
+        usages.append(scaled[np.repeat(uses, sizes)])
         starts.append(np.full(nodes[-1].size, time_steps))
         stops.append(starts[-1] + 1)
-        places.append(time_steps)
+        cut_steps.append(time_steps)
         time_steps += 1
     node = np.concatenate([arrays.span_node, *nodes])
     stronger = replace(
@@ -175,16 +185,19 @@ def with_cuts(problem: Problem, roundings: Sequence[MirCut]) -> tuple[Problem, l
         span_usage=np.concatenate([arrays.span_usage, *usages]),
         time_steps=time_steps,
     )
-    return Problem.from_arrays(stronger, problem.limit), places
+    return Problem.from_arrays(stronger, problem.limit), cut_steps
 
 
-def _scale_row(arrays: ProblemArrays, row: Integers, end: int, limit: int) -> Integers | None:
+def _scale_row(arrays: ProblemArrays, row: Integers, right_side: int, limit: int) -> Integers | None:
+    """Return non-negative usages [strategies] whose sum is within the limit if and only if the row is within its
+    right-hand side; None if the latter, less the nodes' least coefficients, is negative or above the limit."""
     first = arrays.node_start[:-1]
     least = np.minimum.reduceat(row, first)
-    row, end = row - np.repeat(least, np.diff(arrays.node_start)), end - int(least.sum())
-    if not 0 <= end <= limit:
+    row, right_side = row - np.repeat(least, np.diff(arrays.node_start)), right_side - int(least.sum())
+    if not 0 <= right_side <= limit:
         return None
-    times = limit // max(end, 1)
-    row = np.minimum(row, end + 1) * times
-    row[: arrays.node_start[1]] += limit - end * times
+    times = limit // max(right_side, 1)
+    # Whatever exceeds the right-hand side alone may as well exceed it by one: large coefficients would overflow.
+    row = np.minimum(row, right_side + 1) * times
+    row[: arrays.node_start[1]] += limit - right_side * times
     return row

@@ -94,7 +94,7 @@ class Relaxation:
         """
         arrays = self.model.arrays
         flags, complete = np.zeros(self.allowed.size, bool), True
-        for assignment, _ in self.possible_choices():
+        for assignment, _ in self.possible_elites():
             more = flags.copy()
             more[arrays.node_start[:-1] + assignment] = True
             counts = np.add.reduceat(more, arrays.node_start[:-1], dtype=np.int64)
@@ -115,7 +115,7 @@ class Relaxation:
             flags[self.model.arrays.node_start[:-1] + assignment] = True
         return flags
 
-    def possible_choices(self, most: int | None = None) -> list[tuple[Integers, int]]:
+    def possible_elites(self, most: int | None = None) -> list[tuple[Integers, int]]:
         """Return the elites that are possible here with their costs, by ascending Lagrangian value; `most` at most."""
         elites, crush = self.model.state.elites, self.model.restriction.crush
         crushed = ((crush(np.frombuffer(key, np.int64)), cost, key) for key, cost in elites.items())

@@ -1,4 +1,4 @@
-"""The best choice among few strategies, by a mixed-integer program in a process beside."""
+"""The best assignment among few strategies, by a mixed-integer program in a worker process."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from solvers.mip import MipResult, RestrictedMip
 from solvers.restriction import Restriction
 from solvers.solve_state import SolveState
 
-# The share of the clock's time that a program is given, so that it answers in time.
+# The share of its time that a solver is given, so that it returns before the deadline.
 TIME_MARGIN = 0.95
-# A rough guess for one program, in units of work, so that deterministic runs count it too.
+# A rough estimate of a MIP's units of work per pair of classes, so that deterministic runs count it.
 WORK_PER_PAIR = 2e5
 
 
@@ -24,21 +24,26 @@ def solve_restricted_mip(
     gap: float,
     seed: int,
 ) -> MipResult | None:
-    """Solve a program within a share of the clock's time left, and offer its choice."""
+    """Solve the MIP of a restricted problem and submit its assignment; None if the worker had to be killed.
+
+    time_steps: the first capacity rows. share: of the time left. nodes: most branch-and-bound nodes (None: any number).
+    gap: relative.
+    """
     left = state.seconds_left
     hint = None if state.assignment is None else restriction.crush(state.assignment)
     seconds = None if left is None else TIME_MARGIN * share * left
-    found = state.run_in_worker(
+    result = state.run_in_worker(
         RestrictedMip(restriction.problem, _objective_unit(state), hint, time_steps, seconds, nodes, gap, seed)
     )
-    if left is not None and (found is None or not found.is_complete):
+    if left is not None and (result is None or not result.is_complete):
         state.mark_irreproducible()
-    if found is not None:
-        state.charge(WORK_PER_PAIR * (1000 + found.pairs))
-        if found.assignment is not None:
-            state.submit(restriction.postsolve(found.assignment))
-    return found
+    if result is not None:
+        state.charge(WORK_PER_PAIR * (1000 + result.pairs))
+        if result.assignment is not None:
+            state.submit(restriction.postsolve(result.assignment))
+    return result
 
 
 def _objective_unit(state: SolveState) -> float:
+    """Return the cost units per unit of the MIP's objective: about a million units in all suits HiGHS's tolerances."""
     return max((state.cost or state.largest_cost) / 1e6, 1e-6)

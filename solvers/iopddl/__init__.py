@@ -1,4 +1,4 @@
-"""The public form of the problem: the JSON of the IOPDDL contest, read strictly, and the worth of a choice on it."""
+"""Problems in the JSON format of the IOPDDL contest: a strict reader, and an evaluation on the document itself."""
 
 from __future__ import annotations
 

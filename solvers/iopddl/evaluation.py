@@ -1,4 +1,4 @@
-"""A choice judged on the document itself, by plain loops: the second opinion on reading and evaluation."""
+"""Evaluation of an assignment on the document itself, by plain loops: an independent check of reader and evaluation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from solvers.model import IMPOSSIBLE
 
 
 def evaluate_document(document: Any, assignment: Sequence[int]) -> Evaluation:
-    """Cost and peak of a choice (one strategy a node) on a sound document; infinities count as IMPOSSIBLE."""
+    """Return cost and peak of an assignment (one strategy per node) on a valid document; an infinite cost counts as
+    IMPOSSIBLE."""
     nodes, edges = document["problem"]["nodes"], document["problem"]["edges"]
     limit = document["problem"].get("usage_limit")
     costs = [row[x] for row, x in zip(nodes["costs"], assignment, strict=True)]
@@ -21,11 +22,11 @@ def evaluate_document(document: Any, assignment: Sequence[int]) -> Evaluation:
     for (start, stop), row, x in zip(nodes["intervals"], nodes["usages"], assignment, strict=True):
         change[start] += row[x]
         change[stop] -= row[x]
-    used, peak, time_step = 0, 0, 0
+    used, peak, peak_step = 0, 0, 0
     for t, more in enumerate(change):
         used += more
         if used > peak:
-            peak, time_step = used, t
+            peak, peak_step = used, t
     forbidden = sum(cost >= INFINITE_COST for cost in costs)
     total = sum(cost for cost in costs if cost < INFINITE_COST) + forbidden * IMPOSSIBLE
-    return Evaluation(total, peak, time_step, not forbidden and (limit is None or peak <= limit))
+    return Evaluation(total, peak, peak_step, not forbidden and (limit is None or peak <= limit))

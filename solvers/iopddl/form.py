@@ -1,13 +1,13 @@
-"""From the contest's document to a problem, and every way in which a document can be wrong.
+"""Conversion of an IOPDDL document to a problem, with full validation.
 
     {"problem": {"nodes": {"intervals": [[0, 4], ...], "costs": [[7, 0], ...], "usages": [[1, 2], ...]},
                  "edges": {"nodes": [[0, 1], ...], "costs": [[0, 1, 1, 0], ...]},
                  "usage_limit": 12}}
 
-(https://github.com/google/iopddl; a document without usage_limit has none, other keys are left alone.) Intervals
-are half open; an edge's costs run over its first node's strategies, within each over its second's. A cost of
-10**18 or more is the contest's infinity: it becomes IMPOSSIBLE. Nothing between the two is allowed.
-Equal matrices are kept once, which is what keeps everything after this small.
+The format is defined at https://github.com/google/iopddl. Without usage_limit there is no limit; other keys are
+ignored. Intervals are half open. An edge's costs are in row-major order: rows are the first node's strategies. A cost
+of 10**18 or more is the contest's infinity and becomes IMPOSSIBLE; costs from IMPOSSIBLE up to there are rejected.
+Equal matrices are stored once, on which the speed of all later steps depends.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from solvers.problem_arrays import ProblemArrays
 Integers = NDArray[np.int64]
 
 INFINITE_COST = 10**18
-MAX_NODES, MAX_MOMENTS, MAX_USAGE = 1 << 20, 1 << 24, 10**16
-COSTS = f"a whole number from 0 to {IMPOSSIBLE - 1}, or from {INFINITE_COST} to {(1 << 63) - 1} for infinity"
+MAX_NODES, MAX_TIME_STEPS, MAX_USAGE = 1 << 20, 1 << 24, 10**16
+COSTS = f"an integer from 0 to {IMPOSSIBLE - 1}, or from {INFINITE_COST} to {(1 << 63) - 1} for infinity"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NestedLists:
-    """Rows of whole numbers laid end to end: row i is flat[start[i]:start[i + 1]]."""
+    """Rows of integers laid end to end: row i is flat[start[i] : start[i + 1]]. `path` locates them in the document."""
 
     path: str
     flat: Integers
@@ -41,46 +41,51 @@ class NestedLists:
 
     @staticmethod
     def of(rows: list[Any], path: str, wanted: str) -> NestedLists:
-        """Of a list of lists; raises InvalidProblem at the first thing that is neither."""
+        """Flatten a list of lists of 64-bit integers; raises InvalidProblem at the first other value.
+
+        wanted: what a number there should be, for the message.
+        """
         if any(type(row) is not list for row in rows):
             i = next(i for i, row in enumerate(rows) if type(row) is not list)
             raise InvalidProblem("row", f"{path}[{i}]", reprlib.repr(rows[i]), "a list")
         start = np.zeros(len(rows) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, rows), np.int64, len(rows)), out=start[1:])
+        # Types are compared, not tested by isinstance: True is an int to Python, but not a number in JSON.
         if set(map(type, chain.from_iterable(rows))) <= {int}:
             try:
                 return NestedLists(path, np.fromiter(chain.from_iterable(rows), np.int64, int(start[-1])), start)
             except OverflowError:
                 pass
-        at, value = next(
-            (at, value)
-            for at, value in enumerate(chain.from_iterable(rows))
+        position, value = next(
+            (position, value)
+            for position, value in enumerate(chain.from_iterable(rows))
             if type(value) is not int or abs(value) >= 1 << 63
         )
-        raise InvalidProblem("number", _element_path(path, start, at), reprlib.repr(value), wanted)
+        raise InvalidProblem("number", _element_path(path, start, position), reprlib.repr(value), wanted)
 
     @property
     def sizes(self) -> Integers:
         """The length of each row."""
         return np.diff(self.start)
 
-    def require(self, good: NDArray[np.bool_], wanted: str) -> None:
-        """Every number good, or an error at the first that is not."""
-        if not good.all():
-            at = int(np.argmin(good))
-            raise InvalidProblem("number", _element_path(self.path, self.start, at), int(self.flat[at]), wanted)
+    def require(self, is_valid: NDArray[np.bool_], wanted: str) -> None:
+        """Raise InvalidProblem at the first number that is not valid (one flag per number)."""
+        if not is_valid.all():
+            position = int(np.argmin(is_valid))
+            where = _element_path(self.path, self.start, position)
+            raise InvalidProblem("number", where, int(self.flat[position]), wanted)
 
     def require_sizes(self, wanted: Integers, meaning: str) -> None:
-        """Every row of the size wanted, or an error at the first that is not."""
+        """Raise InvalidProblem at the first row whose size is not the wanted one."""
         wrong = np.flatnonzero(self.sizes != wanted)
         if wrong.size:
             i = int(wrong[0])
             raise InvalidProblem("length", f"{self.path}[{i}]", int(self.sizes[i]), f"{int(wanted[i])}, {meaning}")
 
 
-def _element_path(path: str, start: Integers, at: int) -> str:
-    i = int(np.searchsorted(start, at, side="right")) - 1
-    return f"{path}[{i}][{at - int(start[i])}]"
+def _element_path(path: str, start: Integers, position: int) -> str:
+    i = int(np.searchsorted(start, position, side="right")) - 1
+    return f"{path}[{i}][{position - int(start[i])}]"
 
 
 def _require_member(owner: Any, path: str, key: str, *, kind: type) -> Any:
@@ -95,7 +100,7 @@ def _require_member(owner: Any, path: str, key: str, *, kind: type) -> Any:
 
 
 def build_problem(document: Any) -> Problem:
-    """The problem a parsed document states. Raises InvalidProblem with the path, as in nodes.costs[12][3]."""
+    """Return the problem of a parsed document. Raises InvalidProblem with a path such as nodes.costs[12][3]."""
     stated = _require_member(document, "", "problem", kind=dict)
     nodes, edges = _require_member(stated, "", "nodes", kind=dict), _require_member(stated, "", "edges", kind=dict)
     stated_nodes = _read_nodes(nodes)
@@ -107,12 +112,12 @@ def build_problem(document: Any) -> Problem:
 def _read_limit(stated: dict[str, Any]) -> int | None:
     limit = stated.get("usage_limit")
     if limit is not None and (type(limit) is not int or not 0 <= limit < 1 << 63):
-        raise InvalidProblem("value", "usage_limit", reprlib.repr(limit), f"a whole number from 0 to {(1 << 63) - 1}")
+        raise InvalidProblem("value", "usage_limit", reprlib.repr(limit), f"an integer from 0 to {(1 << 63) - 1}")
     return limit
 
 
 def _read_nodes(stated: dict[str, Any]) -> tuple[NestedLists, NestedLists, NestedLists]:
-    """Intervals, costs, usages."""
+    """Return the validated intervals, costs and usages."""
     rows = {key: _require_member(stated, "nodes", key, kind=list) for key in ("intervals", "costs", "usages")}
     count = len(rows["intervals"])
     if count > MAX_NODES:
@@ -120,15 +125,16 @@ def _read_nodes(stated: dict[str, Any]) -> tuple[NestedLists, NestedLists, Neste
     for key, value in rows.items():
         if len(value) != count:
             raise InvalidProblem("length", f"nodes.{key}", len(value), f"{count}, one for each of nodes.intervals")
-    time_steps, sizes = f"a moment from 0 to {MAX_MOMENTS}", f"a whole number from 0 to {MAX_USAGE}"
+    time_steps, sizes = f"a time step from 0 to {MAX_TIME_STEPS}", f"an integer from 0 to {MAX_USAGE}"
     intervals = NestedLists.of(rows["intervals"], "nodes.intervals", time_steps)
     costs = NestedLists.of(rows["costs"], "nodes.costs", COSTS)
     usages = NestedLists.of(rows["usages"], "nodes.usages", sizes)
-    intervals.require_sizes(np.full(count, 2), "first moment and the one after the last")
-    intervals.require((intervals.flat >= 0) & (intervals.flat <= MAX_MOMENTS), time_steps)
+    intervals.require_sizes(np.full(count, 2), "the first time step and the one after the last")
+    intervals.require((intervals.flat >= 0) & (intervals.flat <= MAX_TIME_STEPS), time_steps)
     start, stop = intervals.flat.reshape(-1, 2).T
     ordered = np.repeat(start <= stop, 2)
-    intervals.require(ordered | (np.arange(ordered.size) % 2 == 0), "at least the first moment")
+    # Only the second number of an interval is reported: odd positions.
+    intervals.require(ordered | (np.arange(ordered.size) % 2 == 0), "at least the first time step")
     costs.require_sizes(np.maximum(costs.sizes, 1), "at least one strategy")
     usages.require_sizes(costs.sizes, "one for each strategy in nodes.costs")
     usages.require((usages.flat >= 0) & (usages.flat <= MAX_USAGE), sizes)
@@ -137,7 +143,7 @@ def _read_nodes(stated: dict[str, Any]) -> tuple[NestedLists, NestedLists, Neste
 
 
 def _read_edges(stated: dict[str, Any], strategies: Integers) -> tuple[NestedLists, NestedLists]:
-    """Ends, costs."""
+    """Return the validated ends and costs; strategies: the number per node."""
     ends, rows = (
         _require_member(stated, "edges", "nodes", kind=list),
         _require_member(stated, "edges", "costs", kind=list),
@@ -149,8 +155,8 @@ def _read_edges(stated: dict[str, Any], strategies: Integers) -> tuple[NestedLis
     pairs.require_sizes(np.full(len(ends), 2), "the two nodes of the edge")
     pairs.require((pairs.flat >= 0) & (pairs.flat < strategies.size), node)
     source, target = pairs.flat.reshape(-1, 2).T
-    other = np.repeat(source != target, 2)
-    pairs.require(other | (np.arange(other.size) % 2 == 0), "a node other than the first")
+    different = np.repeat(source != target, 2)
+    pairs.require(different | (np.arange(different.size) % 2 == 0), "a node other than the first")
     height, width = strategies[source], strategies[target]
     costs.require_sizes(height * width, "one for each pair of strategies of the two nodes")
     costs.require((costs.flat >= 0) & ((costs.flat < IMPOSSIBLE) | (costs.flat >= INFINITE_COST)), COSTS)
@@ -158,22 +164,25 @@ def _read_edges(stated: dict[str, Any], strategies: Integers) -> tuple[NestedLis
 
 
 def _share_matrices(costs: NestedLists, height: Integers) -> tuple[Integers, Integers]:
-    """Each different matrix once, laid end to end, and where each edge's begins."""
-    found: dict[tuple[int, bytes], int] = {}
+    """Return where each edge's matrix begins, and the distinct matrices laid end to end; height: rows per edge.
+
+    The height is part of the key: matrices of different shapes can have equal bytes.
+    """
+    offsets: dict[tuple[int, bytes], int] = {}
     parts, end, start = [], 0, np.zeros(height.size, np.int64)
     bounds, cells = costs.start.tolist(), np.minimum(costs.flat, IMPOSSIBLE)
     raw = cells.tobytes()
     for e, k in enumerate(height.tolist()):
-        at = found.setdefault((k, raw[8 * bounds[e] : 8 * bounds[e + 1]]), end)
-        if at == end:
+        offset = offsets.setdefault((k, raw[8 * bounds[e] : 8 * bounds[e + 1]]), end)
+        if offset == end:
             parts.append(cells[bounds[e] : bounds[e + 1]])
             end += bounds[e + 1] - bounds[e]
-        start[e] = at
+        start[e] = offset
     return start, np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
 def _number_segments(sizes: Integers) -> tuple[Integers, Integers]:
-    """Where rows of these sizes begin (and the last ends), and 0, 1, ... in each."""
+    """Return the offsets of segments of these sizes, and the position 0, 1, ... of each entry in its segment."""
     start = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     return start, np.arange(start[-1]) - np.repeat(start[:-1], sizes)
 
@@ -181,7 +190,7 @@ def _number_segments(sizes: Integers) -> tuple[Integers, Integers]:
 def _build_arrays(
     nodes: tuple[NestedLists, NestedLists, NestedLists], edges: tuple[NestedLists, NestedLists]
 ) -> ProblemArrays:
-    """Every strategy a class of its own, one span a node."""
+    """Return the flat arrays: each strategy is a class of its own, each node has one span."""
     (intervals, costs, usages), (ends, matrices) = nodes, edges
     live_start, live_stop = intervals.flat.reshape(-1, 2).T.copy()
     source, target = ends.flat.reshape(-1, 2).T.copy()

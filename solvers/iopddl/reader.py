@@ -1,4 +1,4 @@
-"""A public problem from a file, plain or gzip, within limits: a hostile file ends in one clear error."""
+"""Reading an IOPDDL problem from a JSON file, plain or gzip, with limits on its size: bad files end in one error."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from solvers.iopddl.form import build_problem
 from solvers.model import InvalidProblem
 from solvers.problem import Problem
 
-# The contest's largest files inflate to about a hundred million bytes and six million numbers.
+# The contest's largest files inflate to about 100 million bytes with 6 million numbers.
 MAX_BYTES = 1 << 29
 MAX_VALUES = 1 << 25
 
 
 def read_problem(path: Path) -> Problem:
-    """The problem in a file. Raises InvalidProblem (with the path of what is wrong) and OSError."""
+    """Return the problem in a file. Raises InvalidProblem, with the path of what is wrong, and OSError."""
     return build_problem(read_document(path))
 
 
 def read_document(path: Path) -> Any:
-    """The JSON in a file, up to 512 MiB inflated and 2**25 values. Raises InvalidProblem and OSError."""
+    """Parse the JSON in a file, of at most 512 MiB inflated and 2**25 values. Raises InvalidProblem and OSError."""
     where = str(path)
     try:
         with path.open("rb") as file:
@@ -42,7 +42,7 @@ def read_document(path: Path) -> Any:
 
 def _parse_json(raw: bytes, where: str) -> Any:
     enabled = gc.isenabled()
-    gc.disable()  # a document holds no cycles; to walk it again and again while it grows doubles the reading
+    gc.disable()  # JSON holds no cycles; the collector's passes over the growing document would double the time
     try:
         return json.loads(raw.decode(), parse_constant=_reject_non_finite, object_pairs_hook=_reject_duplicate_keys)
     except UnicodeDecodeError as error:
@@ -51,24 +51,24 @@ def _parse_json(raw: bytes, where: str) -> Any:
         place = f"{where} line {error.lineno} column {error.colno}"
         raise InvalidProblem("JSON", place, error.msg, "a JSON document") from None
     except RecursionError:
-        raise InvalidProblem("nesting", where, "too deep", "a problem in the public form") from None
+        raise InvalidProblem("nesting", where, "too deep", "a problem in the IOPDDL format") from None
     except InvalidProblem:
         raise
-    except ValueError:  # of int(), which alone is left
-        raise InvalidProblem("number", where, "one of more than 4300 digits", "64-bit whole numbers") from None
+    except ValueError:  # from int(): Python limits the length of decimal strings
+        raise InvalidProblem("number", where, "one of more than 4300 digits", "64-bit integers") from None
     finally:
         if enabled:
             gc.enable()
 
 
 def _reject_non_finite(name: str) -> NoReturn:
-    raise InvalidProblem("number", "document", name, "whole numbers")
+    raise InvalidProblem("number", "document", name, "integers")
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    members = dict(pairs)
+    if len(members) < len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise InvalidProblem("key", "document", f"{twice!r} twice", "each key once")
-    return found
+    return members

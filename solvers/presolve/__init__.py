@@ -1,9 +1,10 @@
-"""Exact reductions of a choice problem, composed to a fixed point, and the way back.
+"""Presolve: exact reductions of a problem, repeated to a fixed point, and postsolve.
 
-Each reduction keeps the optimum (its module says why), works on flat arrays, on all that changed since it last
-looked, and leaves records; the records, read backwards, lead from a choice of the reduced problem to one of the
-original with the same cost, usage at every moment that may bind, and peak, if that is above the limit. Costs of the two
-are the same numbers: what all choices share stays in the problem.
+Each reduction preserves the optimum (its module says why), works in place on flat arrays, on the nodes that changed
+since it last ran, and appends records. Postsolve reads the records backwards: it turns an assignment of the reduced
+problem into one of the original with the same cost and the same usage at every time step that may bind (and so the same
+peak, where that exceeds the limit). Costs need no conversion: what all assignments have in common stays in the reduced
+problem.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ Reduction = Callable[[PresolveState, int], None]
 
 __all__ = ["REDUCTIONS", "PresolvedProblem", "identity_presolve", "presolve"]
 
-# The cheapest first: each runs when none before it has anything to look at.
+# Cheapest first: each runs once none before it has any changed nodes left.
 REDUCTIONS: tuple[Reduction, ...] = (
     arc_consistency.enforce_arc_consistency,
     cost_projection.project_costs,
@@ -53,8 +54,11 @@ REDUCTIONS: tuple[Reduction, ...] = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PresolvedProblem:
-    """The reduced problem; node n of it is node nodes[n] of the original (-1: none), whose strategies began at
-    node_start, and its strategies, laid end to end as in its layout, are `strategy` of that node's."""
+    """The reduced problem and its correspondence with the original.
+
+    Node n here is node nodes[n] of the original (-1: it stands for none), and flat strategy y here is strategy[y] of
+    that node. node_start: the original's flat offsets. records: for postsolve, in the order of the reductions.
+    """
 
     problem: Problem
     nodes: Integers
@@ -63,26 +67,29 @@ class PresolvedProblem:
     records: tuple[PostsolveRecord, ...]
 
     def postsolve(self, assignment: Sequence[int] | Integers) -> Integers:
-        """The original's choice."""
-        full, real = np.zeros(self.node_start.size - 1, np.int64), self.nodes >= 0
-        taken = self.strategy[self.problem.arrays.node_start[:-1] + np.asarray(assignment, np.int64)]
-        full[self.nodes[real]] = taken[real]
+        """Return the assignment of the original that corresponds to one of the reduced problem."""
+        original, is_real = np.zeros(self.node_start.size - 1, np.int64), self.nodes >= 0
+        strategies = self.strategy[self.problem.arrays.node_start[:-1] + np.asarray(assignment, np.int64)]
+        original[self.nodes[is_real]] = strategies[is_real]
         for record in reversed(self.records):
-            record.postsolve(full)
-        return full
+            record.postsolve(original)
+        return original
 
     def crush(self, assignment: Sequence[int] | Integers) -> Integers | None:
-        """A choice here that is no worse than a possible one of the original; None for one that was excluded."""
-        full, real = np.array(assignment, np.int64), self.nodes >= 0
+        """Return an assignment of the reduced problem that is no worse than this one of the original.
+
+        None if the original one contains something forbidden and was excluded for that.
+        """
+        original, is_real = np.array(assignment, np.int64), self.nodes >= 0
         for record in self.records:
-            record.crush(full)
+            record.crush(original)
         node, x = ragged_indices(np.diff(self.problem.arrays.node_start))
-        place = np.full(self.node_start[-1], -1)
-        ours = real[node]
-        place[self.node_start[self.nodes[node[ours]]] + self.strategy[ours]] = x[ours]
-        lowered = np.zeros(real.size, np.int64)
-        lowered[real] = place[self.node_start[self.nodes[real]] + full[self.nodes[real]]]
-        return lowered if (lowered >= 0).all() else None
+        reduced_strategy = np.full(self.node_start[-1], -1)
+        selected = is_real[node]
+        reduced_strategy[self.node_start[self.nodes[node[selected]]] + self.strategy[selected]] = x[selected]
+        crushed = np.zeros(is_real.size, np.int64)
+        crushed[is_real] = reduced_strategy[self.node_start[self.nodes[is_real]] + original[self.nodes[is_real]]]
+        return crushed if (crushed >= 0).all() else None
 
 
 def _never_stop() -> bool:
@@ -92,9 +99,10 @@ def _never_stop() -> bool:
 def presolve(
     problem: Problem, reductions: Sequence[Reduction] = REDUCTIONS, stopped: Callable[[], bool] = _never_stop
 ) -> PresolvedProblem | None:
-    """The problem reduced until nothing changes; None if no choice is without anything forbidden.
+    """Reduce a problem until nothing changes; return None if every assignment contains something forbidden.
 
-    A problem whose costs could add up to IMPOSSIBLE stays as it is. Once stopped() is true, what has been done stands.
+    A problem whose permitted costs could add up to IMPOSSIBLE is left unchanged, because sums are cut there. Once
+    stopped() is true, the reductions done so far stand.
     """
     arrays = problem.arrays
     if arrays.node_start.size == 1 or bound_largest_cost(problem) >= IMPOSSIBLE:
@@ -113,6 +121,6 @@ def presolve(
 
 
 def identity_presolve(problem: Problem) -> PresolvedProblem:
-    """The problem as its own reduction."""
+    """Return the problem unchanged, as its own reduction."""
     start = problem.arrays.node_start
     return PresolvedProblem(problem, np.arange(start.size - 1), ragged_arange(start), start, ())

@@ -1,6 +1,7 @@
-"""Arc consistency: a strategy that is forbidden, or that some edge forbids whatever the other end takes, goes.
+"""Arc consistency: remove strategies that are forbidden, or that have no permitted partner across some edge.
 
-Exact: every choice that takes it is impossible (A. Mackworth, "Consistency in networks of relations", 1977).
+Exact, because every assignment with such a strategy contains something forbidden (A. Mackworth, "Consistency in
+networks of relations", 1977; this is AC-3, with a queue of nodes).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from solvers.presolve.working_arrays import FORBIDDEN, orient_edge
 
 @cached_njit(error_model="numpy")
 def _any_allowed(cells, at, step, used, classes):  # type: ignore[no-untyped-def]
-    """Is a pair of this row with a class in use allowed?"""
+    """Return whether any pair of this row with a class in use is permitted."""
     t = 0
     while t < classes and not (used[t] and cells[at + t * step] < FORBIDDEN):
         t += 1
@@ -23,7 +24,10 @@ def _any_allowed(cells, at, step, used, classes):  # type: ignore[no-untyped-def
 
 @cached_njit(error_model="numpy")
 def _revise(edges, e, i, node_start, cost, used, good):  # type: ignore[no-untyped-def]
-    """Forbid the strategies at the other end of edge e that no possible one of node i goes with; were there any?"""
+    """Forbid the strategies at the other end of edge e without a permitted partner at node i; return whether any went.
+
+    used, good: scratch by class; good is 0 where not yet known, 1 for a class with a partner, 2 for one without.
+    """
     (at, step, classes), j, (at_there, step_there, classes_there) = orient_edge(edges, e, i)
     for t in range(classes):
         used[t] = False
@@ -47,7 +51,7 @@ def _revise(edges, e, i, node_start, cost, used, good):  # type: ignore[no-untyp
 
 @cached_njit(error_model="numpy")
 def _propagate_arcs(waits, edges, node_start, cost, first, incident, classes, changed):  # type: ignore[no-untyped-def]
-    """Revise along a queue of nodes of which something went (at first what waits)."""
+    """Revise the edges of all waiting nodes, and of every node that loses a strategy on the way, in a ring queue."""
     used, good = np.empty(classes, np.bool_), np.empty(classes, np.int8)
     count, queue, head, length = waits.size, np.empty(waits.size, np.int64), 0, 0
     for i in range(count):
@@ -71,10 +75,10 @@ def _propagate_arcs(waits, edges, node_start, cost, first, incident, classes, ch
 
 
 def enforce_arc_consistency(state: PresolveState, turn: int) -> None:
-    """Until every strategy left has a partner across every edge. Raises Impossible if a node has none left."""
-    fresh, changed = state.take_dirty(turn), np.zeros(state.alive.size, bool)
+    """Run until every strategy left has a partner across every edge. Raises Infeasible if a node has none left."""
+    dirty, changed = state.take_dirty(turn), np.zeros(state.alive.size, bool)
     most = state.edges.most_classes
-    _propagate_arcs(fresh, state.edges, state.node_start, state.cost, *state.incidence(), most, changed)
+    _propagate_arcs(dirty, state.edges, state.node_start, state.cost, *state.incidence(), most, changed)
     state.require_feasible()
     state.mark_dirty_around(changed)
     state.mark_clean(turn)

@@ -1,9 +1,10 @@
-"""What an edge costs for one end alone moves into that node, and strategies an edge cannot tell apart share a class.
+"""Projection of edge costs onto nodes, and merging of the classes that an edge does not distinguish.
 
-With a(s) = min_t C(s, t) and b(t) = min_s (C(s, t) - a(s)), C = a + b + C' with C' >= 0: costs of choices stay what
-they are. Equal rows of C' become one class, and so do equal columns; a class without a possible strategy is no class.
-Where C' = 0 (an additive edge), the edge is gone. Equal matrices are kept once: a training step repeats its layers,
-so a hundred thousand edges have a thousand different ones. An edge with usage is left as it is.
+With a(s) = min_t C(s, t) and b(t) = min_s (C(s, t) - a(s)), C = a + b + C' where C' >= 0. Moving a and b to the nodes
+leaves the cost of every assignment as it is. Equal rows of C' become one class, and so do equal columns; classes
+without a permitted strategy disappear. Where C' = 0 the edge is dropped. Equal matrices are stored once: a training
+step repeats its layers, so that a hundred thousand edges may have a thousand distinct ones. Edges with usage are left
+alone.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ from solvers.presolve.working_arrays import FORBIDDEN, EdgeArrays
 
 Integers = NDArray[np.int64]
 
-# Cells looked at between two looks at the clock.
+# Cells processed between two checks of the clock.
 CHUNK = 1 << 20
 
 
 @cached_njit(error_model="numpy")
 def _used_classes(node_start, cost, i, classes, at, count):  # type: ignore[no-untyped-def]
-    """The new number of each class that a possible strategy of node i has (-1: none has), in order; how many."""
+    """Renumber the classes of node i that have a permitted strategy; return the new number of each old class (-1: it
+    has none) and how many there are."""
     new, found = np.empty(count, np.int64), 0
     for s in range(count):
         new[s] = -1
@@ -41,7 +43,8 @@ def _used_classes(node_start, cost, i, classes, at, count):  # type: ignore[no-u
 
 @cached_njit(error_model="numpy")
 def _unary_share(rest, count, step, others, other_step):  # type: ignore[no-untyped-def]
-    """Take each row's least out of it; what that was, and the largest (FORBIDDEN: all of some row is)."""
+    """Subtract each row's minimum in place; return the minima and the largest of them (FORBIDDEN if a row has no
+    permitted cell)."""
     least, most = np.empty(count, np.int64), 0
     for s in range(count):
         least[s] = FORBIDDEN
@@ -56,7 +59,7 @@ def _unary_share(rest, count, step, others, other_step):  # type: ignore[no-unty
 
 @cached_njit(error_model="numpy")
 def _merge_equal_classes(rest, count, step, others, other_step):  # type: ignore[no-untyped-def]
-    """The first of each group of equal rows, each row's group, and how many there are."""
+    """Group equal rows; return the first row of each group, each row's group and the number of groups."""
     first, group_of, groups = np.empty(count, np.int64), np.empty(count, np.int64), 0
     for s in range(count):
         group, t = 0, 0
@@ -74,7 +77,7 @@ def _merge_equal_classes(rest, count, step, others, other_step):  # type: ignore
 
 @cached_njit(error_model="numpy")
 def _charge_node(node_start, cost, i, classes, at, new, own, group):  # type: ignore[no-untyped-def]
-    """Add each class's own cost to its strategies of node i, and name its group as their class."""
+    """Add each class's projected cost to its strategies of node i, and make its group their new class."""
     begin = node_start[i]
     for x in range(node_start[i + 1] - begin):
         s = new[classes[at + x]]
@@ -85,7 +88,7 @@ def _charge_node(node_start, cost, i, classes, at, new, own, group):  # type: ig
 
 @cached_njit(error_model="numpy")
 def _project_edges(which, edges, node_start, cost, cells, changed):  # type: ignore[no-untyped-def]
-    """Split these edges; the cells of those that changed, end to end."""
+    """Project and merge these edges; write the new matrices of those that changed end to end to `cells`."""
     end = 0
     for n in range(which.size):
         e = which[n]
@@ -101,7 +104,7 @@ def _project_edges(which, edges, node_start, cost, cells, changed):  # type: ign
         own_rows, most = _unary_share(rest, height, width, width, 1)
         own_columns, more = _unary_share(rest, width, 1, height, width)
         if rest.size == 0 or most >= FORBIDDEN or more >= FORBIDDEN:
-            continue  # for arc consistency
+            continue  # some strategy has no partner: arc consistency removes it first
         first, row_group, h = _merge_equal_classes(rest, height, width, width, 1)
         other, column_group, w = _merge_equal_classes(rest, width, 1, height, width)
         if h == row.size and w == column.size and most == 0 and more == 0:
@@ -118,25 +121,28 @@ def _project_edges(which, edges, node_start, cost, cells, changed):  # type: ign
 
 
 class _MatrixBuilder:
-    """Each different matrix once, behind the cells there were."""
+    """Stores distinct new matrices once, after the existing cells."""
 
     def __init__(self, edges: EdgeArrays) -> None:
-        self._found: dict[tuple[int, bytes], int] = {}
+        self._offsets: dict[tuple[int, bytes], int] = {}
         self._parts, self._end = [edges.cells], edges.cells.size
 
     def place(self, edges: EdgeArrays, which: Integers, cells: Integers) -> None:
-        """Give these edges their new cells, end to end."""
+        """Point these edges to their new matrices, which `cells` holds end to end.
+
+        The width is part of the key: matrices of different shapes can have equal bytes.
+        """
         raw, begin = cells.tobytes(), 0
         sizes = (edges.low_classes * edges.high_classes)[which]
-        places = []
+        offsets = []
         for size, width in zip(sizes.tolist(), edges.high_classes[which].tolist(), strict=True):
-            at = self._found.setdefault((width, raw[8 * begin : 8 * (begin + size)]), self._end)
-            if at == self._end:
+            offset = self._offsets.setdefault((width, raw[8 * begin : 8 * (begin + size)]), self._end)
+            if offset == self._end:
                 self._parts.append(cells[begin : begin + size])
                 self._end += size
-            places.append(at)
+            offsets.append(offset)
             begin += size
-        edges.pair_at[which] = places
+        edges.pair_at[which] = offsets
 
     def concatenate(self) -> Integers:
         return np.concatenate(self._parts)
@@ -148,9 +154,9 @@ def _chunks(edges: EdgeArrays, which: Integers) -> Iterator[Integers]:
 
 
 def project_costs(state: PresolveState, turn: int) -> None:
-    """Until no matrix has anything of one end alone, and all its rows and columns differ."""
-    fresh, edges = state.take_dirty(turn), state.edges
-    which = np.flatnonzero((edges.own < 0) & (fresh[edges.low] | fresh[edges.high]))
+    """Run until every row and column of every matrix has minimum 0, and no two rows or columns are equal."""
+    dirty, edges = state.take_dirty(turn), state.edges
+    which = np.flatnonzero((edges.own < 0) & (dirty[edges.low] | dirty[edges.high]))
     matrices, changed = _MatrixBuilder(edges), np.zeros(edges.low.size, bool)
     for part in _chunks(edges, which):
         if state.stopped():

@@ -1,14 +1,14 @@
-"""A strategy goes if another one of its node is no worse, whatever the neighbours take.
+"""Dead-end elimination: remove strategies that another one of the node dominates, whatever the neighbours take.
 
-y stands in for x if it uses no more at any moment, and c(y) - c(x) + sum over edges of max_t (C(y, t) - C(x, t)) <= 0,
-t over what x allows: to put y in the place of x keeps any choice feasible and makes it no dearer. The relation is
-transitive (the maxima are subadditive), so all strategies that another stands in for may go at once if of
-equals the first stays (R. Desmet et al., "The dead-end elimination theorem", 1992; Goldstein's form). What
-has left one node is out for the next.
+y dominates x if it uses no more at any time step and c(y) - c(x) + sum over edges of max_t (C(y, t) - C(x, t)) <= 0,
+with t over the classes that x permits: replacing x by y keeps any assignment feasible and does not raise its cost
+(J. Desmet et al., "The dead-end elimination theorem", 1992, in Goldstein's form). The relation is transitive (the
+maxima are subadditive), so all dominated strategies may go at once if the first of each group of equals stays.
+Strategies removed at one node no longer count for the next.
 
-Of a node without edges the strategies on the Pareto front of cost and usage stay. Those above its lower convex hull
-must stay too: where costs 0, 6, 10 use 10, 5, 0, the second is above the hull, and the best under a limit of 5. (The
-bound knows only the hull: a price on usage takes none of the others.) Nodes with usage on their edges are left alone.
+At a node without edges, the Pareto front of cost and usage remains. Strategies above its lower convex hull must remain
+too: with costs 0, 6, 10 for usages 10, 5, 0 the second is above the hull, but the best under a limit of 5. (The
+Lagrangian bound sees only the hull: no multiplier selects the others.) Nodes with usage on their edges are left alone.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from solvers.presolve.working_arrays import FORBIDDEN, orient_edge
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# Work of a node that is too much for it, and between two looks at the clock (comparisons of two cells).
+# Comparisons of two cells: nodes that need more are skipped; those between two checks of the clock.
 MAX_WORK, CHUNK = 1 << 26, 1 << 26
 
 
 @cached_njit(error_model="numpy")
 def _own_margin(own, begin, end, uses):  # type: ignore[no-untyped-def]
-    """Pairs (y, x) of which y costs no more and uses no more in any of the spans, and by how much y costs more."""
+    """Return the pairs (y, x) where y costs no more and uses no more than x in each span, with c(y) - c(x), and their
+    number."""
     most, count = own.size * own.size, 0
     y, x, above = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
     for a in range(own.size):
@@ -50,7 +51,7 @@ def _own_margin(own, begin, end, uses):  # type: ignore[no-untyped-def]
 
 @cached_njit(error_model="numpy")
 def _edge_margin(edges, e, step, step_there, there, s, r):  # type: ignore[no-untyped-def]
-    """The most that class s costs above class r in any class there that r allows."""
+    """Return max_t C(s, t) - C(r, t) over the classes t there that r permits; FORBIDDEN if s forbids one of them."""
     most, at = -FORBIDDEN, edges.pair_at[e]
     for t in range(there):
         least = edges.cells[at + r * step + t * step_there]
@@ -64,10 +65,10 @@ def _edge_margin(edges, e, step, step_there, there, s, r):  # type: ignore[no-un
 
 @cached_njit(error_model="numpy")
 def _is_dominated_by(i, edges, incident, first, last, own, begin, end, uses):  # type: ignore[no-untyped-def]
-    """better[y, x]: y may stand in for x.
+    """Return (better, count): better[y, x] says whether y dominates x, and count how many pairs there are.
 
-    A pair whose sum is positive half way is given up: that relation is transitive too, and margins of absorbed edges
-    are not negative.
+    A pair is dropped once its partial sum over edges is positive. That is exact, because the margins of projected edges
+    are not negative, and the relation stays transitive.
     """
     y, x, above, count = _own_margin(own, begin, end, uses)
     for q in range(first, last):
@@ -93,7 +94,10 @@ def _is_dominated_by(i, edges, incident, first, last, own, begin, end, uses):  #
 
 @cached_njit(error_model="numpy")
 def _find_dominated(nodes, edges, node_start, cost, first, incident, uses, first_use, out):  # type: ignore[no-untyped-def]
-    """Forbid what another stands in for: out's rows are node, strategy, and the one that stays; how many."""
+    """Forbid the dominated strategies of these nodes and return how many there are.
+
+    Writes their nodes, the strategies, and the remaining strategies that dominate them to the rows of `out`.
+    """
     done = 0
     for i in nodes:
         own = cost[node_start[i] : node_start[i + 1]]
@@ -119,7 +123,7 @@ def _find_dominated(nodes, edges, node_start, cost, first, incident, uses, first
 
 
 def _estimate_work(state: PresolveState) -> Integers:
-    """Of each node, at most: comparisons of two cells, and of two strategies."""
+    """Return an upper bound of each node's comparisons, of two cells and of two strategies."""
     edges, sizes = state.edges, state.sizes
     work = sizes * sizes
     for end, here, there in (
@@ -135,9 +139,9 @@ def _chunks(nodes: Integers, work: Integers) -> Iterator[Integers]:
 
 
 def eliminate_dominated(state: PresolveState, turn: int) -> None:
-    """Until no strategy stands in for another."""
-    work, fresh = _estimate_work(state), state.take_dirty(turn) & ~state.has_edge_usage
-    nodes = np.flatnonzero(fresh & (work <= MAX_WORK))
+    """Remove the dominated strategies of the dirty nodes; nodes that change, and their neighbours, become dirty."""
+    work, dirty = _estimate_work(state), state.take_dirty(turn) & ~state.has_edge_usage
+    nodes = np.flatnonzero(dirty & (work <= MAX_WORK))
     first_use, incidence = state.uses.first(state.alive.size), state.incidence()
     changed = np.zeros(state.alive.size, bool)
     for part in _chunks(nodes, work[nodes]):

@@ -1,9 +1,9 @@
-"""A node without usage and with at most two edges leaves: its best strategy for each pair of classes of its neighbours.
+"""Elimination of nodes with at most two edges and no usage (R0, R1 and R2 of PBQP solvers).
 
-Node b between a and c: C(s, t) = min_x c_b(x) + C_ab(s, x) + C_bc(x, t) is what b adds at least, and what it adds if
-it is chosen last, as nothing else depends on it: one edge a - c (with one neighbour, a cost at a; with none, a
-constant) takes the place of b and its edges (U. Bertele, F. Brioschi, "Nonserial dynamic programming", 1972).
-Not done where the new table would be larger than the two old ones together (and not small).
+For node b between a and c, C(s, t) = min_x c_b(x) + C_ab(s, x) + C_bc(x, t) is what b contributes if it is chosen
+optimally after its neighbours. An edge a - c with these costs replaces b and its edges; with one neighbour a cost at a
+does, with none a constant (U. Bertele, F. Brioschi, "Nonserial dynamic programming", 1972). A node is kept where the
+new table would be larger than the two old ones together, unless it is small.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from solvers.presolve.working_arrays import FORBIDDEN, orient_edge
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
+# Tables of up to this many cells are always made.
 SMALL_SIZE = 256
-# The most combinations tried for one node, and between two looks at the clock; cells made room for at first.
+# Most combinations tried for one node, and between two checks of the clock; cells allocated for the first batch.
 MAX_WORK, BATCH_WORK, MAX_CELLS = 1 << 22, 1 << 26, 1 << 18
 
 
 class EliminationLog(NamedTuple):
-    """The columns of a record Eliminated, while they fill up."""
+    """The arrays of an EliminationRecord while they are filled."""
 
     columns: Integers
     classes: Integers
@@ -36,7 +37,7 @@ class EliminationLog(NamedTuple):
 
 @cached_njit(error_model="numpy")
 def _costs_from(edges, e, i, k):  # type: ignore[no-untyped-def]
-    """Edge e's costs by the class there and the strategy of node i; without an edge (-1), nothing of a single class."""
+    """Return edge e's costs [classes at the other end, strategies of node i]; for no edge (-1), one row of zeros."""
     if e == -1:
         return np.zeros((1, k), np.int64)
     (at, step, _), _, (_, step_there, classes_there) = orient_edge(edges, e, i)
@@ -49,7 +50,8 @@ def _costs_from(edges, e, i, k):  # type: ignore[no-untyped-def]
 
 @cached_njit(error_model="numpy")
 def _minimize_out(own, first, second, cells, at, strategy, place):  # type: ignore[no-untyped-def]
-    """The least cost for each pair of the neighbours' classes, and the strategy that has it."""
+    """Write the least cost over a node's strategies for each pair of its neighbours' classes, and the strategy that
+    attains it."""
     for s in range(first.shape[0]):
         for t in range(second.shape[0]):
             least, best = np.int64(FORBIDDEN), 0
@@ -62,7 +64,7 @@ def _minimize_out(own, first, second, cells, at, strategy, place):  # type: igno
 
 @cached_njit(error_model="numpy")
 def _add_edge(edges, e, one, other, at):  # type: ignore[no-untyped-def]
-    """Edge e runs from now on between two nodes (each with its classes: where, how many), its cells begin at `at`."""
+    """Connect two nodes, each given as (node, start of its classes, their number), by edge e with cells at `at`."""
     (a, a_at, height), (c, c_at, width) = one, other
     edges.pair_at[e] = at
     if a < c:
@@ -75,7 +77,11 @@ def _add_edge(edges, e, one, other, at):  # type: ignore[no-untyped-def]
 
 @cached_njit(error_model="numpy")
 def _neighbour(edges, e, i, node_start, classes, filled):  # type: ignore[no-untyped-def]
-    """The node across edge e, where its classes stand, how many they are; a copy of them for the record."""
+    """Return (node across edge e, start of its classes, their number), and copy those classes for the record.
+
+    The copy is needed because the edge that replaces e may overwrite them. If there is no room for it, the returned
+    fill level exceeds the buffer and the caller stops.
+    """
     if e == -1:
         return (-1, 0, 1), filled
     _, j, (at, _, count) = orient_edge(edges, e, i)
@@ -88,7 +94,7 @@ def _neighbour(edges, e, i, node_start, classes, filled):  # type: ignore[no-unt
 
 @cached_njit(error_model="numpy")
 def _detach(first, incident, degree, j, e, instead):  # type: ignore[no-untyped-def]
-    """Node j has edge `instead` in the place of e, or one edge less (-1)."""
+    """Replace edge e by `instead` in node j's incidence list, or remove it (-1)."""
     q = first[j]
     while incident[q] != e:
         q += 1
@@ -100,7 +106,8 @@ def _detach(first, incident, degree, j, e, instead):  # type: ignore[no-untyped-
 
 @cached_njit(error_model="numpy")
 def _is_worthwhile(edges, e, f, size, k):  # type: ignore[no-untyped-def]
-    """Is the table of two edges in one of this size, and not too dear to make? (With one edge or none, always.)"""
+    """Return whether the new table (of `size` cells) is no larger than the two it replaces, or small, and cheap to
+    compute. With one edge or none it always is."""
     if f == -1:
         return True
     two = edges.low_classes[e] * edges.high_classes[e] + edges.low_classes[f] * edges.high_classes[f]
@@ -109,7 +116,8 @@ def _is_worthwhile(edges, e, f, size, k):  # type: ignore[no-untyped-def]
 
 @cached_njit(error_model="numpy")
 def _eliminate_node(edges, e, f, one, other, at, node_start, cost, first, incident, degree, gone):  # type: ignore[no-untyped-def]
-    """The cells at `at` take the place of a node's edges e and f; returns what goes to the constant."""
+    """Replace a node's edges e and f by the cells at `at`: by an edge, by costs at its one neighbour, or by a constant,
+    which is returned (otherwise 0)."""
     if e == -1:
         return edges.cells[at]
     if f != -1:
@@ -133,9 +141,10 @@ def _append_column(columns, done, values):  # type: ignore[no-untyped-def]
 
 @cached_njit(error_model="numpy")
 def _eliminate(waits, fixed, edges, node_start, cost, first, incident, begin, left, gone, changed):  # type: ignore[no-untyped-def]
-    """Eliminate what waits and what comes to wait, until there is no room for more or much is done.
+    """Eliminate waiting nodes, and neighbours whose degree falls on the way, until a buffer is full or BATCH_WORK done.
 
-    New cells go to `begin` and on. Returns how many nodes left, how much of each buffer is full, and the constant.
+    fixed: nodes that must stay. New cells are written from `begin` on. Returns how many nodes were eliminated, the fill
+    levels of left.classes and of the new cells, and the constant.
     """
     count, degree, queue = waits.size, np.empty(waits.size, np.int64), np.empty(waits.size, np.int64)
     head, length, done, filled, end, work, constant = 0, 0, 0, 0, begin, 0, 0
@@ -175,17 +184,17 @@ def _eliminate(waits, fixed, edges, node_start, cost, first, incident, begin, le
 
 
 def eliminate_degree2(state: PresolveState, turn: int) -> None:
-    """Until every node that is left uses memory, or has three edges, or would leave a larger table."""
+    """Run until every node left has usage, has three or more edges, or would leave a larger table."""
     waits, room = state.take_dirty(turn), MAX_CELLS
     changed = np.zeros(waits.size, bool)
     while waits.any() and not state.stopped():
         _eliminate_batch(state, waits, changed, room=room)
-        room *= 2
+        room *= 2  # a node that did not fit this time will fit eventually
     state.mark_dirty_around(changed & state.alive)
 
 
 def _eliminate_batch(state: PresolveState, waits: Flags, changed: Flags, *, room: int) -> None:
-    """Eliminate until a table or a copy of classes does not fit into the room, or much is done."""
+    """Eliminate until a table, or a copy of classes, does not fit into `room` entries, or BATCH_WORK is done."""
     fixed = ~state.alive | state.has_edge_usage
     fixed[state.uses.node] = True
     begin, gone = state.edges.cells.size, np.zeros(state.edges.low.size, bool)

@@ -1,10 +1,10 @@
-"""Moments that cannot bind go, and with them usages that are live at no other.
+"""Removal of dominated capacity rows: time steps that cannot bind, and the usages that are live at no other.
 
-A moment goes if the base and the largest usages there stay within the limit; or if another one covers it: usage at t
-is never above that at s, whatever is chosen, if the base's rise from s to t plus the sum of each node's (and each edge
-usage's) largest rise is at most 0: then a choice within the limit at s is within it at t. Covering is transitive, so
-one walk does: each moment in turn is compared with the last that is kept, of which one may go, until
-neither does (of two that are equal the earlier stays). Without a limit, all go.
+A time step is removed if the base usage plus the largest usages there are within the limit. It is also removed if
+another one dominates it: the usage at t never exceeds that at s if the base's rise from s to t plus the sum of each
+node's (and each edge usage's) largest rise is at most 0, so an assignment within the limit at s is within it at t.
+Domination is transitive, so one scan is enough: each time step is compared with the last one kept, and one of the two
+may go, until neither does (the earlier of equals stays). Without a limit all time steps are removed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from solvers.presolve.working_arrays import FORBIDDEN
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
-# Changes between two moments that are too many to compare them.
+# Time steps with more changes of usage between them than this are not compared.
 FAR = 1 << 12
 
 
 class StepIntervals(NamedTuple):
-    """All usage: owner o has spans first[o]:first[o + 1], ascending. In span q its strategy (or pair) x uses
-    usage[at[q] + x], x below size[q], and is one that is possible if possible[own[q] + x]. Owners of which a span
-    begins or ends at moment t are changes[change[t]:change[t + 1]]."""
+    """All usages, by owner (a node or a usage on an edge).
+
+    The spans of owner o are first[o] : first[o + 1], ascending. In span q, strategy (or pair) x < size[q] uses
+    usage[at[q] + x] and is permitted if possible[own[q] + x]. The owners with a span that starts or stops at time step
+    t are changes[change[t] : change[t + 1]].
+    """
 
     first: Integers
     start: Integers
@@ -43,7 +46,7 @@ class StepIntervals(NamedTuple):
 
 
 def drop_dominated_rows(state: PresolveState, turn: int) -> None:
-    """Until every moment left may bind."""
+    """Remove all time steps that cannot bind or are dominated."""
     state.take_dirty(turn)
     stays = _find_binding_steps(state)
     if not stays.all():
@@ -51,7 +54,7 @@ def drop_dominated_rows(state: PresolveState, turn: int) -> None:
 
 
 def _keep_steps(state: PresolveState, stays: Flags) -> None:
-    """Moments that go are gone, those after them move up."""
+    """Remove the other time steps and renumber those that stay."""
     new, uses, on_edges = np.concatenate([[0], np.cumsum(stays)]), state.uses, state.edge_uses
     state.shared = np.diff(state.base[stays], prepend=0, append=0)
     state.uses = uses.renumber_steps(new)
@@ -93,7 +96,7 @@ def _collect_intervals(state: PresolveState) -> StepIntervals:
 
 @cached_njit(error_model="numpy")
 def _add_largest(spans, largest):  # type: ignore[no-untyped-def]
-    """Add how the sum of the largest usages changes at each moment."""
+    """Add to `largest` how the sum of the spans' largest usages changes at each time step."""
     for q in range(spans.start.size):
         most = 0
         for x in range(spans.size[q]):
@@ -105,7 +108,7 @@ def _add_largest(spans, largest):  # type: ignore[no-untyped-def]
 
 @cached_njit(error_model="numpy")
 def _is_live(spans, owner, time_step):  # type: ignore[no-untyped-def]
-    """The owner's span at the moment, -1 if it has none then."""
+    """Return the owner's span that is live at a time step, -1 if there is none; by bisection."""
     low, high = spans.first[owner], spans.first[owner + 1]
     while low < high:
         middle = (low + high) // 2
@@ -118,7 +121,10 @@ def _is_live(spans, owner, time_step):  # type: ignore[no-untyped-def]
 
 @cached_njit(error_model="numpy")
 def _largest_rises(spans, s, t, seen, stamp):  # type: ignore[no-untyped-def]
-    """The most by which all owners' usage may rise from moment s to moment t, and from t to s."""
+    """Return upper bounds of how much the usage of all owners can rise from time step s to t, and from t to s.
+
+    seen, stamp: mark owners that were counted already; only owners with a change between s and t matter.
+    """
     up, down = 0, 0
     for c in range(spans.change[s + 1], spans.change[t + 1]):
         owner = spans.changes[c]
@@ -141,7 +147,7 @@ def _largest_rises(spans, s, t, seen, stamp):  # type: ignore[no-untyped-def]
 
 @cached_njit(error_model="numpy")
 def _scan_steps(time_steps, base, spans, seen, stays):  # type: ignore[no-untyped-def]
-    """Of these moments those stay that no other covers, as far as neighbours show."""
+    """Flag in `stays` the time steps that no neighbour among those kept dominates."""
     kept, count, stamp = np.empty(time_steps.size, np.int64), 0, 0
     for t in time_steps:
         stays[t] = True

@@ -1,9 +1,9 @@
-"""Nodes that others determine become parts of them, whole trees at a time.
+"""Aggregation of nodes whose strategy another node determines, whole trees at a time.
 
-If an edge allows each strategy x of node i one strategy f(x) of node j alone, every possible choice has x_j = f(x_i).
-Then i takes over j's cost and the edge's, c_i(x) += c_j(f(x)) + C(x, f(x)), and j's usage; j's other edges get i for
-j, with the class of f(x). Possible choices correspond one to one, with equal cost and equal usage at every moment.
-Nodes that have an edge with usage are never taken over.
+If an edge permits, for each strategy x of node i, only the strategy f(x) of node j, every possible assignment has
+x_j = f(x_i). Node i then takes over j's cost and the edge's, c_i(x) += c_j(f(x)) + C(x, f(x)), and j's usage; j's other
+edges move to i, with the class of f(x). Possible assignments correspond one to one, with equal cost and equal usage at
+every time step. Nodes that have an edge with usage are never aggregated.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Integers = NDArray[np.int64]
 
 
 def aggregate_functional(state: PresolveState, turn: int) -> None:
-    """Until no node determines another."""
+    """Aggregate every node that another one determines through an edge at a changed node."""
     tree = find_dependencies(state, state.take_dirty(turn))
     followers = np.flatnonzero(state.alive & (tree.root != np.arange(state.alive.size)))
     if followers.size:
@@ -39,6 +39,7 @@ def aggregate_functional(state: PresolveState, turn: int) -> None:
 
 
 def _add_follower_costs(state: PresolveState, tree: DependencyForest, followers: Integers) -> tuple[Integers, Integers]:
+    """Return where the followers' costs go (flat strategies of their leaders), and these costs."""
     leaders = tree.root[followers]
     row, x = ragged_indices(state.sizes[leaders])
     taken = tree.apply_map(state.cost, state.node_start[followers], followers, sizes=state.sizes[leaders])
@@ -46,7 +47,7 @@ def _add_follower_costs(state: PresolveState, tree: DependencyForest, followers:
 
 
 def _add_inner_costs(state: PresolveState, inner: EdgeArrays) -> tuple[Integers, Integers]:
-    """Of edges from a node to itself."""
+    """Return where the costs of edges from a node to itself go (flat strategies), and these costs."""
     edge, x = ragged_indices(state.sizes[inner.low])
     at = inner.pair_at[edge] + inner.classes[inner.low_at[edge] + x] * inner.low_step[edge]
     at += inner.classes[inner.high_at[edge] + x] * inner.high_step[edge]
@@ -54,16 +55,16 @@ def _add_inner_costs(state: PresolveState, inner: EdgeArrays) -> tuple[Integers,
 
 
 def _add(cost: Integers, *parts: tuple[Integers, Integers]) -> None:
-    """To each cost all that is added at its place; with anything forbidden it is forbidden."""
+    """Add costs at flat strategies, in place; a strategy that receives a forbidden cost becomes forbidden."""
     at, more = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    out = cost >= FORBIDDEN
-    out[at[more >= FORBIDDEN]] = True
+    is_forbidden = cost >= FORBIDDEN
+    is_forbidden[at[more >= FORBIDDEN]] = True
     np.add.at(cost, at, np.where(more < FORBIDDEN, more, 0))
-    cost[out] = FORBIDDEN
+    cost[is_forbidden] = FORBIDDEN
 
 
 def _redirect_edges(state: PresolveState, tree: DependencyForest) -> EdgeArrays:
-    """The edges with roots for the nodes they determine; some now run from a node to itself."""
+    """Return the edges with each node replaced by its root; some now connect a node with itself."""
     e, sizes = state.edges, state.sizes
     low, high = tree.root[e.low], tree.root[e.high]
     low_classes = tree.apply_map(e.classes, e.low_at, e.low, sizes=sizes[low])
@@ -81,7 +82,7 @@ def _redirect_edges(state: PresolveState, tree: DependencyForest) -> EdgeArrays:
 
 
 def _redirect_usage(state: PresolveState, tree: DependencyForest) -> UsageArrays:
-    """Spans of one root may overlap."""
+    """Return the spans with each node replaced by its root. Spans of one root may now overlap."""
     uses = state.uses
     root = tree.root[uses.node]
     sizes = state.sizes[root]

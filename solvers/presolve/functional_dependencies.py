@@ -1,6 +1,6 @@
-"""Which nodes determine which: a strategy of the one end of an edge leaves the other a single one.
+"""Functional dependencies: edges where each strategy at one end permits a single strategy at the other.
 
-Determination is transitive: a forest of nodes, each of which its root determines.
+The relation is transitive, so that dependent nodes form a forest in which the root determines every node of its tree.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ Flags = NDArray[np.bool_]
 
 @cached_njit(error_model="numpy")
 def _is_determined(edges, e, i, node_start, cost, follow, alone):  # type: ignore[no-untyped-def]
-    """Does edge e leave its other node a single strategy for each possible one of node i? Which, goes to follow."""
+    """Return whether edge e permits a single strategy of its other node for each permitted strategy x of node i, and
+    write it to follow[x].
+
+    alone: scratch by class at the other end: its only permitted strategy, -1 if it has none, -2 if it has several.
+    """
     (at, step, _), j, (at_there, step_there, classes_there) = orient_edge(edges, e, i)
     for t in range(classes_there):
         alone[t] = -1
@@ -33,19 +37,19 @@ def _is_determined(edges, e, i, node_start, cost, follow, alone):  # type: ignor
             follow[x] = 0
             continue
         row = edges.pair_at[e] + edges.classes[at + x] * step
-        found = -1
+        partner = -1
         for t in range(classes_there):
             if alone[t] != -1 and edges.cells[row + t * step_there] < FORBIDDEN:
-                if found != -1 or alone[t] == -2:
+                if partner != -1 or alone[t] == -2:
                     return False
-                found = alone[t]
-        follow[x] = max(found, 0)
+                partner = alone[t]
+        follow[x] = max(partner, 0)
     return True
 
 
 @cached_njit()
 def _grow_array(values, end, more):  # type: ignore[no-untyped-def]
-    """The values up to `end`, with room for more behind them."""
+    """Return an array with the first `end` values and room for `more` behind them."""
     if end + more <= values.size:
         return values
     roomy = np.empty(2 * values.size + more, np.int64)
@@ -56,7 +60,10 @@ def _grow_array(values, end, more):  # type: ignore[no-untyped-def]
 
 @cached_njit(error_model="numpy")
 def _build_forest(order, fixed, edges, node_start, cost, follow, alone, first, incident, root, at):  # type: ignore[no-untyped-def]
-    """Trees of nodes that their root determines: root[i], and maps[at[i] + x], what i takes where its root takes x."""
+    """Build the trees, breadth first from the nodes in `order`; fill root and at, return maps (see DependencyForest).
+
+    follow, alone: scratch of _is_determined. fixed: nodes that must stay roots.
+    """
     queue, maps, end = np.empty(order.size, np.int64), np.empty(order.size, np.int64), 0
     for top in order:
         if root[top] != -1:
@@ -84,26 +91,32 @@ def _build_forest(order, fixed, edges, node_start, cost, follow, alone, first, i
 
 
 class DependencyForest(NamedTuple):
-    """For each node its root (its own, or -1 for one that is not there), and maps[at[i] + x]: what it takes where its
-    root takes strategy x."""
+    """Each node's root (itself for a root, -1 for a node that is gone), and its strategy maps[at[i] + x] where the root
+    has strategy x."""
 
     root: Integers
     at: Integers
     maps: Integers
 
     def apply_map(self, values: Integers, values_at: Integers, node: Integers, *, sizes: Integers) -> Integers:
-        """Rows of values by strategies of nodes, as rows (of these sizes, laid end to end) by those of their roots."""
+        """Convert rows of values by nodes' strategies to rows by their roots' strategies, laid end to end.
+
+        Row r belongs to node[r] and begins at values_at[r]; sizes: the number of strategies of each root.
+        """
         row, x = ragged_indices(sizes)
-        carried: Integers = values[values_at[row] + self.maps[self.at[node][row] + x]]
-        return carried
+        mapped: Integers = values[values_at[row] + self.maps[self.at[node][row] + x]]
+        return mapped
 
 
-def find_dependencies(state: PresolveState, fresh: Flags) -> DependencyForest:
-    """By edges at fresh nodes. The more strategies a node has the sooner it is a root: whatever can follow, follows."""
+def find_dependencies(state: PresolveState, dirty: Flags) -> DependencyForest:
+    """Find dependencies through edges at the flagged nodes.
+
+    Nodes with more permitted strategies become roots first: only a node with at least as many can determine another's.
+    """
     possible = np.add.reduceat(state.cost < FORBIDDEN, state.node_start[:-1], dtype=np.int64)
     order = np.argsort(-possible, kind="stable")
     order, edges = order[state.alive[order]], state.edges
-    which = (edges.own < 0) & (fresh[edges.low] | fresh[edges.high])
+    which = (edges.own < 0) & (dirty[edges.low] | dirty[edges.high])
     follow, alone = np.empty(int(state.sizes.max()), np.int64), np.empty(edges.most_classes, np.int64)
     root, at = np.full(state.alive.size, -1), np.zeros(state.alive.size, np.int64)
     graph = edges, state.node_start, state.cost, follow, alone, *state.incidence(which)

@@ -1,7 +1,7 @@
-"""Edges between the same two nodes become one.
+"""Merging of parallel edges: edges between the same two nodes become one.
 
-A class of the merged edge is a pair of classes, one of each; its cost is the sum of theirs: exact. Not done where the
-merged table would be larger than the two (and not small), nor to edges with usage.
+A class of the merged edge is a pair of classes, one of each edge, and costs add up, which is exact. Edges stay apart
+where the merged table would be larger than the two together, unless it is small. Edges with usage are left alone.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from solvers.presolve.working_arrays import FORBIDDEN
 
 Integers = NDArray[np.int64]
 
+# Merged tables of up to this many cells are always made.
 SMALL = 256
 
 
 @cached_njit(error_model="numpy")
 def _pair_classes(node_start, cost, i, classes, one, ones, two, twos):  # type: ignore[no-untyped-def]
-    """A class for each pair of classes (at `one` and at `two`) that a possible strategy of node i has; how many."""
+    """Number the pairs of classes (from `one` and `two` on) that permitted strategies of node i have; return the number
+    of each strategy's pair and how many there are."""
     k, count = node_start[i + 1] - node_start[i], 0
     paired, seen = np.zeros(k, np.int64), np.zeros(ones * twos, np.int64)
     for x in range(k):
@@ -35,7 +37,7 @@ def _pair_classes(node_start, cost, i, classes, one, ones, two, twos):  # type: 
 
 @cached_njit(error_model="numpy")
 def _add_edge_costs(edges, e, f, node_start, cost, rows, columns, width, at):  # type: ignore[no-untyped-def]
-    """Write the cells of both edges together, by these classes, and give edge e the classes."""
+    """Write the sum of both edges' costs for the new classes at `at`, and give edge e these classes."""
     i, j = node_start[edges.low[e]], node_start[edges.high[e]]
     for x in range(rows.size):
         s = edges.pair_at[e] + edges.classes[edges.low_at[e] + x] * edges.low_step[e]
@@ -53,7 +55,10 @@ def _add_edge_costs(edges, e, f, node_start, cost, rows, columns, width, at):  #
 
 @cached_njit(error_model="numpy")
 def _merge(group, order, edges, node_start, cost, end, merged):  # type: ignore[no-untyped-def]
-    """Each group order[group[g]:group[g + 1]] into its first edge, where that pays; new cells go to `end` and on."""
+    """Merge each group of edges order[group[g] : group[g + 1]] into its first, where that pays.
+
+    New cells are written from `end` on; returns where they end. merged: flags of the edges that changed or went.
+    """
     for g in range(group.size - 1):
         e = order[group[g]]
         i, j, i_at, j_at, classes = edges.low[e], edges.high[e], edges.low_at[e], edges.high_at[e], edges.classes
@@ -72,9 +77,9 @@ def _merge(group, order, edges, node_start, cost, end, merged):  # type: ignore[
 
 
 def merge_parallel_edges(state: PresolveState, turn: int) -> None:
-    """Until no two edges can be merged."""
-    fresh, e = state.take_dirty(turn), state.edges
-    free = np.flatnonzero((e.own < 0) & (fresh[e.low] | fresh[e.high]))
+    """Merge parallel edges at changed nodes, where that pays."""
+    dirty, e = state.take_dirty(turn), state.edges
+    free = np.flatnonzero((e.own < 0) & (dirty[e.low] | dirty[e.high]))
     order = free[np.lexsort((free, e.high[free], e.low[free]))]
     new = np.ones(order.size, bool)
     new[1:] = (np.diff(e.low[order]) != 0) | (np.diff(e.high[order]) != 0)
@@ -86,7 +91,7 @@ def merge_parallel_edges(state: PresolveState, turn: int) -> None:
 
 
 def _merge_groups(state: PresolveState, order: Integers, group: Integers) -> None:
-    """order[group[g]:group[g + 1]] lie between the same two nodes."""
+    """Merge groups of parallel edges, order[group[g] : group[g + 1]], after allocating the most cells they can need."""
     e, sizes, heads = state.edges, state.sizes, order[group[:-1]]
     table = np.add.reduceat(e.low_classes[order] * e.high_classes[order], group[:-1]) + SMALL
     table = np.minimum(table, sizes[e.low[heads]] * sizes[e.high[heads]])

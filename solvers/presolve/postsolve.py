@@ -1,4 +1,4 @@
-"""How to get from a choice of the reduced problem to one of the original, and the other way."""
+"""Records of the reductions, which convert assignments between the reduced problem and the original, in place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AggregationRecord:
-    """Nodes that left together: node[i] takes strategy[at[i] + x] where leader[i] takes x."""
+    """Nodes that were aggregated: node[i] has strategy[at[i] + x] where leader[i] has x."""
 
     node: Integers
     leader: Integers
@@ -20,19 +20,19 @@ class AggregationRecord:
     strategy: Integers
 
     def postsolve(self, assignment: Integers) -> None:
-        """Fill in their strategies."""
+        """Fill in the strategies of the aggregated nodes."""
         assignment[self.node] = self.strategy[self.at + assignment[self.leader]]
 
     def crush(self, assignment: Integers) -> None:
-        """Nothing: the nodes are chosen anew when they come back."""
+        """Do nothing: postsolve chooses these nodes again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EliminationRecord:
-    """Nodes that left one after another, a column each: node, one, one_at, other, other_at, at, width.
+    """Nodes that were eliminated one after another, a column each: node, one, one_at, other, other_at, at, width.
 
-    The node takes strategy[at + s * width + t], where s is the class of what `one` takes (x: classes[one_at + x]) and t
-    that of what `other` takes; 0 where there is no such neighbour (-1).
+    The node has strategy[at + s * width + t], where s is the class of neighbour `one` (classes[one_at + x] for its
+    strategy x) and t that of `other`; 0 where there is no such neighbour (-1).
     """
 
     columns: Integers
@@ -40,31 +40,31 @@ class EliminationRecord:
     strategy: Integers
 
     def postsolve(self, assignment: Integers) -> None:
-        """Fill in their strategies, the last that left first."""
+        """Fill in the strategies, the last eliminated node first: it may be a neighbour of earlier ones."""
         for node, one, one_at, other, other_at, at, width in self.columns.T[::-1].tolist():
             s = 0 if one < 0 else self.classes[one_at + assignment[one]]
             t = 0 if other < 0 else self.classes[other_at + assignment[other]]
             assignment[node] = self.strategy[at + s * width + t]
 
     def crush(self, assignment: Integers) -> None:
-        """Nothing: the nodes are chosen anew when they come back."""
+        """Do nothing: postsolve chooses these nodes again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DominationRecord:
-    """Strategies that left because others of their node are no worse: strategy[r] of node[r] by[r], in order."""
+    """Strategies that were removed, in order: strategy[r] of node[r], which by[r] dominates."""
 
     node: Integers
     strategy: Integers
     by: Integers
 
     def postsolve(self, assignment: Integers) -> None:
-        """Nothing: what is left was there before."""
+        """Do nothing: the strategies that are left were there before."""
 
     def crush(self, assignment: Integers) -> None:
-        """Take what is no worse."""
-        taken = assignment[self.node] == self.strategy
-        assignment[self.node[taken]] = self.by[taken]
+        """Replace removed strategies by those that dominate them."""
+        is_removed = assignment[self.node] == self.strategy
+        assignment[self.node[is_removed]] = self.by[is_removed]
 
 
 PostsolveRecord = AggregationRecord | EliminationRecord | DominationRecord

@@ -1,4 +1,4 @@
-"""From what is left of the state back to a problem, array by array."""
+"""Conversion of a presolve state back to a problem, array by array."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Flags = NDArray[np.bool_]
 
 
 class KeptIntervals(NamedTuple):
-    """Ordered by node (as the reduced problem numbers them), ascending, with a row of bytes for each."""
+    """Spans ordered by node (in the reduced numbering) and start; usage holds `size` bytes for each, end to end."""
 
     node: Integers
     start: Integers
@@ -28,10 +28,10 @@ class KeptIntervals(NamedTuple):
 
 
 def build_reduced(state: PresolveState) -> tuple[Problem, Integers, Integers]:
-    """The reduced problem, which node of the original each of its nodes is, and which strategy each strategy.
+    """Return the reduced problem, the original node of each of its nodes, and the original strategy of each strategy.
 
-    Nodes and strategies keep their order. What all choices share (or nothing at all) becomes one more node at the end,
-    without a choice (its original is -1). The usage must be in order.
+    Nodes and strategies keep their order. The constant and the base usage, if any, become one more node at the end with
+    a single strategy (its original is -1); so does an empty problem. The spans must be normalised.
     """
     possible = (state.cost < FORBIDDEN) & np.repeat(state.alive, state.sizes)
     node, strategy = (column[possible] for column in ragged_indices(state.sizes))
@@ -53,7 +53,8 @@ def build_reduced(state: PresolveState) -> tuple[Problem, Integers, Integers]:
 def _possible_strategies(
     state: PresolveState, possible: Flags, node: Integers, *, at: Integers
 ) -> tuple[Integers, Integers]:
-    """Rows by strategies of these nodes, which begin at `at`: the places of the possible ones, how many each has."""
+    """For rows by the strategies of these nodes, which begin at `at`, return the positions of the permitted strategies
+    and how many each row has."""
     row, x = ragged_indices(state.sizes[node])
     kept = possible[state.node_start[node][row] + x]
     return (at[row] + x)[kept], np.bincount(row[kept], minlength=node.size)
@@ -67,7 +68,7 @@ def _collect_intervals(state: PresolveState, possible: Flags) -> KeptIntervals:
 
 
 def _add_base_usage(base: Integers, node: int) -> KeptIntervals:
-    """Runs of moments at which the same is used, as spans of one node with one strategy."""
+    """Return the base usage as spans of one node with one strategy, one for each run of equal positive usage."""
     new = np.flatnonzero(np.diff(base, prepend=-1))
     stop = np.append(new[1:], base.size)
     some = base[new] > 0
@@ -76,7 +77,7 @@ def _add_base_usage(base: Integers, node: int) -> KeptIntervals:
 
 
 def _node_arrays(node_start: Integers, spans: KeptIntervals) -> dict[str, Integers]:
-    """Each node's first span is its own interval."""
+    """Return the arrays of nodes and spans; each node's first span becomes its own interval."""
     nodes, own = node_start.size - 1, np.diff(spans.node, prepend=-1) > 0
     live_start, live_stop = np.zeros((2, nodes), np.int64)
     live_start[spans.node[own]], live_stop[spans.node[own]] = spans.start[own], spans.stop[own]
@@ -98,7 +99,7 @@ def _node_arrays(node_start: Integers, spans: KeptIntervals) -> dict[str, Intege
 
 
 def _edge_arrays(state: PresolveState, possible: Flags) -> dict[str, Integers]:
-    """An edge that was turned round without its matrix turns back."""
+    """Return the arrays of edges. An edge that was turned without transposing its matrix is turned back."""
     edges, number = state.edges.drop_unused_cells(0), np.cumsum(state.alive) - 1
     turned = edges.high_step != 1
 

@@ -1,6 +1,7 @@
-"""A problem while it shrinks: its arrays, the records of how, and which nodes changed since who looked.
+"""The state of presolve: the arrays being reduced, the postsolve records, and which nodes each reduction has to visit.
 
-What all choices share leaves the nodes: in cost as `constant`, in usage as `shared` (its change at each moment).
+What all assignments have in common is moved out of the nodes: cost to `constant`, usage to `shared`, which holds its
+change at each time step.
 """
 
 from __future__ import annotations
@@ -26,14 +27,18 @@ Flags = NDArray[np.bool_]
 
 
 class Infeasible(Exception):
-    """There is no choice without anything forbidden."""
+    """Every assignment contains something forbidden."""
 
 
 class PresolveState:
-    """here[i]: is node i still there? A node that changes is touched; each reduction looks at what was, in turn."""
+    """The arrays of a problem under reduction, and a clock of changes.
+
+    alive[i] says whether node i is still there. A reduction marks the nodes that it changes as dirty; each reduction
+    takes the nodes that became dirty since it last ran. Times are counted, so that no list per reduction is needed.
+    """
 
     def __init__(self, problem: Problem, reductions: int, stopped: Callable[[], bool]) -> None:
-        """stopped: is time up? Whatever has been done by then stands."""
+        """reductions: how many there are. stopped: whether time is up."""
         arrays = problem.arrays
         self.limit, self.stopped = problem.limit, stopped
         self.node_start, self.cost = arrays.node_start, copy_costs(arrays.cost)
@@ -50,55 +55,55 @@ class PresolveState:
 
     @property
     def sizes(self) -> Integers:
-        """How many strategies each node had."""
+        """How many strategies each node has in the original numbering, which does not shrink."""
         return np.diff(self.node_start)
 
     @property
     def base(self) -> Integers:
-        """Bytes in use at each moment, whatever is chosen (less what is still to be found shared)."""
+        """Bytes in use at each time step under every assignment, as far as they were moved out of the nodes."""
         return np.cumsum(self.shared)[:-1]
 
     @property
     def has_edge_usage(self) -> Flags:
-        """Has the node an edge with usage?"""
-        bound, own = np.zeros(self.alive.size, bool), self.edges.own >= 0
-        bound[self.edges.low[own]] = bound[self.edges.high[own]] = True
-        return bound
+        """Flags of the nodes that have an edge with usage."""
+        flags, own = np.zeros(self.alive.size, bool), self.edges.own >= 0
+        flags[self.edges.low[own]] = flags[self.edges.high[own]] = True
+        return flags
 
     def has_dirty(self, turn: int) -> bool:
-        """Has anything changed since the reduction looked?"""
+        """Return whether any node was marked since the reduction last took the dirty nodes."""
         return self._latest > self._taken_at[turn]
 
     def take_dirty(self, turn: int) -> Flags:
-        """The nodes that changed since the reduction looked the last time."""
-        fresh: Flags = self.alive & (self._marked_at > self._taken_at[turn])
+        """Return flags of the nodes marked since the reduction last took them."""
+        dirty: Flags = self.alive & (self._marked_at > self._taken_at[turn])
         self._taken_at[turn], self._clock = self._clock, self._clock + 1
-        return fresh
+        return dirty
 
     def mark_clean(self, turn: int) -> None:
-        """What the reduction has just done leaves nothing more for itself."""
+        """Record that the reduction need not visit the nodes that it has just marked itself."""
         self._taken_at[turn], self._clock = self._clock, self._clock + 1
 
     def mark_dirty(self, nodes: Flags | Integers) -> None:
-        """These changed."""
+        """Mark these nodes (flags or indices) for all reductions."""
         which = np.flatnonzero(nodes) if nodes.dtype == np.bool_ else nodes
         if which.size:
             self._marked_at[which] = self._latest = self._clock
 
     def mark_dirty_around(self, nodes: Flags) -> None:
-        """These changed, in a way that their neighbours feel."""
+        """Mark these nodes and their neighbours."""
         low, high = self.edges.low, self.edges.high
         self.mark_dirty(nodes)
         self.mark_dirty(low[nodes[high]])
         self.mark_dirty(high[nodes[low]])
 
     def incidence(self, which: Flags | None = None) -> tuple[Integers, Integers]:
-        """Each node's edges (of those asked for): where they begin in the second array."""
+        """Return (first, incident): node i's edges are incident[first[i] : first[i + 1]]; which: only these edges."""
         edges = np.arange(self.edges.low.size) if which is None else np.flatnonzero(which)
-        found: tuple[Integers, Integers] = incidence(self.edges.low, self.edges.high, edges, self.alive.size)
-        return found
+        lists: tuple[Integers, Integers] = incidence(self.edges.low, self.edges.high, edges, self.alive.size)
+        return lists
 
     def require_feasible(self) -> None:
-        """Raises Impossible if some node has no strategy left."""
+        """Raise Infeasible if some node has no permitted strategy left."""
         if self.alive.size and (np.minimum.reduceat(self.cost, self.node_start[:-1])[self.alive] >= FORBIDDEN).any():
             raise Infeasible

@@ -1,7 +1,8 @@
-"""Usage put in order: each node's spans ascend without overlap, and what all its strategies use belongs to no node.
+"""Normalisation of usage: each node's spans ascend without overlap, and usage common to its strategies is moved out.
 
-At each moment the least that any possible strategy of a node uses is used whatever is chosen: it goes to what is
-shared, and the rest, >= 0, stays. Neighbouring spans with equal rest become one, those without any vanish.
+At each time step, the least that any permitted strategy of a node uses is used under every assignment. It is moved to
+the state's shared usage, and the non-negative rest stays. Neighbouring spans with equal rests are joined; spans without
+any are dropped.
 """
 
 from __future__ import annotations
@@ -21,41 +22,45 @@ Flags = NDArray[np.bool_]
 
 
 class UsageRows(NamedTuple):
-    """Bytes by strategy from one moment of a node to its next, node by node; a node's last row is all zero."""
+    """Bytes by strategy between consecutive changes of a node's usage, ordered by node and time step.
+
+    Row r holds usage[at[r] :], from time_step[r] on until the node's next row. A node's last row is zero.
+    """
 
     node: Integers
-    moment: Integers
+    time_step: Integers
     at: Integers
     usage: Integers
 
 
 def normalize_usage(state: PresolveState, turn: int) -> None:
-    """Until no node has usage in common with all its strategies."""
+    """Normalise the usage of all changed nodes."""
     sort_intervals(state, state.take_dirty(turn))
 
 
-def sort_intervals(state: PresolveState, fresh: Flags) -> None:
-    """The usage of fresh nodes, that of the others being so."""
-    mine = fresh[state.uses.node]
-    if not mine.any():
+def sort_intervals(state: PresolveState, dirty: Flags) -> None:
+    """Normalise the usage of the flagged nodes; that of the others must be so already."""
+    selected = dirty[state.uses.node]
+    if not selected.any():
         return
-    rows = _changes(state, state.uses.select(mine))
+    rows = _changes(state, state.uses.select(selected))
     least, some = np.zeros(rows.node.size, np.int64), np.zeros(rows.node.size, bool)
     same = np.zeros(rows.node.size, bool)
     _subtract_common(rows, state.node_start, state.cost, least, some, same)
-    np.add.at(state.shared, rows.moment, least)
-    np.subtract.at(state.shared, rows.moment[1:], least[:-1])
+    np.add.at(state.shared, rows.time_step, least)
+    np.subtract.at(state.shared, rows.time_step[1:], least[:-1])
+    # A run of equal rows becomes one span, from its first row to the next run's; runs without usage are dropped.
     heads = np.flatnonzero(~same)
-    kept = some[heads][:-1]
-    first = heads[:-1][kept]
-    settled = UsageArrays(
-        rows.node[first], rows.moment[first], rows.moment[heads[1:]][kept], rows.at[first], rows.usage
+    has_usage = some[heads][:-1]
+    first = heads[:-1][has_usage]
+    normalized = UsageArrays(
+        rows.node[first], rows.time_step[first], rows.time_step[heads[1:]][has_usage], rows.at[first], rows.usage
     )
-    state.uses = _interleave(state.sizes, settled, state.uses.select(~mine))
+    state.uses = _interleave(state.sizes, normalized, state.uses.select(~selected))
 
 
 def _changes(state: PresolveState, uses: UsageArrays) -> UsageRows:
-    """By how much usage changes at each moment of each node."""
+    """Return the change of each strategy's usage at each time step where a span of its node starts or stops."""
     time_steps, count = state.shared.size, uses.node.size
     ends = np.concatenate([uses.node * time_steps + uses.start, uses.node * time_steps + uses.stop])
     keys, place = np.unique(ends, return_inverse=True)
@@ -70,7 +75,10 @@ def _changes(state: PresolveState, uses: UsageArrays) -> UsageRows:
 
 @cached_njit(error_model="numpy")
 def _subtract_common(rows, node_start, cost, least, some, same):  # type: ignore[no-untyped-def]
-    """From changes to what is used above the least; is any, and is it the same as before?"""
+    """Turn changes into usages above the node's least, in place.
+
+    Writes, by row, the least, whether any usage is left, and whether the row equals the one before it.
+    """
     for r in range(rows.node.size):
         begin, k = node_start[rows.node[r]], node_start[rows.node[r] + 1] - node_start[rows.node[r]]
         least[r] = FORBIDDEN
@@ -90,7 +98,7 @@ def _subtract_common(rows, node_start, cost, least, some, same):  # type: ignore
 
 
 def _interleave(sizes: Integers, one: UsageArrays, two: UsageArrays) -> UsageArrays:
-    """All of them, and only the bytes that they read."""
+    """Merge two sets of spans, ordered by node, and drop the bytes that no span reads."""
     node = np.concatenate([one.node, two.node])
     order = np.argsort(node, kind="stable")
     node = node[order]

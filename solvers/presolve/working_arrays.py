@@ -1,9 +1,11 @@
-"""A problem as flat arrays that shrink in place: what every reduction reads and writes.
+"""A problem as flat arrays that the reductions change in place.
 
-Strategies keep their numbers: strategy x of node i stands at node_start[i] + x and is out once it costs FORBIDDEN. The
-class of strategy x of edge e's low end stands at low_at[e] + x of `classes`, and likewise for the high end; the pair
-(s, t) costs cells[pair_at[e] + s * low_step[e] + t * high_step[e]], so that an edge turns round without its matrix,
-and edges may share one. Strategy x of the node of span q uses usage[at[q] + x] over [start[q], stop[q]).
+* Strategies keep their numbers: strategy x of node i has the flat index node_start[i] + x, and is removed by setting
+  its cost to FORBIDDEN.
+* The class of strategy x at edge e's low end is classes[low_at[e] + x], and likewise for the high end.
+* The pair (s, t) costs cells[pair_at[e] + s * low_step[e] + t * high_step[e]]: with steps an edge can be turned without
+  transposing its matrix, which other edges may share.
+* Strategy x of the node of span q uses usage[at[q] + x] bytes over [start[q], stop[q]).
 """
 
 from __future__ import annotations
@@ -21,11 +23,15 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 FORBIDDEN = 1 << 60
-"""What is impossible costs this inside presolve; sums are cut down to it."""
+"""The cost of everything forbidden inside presolve, to which sums are cut: above every sum of permitted costs (presolve
+requires it to be below IMPOSSIBLE), and low enough that a few of it add up within int64."""
 
 
 class EdgeArrays(NamedTuple):
-    """One entry per edge, but for `classes` and `cells`. own: the problem's edge, if that has usage, otherwise -1."""
+    """The edges, each from a lower to a higher node: one entry per edge, except in `classes` and `cells`.
+
+    own: the edge's number in the problem if it has usage, otherwise -1.
+    """
 
     low: Integers
     high: Integers
@@ -41,16 +47,16 @@ class EdgeArrays(NamedTuple):
     cells: Integers
 
     def select(self, which: Flags | Integers) -> EdgeArrays:
-        """Only these edges."""
+        """Return only these edges."""
         return EdgeArrays._make([*(column[which] for column in self[:10]), *self[10:]])
 
     @property
     def most_classes(self) -> int:
-        """Of any end of any edge, at least 1."""
+        """The largest number of classes at an end of an edge, at least 1."""
         return int(max(self.low_classes.max(initial=1), self.high_classes.max(initial=1)))
 
     def drop_unused_cells(self, idle: int) -> EdgeArrays:
-        """Without the cells that no edge reads, if they are more than so many."""
+        """Return the edges without the cells that none of them reads, if these are more than `idle`."""
         at, first, anew = np.unique(self.pair_at, return_index=True, return_inverse=True)
         sizes = (self.low_classes * self.high_classes)[first]
         if self.cells.size - int(sizes.sum()) <= idle:
@@ -60,7 +66,7 @@ class EdgeArrays(NamedTuple):
 
 
 class UsageArrays(NamedTuple):
-    """One entry per span, ordered by node, but for `usage`."""
+    """The spans, ordered by node: one entry per span, except in `usage`."""
 
     node: Integers
     start: Integers
@@ -69,22 +75,23 @@ class UsageArrays(NamedTuple):
     usage: Integers
 
     def select(self, which: Flags | Integers) -> UsageArrays:
-        """Only these spans."""
+        """Return only these spans."""
         return UsageArrays._make([*(column[which] for column in self[:4]), self.usage])
 
     def renumber_steps(self, new: Integers) -> UsageArrays:
-        """With moment t renumbered new[t]; spans without a moment left vanish."""
+        """Return the spans with time step t renumbered to new[t]; empty spans are dropped."""
         start, stop = new[self.start], new[self.stop]
         return self._replace(start=start, stop=stop).select(start < stop)
 
     def first(self, nodes: int) -> Integers:
-        """Where each node's spans begin, and the last's end."""
+        """Return the offsets of each node's spans, [nodes + 1]."""
         first: Integers = np.searchsorted(self.node, np.arange(nodes + 1))
         return first
 
 
 class EdgeUsageArrays(NamedTuple):
-    """Usages on edges, by the edge's number in the problem; pairs stand as those of its cells do."""
+    """The usages on edges. own: the edge's number in the problem; the `size` bytes from `at` on follow the layout of
+    the edge's matrix."""
 
     own: Integers
     start: Integers
@@ -95,17 +102,17 @@ class EdgeUsageArrays(NamedTuple):
 
 
 def ragged_indices(sizes: Integers) -> tuple[Integers, Integers]:
-    """Of rows laid end to end: each entry's row, and its place in the row."""
+    """Return, for rows of these sizes laid end to end, each entry's row and its position in the row."""
     return np.repeat(np.arange(sizes.size), sizes), ragged_arange(compute_offsets(sizes))
 
 
 def copy_costs(cost: Integers) -> Integers:
-    """A copy with what is forbidden at FORBIDDEN."""
+    """Copy costs, replacing those of IMPOSSIBLE or more by FORBIDDEN."""
     return np.where(cost < IMPOSSIBLE, cost, FORBIDDEN)
 
 
 def build_edge_arrays(arrays: ProblemArrays) -> EdgeArrays:
-    """Every edge runs from the lower of its nodes to the higher."""
+    """Build the edges of a problem, oriented from the lower to the higher node."""
     own = np.full(arrays.source.size, -1)
     own[arrays.edge_usage_edge] = arrays.edge_usage_edge
     turned = arrays.source > arrays.target
@@ -124,7 +131,7 @@ def build_edge_arrays(arrays: ProblemArrays) -> EdgeArrays:
 
 
 def build_usage_arrays(arrays: ProblemArrays) -> UsageArrays:
-    """The spans in which anything is used."""
+    """Build the spans of a problem, without those in which nothing is used."""
     node, at, usage = arrays.span_node, arrays.span_at, arrays.span_usage
     if not node.size:
         return UsageArrays(node, node, node, node, usage)
@@ -135,7 +142,7 @@ def build_usage_arrays(arrays: ProblemArrays) -> UsageArrays:
 
 
 def build_edge_usage_arrays(arrays: ProblemArrays) -> EdgeUsageArrays:
-    """All of them."""
+    """Build the usages on edges of a problem."""
     size = (arrays.height * arrays.width)[arrays.edge_usage_edge]
     return EdgeUsageArrays(
         arrays.edge_usage_edge, arrays.edge_usage_start, arrays.edge_usage_stop, arrays.edge_usage_pair_start, size,
@@ -145,7 +152,8 @@ def build_edge_usage_arrays(arrays: ProblemArrays) -> EdgeUsageArrays:
 
 @cached_njit()
 def orient_edge(edges, e, i):  # type: ignore[no-untyped-def]
-    """Edge e from its node i: where the classes here stand, step, how many; the other node, and the same there."""
+    """Return edge e seen from its node i: (start of classes, step, number of classes) here, the other node, and the
+    same there."""
     if edges.low[e] == i:
         here = (edges.low_at[e], edges.low_step[e], edges.low_classes[e])
         return here, edges.high[e], (edges.high_at[e], edges.high_step[e], edges.high_classes[e])
@@ -155,7 +163,9 @@ def orient_edge(edges, e, i):  # type: ignore[no-untyped-def]
 
 @cached_njit()
 def incidence(low, high, which, nodes):  # type: ignore[no-untyped-def]
-    """first[i] to first[i + 1]: where node i's edges (of those asked for, ascending) stand in the second array."""
+    """Return (first, incident): node i's edges among `which` are incident[first[i] : first[i + 1]], ascending."""
+    # A counting sort. Counts are shifted by two, so that first[i + 1] serves as node i's fill pointer in the second
+    # pass and ends up as node i + 1's start.
     first = np.zeros(nodes + 2, np.int64)
     for e in which:
         first[low[e] + 2] += 1

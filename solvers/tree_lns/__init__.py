@@ -1,4 +1,4 @@
-"""Search by exact re-optimisation of random induced trees: for problems of thousands of nodes under a limit."""
+"""Large-neighbourhood search by exact re-optimisation of random induced trees, for thousands of nodes with a limit."""
 
 from __future__ import annotations
 

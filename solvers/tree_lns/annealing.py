@@ -1,7 +1,8 @@
-"""The walk: blocks accepted by Metropolis on exact cost and penalty, sweeps over nodes without edges.
+"""Simulated annealing over tree blocks, and coordinate descent over nodes without edges.
 
-The penalty of a watched moment is piecewise linear in its load: below[m] a byte under the limit, above[m] a byte over
-it. A block is priced by the slope it stands on, and judged by the exact change.
+A block is a random tree that is re-optimised with everything else fixed. It is accepted by the Metropolis rule on the
+exact change of cost plus penalty. The penalty of a watched time step m is piecewise linear in its load: slope below[m]
+per byte under the limit, above[m] per byte over it. Within a block, usage is priced at the slope of the present load.
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ Integers = NDArray[np.int64]
 
 
 class WalkState(NamedTuple):
-    """Where the walk stands. cost: of the choice, and the best cost seen with no watched moment over the limit."""
+    """The state of the walk, updated in place.
+
+    load: bytes in use at each watched time step; change: scratch for a block's change of it. prefix: prefix sums of the
+    multipliers of the watched time steps. cost: that of the assignment, and the best seen with no watched time step
+    over the limit (`best`). block: the number of the current block. random: the state of splitmix64.
+    """
 
     assignment: Integers
     load: Integers
@@ -35,7 +41,8 @@ class WalkState(NamedTuple):
 
 
 class PenaltySlopes(NamedTuple):
-    """Cost units per byte at each watched moment: under the limit, over it, and what a block's prices are over it."""
+    """Cost units per byte at each watched time step: of the penalty under and over the limit, and the multiplier that a
+    block uses where the load is over the limit."""
 
     below: Floats
     above: Floats
@@ -44,6 +51,7 @@ class PenaltySlopes(NamedTuple):
 
 @cached_njit(nogil=True, error_model="numpy")
 def _update_multipliers(position, slopes, limit):  # type: ignore[no-untyped-def]
+    """Write the prefix sums of the multipliers at the present load."""
     total = 0.0
     for m in range(position.load.size):
         position.prefix[m] = total
@@ -53,14 +61,14 @@ def _update_multipliers(position, slopes, limit):  # type: ignore[no-untyped-def
 
 @cached_njit(nogil=True, error_model="numpy")
 def _penalty_change(load, more, below, above, limit):  # type: ignore[no-untyped-def]
-    """What `more` bytes on top of a load change in a moment's penalty."""
+    """Return the change of a time step's penalty when its load changes by `more` bytes."""
     before, after = load - limit, load + more - limit
     return after * (below if after <= 0 else above) - before * (below if before <= 0 else above)
 
 
 @cached_njit(nogil=True, error_model="numpy")
 def _arc_cost_change(graph, scratch, assignment, node, new, block):  # type: ignore[no-untyped-def]
-    """The exact change of the cost of a node's arcs; an arc between two changing nodes counts at the later one."""
+    """Return the exact change of a node's arc costs; an arc between two changing nodes counts at the later one."""
     total = 0.0
     for a in range(graph.first[node], graph.first[node + 1]):
         far = graph.head[a]
@@ -78,7 +86,10 @@ def _arc_cost_change(graph, scratch, assignment, node, new, block):  # type: ign
 
 @cached_njit(nogil=True, error_model="numpy")
 def _tree_change(graph, spans, scratch, position, size, block):  # type: ignore[no-untyped-def]
-    """The exact change of cost of taking the new strategies; of load into position.change; how many nodes change."""
+    """Return the exact change of cost when a block takes its new strategies, and how many nodes change.
+
+    Writes the differences of the change of load (to be summed up over time steps) to position.change.
+    """
     position.change[:] = 0
     total, changed = 0.0, 0
     for place in range(size):
@@ -97,7 +108,8 @@ def _tree_change(graph, spans, scratch, position, size, block):  # type: ignore[
 
 @cached_njit(nogil=True, error_model="numpy")
 def _total_penalty_change(position, slopes, limit):  # type: ignore[no-untyped-def]
-    """Sum up position.change; the change of the penalty, and how many moments would be over the limit."""
+    """Sum up position.change in place; return the change of the penalty and how many time steps would be over the
+    limit."""
     more, total, over = 0, 0.0, 0
     for m in range(position.load.size):
         more += position.change[m]
@@ -118,8 +130,11 @@ def _record_best(position, over):  # type: ignore[no-untyped-def]
 
 @cached_njit(nogil=True, error_model="numpy")
 def anneal(graph, spans, scratch, position, slopes, limit, blocks, most, force, heat):  # type: ignore[no-untyped-def]
-    """So many blocks at one temperature; how many were taken."""
-    random, taken = position.random, 0
+    """Try `blocks` blocks of at most `most` nodes at temperature `heat`; return how many were accepted.
+
+    force: the probability that a block's root must change its strategy.
+    """
+    random, accepted = position.random, 0
     _update_multipliers(position, slopes, limit)
     for _ in range(blocks):
         position.block[0] += 1
@@ -128,12 +143,13 @@ def anneal(graph, spans, scratch, position, slopes, limit, blocks, most, force, 
         size = sample_induced_tree(graph, scratch, root, 1 + draw(random, most), block, random)
         optimize_tree(graph, spans, scratch, size, position.assignment, position.prefix, block, force, random)
         cost, changed = _tree_change(graph, spans, scratch, position, size, block)
+        # A change of this size means that something forbidden enters; floats of that size would lose the exact cost.
         if changed == 0 or cost > FORBIDDEN / 2:
             continue
         penalty, over = _total_penalty_change(position, slopes, limit)
         worse = cost + penalty
         if worse <= 0.0 or random_uniform(random) < np.exp(-worse / heat):
-            taken += 1
+            accepted += 1
             for place in range(size):
                 position.assignment[scratch.tree[place]] = scratch.new[place]
             for m in range(position.load.size):
@@ -141,12 +157,12 @@ def anneal(graph, spans, scratch, position, slopes, limit, blocks, most, force, 
             position.cost[0] += cost
             _update_multipliers(position, slopes, limit)
             _record_best(position, over)
-    return taken
+    return accepted
 
 
 @cached_njit(nogil=True, error_model="numpy")
 def _node_penalty_change(spans, position, slopes, limit, node, new):  # type: ignore[no-untyped-def]
-    """The change of the penalty if one node takes another strategy."""
+    """Return the change of the penalty if one node takes another strategy."""
     total, old = 0.0, position.assignment[node]
     for q in range(spans.first[node], spans.first[node + 1]):
         more = spans.usage[spans.at[q] + new] - spans.usage[spans.at[q] + old]
@@ -158,6 +174,7 @@ def _node_penalty_change(spans, position, slopes, limit, node, new):  # type: ig
 
 @cached_njit(nogil=True, error_model="numpy")
 def _set_strategy(graph, spans, position, node, new):  # type: ignore[no-untyped-def]
+    """Give a node without edges another strategy, updating load and cost."""
     begin, old = graph.node_start[node], position.assignment[node]
     for q in range(spans.first[node], spans.first[node + 1]):
         more = spans.usage[spans.at[q] + new] - spans.usage[spans.at[q] + old]
@@ -168,7 +185,7 @@ def _set_strategy(graph, spans, position, node, new):  # type: ignore[no-untyped
 
 @cached_njit(nogil=True, error_model="numpy")
 def coordinate_descent(graph, spans, position, slopes, limit):  # type: ignore[no-untyped-def]
-    """Each node without edges, in random order, takes the strategy that is best by exact cost and penalty."""
+    """Set each node without edges, in random order, to its best strategy by exact cost plus penalty."""
     order = graph.isolated.copy()
     for place in range(order.size - 1, 0, -1):
         other = draw(position.random, place + 1)

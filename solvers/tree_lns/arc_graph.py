@@ -1,8 +1,8 @@
-"""A problem as the search walks it: arcs out of each node, costs as floats, spans over the moments watched.
+"""A problem in the layout of the tree search: arcs out of each node, costs as floats, spans over watched time steps.
 
-Every edge stands as two arcs. Arc a leads out of the node u with first[u] <= a < first[u + 1] to head[a]; row r of its
-matrix is what the class r of u's strategy costs against each class of the head's. Costs are whole numbers below 2**53
-(a forbidden one is far above every possible choice), so floats add them exactly.
+Each edge is stored as two arcs. Arc a leads from the node u with first[u] <= a < first[u + 1] to head[a]; row r of its
+matrix holds the costs of class r at u against each class at the head. Costs are integers below 2**53 (a forbidden one
+is far above every sum of permitted ones), so float64 adds them exactly.
 """
 
 from __future__ import annotations
@@ -22,7 +22,12 @@ FORBIDDEN = 1e18
 
 
 class ArcGraph(NamedTuple):
-    """Flat arrays; near_at and far_at say where the classes of an arc's two ends begin in `classes`."""
+    """The problem's arcs as flat arrays.
+
+    back: the opposite arc of each. near_at, far_at: where the classes of an arc's tail and head begin in `classes`.
+    matrix_at: where its matrix begins in `matrix`; rows, columns: its shape. connected, isolated: the nodes with at
+    least two strategies that have edges, and those that have none.
+    """
 
     node_start: Integers
     cost: Floats
@@ -41,7 +46,10 @@ class ArcGraph(NamedTuple):
 
 
 class WatchedIntervals(NamedTuple):
-    """The spans that cover a watched moment, grouped by node: over watched moments low:high, usage from `at` on."""
+    """The spans that cover a watched time step; those of node i are first[i] : first[i + 1].
+
+    A span covers the watched time steps low:high (positions, not time steps); its usages begin at usage[at].
+    """
 
     first: Integers
     low: Integers
@@ -51,7 +59,7 @@ class WatchedIntervals(NamedTuple):
 
 
 def build_arc_graph(arrays: ProblemArrays) -> ArcGraph:
-    """Both directions of every edge; `joined`: nodes with edges and a choice to make, `alone`: those without edges."""
+    """Build the arcs, both directions of every edge, grouped by their tail."""
     edges, count = arrays.source.size, arrays.node_start.size - 1
     shift = arrays.source_class.size
     source_at, target_at = arrays.source_start[:-1], arrays.target_start[:-1] + shift
@@ -84,7 +92,7 @@ def build_arc_graph(arrays: ProblemArrays) -> ArcGraph:
 
 
 def select_intervals(arrays: ProblemArrays, time_steps: Integers) -> WatchedIntervals:
-    """The spans over ascending watched moments."""
+    """Return the spans that cover at least one of the watched time steps, which ascend."""
     low, high = np.searchsorted(time_steps, arrays.span_start), np.searchsorted(time_steps, arrays.span_stop)
     order = np.argsort(arrays.span_node, kind="stable")
     order = order[(low < high)[order]]
@@ -98,7 +106,8 @@ def _to_floats(cost: Integers) -> Floats:
 
 
 def _transpose_matrices(arrays: ProblemArrays) -> tuple[Floats, Integers, Integers]:
-    """Each matrix once as it is and once turned; where each edge's two begin."""
+    """Store each distinct matrix once as it is and once transposed; return them end to end, and where each edge's two
+    begin."""
     keys = np.stack([arrays.pair_start, arrays.height, arrays.width], axis=1)
     shapes, which = np.unique(keys, axis=0, return_inverse=True)
     parts, straight, turned, size = [], [], [], 0

@@ -1,6 +1,6 @@
-"""One block: a random induced tree, and the cheapest strategies on it with all else fixed.
+"""One block: a random induced tree, and its optimal strategies with everything else fixed, by dynamic programming.
 
-Numbers that are passed on begin as np.int64: numba would compile what they are passed to for a literal first.
+Counters that are passed to other kernels start as np.int64(0): for the literal 0 numba would compile a second version.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ UNREACHED = 1e300
 
 
 class TreeScratch(NamedTuple):
-    """Room to work in. tree: nodes in order of joining; up: each one's arc to its parent; at: where its costs begin in
-    `value`; stamp, seen: the last block that a node was in, or next to; neighbours: how many inside; rank: place."""
+    """Scratch arrays, allocated once per search.
+
+    By place in the tree: tree, the nodes in order of joining; up, their arcs to their parents; at, where their costs
+    begin in `value`; new, their new strategies. By node: stamp and seen, the number of the last block that contained it
+    or touched it; neighbours, how many of its neighbours are in the block; rank, its place in the tree.
+    """
 
     tree: Integers
     up: Integers
@@ -39,7 +43,7 @@ class TreeScratch(NamedTuple):
 
 
 def allocate_scratch(graph: ArcGraph, most: int) -> TreeScratch:
-    """For blocks of at most `most` nodes."""
+    """Allocate the scratch for blocks of at most `most` nodes."""
     nodes, arcs = graph.node_start.size - 1, graph.head.size
     largest = int(np.diff(graph.node_start).max(initial=1))
     classes = int(max(graph.rows.max(initial=1), largest))
@@ -61,7 +65,10 @@ def allocate_scratch(graph: ArcGraph, most: int) -> TreeScratch:
 
 @cached_njit(nogil=True, error_model="numpy")
 def sample_induced_tree(graph, scratch, root, most, block, state):  # type: ignore[no-untyped-def]
-    """A random induced tree from the root: a node joins while exactly one of its neighbours is inside; its size."""
+    """Grow a random induced tree of at most `most` nodes from the root and return its size.
+
+    A node joins only while exactly one of its neighbours is inside, so that the induced subgraph stays a tree.
+    """
     tree, up, stamp, seen, count, rank, fringe = (
         scratch.tree, scratch.up, scratch.stamp, scratch.seen, scratch.neighbours, scratch.rank, scratch.fringe
     )  # fmt: skip
@@ -93,7 +100,11 @@ def sample_induced_tree(graph, scratch, root, most, block, state):  # type: igno
 
 @cached_njit(nogil=True, error_model="numpy")
 def _unary_costs(graph, spans, scratch, node, at, assignment, prefix, block):  # type: ignore[no-untyped-def]
-    """Cost, priced usage, and the arcs to fixed neighbours of a node's strategies, into value[at:]."""
+    """Write the cost of each strategy of a node to value[at:]: its own, its usage at the multipliers, and its arcs to
+    neighbours outside the block. Returns the number of strategies.
+
+    prefix: prefix sums of the multipliers of the watched time steps, so that a span costs one subtraction.
+    """
     begin, k = graph.node_start[node], graph.node_start[node + 1] - graph.node_start[node]
     value = scratch.value[at : at + k]
     value[:] = graph.cost[begin : begin + k]
@@ -118,7 +129,7 @@ def _unary_costs(graph, spans, scratch, node, at, assignment, prefix, block):  #
 
 @cached_njit(nogil=True, error_model="numpy")
 def _pass_to_parent(graph, scratch, arc, at, k, up_at, others):  # type: ignore[no-untyped-def]
-    """Add to the parent's values the least of a child's value plus the arc between them."""
+    """Add to each of the parent's values the minimum over the child's strategies of value plus arc cost."""
     by_class, reduced = scratch.by_class[: graph.rows[arc]], scratch.reduced[: graph.columns[arc]]
     own = graph.classes[graph.near_at[arc] : graph.near_at[arc] + k]
     theirs = graph.classes[graph.far_at[arc] : graph.far_at[arc] + others]
@@ -139,7 +150,7 @@ def _pass_to_parent(graph, scratch, arc, at, k, up_at, others):  # type: ignore[
 
 @cached_njit(nogil=True, error_model="numpy")
 def _select_strategy(graph, scratch, place, size):  # type: ignore[no-untyped-def]
-    """The best strategy of the node at a place, its parent's being taken."""
+    """Return the best strategy of the node at a place of the tree, given the new strategy of its parent."""
     node, arc, at = scratch.tree[place], scratch.up[place], scratch.at[place]
     k = graph.node_start[node + 1] - graph.node_start[node]
     back = graph.back[arc]
@@ -147,16 +158,19 @@ def _select_strategy(graph, scratch, place, size):  # type: ignore[no-untyped-de
     begin = graph.matrix_at[back] + graph.classes[graph.near_at[back] + above] * graph.columns[back]
     best, least = 0, UNREACHED
     for x in range(k):
-        worth = scratch.value[at + x] + graph.matrix[begin + graph.classes[graph.near_at[arc] + x]]
-        if worth < least:
-            best, least = x, worth
+        total = scratch.value[at + x] + graph.matrix[begin + graph.classes[graph.near_at[arc] + x]]
+        if total < least:
+            best, least = x, total
     return best
 
 
 @cached_njit(nogil=True, error_model="numpy")
 def optimize_tree(graph, spans, scratch, size, assignment, prefix, block, force, state):  # type: ignore[no-untyped-def]
-    """The cheapest strategies of the tree's nodes into `new`, priced by the prefix sums of the watched moments' prices;
-    with a chance of `force` the root takes another strategy than its present one."""
+    """Write the optimal strategies of the tree's nodes to scratch.new: leaves to root, then root to leaves.
+
+    prefix: prefix sums of the multipliers. force: the probability that the root gets a random strategy other than its
+    present one, which lets the walk leave a local optimum.
+    """
     tree, up, at, new = scratch.tree, scratch.up, scratch.at, scratch.new
     used = np.int64(0)
     for place in range(size):
@@ -171,14 +185,15 @@ def optimize_tree(graph, spans, scratch, size, assignment, prefix, block, force,
     new[0] = np.argmin(scratch.value[:k])
     if k > 1 and random_uniform(state) < force:
         other = random_below(state, k - 1)
-        new[0] = other + (other >= assignment[tree[0]])
+        new[0] = other + (other >= assignment[tree[0]])  # skips the present strategy
     for place in range(1, size):
         new[place] = _select_strategy(graph, scratch, place, size)
 
 
 @cached_njit(nogil=True, error_model="numpy")
 def conditional_costs(graph, spans, scratch, assignment, prefix, worth):  # type: ignore[no-untyped-def]
-    """Each strategy's worth (flat), all other nodes fixed, priced by the prefix sums of the watched moments' prices."""
+    """Write the cost of each strategy (flat) to `worth` with all other nodes fixed; prefix: as in _unary_costs."""
     for node in range(assignment.size):
+        # Block -2 matches no stamp (they start at -1), so that every neighbour counts as outside.
         k = _unary_costs(graph, spans, scratch, node, np.int64(0), assignment, prefix, np.int64(-2))
         worth[graph.node_start[node] : graph.node_start[node] + k] = scratch.value[:k]
