@@ -12,8 +12,13 @@ and t cut the dim:
 Where every split of a dim is even, lengths along it are so many times those along the least dim of which that holds:
 they are counted there and remembered, so that tensors which are split alike are counted once.
 
+Blocks that nest (`planner.reshard.nested_splits`; of even splits all but those of coprime sizes) are counted for all
+devices at once: kept(d) is either nothing or one and the same number, and time and memory grow with sources * targets *
+dims. Other blocks, halos and offsets are counted device by device on up to MAX_LISTED_DEVICES devices, and blocks are
+bounded from above beyond: the busiest device is taken to keep nothing.
+
 Where a source has halos, sent(d) also counts what others hold themselves. `planner.ir.redistribution` receives the same
-elements exactly; its tests hold the two together. Time and memory grow with sources * targets * devices * dims.
+elements exactly; its tests hold the two together.
 """
 
 from __future__ import annotations
@@ -29,10 +34,12 @@ from numpy.typing import NDArray
 
 from planner.ir.mesh import Mesh
 from planner.ir.redistribution import cut_cells, find_endpoints, match_transfers
-from planner.ir.sharding import Axes, Shape, Sharding, held_bounds
+from planner.ir.sharding import Axes, Shape, Sharding, held_bounds, shard_elements
 from planner.ir.transfers import box_volumes
+from planner.reshard.nested_splits import SplitPair, compare_splits
 
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 DimSplit = tuple[Axes, tuple[int, ...], tuple[int, ...]]
 """How a dim is cut: mesh axes, its halo if it has one, its halo or offsets."""
 MAX_CHUNK_ELEMENTS = 1 << 18
@@ -43,6 +50,8 @@ MAX_CACHED_DIMS = 8
 """For how many dims what all pairs of ways share is."""
 MAX_CACHED_COUNTS = 32
 """How many counts of all pairs."""
+MAX_LISTED_DEVICES = 1 << 12
+"""On how many devices blocks that do not nest are counted device by device."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,6 +126,18 @@ class _PairCounts:
 def _count_pairs(
     sources: tuple[Sharding, ...], targets: tuple[Sharding, ...], shape: Shape, *, mesh: Mesh
 ) -> _PairCounts:
+    ends = _DimSplits.of(sources, len(shape)), _DimSplits.of(targets, len(shape))
+    are_blocks = not any((*each.halo_sizes, *each.sharded_dims_offsets) for each in (*sources, *targets))
+    along = [_compare_dims(*each, mesh.shape) for each in zip(*(end.splits for end in ends), strict=True)]
+    exact = all(pair.is_exact(size) for pairs, size in zip(along, shape, strict=True) for row in pairs for pair in row)
+    if are_blocks and (exact or mesh.devices > MAX_LISTED_DEVICES):
+        return _count_nested(ends, along, shape, mesh=mesh)
+    return _count_by_device(sources, targets, shape, mesh=mesh)
+
+
+def _count_by_device(
+    sources: tuple[Sharding, ...], targets: tuple[Sharding, ...], shape: Shape, *, mesh: Mesh
+) -> _PairCounts:
     rows = max(1, MAX_CHUNK_ELEMENTS // max(1, 3 * len(targets) * mesh.devices))
     ends = [_DimSplits.of(each, len(shape)) for each in (sources, targets)]
     dims = zip(ends[0].splits, ends[1].splits, shape, strict=True)
@@ -129,6 +150,74 @@ def _count_pairs(
     ]
     received, owed, messages = (np.concatenate(part) for part in zip(*parts, strict=True))
     return _PairCounts(received, owed, messages, np.array([_count_copies(each, mesh) for each in sources], np.int64))
+
+
+def _compare_dims(
+    sources: Sequence[DimSplit], targets: Sequence[DimSplit], sizes: Shape
+) -> list[list[SplitPair]]:
+    """[source ways][target ways] along one dim."""
+    return [[compare_splits(source[0], target[0], sizes) for target in targets] for source in sources]
+
+
+def _count_nested(
+    ends: tuple[_DimSplits, _DimSplits], along: Sequence[Sequence[Sequence[SplitPair]]], shape: Shape, *, mesh: Mesh
+) -> _PairCounts:
+    """The counts of blocks that nest, exactly; of others an upper bound."""
+    source, target = (end.shardings for end in ends)
+    common = np.ones((len(source), len(target)), np.int64)
+    met, compared = common.copy(), common.copy()
+    is_disjoint, is_undemanded = np.zeros(common.shape, bool), np.zeros(common.shape, bool)
+    unused = np.array([[axis in _unused_axes(each, mesh) for axis in range(len(mesh.shape))] for each in source])
+    for dim, size in enumerate(shape):
+        table = _DimTable.of(along[dim], size, len(mesh.shape))
+        places = np.ix_(ends[0].split_index[dim], ends[1].split_index[dim])
+        common *= table.common[places]
+        met *= table.met[places]
+        is_disjoint |= table.may_be_disjoint[places]
+        is_undemanded |= ~table.is_exact[places]
+        for axis in range(len(mesh.shape)):
+            is_free = unused[:, axis, None]
+            is_undemanded |= ~is_free & table.differing[places + (axis,)]
+            compared *= np.where(is_free, table.compared[places + (axis,)], 1)
+    holders, copies = (np.array([_count_copies(each, mesh) for each in end], np.int64) for end in (source, target))
+    held, wanted = (np.array([shard_elements(each, shape, mesh) for each in end], np.int64) for end in (source, target))
+    received = wanted - np.where(is_disjoint, 0, common)
+    sent = held[:, None] * copies - np.where(is_undemanded, 0, common * (holders[:, None] // compared))
+    return _PairCounts(received, sent, (met - ~is_disjoint) * (wanted > 0), holders)
+
+
+class _DimTable(NamedTuple):
+    """How the splits of a dim lie over each other, [source ways, target ways] each.
+
+    common           elements that two blocks have in common where they meet
+    met              source parts that a target part meets
+    is_exact         whether blocks nest; else `met` is an upper bound
+    may_be_disjoint  whether some device holds nothing of what it wants
+    compared         [..., axes]: product of the target's digits on an axis that meet a digit of the source
+    differing        [..., axes]: whether one of them meets another digit
+    """
+
+    common: Integers
+    met: Integers
+    is_exact: Flags
+    may_be_disjoint: Flags
+    compared: Integers
+    differing: Flags
+
+    @classmethod
+    def of(cls, pairs: Sequence[Sequence[SplitPair]], size: int, axes: int) -> _DimTable:
+        exact = np.array([[pair.is_exact(size) for pair in row] for row in pairs])
+        common = np.array([[pair.common_length(size) for pair in row] for row in pairs], np.int64)
+        met = [[pair.parts_met if pair.is_exact(size) else pair.max_parts_met(size) for pair in row] for row in pairs]
+        is_held = np.array([[pair.source_parts == 1 for pair in row] for row in pairs])
+        compared, differing = np.ones((*exact.shape, axes), np.int64), np.zeros((*exact.shape, axes), bool)
+        for i, row in enumerate(pairs):
+            for k, pair in enumerate(row):
+                differing[i, k, list(pair.differing)] = True
+                for axis, digits in pair.compared:
+                    compared[i, k, axis] = digits
+        disjoint = np.where(exact, differing.any(axis=2), ~is_held)
+        return cls(common, np.array(met, np.int64), exact, disjoint, compared, differing)
 
 
 def count_received_with_terms(source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> int:
