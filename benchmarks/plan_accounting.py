@@ -84,7 +84,7 @@ def faults(analysis: Analysis, cost: int | None, shrinking: str = "none") -> lis
     right = {
         "result": verdict.verdict == "equal",
         "peak": bool((done.peak == count_live_bytes(program).max(axis=0)).all()),
-        "kinds": bool((kinds == analysis.memory[:, analysis.peak_device]).all()),
+        "kinds": bool((kinds == count_live_bytes(program)[:, analysis.peak_device]).all()),
         "received": bool((done.received == count_received_bytes(program)).all()),
         "terms": cost is None or analysis.step_ps == cost,
     }

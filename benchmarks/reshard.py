@@ -28,7 +28,7 @@ from planner.ir.collectives import Collective, count_received_elements
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding
-from planner.reshard import traffic
+from planner.reshard import device_traffic, dim_splits, traffic
 from planner.reshard.cheapest_path import Objective, ReshardPath, find_cheapest_path
 from tests.testing.collective_chains import apply_chain
 from tests.testing.layout_oracle import agree, shard_array, unshard_array
@@ -54,9 +54,10 @@ def planned(case: Case, objective: Objective, hardware: str) -> tuple[ReshardPat
     """A program and the processor seconds of planning it, nothing remembered of others."""
     for remembered in (
         redistribution.plan_transfers,
-        traffic.split_bounds,
-        traffic._split_intervals,
-        traffic._shared_lengths,
+        dim_splits.split_bounds,
+        dim_splits.split_intervals,
+        device_traffic._shared_lengths,
+        traffic._count_pairs,
     ):
         remembered.cache_clear()
     mesh = Mesh(case.mesh.axes)

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from planner.ir.accounting import count_value_bytes
 from planner.ir.graph import Op
 from planner.ir.indexing import Option
 from planner.ir.mesh import Mesh
@@ -45,7 +44,7 @@ def dump_report_graph(found: PlanExplanation) -> dict[str, Any]:
     others = find_alternatives(found.question, found.strategies, OPTIONS)
     ways = _read_paths(analysis.program)
     drawn = {
-        "values": _dump_values(analysis.program, strings),
+        "values": _dump_values(analysis, strings),
         "collectives": _dump_moves(analysis, strings),
         "ops": _dump_ops(analysis, ways, others, strings=strings),
         "outputs": [_dump_read(name, analysis.program, ways, strings=strings) for name in analysis.program.outputs],
@@ -54,9 +53,9 @@ def dump_report_graph(found: PlanExplanation) -> dict[str, Any]:
     return {"strings": list(strings), **drawn}
 
 
-def _dump_values(program: Program, strings: _StringTable) -> dict[str, list[Any]]:
+def _dump_values(analysis: Analysis, strings: _StringTable) -> dict[str, list[Any]]:
     """Values of the graph as they are made: inputs first, `kind` and `name` being theirs, then results of ops."""
-    graph = program.graph
+    program, graph = analysis.program, analysis.program.graph
     listed = list(graph.types)
     held = [program.values[value] for value in listed]
     return {
@@ -66,7 +65,7 @@ def _dump_values(program: Program, strings: _StringTable) -> dict[str, list[Any]
         "type": [strings[str(each.type)] for each in held],
         "sharding": [strings[each.sharding.format_axes(program.mesh)] for each in held],
         "local": [strings[str(list(shard_shape(each.sharding, each.type.shape, program.mesh)))] for each in held],
-        "bytes": [int(count_value_bytes(program, value).max()) for value in listed],
+        "bytes": [int(analysis.accounting.value_bytes[value].max()) for value in listed],
     }
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from planner.ir.accounting import count_received_bytes, count_value_bytes
+from planner.ir.accounting import Accounting, count_value_bytes
 from planner.ir.program import Instruction, OpCall, Program
 from planner.ir.sharding import shard_shape
 
@@ -21,7 +21,7 @@ Attributes = Mapping[str, object]
 
 def print_model_explorer(program: Program) -> str:
     """The JSON text: one collection of one graph."""
-    received = count_received_bytes(program).max(axis=1).tolist()
+    received = Accounting(program).received.max(axis=1).tolist()
     ids = {value: (f"argument {value}", 0) for value, _ in program.arguments}
     nodes = [
         _node(ids[i.id][0], i.name, i.kind, edges=[], outputs=_outputs(program, [i.id])) for i in program.graph.inputs

@@ -7,10 +7,13 @@ The executor counts both while it runs; they must agree to the byte.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.ir.collectives import count_received_elements
+from planner.ir.device_classes import DeviceClasses, held_elements, received_elements
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
 from planner.ir.program import Program, Reshard
@@ -19,28 +22,77 @@ from planner.ir.sharding import Sharding, shard_shapes
 Integers = NDArray[np.int64]
 
 
+@dataclass(frozen=True, eq=False)
+class Accounting:
+    """What the devices of a program receive and hold, one column for each class of devices that do so alike."""
+
+    program: Program
+
+    @cached_property
+    def classes(self) -> DeviceClasses:
+        grids = [*self._sizes.values(), *self._moved.values()]
+        return DeviceClasses.of(
+            {grid.tobytes() + bytes(grid.shape): grid for grid in grids}.values(), self.program.mesh
+        )
+
+    @cached_property
+    def _sizes(self) -> dict[str, Integers]:
+        """Grid of bytes of every value."""
+        values = self.program.values.items()
+        return {
+            name: held_elements(value.sharding, value.type.shape, self.program.mesh) * value.type.itemsize
+            for name, value in values
+        }
+
+    @cached_property
+    def _moved(self) -> dict[int, Integers]:
+        """Grid of bytes received, by the place of the collective."""
+        moved = {}
+        for place, done in enumerate(self.program.instructions):
+            if isinstance(done, Reshard):
+                held = self.program.values[done.operand]
+                moved[place] = (
+                    received_elements(done.collective, held.sharding, held.type.shape, mesh=self.program.mesh)
+                    * held.type.itemsize
+                )
+        return moved
+
+    @cached_property
+    def received(self) -> Integers:
+        """[instructions, classes]: bytes every device receives in every instruction."""
+        received = np.zeros((len(self.program.instructions), len(self.classes)), np.int64)
+        for place, grid in self._moved.items():
+            received[place] = self.classes.pick(grid)
+        return received
+
+    @cached_property
+    def value_bytes(self) -> dict[str, Integers]:
+        """[classes] of every value: bytes of a device's shard."""
+        return {name: self.classes.pick(grid) for name, grid in self._sizes.items()}
+
+    @cached_property
+    def live(self) -> Integers:
+        """[instructions + 1, classes]: bytes every device holds while an instruction runs, and at the end."""
+        count = len(self.program.instructions)
+        change = np.zeros((count + 2, len(self.classes)), np.int64)
+        first = {name: 0 for name, _ in self.program.arguments}
+        first |= {name: place for place, done in enumerate(self.program.instructions) for name in done.results}
+        for name, start in first.items():
+            change[start] += self.value_bytes[name]
+            change[self.program.last_use[name] + 1] -= self.value_bytes[name]
+        return np.cumsum(change, axis=0)[: count + 1]
+
+
 def count_received_bytes(program: Program) -> Integers:
     """[instructions, devices]: bytes every device receives in every instruction."""
-    received = np.zeros((len(program.instructions), program.mesh.devices), np.int64)
-    for place, done in enumerate(program.instructions):
-        if isinstance(done, Reshard):
-            held = program.values[done.operand]
-            elements = count_received_elements(done.collective, held.sharding, held.type.shape, mesh=program.mesh)
-            received[place] = elements * held.type.itemsize
-    return received
+    account = Accounting(program)
+    return account.classes.expand(account.received)
 
 
 def count_live_bytes(program: Program) -> Integers:
     """[instructions + 1, devices]: bytes every device holds while an instruction runs, and at the end."""
-    count = len(program.instructions)
-    change = np.zeros((count + 2, program.mesh.devices), np.int64)
-    made = {name: 0 for name, _ in program.arguments}
-    made |= {name: place for place, done in enumerate(program.instructions) for name in done.results}
-    for name, start in made.items():
-        size = count_value_bytes(program, name)
-        change[start] += size
-        change[program.last_use[name] + 1] -= size
-    return np.cumsum(change, axis=0)[: count + 1]
+    account = Accounting(program)
+    return account.classes.expand(account.live)
 
 
 def count_value_bytes(program: Program, name: str) -> Integers:

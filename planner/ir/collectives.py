@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from planner.errors import InvalidSharding
 from planner.ir.mesh import Mesh
-from planner.ir.redistribution import differing_axes, plan_transfers
+from planner.ir.redistribution import count_received_in_exchange, differing_axes
 from planner.ir.sharding import Axes, Shape, Sharding, shard_bounds
 
 Integers = NDArray[np.int64]
@@ -227,7 +227,7 @@ def _count_nothing(moved: TensorMove) -> Integers:
 
 
 def _count_exchanged(moved: TensorMove) -> Integers:
-    return plan_transfers(moved.source, moved.move.target(moved.source), moved.shape, moved.mesh).received
+    return count_received_in_exchange(moved.source, moved.move.target(moved.source), moved.shape, mesh=moved.mesh)
 
 
 def _volumes(bounds: Integers) -> Integers:

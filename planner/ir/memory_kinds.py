@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.ir.accounting import count_value_bytes
+from planner.ir.accounting import Accounting
 from planner.ir.graph import Graph
 from planner.ir.program import Program, Reshard
 
@@ -71,12 +71,12 @@ def find_live_ranges(program: Program) -> list[LiveRange]:
     return found
 
 
-def count_live_by_kind(program: Program, device: int) -> Mapping[str, Integers]:
+def count_live_by_kind(account: Accounting, device: int) -> Mapping[str, Integers]:
     """[instructions + 1] of every kind there is: bytes a device holds while an instruction runs, and at the end."""
-    count = len(program.instructions) + 1
+    count, number = len(account.program.instructions) + 1, account.classes.find(device)
     change: dict[str, Integers] = {}
-    for each in find_live_ranges(program):
-        size = int(count_value_bytes(program, each.value)[device])
+    for each in find_live_ranges(account.program):
+        size = int(account.value_bytes[each.value][number])
         steps = change.setdefault(each.kind, np.zeros(count + 1, np.int64))
         steps[each.first] += size
         steps[each.last + 1] -= size

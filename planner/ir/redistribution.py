@@ -52,6 +52,16 @@ def plan_transfers(source: Sharding, target: Sharding, shape: Shape, mesh: Mesh)
     return match_transfers(find_endpoints(source, target, shape, mesh=mesh))
 
 
+def count_received_in_exchange(source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> Integers:
+    """[devices]: elements received; where no terms are reduced, what a device wants and does not hold."""
+    if (source.partial, source.reduction) != (target.partial, target.reduction):
+        return plan_transfers(source, target, shape, mesh).received
+    held, wanted = (clip_bounds(held_bounds(each, shape, mesh), shape) for each in (source, target))
+    overlap = np.minimum(held[..., 1], wanted[..., 1]) - np.maximum(held[..., 0], wanted[..., 0])
+    lacked: Integers = box_volumes(wanted) - np.maximum(overlap, 0).prod(axis=1)
+    return lacked
+
+
 def find_endpoints(source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> Endpoints:
     """What devices hold and want, and the groups in which they exchange."""
     axes = differing_axes(source, target)

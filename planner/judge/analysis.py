@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planner.choose.cost import CostModel
-from planner.ir.accounting import count_live_bytes, count_received_bytes
+from planner.ir.accounting import Accounting
 from planner.ir.graph import OUTPUTS
 from planner.ir.memory_kinds import count_live_by_kind
 from planner.ir.program import Instruction, OpCall, Program, Reshard, ShardedValue
@@ -58,14 +58,19 @@ class Analysis:
         return sum(time for time, done in listed if isinstance(done, OpCall) and done.op.recompute_of is not None)
 
     @cached_property
-    def received(self) -> Integers:
-        """[instructions, devices]: bytes received."""
-        return count_received_bytes(self.program)
+    def accounting(self) -> Accounting:
+        """Bytes received and live, by class of devices."""
+        return Accounting(self.program)
 
-    @cached_property
+    @property
+    def received(self) -> Integers:
+        """[instructions, classes of devices]: bytes received."""
+        return self.accounting.received
+
+    @property
     def memory(self) -> Integers:
-        """[instructions + 1, devices]: bytes live while an instruction runs, and at the end."""
-        return count_live_bytes(self.program)
+        """[instructions + 1, classes of devices]: bytes live while an instruction runs, and at the end."""
+        return self.accounting.live
 
     @property
     def collective_bytes(self) -> int:
@@ -93,7 +98,7 @@ class Analysis:
     @property
     def peak_device(self) -> int:
         """The device that reaches the peak first."""
-        return int(self.memory[self.peak_instruction].argmax())
+        return self.accounting.classes.first_device(int(self.memory[self.peak_instruction].argmax()))
 
     @property
     def peak_value(self) -> str:
@@ -104,7 +109,7 @@ class Analysis:
     @cached_property
     def memory_by_kind(self) -> Mapping[str, Integers]:
         """[instructions + 1] of every kind (`planner.ir.memory_kinds`): bytes live on the busiest device."""
-        return count_live_by_kind(self.program, self.peak_device)
+        return count_live_by_kind(self.accounting, self.peak_device)
 
     def peak_by_kind(self) -> Mapping[str, int]:
         """Bytes of every kind at the peak, on the busiest device."""

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from planner.ir.accounting import count_value_bytes
 from planner.ir.memory_kinds import find_live_ranges
 from planner.ir.program import OpCall
 from planner.judge.analysis import Analysis
@@ -79,12 +78,13 @@ def find_slowest_ops(analysis: Analysis, most: int) -> list[OpTime]:
 
 def find_largest_tensors(analysis: Analysis, most: int) -> list[LiveTensor]:
     """The largest values live at the peak."""
-    program, device = analysis.program, analysis.peak_device
+    program, sizes = analysis.program, analysis.accounting.value_bytes
+    busiest = analysis.accounting.classes.find(analysis.peak_device)
     by = {entry.id: entry.name for entry in program.graph.inputs}
     for done in program.instructions:
         by |= dict.fromkeys(done.results, done.op.id if isinstance(done, OpCall) else str(done.collective.kind.value))
     live = [
-        LiveTensor(each.value, each.kind, int(count_value_bytes(program, each.value)[device]), by[each.value])
+        LiveTensor(each.value, each.kind, int(sizes[each.value][busiest]), by[each.value])
         for each in find_live_ranges(program)
         if each.contains(analysis.peak_instruction)
     ]

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.ir.accounting import count_value_bytes
+from planner.ir.accounting import Accounting
 from planner.ir.program import Program, Reshard
 
 Stream = Hashable
@@ -57,9 +57,9 @@ def simulate_schedule(
 
 def distinct_sizes(program: Program) -> Sizes:
     """Bytes of every value, on every device that holds others than those before it."""
-    names = list(program.values)
-    table = np.array([count_value_bytes(program, name) for name in names], np.int64).reshape(len(names), -1)
-    return dict(zip(names, np.unique(table, axis=1), strict=True))
+    sizes = Accounting(program).value_bytes
+    table = np.array(list(sizes.values()), np.int64).reshape(len(sizes), -1)
+    return dict(zip(sizes, np.unique(table, axis=1), strict=True))
 
 
 @dataclass

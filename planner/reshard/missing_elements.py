@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from planner.ir.mesh import Mesh
 from planner.ir.redistribution import NON_IDEMPOTENT
 from planner.ir.sharding import Axes, Shape, Sharding
-from planner.reshard.traffic import split_along, split_bounds
+from planner.reshard.dim_splits import split_along, split_bounds
 
 Integers = NDArray[np.int64]
 

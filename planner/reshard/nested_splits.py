@@ -68,19 +68,19 @@ class SplitPair:
 @lru_cache(maxsize=MAX_CACHED_PAIRS)
 def compare_splits(source: Axes, target: Axes, sizes: Shape) -> SplitPair:
     """Compare two splits of a dim over axes of a mesh of the given sizes."""
-    parts = [prod(sizes[axis] for axis in axes) for axes in (source, target)]
+    parts, more = (prod(sizes[axis] for axis in axes) for axes in (source, target))
     bounds = [list(accumulate((sizes[axis] for axis in axes), mul, initial=1)) for axes in (source, target)]
-    shorter = min(parts)
+    shorter = min(parts, more)
     chain = sorted({bound for each in bounds for bound in each if bound < shorter} | {shorter})
     ends = [next((bound for bound in each if bound >= shorter), shorter) for each in bounds]
     if any(high % low for low, high in pairwise(chain)) or any(end % shorter for end in ends):
-        return SplitPair(*parts, (), (), parts[0], is_nested=False)
+        return SplitPair(parts, more, (), (), parts, is_nested=False)
     pairs = list(zip(*(_list_digits(axes, chain, sizes) for axes in (source, target)), strict=True))
     compared: dict[int, int] = {}
     for _, digit in pairs:
         compared[digit.axis] = compared.get(digit.axis, 1) * (digit.high // digit.low)
     differing = tuple(sorted({digit.axis for other, digit in pairs if other != digit}))
-    return SplitPair(*parts, tuple(compared.items()), differing, max(parts[0] // parts[1], 1), is_nested=True)
+    return SplitPair(parts, more, tuple(compared.items()), differing, max(parts // more, 1), is_nested=True)
 
 
 def _list_digits(axes: Axes, chain: list[int], sizes: Shape) -> Iterator[_Digit]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import InvalidRequest, RunFailed
-from planner.ir.accounting import count_live_bytes, count_received_bytes
+from planner.ir.accounting import Accounting
 from planner.ir.dtypes import is_float
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
@@ -113,13 +113,14 @@ def check_backend(backend: str, shrinking: str, precision: str, *, mesh: Mesh) -
 
 def _structural_verdict(program: Program, backend: str, precision: str, *, seed: int, shrunk: bool) -> Verdict:
     """What is known of a program before it is run."""
+    account = Accounting(program)
     return Verdict(
         verdict="structural",
         max_relative_error=None,
         counted_bytes=None,
-        predicted_bytes=int(count_received_bytes(program).sum(axis=0).max()),
+        predicted_bytes=int(account.received.sum(axis=0).max()),
         counted_peak_bytes=None,
-        predicted_peak_bytes=int(count_live_bytes(program).max()),
+        predicted_peak_bytes=int(account.live.max()),
         devices=program.mesh.devices,
         backend=backend,
         precision=precision,

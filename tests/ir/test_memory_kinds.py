@@ -12,7 +12,7 @@ from planner.documents.graphs import load_graph
 from planner.documents.plans import dump_plan
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
-from planner.ir.accounting import count_live_bytes
+from planner.ir.accounting import Accounting, count_live_bytes
 from planner.ir.graph import INPUT_KINDS, Graph
 from planner.ir.memory_kinds import BUFFER, count_live_by_kind, find_live_ranges, find_value_kinds
 from planner.ir.mesh import Mesh
@@ -56,7 +56,7 @@ def test_kinds_add_up_to_what_the_devices_of_a_run_hold_at_every_instruction(see
     program = random_program(question_of(graph, MESHES[seed // 2 % 4]), seed)
     alive = np.array(counted(program))
     for device in range(program.mesh.devices):
-        kinds = count_live_by_kind(program, device)
+        kinds = count_live_by_kind(Accounting(program), device)
         assert set(kinds) <= KINDS
         assert (np.sum(list(kinds.values()), axis=0) == alive[:, device]).all()
 

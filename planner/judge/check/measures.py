@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from planner.errors import InvalidRequest
-from planner.ir.accounting import count_value_bytes
 from planner.ir.graph import Graph
 from planner.ir.memory_kinds import find_live_ranges
 from planner.ir.program import OpCall, Reshard
@@ -125,9 +124,10 @@ def _measure_flow(analysis: Analysis, measure: str, axis: str | None) -> Mapping
 
 def _measure_memory(analysis: Analysis) -> Mapping[Owner, int]:
     program, origin, found = analysis.program, find_origins(analysis.program), Counter[Owner]()
+    busiest = analysis.accounting.classes.find(analysis.peak_device)
     for each in find_live_ranges(program):
         if each.contains(analysis.peak_instruction):
-            found["value", origin[each.value]] += int(count_value_bytes(program, each.value)[analysis.peak_device])
+            found["value", origin[each.value]] += int(analysis.accounting.value_bytes[each.value][busiest])
     return found
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import cycle
 
-from planner.ir.accounting import count_live_bytes
+from planner.ir.accounting import Accounting
 from planner.ir.program import Program
 from planner.rewrite.optimize.cancel_gather_slice import cancel_gather_slice
 from planner.rewrite.optimize.cse import eliminate_common_collectives
@@ -77,4 +77,4 @@ def optimize(program: Program, price: Price, limit: int | None = None) -> Progra
 
 
 def _peak(program: Program) -> int:
-    return int(count_live_bytes(program).max())
+    return int(Accounting(program).live.max())

@@ -12,6 +12,7 @@ from planner.documents.check_report import dump_check, has_changes
 from planner.documents.diff import load_regression
 from planner.documents.schemas import PlanDocument
 from planner.errors import InvalidRequest
+from planner.ir.accounting import count_live_bytes, count_received_bytes
 from planner.ir.program import OpCall, Reshard
 from planner.judge.analysis import Analysis
 from planner.judge.check.limits import parse_limits
@@ -40,14 +41,15 @@ def counted(analysis: Analysis, limit: str) -> int:
     """A figure, instruction by instruction and device by device."""
     program, total = analysis.program, 0
     if limit.startswith("memory"):
-        return max(int(row.max()) for row in analysis.memory)
+        return max(int(row.max()) for row in count_live_bytes(program))
+    received = count_received_bytes(program)
     by_device = [0] * program.mesh.devices
     for place, done in enumerate(program.instructions):
         axis = limit.partition("[")[2].partition("]")[0]
         if axis and not (isinstance(done, Reshard) and program.mesh.axis(axis) in done.collective.axes):
             continue
         total += analysis.times_ps[place]
-        by_device = [sum(pair) for pair in zip(by_device, map(int, analysis.received[place]), strict=True)]
+        by_device = [sum(pair) for pair in zip(by_device, map(int, received[place]), strict=True)]
     return total if limit.startswith("time") else max(by_device)
 
 
