@@ -30,30 +30,25 @@ class Accounting:
 
     @cached_property
     def classes(self) -> DeviceClasses:
-        grids = [*self._sizes.values(), *self._moved.values()]
-        return DeviceClasses.of(
-            {grid.tobytes() + bytes(grid.shape): grid for grid in grids}.values(), self.program.mesh
-        )
+        """The classes of devices, by all that the program holds and moves."""
+        grids = [*self._held.values(), *self._moved.values()]
+        return DeviceClasses.of({id(grid): grid for grid in grids}.values(), self.program.mesh)
 
     @cached_property
-    def _sizes(self) -> dict[str, Integers]:
-        """Grid of bytes of every value."""
+    def _held(self) -> dict[str, Integers]:
+        """Elements of every value, as grids; those of equal shardings are one object."""
         values = self.program.values.items()
-        return {
-            name: held_elements(value.sharding, value.type.shape, self.program.mesh) * value.type.itemsize
-            for name, value in values
-        }
+        return {name: held_elements(value.sharding, value.type.shape, self.program.mesh) for name, value in values}
 
     @cached_property
     def _moved(self) -> dict[int, Integers]:
-        """Grid of bytes received, by the place of the collective."""
+        """Elements received, as grids, by the place of the collective."""
         moved = {}
         for place, done in enumerate(self.program.instructions):
             if isinstance(done, Reshard):
                 held = self.program.values[done.operand]
-                moved[place] = (
-                    received_elements(done.collective, held.sharding, held.type.shape, mesh=self.program.mesh)
-                    * held.type.itemsize
+                moved[place] = received_elements(
+                    done.collective, held.sharding, held.type.shape, mesh=self.program.mesh
                 )
         return moved
 
@@ -61,14 +56,17 @@ class Accounting:
     def received(self) -> Integers:
         """[instructions, classes]: bytes every device receives in every instruction."""
         received = np.zeros((len(self.program.instructions), len(self.classes)), np.int64)
-        for place, grid in self._moved.items():
-            received[place] = self.classes.pick(grid)
+        for place, done in enumerate(self.program.instructions):
+            if isinstance(done, Reshard):
+                itemsize = self.program.values[done.operand].type.itemsize
+                received[place] = self.classes.pick(self._moved[place]) * itemsize
         return received
 
     @cached_property
     def value_bytes(self) -> dict[str, Integers]:
         """[classes] of every value: bytes of a device's shard."""
-        return {name: self.classes.pick(grid) for name, grid in self._sizes.items()}
+        values = self.program.values
+        return {name: self.classes.pick(grid) * values[name].type.itemsize for name, grid in self._held.items()}
 
     @cached_property
     def live(self) -> Integers:

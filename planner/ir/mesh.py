@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from planner.errors import InvalidMesh
 
 MAX_AXES = 8
-MAX_DEVICES = 1 << 14
+MAX_DEVICES = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 

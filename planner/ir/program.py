@@ -10,13 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from planner.errors import InvalidGraph
 from planner.ir.collectives import Collective
 from planner.ir.graph import Graph, Op, TensorType
 from planner.ir.indexing import Option
 from planner.ir.loop_partition import LoopPartitions, partitioned_sharding
 from planner.ir.mesh import Mesh
-from planner.ir.sharding import Sharding, shard_shape
+from planner.ir.sharding import Axes, Sharding, shard_shape
+
+GROUPS_SHOWN = 4
+MEMBERS_SHOWN = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +117,24 @@ class Program:
         read = ", ".join(f"%{name}" for name in instruction.operands)
         if isinstance(instruction, OpCall):
             return f"{made} = {instruction.op.op}({read}){self._split_loops(instruction)}"
-        groups = self.mesh.groups(instruction.collective.axes)
-        shown = "; ".join(",".join(map(str, group)) for group in groups[:4]) + ("; …" if len(groups) > 4 else "")
+        shown = self._list_groups(instruction.collective.axes)
         named = ",".join(self.mesh.names[axis] for axis in instruction.collective.axes)
         text = str(instruction.collective)
         text = text.replace(f"[{','.join(map(str, instruction.collective.axes))}]", f"[{named}]")
         return f"{made} = {text} (%{instruction.operand}) groups {{{shown}}}"
+
+    def _list_groups(self, axes: Axes) -> str:
+        """The first groups of devices over some axes; larger meshes have too many to number all devices."""
+        members = self.mesh.group_size(axes)
+        groups = self.mesh.devices // members
+        order = [*(axis for axis in range(len(self.mesh.shape)) if axis not in axes), *axes]
+        sizes = [self.mesh.shape[axis] for axis in order]
+        listed = np.arange(min(groups, GROUPS_SHOWN))[:, None] * members + np.arange(min(members, MEMBERS_SHOWN))
+        place = dict(zip(order, np.unravel_index(listed, sizes), strict=True))
+        devices = np.ravel_multi_index([place[axis] for axis in range(len(order))], self.mesh.shape)
+        more = ",…" if members > MEMBERS_SHOWN else ""
+        shown = "; ".join(",".join(map(str, group)) + more for group in devices.tolist())
+        return shown + ("; …" if groups > GROUPS_SHOWN else "")
 
     def _split_loops(self, run: OpCall) -> str:
         split = [

@@ -14,7 +14,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from planner.errors import InvalidGraph
+from planner.errors import InvalidGraph, InvalidRequest, InvalidSharding
 from planner.ir.basis_moves import is_exact
 from planner.ir.graph import Graph, Input, Op, TensorType
 from planner.ir.indexing import LoopKind, matches_size
@@ -23,6 +23,8 @@ from planner.ir.sharding import Shape
 from planner.run.shrink_sizes import SizeClasses, SizeVariable
 
 ATTEMPTS = 6
+FEW_DEVICES = 64
+"""Devices of a mesh that was too large to run."""
 
 
 def shrink(program: Program) -> Program:
@@ -35,6 +37,25 @@ def shrink(program: Program) -> Program:
             if _is_valid(small):
                 return small
     return program
+
+
+def shrink_mesh(program: Program) -> Program:
+    """The same instructions on at most FEW_DEVICES devices, every axis a divisor of what it was.
+
+    Blocks that were uneven may be even on the smaller mesh. Raises InvalidRequest where the instructions do not fit it.
+    """
+    sizes = list(program.mesh.shape)
+    while math.prod(sizes) > FEW_DEVICES and max(sizes) > 2:
+        axis = sizes.index(max(sizes))
+        factor = next(factor for factor in range(2, sizes[axis] + 1) if sizes[axis] % factor == 0)
+        sizes[axis] = max(sizes[axis] // factor, 2)
+    axes = tuple(replace(axis, size=size) for axis, size in zip(program.mesh.axes, sizes, strict=True))
+    small = replace(program, mesh=replace(program.mesh, axes=axes))
+    if not _is_valid(small):
+        raise InvalidRequest(
+            "the program does not fit a smaller mesh to run on", where=small.mesh.notation, got=program.mesh.notation
+        )
+    return small
 
 
 def _resize_program(program: Program, sizes: Mapping[SizeVariable, int]) -> Program:
@@ -66,7 +87,7 @@ def _is_valid(program: Program) -> bool:
     """Whether shapes agree with rules, options with loops, halos with what windows read, and every move is exact."""
     try:
         mesh, values = program.mesh, program.values
-    except InvalidGraph:
+    except (InvalidGraph, InvalidSharding):
         return False
     for done in program.instructions:
         if isinstance(done, Reshard):

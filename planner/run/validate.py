@@ -32,7 +32,7 @@ from planner.run.inputs import random_inputs
 from planner.run.memory_check import check_memory
 from planner.run.mpi import check_mpi, run_over_mpi
 from planner.run.nccl import check_gpus
-from planner.run.shrink import shrink
+from planner.run.shrink import shrink, shrink_mesh
 
 Array = Any
 TOLERANCE = {"f64": 1e-10, "f32": 1e-5, HALF: 1e-2}
@@ -77,7 +77,8 @@ def validate(
 ) -> Verdict:
     """Run a program against its graph. Raises RunFailed when it cannot be run, InvalidRequest for a bad option."""
     check_backend(backend, shrinking, precision, mesh=program.mesh)
-    small = shrink(program) if shrinking == "auto" else program
+    few = shrink_mesh(program) if program.mesh.devices > MAX_DEVICES else program
+    small = shrink(few) if shrinking == "auto" else few
     verdict = _structural_verdict(small, backend, precision, seed=seed, shrunk=small is not program)
     return verdict if verdict.not_run else _compare(verdict, small, on_progress)[0]
 
@@ -97,8 +98,9 @@ def check_backend(backend: str, shrinking: str, precision: str, *, mesh: Mesh) -
     for what, got, known in (("shrink", shrinking, SHRINK), ("precision", precision, precisions)):
         if got not in known:
             raise InvalidRequest(what, got=got, wanted=f"one of {', '.join(known)}")
-    if mesh.devices > MAX_DEVICES:
-        raise InvalidRequest("too many logical devices to run", got=mesh.devices, wanted=f"at most {MAX_DEVICES}")
+    if mesh.devices > MAX_DEVICES and shrinking == "none":
+        wanted = f"at most {MAX_DEVICES}, or --shrink auto"
+        raise InvalidRequest("too many logical devices to run", got=mesh.devices, wanted=wanted)
     if backend not in BACKENDS:
         raise RunFailed("unknown backend", got=backend, wanted=f"one of {', '.join(BACKENDS)}")
     if backend in OVER_MPI:

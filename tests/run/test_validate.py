@@ -177,8 +177,16 @@ def test_what_cannot_fit_into_memory_is_refused_before_anything_runs() -> None:
 
 def test_as_many_as_1024_logical_devices_are_run_and_no_more() -> None:
     assert check_backend("numpy", "auto", "f64", mesh=Mesh.parse("32x32")) is np
-    with pytest.raises(InvalidRequest, match=r"too many logical devices to run \(got 1025; wanted at most 1024\)"):
-        check_backend("numpy", "auto", "f64", mesh=Mesh.parse("1025"))
+    with pytest.raises(InvalidRequest, match=r"to run \(got 1025; wanted at most 1024, or --shrink auto\)"):
+        check_backend("numpy", "none", "f64", mesh=Mesh.parse("1025"))
+
+
+def test_a_program_for_a_million_devices_is_run_on_a_smaller_mesh() -> None:
+    s = Sketch()
+    sizes = (1 << 20, 64)
+    program = random_program(question_of(s.graph(s.op("relu", [s.input(*sizes)], sizes)), "1024x1024"), 3)
+    found = validate(program)
+    assert (found.verdict, found.devices, found.shrunk) == ("equal", 64, True)
 
 
 def test_rounding_explains_as_much_as_the_coarsest_float_is_coarse() -> None:
