@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from planner.ir.collectives import count_received_elements, list_basis_moves
+from planner.ir.basis_moves import list_basis_moves
+from planner.ir.collectives import count_received_elements
 from planner.ir.device_classes import DeviceClasses, held_elements, received_elements
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Reduction, Sharding, shard_shapes
