@@ -1,4 +1,4 @@
-"""Every program that a formulation offers."""
+"""Enumeration of every program of a formulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from planner.pipeline import write_program
 
 
 def every_program(graph: Graph, question: Formulation) -> Iterator[tuple[int, int]]:
-    """Time and peak of every program: every layout, every option, every hub in which its value is made or read."""
+    """Yield step time (ps) and peak (bytes) of every program: all layouts, options and shardings of shared copies."""
     mesh, who = question.model.mesh, find_readers(graph)
     by_op = [list(enumerate_options(op.rule, mesh)) for op in graph.ops]
     whole = {value: list_layouts(kind, mesh) for value, kind in graph.types.items()}

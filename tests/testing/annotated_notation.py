@@ -1,4 +1,4 @@
-"""Small annotated graphs for the conformance tests, and what propagation and materialisation make of them."""
+"""Small annotated graphs for the conformance tests, and short notation for their propagated and materialised forms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Annotations = tuple[Annotation, ...]
 
 
 def sharding(text: str) -> Sharding:
-    """`[[0],[1,2]] sum[3]`: as shardings print."""
+    """Parse a sharding in the form in which shardings print, for example `[[0],[1,2]] sum[3]`."""
     match = re.fullmatch(r"\[(.*?)\](?: (\w+)\[([\d,]*)\])?", text)
     assert match, text
     lists = [_axes(part) for part in re.findall(r"\[([\d,]*)\]", match[1])]
@@ -30,12 +30,12 @@ def _axes(text: str) -> tuple[int, ...]:
 
 
 def of(value: str, text: str, required: bool = True) -> Annotation:
-    """An annotation of a definition."""
+    """Return an annotation of a value's definition."""
     return Annotation(value, sharding(text), required)
 
 
 def used(value: str, text: str, user: str = OUTPUTS, required: bool = True) -> Annotation:
-    """An annotation for one user."""
+    """Return an annotation of one use of a value."""
     return Annotation(value, sharding(text), required, user)
 
 
@@ -87,7 +87,7 @@ def materialized(graph: Graph, mesh: Mesh, completed: PropagatedShardings) -> Pr
 
 
 def written(program: Program) -> list[str]:
-    """Ops by name, collectives with what they move, in order."""
+    """Return the instructions in order: ops by name, collectives with their operands."""
     return [
         f"{done.collective} of {done.operand}" if isinstance(done, Reshard) else done.op.op
         for done in program.instructions

@@ -1,4 +1,4 @@
-"""Pages as people see them: in headless Chromium, with everything that a page says or asks for written down."""
+"""Pages in headless Chromium, with their requests, errors and dialogs recorded."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 WAIT_MS = 60_000
-"""For a machine under load; nothing takes so long that works."""
+"""Far more than a page needs, even on a loaded machine."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """A page, what it asked for, and what went wrong in it."""
+    """A page, the URLs it requested, and its errors and dialogs."""
 
     page: Page
     asked: list[str] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Window:
 
 @contextmanager
 def browsing() -> Iterator[Browser]:
-    """A browser. Skips where there is none."""
+    """Start a browser, or skip the test where none is installed."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: no page is opened")
     path = next(filter(None, map(shutil.which, NAMES)), None)
     if path is None:
@@ -45,7 +45,7 @@ def browsing() -> Iterator[Browser]:
 
 @contextmanager
 def window(browser: Browser, url: str, width: int = 1280, dark: bool = False) -> Iterator[Window]:
-    """A page opened, in a session of its own."""
+    """Open a page in a session of its own."""
     scheme = "dark" if dark else "light"
     page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
     page.set_default_timeout(WAIT_MS)

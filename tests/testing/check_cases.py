@@ -1,4 +1,4 @@
-"""Graph documents that a check holds against each other."""
+"""Graph documents for `check` to compare."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NEVER = "f" * 64
 
 
 def wider() -> Document:
-    """The small graph with a layer twice as wide."""
+    """Return the small graph with a layer twice as wide."""
     document = changed(GRAPH, "inputs.1.shape", [4096, 16])
     for node in range(2):
         document = changed(document, f"nodes.{node}.outputs.0.shape", [8, 4096])

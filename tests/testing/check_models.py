@@ -43,7 +43,7 @@ def base() -> PlanDocument:
 
 @cache
 def older_base() -> PlanDocument:
-    """The base as an older version planned it."""
+    """Return the base plan as an older version would have written it."""
     return parse_plan(by_an_older_version(base().model_dump(mode="json", exclude_unset=True)), "plan")
 
 
@@ -52,6 +52,6 @@ def load_model(document: Document) -> GraphDocument:
 
 
 def node(document: Document, op: str) -> Document:
-    """The first node of an op."""
+    """Return the first node with this op."""
     found: Document = next(each for each in document["nodes"] if each["op"] == op)
     return found

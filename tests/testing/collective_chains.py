@@ -1,4 +1,4 @@
-"""Chains of collectives run on shards, by `planner.run.collectives`, one group after the other."""
+"""Runs chains of collectives on shards with `planner.run.collectives`, group by group."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def bounds(sharding: Sharding, shape: Shape, mesh: Mesh, device: int) -> list[tu
 
 
 def groups(mesh: Mesh, axes: tuple[int, ...]) -> list[list[int]]:
-    """Devices that agree outside `axes`, ordered by them."""
+    """Return the groups of devices with equal coordinates outside `axes`, each ordered along `axes`."""
     found: dict[tuple[int, ...], list[int]] = {}
     for device in range(mesh.devices):
         outside = tuple(c for axis, c in enumerate(coordinates(mesh, device)) if axis not in axes)
@@ -37,7 +37,7 @@ def groups(mesh: Mesh, axes: tuple[int, ...]) -> list[list[int]]:
 def apply_collective(
     shards: list[Array], move: Collective, source: Sharding, shape: Shape, mesh: Mesh
 ) -> tuple[list[Array], NDArray[np.int64]]:
-    """What every device holds after a move, and the elements it has received."""
+    """Return each device's shard after a collective, and the number of elements it received."""
     target = move.target(source)
     if move.kind is Kind.EXCHANGE:
         return apply_redistribution(shards, source, target, shape, mesh)
@@ -56,7 +56,7 @@ def apply_collective(
 def apply_redistribution(
     shards: list[Array], source: Sharding, target: Sharding, shape: Shape, mesh: Mesh
 ) -> tuple[list[Array], NDArray[np.int64]]:
-    """What every device holds after an exchange, and the elements it has received."""
+    """Return each device's shard after a redistribution, and the number of elements it received."""
     wire, wanted = Communicator(mesh.devices), held_bounds(target, shape, mesh)
     neutral = 1 if target.reduction is Reduction.PRODUCT else 0
     after = [np.full((ends[:, 1] - ends[:, 0]).tolist(), neutral, shards[0].dtype) for ends in wanted]
@@ -76,7 +76,7 @@ def apply_redistribution(
 def apply_chain(
     shards: list[Array], chain: Iterable[Collective], source: Sharding, shape: Shape, mesh: Mesh
 ) -> tuple[list[Array], Sharding, NDArray[np.int64]]:
-    """What a chain makes of shards: the shards, their sharding, the elements received in all."""
+    """Return the shards after a chain, their sharding, and the number of elements each device received."""
     total = np.zeros(mesh.devices, np.int64)
     for move in chain:
         shards, received = apply_collective(shards, move, source, shape, mesh)

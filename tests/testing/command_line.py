@@ -1,4 +1,4 @@
-"""The command line as a user meets it: in this process, or as a child whose time and memory are measured."""
+"""Runs the command line, in this process or in a child process whose time and memory are measured."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ sys.exit(code)
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command said; processor seconds; peak bytes of a child."""
+    """A command's exit code and output, its CPU seconds, and a child's peak memory in bytes."""
 
     code: int
     out: str
@@ -57,7 +57,7 @@ def shardplan(*arguments: object) -> Answer:
 
 
 def child(*arguments: object, hash_seed: int = 0, folder: Path = ROOT) -> Answer:
-    """Run a command in a process of its own, outside any terminal."""
+    """Run a command in a child process without a terminal."""
     environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryDirectory() as place:
         report = Path(place) / "used"
@@ -70,7 +70,7 @@ def child(*arguments: object, hash_seed: int = 0, folder: Path = ROOT) -> Answer
 
 
 def refused(answer: Answer, words: str) -> None:
-    """One line on standard error with these words, nothing else, soon."""
+    """Assert that the command failed within SECONDS with a single line on stderr that contains these words."""
     assert answer.code == 1
     assert answer.out == ""
     assert answer.err.startswith("shardplan: ")

@@ -1,4 +1,4 @@
-"""Convolutional networks on one image, as graphs."""
+"""Graphs of convolutional networks on one image."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.testing.op_graph_builder import Sketch
 
 
 def stack(size: int, channels: int) -> Graph:
-    """Two 3x3 convolutions, the second of stride 2, and a pool of 3x3: on 1 x 3 x size x size."""
+    """Build two 3x3 convolutions, the second with stride 2, and a 3x3 max pool on 1 x 3 x size x size."""
     sketch = Sketch()
     made = _block(sketch, sketch.input(1, 3, size, size), channels)
     made = _block(sketch, made, 2 * channels, stride=2)

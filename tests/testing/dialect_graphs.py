@@ -1,4 +1,4 @@
-"""Random annotated graphs: elementwise (broadcast or not), products, reductions, transposes, and ops only we have."""
+"""Random annotated graphs: elementwise ops, products, reductions, transposes, and ops that only we have."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REDUCE = ["sum", "max", "min", "product"]
 
 @dataclass
 class Growing:
-    """A graph while ops are added to it."""
+    """A graph under construction."""
 
     random: Random
     ops: list[Op] = field(default_factory=list)
@@ -139,7 +139,7 @@ STEPS: list[Callable[[Growing, str, TensorType], None]] = [
 
 
 def random_sharding(random: Random, shape: tuple[int, ...], mesh: Mesh, dialect: str) -> Sharding:
-    """Axes dealt out to dims that divide; in the mesh dialect some partial, in shard some halos or offsets."""
+    """Return a random sharding that divides evenly: partial at times in mesh, with halos or offsets in shard."""
     lists: list[list[int]] = [[] for _ in shape]
     partial: list[int] = []
     for axis in random.sample(range(len(mesh.axes)), len(mesh.axes)):
@@ -167,7 +167,7 @@ def random_sharding(random: Random, shape: tuple[int, ...], mesh: Mesh, dialect:
 def by_operand(
     random: Random, g: Growing, mesh: Mesh, dialect: str, taken: set[tuple[str, str | None]]
 ) -> list[Annotation]:
-    """A sharding for one of the several operands as which an op reads a value."""
+    """Return annotations that shard one of the several operands as which an op reads a value."""
     return [
         Annotation(value, random_sharding(random, g.types[value].shape, mesh, dialect), True, op.id, operand)
         for op in g.ops
@@ -177,14 +177,14 @@ def by_operand(
 
 
 def with_option(random: Random, op: Op, mesh: Mesh) -> Op:
-    """The op, sometimes with an option asked for."""
+    """Return the op, sometimes with a requested option."""
     axes = random.sample(range(len(mesh.axes)), len(mesh.axes))
     option = tuple((axes.pop(),) if axes and random.random() < 0.5 else () for _ in op.rule.loops)
     return replace(op, option=option) if random.random() < 0.2 else op
 
 
 def random_graph(seed: int, dialect: str = "mesh", steps: list[Any] | None = None) -> tuple[Graph, Mesh]:
-    """A graph of about eight ops with annotations of every kind the dialect has words for."""
+    """Build a graph of about eight ops with every kind of annotation that the dialect can express."""
     random = Random(seed)
     mesh = Mesh.parse(random.choice(MESHES))
     g = Growing(random)
@@ -209,7 +209,7 @@ def random_graph(seed: int, dialect: str = "mesh", steps: list[Any] | None = Non
 
 
 def described(graph: Graph) -> dict[str, Any]:
-    """A graph as plain values, for comparison."""
+    """Return a graph as plain values, for comparison."""
     ops = [
         (op.id, op.op, op.inputs, op.results, dict(op.attrs), op.scope, op.phase, op.notation, op.rule, op.option)
         for op in graph.ops

@@ -1,4 +1,4 @@
-"""Random programs that the dialect can say."""
+"""Random programs that the mesh dialect can express."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MESHES = ["2", "4", "2x2", "2x4", "dp=2,tp=2"]
 
 
 def random_option(op: Op, mesh: Mesh, random: Random) -> Option:
-    """Mesh axes dealt out to loops, as far as the op allows and every dim divides."""
+    """Return a random option: mesh axes on loops that the op can split and that divide evenly."""
     option: Option = tuple(() for _ in op.rule.loops)
     for axis in range(len(mesh.axes)):
         place = random.randrange(2 * len(option)) if option else 0

@@ -27,7 +27,10 @@ def missing_tool(version: int) -> bool:
 
 
 def propagate_upstream(version: int, texts: list[str], traversal: str | None = None) -> list[str | None]:
-    """What upstream's sharding-propagation makes of modules, in as few processes as crashes allow; None: it crashed."""
+    """Run upstream's sharding-propagation on modules; None where it crashed.
+
+    Modules share a process until one of them crashes it.
+    """
     option = f"{{traversal={traversal}}}" if traversal else ""
     done = subprocess.run(
         [
@@ -53,7 +56,7 @@ def propagate_upstream(version: int, texts: list[str], traversal: str | None = N
 
 
 def print_graph_text(graph: Graph, notes: Notes, mesh: str, version: int) -> str:
-    """A graph with its annotations; f32 throughout."""
+    """Write an annotated graph as MLIR text with all types f32."""
     return _Printer(graph, notes, mesh, version).text()
 
 
@@ -147,7 +150,7 @@ def _written(sharding: Sharding) -> tuple[str, str]:
 
 
 Found = tuple[tuple[tuple[int, ...], ...], tuple[int, ...], str]
-"""Split axes without a tail of empty lists, partial axes, reduction."""
+"""Split axes without trailing empty lists, partial axes, and the reduction."""
 
 
 def found(sharding: Sharding) -> Found:
@@ -177,7 +180,7 @@ _GENERIC = re.compile(r"(%\w+) = linalg\.generic .* ins\(([^:]*) :")
 
 
 def parse_upstream(text: str) -> Upstream:
-    """Read upstream's answer."""
+    """Parse the module that upstream printed."""
     result = Upstream()
     named: dict[str, Found] = {}
     shards: dict[str, tuple[str, Found, bool]] = {}

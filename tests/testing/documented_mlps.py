@@ -1,4 +1,4 @@
-"""The MLPs that the mesh dialect's documents annotate, and the annotations they print."""
+"""The MLPs of the mesh dialect's documents, with the annotations given there."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ DTYPES = {"f32": "float32", "i64": "int64", "i32": "int32", "bool": "bool", "bf1
 
 @dataclass(frozen=True)
 class T:
-    """A tensor argument."""
+    """A tensor argument of an overload."""
 
     shape: tuple[int, ...]
     dtype: str = "f32"
@@ -38,7 +38,7 @@ class T:
 
 @dataclass(frozen=True)
 class Case:
-    """An overload with its arguments and the row that stands for it; `order`: tensor argument of each operand."""
+    """An ATen overload with its arguments, and the op row for it; `order` gives the tensor argument of each operand."""
 
     overload: str
     arguments: tuple[Any, ...]
@@ -63,7 +63,7 @@ def _leaves(arguments: Any) -> Iterator[Any]:
 
 @contextmanager
 def one_axis() -> Iterator[Any]:
-    """A device mesh of one axis, of devices that are not there."""
+    """Create a device mesh of one axis with fake devices."""
     dist.init_process_group("fake", rank=0, world_size=SIZE, store=FakeStore())
     try:
         yield init_device_mesh("cpu", (SIZE,))
@@ -72,7 +72,7 @@ def one_axis() -> Iterator[Any]:
 
 
 class Asked:
-    """DTensor's answer for a case."""
+    """Queries DTensor's strategies for a case."""
 
     def __init__(self, case: Case, device_mesh: Any) -> None:
         self.mesh, self.case = device_mesh, case
@@ -87,14 +87,17 @@ class Asked:
         self.made = [made] if hasattr(made, "shape") else list(made)
 
     def ways(self) -> set[str]:
-        """Every way registered, the one in which nothing is split or partial left out."""
+        """Return every registered placement of operands and results, except the fully replicated one."""
         found: set[str] = set()
         for placed in self._asked():
             found |= self._listed(self._schema(placed))
         return found - {"", way(["R"] * len(self.case.operands), ["R"] * len(self.case.results))}
 
     def _asked(self) -> Iterator[Sequence[Any]]:
-        """Placements to ask with: all of two tensors, of more all alike; the newer strategies do not look at them."""
+        """Yield operand placements to query: all pairs for two tensors, equal ones for more.
+
+        The newer strategies ignore them.
+        """
         each = [self._placements(t) for t in self.case.tensors]
         if self.overload in self.propagator.op_single_dim_strategy_funcs:
             yield [placements[0] for placements in each]
@@ -129,7 +132,7 @@ class Asked:
         return OpSchema(self.overload, tuple(map(spec, self.case.arguments)), {}, schema_info=info)
 
     def _listed(self, schema: Any) -> set[str]:
-        """The ways that DTensor lists where its operands are placed so."""
+        """Return the placements that DTensor lists for these operand placements."""
         wrapped = self.propagator._wrap_with_op_strategy(schema)
         if self.overload in self.propagator.op_single_dim_strategy_funcs:
             listed = self.propagator.op_single_dim_strategy_funcs[self.overload](
@@ -149,7 +152,7 @@ class Asked:
         return self._shown([s and s.placements[0] for s in read], [s and s.placements[0] for s in made])
 
     def _shown(self, read: Sequence[Any], made: Sequence[Any]) -> str:
-        """Nothing for a way that reads an average: nobody makes one here."""
+        """Return a placement in our notation, empty if it reads an average: no op here produces one."""
         letters = ["R" if _masks(read[i]) else _letter(read[i]) for i in self.case.operands]
         if "Pavg" in letters:
             return ""
@@ -170,7 +173,7 @@ def _letter(placement: Any) -> str:
 
 
 def ours(case: Case, made: Sequence[Any]) -> set[str]:
-    """The ways of the row."""
+    """Return the placements that our op row permits."""
     names = {torch_name: name for name, torch_name in DTYPES.items()}
     operands = [TensorType(t.shape, t.dtype) for t in (case.tensors[i] for i in case.operands)]
     results = [TensorType(tuple(made[i].shape), names[str(made[i].dtype).removeprefix("torch.")]) for i in case.results]

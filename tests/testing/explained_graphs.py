@@ -1,4 +1,4 @@
-"""Graphs whose plans are explained."""
+"""Graphs for the tests of `explain`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every text format of export, and words that its text has."""
+"""Every text format of export, with words that its output contains."""
 
 from __future__ import annotations
 

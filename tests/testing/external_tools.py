@@ -1,4 +1,4 @@
-"""Programs of others that tests run."""
+"""External programs that tests run."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def outlive_the_nursery() -> None:
 
 
 def shown() -> dict[str, object]:
-    """What a child was born with."""
+    """Return the environment that a child process started with."""
     held = [os.fstat(each).st_mode for each in range(64) if os.path.exists(f"/proc/self/fd/{each}")]
     return {
         "leads": os.getpid() == os.getsid(0) == os.getpgid(0),

@@ -36,17 +36,17 @@ RAISE = (
 
 
 def _forward() -> Document:
-    """One layer of Mixtral; weights are gathered, as the limit leaves no room for them."""
+    """Plan one layer of Mixtral under a limit that forces weights to be sharded and gathered."""
     return _planned("forward", "dp=2,tp=4", memory_limit_bytes=500_000_000)
 
 
 def _training() -> Document:
-    """Seven layers of GPT-2 with Adam, equal, and under the limit not planned alike."""
+    """Plan seven equal layers of GPT-2 with Adam under a limit at which the layers get different shardings."""
     return _planned("training", "2x2", memory_limit_bytes=640_000_000, gap=1e-2)
 
 
 def _recomputed() -> Document:
-    """Two layers of GPT-2, and a batch that three devices cannot share evenly, pinned to be shared nevertheless."""
+    """Plan two layers of GPT-2 with a batch pinned to be split over three devices, which does not divide evenly."""
     pins = (AnnotationDocument.model_validate(pin("input_ids", [["dp"]])),)
     return _planned("recomputed", "dp=3", pins, memory_limit_bytes=640_000_000, gap=1e-2, recompute="auto")
 
@@ -59,7 +59,7 @@ PLANS: Mapping[str, Callable[[], Document]] = {
 
 
 def _planned(name: str, mesh: str, pins: Sequence[AnnotationDocument] = (), **request: Any) -> Document:
-    """The plan of a graph and a profile that are kept beside it, so that nothing but the planner can change it."""
+    """Plan a graph and a profile from tests/golden, so that only the planner can change the result."""
     hardware = read_hardware(str(GOLDEN / "hardware.json"))
     devices = Mesh.parse(mesh, hardware.name)
     document = validate_document(GraphDocument, read_json(GOLDEN / f"{name}.json.gz"), name)
@@ -68,7 +68,7 @@ def _planned(name: str, mesh: str, pins: Sequence[AnnotationDocument] = (), **re
 
 
 def behaviour(plan: Document) -> Document:
-    """The digest of all that a version decides, the versions left away, and the figures that people look at."""
+    """Return the plan's headline figures and a digest of everything in it except the versions."""
     solver = {key: value for key, value in plan["solver"].items() if key != "versions"}
     decided = {key: value for key, value in plan.items() if key not in ("id", "digest")} | {"solver": solver}
     figures = {key: solver[key] for key in ("status", "objective_s", "bound_s")}
@@ -77,7 +77,7 @@ def behaviour(plan: Document) -> Document:
 
 
 def current() -> Document:
-    """What the file should hold."""
+    """Return the content that plans.json should have."""
     documents = {name: plan() for name, plan in PLANS.items()}
     (form,) = {document["version"] for document in documents.values()}
     plans = {name: behaviour(document) for name, document in documents.items()}
@@ -85,7 +85,7 @@ def current() -> Document:
 
 
 def fault(kept: Document, now: Document) -> str | None:
-    """What is wrong with the file, and what to do; None where nothing is."""
+    """Return what is wrong with the file and how to mend it, or None if it is right."""
     versions = f"{versions_text(kept['versions'])}, now {versions_text(now['versions'])}"
     changed = _changes(kept["plans"], now["plans"])
     if any(kept["versions"].get(name) != now["versions"][name] for name in OURS):
@@ -98,7 +98,7 @@ def fault(kept: Document, now: Document) -> str | None:
 
 
 def may_be_written(kept: Document, now: Document) -> bool:
-    """Whether the file is out of date, and what is written would be of another version."""
+    """Return whether the file is out of date and a version was raised, so that it may be rewritten."""
     return fault(kept, now) is not None and kept["versions"] != now["versions"]
 
 
@@ -113,7 +113,7 @@ def _changes(kept: Document, now: Document) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The exit code."""
+    """Compare with the file, or rewrite it with --write; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
     asked = parser.parse_args(arguments)

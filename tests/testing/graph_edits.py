@@ -1,4 +1,4 @@
-"""Edits of graph documents: some that change nothing, and some that make a plan dearer, with the ops they touch."""
+"""Edits of graph documents: some that change no cost, and some that make a plan slower, with the ops they touch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ BLOCKED = "abcdefgh"
 
 @dataclass(frozen=True)
 class Edited:
-    """A graph after an edit; `touched`: the ops that were edited, or the value pinned or returned."""
+    """A graph after an edit; `touched` names the ops that were edited, or the value that was pinned or returned."""
 
     document: Document
     touched: frozenset[str]
 
 
 def types(document: Document) -> dict[str, Document]:
-    """Shape and dtype of every value."""
+    """Return the type (shape and dtype) of every value."""
     found = {entry["id"]: {key: entry[key] for key in ("shape", "dtype")} for entry in document["inputs"]}
     for node in document["nodes"]:
         found |= {f"{node['id']}:{k}" if k else node["id"]: made for k, made in enumerate(node["outputs"])}
@@ -31,14 +31,14 @@ def types(document: Document) -> dict[str, Document]:
 
 
 def resized(document: Document, wider: Document) -> Edited:
-    """The same graph with some sizes changed; touched are the ops that read an input of another shape."""
+    """Return the graph with some sizes changed; the ops that read an input of changed shape are touched."""
     shapes = {entry["id"]: entry["shape"] for entry in document["inputs"]}
     other = {entry["id"] for entry in wider["inputs"] if entry["shape"] != shapes[entry["id"]]}
     return Edited(wider, frozenset(node["id"] for node in wider["nodes"] if not other.isdisjoint(node["inputs"])))
 
 
 def renamed(document: Document, draw: random.Random) -> Edited:
-    """Every value and op by another name."""
+    """Rename every value and op."""
     made = [name for node in document["nodes"] for name in _values(node)]
     ids = [*(entry["id"] for entry in document["inputs"]), *(node["id"] for node in document["nodes"])]
     names = dict(zip(ids, draw.sample([f"v{k}" for k in range(len(ids))], len(ids)), strict=True))
@@ -61,7 +61,7 @@ def renamed(document: Document, draw: random.Random) -> Edited:
 
 
 def reordered(document: Document, draw: random.Random) -> Edited:
-    """Inputs and ops in another order that respects the uses."""
+    """Reorder inputs and ops, keeping definitions before uses."""
     inputs = draw.sample(document["inputs"], len(document["inputs"]))
     known, waiting, nodes = {entry["id"] for entry in inputs}, list(document["nodes"]), []
     while waiting:
@@ -73,7 +73,7 @@ def reordered(document: Document, draw: random.Random) -> Edited:
 
 
 def exported_again(document: Document, draw: random.Random) -> Edited:
-    """As another version of a framework would: other names and order, scopes below a new root, a newer producer."""
+    """Return the graph as another framework version would export it: other names, order, scope root and producer."""
     found = reordered(renamed(document, draw).document, draw).document
     nodes = [{**node, "scope": f"module.{node.get('scope', '')}".rstrip(".")} for node in found["nodes"]]
     inputs = [{**entry, "name": f"module.{entry['name']}"} for entry in found["inputs"]]
@@ -83,7 +83,7 @@ def exported_again(document: Document, draw: random.Random) -> Edited:
 
 
 def retuned(document: Document, draw: random.Random) -> Edited:
-    """A constant on which no cost depends, in a graph exported again: another question with the same answer."""
+    """Change a constant on which no cost depends, in a graph exported again: a new request with the same plan."""
     found = exported_again(document, draw).document
     tuned = [node for node in found["nodes"] if "eps" in node["attrs"]]
     node = draw.choice(tuned)
@@ -92,7 +92,7 @@ def retuned(document: Document, draw: random.Random) -> Edited:
 
 
 def blocked(document: Document, draw: random.Random) -> Edited | None:
-    """An op of a framework's own in between, none of whose loops can be split."""
+    """Insert a framework's own op, none of whose loops can be split."""
     value = _activation(document, draw)
     kind = types(document)[value]
     dims = " ".join(BLOCKED[: len(kind["shape"])])
@@ -101,7 +101,7 @@ def blocked(document: Document, draw: random.Random) -> Edited | None:
 
 
 def widened(document: Document, draw: random.Random) -> Edited | None:
-    """A weight kept in f32 and cast where it is read."""
+    """Store a weight in f32 and cast it where it is read."""
     found = copy.deepcopy(document)
     wide = [entry for entry in found["inputs"] if entry["kind"] == "parameter" and len(entry["shape"]) == 2]
     entry = draw.choice(wide)
@@ -113,7 +113,7 @@ def widened(document: Document, draw: random.Random) -> Edited | None:
 
 
 def in_f32(document: Document, draw: random.Random) -> Edited | None:
-    """A matrix product computed in f32 between casts."""
+    """Compute a matrix product in f32, between casts."""
     found, kinds = copy.deepcopy(document), types(document)
     node = draw.choice([each for each in found["nodes"] if each["op"] in ("addmm", "linear")])
     casts: list[Document] = []
@@ -133,7 +133,7 @@ def in_f32(document: Document, draw: random.Random) -> Edited | None:
 
 
 def pinned(document: Document, draw: random.Random) -> Edited:
-    """A value that must be whole on every device."""
+    """Pin a value to be replicated on every device."""
     value = _activation(document, draw)
     whole: Document = {"split_axes": [[] for _ in types(document)[value]["shape"]]}
     asked = {"value": value, "sharding": whole, "required": True, "user": None}
@@ -142,7 +142,7 @@ def pinned(document: Document, draw: random.Random) -> Edited:
 
 
 def returned(document: Document, draw: random.Random) -> Edited | None:
-    """An activation returned to the caller, so that it lives to the end."""
+    """Return an activation from the graph, so that it stays live until the end."""
     value = _activation(document, draw)
     if value in document["outputs"]:
         return None
@@ -150,7 +150,7 @@ def returned(document: Document, draw: random.Random) -> Edited | None:
 
 
 def twice(document: Document, draw: random.Random) -> Edited | None:
-    """A matrix product done twice, and the sum taken; by other names no one can say which of the two came second."""
+    """Compute a matrix product twice and add the results; renaming hides which of the two is new."""
     found = copy.deepcopy(document)
     node = draw.choice([each for each in found["nodes"] if each["op"] in ("addmm", "linear", "einsum", "matmul")])
     again = {**node, "id": f"{node['id']}_twice"}
@@ -160,7 +160,7 @@ def twice(document: Document, draw: random.Random) -> Edited | None:
 
 
 def _activation(document: Document, draw: random.Random) -> str:
-    """A floating value of three dims or more that some op makes and some op reads."""
+    """Return a random floating-point op result of rank 3 or more that some op reads."""
     read = {value for node in document["nodes"] for value in node["inputs"]}
     kinds = types(document)
     made = [v for node in document["nodes"] for v in _values(node) if v in read and len(kinds[v]["shape"]) >= 3]

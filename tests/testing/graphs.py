@@ -1,4 +1,4 @@
-"""Small graphs for tests: written by hand, at random, or read from the transformer of the benchmarks."""
+"""Small graphs for tests: written by hand, random, or a small version of the benchmarks' transformer."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ __all__ = ["Shape", "Sketch", "random_graph", "small_transformer"]
 
 
 def small_transformer(mesh: Mesh, **sizes: int) -> Graph:
-    """One block; sizes as in the benchmark's, smaller unless given."""
+    """Build one block of the benchmarks' transformer, with smaller default sizes."""
     chosen: dict[str, Any] = {"blocks": 1, "d": 8, "ff": 16, "heads": 4, "batch": 8, "seq": 12} | sizes
     return load_graph(validate_document(GraphDocument, transformer(**chosen), "transformer"), mesh)
 
 
 def random_graph(seed: int, ops: int, dims: tuple[int, ...] = (8, 12)) -> Graph:
-    """Ops on matrices whose dims are among `dims`; values are shared, split, read twice, and left unread."""
+    """Build a graph of random ops on matrices with sizes from `dims`; values may be shared, read twice or unread."""
     random = np.random.default_rng(seed)
     sketch = Sketch()
     values = [sketch.input(*(int(n) for n in random.choice(dims, 2))) for _ in range(3)]

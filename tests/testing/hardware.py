@@ -1,4 +1,4 @@
-"""A device slow at products and quick to start, on which small tensors are worth splitting."""
+"""A hardware profile with slow matrix products and low latency, on which splitting small tensors pays."""
 
 from __future__ import annotations
 

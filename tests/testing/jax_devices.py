@@ -24,7 +24,7 @@ _COLLECTIVE = re.compile(rf"= (.*?) ({KINDS})(?:-start)?\((.*)")
 
 
 def on_eight_devices(jobs: Sequence[Job]) -> list[Done]:
-    """What JAX makes of every job."""
+    """Run the jobs in a JAX process with eight host devices and return their results."""
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
     run = subprocess.run(
         [sys.executable, "-m", "tests.testing.jax_devices"],
@@ -40,7 +40,7 @@ def on_eight_devices(jobs: Sequence[Job]) -> list[Done]:
 
 
 def received(hlo: str) -> list[tuple[str, int]]:
-    """Kind of every collective, and the bytes that all devices together receive in it, by the ring's formulas."""
+    """Return the kind of each collective and the bytes that all devices receive in it, by the ring formulas."""
     return [(found[2], _received(found)) for line in hlo.splitlines() if (found := _COLLECTIVE.search(line))]
 
 
@@ -56,7 +56,7 @@ def _received(found: re.Match[str]) -> int:
 
 
 def grouping(text: str) -> tuple[int, int]:
-    """Number and size of the groups in `{{0,1},{2,3}}`, or in `[2,2]<=[4]` and its transposes."""
+    """Return number and size of the groups in `{{0,1},{2,3}}`, or in `[2,2]<=[4]` and its transposes."""
     if found := re.search(r"replica_groups=\{(\{[\d,{}]*\})\}", text):
         groups = found[1].strip("{}").split("},{")
         return len(groups), len(groups[0].split(","))

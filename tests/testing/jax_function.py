@@ -1,4 +1,4 @@
-"""A function to import by name, and the shape of its argument."""
+"""A JAX function for import by name, and the shape of its argument."""
 
 from __future__ import annotations
 

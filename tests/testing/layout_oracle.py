@@ -33,7 +33,7 @@ COMBINE = {
 
 
 def coordinates(mesh: Mesh, device: int) -> tuple[int, ...]:
-    """Row-major: the last axis is the fastest."""
+    """Return a device's coordinates; the last axis varies fastest."""
     return _coordinates(mesh.shape, device)
 
 
@@ -47,7 +47,7 @@ def _coordinates(sizes: Shape, device: int) -> tuple[int, ...]:
 
 
 def place(mesh: Mesh, device: int, axes: Axes) -> int:
-    """Position over the listed axes, the first the major-most."""
+    """Return a device's position along the listed axes, the first of which is the major-most."""
     return _place(mesh.shape, device, tuple(axes))
 
 
@@ -59,13 +59,13 @@ def _place(sizes: Shape, device: int, axes: tuple[int, ...]) -> int:
 
 @lru_cache(REMEMBERED)
 def block(size: int, parts: int, index: int) -> slice:
-    """Blocks of ceil(size / parts), cut off at the end."""
+    """Return block `index` of ceil(size / parts) elements, cut off at the end."""
     width = math.ceil(size / parts)
     return slice(min(index * width, size), min((index + 1) * width, size))
 
 
 def part(sharding: Sharding, shape: Shape, mesh: Mesh, device: int) -> tuple[slice, ...]:
-    """What a device holds of every dim, halos left out."""
+    """Return the slice of each dim that a device holds, without halos."""
     offsets = iter(sharding.sharded_dims_offsets)
     found = []
     for size, axes in zip(shape, sharding.split_axes, strict=True):
@@ -78,7 +78,7 @@ def part(sharding: Sharding, shape: Shape, mesh: Mesh, device: int) -> tuple[sli
 
 
 def box(sharding: Sharding, shape: Shape, mesh: Mesh, device: int) -> list[tuple[int, int]]:
-    """Start and stop of what a device holds of every dim with its halos, which may reach beyond the tensor."""
+    """Return start and stop of each dim that a device holds, with halos, which may reach beyond the tensor."""
     halos = iter(sharding.halo_sizes)
     found = []
     for core, axes in zip(part(sharding, shape, mesh, device), sharding.split_axes, strict=True):
@@ -88,7 +88,7 @@ def box(sharding: Sharding, shape: Shape, mesh: Mesh, device: int) -> list[tuple
 
 
 def inside(held: Sequence[tuple[int, int]], shape: Shape) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Where a box lies in the tensor, and where that is in the box."""
+    """Return the slices of a box inside the tensor, in the tensor's and in the box's coordinates."""
     ends = [
         (min(max(start, 0), size), max(min(stop, size), 0)) for (start, stop), size in zip(held, shape, strict=True)
     ]
@@ -97,7 +97,7 @@ def inside(held: Sequence[tuple[int, int]], shape: Shape) -> tuple[tuple[slice, 
 
 
 def terms(array: Array, count: int, reduction: Reduction, random: np.random.Generator) -> list[Array]:
-    """Random arrays that combine to `array`."""
+    """Return `count` random arrays that reduce to `array`."""
     if reduction is Reduction.AVERAGE:
         return [count * term for term in terms(array, count, Reduction.SUM, random)]
     noise = [_noise(array, random) for _ in range(count - 1)]
@@ -117,7 +117,7 @@ def terms(array: Array, count: int, reduction: Reduction, random: np.random.Gene
 
 
 def _hidden(array: Array, count: int, reduction: Reduction, random: np.random.Generator) -> list[Array]:
-    """Every element in one of the terms, weaker ones in the others."""
+    """Return terms for max or min: each element is in one of them, weaker values are in the others."""
     weaken = {
         Reduction.MAX: np.logical_and if array.dtype == bool else lambda value, each: value - abs(each),
         Reduction.MIN: np.logical_or if array.dtype == bool else lambda value, each: value + abs(each),
@@ -135,7 +135,7 @@ def _noise(array: Array, random: np.random.Generator) -> Array:
 
 
 def shard_array(array: Array, sharding: Sharding, mesh: Mesh, random: np.random.Generator) -> list[Array]:
-    """What every device holds of an array; partial axes hold random terms of it, halos beyond its ends JUNK."""
+    """Return each device's shard of an array: random terms along partial axes, JUNK in halos beyond its ends."""
     count = math.prod(mesh.shape[axis] for axis in sharding.partial)
     whole = terms(array, count, sharding.reduction, random) if sharding.partial else [array]
     shards = []
@@ -149,7 +149,7 @@ def shard_array(array: Array, sharding: Sharding, mesh: Mesh, random: np.random.
 
 
 def unshard_array(shards: Sequence[Array], sharding: Sharding, shape: Shape, mesh: Mesh) -> Array:
-    """The array that the shards are: shapes, replicas and halos checked, partial terms reduced."""
+    """Check shapes, replicas and halos, reduce partial terms and return the array that the shards represent."""
     count = math.prod(mesh.shape[axis] for axis in sharding.partial)
     wholes = [np.zeros(shape, shards[0].dtype) for _ in range(count)]
     seen = [np.zeros(shape, bool) for _ in range(count)]
@@ -168,7 +168,7 @@ def unshard_array(shards: Sequence[Array], sharding: Sharding, shape: Shape, mes
 
 
 def agree(got: Array, wanted: Array, tolerance: float = 1e-10) -> bool:
-    """Equal but for rounding, relative to the largest magnitude wanted."""
+    """Return whether two arrays are equal but for rounding, relative to the largest magnitude wanted."""
     if got.shape != wanted.shape or got.dtype.kind != wanted.dtype.kind:
         return False
     if wanted.dtype.kind != "f":
@@ -179,7 +179,7 @@ def agree(got: Array, wanted: Array, tolerance: float = 1e-10) -> bool:
 
 
 def layouts(rank: int, mesh: Mesh, shape: Shape, partials: Sequence[Reduction] = ()) -> list[Sharding]:
-    """Every sharding of a tensor: each mesh axis of two devices or more on one dim, partial or idle, in every order."""
+    """Return every sharding of a tensor: each axis of two or more devices on a dim, partial or idle, in every order."""
     found: dict[Sharding, None] = {}
     for assignment in product(*(range(-1, rank + bool(partials)) if size > 1 else [-1] for size in mesh.shape)):
         split: list[tuple[int, ...]] = [()] * rank

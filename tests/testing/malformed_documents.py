@@ -1,4 +1,4 @@
-"""Graph documents with a fault each, and the messages they are refused with."""
+"""Graph documents with one fault each, and words of the expected error message."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ DAMAGE = ("", "<", "]", '"', "%0", "9", "x", "tensor", "\\", "{", "(", "mesh.sha
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of right thing, what was done to this one, how to try it; `text` is what is read, where it is a text."""
+    """A faulty input: its kind, the fault and a function that tries it; `text` is the input where it is a text."""
 
     kind: str
     name: str
@@ -40,7 +40,7 @@ class Case:
 
 
 def cases(texts: int, damaged: int, annotations: int, programs: int) -> Iterator[Case]:
-    """So many right ones of each, with every fault that they can have."""
+    """Yield every applicable fault of so many valid inputs of each kind."""
     for seed in range(texts):
         yield from text_faults(right_text(seed), Random(seed))
     for seed in range(damaged):
@@ -52,7 +52,7 @@ def cases(texts: int, damaged: int, annotations: int, programs: int) -> Iterator
 
 
 def right_text(seed: int) -> str:
-    """The text of a random graph, in either dialect; of the next one where the dialect has no words for it."""
+    """Return the text of a random graph in either dialect; graphs that it cannot express are skipped."""
     dialect = (Dialect.MESH, Dialect.SHARD)[seed % 2]
     while True:
         try:
@@ -100,7 +100,7 @@ def text_faults(text: str, random: Random) -> Iterator[Case]:
 
 
 def damage(text: str, random: Random) -> Case:
-    """One to three places of a text overwritten."""
+    """Overwrite one to three places of a text."""
     letters = list(text)
     for _ in range(random.randint(1, 3)):
         place = random.randrange(len(letters))
@@ -110,14 +110,14 @@ def damage(text: str, random: Random) -> Case:
 
 
 def read_again(text: str) -> None:
-    """What is read is a graph that prints, and reads as the same again."""
+    """Assert that a text parses to a graph that survives printing and parsing again."""
     graph, mesh = read_mlir(text)
     first = print_graph(graph, mesh)
     assert print_graph(*read_mlir(first)) == first, "printed otherwise when read again"
 
 
 def annotation_faults(graph: Graph, mesh: Mesh, random: Random) -> Iterator[Case]:
-    """A graph with an annotation that its value, its mesh or its reader cannot have."""
+    """Yield the graph with annotations that are invalid for their value, mesh or reader."""
     value = random.choice(list(graph.types))
     rank, axes = len(graph.types[value].shape), len(mesh.axes)
     axis = random.randrange(axes)
@@ -173,7 +173,7 @@ WRONG: dict[str, tuple[Any, ...]] = {
 
 
 def program_faults(writer: Writer, random: Random) -> Iterator[Case]:
-    """A program one of whose calls, arguments or outputs is wrong."""
+    """Yield programs with one wrong call, argument or output."""
     right = writer.build.program(list(writer.held))
     calls = [number for number, done in enumerate(right.instructions) if isinstance(done, SpmdCall)]
     if not calls:

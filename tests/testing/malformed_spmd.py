@@ -137,7 +137,7 @@ RIGHT_TEXT = """
 
 
 class Fault(NamedTuple):
-    """A wrong call, the words of its error, and why upstream accepts it if it does."""
+    """An invalid call, words of its error, and the reason if upstream accepts it."""
 
     words: str
     case: Case
@@ -145,7 +145,7 @@ class Fault(NamedTuple):
 
 
 def tensor(text: str) -> LocalType:
-    """`3x?xf32`"""
+    """Parse a type such as `3x?xf32`."""
     if text == "index":
         return LocalType((), "index")
     *dims, dtype = text.split("x")
@@ -208,7 +208,7 @@ def on_two(op: str) -> Case:
 
 
 def every_op() -> list[Fault]:
-    """Faults that any collective may have."""
+    """Return the faults that apply to every collective."""
     found = []
     for op in RIGHT:
         case = on_two(op)

@@ -52,7 +52,8 @@ ROUNDS, SECONDS = 30, 240.0
 
 @dataclass(frozen=True, slots=True)
 class FlowPath:
-    """The shardings of an edge's value: arcs that make all distances, and each strategy's sharding at both ends."""
+    """The flow network of an edge: arcs between the value's shardings that generate all distances, and each strategy's
+    sharding at both ends."""
 
     edge: Edge
     states: int
@@ -64,7 +65,7 @@ class FlowPath:
 
 
 class FlowProgram:
-    """A formulation as a program; moments get rows, and edges pair columns, when a solution breaks the limit."""
+    """A formulation as a MIP in flow form; a solution above the limit adds rows and pair columns."""
 
     def __init__(self, question: Formulation) -> None:
         self._problem, self._ways = question.problem, list(flow_paths(question))
@@ -72,7 +73,7 @@ class FlowProgram:
         self._moments: list[int] = []
 
     def solve(self, seconds: float = SECONDS, gap: float = 1e-7) -> tuple[tuple[int, ...] | None, MipSolution]:
-        """The best choice, and the program's answer (in the problem's unit)."""
+        """Return the best assignment (None: none found) and the MIP's solution, in the problem's cost units."""
         problem, limit, answer = self._problem, self._problem.limit, MipSolution(None, 0.0, False, False)
         for _ in range(ROUNDS):
             answer = self._program().solve(seconds=seconds, gap=gap)
@@ -137,7 +138,7 @@ class FlowProgram:
 
 
 def _add_flow(program: LinearModel, way: FlowPath, source: Integers, target: Integers) -> None:
-    """What flows out of a sharding less what flows in: the maker's strategies in it less the reader's."""
+    """Add flow conservation: a sharding's outflow less its inflow is its producer's strategies less its consumer's."""
     arcs = program.add_columns(way.time.astype(np.float64) * way.edge.multiplicity, np.inf)
     rows = program.add_rows(np.zeros(way.states), np.zeros(way.states))
     program.add_entries(rows[way.tails], arcs, np.ones(arcs.size))
@@ -147,7 +148,7 @@ def _add_flow(program: LinearModel, way: FlowPath, source: Integers, target: Int
 
 
 def flow_paths(question: Formulation) -> Iterator[FlowPath]:
-    """Of every edge, in order."""
+    """Yield the flow network of each edge, in order."""
     variables, arcs = question.variables, dict[int, tuple[Integers, Integers]]()
     values = [step.value for step in order_steps(question.graph) if isinstance(step, Share | Read)]
     for edge, value in zip(question.problem.edges, values, strict=True):
@@ -160,7 +161,7 @@ def flow_paths(question: Formulation) -> Iterator[FlowPath]:
 
 
 def _ends(table: AllPairsResharding, edge: Edge, maker: Variable, reader: Variable) -> tuple[Integers, Integers]:
-    """The table's rows of what the maker may make and of what the reader may take, by which the edge is priced."""
+    """Return the table's rows for the producer's and for the consumer's strategies, by which the edge is priced."""
     for made, read in product(maker.results, (*reader.operands, *reader.results)):
         if np.array_equal(made.classes, edge.source_class) and np.array_equal(read.classes, edge.target_class):
             rows, columns = (np.array([table.index.get(state, 0) for state in port.states]) for port in (made, read))
@@ -170,7 +171,7 @@ def _ends(table: AllPairsResharding, edge: Edge, maker: Variable, reader: Variab
 
 
 def needed(time: Integers) -> tuple[Integers, Integers]:
-    """The arcs (tails, heads) of a metric that no two others make as cheaply: their shortest ways are all of it."""
+    """Return the arcs (tails, heads) of a metric that are cheaper than any path of two: they generate all distances."""
     detour = np.full(time.shape, UNREACHABLE, np.int64)
     for between in range(len(time)):
         through = time[:, between, None] + time[None, between, :]
@@ -183,7 +184,7 @@ def needed(time: Integers) -> tuple[Integers, Integers]:
 
 
 def question_of(name: str, layers: int, train: str | None, mesh_text: str) -> Formulation:
-    """A small model of the family, of this many layers."""
+    """Return the formulation of a small model of the family with this many layers."""
     mesh = Mesh.parse(mesh_text)
     document = import_zoo(name, batch=16, seq=64, train=train, layers=layers, **SIZES)
     graph = load_graph(GraphDocument.model_validate(document), mesh)
@@ -191,7 +192,7 @@ def question_of(name: str, layers: int, train: str | None, mesh_text: str) -> Fo
 
 
 def compared(name: str, layers: int, train: str | None, mesh: str, shares: tuple[float | None, ...]) -> Iterator[Any]:
-    """The program's optimum and the solver's, without a limit and with."""
+    """Yield the MIP's optimum and the solver's, for each limit (a share of the free optimum's peak; None: no limit)."""
     question = question_of(name, layers, train, mesh)
     free = solvers.solve(question.problem, time_limit=SECONDS)
     peak = evaluate(question.problem, free.assignment or ()).peak

@@ -1,4 +1,4 @@
-"""The upstream tools: mlir-opt 19 for the mesh dialect, mlir-opt 22 for shard."""
+"""The upstream tools: mlir-opt 19 for the mesh dialect and mlir-opt 22 for shard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROPAGATION = "--pass-pipeline=builtin.module(func.func(sharding-propagation))"
 
 
 def upstream(dialect: Dialect, texts: list[str], *options: str) -> str:
-    """What mlir-opt makes of all texts, in one call; the test is skipped where it is missing."""
+    """Return mlir-opt's output for all texts, in one call; skips the test where mlir-opt is not installed."""
     tool = shutil.which(TOOLS[dialect])
     if tool is None:
         pytest.skip(f"{TOOLS[dialect]} is not installed")
@@ -32,5 +32,5 @@ def upstream(dialect: Dialect, texts: list[str], *options: str) -> str:
 
 
 def accepted(dialect: Dialect, texts: list[str]) -> None:
-    """mlir-opt parses and verifies all texts."""
+    """Assert that mlir-opt parses and verifies all texts."""
     upstream(dialect, texts)

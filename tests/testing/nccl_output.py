@@ -1,4 +1,4 @@
-"""What nccl-tests would print on a network that is known exactly."""
+"""The output that nccl-tests would print on a network whose latency and bandwidth are given exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SIZES = tuple(1 << power for power in range(12, 31, 3))
 
 
 def printed(name: str, links: Sequence[Link], each: int, hosts: int = 1, launcher: str = "", factor: float = 1) -> str:
-    """A run of `each` ranks on every host; `links` are the one inside a host and the one between."""
+    """Return the output of a run with `each` ranks per host; `links` are those inside a host and between hosts."""
     ranks = each * hosts
     busbw = factor * (ranks - 1) / ranks * (2 if name == "all_reduce" else 1)
     lines = [f"# Collective test starting: {name}_perf", "# nThread 1 nGpus 1 minBytes 8", "#", "# Using devices"]

@@ -30,7 +30,7 @@ def model(
 
 
 def node(op: str, inputs: str, outputs: str, **attrs: Any) -> Any:
-    """Names are words; `-` is an operand that is left out. A node is called as its first result, in capitals."""
+    """Return a node; names are separated by spaces, `-` omits an operand. Its name is its first result in capitals."""
     read = [name.replace("-", "") for name in inputs.split()]
     return helper.make_node(op, read, outputs.split(), outputs.split()[0].upper(), **attrs)
 
@@ -40,7 +40,7 @@ def numbers(*values: int) -> Any:
 
 
 def layer(batch: int | str = 4) -> Any:
-    """relu(x w + b), with rows merged and split again by shape arithmetic."""
+    """Build relu(x w + b), with rows merged and split again by shape arithmetic."""
     nodes = [
         node("Reshape", "x flat", "rows"),
         node("Gemm", "rows w b", "y"),
@@ -54,14 +54,14 @@ def layer(batch: int | str = 4) -> Any:
 
 
 def external(name: str, shape: list[int], dtype: int = FLOAT) -> Any:
-    """A weight in a file of its own that is nowhere."""
+    """Return an initializer whose external file does not exist."""
     tensor = onnx.TensorProto(name=name, dims=shape, data_type=dtype, data_location=onnx.TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="nowhere.data")
     return tensor
 
 
 def without_field(proto: Any, *names: str) -> Any:
-    """The same model with these initializers in a file of their own that is missing."""
+    """Return the model with these initializers moved to an external file that does not exist."""
     tensors = [external(t.name, list(t.dims), t.data_type) if t.name in names else t for t in proto.graph.initializer]
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(tensors)

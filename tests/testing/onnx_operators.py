@@ -1,4 +1,4 @@
-"""Operators of ONNX with operands and attributes, by family."""
+"""ONNX operators with operands and attributes, by family."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPSET = 20
 
 @dataclass(frozen=True)
 class Case:
-    """An operator with arrays as operands: in `given` by the model (None: left out), else by who runs it."""
+    """An operator with arrays as operands: initializers where in `given` (None: omitted), else graph inputs."""
 
     op: str
     operands: tuple[Any, ...]

@@ -32,7 +32,7 @@ class Case:
 
 
 def of(op: str, signature: str, **attrs: Any) -> list[Case]:
-    """`"a b, b -> a b"` as a case with even sizes and one with uneven ones (one case if there is no letter)."""
+    """Parse `"a b, b -> a b"` to a case with even sizes and one with uneven ones (one case if there is no letter)."""
     left, right = signature.split("->")
     versions = []
     for sizes in (EVEN, UNEVEN):
@@ -50,7 +50,7 @@ def _type(text: str, sizes: dict[str, int]) -> TensorType:
 
 
 def _beyond(op: str, signature: str, **attrs: Any) -> list[Case]:
-    """With positions outside, in every way in which they may be taken."""
+    """Return cases with positions out of bounds, one for each mode in which they may be handled."""
     return [case for beyond in ("clamp", "wrap", "drop") for case in of(op, signature, beyond=beyond, **attrs)]
 
 

@@ -27,7 +27,7 @@ class Sketch:
         return name
 
     def op(self, op: str, operands: list[str], *results: Shape | TensorType, **attrs: Any) -> str:
-        """The id of the op, which is that of its first result; results of the sketch's dtype where none is said."""
+        """Add an op and return its id, that of its first result; results without a type have the sketch's dtype."""
         name = f"n{len(self.ops)}"
         made = tuple(each if isinstance(each, TensorType) else TensorType(each, self.dtype) for each in results)
         rule = bind_op(op, tuple(self.types[value] for value in operands), made, attrs=attrs, notation=None)

@@ -12,7 +12,7 @@ Offer = tuple[Option, int, tuple[Sharding, ...], tuple[Sharding, ...]]
 
 
 def priced(offered: OpCandidates) -> Iterator[Offer]:
-    """Option, time in ps, and the shardings in which it reads operands and makes results."""
+    """Yield each option with its time in ps and the shardings of its operands and results."""
     for strategy, (option, cost) in enumerate(zip(offered.options, offered.costs_ps.tolist(), strict=True)):
         sides = ([port.states[port.classes[strategy]] for port in side] for side in (offered.operands, offered.results))
         operands, results = map(tuple, sides)

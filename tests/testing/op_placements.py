@@ -24,7 +24,7 @@ def way(read: Sequence[str], made: Sequence[str]) -> str:
 def row_ways(
     op: str, operands: Sequence[TensorType], results: Sequence[TensorType], attrs: Mapping[str, object]
 ) -> set[str]:
-    """The options of a row over one axis, the one in which nothing is split left out."""
+    """Return the placements that an op row permits over one axis, except the fully replicated one."""
     rule = bind_op(op, tuple(operands), tuple(results), attrs=attrs, notation=None)
     found = set()
     for number in range(len(rule.loops)):

@@ -1,4 +1,4 @@
-"""An op row run under an option, beside the unsharded result."""
+"""Runs an op row under an option and compares with the unsharded result."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ NUMPY = {"f64": np.float64, "i64": np.int64, "bool": np.bool_}
 
 @dataclass
 class Trial:
-    """A row on a case: the whole run, and the same run in parts."""
+    """An op row on a case, run whole and in parts."""
 
     row: OpDef
     case: Case
@@ -67,7 +67,7 @@ class Trial:
         ).astype(NUMPY[kind.dtype])
 
     def _reach(self, size: int) -> tuple[int, int]:
-        """Positions to draw: outside too where that has a meaning."""
+        """Return the range of positions to draw: out of bounds too where that is defined."""
         return {"wrap": (-size, size), "clamp": (-2, size + 2), "drop": (-2, size + 2)}.get(
             self.case.attrs.get("beyond", ""), (0, size)
         )
@@ -97,7 +97,7 @@ class Trial:
     def _windows(
         self, operand: int, option: Option, mesh: Mesh, device: int, spans: dict[str, Span], array: Array
     ) -> Array:
-        """What a device holds of an operand as its array function sees it: of windows, every place they reach."""
+        """Return a device's part of an operand as the array function sees it: for windows, all that they reach."""
         if operand not in self.rule.windows:
             return array
         shape = self.case.operands[operand].shape
@@ -115,7 +115,7 @@ class Trial:
         return array
 
     def check(self, option: Option, mesh: Mesh) -> None:
-        """The parts put together are the whole."""
+        """Assert that the parts assemble to the whole result."""
         held = [self._laid_out(i, self.rule.read_sharding(i, option, mesh), mesh) for i in range(len(self.operands))]
         made = [self._run(option, mesh, d, [h[d] for h in held]) for d in range(mesh.devices)]
         for i, whole in enumerate(self.whole):

@@ -1,4 +1,4 @@
-"""Plan documents as another version would have written them."""
+"""Plan documents as other versions would have written them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SLOWER = 1.1
 
 
 def signed_again(plan: Document, versions: Document) -> Document:
-    """The plan with other versions, and the id and digest that follow from them."""
+    """Return the plan with other versions, and with the id and digest that follow from them."""
     parts = {key: plan[key] for key in ("mesh", "hardware", "request")}
     identity = digest_document({"graph": plan["graph"]["digest"], **parts, "versions": versions})
     document = changed(changed(plan, "solver.versions", versions), "id", identity)
@@ -20,7 +20,7 @@ def signed_again(plan: Document, versions: Document) -> Document:
 
 
 def by_an_older_version(plan: Document) -> Document:
-    """The plan of a version whose cost model priced every second a tenth higher."""
+    """Return the plan as written by a version whose cost model gave 10 % longer times."""
     for path in ("solver.objective_s", "solver.bound_s", "cost.step_s", "cost.compute_s", "cost.communication_s"):
         plan = changed(plan, path, SLOWER * value_at(plan, path))
     return signed_again(plan, OLDER)

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: a new cluster in a temporary folder, on a free port of loopback."""
+"""A PostgreSQL server for tests: a new cluster in a temporary folder, on a free loopback port."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 
 Databases = Callable[[], str]
-"""Gives the URL of a new database."""
+"""Creates a database and returns its URL."""
 
 SECONDS = 120
 FAST = ("fsync=off", "full_page_writes=off", "max_connections=300")
-"""Its host does not fail during a test."""
+"""Durability is switched off: the host does not fail during a test."""
 
 
 def server_programs() -> Path | None:
-    """The folder of initdb and pg_ctl, where PostgreSQL is installed: Debian keeps them out of the path."""
+    """Return the folder of initdb and pg_ctl, which Debian keeps out of the path; None where PostgreSQL is missing."""
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
     found = shutil.which("initdb")
     folders += [] if found is None else [Path(found).parent]
@@ -34,7 +34,7 @@ def server_programs() -> Path | None:
 
 @contextmanager
 def running_cluster() -> Iterator[Cluster]:
-    """A server of PostgreSQL until the end; where none is installed the test is skipped."""
+    """Run a PostgreSQL server within the context; skips the test where it is not installed."""
     programs = server_programs()
     if programs is None:
         pytest.skip("no PostgreSQL server is installed (initdb, postgres)")
@@ -47,7 +47,7 @@ def running_cluster() -> Iterator[Cluster]:
 
 @dataclass
 class Cluster:
-    """A running server. It may be stopped and started again, as one whose host went down."""
+    """A running server, which can be stopped and started again like one whose host went down."""
 
     programs: Path
     folder: Path
@@ -71,7 +71,7 @@ class Cluster:
         self._run("pg_ctl", "start", "--wait", f"--log={self.folder}/log", f"--options=-p {self.port} {settings}")
 
     def halt(self) -> None:
-        """As when the host goes down."""
+        """Stop the server at once, as when the host goes down."""
         self._run("pg_ctl", "stop", "--wait", "--mode=immediate")
 
     def stop(self) -> None:
@@ -79,14 +79,14 @@ class Cluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def database(self) -> str:
-        """The URL of a new database."""
+        """Create a database and return its URL."""
         name = f"plans{next(self.numbers)}"
         address = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "shardplan"]
         subprocess.run([self.programs / "createdb", *address, name], check=True, timeout=SECONDS)
         return f"postgresql://shardplan@127.0.0.1:{self.port}/{name}"
 
     def _run(self, program: str, *words: str) -> None:
-        """As a user that is not root, which PostgreSQL refuses to be."""
+        """Run a program as a user other than root, which PostgreSQL refuses."""
         command = [str(self.programs / program), "--pgdata", str(self.folder / "data"), *words]
         user = pwd.getpwnam("postgres").pw_uid if os.getuid() == 0 else None
         subprocess.run(command, check=True, timeout=SECONDS, user=user, cwd=self.folder, stdout=subprocess.DEVNULL)

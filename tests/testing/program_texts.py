@@ -1,4 +1,4 @@
-"""Lines of programs: one call in every spelling, and lines that no program holds."""
+"""Lines of SPMD program text: a call in every spelling, and lines that must be refused."""
 
 from __future__ import annotations
 

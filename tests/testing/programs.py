@@ -1,4 +1,4 @@
-"""Programs for tests, written line by line; and the MLPs of the documents."""
+"""Programs for tests, built line by line, and the documents' MLPs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 
 class Lines:
-    """A program line by line; every line gives the name of what it makes."""
+    """A program under construction; each line returns the name of its result."""
 
     def __init__(self, mesh: str) -> None:
         self.mesh = Mesh.parse(mesh)
@@ -35,7 +35,7 @@ class Lines:
     def run(
         self, op: str, operands: Sequence[str], shape: Shape, split: Mapping[str, Axes] | None = None, **attrs: Any
     ) -> str:
-        """An op with mesh axes for some of its loops, by their names."""
+        """Add an op with mesh axes on some of its loops, which are given by name."""
         sources = [self.origin.get(name, name) for name in operands]
         name = self.sketch.op(op, sources, shape, **attrs)
         made_by = self.sketch.ops[-1]
@@ -64,7 +64,7 @@ class Lines:
 
 
 def line(done: Instruction) -> str:
-    """An instruction in words: the collective, or the op's name."""
+    """Return a short form of an instruction: the collective, or the op's name."""
     return str(done.collective) if isinstance(done, Reshard) else done.op.op
 
 
@@ -73,19 +73,19 @@ def lines_of(program: Program) -> list[str]:
 
 
 def partial(p: Lines, axes: Axes = (0,), kind: str = "sum", columns: int = 8) -> str:
-    """A row of `columns` that is partial over axes."""
+    """Add a value of `columns` elements that is partial over these axes."""
     return p.run(kind, [p.argument((8, columns), axes, ())], (columns,), {"d0": axes}, dims=[0])
 
 
 def check(before: Program, after: Program, wanted: list[str]) -> None:
-    """A program is what was wanted, and runs like the one before it."""
+    """Assert that a program has the wanted lines and gives the same results as the one before it."""
     assert lines_of(after) == wanted
     assert validate(after, shrinking="none").verdict == "equal"
     assert validate(before, shrinking="none").verdict == "equal"
 
 
 def mlp_1d() -> Program:
-    """The RFC's MLP on a mesh of 2, materialised: x 2x4x8, w1 8x32, w2 32x8."""
+    """Return the RFC's MLP on a mesh of 2, materialised: x 2x4x8, w1 8x32, w2 32x8."""
     p = Lines("2")
     x = p.move("all_gather", p.argument((2, 4, 8), (), (), (0,)), (0,), 2)
     hidden = p.run("matmul", [x, p.argument((8, 32), (), (0,))], (2, 4, 32), {"n": (0,)})
@@ -96,7 +96,7 @@ def mlp_1d() -> Program:
 
 
 def mlp_2d() -> Program:
-    """The slides' MLP on a mesh of 2x2x2, materialised."""
+    """Return the slides' MLP on a mesh of 2x2x2, materialised."""
     p = Lines("2x2x2")
     x = p.move("all_gather", p.argument((2, 4, 8), (), (), (0, 1, 2)), (1, 2), 2)
     hidden = p.run("matmul", [x, p.argument((8, 32), (0,), (1, 2))], (2, 4, 32), {"k": (0,), "n": (1, 2)})

@@ -16,7 +16,7 @@ from tests.testing.graphs import Sketch
 def annotated_graph(
     seed: int, mesh: Mesh, ops: int = 7, partials: bool = False, sizes: tuple[int, ...] = (4, 8)
 ) -> Graph:
-    """A graph all of whose values are read, with annotations of some definitions and some uses."""
+    """Return a random graph whose values are all read, with annotations of some definitions and some uses."""
     random = np.random.default_rng(seed)
     sketch = Sketch()
     values = [sketch.input(*(int(n) for n in random.choice(sizes, random.integers(2, 4)))) for _ in range(3)]

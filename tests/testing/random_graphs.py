@@ -38,7 +38,7 @@ HALO, OFFSETS, WIDEST = 0.3, 0.15, 3
 
 
 def random_mesh(random: Random) -> Mesh:
-    """1 to 4 axes, at most 16 devices."""
+    """Return a mesh of 1 to 4 axes and at most 16 devices."""
     sizes = [random.choice(AXES) for _ in range(random.randint(1, 4))]
     while Mesh.parse(text := "x".join(map(str, sizes))).devices > MOST_DEVICES:
         sizes[random.randrange(len(sizes))] = random.choice((1, 2))
@@ -57,7 +57,7 @@ def random_graph(seed: int, halos: bool = False) -> tuple[Graph, Mesh]:
 
 
 def _with_cuts(graph: Graph, mesh: Mesh, random: Random) -> Graph:
-    """Annotations of the same value that are the same stay so."""
+    """Return the graph with halos or offsets in some annotations; equal annotations of a value stay equal."""
     cut: dict[tuple[str, Sharding], Sharding] = {}
     for one in graph.annotations:
         if (one.value, one.sharding) not in cut:
@@ -66,7 +66,7 @@ def _with_cuts(graph: Graph, mesh: Mesh, random: Random) -> Graph:
 
 
 def _cut(sharding: Sharding, shape: Shape, mesh: Mesh, random: Random) -> Sharding:
-    """With halos that every neighbour's block can fill, with offsets, or as it is."""
+    """Return the sharding with halos that every neighbour's block can fill, with offsets, or unchanged."""
     chance = random.random()
     split = [
         (shape[dim], math.prod(mesh.shape[axis] for axis in sharding.split_axes[dim])) for dim in sharding.split_dims
@@ -81,7 +81,7 @@ def _cut(sharding: Sharding, shape: Shape, mesh: Mesh, random: Random) -> Shardi
 
 
 def _halo(size: int, parts: int, random: Random) -> tuple[int, int]:
-    """Before and after: no wider than the least block on the other side of a border."""
+    """Return halo widths before and after, no wider than the smallest block on the other side of a border."""
     blocks = [held.stop - held.start for held in (block(size, parts, index) for index in range(parts))]
     most = min(blocks[:-1], default=0), min(blocks[1:], default=0)
     return random.randint(0, min(most[0], WIDEST)), random.randint(0, min(most[1], WIDEST))
@@ -95,7 +95,7 @@ class _Growing(Sketch):
             self.input(*(random.choice(SIZES) for _ in range(random.randint(1, 3))))
 
     def step(self) -> None:
-        """One more op, mostly of what was made last."""
+        """Add one more op, mostly on the latest values."""
         values = list(self.types)
         x = self.random.choice(values[-2:] if self.random.random() < 0.7 else values)
         kinds = [self.unary, self.binary, self.binary, self.product, self.product, self.reduce, self.whole]
@@ -103,14 +103,14 @@ class _Growing(Sketch):
         self.random.choice(kinds)(x, self.types[x].shape)
 
     def one(self, ops: tuple[str, ...]) -> str:
-        """An op; the last one listed is of floats alone."""
+        """Pick one of these ops; the last one listed only for floats."""
         return self.random.choice(ops[:-1] if self.integers else ops)
 
     def unary(self, x: str, shape: Shape) -> None:
         self.op(self.one(UNARY), [x], shape)
 
     def binary(self, x: str, shape: Shape) -> None:
-        """With a value of the same shape, or one that broadcasts."""
+        """Add a binary op with a value of the same shape, or one that broadcasts."""
         alike = [value for value, kind in self.types.items() if kind.shape == shape]
         other = self.random.choice(alike)
         if self.random.random() < 0.4:
@@ -148,7 +148,7 @@ class _Growing(Sketch):
         self.op("transpose", [x], tuple(shape[dim] for dim in order), permutation=order)
 
     def reshape(self, x: str, shape: Shape) -> None:
-        """Two neighbours as one dim, or one dim as two."""
+        """Add a reshape that merges two neighbouring dims or splits one."""
         at = self.random.randrange(max(len(shape), 1))
         if len(shape) > 1 and self.random.random() < 0.5:
             at = min(at, len(shape) - 2)
@@ -183,12 +183,12 @@ class _Growing(Sketch):
         return tuple(found)
 
     def terms(self) -> Reduction | None:
-        """The reduction of a graph input that comes in terms."""
+        """Return the reduction of a partial graph input, None for one that is whole."""
         kinds = [kind for kind in Reduction if kind.dtype_error(self.dtype) is None]
         return self.random.choice(kinds) if self.random.random() < TERMS else None
 
     def annotation(self, value: str, user: str | None, mesh: Mesh, kind: Reduction | None) -> Annotation:
-        """Each mesh axis splits a dim, is partial, or is idle; a list at the end may be left out."""
+        """Return an annotation whose axes split a dim, are partial or idle; trailing empty lists may be omitted."""
         if self.random.random() < ODD:
             kind = self.random.choice([kind for kind in Reduction if kind.dtype_error(self.dtype) is None])
         rank, partial = len(self.types[value].shape), list[int]()

@@ -1,4 +1,4 @@
-"""Tiny random problems of every awkward kind, small enough for the exhaustive oracle."""
+"""Tiny random solver problems with every awkward feature, small enough for the exhaustive oracle."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Best = tuple[tuple[int, ...], Evaluation]
 
 @cache
 def with_best(make: Callable[[int], Problem], seed: int) -> tuple[Problem, Best | None]:
-    """A problem by its seed and its cheapest choice, which many tests ask for: tried one by one only once."""
+    """Return a problem and its cheapest assignment by enumeration, cached because many tests need it."""
     problem = make(seed)
     return problem, find_cheapest(problem)
 
 
 def tiny(seed: int) -> Problem:
-    """Up to six nodes of up to four strategies: ties, forbidden pairs, unused memory, parallel edges, and so on."""
+    """Return up to six nodes of up to four strategies with ties, forbidden pairs, unused memory and parallel edges."""
     rng = np.random.default_rng(seed)
     count = int(rng.integers(1, 7))
     high = int(rng.choice([2, 10, 10**6, 10**12]))
@@ -79,7 +79,7 @@ def _limit(rng: np.random.Generator, nodes: list[Node]) -> int | None:
 
 
 def tiny_public(seed: int) -> Problem:
-    """As the contest has them: one edge matrix over all pairs of strategies, tight limits, few distinct numbers."""
+    """Return a problem like the contest's: edge matrices over all strategies, tight limits, few distinct numbers."""
     rng = np.random.default_rng([seed, 1])
     moments, ties = int(rng.integers(1, 8)), int(rng.choice([2, 4, 100]))
     nodes = [_node(rng, i, ties, moments) for i in range(int(rng.integers(2, 8)))]
@@ -93,7 +93,7 @@ def tiny_public(seed: int) -> Problem:
 
 
 def contracting(seed: int) -> Problem:
-    """A random tree of edges on which one end determines the other, over nodes with usage in several intervals."""
+    """Return a random tree of edges on which one end determines the other; nodes have usage in several intervals."""
     rng = np.random.default_rng([seed, 2])
     moments, k = int(rng.integers(1, 9)), int(rng.integers(1, 4))
     nodes = [
@@ -114,7 +114,7 @@ def _whole(source: int, target: int, matrix: np.ndarray) -> Edge:
 
 
 def _structured(rng: np.random.Generator, high: int, shape: tuple[int, int]) -> np.ndarray:
-    """Any matrix, an additive one, one in which a row allows one column, or equal rows."""
+    """Return a random matrix: unstructured, additive, with one permitted column per row, or with equal rows."""
     kind = int(rng.integers(4))
     if kind == 1:
         return rng.integers(0, high, (shape[0], 1)) + rng.integers(0, high, (1, shape[1]))
@@ -126,7 +126,7 @@ def _structured(rng: np.random.Generator, high: int, shape: tuple[int, int]) -> 
 
 
 def public_document(seed: int) -> dict[str, Any]:
-    """A document in the contest's form, with infinities, empty intervals, parallel edges."""
+    """Return a document in the contest's format with infinities, empty intervals and parallel edges."""
     rng = np.random.default_rng([seed, 3])
     sizes = rng.integers(1, 5, int(rng.integers(2, 8))).tolist()
     ends = [rng.choice(len(sizes), 2, replace=False).tolist() for _ in range(int(rng.integers(0, 9)))]
@@ -148,7 +148,7 @@ def _infinite_at_times(rng: np.random.Generator, count: int) -> list[int]:
 
 
 def grid(side: int, strategies: int, seed: int) -> Problem:
-    """A square grid of nodes with random costs and pairs: its linear relaxation is weak and its programs are long."""
+    """Return a square grid with random costs, whose linear relaxation is weak and whose MIPs take long."""
     rng = np.random.default_rng(seed)
     own = np.arange(strategies, dtype=np.int32)
     none = np.zeros(strategies, np.int64)

@@ -1,4 +1,4 @@
-"""Programs at random: random options of random ops, operands brought where the options want them."""
+"""Random programs: random options of random ops, with operands resharded as the options require."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MESHES = ["2", "4", "2x2", "3x2", "2x2x2"]
 
 
 def random_program(seed: int) -> Program:
-    """Random ops under random options; operands come from any version of a value, in the documents' order, unfused."""
+    """Return a program of random ops under random options; operands are resharded from any version of a value."""
     random = np.random.default_rng(seed)
     lines = _Random(str(random.choice(MESHES)), random)
     for _ in range(3):
@@ -46,7 +46,7 @@ class _Random(Lines):
         self.versions[name] = [name]
 
     def new_terms(self) -> None:
-        """Two values that are partial alike, read whole or scattered by one op."""
+        """Add two values with the same partial axes, which one op reads reduced or scattered."""
         pairs = [("sum", "add"), ("max", "maximum"), ("min", "minimum"), ("product", "multiply")]
         kind, after = pairs[int(self.random.integers(0, 4))]
         x = str(self.random.choice([v for v in self.versions if len(self.sketch.types[v].shape) == 2]))
@@ -74,7 +74,7 @@ class _Random(Lines):
         self.versions[made] = [made]
 
     def read(self, value: str, wanted: Sharding) -> str:
-        """A version of the value in the sharding wanted, made from a random one that can become it."""
+        """Return a version of the value in the wanted sharding, resharded from a random version where possible."""
         name = str(self.random.choice([v for v in self.versions[value] if becomes(self.values[v].sharding, wanted)]))
         for move in self._chain(self.values[name], wanted):
             name = self.moved(name, move)
@@ -82,7 +82,7 @@ class _Random(Lines):
         return name
 
     def _chain(self, source: ShardedValue, wanted: Sharding) -> list[Collective]:
-        """One exchange, or the documents' moves, sometimes fused, sometimes an axis at a time where that is exact."""
+        """Return one exchange, or the documents' collectives, sometimes fused or, where exact, one axis at a time."""
         if source.sharding != wanted and not self.random.integers(0, 12):
             return [Collective.exchange(source.sharding, wanted)]
         chain = order_collectives(source.sharding, wanted, source.type.shape, mesh=self.mesh)
@@ -146,7 +146,7 @@ class _Random(Lines):
                 return str(pick(kinds)), [x, str(pick(alike))], shape, {}
 
     def _option(self, rule: Rule, sources: list[str]) -> Option:
-        """Every mesh axis on a loop that it may split, or on none; terms pass only where operands have them."""
+        """Return a random option: each axis on a loop that it can split or on none; partial only where operands are."""
         option: Option = ((),) * len(rule.loops)
         for axis in self.random.permutation(len(self.mesh.axes)):
             number = int(self.random.integers(-1, len(rule.loops)))
@@ -166,7 +166,7 @@ class _Random(Lines):
 
 
 def one_axis_each(move: Collective) -> list[Collective]:
-    """The move along one axis after the other: a gather takes them from the tail."""
+    """Split a collective into one per axis; a gather takes its axes from the tail."""
     if move.kind is Kind.ALL_TO_ALL:
         return [move]
     axes = move.axes[::-1] if move.kind is Kind.ALL_GATHER else move.axes
@@ -174,6 +174,6 @@ def one_axis_each(move: Collective) -> list[Collective]:
 
 
 def becomes(source: Sharding, target: Sharding) -> bool:
-    """Whether moves lead from one to the other: what is not partial cannot become so."""
+    """Return whether collectives lead from one sharding to the other: what is not partial cannot become partial."""
     alike = not target.partial or source.reduction is target.reduction
     return alike and set(target.partial) <= set(source.partial)

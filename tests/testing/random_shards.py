@@ -1,4 +1,4 @@
-"""The array that the shards of a program's output are."""
+"""Reassembly of a program's output from its shards."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner.ir.sharding import shard_bounds
 
 
 def reassembled(program: Program, shards: list[Any], dtype: Any, number: int = 0) -> Any:
-    """Output `number`, of which every device holds a shard; replicas are the same to the last bit."""
+    """Return output `number` from each device's shard; replicas must be equal to the last bit."""
     held = program.values[program.outputs[number]]
     whole = np.full(held.type.shape, np.nan, dtype)
     for part, shard in zip(shard_bounds(held.sharding, held.type.shape, program.mesh), shards, strict=True):

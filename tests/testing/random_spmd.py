@@ -1,4 +1,4 @@
-"""Random SPMD programs on random meshes, and what every device holds of every value by the oracle."""
+"""Random SPMD programs on random meshes, with each device's value of everything by the oracle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REDUCERS = {"odd": lambda a, b: a - 3 * b}
 
 
 class Writer:
-    """A program under way: what every device holds of every value, by the oracle."""
+    """A program under construction, with each device's part of every value by the oracle."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
@@ -39,7 +39,7 @@ class Writer:
             self.argument(name)
 
     def argument(self, name: str) -> None:
-        """Local tensors whose sizes along one dim may differ from device to device."""
+        """Add an argument whose size along one dim may differ from device to device."""
         shape = [self.random.randint(1, 5) for _ in range(self.random.randint(1, 3))]
         dim = self.random.randrange(len(shape))
         uneven = self.random.random() < 0.3
@@ -113,7 +113,7 @@ class Writer:
         return tensors
 
     def add(self, op: str) -> str | None:
-        """Append a call, if it has a meaning; what the executor must say if it has none."""
+        """Append a call and return None, or return words of the executor's error if the call is not defined."""
         name = self.random.choice(list(self.held))
         attrs = self.attrs(op, name)
         try:
@@ -127,7 +127,7 @@ class Writer:
         return None
 
     def refused(self, op: str, name: str, attrs: dict[str, Any], words: str) -> str:
-        """The words of the error that a call without a meaning must end in; the program goes on without it."""
+        """Return the words of the error that an undefined call must end in; the program continues without the call."""
         kept, known = list(self.build.instructions), dict(self.build.types)
         try:
             run_spmd(self.build.program(self.build.call(op, name, **attrs)), self.given, reducers=REDUCERS)
@@ -140,7 +140,7 @@ class Writer:
         return words
 
     def add_local(self) -> None:
-        """The sum of a value with itself, where it is whole and of one shape everywhere."""
+        """Add the sum of a value with itself, where it is fully defined and of equal shape on all devices."""
         name = self.random.choice(list(self.held))
         tensors = self.held[name]
         shape = tensors[0].shape
@@ -156,7 +156,7 @@ class Writer:
         self.held[result] = [made(shape, lambda index: 0) for _ in tensors]
 
     def add_message(self) -> None:
-        """From one in-group device to another; the receiver names it, or takes from any where no other is under way."""
+        """Add a send and a receive between two in-group devices; the receive may omit an unambiguous source."""
         if self.messages is None:
             return
         axes = self.random.sample(range(len(self.mesh.axes)), self.random.randint(1, len(self.mesh.axes)))

@@ -1,4 +1,4 @@
-"""Training steps in the small: a forward chain with parameters, and a backward pass that reads its values."""
+"""Small training steps: a forward chain with parameters, and a backward pass that reads its values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ATTRS: dict[str, dict[str, Any]] = {"transpose": {"permutation": [1, 0]}, "softm
 
 
 def random_step(seed: int, forward: int = 5, backward: int = 4, size: int = 8) -> Graph:
-    """Ops on square matrices, so that any value may be read anywhere; some values are read by nobody later."""
+    """Return a step of ops on square matrices, so that any op can read any value; some values are not read later."""
     random = np.random.default_rng(seed)
     sketch = Sketch()
     values = [sketch.input(size, size)]
@@ -31,7 +31,7 @@ def random_step(seed: int, forward: int = 5, backward: int = 4, size: int = 8) -
 
 
 def with_phases(graph: Graph, forward: int) -> Graph:
-    """The same with all but the first ops in the backward pass."""
+    """Return the graph with all ops after the first `forward` in the backward pass."""
     ops = (replace(op, phase="forward" if place < forward else "backward") for place, op in enumerate(graph.ops))
     return replace(graph, ops=tuple(ops))
 

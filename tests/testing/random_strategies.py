@@ -1,4 +1,4 @@
-"""Choices of a formulation: at random, and every one there is."""
+"""Random assignments of a formulation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from solvers import IMPOSSIBLE, Edge
 
 
 def random_strategies(question: Formulation, random: np.random.Generator) -> tuple[int, ...]:
-    """A strategy per node, in order, among those that no earlier choice forbids."""
+    """Return a random strategy per node, in order, of those that no earlier strategy forbids."""
     before: dict[int, list[Edge]] = {}
     for edge in question.problem.edges:
         assert edge.source < edge.target, "edges lead forward"

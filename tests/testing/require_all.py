@@ -30,7 +30,7 @@ def is_required() -> bool:
 
 
 def missing() -> list[str]:
-    """What is not installed, as its name and where it comes from."""
+    """Return what is not installed, each with where it comes from."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     lacking = [f"package {name}" for name in PACKAGES if not has_package(name)]
     lacking += [f"program {name}" for name in PROGRAMS if shutil.which(name, path=path) is None]
@@ -47,7 +47,7 @@ def has_package(name: str) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Raises UsageError where something is missing."""
+    """Raise UsageError where something is missing."""
     if not hasattr(config, "workerinput") and (lacking := missing()):
         raise pytest.UsageError(f"{VARIABLE} is set, but not all is installed (.ci/run does): {', '.join(lacking)}")
 

@@ -1,4 +1,4 @@
-"""Programs to run: those of random choices, training steps, and one that is sure to reduce partial sums."""
+"""Programs to run: of random assignments, of training steps, and one that is sure to reduce partial sums."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def random_program(question: Formulation, seed: int) -> Program:
 
 
 def training_step(model: str, dtype: str) -> Program:
-    """With Adam, data and tensor parallel, shrunk."""
+    """Return a shrunk training step with Adam, data and tensor parallel."""
     document = import_zoo(model, layers=1, batch=8, seq=64, train="adam", dtype=dtype)
     mesh = Mesh.parse("dp=2,tp=4")
     graph = load_graph(validate_document(GraphDocument, document, model), mesh)
@@ -44,7 +44,7 @@ def training_step(model: str, dtype: str) -> Program:
 
 
 def three_inputs() -> Program:
-    """relu(x w) - y on 4 devices, the product's reduction loop split."""
+    """Return relu(x w) - y on 4 devices with the product's reduction loop split."""
     s = Sketch()
     x, w, y = s.input(8, 8), s.input(8, 8), s.input(8, 8)
     product = s.op("matmul", [x, w], (8, 8))
@@ -62,7 +62,7 @@ def moves(program: Program) -> list[Collective]:
 
 
 def alone(case: Case) -> Graph:
-    """A graph of one op."""
+    """Return a graph of one op."""
     s = Sketch(case.results[0].dtype)
     operands = [s.input(*kind.shape, dtype=kind.dtype) for kind in case.operands]
     s.op(case.op, operands, *case.results, **case.attrs)
@@ -70,7 +70,7 @@ def alone(case: Case) -> Graph:
 
 
 def known_by_its_rule() -> Graph:
-    """A graph of an op that the table does not have."""
+    """Return a graph with an op that is defined by its rule only and is not in the table."""
     document = {
         "format": "shardplan.graph",
         "version": 1,
@@ -94,7 +94,7 @@ def known_by_its_rule() -> Graph:
 
 
 def left_partial(reduction: Reduction, wrong: bool = False) -> Program:
-    """x, held in terms over an axis of 3 while another axis splits it, and returned so; `wrong` returns y for it."""
+    """Return a program whose output x is partial over an axis of 3 and split over another (`wrong`: returns y)."""
     s = Sketch("f32" if reduction.dtype_error("f32") is None else "i32")
     x, y = s.input(5, 4), s.input(5, 4)
     graph = s.graph(x, y)

@@ -18,13 +18,13 @@ Case = TypeVar("Case")
 RUN, SEED = "SHARDPLAN_TEST_RUN", "SHARDPLAN_TEST_SEED"
 QUICK, EVERYTHING = "quick", "everything"
 SHARE = 4
-"""One case of so many is in the window."""
+"""One case in SHARE is in the window."""
 EVERY_DAY = 10_007
-"""Seeds between one day's window and the next; no window is wider. A prime: `seed % n` begins anew every day too."""
+"""Seeds between one day's window and the next; no window is wider. It is prime, so that `seed % n` shifts every day."""
 
 
 def first_of_today() -> int:
-    """The first seed of today's window."""
+    """Return the first seed of today's window."""
     return datetime.now(UTC).date().toordinal() * EVERY_DAY
 
 
@@ -33,25 +33,25 @@ def is_quick() -> bool:
 
 
 def window(cases: int) -> range:
-    """The day's seeds, for so many cases in all."""
+    """Return the seeds of today's window, for this number of cases in all."""
     first = int(os.environ.get(SEED, first_of_today()))
     return range(first, first + -(-cases // SHARE))
 
 
 def seeds(cases: int, first: int = 0) -> list[int]:
-    """The seeds to try of `cases` many that begin with `first`."""
+    """Return the seeds to try in this run, of `cases` in all starting at `first`."""
     fixed = [] if is_quick() else range(first, first + cases)
     return [*fixed, *window(cases)]
 
 
 def batches(cases: int, size: int, first: int = 0) -> list[list[int]]:
-    """The same seeds, so many at a time."""
+    """Return the same seeds in batches of `size`."""
     every = seeds(cases, first)
     return [every[start : start + size] for start in range(0, len(every), size)]
 
 
 def of_the_day(cases: Sequence[Case], share: int = SHARE) -> list[Case]:
-    """The cases of a list to try: all, or in the quick run one in `share`, others every day until all have been."""
+    """Return the cases to try: all, or in the quick run one in `share`, in a daily rotation."""
     day, share = int(os.environ.get(SEED, first_of_today())) // EVERY_DAY, min(share, len(cases))
     return list(cases[day % share :: share] if cases and is_quick() else cases)
 

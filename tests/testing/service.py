@@ -1,4 +1,4 @@
-"""The service as its users meet it: in this process, or as a child with a port of its own."""
+"""Runs the service, in this process or in a child process with a port of its own."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from tests.testing.small_documents import GRAPH, Document, typed
 
 LOCAL = "http://127.0.0.1"
 SECONDS = 120.0
-"""For a machine under load; nothing takes so long that works."""
+"""Far more than a request needs, even on a loaded machine."""
 
 CHILDREN = WorkerProcesses()
 MISBEHAVING = WorkerProcesses((sys.executable, "-m", "tests.testing.faulty_tasks"))
-"""Lent to all services of this process, whose end is theirs."""
+"""Shared by all services of this process, and ended with it."""
 
 
 @contextmanager
 def serving(
     database: str, limits: Limits | None = None, keys_required: bool = False, children: WorkerProcesses = CHILDREN
 ) -> Iterator[TestClient]:
-    """A client of a service on a database."""
+    """Run a service on a database and return a client."""
     settings = Settings(database, keys_required=keys_required, limits=limits or Limits())
     with TestClient(create_app(Service(settings, children)), LOCAL) as client:
         yield client
@@ -50,7 +50,7 @@ def ask(client: httpx2.Client, graph: Document = GRAPH, mesh: object = "dp=2,tp=
 
 
 def ended(client: httpx2.Client, plan: str) -> Any:
-    """The plan once it has ended."""
+    """Wait until a plan has ended and return it."""
     until = time.monotonic() + SECONDS
     while (found := client.get(f"/v1/plans/{plan}").json())["ended_at"] is None:
         assert time.monotonic() < until, f"plan {plan} has not ended: {found}"
@@ -59,7 +59,7 @@ def ended(client: httpx2.Client, plan: str) -> Any:
 
 
 def planned(client: httpx2.Client, graph: Document = GRAPH, **more: Any) -> str:
-    """The id of a plan that has ended well."""
+    """Request a plan, wait for its success and return its id."""
     answer = ask(client, graph, **more)
     assert answer.status_code in (200, 202), answer.text
     plan: str = answer.json()["id"]
@@ -68,12 +68,12 @@ def planned(client: httpx2.Client, graph: Document = GRAPH, **more: Any) -> str:
 
 
 def named(name: str) -> Document:
-    """The small graph under another name, which makes it another question."""
+    """Return the small graph under another name, which makes it a different request."""
     return {**GRAPH, "name": name}
 
 
 def chain(name: str, length: int) -> Document:
-    """A graph of many products."""
+    """Return a graph of a chain of matrix products."""
     nodes = [
         {"id": f"n{k}", "op": "matmul", "inputs": [f"n{k - 1}" if k else "x", "w"], "outputs": [typed(64, 64)]}
         for k in range(length)
@@ -85,7 +85,7 @@ def chain(name: str, length: int) -> Document:
 
 @dataclass
 class Server:
-    """`shardplan serve` in a process of its own."""
+    """`shardplan serve` in a child process."""
 
     process: subprocess.Popen[bytes]
     client: httpx2.Client
@@ -96,14 +96,14 @@ class Server:
         self.client.close()
 
     def stop(self) -> None:
-        """As a system stops it: the server says good-bye to all, then ends by the signal it was sent."""
+        """Stop the server as an init system does: it closes all connections, then ends by the signal."""
         self.process.terminate()
         self.client.close()
         assert self.process.wait(SECONDS) in (0, -signal.SIGTERM)
 
 
 def start(database: str, log: Path, *options: str, root: Path = ROOT) -> Server:
-    """A server on a free port, which answers by now; `root`: where the packages that it runs are."""
+    """Start a server on a free port and wait until it answers; `root` is the folder of the packages that it runs."""
     words = [sys.executable, "-m", "api", "serve", "--port", "0", "--database", database, *options]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     with log.open("wb") as file:
@@ -117,7 +117,7 @@ def start(database: str, log: Path, *options: str, root: Path = ROOT) -> Server:
 
 
 def work(database: str, log: Path) -> subprocess.Popen[bytes]:
-    """`shardplan worker` in a process of its own, which is at work by now."""
+    """Start `shardplan worker` in a child process and wait until it works."""
     words = [sys.executable, "-m", "api", "worker", "--database", database]
     with log.open("wb") as file:
         process = subprocess.Popen(words, cwd=ROOT, stderr=file, start_new_session=True)
@@ -130,7 +130,7 @@ def work(database: str, log: Path) -> subprocess.Popen[bytes]:
 
 
 def children_of(process: int) -> list[int]:
-    """Process ids, by /proc."""
+    """Return the ids of a process's children, from /proc."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -143,12 +143,12 @@ def children_of(process: int) -> list[int]:
 
 
 def borne(process: int) -> list[int]:
-    """The children that a service's nursery has."""
+    """Return the children that a service's fork server has."""
     return [child for nursery in children_of(process) for child in children_of(nursery)]
 
 
 def descendants(process: int) -> list[int]:
-    """Children, their children, and so on."""
+    """Return the ids of all descendants of a process."""
     return [each for child in children_of(process) for each in (child, *descendants(child))]
 
 
@@ -169,7 +169,7 @@ def gone(processes: Sequence[int], within_s: float = SECONDS) -> bool:
 
 
 def events(text: str) -> list[tuple[int, str, Any]]:
-    """Number, kind and data of server-sent events."""
+    """Return number, kind and data of each server-sent event."""
     told = [block.splitlines() for block in text.split("\n\n") if "id: " in block]
     blocks = [dict(line.split(": ", 1) for line in lines) for lines in told]
     return [(int(block["id"]), block["event"], json.loads(block["data"])) for block in blocks]

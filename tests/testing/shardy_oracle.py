@@ -65,7 +65,7 @@ class Pair:
 
 
 def populated(pairs: Sequence[Pair]) -> list[str]:
-    """Shardy's rule of every pair's op."""
+    """Return Shardy's rule for the op of each pair."""
     module = "\n".join(pair.function(f"f{number}") for number, pair in enumerate(pairs))
     done = subprocess.run(
         [sys.executable, "-c", POPULATE], input=module, capture_output=True, text=True, timeout=120, check=False
@@ -76,7 +76,7 @@ def populated(pairs: Sequence[Pair]) -> list[str]:
 
 
 def _factors(rule: str) -> tuple[list[list[list[str]]], list[list[list[str]]], dict[str, int], set[str]]:
-    """Factors of every dim of operands and results, their sizes, and those that need the whole."""
+    """Return the factors of each dim of operands and results, their sizes, and those that need replication."""
     sides = re.match(r"\((.*)\)->\((.*?)\) \{(.*?)\}(.*)", rule)
     assert sides, rule
     terms = [
@@ -92,7 +92,7 @@ def _factors(rule: str) -> tuple[list[list[list[str]]], list[list[list[str]]], d
 
 
 def shardy_ways(rule: str, pair: Pair) -> set[str]:
-    """One way a factor that may be split: where it is the major-most of a dim, the dim is split; else nothing is."""
+    """Return one placement per factor that can be split: it splits the dims in which it is the major-most factor."""
     read, made, sizes, whole = _factors(rule)
     found = set()
     for name in sorted(set(sizes) - whole):
@@ -105,7 +105,7 @@ def shardy_ways(rule: str, pair: Pair) -> set[str]:
 
 
 def _placement(term: list[list[str]], name: str) -> str:
-    """Factors of size one are left out of a rule, so that the first of a dim is its major-most."""
+    """Return a term's placement. Rules omit factors of size one, so the first factor of a dim is its major-most."""
     for position, dim in enumerate(term):
         if name in dim:
             return f"S{position}" if dim[0] == name else "minor"

@@ -1,4 +1,4 @@
-"""What a page of the documentation shows of a command's output, against what the command prints."""
+"""Comparison of the output that a documentation page shows with what the command prints."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEFT_OUT = re.compile(r"^\.\.\.\n", re.MULTILINE)
 
 
 class Example(NamedTuple):
-    """Code that a page tells its reader to run, and the text block right after it, if there is one."""
+    """Code of a documentation page, and the text block right after it, if any."""
 
     language: str
     code: str

@@ -14,9 +14,9 @@ from tests.testing import small_wheel
 from tests.testing.command_line import ROOT
 
 NOBODY_S_HOME = "/dev/null"
-"""No folder can be made in it, whoever asks."""
+"""No user can create a folder in it."""
 CLOSED = "http://127.0.0.1:9/simple"
-"""Where no package index answers."""
+"""An address at which no package index answers."""
 
 PROJECT = (
     '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n[project]\nname = "shardplan"\n'
@@ -40,7 +40,7 @@ class SmallCheckout:
 
     @classmethod
     def made(cls, place: Path) -> SmallCheckout:
-        """In a folder whose path has spaces."""
+        """Create a checkout in a folder whose path has spaces."""
         found = cls(place / "a b" / "shard plan", place / "programs", place / "wheels")
         for folder in (found.folder / "deploy", found.programs, found.wheels):
             folder.mkdir(parents=True)
@@ -58,7 +58,7 @@ class SmallCheckout:
         return found
 
     def program(self, name: str, text: str) -> None:
-        """A program that is found before all others."""
+        """Add a program that comes first in the path."""
         file = self.programs / name
         file.write_text(f"#!/bin/sh\n{text}\n")
         file.chmod(0o755)
@@ -68,7 +68,7 @@ class SmallCheckout:
         return self.folder / ".venv" / ".ready"
 
     def start(self, *words: str, index: str | None = None) -> subprocess.Popen[str]:
-        """Start a command, as somebody without a home; where no index is named, the wheels are at hand."""
+        """Start a command for a user without a home; without `index` it finds the wheels locally."""
         found = {"PIP_INDEX_URL": index} if index else {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(self.wheels)}
         environment = {"PATH": f"{self.programs}:/usr/local/bin:/usr/bin:/bin", "HOME": NOBODY_S_HOME, **found}
         environment |= {"PIP_CONFIG_FILE": "/dev/null", "PIP_RETRIES": "1"}

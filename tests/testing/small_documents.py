@@ -39,7 +39,7 @@ MESH: Document = {
 
 
 def changed(document: Document, path: str, value: object) -> Document:
-    """A copy with another value at `nodes.0.op`."""
+    """Return a copy with another value at a path such as `nodes.0.op`."""
     found = copy.deepcopy(document)
     at: Any = found
     *head, last = (int(part) if part.isdigit() else part for part in path.split("."))
@@ -57,13 +57,13 @@ def pins(*annotations: Document) -> Document:
 
 
 def pin(value: str, split_axes: list[Any], **more: Any) -> Document:
-    """An annotation; `partial` goes into its sharding."""
+    """Return an annotation document; `partial` goes into its sharding."""
     partial = {"partial": more.pop("partial")} if "partial" in more else {}
     return {"value": value, "sharding": {"split_axes": split_axes, **partial}, **more}
 
 
 def written(path: Path, document: object) -> Path:
-    """The path, with a document in it; text and bytes as they are."""
+    """Write a document (or text, or bytes) to a file and return the path."""
     if isinstance(document, bytes):
         path.write_bytes(document)
     else:

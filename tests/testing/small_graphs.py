@@ -1,4 +1,4 @@
-"""Graphs of one or two ops whose every program can be tried."""
+"""Graphs of one or two ops, small enough to try every program."""
 
 from __future__ import annotations
 

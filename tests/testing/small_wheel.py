@@ -1,4 +1,4 @@
-"""A wheel of a few lines, as pip installs it. It needs nothing of ours: a small checkout builds itself with it."""
+"""Writes a minimal wheel that pip can install. It imports nothing of ours: the small checkout builds itself with it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def write(folder: Path, name: str, files: dict[str, str], entry_points: str = "") -> Path:
-    """A wheel of version 1."""
+    """Write a wheel of version 1 and return its path."""
     about = f"{name}-1.dist-info"
     files = {
         **files,

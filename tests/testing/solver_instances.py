@@ -45,12 +45,12 @@ CLASSES: dict[str, Shape] = {
 
 
 def layered(seed: int, layers: int, width: int) -> Problem:
-    """A small one, for tests."""
+    """Return a small planted problem."""
     return planted(seed, Shape(layers, width, skips=layers, hubs=1, alone=width))[0]
 
 
 def planted(seed: int, shape: Shape) -> tuple[Problem, int]:
-    """A problem of this shape, and its least cost."""
+    """Return a problem of this shape and its optimal cost."""
     rng = np.random.default_rng(seed)
     joined = shape.layers * shape.width
     count, moments = joined + shape.alone, 2 * shape.layers
@@ -93,7 +93,7 @@ def _pairs(problem: Problem, answer: Integers) -> list[tuple[int, int]]:
 
 
 def _possible(rng: np.random.Generator, problem: Problem) -> Integers:
-    """Node by node any strategy that is possible beside those before: as often as not, one of the least usage."""
+    """Return a possible assignment, node by node: half the time the strategy of least usage, else a random one."""
     before: list[list[Edge]] = [[] for _ in problem.nodes]
     for edge in problem.edges:
         before[max(edge.source, edge.target)].append(edge)
@@ -114,7 +114,7 @@ def _possible(rng: np.random.Generator, problem: Problem) -> Integers:
 def _posed(
     rng: np.random.Generator, nodes: list[Node], edges: list[Edge], answer: Integers, priced: int
 ) -> tuple[Problem, int]:
-    """Disguised, and with a limit that the planted choice fills at some moments; the least cost."""
+    """Return the disguised problem, with a limit that the planted assignment fills at some time steps, and its cost."""
     costs, edges = _disguised(rng, [node.cost for node in nodes], edges)
     forbidden = [node.cost >= IMPOSSIBLE for node in nodes]
     plain = Problem([
@@ -145,7 +145,7 @@ def _interval(rng: np.random.Generator, i: int, shape: Shape, moments: int) -> t
 
 
 def _reduced(rng: np.random.Generator, k: int, x: int) -> Integers:
-    """>= 0, often 0 (a tie), and 0 at the planted strategy."""
+    """Return random reduced costs >= 0: 0 at the planted strategy, and often elsewhere (ties)."""
     costs = np.where(rng.random(k) < 0.3, 0, rng.integers(0, 10 ** int(rng.integers(2, 6)), k))
     costs[x] = 0
     return costs.astype(np.int64)
@@ -176,7 +176,7 @@ def _edge(rng: np.random.Generator, i: int, j: int, sizes: Integers, answer: Int
 
 
 def _disguised(rng: np.random.Generator, costs: list[Integers], edges: list[Edge]) -> tuple[list[Integers], list[Edge]]:
-    """Vectors moved from nodes to edges: every choice's cost changes by the same constant."""
+    """Move random vectors from nodes to edges, which changes the cost of every assignment by the same constant."""
     costs, turned = [cost.copy() for cost in costs], []
     for edge in edges:
         reach = 10 ** int(rng.integers(2, 6))

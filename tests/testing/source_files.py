@@ -1,4 +1,4 @@
-"""The repository's Python files, parsed, and what a rule on them answers."""
+"""The repository's parsed Python files, and the report of a rule that some of them break."""
 
 from __future__ import annotations
 

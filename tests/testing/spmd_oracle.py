@@ -19,11 +19,11 @@ Index = tuple[int, ...]
 
 
 class UndefinedRead(Exception):
-    """An element that nobody has defined was read."""
+    """An undefined element was read."""
 
 
 class Mismatch(Exception):
-    """Shapes within a group do not fit."""
+    """Shapes within a group do not match."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def combined(kind: str, terms: list[int]) -> int:
 
 @dataclass(frozen=True)
 class Devices:
-    """One collective over the groups of `axes`: everybody's input by device."""
+    """The inputs of one collective over the groups of `axes`, by device."""
 
     mesh: Mesh
     axes: tuple[int, ...]
@@ -84,7 +84,7 @@ class Devices:
     inputs: list[Tensor]
 
     def group(self, device: int) -> list[int]:
-        """Devices with the same coordinates outside the axes, ordered by the axes as listed."""
+        """Return the devices with equal coordinates outside the axes, ordered along the axes as listed."""
         mine = coordinates(self.mesh, device)
         rest = [axis for axis in range(len(mine)) if axis not in self.axes]
         alike = [
@@ -95,7 +95,7 @@ class Devices:
         return sorted(alike, key=lambda other: place(self.mesh, other, self.axes))
 
     def at(self, device: int, index: Index) -> int:
-        """The device of the group that an in-group index names."""
+        """Return the device of the group at an in-group index."""
         return next(
             other
             for other in self.group(device)
@@ -110,7 +110,7 @@ class Devices:
             raise Mismatch(shapes)
 
     def bounds(self, device: int, size: int) -> tuple[int, int]:
-        """The block of a device in its group."""
+        """Return the bounds of a device's block in its group."""
         n = len(self.group(device))
         width = self.attrs.get("block") or math.ceil(size / n)
         i = self.group(device).index(device)
@@ -237,7 +237,7 @@ def _per_dim(lists: list[list[int]], sizes: list[int]) -> list[Index]:
 
 
 def _core(tensor: Tensor, halos: list[Index]) -> Tensor:
-    """A shard without the halos around it."""
+    """Return a shard without its halos."""
     shape = tuple(size - before - after for size, (before, after) in zip(tensor.shape, halos, strict=True))
     if min(shape, default=0) < 0:
         raise Mismatch(shape)
@@ -253,7 +253,7 @@ def _check_core(mine: Index, theirs: Index, sides: Index, halos: list[Index]) ->
 
 
 def _beside(mesh: Mesh, device: int, lists: list[list[int]], sides: list[int]) -> int | None:
-    """The device one further along every dim with a side, alike in all else."""
+    """Return the neighbour one step along each dim that has a side, None at the end of the mesh."""
     used = {axis for axes in lists for axis in axes}
     mine = coordinates(mesh, device)
     for other in range(mesh.devices):

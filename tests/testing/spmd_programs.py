@@ -1,4 +1,4 @@
-"""Short SPMD programs for tests: one call, its arguments written device by device."""
+"""Short SPMD programs for tests: one call with arguments given per device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Array = Any
 
 
 def local_type(arrays: Sequence[Array], dtype: str) -> LocalType:
-    """The type of arrays of which some dims may differ from device to device."""
+    """Return the common type of each device's array; dims that differ are dynamic."""
     shapes = {np.shape(array.array if isinstance(array, PartialArray) else array) for array in arrays}
     return LocalType(tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)), dtype)
 
@@ -25,7 +25,7 @@ def local_type(arrays: Sequence[Array], dtype: str) -> LocalType:
 def one_call(
     mesh: str, op: str, arrays: Sequence[Array], dtype: str = "i8", result: str | None = None, **attrs: Any
 ) -> tuple[SpmdProgram, list[Array]]:
-    """A program of one call on one operand, and its local tensors."""
+    """Return a program of one call on one operand, and its local tensors."""
     build = SpmdBuilder({"m": Cluster.parse(mesh)}, "m")
     held = [
         each if isinstance(each, PartialArray) else np.array(each, run_dtype(np, dtype, DECLARED)) for each in arrays
@@ -48,7 +48,7 @@ def run_one(
 
 
 def answers(run: SpmdRun, output: int = 0) -> list[Any]:
-    """Every device's result as lists; None where all of it is undefined."""
+    """Return each device's result as lists, None where all of it is undefined."""
     return [
         None if held.undefined is not None and held.undefined.all() else held.array.tolist()
         for held in run.outputs[output]

@@ -1,4 +1,4 @@
-"""StableHLO texts that several tests read."""
+"""StableHLO texts that several tests use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of torch functions, each with the op that it becomes."""
+"""Calls of torch functions, each with the op that it is imported as."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ class Calls(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
 
 
 def whole(array: Any, operand: int, rule: Rule, row: OpDef) -> Any:
-    """An operand as its windows read it: padded, and cut where they end before the dim does."""
+    """Return an operand as its windows read it: padded, and cut where they end before the dim does."""
     for axis, dim in enumerate(rule.operands[operand]):
         if dim.coefficients:
             low, high = read_interval(dim, {loop: (0, rule.sizes[loop]) for loop in dim.loops})
@@ -237,7 +237,7 @@ def whole(array: Any, operand: int, rule: Rule, row: OpDef) -> Any:
 
 
 def run(document: dict[str, Any], arrays: list[Any]) -> list[Any]:
-    """The document's outputs, op by op in numpy."""
+    """Evaluate a document op by op in numpy and return its outputs."""
     types = {entry["id"]: TensorType(tuple(entry["shape"]), entry["dtype"]) for entry in document["inputs"]}
     values = {entry["id"]: arrays[int(entry["id"].removeprefix("args_"))] for entry in document["inputs"]}
     for node in document["nodes"]:

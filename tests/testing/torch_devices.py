@@ -1,4 +1,4 @@
-"""Devices of torch's that are threads of nothing: one process, every rank's tensors side by side."""
+"""A torch device mesh in a single process, which holds every rank's tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 @contextmanager
 def eight_local_devices(shape: tuple[int, ...]) -> Iterator[Any]:
-    """A device mesh whose ranks all hold real numbers."""
+    """Create a device mesh of local ranks that hold real data."""
     devices = math.prod(shape)
     dist.init_process_group("fake", rank=0, world_size=devices, store=FakeStore())
     try:

@@ -69,7 +69,7 @@ class Family:
 
 
 def module(kind: str, dtype: str, layers: int) -> Any:
-    """A fresh model has zeros as biases; here all parameters are random."""
+    """Return a tiny model with random parameters, biases included (a fresh model's are zero)."""
     torch.manual_seed(0)
     depth = {"num_hidden_layers": layers} | ({"num_decoder_layers": layers} if kind == "t5" else {})
     config = CLASSES[kind].config_class(**CONFIGS[kind], **depth)
@@ -81,7 +81,7 @@ def module(kind: str, dtype: str, layers: int) -> Any:
 
 
 def inputs(kind: str, dtype: str) -> tuple[dict[str, Any], Any]:
-    """And labels, one of which does not count."""
+    """Return the inputs and the labels, one of which is ignored by the loss."""
     if kind == "vit":
         given = {"pixel_values": torch.randn(BATCH, 3, 16, 16, dtype=DTYPES[dtype])}
         shape: tuple[int, ...] = (BATCH,)
@@ -117,7 +117,7 @@ def family(kind: str, train: str | None, layers: int = 2, dtype: str = "f32", /)
 
 
 def _state(entry: dict[str, Any]) -> Any:
-    """Of an optimizer before its first step, which is number one."""
+    """Return an optimizer state before its first step, whose number is one."""
     assert entry["kind"] == "optimizer_state"
     fill = 1.0 if entry["id"] == "step" else 0.0
     return torch.full(entry["shape"], fill, dtype=DTYPES[entry["dtype"]]).numpy()
@@ -141,6 +141,6 @@ def _trained(document: dict[str, Any], made: Any, logits: Any, labels: Any, trai
 
 
 def felt_by_loss(gradients: dict[str, Any]) -> dict[str, Any]:
-    """Where gradients are more than rounding. A key's bias has none: adam would divide the rounding by its size."""
+    """Return the gradients above rounding. A key's bias has none: Adam would divide rounding by its own size."""
     largest = max(abs(gradient).max() for gradient in gradients.values())
     return {name: abs(gradient) > 1e-5 * largest for name, gradient in gradients.items()}

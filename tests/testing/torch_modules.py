@@ -1,4 +1,4 @@
-"""Small modules of torch."""
+"""Small torch modules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip in
 
 
 class Linked(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
-    """One weight used twice, another never."""
+    """A module with a weight that is used twice and one that is never used."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -34,7 +34,7 @@ def transformer(
     seq: int = 128,
     dtype: str = "f32",
 ) -> Document:
-    """The graph document of `blocks` pre-norm blocks; linear layers with bias, causal attention, gelu."""
+    """Return the graph document of `blocks` pre-norm blocks: linear layers with bias, causal attention, gelu."""
     w = _Writer(dtype)
     full, split, wide = [batch, seq, d], [batch, heads, seq, d // heads], [batch, seq, ff]
 

@@ -54,7 +54,7 @@ class Graph:
 
 
 def training_step(layers: int) -> Graph:  # noqa: C901
-    """Forward, backward and update of `layers` layers with a head."""
+    """Return forward pass, backward pass and update of `layers` layers with a head."""
     graph = Graph()
     parameters: list[int] = []
     tape: list[tuple[int, list[int], list[str], str, tuple[int, ...]]] = []
@@ -113,7 +113,7 @@ def _norm(op: Callable[..., int], x: int) -> int:
 
 
 def problem(layers: int, mesh: Mesh, limit: int | None = None) -> Problem:
-    """The choice problem of a training step; costs in picoseconds, usages in bytes."""
+    """Return the solver problem of a training step; costs in picoseconds, usages in bytes."""
     return _Formulation(training_step(layers), mesh).problem(limit)
 
 

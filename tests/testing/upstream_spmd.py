@@ -1,4 +1,4 @@
-"""One call of the dialect as MLIR text, in both spellings, and whether mlir-opt accepts it."""
+"""One call of the dialect as MLIR text, in both spellings, and mlir-opt's verdict on it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Case(NamedTuple):
 
 
 def missing(version: int) -> str | None:
-    """Why the tool cannot be asked."""
+    """Return why the tool cannot be run, None if it can."""
     return None if shutil.which(VERSIONS[version]) else f"{VERSIONS[version]} is not installed"
 
 
 def accepted(cases: Sequence[Case], version: int) -> list[bool]:
-    """Whether mlir-opt accepts each; those it does it prints."""
+    """Return whether mlir-opt accepts each case."""
     text = "\n// -----\n".join(module(case, number, version) for number, case in enumerate(cases))
     done = subprocess.run(
         [VERSIONS[version], "--split-input-file"],

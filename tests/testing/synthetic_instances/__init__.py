@@ -1,4 +1,4 @@
-"""Look-alikes of the public instances of every class: networks as a compiler's sharding pass poses them."""
+"""Synthetic instances like the public ones of every class: networks as a compiler's sharding pass poses them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ Build = Callable[[Step, int], int]
 
 
 def _mlp(step: Step, x: int, letters: str, hidden: str, out: str) -> int:
-    """Product, bias, activation, product, norm; x's last dim is contracted."""
+    """Add a product, bias, activation, product and norm; x's last dim is contracted."""
     batch, last = letters[:-1], letters[-1]
     up = step.einsum(batch + hidden, x, step.parameter(last + hidden))
     up = step.pointwise(step.add_bias(up, hidden), ops=3)
@@ -22,7 +22,7 @@ def _mlp(step: Step, x: int, letters: str, hidden: str, out: str) -> int:
 
 
 def graph_network(step: Step, depth: int) -> int:
-    """Message passing over e edges and n nodes: gathers to the edges, an MLP there, a scatter, an MLP at the nodes."""
+    """Add message passing over e edges and n nodes: gathers, an MLP on edges, a scatter, an MLP on nodes."""
     nodes = _mlp(step, step.parameter("ni", False), "ni", "h", "d")
     edges = _mlp(step, step.parameter("ej", False), "ej", "h", "d")
     senders, receivers = (step.parameter("en", False) for _ in range(2))
@@ -36,7 +36,7 @@ def graph_network(step: Step, depth: int) -> int:
 
 
 def _convolved(step: Step, x: int, time: int, letters: str, out: str, blocks: int) -> int:
-    """Residual blocks of convolutions with a time embedding; the first may change the channels."""
+    """Add residual blocks of convolutions with a time embedding; the first may change the channels."""
     for block in range(blocks):
         inner = step.norm(x, ops=3)
         last = step.letters(x)[-1]
@@ -50,7 +50,7 @@ def _convolved(step: Step, x: int, time: int, letters: str, out: str, blocks: in
 
 
 def _attended(step: Step, x: int, letters: str) -> int:
-    """Self-attention over the pixels of a small image, per head."""
+    """Add self-attention over the pixels of a small image, per head."""
     image, last = letters[:-1], letters[-1]
     normal = step.norm(x)
     queries, keys, values = (step.einsum(image + "g", normal, step.parameter(last + "g")) for _ in range(3))
@@ -61,7 +61,7 @@ def _attended(step: Step, x: int, letters: str) -> int:
 
 
 def _scales(step: Step, depth: int, blocks: int, attention: bool) -> int:
-    """Down through the scales and up again, each joined to its skip."""
+    """Add a U-Net's path down through the scales and up again, with a skip connection per scale."""
     time = step.pointwise(step.einsum("bt", step.parameter("bi", False), step.parameter("it")), ops=3)
     images, channels = ("bxyc", "bpqk", "bzwl", "bfhm")[:depth], "cklm"
     x = step.einsum("bxyc", step.parameter("bxyj", False), step.parameter("jc"))
@@ -87,12 +87,12 @@ def _scales(step: Step, depth: int, blocks: int, attention: bool) -> int:
 
 
 def unet(step: Step, depth: int) -> int:
-    """Four scales of so many residual blocks."""
+    """Add a U-Net of four scales with `depth` residual blocks each."""
     return step.einsum("b", _scales(step, 4, depth, False))
 
 
 def diffusion(step: Step, depth: int) -> int:
-    """A U-Net with attention at its small scales, and what turns its noise into the next image, so many times."""
+    """Add `depth` denoising steps: a U-Net with attention at its small scales, and the update of the image."""
     x = _scales(step, 3, 2, True)
     for _ in range(depth - 1):
         x = step.pointwise(x, _scales(step, 3, 2, True), ops=3)
@@ -100,7 +100,7 @@ def diffusion(step: Step, depth: int) -> int:
 
 
 def _layer(step: Step, x: int, soft: int, sandwiched: bool) -> int:
-    """A transformer layer with one shared head of keys and values; sandwiched: norms after both halves too."""
+    """Add a transformer layer with one shared head of keys and values; sandwiched: norms after both halves too."""
     normal = step.norm(x, ops=4)
     queries = step.pointwise(step.einsum("bsha", normal, step.parameter("dha")), ops=4)
     keys = step.renamed(step.pointwise(step.einsum("bsa", normal, step.parameter("da")), ops=4), "bta")
@@ -127,18 +127,18 @@ def _transformer(step: Step, depth: int, soft: int, sandwiched: bool) -> int:
 
 
 def gemma1(step: Step, depth: int) -> int:
-    """So many layers."""
+    """Add `depth` layers."""
     return _transformer(step, depth, 4, False)
 
 
 def gemma2(step: Step, depth: int) -> int:
-    """Norms on both sides of each half, capped scores."""
+    """Add `depth` layers with norms on both sides of each half and capped scores."""
     return _transformer(step, depth, 8, True)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A network, its size, and how it is posed."""
+    """A network, its size, and how it is turned into a problem."""
 
     build: Build
     depth: int
@@ -184,7 +184,7 @@ LOOKS: dict[str, Look] = {
 
 
 def look_alike(name: str, seed: int, depth: int | None = None) -> Problem:
-    """One of LOOKS, of another depth if asked."""
+    """Return one of LOOKS, at another depth if one is given."""
     look = LOOKS[name]
     step = Step(look.sizes, seed, look.tied, look.constants)
     loss = look.build(step, look.depth if depth is None else depth)

@@ -27,35 +27,35 @@ INTENSITY = 256
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Loops by letter; an operand is the letters of its dims, so is the result."""
+    """An op's loops by letter: operands and result are the letters of their dims."""
 
     operands: tuple[str, ...]
     result: str
 
     @property
     def loops(self) -> str:
-        """Every letter once, those of the result first."""
+        """Return every letter once, those of the result first."""
         return "".join(dict.fromkeys(self.result + "".join(self.operands)))
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Of the mesh's axes, and of the loops by letter."""
+    """The sizes of the mesh's axes, and of the loops by letter."""
 
     mesh: tuple[int, int]
     loops: tuple[tuple[str, int], ...]
 
     def bytes(self, letters: str) -> int:
-        """Of a tensor of these dims."""
+        """Return the bytes of a tensor of these dims."""
         return ELEMENT_BYTES * self.count(letters)
 
     def count(self, letters: str) -> int:
-        """Of points in these loops."""
+        """Return the number of points in these loops."""
         sizes = dict(self.loops)
         return prod(sizes[letter] for letter in letters)
 
     def divides(self, strategy: Strategy) -> bool:
-        """Is every loop as long as it is split, without a rest?"""
+        """Return whether every split loop divides evenly."""
         sizes, parts = dict(self.loops), dict[str, int]()
         for letter, size in zip(strategy, self.mesh, strict=True):
             parts[letter] = parts.get(letter, 1) * size
@@ -64,7 +64,7 @@ class Sizes:
 
 @cache
 def strategies(loops: str, sizes: Sizes, forbid: bool) -> tuple[Strategy, ...]:
-    """All that divide; forbid: the others too, for the cost to rule them out."""
+    """Return the strategies that divide evenly; forbid: the others too, which their cost then forbids."""
     every = product(("", *loops), repeat=len(sizes.mesh))
     return tuple(strategy for strategy in every if forbid or sizes.divides(strategy))
 
@@ -89,7 +89,7 @@ def own_costs(rule: Rule, sizes: Sizes, forbid: bool) -> Integers:
 
 @cache
 def usages(rule: Rule, sizes: Sizes, forbid: bool) -> Integers:
-    """Bytes of the result on a device."""
+    """Return the bytes of the result on a device, by strategy."""
     whole = sizes.bytes(rule.result)
     every = strategies(rule.loops, sizes, forbid)
     return np.array([-(-whole // _parts(strategy, rule.result, sizes)) for strategy in every], np.int64)
@@ -108,7 +108,7 @@ def layouts(rule: Rule, letters: str, sizes: Sizes, forbid: bool) -> tuple[Layou
 
 @cache
 def change_cost(source: Layout, target: Layout, whole: int, mesh: tuple[int, int]) -> int:
-    """Bytes received to turn one layout into the other, axis by axis."""
+    """Return the bytes received to change one layout to the other, axis by axis."""
     held = whole // prod(size for dim, size in zip(source, mesh, strict=True) if dim >= 0)
     moved = 0
     for old, new, size in zip(source, target, mesh, strict=True):
@@ -122,17 +122,17 @@ def change_cost(source: Layout, target: Layout, whole: int, mesh: tuple[int, int
 
 @cache
 def change_costs(sources: tuple[Layout, ...], targets: tuple[Layout, ...], whole: int, sizes: Sizes) -> Integers:
-    """[sources, targets]; the same array for the same question."""
+    """Return change costs [sources, targets], cached, so that equal questions share one array."""
     return np.array([[change_cost(s, t, whole, sizes.mesh) for t in targets] for s in sources], np.int64)
 
 
 @cache
 def ties(sources: tuple[Layout, ...], targets: tuple[Layout, ...]) -> Integers:
-    """[sources, targets]: nothing where layouts are the same, else impossible."""
+    """Return costs [sources, targets]: 0 where layouts are equal, else IMPOSSIBLE."""
     return np.array([[0 if s == t else IMPOSSIBLE for t in targets] for s in sources], np.int64)
 
 
 @cache
 def nothing(height: int, width: int) -> Integers:
-    """[height, width] of zeros."""
+    """Return zeros [height, width], cached."""
     return np.zeros((height, width), np.int64)

@@ -33,7 +33,7 @@ ROOM = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Op:
-    """follows: the operand whose layout it takes over; kept: lives for ever; fused: takes no room."""
+    """An op. follows: the operand whose layout it takes over; kept: it lives for ever; fused: it uses no memory."""
 
     rule: Rule
     operands: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class Step:
         return np.random.default_rng(self.seed)
 
     def add(self, rule: Rule, *operands: int, follows: int | None = None) -> int:
-        """One op, and at times constants beside it; its number."""
+        """Add an op, and sometimes constants with it; return its number."""
         for _ in range(int(self.random.poisson(self.constants))):
             length = int(self.random.integers(1, len(rule.result) + 1)) if rule.result else 0
             self.ops.append(Op(Rule((), rule.result[:length])))
@@ -69,7 +69,7 @@ class Step:
         return len(self.ops) - 1
 
     def parameter(self, letters: str, trained: bool = True) -> int:
-        """A tensor that lives for ever."""
+        """Add a tensor that lives for ever."""
         self.ops.append(Op(Rule((), letters), kept=True))
         self.parameters += [len(self.ops) - 1] * trained
         return len(self.ops) - 1
@@ -78,11 +78,11 @@ class Step:
         return self.ops[value].rule.result
 
     def einsum(self, result: str, *operands: int) -> int:
-        """Over the operands' own letters."""
+        """Add an einsum over the operands' own letters."""
         return self.add(Rule(tuple(self.letters(o) for o in operands), result), *operands)
 
     def pointwise(self, *operands: int, ops: int = 1) -> int:
-        """Letter by letter, followed by so many ops of one operand in all."""
+        """Add a pointwise op, followed by unary ones: `ops` in all."""
         letters = self.letters(operands[0])
         value = self.add(Rule(tuple(self.letters(o) for o in operands), letters), *operands, follows=0)
         for _ in range(ops - 1):
@@ -90,22 +90,22 @@ class Step:
         return value
 
     def add_bias(self, value: int, letters: str) -> int:
-        """A parameter over its last dims."""
+        """Add a parameter over the value's last dims to it."""
         return self.pointwise(value, self.parameter(letters))
 
     def norm(self, value: int, ops: int = 2) -> int:
-        """Over the last dim: a mean, what becomes of it, the product with both it and a parameter."""
+        """Add a norm over the last dim: a mean, ops on it, and the product with it and a parameter."""
         letters = self.letters(value)
         mean = self.einsum(letters[:-1], self.pointwise(value))
         mean = self.pointwise(mean, ops=ops)
         return self.pointwise(self.pointwise(value, mean), self.parameter(letters[-1]))
 
     def renamed(self, value: int, letters: str) -> int:
-        """Its dims under other letters."""
+        """Add an op that renames the value's dims."""
         return self.add(Rule((letters,), letters), value, follows=0)
 
     def train(self, loss: int) -> None:
-        """The backward pass of all that is on the tape, and Adam."""
+        """Add the backward pass of everything on the tape, and Adam."""
         gradients = {loss: self.add(Rule((self.letters(loss),), self.letters(loss)), loss)}
         for value in range(loss, -1, -1):
             if value in gradients:
@@ -127,7 +127,7 @@ class Step:
             gradients[operand] = found if known is None else self.pointwise(known, found)
 
     def problem(self) -> Problem:
-        """With its limit."""
+        """Return the problem with its limit."""
         last = self._last_reads()
         nodes = [self._node(i, op, last[i]) for i, op in enumerate(self.ops)]
         edges = [edge for i, op in enumerate(self.ops) for edge in self._edges(i, op)]
@@ -144,7 +144,7 @@ class Step:
         return Problem(nodes, edges, max(room, int(usage_profile(loose, self.frugal(nodes, edges)).max())))
 
     def frugal(self, nodes: list[Node], edges: list[Edge]) -> Integers:
-        """A choice that keeps all ties: node by node the least usage that is possible beside those before."""
+        """Return an assignment that respects all ties: node by node the least usage that earlier strategies permit."""
         into: list[list[Edge]] = [[] for _ in nodes]
         for edge in edges:
             into[max(edge.source, edge.target)].append(edge)
