@@ -1,4 +1,4 @@
-"""HTTP/1.1 over a bare socket: a client that costs its machine little, where server and client share the processors."""
+"""An HTTP/1.1 client over a bare socket: it uses little CPU time, which it shares with the server under test."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 
 def request(method: str, path: str, body: bytes = b"") -> bytes:
-    """What is sent; a body is JSON."""
+    """Return the bytes of a request; the body is JSON."""
     about = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n" if body else ""
     return f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n{about}\r\n".encode() + body
 
 
 class Connection:
-    """One connection, kept open; one request at a time. Answers have a length, as the service's own do."""
+    """A kept-open connection with one request at a time. Responses must have a Content-Length, as the service's do."""
 
     def __init__(self, port: int) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=120)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, sent: bytes) -> tuple[int, bytes]:
-        """Status and body of the answer."""
+        """Send a request and return status and body of the response."""
         self.socket.sendall(sent)
         got = self._more(b"")
         while (end := got.find(b"\r\n\r\n")) < 0:
@@ -33,7 +33,7 @@ class Connection:
         return int(head[9:12]), got[end + 4 :]
 
     def get(self, path: str) -> Any:
-        """The JSON at a path."""
+        """Return the JSON at a path."""
         return json.loads(self.ask(request("GET", path))[1])
 
     def close(self) -> None:

@@ -27,14 +27,14 @@ failed: list[str] = []
 
 
 def enter(frame: FrameType, event: str, _: object) -> None:
-    """Note the function, and let it run untraced."""
+    """Record the function and let it run untraced."""
     code = frame.f_code
     if event == "call" and code.co_filename.startswith(OURS):
         entered.add((code.co_filename.removeprefix(ROOT), code.co_qualname))
 
 
 def processor_seconds() -> float:
-    """Of this process and of its children that have ended."""
+    """Return the CPU seconds of this process and of its children that have ended."""
     return sum(os.times()[:4])
 
 

@@ -1,5 +1,6 @@
-"""Capacity of a cluster for Llama 7B training: how many of all factorisations are planned, and in what time; and on a
-smaller sweep, whether the frontier is that of planning every mesh.
+"""Capacity of a cluster for Llama 7B training: how many of all mesh factorisations are planned, and in what time.
+
+On a smaller sweep, the frontier is compared with that of planning every mesh.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def question(layers: int, devices: str, axes: int) -> CapacityQuestion:
 
 
 def swept(name: str) -> dict[str, Any]:
-    """One sweep: what became of its candidates, its frontier, and how far that is from the one of all plans."""
+    """Run one sweep; return its counts, its frontier, and the frontier's loss against that of all plans."""
     layers, devices, axes, every = SWEEPS[name]
     asked, result = question(layers, devices, axes), dict[str, Any](name=name)
     with timed(result, "wall_s"):
@@ -62,7 +63,7 @@ def swept(name: str) -> dict[str, Any]:
 
 
 def _loss(found: CapacitySearch) -> float:
-    """By what share a plan of the exhaustive frontier beats the best of the sweep's that is no larger."""
+    """Return by what share the exhaustive frontier beats the sweep's, at most, with no more devices."""
     asked, known = found.question, dict(found.points())
     everything = {n: plan_candidate(found.make_task(n)) for n in range(len(asked.candidates))}
     points = {n: asked.point(asked.candidates[n], o.objective_s) for n, o in everything.items() if o.objective_s}
@@ -73,7 +74,7 @@ def _loss(found: CapacitySearch) -> float:
 
 
 def table(results: dict[str, Any]) -> str:
-    """For the documentation."""
+    """Return the results as a Markdown table."""
     lines = [
         "| sweep | meshes | planned | skipped | time | frontier (devices: step) |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -88,7 +89,7 @@ def table(results: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Results after every sweep: results/capacity.json."""
+    """Run all sweeps, writing results/capacity.json after each."""
     done: list[dict[str, Any]] = []
     for name in SWEEPS:
         done.append(swept(name))

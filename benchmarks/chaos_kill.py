@@ -1,17 +1,18 @@
-"""kill -9 of the server, of a worker, of the child that solves and of the nursery that bore it, at every stage of a
-plan's way, on SQLite and on PostgreSQL: is anything lost that was acknowledged, is anything done twice, how soon is it
-served again?
+"""kill -9 of the server, a worker, the solving child and its fork server, at every stage of a plan's life.
 
-Each kill is struck while the driver holds the writers' turn of the database: it has read there that the plan is at the
-stage, and nothing can move it on until the process is dead. A plan that had passed the stage by then is a miss, and no
-kill. Stages: a body half sent (accept), in line (commit), taken (claim), its child at work without an incumbent
-(build), with one (solve), the child done and its outcome not yet stored (store), stored and a webhook not yet told
-(notify). The webhook's name leads nowhere, so that its delivery must still be there in the end.
+Measured on SQLite and on PostgreSQL: whether anything acknowledged is lost, whether anything is done twice, and how
+soon the service answers again.
+
+The driver kills while it holds the database's write lock: it has read that the plan is at the stage, and nothing can
+move it on until the process is dead. A plan that had passed the stage by then counts as a miss, not as a kill. Stages:
+a body half sent (accept), queued (commit), taken (claim), its child working without an incumbent (build), with one
+(solve), the child done and its outcome not yet stored (store), stored and a webhook not yet sent (notify). The
+webhook's host does not exist, so that its delivery must still be pending in the end.
 
     python -m benchmarks.chaos_kill [KILLS [SECONDS [HOUSES]]]
 
-Else 30 kills a stage on each database, within an hour, 2 services at a time on each. Most of the time goes into
-starting processes anew.
+The defaults are 30 kills per stage on each database, within an hour, with 2 services at a time on each. Most of the
+time goes into starting processes again.
 """
 
 from __future__ import annotations
@@ -45,14 +46,14 @@ VICTIMS = {
     "store": ("server", "worker"),
     "notify": ("server",),
 }
-"""What is killed at a stage."""
+"""The processes to kill at each stage."""
 TURN_S = 8.0
-"""A turn is given back before the others' patience ends."""
+"""The database lock is released before the other writers time out."""
 
 
 @dataclass
 class KillTally:
-    """What came of the kills at one stage on one kind of database."""
+    """The outcomes of the kills at one stage on one kind of database."""
 
     kills: list[str] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
@@ -88,7 +89,7 @@ class KillSchedule:
 
 
 def struck_at(house: ChaosService, stage: str, victim: str, name: str, seen: set[int]) -> list[int] | None:
-    """Strikes when the plan is at the stage; None where it got past it."""
+    """Kill the victim when the plan is at the stage; None if the plan had already passed it."""
     until = time.monotonic() + WAIT_S
     while time.monotonic() < until:
         with house.store.connect() as connection:
@@ -107,7 +108,7 @@ def struck_at(house: ChaosService, stage: str, victim: str, name: str, seen: set
 def _struck_in_turn(
     house: ChaosService, stage: str, victim: str, looked: Callable[[], bool | None]
 ) -> list[int] | None:
-    """While nobody else writes; a child that is done is waited for, as its outcome cannot be stored meanwhile."""
+    """Kill the victim while the write lock is held, after a child that is ending: its outcome cannot be stored yet."""
     until = time.monotonic() + (TURN_S if stage == "store" else 0.0)
     while (there := looked()) is False and time.monotonic() < until:
         time.sleep(0.01)
@@ -115,7 +116,7 @@ def _struck_in_turn(
 
 
 def half_sent(house: ChaosService) -> list[int]:
-    """Strikes while a body is being read."""
+    """Kill the server while it reads a request body."""
     url = house.server.client.base_url
     with socket.create_connection((url.host, url.port or 80)) as bare:
         headers = "Host: 127.0.0.1", "Content-Type: application/json", "Content-Length: 1000"
@@ -128,7 +129,7 @@ def half_sent(house: ChaosService) -> list[int]:
 
 
 def kill(house: ChaosService, stage: str, victim: str, name: str, tally: KillTally) -> None:
-    """One plan, one kill, and what became of it."""
+    """Request one plan, kill one process and record the outcome."""
     small = stage in ("accept", "commit", "store", "notify")
     graph = named(name) if small else chain(name, LENGTH)
     asked: list[httpx2.Response] = []
@@ -158,7 +159,7 @@ def kill(house: ChaosService, stage: str, victim: str, name: str, tally: KillTal
 
 
 def _look(house: ChaosService, name: str, graph: Any, acknowledged: bool, tally: KillTally) -> None:
-    """What was acknowledged, or is in the database, is done once; what is neither may be asked again."""
+    """Check that an acknowledged or stored plan is done exactly once, and that any other can be requested again."""
     with house.store.connect() as connection:
         row = house.state(connection, name)
     if row is None and acknowledged:
@@ -174,7 +175,7 @@ def _look(house: ChaosService, name: str, graph: Any, acknowledged: bool, tally:
 
 @contextmanager
 def houses(kind: str, number: int) -> Iterator[list[Callable[[bool], ChaosService]]]:
-    """Makers of services on databases of their own."""
+    """Yield functions that start services, each on a database of its own."""
     with ExitStack() as stack:
         cluster = stack.enter_context(running_cluster()) if kind == "postgresql" else None
 
@@ -187,7 +188,7 @@ def houses(kind: str, number: int) -> Iterator[list[Callable[[bool], ChaosServic
 
 
 def rounds(made: Callable[[bool], ChaosService], book: KillSchedule) -> None:
-    """Kill after kill."""
+    """Run kills until the schedule is done."""
     apart = {False: made(False), True: made(True)}
     try:
         while (case := book.next()) is not None:

@@ -1,4 +1,4 @@
-"""A service that is there to be killed: its processes, and what its database says of a plan."""
+"""A service to be killed: its processes, and the state of its plans in the database."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from api.webhooks.store import WebhookStore
 from tests.testing.service import Server, borne, children_of, descendants, start, work
 
 BEGUN_S = 0.05
-"""Of processor time: so much, and a child is at work."""
+"""CPU seconds after which a child counts as started."""
 WAIT_S = 60.0
 STATE = """SELECT state, progress, status, attempts,
     (SELECT count(*) FROM outcomes WHERE outcomes.number = plans.number) AS outcomes,
@@ -31,7 +31,7 @@ STATE = """SELECT state, progress, status, attempts,
 
 @dataclass
 class ChaosService:
-    """A service whose worker is a process of its own, or within; the driver's own way to its database."""
+    """A service, its worker (a separate process or inside the server), and the driver's connection to its database."""
 
     database: str
     folder: Path
@@ -54,14 +54,14 @@ class ChaosService:
 
     @property
     def solver(self) -> int:
-        """The process whose nursery's children solve."""
+        """The process whose fork server's children solve."""
         return self.server.process.pid if self.worker is None else self.worker.pid
 
     def state(self, connection: Any, name: str) -> Any:
         return connection.execute(text(STATE), {"name": name}).mappings().first()
 
     def comes_to(self, stage: str, name: str, seen: set[int], connection: Any) -> bool | None:
-        """Whether a plan is at a stage; None where it has passed it. `seen` are the children it had, and gets more."""
+        """Return whether a plan is at a stage, None if it has passed it; adds the plan's children to `seen`."""
         now = cpu_s(borne(self.solver))
         seen.update(now)
         return is_at(stage, self.state(connection, name), max(now.values(), default=0.0), bool(seen) and not now)
@@ -72,7 +72,7 @@ class ChaosService:
         return row is not None and row["state"] == "running"
 
     def strike(self, victim: str) -> list[int]:
-        """Ends a process where it stands; the processes that must be gone soon."""
+        """Kill a process; return the processes that must end soon."""
         if victim in ("child", "nursery"):
             struck = borne(self.solver) if victim == "child" else children_of(self.solver)
             for process in struck:
@@ -89,7 +89,7 @@ class ChaosService:
 
     @contextmanager
     def line_stands(self) -> Iterator[None]:
-        """The worker takes nothing meanwhile; it is stopped while it does not write."""
+        """Keep the worker from claiming plans within the context, by stopping it at a moment when it does not write."""
         assert self.worker is not None
         with self.store.begin():
             self.worker.send_signal(SIGSTOP)
@@ -99,7 +99,7 @@ class ChaosService:
             self.worker.send_signal(SIGCONT)
 
     def again(self, victim: str) -> None:
-        """Puts what was struck back, and waits until the service is ready."""
+        """Restart the killed process and wait until the service is ready."""
         if victim == "server":
             self.server = self._server()
         elif victim == "worker":
@@ -117,7 +117,7 @@ class ChaosService:
 
 
 def cpu_s(processes: list[int]) -> dict[int, float]:
-    """By process, what it has used of the processor."""
+    """Return the CPU seconds of each process."""
     found = {}
     for process in processes:
         with suppress(OSError):
@@ -127,7 +127,7 @@ def cpu_s(processes: list[int]) -> dict[int, float]:
 
 
 def is_at(stage: str, row: Any, used_s: float, done: bool) -> bool | None:
-    """Where a plan is, by its row, the seconds its child has used, and whether that has come and gone."""
+    """Return whether a plan is at a stage, by its row, its child's CPU seconds, and whether the child has ended."""
     if row is None:
         return False
     began = used_s > BEGUN_S or done

@@ -1,11 +1,11 @@
-"""The gate on pairs of graphs: edits that change nothing raise no alarm, dearer ones are found and put down to an op.
+"""`check` on pairs of graphs: neutral edits raise no alarm, costly ones are found and attributed to an op.
 
-Every pair is a small model and an edit of it (`tests.testing.graph_edits`), seeded. A dearer edit counts where planning
-the edited graph by itself shows a rise of more than 5 % in time, bytes or memory; then `check` must find it, and the
-first cause it names of each must be an op that was edited, or the value that was pinned or returned. With odd seeds
-the edited graph was exported again: names and order are others too. Draws of an edit that raise nothing are not
-pairs. Networks in JAX (`examples.jax_models`), as JAX 0.8.3 lowered them (`benchmarks/data`), are held against what the
-version installed makes of them. CPU seconds are those of a whole check, planning included.
+Every pair is a small model and a seeded edit of it (`tests.testing.graph_edits`). A costly edit counts where planning
+the edited graph on its own shows a rise of more than 5 % in time, bytes or memory; `check` must then find it, and the
+first cause that it names must be an op that was edited, or the value that was pinned or returned. With odd seeds the
+edited graph is exported again, with other names and order. Draws of an edit that raise nothing are not pairs. Networks
+in JAX (`examples.jax_models`), as JAX 0.8.3 lowered them (`benchmarks/data`), are compared with those lowered by the
+installed version. CPU seconds are those of a whole check, planning included.
 
     python -m benchmarks.check
 """
@@ -62,14 +62,14 @@ FIGURES = {"step_s": "time>5%", "collective_bytes": "bytes>5%", "peak_bytes": "m
 
 @cache
 def base(model: str) -> tuple[Document, PlanDocument]:
-    """A model and its plan."""
+    """Return a model and its plan, cached."""
     sizes, mesh = MODELS[model]
     document = import_zoo(**sizes)
     return document, planned(document, mesh)
 
 
 def planned(document: Document, mesh: str) -> PlanDocument:
-    """The plan of a graph by itself."""
+    """Plan a graph without reference to any base."""
     devices = Mesh.parse(mesh, "h100-sxm")
     graph = load_graph(GraphDocument.model_validate(document), devices)
     found = pipeline.plan(graph, devices, load_profile("h100-sxm"), request=Request(deterministic=True))
@@ -77,7 +77,7 @@ def planned(document: Document, mesh: str) -> PlanDocument:
 
 
 def told(plan: PlanDocument, edited: Document, limits: str) -> Document:
-    """What `check` says of an edited model, held against the plan of its base, and its CPU seconds."""
+    """Return the report of `check` on an edited model against the plan of its base, with its CPU seconds."""
     start = time.process_time()
     new = GraphDocument.model_validate(edited)
     found = dump_check(check.compare_plans(plan, new), parse_limits(limits), [], today=TODAY)
@@ -85,7 +85,7 @@ def told(plan: PlanDocument, edited: Document, limits: str) -> Document:
 
 
 def neutral_pair(model: str, edit: str, seed: int) -> Document:
-    """Limits of half a percent on a graph in which nothing that costs was edited."""
+    """Check an edit that changes no cost, with limits of 0.5 %."""
     edited = NEUTRAL[edit](base(model)[0], random.Random(seed))
     assert edited is not None
     found = told(base(model)[1], edited.document, NOTHING)
@@ -93,7 +93,7 @@ def neutral_pair(model: str, edit: str, seed: int) -> Document:
 
 
 def version_pair(family: str, kind: str) -> Document:
-    """The same network as another version of JAX lowers it."""
+    """Check a network against the same one as lowered by another version of JAX."""
     from examples.jax_models import Model, inference, training  # jax is needed for nothing else here
 
     function, *arguments = inference(Model(family), 8) if kind == "inference" else training(Model(family), 8, kind)
@@ -108,7 +108,7 @@ def _unmoved(found: Document) -> Document:
 
 
 def dearer_pair(model: str, edit: str, seed: int) -> Document | None:
-    """The first draw that raises something, and what `check` says of it; None where none does."""
+    """Check the first draw of an edit that raises a figure; None where no draw does."""
     draw = random.Random(seed)
     for _ in range(1 if edit in RESIZED else DRAWS):
         edited = _edited(model, edit, seed, draw)
@@ -131,7 +131,7 @@ def _exported(document: Document, seed: int) -> Document:
 
 
 def _rises(model: str, document: Document) -> Document:
-    """The figures that rose, as shares, by a plan that knows nothing of the base."""
+    """Return the relative rise of each figure, in a plan made without reference to the base."""
     plans = base(model)[1], planned(document, MODELS[model][1])
     numbers = [{**plan.cost.model_dump(), **plan.memory.model_dump()} for plan in plans]
     shares = {
@@ -160,7 +160,7 @@ def cpu(found: Document) -> Document:
 
 
 def summary(neutral: list[Document], dearer: list[Document]) -> Document:
-    """By kind of edit."""
+    """Count the outcomes by kind of edit."""
     return {
         "neutral": _counted(
             neutral, {"false alarms": lambda pair: bool(pair["alarms"]), "unplanned": lambda pair: pair["unplanned"]}
@@ -180,8 +180,8 @@ def _counted(pairs: list[Document], tests: dict[str, Any]) -> Document:
 
 
 def table(result: Document) -> str:
-    """The result as the documentation shows it."""
-    rows = ["| edit | pairs | alarms | put down to the edit |", "|---|---|---|---|"]
+    """Return the result as a Markdown table."""
+    rows = ["| edit | pairs | alarms | attributed to the edit |", "|---|---|---|---|"]
     for edit, counts in result["summary"]["neutral"].items():
         rows.append(f"| {edit} | {counts['pairs']} | {counts['false alarms']} | |")
     for edit, counts in result["summary"]["dearer"].items():
@@ -190,7 +190,7 @@ def table(result: Document) -> str:
 
 
 def main() -> None:
-    """Every model with every edit, and write results/check.json."""
+    """Check every model with every edit, and write results/check.json."""
     neutral = [neutral_pair(model, edit, seed) for model in MODELS for edit in NEUTRAL for seed in range(SEEDS)]
     neutral += [version_pair(family, kind) for family in FAMILIES for kind in KINDS]
     drawn = [

@@ -1,9 +1,8 @@
 """Predicted against published: times of collectives, by the shipped profiles and by fits that leave a source out.
 
 `python -m benchmarks.collective_costs [FILE]`: FILE has rows of other sources, in the form of data/collectives.json.
-Those of data/collectives_held_out.json are compared beside them; no profile is fitted to these. What two sources
-publish of the same collective, devices, link and size differs too: a model that knows no more of a cluster is off by
-half of that.
+The rows of data/collectives_held_out.json are compared as well; no profile is fitted to them. Two sources also differ
+on the same collective, devices, link and size: a model that knows no more about a cluster is off by half of that.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ DATA = Path(__file__).parent / "data" / "collectives.json"
 HELD_OUT = DATA.with_name("collectives_held_out.json")
 LARGE = 1 << 20
 NOT_FITTED = "C"
-"""Quality of a source that lacks what a comparison needs."""
+"""The quality of sources that lack details which a comparison needs."""
 # What a fit starts from, and what a link without measurements is taken for: round figures of links of its kind, hops as
 # NCCL takes them (LL in src/graph/tuning.cc: 0.6 us over NVLink, 2.7 and 5 us by network in rings and trees).
 NEAR = {
@@ -45,7 +44,7 @@ SLOWER = {("a100-sxm", "infiniband"): 25e9, ("a100-sxm", "roce"): 25e9, ("a100-s
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A published time, and the links of which profile predict it."""
+    """A published time, and the profile whose links predict it."""
 
     source: str
     profile: str
@@ -55,7 +54,7 @@ class Row:
 
 
 def read(path: Path) -> list[Row]:
-    """Rows of sources that a profile has the links of."""
+    """Read the rows of sources for which a profile has links."""
     document = json.loads(path.read_text())
     rows = []
     for source, nodes, devices, collective, size, time_us in document["rows"]:
@@ -77,7 +76,7 @@ def shipped(profile: str, link: str | None) -> tuple[Link, Link]:
 
 
 def without(source: str, rows: Sequence[Row]) -> dict[tuple[str, str | None], tuple[Link, ...]]:
-    """Links fitted to all other sources: the near one to single nodes, each far one with it held."""
+    """Fit links to all other sources: first the link inside a node, then each link between nodes with it fixed."""
     profiles = {row.profile for row in rows if row.source == source}
     found: dict[tuple[str, str | None], tuple[Link, ...]] = {}
     for profile in profiles:
@@ -93,12 +92,12 @@ def without(source: str, rows: Sequence[Row]) -> dict[tuple[str, str | None], tu
 
 
 def by_shipped(rows: Iterable[Row]) -> list[tuple[Row, float]]:
-    """Errors of the shipped profiles."""
+    """Return each row with the error of the shipped profile."""
     return [(row, row.timing.error(shipped(row.profile, row.link))) for row in rows]
 
 
 def between(rows: Iterable[Row]) -> list[tuple[Row, float]]:
-    """By how much two sources of the same measurement differ: their ratio less one, the slower over the faster."""
+    """Return how far two sources of the same measurement differ: the slower over the faster, less one."""
     alike = defaultdict(list)
     for row in rows:
         timing = row.timing
@@ -109,7 +108,7 @@ def between(rows: Iterable[Row]) -> list[tuple[Row, float]]:
 
 
 def summary(errors: Iterable[tuple[Row, float]]) -> dict[str, Any]:
-    """Median and 90th percentile of the relative error, by size."""
+    """Return median and 90th percentile of the relative error, by message size."""
     found: dict[str, Any] = {}
     listed = list(errors)
     for name, large in (("from_1_mib", True), ("below_1_mib", False)):
@@ -121,17 +120,17 @@ def summary(errors: Iterable[tuple[Row, float]]) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the documentation shows it."""
-    head = "| collectives | rows | median error from 1 MiB | below |"
+    """Return the result as a Markdown table."""
+    head = "| collectives | rows | median error, 1 MiB or more | median error, below 1 MiB |"
     found = result["collectives"]
     named = {
         "all shipped profiles": found["shipped"],
         **found["by_profile"],
-        "of sources that no profile is fitted to": found["held_out"],
+        "sources to which no profile is fitted": found["held_out"],
         f"fitted without the row's source, all sizes {found['leave_one_source_out_median']:.1%}": found[
             "leave_one_source_out"
         ],
-        "two sources of the same measurement, apart by": found["between_sources"],
+        "difference of two sources of the same measurement": found["between_sources"],
     }
     return "\n".join([head, "|---|---|---|---|", *(_row(name, part) for name, part in named.items())])
 

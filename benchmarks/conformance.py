@@ -1,7 +1,7 @@
-"""The mesh dialect: items that tests name, random graphs and programs, malformed ones, growth.
+"""Conformance to the mesh dialect: items named by tests, random graphs and programs, malformed inputs, scaling.
 
-Items are counted where the text of a test names them: that says what the tests set out to check, not that it holds.
-What holds is what the other rows have run.
+Items are counted where the text of a test names them, which says what the tests mean to check, not that it holds. The
+other rows are what was run.
 
 Random annotated graphs are propagated, partitioned (arguments split, and full), optimised at two prices and run on
 every logical device: each result must be that of the whole graph, and bytes counted those predicted. Random SPMD
@@ -53,7 +53,7 @@ PROCESSES = 2
 
 @dataclass
 class Outcome:
-    """What was counted, and every failure in words that find it again."""
+    """Counts, and a description of every failure that allows to reproduce it."""
 
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Outcome:
 
     @contextmanager
     def trying(self, what: str) -> Iterator[None]:
-        """A wrong answer is an AssertionError, anything else that is raised a crash."""
+        """Count an AssertionError within the context as a wrong answer, any other exception as a crash."""
         try:
             yield
         except AssertionError as error:
@@ -75,7 +75,7 @@ class Outcome:
             self.failures.append(f"{what}: {type(error).__name__}: {error}")
 
     def result(self, faults: tuple[str, ...] = ("wrong", "crash")) -> dict[str, Any]:
-        """Counts as a document, faults first; `group: key` is counted under its group."""
+        """Return the counts as a document, faults first; a name `group: key` is counted within its group."""
         found: dict[str, Any] = dict.fromkeys(faults, 0)
         for key, count in sorted(self.counts.items()):
             group, _, name = key.partition(": ")
@@ -97,7 +97,7 @@ def items() -> dict[str, Any]:
 
 
 def graph_outcome(seed: int, halos: bool = False) -> Outcome:
-    """One random graph, both ways of partition."""
+    """Try one random graph with both ways of partitioning."""
     outcome, (graph, mesh) = Outcome(), random_graph(seed, halos)
     counts = outcome.counts
     counts[f"graphs by mesh axes: {len(mesh.axes)}"] += 1
@@ -123,12 +123,12 @@ def graph_outcome(seed: int, halos: bool = False) -> Outcome:
 
 
 def message_class(error: ShardplanError) -> str:
-    """The rule that was broken, without the names in it."""
+    """Return the error's rule without the names in the message."""
     return re.sub(r"loop \w+$|result \d+$", lambda found: found[0].split()[0], error.what)
 
 
 def contents(program: Program) -> set[str]:
-    """What a program has: collectives and the reductions of partial values, each once."""
+    """Return the kinds of collectives and the reductions of partial values that occur in a program."""
     kinds = {done.collective.kind for done in program.instructions if isinstance(done, Reshard)}
     held = [(value.type.shape, value.sharding) for value in program.values.values()]
     uneven = any(
@@ -147,7 +147,7 @@ def contents(program: Program) -> set[str]:
 
 
 def check_program(program: Program, seed: int) -> None:
-    """A program as it is, and optimised at no price and at a machine's, against the whole graph."""
+    """Check a program against the whole graph: as it is, and optimised with and without a hardware profile."""
     arrays = random_inputs(program.graph, np, "f64", seed=seed)
     with np.errstate(all="ignore"):
         whole = run_whole(program.graph, arrays, np, precision="f64")
@@ -160,7 +160,7 @@ def check_program(program: Program, seed: int) -> None:
 
 
 def check_run(program: Program, arrays: dict[str, Any], whole: dict[str, Any]) -> None:
-    """Every output on every device, and bytes as predicted."""
+    """Check every output on every device, and the bytes against the prediction."""
     with np.errstate(all="ignore"):
         run = run_program(program, arrays, np, precision="f64")
     for place, (value, name) in enumerate(zip(program.graph.outputs, program.outputs, strict=True)):
@@ -172,7 +172,7 @@ def check_run(program: Program, arrays: dict[str, Any], whole: dict[str, Any]) -
 
 
 def spmd_outcome(seed: int) -> Outcome:
-    """One random SPMD program: collectives, halos, shifts, messages."""
+    """Try one random SPMD program with collectives, halos, shifts and messages."""
     outcome = Outcome()
     with outcome.trying(f"program {seed}"):
         calls, refused = random_spmd.check(seed, np)
@@ -182,7 +182,7 @@ def spmd_outcome(seed: int) -> Outcome:
 
 
 def malformed_outcome() -> Outcome:
-    """Everything malformed there is, one after the other."""
+    """Try all malformed inputs."""
     outcome = Outcome()
     for case in malformed.cases(**MALFORMED):
         kind = f"{case.kind}s"
@@ -205,7 +205,7 @@ def malformed_outcome() -> Outcome:
 
 
 def over(seeds: Iterable[int], one: Callable[[int], Outcome]) -> Outcome:
-    """The outcomes of all seeds together."""
+    """Return the sum of the outcomes of all seeds."""
     total = Outcome()
     with ProcessPoolExecutor(PROCESSES) as pool:
         for outcome in pool.map(one, seeds, chunksize=20):
@@ -214,7 +214,7 @@ def over(seeds: Iterable[int], one: Callable[[int], Outcome]) -> Outcome:
 
 
 def entry(measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """A result with the seconds it took."""
+    """Return a result with the seconds that it took."""
     seconds: dict[str, Any] = {}
     with timed(seconds, "seconds"):
         result = measured()
@@ -222,13 +222,13 @@ def entry(measured: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the documentation shows it."""
+    """Return the result as a Markdown table."""
     spmd, wrong = result["spmd"], result["malformed"]
     tried = sum(wrong["tried"].values())
     last, grown = result["growth"]["rows"][-1], result["growth"]
     rows = [
         (
-            "items of the specification that some test names (which says nothing of what it asserts)",
+            "items of the specification named in some test (whatever it asserts)",
             f"{result['items']['named']} of {result['items']['of']}",
         ),
         ("random annotated graphs, partitioned, optimised and run on all devices", _run(result["graphs"])),
@@ -248,7 +248,7 @@ def table(result: dict[str, Any]) -> str:
             f"{last['together_s']:.1f} s, growing as ops^{grown['exponent']:.1f}",
         ),
     ]
-    return "\n".join(["| what | result |", "|---|---|", *(f"| {what} | {found} |" for what, found in rows)])
+    return "\n".join(["| check | result |", "|---|---|", *(f"| {check} | {found} |" for check, found in rows)])
 
 
 def _run(graphs: dict[str, Any]) -> str:
@@ -260,7 +260,7 @@ def _run(graphs: dict[str, Any]) -> str:
 
 
 def cut_graphs() -> dict[str, Any]:
-    """The same graphs, with halos and offsets."""
+    """Try the same graphs with halos and offsets."""
     return {"tried": len(GRAPHS)} | over(GRAPHS, partial(graph_outcome, halos=True)).result()
 
 

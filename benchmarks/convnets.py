@@ -1,4 +1,4 @@
-"""Convolutional networks on one image: where there is no batch to split, the image is, and halos are exchanged."""
+"""Convolutional networks on one image: without a batch to split, the image is split and halos are exchanged."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MESHES = ("4", "2x2", "2x4", "2x2x2")
 
 
 def planned(graph: Graph, mesh_text: str) -> dict[str, Any]:
-    """The plan's figures beside those of the named layouts, and the verdict of having run it."""
+    """Return the figures of the plan and of the named layouts, and the verdict of running the plan."""
     mesh, result = Mesh.parse(mesh_text), {"ops": len(graph.ops), "mesh": mesh_text}
     with timed(result, "plan_s"):
         plan = pipeline.plan(graph, mesh, load_profile("h100-sxm"), request=Request())

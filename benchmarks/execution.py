@@ -38,7 +38,7 @@ from tests.testing.random_strategies import random_strategies
 
 HARDWARE, SEEDS, TOGETHER = "h100-sxm", 2, 400
 UNDEFINED = {"log", "sqrt", "rsqrt", "pow"}
-"""Of random inputs half the time: outputs may lack any number to compare."""
+"""Ops undefined on half of the random inputs, so that an output may have no number to compare."""
 EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "gpt2.json.gz"
 
 
@@ -70,7 +70,7 @@ MODELS = (
 
 
 def backends() -> list[str]:
-    """Those that can be used here."""
+    """Return the backends that are available here."""
     found = []
     for name in ("numpy", "cupy", "mpi"):
         try:
@@ -82,7 +82,7 @@ def backends() -> list[str]:
 
 
 def side_by_side(cases: Sequence[Case]) -> Graph:
-    """One graph in which every case has inputs and outputs of its own."""
+    """Return one graph that contains every case with inputs and outputs of its own."""
     sketch, outputs = Sketch(), list[str]()
     for case in cases:
         operands = [sketch.input(*kind.shape, dtype=kind.dtype) for kind in case.operands]
@@ -96,7 +96,7 @@ def question_of(graph: Graph, mesh: str) -> Formulation:
 
 
 def row_programs(mesh: str) -> Iterator[Program]:
-    """Every case of the table, in SEEDS programs of random options."""
+    """Yield programs of all cases of the table, with SEEDS draws of random options."""
     cases = [case for case in CASES if case.op not in UNDEFINED]
     for first in range(0, len(cases), TOGETHER):
         question = question_of(side_by_side(cases[first : first + TOGETHER]), mesh)
@@ -117,7 +117,7 @@ def model_program(model: Model) -> Program:
 
 
 def example_program(mesh: str = "dp=2,tp=4") -> Program:
-    """The example's plan where a device has a tenth of what it would take alone, so that it is split."""
+    """Return the example's plan with a tenth of its memory per device, so that it has to be sharded."""
     devices = Mesh.parse(mesh)
     request = Request(memory_limit_bytes=250 << 20, time_limit_s=60.0)
     found = pipeline.plan(read_graph(EXAMPLE, devices), devices, load_profile(HARDWARE), request=request)
@@ -128,7 +128,7 @@ def example_program(mesh: str = "dp=2,tp=4") -> Program:
 def checked(
     what: str, programs: Sequence[Program], backend: str, shrinking: str = "none", precision: str = "f64"
 ) -> dict[str, Any]:
-    """All programs on one backend."""
+    """Run all programs on one backend and return the verdicts."""
     start = time.perf_counter()
     found = [validate(program, backend, shrinking, precision) for program in programs]
     return {
@@ -162,7 +162,7 @@ def measured() -> Iterator[dict[str, Any]]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The rows as the documentation shows them."""
+    """Return the rows as a Markdown table."""
     lines = [
         "| program | devices | backend | equal | largest error | bytes counted / predicted | wall s |",
         "|---|---|---|---|---|---|---|",

@@ -1,10 +1,9 @@
-"""Two workers on PostgreSQL, one killed with a plan in its hands: how long after the end of its lease has the other
-finished it?
+"""Failover between two workers on PostgreSQL: the time from the end of a killed worker's lease to the finished plan.
 
-The second worker stands still until the first has the plan, so that it is known whom to kill; it runs when the first is
-struck. Lease and end are read from the database, whose clock both go by.
+The second worker is stopped until the first has claimed the plan, so that it is known which to kill, and continues once
+the first is killed. Lease and end are read from the database, whose clock both use.
 
-    python -m benchmarks.failover [TIMES]     else 10
+    python -m benchmarks.failover [TIMES]     10 by default
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def row(store: Database, name: str) -> Any:
 
 
 def struck(store: Database, server: Server, workers: tuple[Popen[bytes], Popen[bytes]], name: str) -> dict[str, Any]:
-    """One plan whose first worker is killed; what became of it."""
+    """Kill the first worker of one plan and return the outcome."""
     first, second = workers
     second.send_signal(signal.SIGSTOP)
     plan = ask(server.client, chain(name, LENGTH)).json()["id"]

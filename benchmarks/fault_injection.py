@@ -1,8 +1,8 @@
-"""Children that end as no child should, again and again: out of memory, aborted, hung, out of processor time.
+"""Faulty child processes: out of memory, aborted, hung, out of CPU time.
 
-A real service gives each plan to a real child process under real limits, whose work is to go wrong. Every plan must
-become `failed` with the cause, within the limits and a grace, and leave no process behind.
-`python -m benchmarks.fault_injection [TIMES]`, else 100 of each.
+A real service gives each plan to a real child process under real limits, whose task fails on purpose. Every plan must
+become `failed` with the cause, within the limits and a grace period, and leave no process behind.
+`python -m benchmarks.fault_injection [TIMES]`, 100 of each by default.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TIMES = 100
 WORKERS = 4
 CPU_S, MEMORY_BYTES = 2, GIB
 PATIENT_S, BRIEF_S = 120.0, 6.0
-"""What ends by itself is not ended by the clock on a busy machine; what hangs is ended by nothing else."""
+"""Time limits in seconds: ample for tasks that end by themselves, short for those that hang."""
 WAYS = {
     "exhaust": (PATIENT_S, f"out of memory (limit {MEMORY_BYTES} bytes)"),
     "abort": (PATIENT_S, "crashed (SIGABRT)"),
@@ -38,9 +38,9 @@ WAYS = {
     "hang": (BRIEF_S, f"gave no answer within {BRIEF_S:g} s"),
     "family": (BRIEF_S, f"gave no answer within {BRIEF_S:g} s"),
 }
-"""What the work does; how long it may, and the cause that its plan must show. A family has a child, and hangs."""
+"""Each fault with its time limit and the cause that its plan must show. `family` starts a child and hangs."""
 MARK = "SHARDPLAN_FAULTS"
-"""A variable by which every process of this one's kind is known."""
+"""The environment variable that marks every process of this benchmark."""
 
 
 @contextmanager
@@ -57,7 +57,7 @@ def house(wall_s: float) -> Iterator[Service]:
 
 
 def ended(service: Service, way: str, times: int) -> Iterator[PlanRecord]:
-    """The plans of so many pieces of work that go wrong in one way, once they have ended."""
+    """Request plans whose tasks go wrong in one way, and yield them once they have ended."""
     ids = [f"{list(WAYS).index(way):032x}{number:032x}" for number in range(times)]
     for plan in ids:
         service.jobs.submit("local", PlanJob(plan, way, pack_json({"graph": {"name": way}})), service.limits.max_queued)
@@ -69,7 +69,7 @@ def ended(service: Service, way: str, times: int) -> Iterator[PlanRecord]:
 
 
 def tried(way: str, times: int) -> dict[str, Any]:
-    """What became of them, and the longest that one was worked on."""
+    """Return the outcomes, and the longest time that a plan was worked on."""
     wall_s, error = WAYS[way]
     with house(wall_s) as service:
         found = list(ended(service, way, times))
@@ -85,7 +85,7 @@ def tried(way: str, times: int) -> dict[str, Any]:
 
 
 def living(mark: str) -> list[int]:
-    """Processes besides this one that have the mark in their environment."""
+    """Return the other processes that have the mark in their environment."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""Repeated layers folded: how long it takes, what is lost by it, and what it brings as a start; a process a case.
+"""Folding of repeated layers: its time, its loss, and its value as a warm start; one process per case.
 
-`*_cpu_s` are CPU seconds of all threads. `folded` is the problem with equal layers tied, `from_folded` the unfolded
-one that starts from its answer and has the proof, `alone` the unfolded one without it. `loss_bound` is the
+`*_cpu_s` are CPU seconds of all threads. `folded` is the problem with equal layers tied, `from_folded` the unfolded one
+that starts from its solution and proves the bound, `alone` the unfolded one without that start. `loss_bound` is the
 largest share of the folded plan's cost that the unfolded bound leaves open.
 """
 
@@ -41,14 +41,14 @@ CASES = (
 
 @contextmanager
 def cpu(result: dict[str, Any], key: str) -> Iterator[None]:
-    """CPU seconds of a block into result[key]."""
+    """Store the CPU seconds of the context in result[key]."""
     start = time.process_time()
     yield
     result[key] = round(time.process_time() - start, 2)
 
 
 def solved(problem: solvers.Problem, seconds: float, starts: Sequence[Sequence[int]] = ()) -> dict[str, Any]:
-    """The answer, and what it took."""
+    """Solve a problem and return the figures."""
     result: dict[str, Any] = {"nodes": len(problem.nodes), "edges": len(problem.edges)}
     with cpu(result, "cpu_s"):
         found = solvers.solve(problem, gap=GAP, time_limit=seconds, starts=starts)
@@ -65,7 +65,7 @@ def solved(problem: solvers.Problem, seconds: float, starts: Sequence[Sequence[i
 
 
 def case(name: str, train: str | None, mesh_text: str, limit_gib: int | None) -> dict[str, Any]:
-    """One model on one mesh, bf16, batch 64 x 2048, all its layers."""
+    """Measure one whole model on one mesh, bf16, batch 64 x 2048."""
     result: dict[str, Any] = {"model": name, "train": train, "mesh": mesh_text, "limit_gib": limit_gib}
     mesh, hardware = Mesh.parse(mesh_text), load_profile(HARDWARE)
     graph = load_graph(GraphDocument.model_validate(import_zoo(name, batch=BATCH, seq=SEQUENCE, train=train)), mesh)

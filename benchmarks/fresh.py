@@ -1,8 +1,8 @@
-"""The newcomer's way on a fresh machine, timed: a new clone, `make setup`, `make demo`, `make test`.
+"""The first steps on a fresh machine, timed: a new clone, `make setup`, `make demo`, `make test`.
 
-The clone of this checkout's last commit goes into a temporary folder whose path has a space; pip and numba begin with
-empty caches, and the environment is made from the lock alone. A row a command: wall seconds, what was aimed at on two
-cores, the exit code; then the tests' numbers. The script ends with 1 where a command failed, and writes that down too.
+The last commit is cloned into a temporary folder whose path has a space; pip and numba start with empty caches, and the
+environment is built from the lock file only. There is a row per command with wall seconds, the target on two cores and
+the exit code, then the number of tests. The script exits with 1 where a command failed, which is recorded too.
 
     python -m benchmarks.fresh [--tests '-k reshard']
 """
@@ -24,7 +24,7 @@ from benchmarks.record import write
 ROOT = Path(__file__).resolve().parents[1]
 CLOSING = re.compile(r"=* ?(\d+ [a-z]+(, )?)+ in .*")
 INHERITED = ("PATH", "HOME", "LANG", "USER", "TMPDIR")
-"""Of the environment; and what tells pip of its index."""
+"""The environment variables that are kept, besides those that configure pip's index."""
 
 
 class Command(NamedTuple):
@@ -73,14 +73,14 @@ def _timed(command: Command, folder: Path, environment: dict[str, str]) -> tuple
 
 
 def counted(said: str) -> dict[str, int]:
-    """pytest's closing line: numbers of tests passed, failed, skipped, deselected."""
+    """Return the numbers of tests passed, failed, skipped and deselected from pytest's last line."""
     lines = [line for line in said.splitlines() if CLOSING.fullmatch(line)]
     return {what: int(number) for number, what in re.findall(r"(\d+) ([a-z]+)", "".join(lines[-1:]).split(" in ")[0])}
 
 
 def table(result: dict[str, Any]) -> str:
-    """The rows as the documentation shows them."""
-    lines = ["| command | seconds | aimed at |", "|---|---|---|"]
+    """Return the rows as a Markdown table."""
+    lines = ["| command | seconds | target |", "|---|---|---|"]
     lines += [f"| `{row['command']}` | {row['wall_s']:.0f} | {row['aim_s']:.0f} |" for row in result["rows"]]
     return "\n".join(lines)
 

@@ -1,9 +1,9 @@
-"""The service asked by schemathesis: cases made from its own OpenAPI description, right ones and wrong ones.
+"""Fuzzing of the service by schemathesis, with valid and invalid cases from its own OpenAPI description.
 
-The real application answers in this process, with its worker and its children. Every operation is asked with a key,
-without one, and with another tenant's, about ids that are made up and about plans that are there. A fault is an answer
-of 5xx, or one whose status, content type, headers or body the description does not foresee, or one that takes what the
-description forbids. `python -m benchmarks.fuzz_service [CASES [SEED]]`, else 10,000 and 0.
+The real application runs in this process, with its worker and children. Every operation is called with a key, without
+one, and with another tenant's key, for made-up ids and for plans that exist. A fault is a 5xx response, one whose
+status, content type, headers or body the description does not declare, or one that accepts what the description
+forbids. `python -m benchmarks.fuzz_service [CASES [SEED]]`, by default 10,000 and 0.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ CHECKS = [
     negative_data_rejection,
 ]
 SLOW = ("export", "report")
-"""What a child answers: about a plan that is there, one case of so many."""
+"""Operations that start a child process: about a plan that exists, one case of so many."""
 ONE_OF = 40
 FOREIGN = 40
-"""Models in other tools' forms: each costs a child that imports the tool."""
+"""The most cases with a model in a foreign format: each starts a child process that imports the tool."""
 ANSWER_S = 600.0
 
 
 @dataclass
 class Fuzzed:
-    """What was asked and answered."""
+    """Counts of requests and responses, and the faults."""
 
     statuses: Counter[str] = field(default_factory=Counter)
     operations: Counter[str] = field(default_factory=Counter)
@@ -76,7 +76,7 @@ class Fuzzed:
 
 @dataclass(frozen=True)
 class FuzzedService:
-    """A served application, the `Authorization` of those who ask, and ids of plans that are there."""
+    """A running application, the `Authorization` headers to use, and ids of plans that exist."""
 
     client: Any
     schema: Any
@@ -86,7 +86,7 @@ class FuzzedService:
 
 @contextmanager
 def house() -> Iterator[FuzzedService]:
-    """Two tenants; the first has a plan that was found and one that was cancelled. No webhook is called."""
+    """Run a service with two tenants; the first has a finished and a cancelled plan. Webhooks are not sent."""
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite:///{Path(folder) / 'service.db'}"
         keys = ApiKeys(Database(url))
@@ -121,7 +121,7 @@ def _cancelled(client: Any, key: str) -> str:
 
 
 def fuzz(found: FuzzedService, cases: int, first_seed: int = 0) -> Fuzzed:
-    """So many cases, evenly over operations; half of them wrong, where there is something to be wrong."""
+    """Run `cases` cases, evenly over operations, half of them invalid where the operation has parameters."""
     fuzzed = Fuzzed()
     operations = sorted((each.ok() for each in found.schema.get_all_operations()), key=lambda each: each.label)
     for number, operation in enumerate(operations):

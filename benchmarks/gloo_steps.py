@@ -25,7 +25,7 @@ LIMIT_S = 300.0
 
 
 def over_gloo(family: str, layout: str, mesh: str, layers: int) -> list[list[float]]:
-    """The losses, as every device has them."""
+    """Return the losses of every device."""
     with tempfile.TemporaryDirectory() as folder:
         told = [folder, family, layout, mesh, str(layers)]
         ranks = [

@@ -35,7 +35,7 @@ MESHES = ("8", "2x4", "2x2x2")
 
 
 def demo(limit: int | None) -> dict[str, Any]:
-    """GPT-2 small, batch 8 x 512, as PyTorch exports it: plan, run in f64 and f32, compare with named layouts."""
+    """Plan GPT-2 small, batch 8 x 512, as exported by PyTorch; run it in f64 and f32; compare with named layouts."""
     result: dict[str, Any] = {"graph": "gpt2 forward, batch 8, sequence 512", "mesh": MESH, "memory_limit_bytes": limit}
     mesh = Mesh.parse(MESH)
     with timed(result, "plan_s"):
@@ -82,7 +82,7 @@ def blocks(mesh_text: str) -> dict[str, Any]:
 
 
 def in_own_process(call: str, **environment: str) -> dict[str, Any]:
-    """The result of one entry, run by a fresh interpreter."""
+    """Run one entry in a fresh interpreter and return its result."""
     code = f"import json; from benchmarks import headline; print(json.dumps(headline.{call}))"
     start = time.perf_counter()
     environment = {**os.environ, **environment}
@@ -92,7 +92,7 @@ def in_own_process(call: str, **environment: str) -> dict[str, Any]:
 
 
 def start_up() -> dict[str, float]:
-    """Wall seconds of `shardplan --help`, three times."""
+    """Return the best and worst wall seconds of three runs of `shardplan --help`."""
     seconds = []
     for _ in range(3):
         start = time.perf_counter()
@@ -102,7 +102,7 @@ def start_up() -> dict[str, float]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the documentation shows it."""
+    """Return the result as a Markdown table."""
     rows = ["| case | mesh | build + solve | status | gap |", "|---|---|---|---|---|"]
     for case, name in (("demo", "GPT-2 small, batch 8 x 512"), ("demo_limited", "the same in 400 MB a device")):
         found = result[case]

@@ -35,7 +35,7 @@ PLANNED = {"scanned, adam": (MESH, CUBE), "unrolled, sgd": (MESH,)}
 
 @contextmanager
 def worked(result: dict[str, Any], key: str) -> Iterator[None]:
-    """CPU seconds of a block into result[key]."""
+    """Store the CPU seconds of the context in result[key]."""
     start = time.process_time()
     yield
     result[key] = round(time.process_time() - start, 3)
@@ -59,7 +59,7 @@ def case(name: str) -> dict[str, Any]:
 
 
 def planned(document: dict[str, Any], mesh_text: str) -> dict[str, Any]:
-    """A plan of the document: formulated, folded, solved, and the named layouts beside it."""
+    """Plan a document and return the figures of each stage, and those of the named layouts."""
     result: dict[str, Any] = {"mesh": mesh_text}
     mesh = Mesh.parse(mesh_text)
     graph = load_graph(GraphDocument.model_validate(document), mesh)

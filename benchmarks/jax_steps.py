@@ -28,7 +28,7 @@ class Job(NamedTuple):
 
 
 def under_jax(jobs: Sequence[Job]) -> list[list[float]]:
-    """The losses of every job, in a process whose JAX has eight devices."""
+    """Return the losses of every job, run in a process whose JAX has eight devices."""
     flags = {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0",
         "JAX_PLATFORMS": "cpu",

@@ -1,8 +1,8 @@
 """Predicted against measured: compute of the local programs of many layouts, by a profile calibrated here.
 
-`OPENBLAS_NUM_THREADS=1 python -m benchmarks.local_compute`: a transformer's block under layouts that differ in mesh and
-in the loops they split, each run as the first device runs it; collectives are left out, what they would leave is drawn.
-Times are processor seconds of one thread, which other work on the machine disturbs least.
+`OPENBLAS_NUM_THREADS=1 python -m benchmarks.local_compute`: a transformer block under layouts that differ in mesh and
+in the loops they split, each run as on the first device; collectives are left out, their results drawn at random.
+Times are CPU seconds of one thread, which other work on the machine disturbs least.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ DRAWN, RUNS = 6, 5
 
 
 def layouts(question: Formulation, seed: int) -> Iterator[tuple[str, Program]]:
-    """The named layouts, and some in which three ops are split at random and the rest follows."""
+    """Yield the named layouts, and some in which three ops are split at random and the rest follows."""
     graph, mesh = question.graph, question.model.mesh
     listed = list_baselines(graph, mesh) + [_drawn(graph, mesh, random.Random(seed + k)) for k in range(DRAWN)]
     for each in listed:
@@ -64,7 +64,7 @@ def _drawn(graph: Graph, mesh: Mesh, draw: random.Random) -> Baseline:
 
 
 def measured_s(program: Program) -> dict[str, float]:
-    """Seconds of every op on the first device, the median of some runs of all one after the other."""
+    """Return the seconds of each op on the first device, the median of several runs of the whole program."""
     found: dict[str, list[float]] = defaultdict(list)
     drawn = np.random.default_rng(0)
     for _ in range(RUNS):
@@ -91,7 +91,7 @@ def measured_s(program: Program) -> dict[str, float]:
 
 
 def predicted_s(program: Program, hardware: Hardware) -> dict[str, float]:
-    """Seconds of every op by the cost model."""
+    """Return the seconds of each op by the cost model."""
     model = CostModel(program.mesh, hardware)
     runs = [done for done in program.instructions if isinstance(done, OpCall)]
     kinds = {run.op.id: tuple(program.values[name].type for name in run.operands) for run in runs}
@@ -99,13 +99,13 @@ def predicted_s(program: Program, hardware: Hardware) -> dict[str, float]:
 
 
 def rank_correlation(one: list[float], other: list[float]) -> float:
-    """Spearman's."""
+    """Return Spearman's rank correlation."""
     ranks = [np.argsort(np.argsort(values)) for values in (one, other)]
     return float(np.corrcoef(ranks[0], ranks[1])[0, 1])
 
 
 def compared(hardware: Hardware, seed: int) -> dict[str, Any]:
-    """All layouts on all meshes."""
+    """Compare all layouts on all meshes."""
     pairs, by_op = [], defaultdict(list)
     seen = set()
     for text in MESHES:
@@ -140,9 +140,9 @@ def compared(hardware: Hardware, seed: int) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the documentation shows it."""
+    """Return the result as a Markdown table."""
     head = "| calibrated profile | plans | measured | median error | largest | rank correlation |"
-    named = {"measured curves of ops": result["curves"], "its rates alone (roofline)": result["roofline"]}
+    named = {"measured curves per op": result["curves"], "its peak rates only (roofline)": result["roofline"]}
     return "\n".join([head, "|---|---|---|---|---|---|", *(_row(name, found) for name, found in named.items())])
 
 
@@ -153,7 +153,7 @@ def _row(name: str, found: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Calibrate, compare, and write results/local_compute.json; the roofline of the same profile beside it."""
+    """Calibrate, compare with measured curves and with the roofline alone, and write results/local_compute.json."""
     result: dict[str, Any] = {"sizes": SIZES, "meshes": MESHES}
     with timed(result, "calibrate_s"):
         document = calibrate_profile(read_profile("cpu"), "here", clock=time.process_time)

@@ -1,4 +1,4 @@
-"""Which code each benchmark measures, and of which commit that code is: what makes a result old."""
+"""The code that each benchmark measures, and its commit: by these a result is known to be out of date."""
 
 from __future__ import annotations
 
@@ -51,26 +51,26 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "training_parity": (*RUNNING, *ZOO, "planner/export"),
     "zoo": (*PLANNING, *ZOO),
 }
-"""By the name of the result: files and folders without which its figures would be others."""
+"""By the name of the result: the files and folders on which its figures depend."""
 
 DIRTY = "-dirty"
 UNKNOWN = "unknown"
 
 
 def measured_commit(paths: Sequence[str], root: Path = ROOT) -> str:
-    """The commit that is checked out; `-dirty` where files of these paths differ from it, as `git describe` says it."""
+    """Return the commit that is checked out, with `-dirty` where files of these paths differ from it."""
     commit, changed = git(root, "rev-parse", "--short", "HEAD"), git(root, "status", "--porcelain", "--", *paths)
     return UNKNOWN if commit is None else commit.strip() + (DIRTY if changed else "")
 
 
 def changed_since(commit: str, paths: Sequence[str], root: Path = ROOT) -> list[str] | None:
-    """The files of these paths that are not as they were at a commit; None where the clone does not have it."""
+    """Return the files of these paths that changed since a commit; None where the clone does not have the commit."""
     found = git(root, "diff", "--name-only", commit.removesuffix(DIRTY), "--", *paths)
     return None if found is None else found.splitlines()
 
 
 def git(root: Path, *words: str) -> str | None:
-    """What git says; None where it fails or is not there."""
+    """Return git's output, None where it fails or is not installed."""
     try:
         done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -55,7 +55,7 @@ LLAMA_70B = {
 
 @dataclass(frozen=True)
 class Case:
-    """A model of transformers, captured or by way of ONNX; `zoo`: the same model there, to compare two layers with."""
+    """A model of transformers, captured or exported to ONNX; `zoo`: the zoo's version, to compare two layers with."""
 
     kind: str
     train: str | None = None
@@ -98,7 +98,7 @@ def captured(case: Case, layers: int | None = None) -> dict[str, Any]:
 
 
 def measured(name: str, import_only: bool) -> dict[str, Any]:
-    """Seconds and memory of the import, what was imported, and how long it takes to plan on each mesh."""
+    """Return seconds and memory of the import, the size of the graph, and the planning figures on each mesh."""
     result: dict[str, Any] = {"model": name}
     start = time.process_time()
     with timed(result, "import_s"):
@@ -116,7 +116,7 @@ def measured(name: str, import_only: bool) -> dict[str, Any]:
 
 
 def compared(name: str) -> dict[str, Any]:
-    """Two layers, captured and as the zoo writes them: the step that is planned for each."""
+    """Return the planned step of two layers, as captured and as the zoo writes them."""
     case = CASES[name]
     assert case.zoo
     zoo = import_zoo(case.zoo, batch=case.batch, seq=case.seq, layers=2, train=case.train)
@@ -153,7 +153,7 @@ def _solved(document: dict[str, Any], mesh_text: str = MESH) -> dict[str, Any]:
 
 
 def _sizes(problem: solvers.Problem) -> dict[str, int]:
-    """Nodes, strategies, pairs of strategies joined by an edge, and how many of these differ by their classes."""
+    """Return the numbers of nodes, strategies, pairs of strategies on edges, and pairs of classes."""
     strategies = [len(node.cost) for node in problem.nodes]
     return {
         "variables": len(strategies),
@@ -168,8 +168,8 @@ def _peak_rss() -> int:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the documentation shows it."""
-    head = "| model | nodes | import, CPU s | mesh | options | build + solve, CPU s | gap | memory | per zoo |"
+    """Return the result as a Markdown table."""
+    head = "| model | nodes | import, CPU s | mesh | options | build + solve, CPU s | gap | memory | step / zoo's |"
     ratios = {case["model"]: f"{case['captured_per_zoo']:.4f}" for case in result["compared"]}
     rows = [_row(case, plan, ratios.get(case["model"], "")) for case in result["cases"] for plan in case["planned"]]
     return "\n".join([head, "|---|---|---|---|---|---|---|---|---|", *rows])
@@ -197,7 +197,7 @@ def main() -> None:
 
 
 def _kept(part: str, row: dict[str, Any]) -> None:
-    """Write a row, with its commit, in the place of the last one of its model."""
+    """Write a row with its commit, replacing the last one of its model."""
     settings = {"batch": BATCH, "sequence": SEQUENCE, "dtype": "bf16", "gap_asked": GAP, "time_limit_s": SECONDS}
     path = RESULTS / "models.json"
     last = json.loads(path.read_text()) if path.exists() else {}

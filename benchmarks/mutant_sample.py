@@ -1,4 +1,4 @@
-"""Where faults are planted, where that is tested, and a random sample of faults."""
+"""The modules in which faults are planted, the tests of each, and a random sample of faults."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ TESTS: dict[str, tuple[str, ...]] = {
     "solvers/dual_ascent.py": ("solvers",),
     "solvers/potentials.py": ("solvers",),
 }
-"""Where faults are planted, and where in tests/ that is tested."""
+"""The modules in which faults are planted, with their folders in tests/."""
 LEFT_OUT = ("planner/run/mpi.py", "planner/run/nccl.py", "planner/run/mpi_main.py", "planner/choose/hardware/")
-"""What needs MPI or several GPUs, and what reads measurements rather than decides."""
+"""Modules that need MPI or several GPUs, or that only read measurements."""
 ON_GPU = "GpuHome"
 
 
 def sampled(count: int, seed: int) -> Iterator[Fault]:
-    """Faults of kinds and places drawn at random, none twice."""
+    """Yield distinct faults of random kinds at random places."""
     rng, texts, known = random.Random(seed), dict[str, bytes](), dict[str, list[Fault]]()
     for prefix in TESTS:
         for path in sorted((ROOT / prefix).rglob("*.py")) if prefix.endswith("/") else [ROOT / prefix]:

@@ -1,4 +1,4 @@
-"""Copies of the working tree into which faults are planted."""
+"""Copies of the working tree in which faults are planted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.source_faults import Fault
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPILED = ("*.nbi", "*.nbc")
-"""What numba keeps of a compiled module: it looks at that file's time, not at those of the files that it calls."""
+"""numba's cached code of a module, which is checked against that file's time but not against its callees'."""
 
 
 def copy_compiled(source: Path, target: Path) -> None:
@@ -25,7 +25,7 @@ def copy_compiled(source: Path, target: Path) -> None:
 
 @dataclass(frozen=True)
 class Tree:
-    """A copy of all files that git knows or would take, and of compiled code."""
+    """A copy of all files that git tracks or does not ignore, and of compiled code."""
 
     root: Path
 
@@ -46,7 +46,7 @@ class Tree:
             self._forget_compiled(each)
 
     def restore(self, fault: Fault) -> None:
-        """As it was, file times included."""
+        """Restore the file as it was, its time included."""
         path = self.root / fault.path
         shutil.copy2(ROOT / fault.path, path)
         if callers := self._callers(path):
@@ -55,7 +55,7 @@ class Tree:
             copy_compiled(ROOT, self.root)
 
     def _callers(self, path: Path) -> list[Path]:
-        """Compiled modules that may hold code of this one: itself, and those that import it or its package."""
+        """Return the compiled modules that may contain this one's code: itself, and importers of it or its package."""
         if b"njit" not in path.read_bytes():
             return []
         package = ".".join(path.relative_to(self.root).parent.parts)
@@ -64,7 +64,7 @@ class Tree:
         return [each for each in known if each == path or imports.search(each.read_text())]
 
     def first_failure(self, code: int) -> str:
-        """The test that failed or could not be imported, or the signal that ended all."""
+        """Return the test that failed or could not be imported, or the signal that ended the run."""
         output = (self.root / "output").read_text(errors="replace")
         if failed := re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.M):
             return failed[1]

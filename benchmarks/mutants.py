@@ -46,7 +46,7 @@ EQUIVALENT = ROOT / "benchmarks" / "data" / "equivalent_mutants.json"
 COUNT, SEED = 300, 20261122
 JOBS = 2
 LIMIT_S, ENOUGH_S = 60, 20
-"""Of processor time; and no fault may take WALL_S, however busy the machine."""
+"""CPU seconds; no fault may take more than WALL_S of wall clock, however busy the machine."""
 WALL_S = 240
 MEMORY_BYTES = 6 << 30
 PRELOADED = ("numpy", "networkx", "pydantic", "ortools.linear_solver.pywraplp", "numba", "pytest")
@@ -54,7 +54,7 @@ PRELOADED = ("numpy", "networkx", "pydantic", "ortools.linear_solver.pywraplp", 
 
 @dataclass(frozen=True)
 class Trace:
-    """Of every test its seconds and the functions it enters."""
+    """The seconds of every test and the functions that it enters."""
 
     seconds: dict[str, float]
     by_function: dict[tuple[str, str], set[str]]
@@ -74,7 +74,7 @@ class Trace:
         return trace
 
     def tests(self, fault: Fault, enough_s: float, most_files: int) -> list[str]:
-        """The tests that may catch a fault, the likeliest first, as many as are done soon enough."""
+        """Return the tests that may catch a fault, the likeliest first, as many as fit into `enough_s` CPU seconds."""
         folders = next(folders for prefix, folders in TESTS.items() if fault.path.startswith(prefix))
         near = tuple(f"tests/{folder}" for folder in folders)
         entering = self.by_function.get((fault.path, fault.function)) or self.by_module.get(fault.path)
@@ -91,7 +91,7 @@ class Trace:
 
 @dataclass
 class Attempt:
-    """The tests of one fault, running in a fork."""
+    """The tests of one fault, run in a fork."""
 
     fault: Fault
     tree: Tree
@@ -109,7 +109,7 @@ class Attempt:
         return cls(fault, tree, tests, child, time.perf_counter())
 
     def result(self) -> dict[str, Any] | None:
-        """How it ended; None as long as it runs."""
+        """Return the outcome, None while it is running."""
         seconds = time.perf_counter() - self.start
         ended, status = os.waitpid(self.child, os.WNOHANG)
         if not ended and seconds < WALL_S:
@@ -126,7 +126,7 @@ class Attempt:
 
 
 def _run_tests(root: Path, files: list[str]) -> None:
-    """In the fork: our packages are imported anew, from the tree."""
+    """Run the tests in the fork, with our packages imported again from the tree."""
     os.setsid()
     resource.setrlimit(resource.RLIMIT_CPU, (LIMIT_S, 2 * LIMIT_S))
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
@@ -155,7 +155,7 @@ def _run_tests(root: Path, files: list[str]) -> None:
 def attempts(
     planted: Sequence[Fault], trace: Trace, trees: list[Tree], asked: argparse.Namespace
 ) -> Iterator[dict[str, Any]]:
-    """What became of every fault, as it ends; as many at a time as there are trees."""
+    """Yield the outcome of every fault as it ends; as many run at a time as there are trees."""
     waiting, free, running = list(planted)[::-1], list(trees), list[Attempt]()
     while waiting or running:
         while waiting and free:
@@ -173,7 +173,7 @@ def attempts(
 
 
 def traced(path: Path) -> Trace:
-    """Every test that counts here, run once without a fault."""
+    """Run every test of the sampled modules once without a fault and return the trace."""
     folders = sorted({f"tests/{folder}" for near in TESTS.values() for folder in near})
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "benchmarks.call_trace", *folders]
     environment = os.environ | {"CALL_TRACE": str(path), "PYTHONPATH": str(ROOT)}
@@ -182,7 +182,7 @@ def traced(path: Path) -> Trace:
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """How many of each kind ended how; a survivor that is equivalent is none."""
+    """Count the outcomes by kind of fault; equivalent faults do not count as survivors."""
     ends = Counter(row["result"] for row in rows)
     real = len(rows) - ends["equivalent"]
     share = round((ends["caught"] + ends["timeout"]) / max(real, 1), 4)
@@ -193,7 +193,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 @dataclass
 class Record:
-    """What became of the faults so far, written after each."""
+    """The outcomes so far, written after each fault."""
 
     head: dict[str, Any]
     rows: dict[tuple[Any, ...], dict[str, Any]]
@@ -201,7 +201,7 @@ class Record:
 
     @classmethod
     def begin(cls, seed: int, resume: bool, sample: Sequence[Fault]) -> Record:
-        """Of the rows so far those of faults that are drawn from today's code as well."""
+        """Start a record; with `resume`, keep the rows of faults that are also in this sample."""
         commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=ROOT, text=True).strip()
         rows = json.loads(RESULT.read_text())["mutants"] if resume and RESULT.exists() else []
         drawn = {place(fault._asdict()) for fault in sample}

@@ -1,4 +1,4 @@
-"""A model of transformers as torch.onnx.export writes it, its weights left in a file that is nowhere."""
+"""A model of transformers as torch.onnx.export writes it, with weights in an external file that does not exist."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import warnings
 from typing import Any
 
 SMALL = 1024
-"""Elements of a tensor that stays in the model: what sizes and numbers of ops come from."""
+"""Tensors of at most this many elements stay in the model: shapes are computed from them."""
 
 
 def exported(kind: str, batch: int, seq: int) -> Any:
-    """The ModelProto of a forward pass in bf16, of the default configuration; only here are weights allocated."""
+    """Return the ModelProto of a bf16 forward pass in the default configuration; the export allocates the weights."""
     import torch
     from onnx_ir import ExternalTensor, serde
     from transformers import AutoConfig, AutoModelForCausalLM

@@ -56,7 +56,7 @@ LARGE: dict[str, Any] = {"batch": 64, "seq": 2048, "train": "adam"}
 
 
 def models() -> Iterator[tuple[str, Graph, Mesh]]:
-    """Graphs and meshes to plan with and without a limit."""
+    """Yield names, graphs and meshes to plan with and without a limit."""
     from examples.jax_models import Model, training  # the table is read where JAX is not installed
 
     yield "mlp.mlir", *read_mlir(EXAMPLES / "mlp.mlir")
@@ -77,7 +77,7 @@ def models() -> Iterator[tuple[str, Graph, Mesh]]:
 
 
 def faults(analysis: Analysis, cost: int | None, shrinking: str = "none") -> list[str]:
-    """What of a program's numbers is not as it is run and added up; `cost` is the solver's, in ps."""
+    """Return the numbers of a program that differ from those counted; `cost` is the solver's, in ps."""
     kinds = np.sum(list(analysis.memory_by_kind.values()), axis=0)
     program = shrink(analysis.program) if shrinking == "auto" else analysis.program
     verdict, done = execute(program, "numpy", "f64")
@@ -92,7 +92,7 @@ def faults(analysis: Analysis, cost: int | None, shrinking: str = "none") -> lis
 
 
 def random_programs() -> dict[str, Any]:
-    """Of random graphs their plans, and programs of random choices."""
+    """Check the plans of random graphs, and programs of random assignments."""
     wrong, plans, programs = list[str](), 0, 0
     for seed in range(RANDOM):
         graph, mesh = random_graph(seed)
@@ -112,7 +112,7 @@ def random_programs() -> dict[str, Any]:
 
 
 def model_plans() -> dict[str, Any]:
-    """Of models their plans, free, under the least peak of a named layout, and a tenth below with recomputation."""
+    """Check plans of models: without a limit, at the least peak of a named layout, 10 % below with recomputation."""
     wrong, plans, infeasible = list[str](), 0, 0
     for name, graph, mesh in models():
         free = _planned(graph, mesh, None)
@@ -137,7 +137,7 @@ def _planned(graph: Graph, mesh: Mesh, limit: int | None, recompute: RecomputeMo
 
 
 def explaining() -> dict[str, Any]:
-    """Seconds of `shardplan explain PLAN OP` for ops of a 7B step's plan, the reading of the plan included."""
+    """Measure the seconds of `shardplan explain PLAN OP` for ops of a 7B step's plan, reading the plan included."""
     mesh = Mesh.parse("dp=8,tp=8")
     graph = load_graph(GraphDocument.model_validate(import_zoo("llama-7b", **LARGE)), mesh)
     text = json.dumps(dump_plan(pipeline.plan(graph, mesh, load_profile(HARDWARE), request=Request(gap=5e-3))))
@@ -157,7 +157,7 @@ def explaining() -> dict[str, Any]:
 
 
 def sampled(graph: Graph) -> list[Op]:
-    """One op by chance of every kind in every phase, and then any."""
+    """Return one random op of every kind in every phase, then random others."""
     random, by_kind = Random(0), defaultdict[tuple[str, str], list[Op]](list)
     for op in graph.ops:
         by_kind[op.op, op.phase].append(op)
@@ -170,7 +170,7 @@ def spread(taken: list[float]) -> dict[str, float]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the documentation shows it."""
+    """Return the result as a Markdown table."""
     found, asked = result["accounts"], result["explain"]
     random, models = found["random"], found["models"]
     programs = random["plans"] + random["programs_of_random_choices"]
@@ -182,7 +182,7 @@ def table(result: dict[str, Any]) -> str:
         ("with bytes received, peak, memory by kind or terms other than counted", f"{wrong:,}"),
         (f"`explain` of {asked['asked']} ops of {asked['model']}, wall clock", seconds),
     ]
-    return "\n".join(["| what | measured |", "|---|---|", *(f"| {what} | {shown} |" for what, shown in lines)])
+    return "\n".join(["| check | result |", "|---|---|", *(f"| {what} | {shown} |" for what, shown in lines)])
 
 
 def main() -> None:

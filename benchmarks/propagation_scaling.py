@@ -1,4 +1,4 @@
-"""How the time of propagation and partition grows with the ops of a graph."""
+"""Growth of the time of propagation and partition with the number of ops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPS, MESH, REPEATS = (1_250, 2_500, 5_000, 10_000), "2x4", 3
 
 
 def chain(ops: int) -> Graph:
-    """Products, functions and sums in turn; every 97th result annotated, hints between."""
+    """Return a chain of products, functions and sums in turn; every 97th result is annotated, with hints between."""
     sketch, random = Sketch(), Random(0)
     value = kept = sketch.input(64, 64)
     weights = [sketch.input(64, 64) for _ in range(8)]
@@ -40,7 +40,7 @@ def chain(ops: int) -> Graph:
 
 
 def growth() -> dict[str, Any]:
-    """Seconds of propagation and of partition, the best of three; together they grow as ops to the exponent."""
+    """Return the best of three times of propagation and partition, in seconds, and the exponent of their growth."""
     mesh, rows = Mesh.parse(MESH), []
     for ops in OPS:
         graph = chain(ops)

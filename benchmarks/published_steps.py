@@ -43,7 +43,7 @@ from planner.judge.overlap_schedule import simulate_schedule
 DATA = Path(__file__).parent / "data" / "steps.json"
 Row = dict[str, Any]
 AHEAD = 32
-"""Ops by which a parameter is gathered early: about a layer, as FSDP prefetches."""
+"""Parameters are gathered this many ops ahead: about a layer, as FSDP prefetches."""
 OVERLAP = 1 - 0.189
 """Ops beside which a collective runs take 18.9 % longer on average: Lee et al., Characterizing compute-communication
 overlap in GPU-accelerated distributed deep learning, 2025 (arXiv:2507.03114), on A100 and H100 among others."""
@@ -52,11 +52,11 @@ UNSTATED = "h100-96-hbm2e-500w"
 """A part of which its source does not know the peak: between the SXM's and the NVL's, at less power (Liang et al.,
 TorchTitan, 2024, arXiv:2410.06511). It is compared at the SXM's rates all the same."""
 CLOSE = 0.01
-"""Published speeds that differ by less have no order."""
+"""Published speeds that differ by less than this share are not ordered."""
 ALIKE = ("model", "source", "device", "seq", "compile")
-"""What layouts in a pair share; what was compiled is compared with what was compiled."""
+"""Properties that two layouts must share to be compared as a pair."""
 TABLE = "table"
-"""Runs a source tells apart: llm-foundry published those on 128 devices and more later, in a table of their own."""
+"""The column that separates runs of a source: llm-foundry published those on 128 or more devices later, separately."""
 MPT = {"mpt-7b": (32, 4096, 32), "mpt-13b": (40, 5120, 40), "mpt-30b": (48, 7168, 64), "mpt-70b": (80, 8192, 64)}
 """Layers, width and heads (llm-foundry, scripts/train/yamls/pretrain); the parameters published agree."""
 TITLES = {
@@ -78,11 +78,11 @@ PRECISION = {
     "bf16 (amp)": ("bf16", "f32"),
     "bf16 (pure)": ("bf16", "bf16"),
 }
-"""The type computed in, and the one gradients are reduced in (None: parameters are kept in the first)."""
+"""The compute dtype, and the dtype in which gradients are reduced (None: parameters are stored in the first)."""
 
 
 def why_not(row: Row) -> str | None:
-    """Why a row is not compared."""
+    """Return why a row is not compared, None if it is."""
     layout = row["layout"]
     if row["model"] not in MPT and "shape" not in row:
         return "sizes of the model not stated"
@@ -98,7 +98,7 @@ def why_not(row: Row) -> str | None:
 
 
 def hardware(device: str) -> Hardware:
-    """The profile of a device; of parts that differ from it in their memory, with that."""
+    """Return the profile of a device, with the memory of the part at hand where parts differ in it."""
     match device:
         case "a100-80-sxm":
             return load_profile("a100-sxm")
@@ -111,7 +111,7 @@ def hardware(device: str) -> Hardware:
 
 
 def sizes(row: Row) -> Model:
-    """The model of one pipeline stage."""
+    """Return the model of one pipeline stage."""
     stages = row["layout"]["pp"]
     if row["model"] in MPT:
         layers, width, heads = MPT[row["model"]]
@@ -123,7 +123,7 @@ def sizes(row: Row) -> Model:
 
 
 def predicted_s(row: Row) -> dict[str, float]:
-    """Seconds of a step and of its parts."""
+    """Return the predicted seconds of a step and of its parts."""
     layout, device = row["layout"], hardware(row["device"])
     fsdp, tp, stages, parts = (layout[key] for key in ("fsdp", "tp", "pp", "virtual_stages"))
     mesh = Mesh.parse(f"fsdp={fsdp},tp={tp}")
@@ -160,7 +160,7 @@ def _graph(document: dict[str, Any], mesh: Mesh) -> Graph:
 
 
 def _update_s(placed: Layout, graph: Graph) -> float:
-    """Adam on the shards a device stores; states are stored, and gradients left, as their parameter."""
+    """Return the seconds of Adam on a device's shards; states and gradients are sharded as their parameters."""
     total = 0
     shardings = dict(placed.inputs)
     for op in graph.ops:
@@ -174,20 +174,20 @@ def _update_s(placed: Layout, graph: Graph) -> float:
 
 
 def _send_s(row: Row, device: Hardware) -> float:
-    """An activation to the next stage, on another node: each of the tensor parallel devices sends its part."""
+    """Return the seconds to send an activation to the next stage, on another node; each `tp` device sends a part."""
     size = row["micro_batch"] * row["seq"] * row["shape"]["hidden"] * 2 / row["layout"]["tp"]
     return exchange_s(device.links[device.tiers[-1].link], 1, size)
 
 
 def published_s(row: Row) -> float:
-    """Seconds of a step, as published or of its tokens and their rate."""
+    """Return the published seconds of a step, or those computed from its tokens and their rate."""
     if "step_s" in row:
         return float(row["step_s"])
     return float(row["global_batch"] * row["seq"] / row["tokens_per_s_per_device"] / row["devices"])
 
 
 def ordered(rows: list[dict[str, Any]], alike: Sequence[str] = ALIKE) -> tuple[int, int]:
-    """Pairs of layouts of one model on one cluster in the order published, by time per token; of how many."""
+    """Return how many pairs of layouts of a model on a cluster are ordered as published, and the number of pairs."""
     right = pairs = 0
     for one, other in combinations(rows, 2):
         if any(one[key] != other[key] for key in alike):
@@ -201,7 +201,7 @@ def ordered(rows: list[dict[str, Any]], alike: Sequence[str] = ALIKE) -> tuple[i
 
 @cache
 def compared() -> list[dict[str, Any]]:
-    """Every comparable row with its prediction."""
+    """Return every comparable row with its prediction."""
     found = []
     for row in json.loads(DATA.read_text())["rows"]:
         if why_not(row):
@@ -229,8 +229,8 @@ def errors(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the documentation shows it."""
-    head = "| steps of | rows | predicted / published, median (least, largest) |"
+    """Return the result as a Markdown table."""
+    head = "| source | rows | predicted / published, median (least, largest) |"
     groups = defaultdict(list)
     for row in result["compared"]:
         groups[f"{TITLES[row['source']]}, {row['device'].split('-')[0].upper()}"].append(row["ratio"])

@@ -1,4 +1,4 @@
-"""README's table: five figures, each read from a committed result and linked to the page that has all of them."""
+"""README's table of five figures, each read from a committed result and linked to its page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Result = dict[str, Any]
 
 
 class Figure(NamedTuple):
-    """A line of the table: what was measured, what came out, and the page of docs/benchmarks that has the whole."""
+    """A row of the table: the measurement, its value, and the page of docs/benchmarks with the full result."""
 
     what: str
     value: str
@@ -20,8 +20,8 @@ class Figure(NamedTuple):
 
 
 def table() -> str:
-    """The figures, each with the commit and the day of its result."""
-    lines = ["| what | measured | at |", "|---|---|---|"]
+    """Return the figures as a Markdown table, each with the commit and date of its result."""
+    lines = ["| measurement | value | commit, date |", "|---|---|---|"]
     for name, read in FIGURES.items():
         result = json.loads((RESULTS / f"{name}.json").read_text())
         figure = read(result)

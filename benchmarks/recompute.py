@@ -1,9 +1,8 @@
-"""Recomputation: a Llama training step in 40 % less than anything fits without it, and what that costs.
+"""Recomputation: a Llama training step in 40 % less memory than any plan without it needs, and its cost.
 
-`min_required_bytes` is what a plan without recomputation was found to need, `least_bound_bytes` what every such plan
-needs, as the solver proves of a limit that is too small. The limit is 60 % of the latter. `free_s` is the step without
-recomputation where memory is free. The gap is that of the problem in which equal layers may differ. CPU seconds are
-those of this process and of those that ended in it.
+`min_required_bytes` is the peak of the best plan found without recomputation, `least_bound_bytes` a proven lower bound
+of the peak of every such plan. The limit is 60 % of the latter. `free_s` is the step without recomputation and without
+a limit. The gap is that of the unfolded problem, in which equal layers may differ. CPU seconds include child processes.
 
     python -m benchmarks.recompute
 """
@@ -41,7 +40,7 @@ def step(layers: int) -> Graph:
 
 
 def size(question: Formulation) -> dict[str, int]:
-    """How large a choice problem is; pair variables as an ILP would have them, by classes of both ends."""
+    """Return the size of a solver problem; pairs are those of classes, the pair variables of an ILP."""
     problem = question.problem
     return {
         "nodes": len(problem.nodes),
@@ -53,7 +52,7 @@ def size(question: Formulation) -> dict[str, int]:
 
 @contextmanager
 def cpu(result: dict[str, Any], key: str) -> Iterator[None]:
-    """CPU seconds of a block, with those of the processes that ended in it, into result[key]."""
+    """Store the CPU seconds of the context, including processes that ended in it, in result[key]."""
     start = _spent()
     yield
     result[key] = round(_spent() - start, 1)
@@ -71,7 +70,7 @@ def planned(graph: Graph, limit: int, recompute: RecomputeMode, result: dict[str
 
 
 def case(layers: int) -> dict[str, Any]:
-    """One depth of the model."""
+    """Measure the model with this many layers."""
     graph = step(layers)
     result: dict[str, Any] = {"layers": layers, "ops": len(graph.ops), "candidates": len(find_recomputable_ops(graph))}
     model = CostModel(Mesh.parse(MESH), load_profile(HARDWARE))
@@ -102,9 +101,9 @@ def case(layers: int) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the documentation shows it."""
+    """Return the result as a Markdown table."""
     rows = [
-        "| layers | nodes, pairs | needs without | limit | step (memory free) | made again | gap | CPU s |",
+        "| layers | nodes, pairs | least memory without | limit | step (without limit) | recomputed | gap | CPU s |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for case in result["cases"]:

@@ -1,4 +1,4 @@
-"""Where a benchmark's last result is kept, and on what machine and of which commit it was measured."""
+"""Storage of each benchmark's last result, with its machine, commit and date."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def machine() -> dict[str, Any]:
-    """What a result was measured on."""
+    """Return a description of this machine."""
     packages = {package: version(package) for package in ("numpy", "numba", "networkx", "ortools", "pydantic")}
     packages["shardplan"] = VERSION
     return {"cores": os.cpu_count(), "python": platform.python_version(), "packages": packages}
 
 
 def write(name: str, result: dict[str, Any], show: bool = True) -> None:
-    """Write the result with the commit, the day and the machine's description, and print it."""
+    """Write the result with commit, date and machine, and print it."""
     RESULTS.mkdir(exist_ok=True)
     measured = {"commit": measured_commit(MEASURED[name]), "date": date.today().isoformat(), "machine": machine()}
     text = json.dumps(measured | result, indent=1)
@@ -37,7 +37,7 @@ def write(name: str, result: dict[str, Any], show: bool = True) -> None:
 
 
 def shown(result: dict[str, Any], table: str) -> str:
-    """A table as a page shows it, with the commit, the day and the machine it is from."""
+    """Return a table as a page shows it, with its commit, date and machine."""
     on = result["machine"]
     versions = f"Python {on['python']}, OR-Tools {on['packages']['ortools']}"
     return f"Measured at {result['commit']} on {result['date']} ({on['cores']} cores, {versions}):\n\n{table}"
@@ -45,7 +45,7 @@ def shown(result: dict[str, Any], table: str) -> str:
 
 @contextmanager
 def timed(result: dict[str, Any], key: str) -> Iterator[None]:
-    """Wall seconds of a block into result[key]."""
+    """Store the wall seconds of the context in result[key]."""
     start = time.perf_counter()
     yield
     result[key] = round(time.perf_counter() - start, 3)

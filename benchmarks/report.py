@@ -1,11 +1,10 @@
-"""The report of a large plan, measured: its size, and how soon Chromium shows it.
+"""The report of a large plan: its size, and how soon Chromium shows it.
 
     python -m benchmarks.report [layers]
 
-Llama 7B with more layers (7,000 nodes of a training step), planned with a limit on time: only the report is measured.
-Writing is processor seconds, the plan read anew. What the page takes are wall seconds of its own clock, whatever else
-the machine does: the first view is there when the summary is drawn after the start of navigation, the others when they
-are drawn after their tab was picked, a box or an op after it was.
+Llama 7B with more layers (a training step of 7,000 nodes), planned with a time limit: only the report is measured.
+Writing takes CPU seconds, reading the plan included. The page's times are wall seconds of its own clock: the first view
+from the start of navigation until the summary is drawn, the others from the click on the tab, box or op.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ ACTS = {
     "communication_s": "document.querySelector('#tab-communication')",
     "schedule_s": "document.querySelector('#tab-schedule')",
 }
-"""What is picked, in this order."""
+"""The elements that are clicked, in this order."""
 
 
 def written(layers: int, folder: Path) -> dict[str, Any]:
-    """The report of a plan, in the folder; its size, and processor seconds of what led to it."""
+    """Write the report of a plan to the folder; return its size and the CPU seconds of each stage."""
     document = import_zoo(MODEL, batch=8, seq=512, train="adam", layers=layers)
     mesh = read_mesh(MESH)
     graph = load_graph(GraphDocument.model_validate(document), mesh)
@@ -73,7 +72,7 @@ def written(layers: int, folder: Path) -> dict[str, Any]:
 
 
 def shown(browser: Browser, url: str) -> dict[str, float]:
-    """Seconds until each view is drawn; no fault and no request but the file's is let pass."""
+    """Return the seconds until each view is drawn; any error, or a request other than the file's, fails."""
     with window(browser, url) as found:
         times = {"first_view_s": found.page.evaluate(DRAWN)}
         for name, element in ACTS.items():
@@ -87,15 +86,15 @@ def shown(browser: Browser, url: str) -> dict[str, float]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the documentation shows it."""
+    """Return the result as a Markdown table."""
     times = result["median_s"]
     heads = [
         "nodes",
         "file",
         "first view",
         "graph",
-        "a box opened",
-        "an op found",
+        "open a box",
+        "find an op",
         "memory",
         "communication",
         "schedule",

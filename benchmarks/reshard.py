@@ -1,9 +1,9 @@
-"""Resharding, measured: the published cases and random ones, run on every logical device; bytes, times, buffers.
+"""Resharding of published and random cases, run on all logical devices: bytes, planning times, buffers.
 
     python -m benchmarks.reshard [random cases]
 
-Programs run on shards laid out by the oracle (random terms of partial tensors), which assembles the result. Chains are
-programs of basis moves alone. Times of planning are processor seconds with no cache of former cases.
+Programs run on shards made by the oracle (with random terms of partial tensors), which also assembles the result.
+Chains are programs of basis collectives only. Planning times are CPU seconds with empty caches.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ HARDWARE = ("h100-sxm", "a100-sxm-cluster")
 
 
 def ran_right(found: ReshardPath, case: Case) -> bool:
-    """Whether the program brings data that the oracle lays out to what the target says, and receives what it says."""
+    """Return whether the program moves the oracle's shards to the target and receives the bytes that it predicts."""
     random = np.random.default_rng(0)
     shape = case.kind.shape
     whole = np.asarray(random.standard_normal(shape) if case.kind.dtype == "f32" else random.integers(0, 50, shape))
@@ -51,7 +51,7 @@ def ran_right(found: ReshardPath, case: Case) -> bool:
 
 
 def planned(case: Case, objective: Objective, hardware: str) -> tuple[ReshardPath, float]:
-    """A program and the processor seconds of planning it, nothing remembered of others."""
+    """Plan a case with empty caches; return the program and the CPU seconds."""
     for remembered in (
         redistribution.plan_transfers,
         dim_splits.split_bounds,
@@ -69,7 +69,7 @@ def planned(case: Case, objective: Objective, hardware: str) -> tuple[ReshardPat
 
 
 def run(cases: list[Case], chains: int) -> dict[str, Any]:
-    """Verdicts, bytes against the bound, buffers and planning times; the first `chains` against the best chain too."""
+    """Return verdicts, bytes against the bound, buffers and planning times; the first `chains` also against chains."""
     verdicts: Counter[str] = Counter()
     seconds, peaks = ({objective: list[float]() for objective in Objective} for _ in range(2))
     ratios: list[float] = []
@@ -119,7 +119,7 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def chained(case: Case, hardware: str, objective: Objective) -> tuple[int, int] | None:
-    """The best chain of basis moves alone (Dijkstra's algorithm): bytes and ps, or ps alone, with 0 before."""
+    """Return the cost of the best chain of basis collectives, by Dijkstra: (bytes, ps), or (0, ps) by time."""
     model = CostModel(case.mesh, load_profile(hardware))
     if any(each.halo_sizes or each.sharded_dims_offsets for each in (case.source, case.target)):
         return None
@@ -145,7 +145,7 @@ def chained(case: Case, hardware: str, objective: Objective) -> tuple[int, int] 
 
 
 def compared(cases: list[Case], hardware: str, scale: int) -> dict[str, Any]:
-    """Time of the programs against the best chain of basis moves and the direct exchange, on tensors scaled up."""
+    """Compare the programs' time with the best chain of basis collectives and the direct exchange, scaled up."""
     over_chain, over_exchange, over_best, slower, kinds = [], [], [], [], Counter[str]()
     for case in cases:
         kind = TensorType(tuple(size * scale for size in case.kind.shape), "bf16")
@@ -183,7 +183,7 @@ def _form(found: ReshardPath) -> str:
 
 
 def growth() -> list[dict[str, Any]]:
-    """Planning times by mesh, of random pairs of shardings of tensors of 2^20 to 2^24 elements."""
+    """Measure planning times by mesh, for random pairs of shardings of tensors with 2^20 to 2^24 elements."""
     rows = []
     for notation in GROWTH:
         mesh = Mesh.parse(notation)
@@ -199,9 +199,9 @@ def growth() -> list[dict[str, Any]]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """The result as the documentation shows it."""
+    """Return the result as a Markdown table."""
     rows = [_row(name, result[name]) for name in ("published", "random")]
-    head = "| cases | run right | bytes above the least, without partial sums | planning, median | largest buffer |"
+    head = "| cases | correct | bytes above the lower bound, without partial sums | planning, median | largest buffer |"
     return "\n".join([head, "|---|---|---|---|---|", *rows])
 
 

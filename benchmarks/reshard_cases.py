@@ -1,4 +1,4 @@
-"""Reshardings to try: the published ones, random ones, and pairs that grow with the mesh."""
+"""Resharding cases: published ones, random ones, and pairs that grow with the mesh."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ BITS = (Reduction.BITWISE_AND, Reduction.BITWISE_OR, Reduction.BITWISE_XOR, Redu
 
 @dataclass(frozen=True)
 class Case:
-    """One resharding."""
+    """A resharding of a tensor from one sharding to another."""
 
     name: str
     source: Sharding
@@ -61,7 +61,7 @@ def published() -> list[Case]:
 
 
 def random_cases(count: int, seed: int = 0) -> Iterator[Case]:
-    """Meshes of 1 to 4 axes and up to 64 devices, ranks 1 to 4, any sizes; a third with offsets, a third with halos."""
+    """Yield random cases: 1 to 4 axes, up to 64 devices, ranks 1 to 4; a third with offsets, a third with halos."""
     for number in range(count):
         random = np.random.default_rng([seed, number])
         mesh = Mesh.parse(MESHES[random.integers(0, len(MESHES))])

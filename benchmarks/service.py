@@ -1,7 +1,7 @@
-"""The service under load: `shardplan serve` with its worker inside, asked over loopback by clients of one process.
+"""The service under load: `shardplan serve` with its worker inside, and clients in one process over loopback.
 
-Accepting is committing: an answer of 202 is on the disk. CPU seconds are the server's own, read from /proc; where other
-work runs beside, they say more than the rates do. `python -m benchmarks.service [SECONDS]`, else 60.
+A 202 response means that the plan is on disk. CPU seconds are the server's own, from /proc; on a machine with other
+load they say more than the rates. `python -m benchmarks.service [SECONDS]`, 60 by default.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ CLIENTS = 8
 LINE = 200
 LARGE = 5
 IN_LINE, RATE = 100_000, 10_000
-"""So long may the line become, and so many requests come in a second: nobody is refused."""
+"""Limits of the queue's length and of requests per second, so high that no request is refused."""
 TICKS = os.sysconf("SC_CLK_TCK")
 Ask = Callable[[Connection], int]
-"""One request on a connection; its status."""
+"""Sends one request on a connection and returns the status."""
 
 
 class Server:
-    """The process, and connections to it."""
+    """The server process, and connections to it."""
 
     def __init__(self, folder: Path) -> None:
         log = folder / "log"
@@ -55,7 +55,7 @@ class Server:
 
     @property
     def cpu_s(self) -> float:
-        """Of the server, without the processes that solve."""
+        """Return the server's CPU seconds, without the processes that solve."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / TICKS
 
@@ -81,18 +81,18 @@ def asked(ask: dict[str, Any]) -> bytes:
 
 
 def small(number: int) -> dict[str, Any]:
-    """Another question each."""
+    """Return a small graph that differs for each number."""
     return {"graph": {**GRAPH, "name": f"layer {number}"}, "mesh": "dp=2,tp=4", "request": {"gap": 0.01}}
 
 
 def enter(server: Server, count: int) -> list[str]:
-    """The ids of so many small questions in line."""
+    """Queue this many small plans and return their ids."""
     connection = server.connect()
     return [json.loads(connection.ask(asked(small(number)))[1])["id"] for number in range(count)]
 
 
 def loaded(server: Server, ask: Ask, seconds: float, wanted: tuple[int, ...]) -> dict[str, Any]:
-    """What clients that ask without a pause get."""
+    """Measure the responses to clients that send requests without a pause."""
     times: list[float] = []
     wrong: list[int] = []
     until, began, spent = time.perf_counter() + seconds, time.perf_counter(), server.cpu_s
@@ -122,14 +122,14 @@ def loaded(server: Server, ask: Ask, seconds: float, wanted: tuple[int, ...]) ->
 
 
 def accepting(seconds: float) -> dict[str, Any]:
-    """New small questions, each committed before it is answered; plans are solved meanwhile."""
+    """Measure requests for new small plans, each committed before it is answered, while plans are solved."""
     numbers = count()
     with serving() as server:
         return loaded(server, lambda c: c.ask(asked(small(next(numbers))))[0], seconds, (202,))
 
 
 def looking(seconds: float) -> dict[str, Any]:
-    """The status of plans, while plans are solved."""
+    """Measure requests for the status of plans, while plans are solved."""
     with serving() as server:
         looks = [request("GET", f"/v1/plans/{plan}") for plan in enter(server, LINE)]
         turns = count()
@@ -137,7 +137,7 @@ def looking(seconds: float) -> dict[str, Any]:
 
 
 def repeated() -> dict[str, Any]:
-    """The same question again, once it is answered."""
+    """Measure repeated requests for a plan that is done."""
     with serving() as server:
         _await_end(server.connect(), *enter(server, 1))
         again = asked(small(0))
@@ -145,7 +145,7 @@ def repeated() -> dict[str, Any]:
 
 
 def in_line() -> dict[str, Any]:
-    """Many plans one after the other: the server's memory while they are solved."""
+    """Measure the server's memory while many plans are solved."""
     with serving() as server:
         ids, connection = enter(server, LINE), server.connect()
         began, sizes = time.perf_counter(), []
@@ -163,8 +163,8 @@ def in_line() -> dict[str, Any]:
 
 
 def large() -> dict[str, Any]:
-    """Graphs of about 7,000 nodes accepted, and the slowest answer that others waited for meanwhile; the last of them
-    is asked again."""
+    """Measure requests for plans of about 7,000 nodes, the slowest response to others meanwhile, and a repeat of the
+    last request."""
     graph = import_zoo("llama-7b", train="adam", batch=8, layers=90)
     graphs = [{**graph, "name": f"{graph['name']} {number}"} for number in range(LARGE)]
     asks = [asked({"graph": each, "mesh": "dp=8,tp=8", "request": {"time_limit_s": 1.0}}) for each in graphs]
@@ -187,7 +187,7 @@ def large() -> dict[str, Any]:
 
 @contextmanager
 def _others(server: Server) -> Iterator[list[float]]:
-    """Somebody who looks at a plan's status again and again; how long each answer took."""
+    """Request a plan's status repeatedly within the context; yield the seconds of each response."""
     waits: list[float] = []
     done, look = threading.Event(), request("GET", f"/v1/plans/{enter(server, 1)[0]}")
 
@@ -218,15 +218,15 @@ def _await_end(connection: Connection, plan: str) -> None:
 
 
 def table(results: dict[str, Any]) -> str:
-    """For the documentation."""
-    rates = {"a new plan": "accepting", "how a plan stands": "looking", "a plan asked for again": "repeated"}
-    lines = ["| asked | a second | median | 99 of 100 within | errors |", "| --- | --- | --- | --- | --- |"]
+    """Return the results as a Markdown table."""
+    rates = {"create a plan": "accepting", "get a plan's status": "looking", "request a plan again": "repeated"}
+    lines = ["| request | per second | median | 99th percentile | errors |", "| --- | --- | --- | --- | --- |"]
     for name, key in rates.items():
         found = results[key]
         taken = f"{found['p50_ms']:.0f} ms | {found['p99_ms']:.0f} ms"
         lines.append(f"| {name} | {found['per_s']:.0f} | {taken} | {found['errors']} |")
     nodes, seconds = results["large"]["nodes"], results["large"]["seconds_median"]
-    return "\n".join([*lines, f"| a new plan of {nodes:,} nodes, one at a time | | {seconds} s | | |"])
+    return "\n".join([*lines, f"| create a plan of {nodes:,} nodes, one at a time | | {seconds} s | | |"])
 
 
 def main() -> None:

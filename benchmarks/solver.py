@@ -1,11 +1,11 @@
-"""The solver on public instances: cost, bound, gap, seconds and memory beside the known results.
+"""The solver on public instances: cost, bound, gap, seconds and memory, with the known results.
 
     python -m benchmarks.solver FOLDER [--instances A M ...] [--seeds 0 1 ...] [--deterministic]
 
-FOLDER holds NAME.json.gz in the contest's form and reference.json (known results and time limits). Each run has a
-process of its own. Seconds are wall clock from opening the file, reading and presolve included (presolve_s: it alone,
-once more); every cost is judged again on the document itself. Runs of other instances and seeds that the last result
-holds are kept; each run has its commit. Without a folder nothing is run.
+FOLDER holds NAME.json.gz in the contest's format and reference.json (known results and time limits). Each run is a
+process of its own. Seconds are wall clock from opening the file, reading and presolve included (presolve_s: presolve
+alone, run once more); every cost is evaluated again on the document itself. Runs of other instances and seeds in the
+last result are kept, each with its commit. Without a folder nothing is run.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ def _public(path: Path, seconds: float, seed: int, deterministic: bool) -> dict[
 
 
 def table(result: dict[str, Any]) -> str:
-    """The public instances as the README shows them: of several seeds the median cost, the worst of all else."""
-    lines = ["| instance | nodes | contest's winner | ours | proven not below | gap | seconds |", "|---" * 7 + "|"]
+    """Return the public instances as a Markdown table: of several seeds the median cost, and the worst of the rest."""
+    lines = ["| instance | nodes | contest's winner | ours | lower bound | gap | seconds |", "|---" * 7 + "|"]
     by_name: dict[str, list[dict[str, Any]]] = {}
     for row in result["runs"]:
         if "winner_contest" in row:
@@ -58,7 +58,7 @@ def table(result: dict[str, Any]) -> str:
 
 
 def _kept(rows: list[dict[str, Any]], deterministic: bool) -> list[dict[str, Any]]:
-    """What the last result has beside these."""
+    """Return the rows of the last result that are not replaced by these."""
     last, again = RESULTS / f"{_name(deterministic)}.json", {(row["instance"], row["seed"]) for row in rows}
     runs = json.loads(last.read_text())["runs"] if last.exists() else []
     return [row for row in runs if "winner_contest" in row and (row["instance"], row["seed"]) not in again]
@@ -88,7 +88,7 @@ def main() -> None:
 
 
 def _write(rows: list[dict[str, Any]], order: list[str], deterministic: bool) -> None:
-    """After every run, so that a run that is cut off loses nothing."""
+    """Write the result; called after every run, so that an interrupted benchmark loses nothing."""
     runs = sorted([*_kept(rows, deterministic), *rows], key=lambda row: (order.index(row["instance"]), row["seed"]))
     write(_name(deterministic), {"deterministic": deterministic, "runs": runs})
 

@@ -1,4 +1,4 @@
-"""One solve in a process of its own, and what is written down of it."""
+"""Runs one solve in a process of its own and records its figures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from solvers.solution import Progress
 
 
 def solved(problem: Problem, began: float, seconds: float, seed: int, deterministic: bool) -> dict[str, Any]:
-    """The figures of one solve within `seconds` of `began` (perf_counter); wall clock but for cpu_s."""
+    """Solve until `seconds` after `began` (a perf_counter value); return the figures, in wall clock except cpu_s."""
     first: list[float] = []
 
     def tell(progress: Progress) -> None:
@@ -44,27 +44,27 @@ def solved(problem: Problem, began: float, seconds: float, seed: int, determinis
 
 
 def processor_s() -> float:
-    """Seconds of the processor that this process has used, and the processes beside it, which end."""
+    """Return the CPU seconds of this process and of its worker processes, which it ends."""
     stop_idle_processes()
     own, beside = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
     return own.ru_utime + own.ru_stime + beside.ru_utime + beside.ru_stime
 
 
 def peak_bytes() -> int:
-    """At most so much memory has been resident: the peak of this process and that of the largest beside it."""
+    """Return an upper bound of the resident memory: the peak of this process plus that of its largest worker."""
     stop_idle_processes()
     used = (resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(used) << 10
 
 
 def alone(target: Callable[..., dict[str, Any]], *arguments: Any) -> dict[str, Any]:
-    """In a fresh process, so that memory and time are its own."""
+    """Call `target` in a fresh process, so that memory and time are its own."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(target, arguments)
 
 
 def rows_shown(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> str:
-    """A table of the raw figures, for whoever watches."""
+    """Return a table of the raw figures for the terminal."""
     lines = ["| instance | seed | " + " | ".join(columns) + " |", "|---" * (len(columns) + 2) + "|"]
     for row in rows:
         cells = [f"{row[key]:.2e}" if isinstance(row.get(key), float) and row[key] < 0.1 else row.get(key)

@@ -1,10 +1,10 @@
-"""The solver on look-alikes of every class of public instance, none of which it was made for.
+"""The solver on synthetic instances like every class of public ones, for none of which it was tuned.
 
     python -m benchmarks.solver_synthetic [--names U-Net ...] [--seeds 0 1 ...] [--layered] [--no-twins]
 
-Each network (tests/testing/synthetic_instances) is solved as it is, where the proven gap bounds what is missed, and as
-a twin of the same structure with a known optimum (tests/testing/solver_instances.py), where what is missed is known.
---layered adds random layered graphs with known optima. Every run has a process of its own.
+Each network (tests/testing/synthetic_instances) is solved as it is, where the proven gap bounds the loss, and as a
+twin of the same structure with a known optimum (tests/testing/solver_instances.py), where the loss is known.
+--layered adds random layered graphs with known optima. Every run is a process of its own.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def layered(name: str, seed: int, most: float) -> dict[str, Any]:
 
 
 def table(result: dict[str, Any]) -> str:
-    """A line per network: what its own run proves, and how far above the known optimum its twin's ended."""
-    lines = ["| network | nodes | first choice | proven gap | twin above its optimum |", "|---" * 5 + "|"]
+    """Return a Markdown table: each network's proven gap, and how far its twin's cost is above the known optimum."""
+    lines = ["| network | nodes | first assignment | proven gap | twin above its optimum |", "|---" * 5 + "|"]
     twins = {(row["instance"], row["seed"]): row for row in result["runs"] if row["known"] is not None}
     for row in result["runs"]:
         known = twins.get((f"{row['instance']}, twin", row["seed"]))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 
 class Fault(NamedTuple):
-    """`was` at `start` (in bytes) of a file becomes `now`; `function` is the qualified name of what holds it."""
+    """A fault: `was` at byte `start` of a file becomes `now`; `function` is the enclosing function's qualified name."""
 
     path: str
     line: int
@@ -31,7 +31,7 @@ class Fault(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """Bytes of the source and what replaces them."""
+    """A range of bytes of the source and its replacement."""
 
     start: int
     end: int
@@ -40,15 +40,15 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True)
 class Source:
-    """A file's bytes, and where its syntax nodes lie in them."""
+    """A file's bytes, and the positions of its syntax nodes."""
 
     path: str
     text: bytes
     lines: tuple[int, ...]
     counters: frozenset[str]
-    """Names that loops count with."""
+    """Names of loop counters."""
     modules: frozenset[str]
-    """Names of modules, and of what stands for numpy."""
+    """Names of modules, and of parameters that stand for numpy."""
 
     @classmethod
     def of(cls, path: str, text: bytes, tree: ast.Module) -> Source:
@@ -67,12 +67,12 @@ class Source:
         return self.text[self.start(node) : self.end(node)].decode()
 
     def replace(self, node: ast.expr, now: str) -> Edit:
-        """In parentheses, with as many lines as it had."""
+        """Replace an expression, in parentheses and with the same number of lines."""
         missing = self.of_node(node).count("\n") - now.count("\n")
         return Edit(self.start(node), self.end(node), f"({now}{chr(10) * missing})")
 
     def between(self, left: ast.expr, right: ast.expr, was: str, now: str) -> Iterator[Edit]:
-        """An operator between two operands, replaced."""
+        """Yield the replacement of an operator between two operands."""
         start = self.end(left)
         if found := re.search(was.encode(), self.text[start : self.start(right)]):
             yield Edit(start + found.start(), start + found.end(), now)
@@ -85,7 +85,7 @@ def modules(tree: ast.Module) -> Iterator[str]:
 
 
 def counters(tree: ast.Module) -> Iterator[str]:
-    """What `for i in range(...)` and `for i, x in enumerate(...)` call i."""
+    """Yield the counter names of `for i in range(...)` and `for i, x in enumerate(...)`."""
     for node in ast.walk(tree):
         if isinstance(node, ast.For | ast.comprehension) and isinstance(node.iter, ast.Call):
             by, target = node.iter.func, node.target
@@ -123,7 +123,7 @@ COMPARISON: dict[type[ast.cmpop], tuple[str, str]] = {
 LEAST = {"min": "max", "minimum": "maximum", "argmin": "argmax", "fmin": "fmax"}
 EXTREMES = LEAST | {most: least for least, most in LEAST.items()}
 UNORDERED = {*EXTREMES, "isinstance", "issubclass", "gcd", "lcm", "cast", "getattr", "hasattr"}
-"""Calls in which swapped arguments change nothing, or raise at once."""
+"""Calls in which swapping arguments changes nothing or raises at once."""
 STRUCTURAL = {"isinstance", "issubclass", "cast", "super", "field", "getattr", "hasattr"}
 
 
@@ -180,7 +180,7 @@ def dropped_call(source: Source, node: ast.AST) -> Iterator[Edit]:
 
 
 def _left(source: Source, node: ast.Call) -> list[ast.expr]:
-    """What is left of a call: the object whose method it is, or the first argument of a function."""
+    """Return what may replace a call: the object whose method it is, or the function's first argument."""
     held = node.func.value if isinstance(node.func, ast.Attribute) else None
     return [held] if held and ast.unparse(held) not in source.modules else node.args[:1]
 
@@ -240,7 +240,7 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def reachable(node: ast.AST, function: str = "") -> Iterator[tuple[ast.AST, str]]:
-    """The syntax nodes that may be touched, each with the qualified name of the function that holds it."""
+    """Yield the syntax nodes that may be changed, each with the qualified name of its function."""
     yield node, function
     untouched: list[ast.AST | None] = list(getattr(node, "decorator_list", []))
     untouched += [getattr(node, name, None) for name in ("annotation", "returns")]
@@ -256,12 +256,12 @@ def reachable(node: ast.AST, function: str = "") -> Iterator[tuple[ast.AST, str]
 
 
 def changes(fault: Fault, text: bytes) -> bool:
-    """Does the file mean something else with the fault?"""
+    """Return whether the fault changes the meaning of the file."""
     return ast.dump(ast.parse(fault.plant(text))) != ast.dump(ast.parse(text))
 
 
 def faults(path: str, text: bytes) -> Iterator[Fault]:
-    """All that can be planted into a file."""
+    """Yield all faults that can be planted in a file."""
     tree = ast.parse(text)
     source = Source.of(path, text, tree)
     for node, function in reachable(tree):

@@ -1,8 +1,8 @@
-"""Which results are older than the code they measure: `python -m benchmarks.stale`.
+"""Lists results that are older than the code they measure: `python -m benchmarks.stale`.
 
-A result is old where a file of the paths that its benchmark measures (`benchmarks/measured.py`) is not as it was at
-the commit the result names. That is said, and fails nothing: `make bench` measures anew. A shallow clone lacks most
-commits, and says so.
+A result is out of date where a file of its benchmark's paths (`benchmarks/measured.py`) has changed since the result's
+commit. This only reports, it does not fail; `make bench` measures again. In a shallow clone most commits are missing,
+which is reported too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ OLD, UNKNOWN, CURRENT = "old", "unknown", "current"
 
 
 def report(results: Path = RESULTS, root: Path = ROOT) -> Iterator[str]:
-    """A line for every result, the old ones first; then how many there are of today's code."""
+    """Yield a line per result, out-of-date ones first; then the number of results of the current code."""
     found = {name: results / f"{name}.json" for name in MEASURED}
     lines = [_line(name, json.loads(path.read_text()), root) for name, path in found.items() if path.exists()]
     order = (OLD, UNKNOWN, CURRENT)
@@ -35,7 +35,7 @@ def _line(name: str, result: dict[str, Any], root: Path) -> str:
 
 
 def _state(name: str, commit: str, root: Path) -> tuple[str, str]:
-    """Whether a result is old, and why."""
+    """Return whether a result is out of date, and why."""
     changed = changed_since(commit, MEASURED[name], root)
     if changed is None:
         return UNKNOWN, ": this clone has no such commit (where it is shallow: git fetch --unshallow)"

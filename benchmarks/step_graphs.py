@@ -33,7 +33,7 @@ CORE = ("scaled_dot_product_attention", "einsum", "softmax")
 
 
 def micro_batch(model: Model, batch: int, seq: int, dtype: str, fused: bool) -> Document:
-    """Forward and backward; the outputs are the loss and the gradients of all parameters, in their order."""
+    """Return forward and backward pass; the outputs are the loss and the gradients of all parameters in order."""
     w = ModelBuilder(dtype)
     ids, labels = (w.input(name, [batch, seq], "input", dtype="i64") for name in ("input_ids", "labels"))
     logits = _gpt(w, model, ids, fused) if model.family == "gpt" else FAMILIES[model.family](w, model, ids, 1.0)
@@ -43,7 +43,7 @@ def micro_batch(model: Model, batch: int, seq: int, dtype: str, fused: bool) -> 
 
 
 def optimizer(parameters: Iterable[Document], dtype: str) -> Document:
-    """Adam's update of parameters whose gradients are inputs."""
+    """Return Adam's update of parameters whose gradients are inputs."""
     w = ModelBuilder(dtype)
     kept = [w.input(entry["id"], entry["shape"]) for entry in parameters]
     grads = {value.id: w.input(f"{value.id}.grad", value.shape, "input") for value in kept}
@@ -86,7 +86,7 @@ def _scores(w: ModelBuilder, query: DocumentValue, key: DocumentValue, value: Do
 
 
 def recomputed(document: Document, what: str) -> Document:
-    """The document with the ops of every layer that `what` names made a second time before the layer's backward."""
+    """Return the document with the ops that `what` names computed again before each layer's backward pass."""
     chosen: dict[str, list[Document]] = defaultdict(list)
     for node in document["nodes"]:
         if node["scope"] and node["phase"] == "forward":
@@ -118,7 +118,7 @@ RECOMPUTED: dict[str, Callable[[list[Document]], list[Document]]] = {
 
 
 def _copies(nodes: list[Document]) -> tuple[dict[str, str], list[Document]]:
-    """Names of values made again, and the ops that make them."""
+    """Return the names of recomputed values, and the ops that compute them."""
     names = {value: f"{value}~" for node in nodes for value in _values(node)}
     return names, [
         {**node, "id": f"{node['id']}~", "phase": "backward", "inputs": [names.get(v, v) for v in node["inputs"]]}
@@ -133,7 +133,7 @@ def _values(node: Document) -> list[str]:
 
 
 def stored(document: Document, dtype: str, reduced: str) -> Document:
-    """Parameters stored in a type, cast before each pass; gradients cast to the one they are reduced in."""
+    """Store parameters in `dtype` and cast them before each pass; cast gradients to `reduced`."""
     parameters = {entry["id"]: entry for entry in document["inputs"] if entry["kind"] == "parameter"}
     inputs = [{**entry, "dtype": dtype} if entry["id"] in parameters else entry for entry in document["inputs"]]
     loss, *grads = document["outputs"]

@@ -36,7 +36,7 @@ NORMS = ("layer_norm", "rms_norm")
 
 @dataclass(frozen=True)
 class Layout:
-    """A graph on a mesh; axes of it by what they do."""
+    """A graph on a mesh whose axes are named by their role."""
 
     graph: Graph
     model: CostModel
@@ -79,7 +79,7 @@ class Layout:
         return Sharding(tuple(split))
 
     def _by_tp(self, name: str, rank: int) -> list[Axes]:
-        """How tp splits a parameter."""
+        """Return how `tp` splits a parameter."""
         *_, part, what = ("", *name.split("."))
         split: list[Axes] = [()] * rank
         stored_in_out = f"{name.removesuffix('weight')}bias" in self._parameters
@@ -93,18 +93,18 @@ class Layout:
 
     @cached_property
     def _parameters(self) -> dict[str, int]:
-        """Rank by name."""
+        """Return the rank of each parameter."""
         return {entry.id: len(entry.type.shape) for entry in self.graph.inputs if entry.kind == "parameter"}
 
     @cached_property
     def _cast_of(self) -> dict[str, str]:
-        """The parameter that a cast before a pass reads."""
+        """Return the parameter that each cast before a pass reads."""
         casts = (op for op in self.graph.ops if op.op == "cast" and op.inputs[0] in self._parameters)
         return {op.id: op.inputs[0] for op in casts}
 
     @cached_property
     def _given(self) -> dict[str, dict[str, Axes]]:
-        """What tp splits beside the values that flow: products by their parameters, gradients like these."""
+        """Return the splits given by `tp`: products follow their parameters, gradients follow these."""
         given: dict[str, dict[str, Axes]] = defaultdict(dict)
         makers = {value: op for op in self.graph.ops for value in op.values}
         for op in self.graph.ops if self.tp else ():
@@ -124,7 +124,7 @@ class Layout:
 
     @cached_property
     def options(self) -> dict[str, Option]:
-        """Of every op, in order: what is given, then what its operands are split by, where axes are free."""
+        """Return each op's option, in order: the given splits, then those of its operands on free axes."""
         found: dict[str, Option] = {}
         layouts = dict(self.inputs)
         for op in self.graph.ops:
@@ -147,7 +147,7 @@ class Layout:
         return tuple(taken.get(loop.name, ()) for loop in op.rule.loops)
 
     def _stored_cast(self, op: Op) -> Option | None:
-        """A parameter is cast as it is stored."""
+        """Return the option of a cast of a stored parameter: it is sharded as it is stored."""
         if op.id not in self._cast_of:
             return None
         split = self.inputs[op.inputs[0]].split_axes
@@ -155,7 +155,7 @@ class Layout:
         return tuple(loops.get(loop.name, ()) for loop in op.rule.loops)
 
     def _passing(self, op: Op, option: Option, layouts: Mapping[str, Sharding]) -> Option | None:
-        """The option that passes on the partial sums which all operands of a linear group are."""
+        """Return the option that passes on partial sums, where all operands of a linear group are partial."""
         for place, loop in enumerate(op.rule.loops):
             if loop.kind is not LoopKind.LINEAR or loop.reduction is not Reduction.SUM or not loop.operands:
                 continue
@@ -179,7 +179,7 @@ class Layout:
         ]
 
     def _left(self, number: int, value: str, made: Mapping[str, Sharding]) -> Sharding:
-        """Output 0 is the loss; the others are gradients, laid out as the parameters in their order."""
+        """Return an output's sharding: output 0 is the loss, the others are gradients, sharded as their parameters."""
         parameters = [entry.id for entry in self.graph.inputs if entry.kind == "parameter"]
         if number:
             return self.inputs[parameters[number - 1]]
@@ -206,6 +206,6 @@ class Layout:
 
 
 def _loops(term: Term, split: Sequence[Axes]) -> dict[str, Axes]:
-    """The loops that dims of a term run along, and the axes that split these."""
+    """Return the loops of a term's dims, with the axes that split them."""
     dims = zip(term, split, strict=True)
     return {dim.loops[0]: axes for dim, axes in dims if axes and dim.loops and not dim.joined}

@@ -1,9 +1,9 @@
-"""How long the tests take, folder by folder, and how many random cases they try.
+"""The duration of the tests by folder, and the number of random cases that they try.
 
-`python -m benchmarks.suite_times [quick|everything] [WORKERS]` runs the tests as `make test` does (or all of them, as
-`make test-all`), on three workers, and puts the seconds of every folder beside those of the other run. Seconds of a
-folder are summed over its tests, with fixtures; the run's are by the clock, with starting and collecting. The entry
-`before` is of the tests before there was a quick run.
+`python -m benchmarks.suite_times [quick|everything] [WORKERS]` runs the tests as `make test` does (or as `make
+test-all`), on three workers by default, and stores the seconds of every folder with those of the other run. A folder's
+seconds are summed over its tests, fixtures included; the run's are wall clock, with start-up and collection. The entry
+`before` is from before there was a quick run.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from tests.testing.seeds import EVERYTHING, QUICK, SHARE
 ROOT = Path(__file__).parents[1]
 SEEDS = re.compile(r"\b(?:seeds|batches)\((\d+)")
 CHOICES = {QUICK: ("--run", QUICK), EVERYTHING: ("-m", "not gpu", "--databases", "all")}
-"""What `make test` and `make test-all` say to pytest."""
+"""The arguments of `make test` and `make test-all` to pytest."""
 LISTED = 20
-"""So many of the longest tests are named."""
+"""How many of the longest tests are listed."""
 
 
 def measured(run: str, workers: str) -> dict[str, Any]:
-    """One run: its clock, its outcome, and its folders."""
+    """Run the tests once; return the wall seconds, the outcome and the folders."""
     with tempfile.TemporaryDirectory() as folder:
         report, began = Path(folder) / "report.xml", time.perf_counter()
         words = [sys.executable, "-m", "pytest", "-q", "-n", workers, *CHOICES[run], f"--junitxml={report}"]
@@ -51,12 +51,12 @@ def seconds(case: ElementTree.Element) -> float:
 
 
 def folder_of(case: ElementTree.Element) -> str:
-    """The folder under tests/, or the file where there is none."""
+    """Return the test's folder under tests/, or its file where there is none."""
     return "/".join(case.get("classname", "").split(".")[:2])
 
 
 def folders(cases: list[ElementTree.Element]) -> dict[str, Any]:
-    """Tests and seconds by folder, the longest first."""
+    """Return tests and seconds by folder, the longest first."""
     found = defaultdict[str, list[float]](list)
     for case in cases:
         found[folder_of(case)].append(seconds(case))
@@ -70,14 +70,14 @@ def longest(cases: list[ElementTree.Element]) -> list[dict[str, Any]]:
 
 
 def random_cases(run: str) -> dict[str, int]:
-    """Seeds that the tests name: those that never change, and those of the day's window."""
+    """Count the seeds that the tests use: fixed ones, and those of the day's window."""
     counts = [int(count) for path in (ROOT / "tests").rglob("test_*.py") for count in SEEDS.findall(path.read_text())]
     fixed = sum(counts) if run == EVERYTHING else 0
     return {"fixed": fixed, "of_the_day": sum(-(-count // SHARE) for count in counts)}
 
 
 def main() -> None:
-    """Measure one run, and write it beside the others into results/suite_times.json."""
+    """Measure one run and add it to results/suite_times.json."""
     run, workers = (*sys.argv[1:], *(QUICK, "3")[len(sys.argv) - 1 :])
     path = RESULTS / "suite_times.json"
     runs = json.loads(path.read_text())["runs"] if path.exists() else {}

@@ -32,7 +32,7 @@ DTYPES = {"f32": torch.float32, "i64": torch.int64}
 
 
 def under_dtensor(program: Program, arrays: Mapping[str, Any], steps: int) -> list[float]:
-    """The losses, on devices of one process."""
+    """Return the losses, on devices of one process."""
     with eight_local_devices(program.mesh.shape) as mesh:
         return losses(program, arrays, steps, mesh, lambda array: _everywhere(array, mesh))
 
@@ -40,7 +40,7 @@ def under_dtensor(program: Program, arrays: Mapping[str, Any], steps: int) -> li
 def losses(
     program: Program, arrays: Mapping[str, Any], steps: int, mesh: Any, tensor_of: Callable[[Any], Any]
 ) -> list[float]:
-    """Of so many steps, on a device mesh; a whole array becomes a tensor there."""
+    """Return the losses of `steps` steps on a device mesh; `tensor_of` distributes a whole array."""
     document = json.loads(export_program(program, "dtensor"))
     layouts = {entry["id"]: load_placements(entry["layout"]) for entry in document["arguments"]}
     left = {name: load_placements(layout) for name, layout in document["values"].items()}
@@ -60,7 +60,7 @@ def losses(
 
 
 def _forward(program: Program) -> list[tuple[Op, list[Placements]]]:
-    """What the loss depends on, and how the program reads its operands."""
+    """Return the ops that the loss depends on, with the placements of their operands."""
     needed, found = {program.graph.outputs[0]}, []
     for run in reversed(program.instructions):
         if isinstance(run, OpCall) and not needed.isdisjoint(run.op.values):
@@ -105,14 +105,14 @@ def _rope(_op: Op, x: Any, cos: Any, sin: Any) -> Any:
 
 
 def _attention(_op: Op, q: Any, k: Any, v: Any) -> Any:
-    """As written: the fused one has no rule for DTensors on a CPU."""
+    """Compute attention op by op: the fused op has no DTensor rule on a CPU."""
     scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
     ahead = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
     return scores.masked_fill(ahead, -torch.inf).softmax(-1) @ v
 
 
 def _einsum(op: Op, *operands: Any) -> Any:
-    """A product over every letter and a sum: the views that torch.einsum takes do not fit all shards."""
+    """Compute an einsum as a broadcast product and a sum: the views of torch.einsum do not fit all shards."""
     reads, kept = str(op.attrs["equation"]).split("->")
     terms, letters = [term.split() for term in reads.split(",")], kept.split()
     letters += [letter for letter in dict.fromkeys(reads.replace(",", " ").split()) if letter not in letters]

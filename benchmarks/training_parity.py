@@ -50,7 +50,7 @@ Arrays = dict[str, Any]
 
 
 def step(family: str, layout: str, mesh: str = MESH, layers: int = 2) -> Program:
-    """A training step in a named layout."""
+    """Return the program of a training step in a named layout."""
     sizes = FAMILIES[family]
     document = import_zoo(family, layers=layers, batch=8, seq=16, dtype="f32", train="adam", capacity=2.0, **sizes)
     devices = Mesh.parse(mesh)
@@ -62,7 +62,7 @@ def step(family: str, layout: str, mesh: str = MESH, layers: int = 2) -> Program
 
 
 def beginning(graph: Graph, seed: int = 0) -> Arrays:
-    """What the first step is given: small weights, no moments yet, tokens."""
+    """Return the inputs of the first step: small weights, zero moments, tokens."""
     random = np.random.default_rng(seed)
     arrays: Arrays = {}
     for entry in graph.inputs:
@@ -77,7 +77,7 @@ def beginning(graph: Graph, seed: int = 0) -> Arrays:
 
 
 def whole(graph: Graph, arrays: Arrays) -> list[float]:
-    """The losses of the graph run as it is."""
+    """Return the losses of the unsharded graph."""
     losses = []
     for _ in range(STEPS):
         values = run_whole(graph, arrays, np, precision="declared")
@@ -91,7 +91,7 @@ def shard_map_job(program: Program, arrays: Arrays) -> Job:
 
 
 def partition_spec_job(program: Program, alone: Program, arrays: Arrays) -> Job:
-    """`alone`: the same step on one device."""
+    """Return the job of a step partitioned by XLA; `alone` is the same step on one device."""
     return _job(
         program, export_program(alone, "shard-map"), json.loads(export_program(program, "partition-spec")), arrays
     )
@@ -140,12 +140,12 @@ def measured() -> Iterator[dict[str, Any]]:
 
 
 def largest_error(losses: list[float], wanted: list[float]) -> float:
-    """Of any step, relative."""
+    """Return the largest relative error of any step."""
     return max(abs(got - right) / abs(right) for got, right in zip(losses, wanted, strict=True))
 
 
 def table(result: dict[str, Any]) -> str:
-    """The rows as the documentation shows them: a step a line."""
+    """Return the result as a Markdown table with a row per step."""
     ways = list(dict.fromkeys(row["by"] for row in result["rows"]))
     lines = [f"| step | loss, first to fifth | {' | '.join(ways)} |", "|---" * (2 + len(ways)) + "|"]
     for what in dict.fromkeys(row["step"] for row in result["rows"]):

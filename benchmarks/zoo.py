@@ -1,8 +1,8 @@
-"""Steps of the zoo's models written, formulated and solved, each model in a process of its own: our own instances.
+"""Training steps of the zoo's models, formulated and solved, each model in a process of its own.
 
-Each is solved with the hardware's memory first, then under limits that bind: shares of the peak of that first plan,
-and a little above the least limit known to be feasible; by the solver alone, and by way of the folded problem, as plans
-are.
+Each is solved with the hardware's memory first, then under limits that bind: shares of the peak of that first plan, and
+a little above the least limit known to be feasible. Each is solved by the solver alone, and through the folded problem,
+as plans are.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ WRITTEN = ("gpt2", "llama-7b", "llama-70b", "mixtral-8x7b")
 
 
 Ask = Callable[[solvers.Problem, float, float], solvers.Solution]
-"""Solves a problem to a gap within seconds."""
+"""Solves a problem to a relative gap within a number of seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A model on a mesh; gaps asked for without and (None: not tried) with a limit that binds; seconds of a solve."""
+    """A model on a mesh; target gaps without and with a binding limit (None: not tried); seconds per solve."""
 
     model: str
     layers: int
@@ -64,7 +64,7 @@ CASES = (
 
 
 def written(name: str) -> dict[str, Any]:
-    """Seconds to write the document of a whole model's training step, and its size."""
+    """Return the seconds to write a whole model's training step, and the size of the document."""
     result: dict[str, Any] = {"model": name}
     with timed(result, "import_s"):
         document = import_zoo(name, train="adam")
@@ -72,7 +72,7 @@ def written(name: str) -> dict[str, Any]:
 
 
 def measured(case: Case) -> dict[str, Any]:
-    """Build and solve one case, under each of its limits."""
+    """Build and solve one case under each of its limits."""
     result: dict[str, Any] = asdict(case)
     mesh, hardware = Mesh.parse(case.mesh), load_profile(HARDWARE)
     with timed(result, "graph_s"):
@@ -119,7 +119,7 @@ WAYS: dict[str, Ask] = {"solved": _alone, "folded": _folded}
 
 
 def _solved(problem: solvers.Problem, limit: int, gap: float, seconds: float, ask: Ask = _alone) -> dict[str, Any]:
-    """One solve; wall and CPU seconds (of all threads and processes), and the plan's peak."""
+    """Return wall and CPU seconds (of all threads and processes) of one solve, and the plan's peak."""
     result: dict[str, Any] = {"limit_bytes": limit, "gap_asked": gap}
     limited, began = solvers.Problem(problem.nodes, problem.edges, limit), processor_s()
     with timed(result, "solve_s"):
@@ -137,8 +137,8 @@ def _solved(problem: solvers.Problem, limit: int, gap: float, seconds: float, as
 
 
 def table(result: dict[str, Any]) -> str:
-    """A line per limit of every model: what is proven as plans are solved, and by the solver alone."""
-    head = "| model | mesh | batch | nodes | limit | asked | as plans are solved | the solver alone |"
+    """Return a Markdown table with a row per model and limit: the proven gap via folding, and by the solver alone."""
+    head = "| model | mesh | batch | nodes | limit | target gap | via folding, as plans are | solver alone |"
     lines = [head, "|---" * 8 + "|"]
     for row in result["planned"]:
         step = ", Adam" if row["train"] else ", forward"
@@ -155,7 +155,7 @@ def _shown(found: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Measure everything; results/zoo.json is written anew after every case."""
+    """Measure everything, writing results/zoo.json after every case."""
     spawned, rows = multiprocessing.get_context("spawn"), list[dict[str, Any]]()
     known = {"hardware": HARDWARE, "sequence": SEQUENCE, "written": [written(name) for name in WRITTEN]}
     with ProcessPoolExecutor(1, mp_context=spawned, max_tasks_per_child=1) as process:
