@@ -1,18 +1,19 @@
-"""Graphs from PyTorch: a model is exported without weights and its ATen calls become ops of ours.
+"""Graphs from PyTorch: a model is exported without weights, and its ATen calls become ops of the op table.
 
-models       a model's name -> an exported program, on the meta device
-patterns     small pieces of a graph that are one op: found by structure, and replaced
-regions      parts of a graph under another mode, written out
-fused        those ops in torch, with the gradients they have as rows
-joint        an exported loss -> the graph of a training step, forward and backward
-serialized   what torch.export.save wrote -> an exported program
-captured     what was captured, one way or the other: a graph, its inputs and results
-translation  node by node: inputs, calls, and what could not be translated
-aten         the table: ATen overload -> row; rows stand in derivatives, images, losses, pointwise, positions, products
-             and views
-call         one ATen call, as a row sees it
-unknown      calls without a row
-document     what was captured -> a graph document, with the optimizer's update
+capture         a model's name -> an exported program, on the meta device
+pattern_match   patterns of ATen nodes and how they match
+patterns        small pieces of a graph that are one op: found by structure and replaced
+inline_regions  regions of a graph under another mode, inlined
+custom_ops      the fused ops in torch, with gradients that have rows
+joint_graph     an exported loss -> the graph of a training step, forward and backward
+serialized      a file of torch.export.save -> an exported program
+exported_graph  what was captured either way: a graph, its inputs and results
+translation     the walk, node by node
+op_table        ATen overload -> row; rows are in backward_ops, conv_pool, indexing, losses, matmul_attention,
+                pointwise and views
+aten_call       one ATen call, as a row sees it
+location        the module and the source line of a call
+document        a captured graph -> a graph document, with the optimizer's update
 """
 
 from __future__ import annotations
@@ -42,16 +43,19 @@ def import_torch(
     config: Mapping[str, object] | None = None,
     train: str | None = None,
 ) -> dict[str, Any]:
-    """The graph document of `model` on `batch` sequences of `seq` tokens: a forward pass, or a training step.
+    """Return the graph document of `model` on `batch` sequences of `seq` tokens.
 
-    `model` is `transformers:<model type>`, with the default configuration of its type (`layers`, `dtype` and the
-    entries of `config` override it), or `module:function`, called as function(batch=batch, seq=seq) on the meta device
-    for (module, args, kwargs), or a file that torch.export.save wrote (.pt2, or the .json in it), whose sizes are what
-    they are. No weight is allocated, read or downloaded. `train` is the optimizer of a training step
-    (sgd, sgd-momentum or adam); a module of the user's own then returns its loss.
+    `model` is one of
+
+    * `transformers:<model type>`: the default configuration of the type, overridden by `layers`, `dtype` and `config`;
+    * `module:function`: function(batch=batch, seq=seq) is called on the meta device and returns (module, args, kwargs);
+    * a file of torch.export.save (.pt2, or the .json inside), whose sizes are fixed.
+
+    No weight is allocated, read or downloaded. `train` names the optimizer of a training step (sgd, sgd-momentum or
+    adam), for which a module of your own returns its loss; None means a forward pass.
 
     Raises InvalidRequest for a model that cannot be built, InvalidGraph for one that cannot be traced and
-    UnsupportedOp for ATen calls whose arguments cannot be said. Warns of calls that are planned replicated.
+    UnsupportedOp for ATen calls that cannot be expressed. Warns of calls that are planned replicated.
     """
     if train not in (None, *OPTIMIZERS):
         raise InvalidRequest("train", got=train, wanted=f"one of {', '.join(OPTIMIZERS)}")
@@ -68,7 +72,7 @@ def import_torch(
 
 
 def import_serialized(data: bytes, name: str) -> dict[str, Any]:
-    """The graph document of what torch.export.save wrote, the archive or the JSON in it. Raises as import_torch."""
+    """Return the graph document of the bytes of a .pt2 archive or of the JSON inside. Raises as import_torch does."""
     try:
         from planner.frontends.torch import serialized
     except ModuleNotFoundError as missing:
@@ -77,20 +81,20 @@ def import_serialized(data: bytes, name: str) -> dict[str, Any]:
 
 
 def build_graph_document(program: ExportedProgram, name: str, train: str | None = None) -> dict[str, Any]:
-    """The graph document of any exported program, whose one result is the loss where it is to be trained.
+    """Return the graph document of an exported program; with `train`, its one result is the loss.
 
-    A program that is trained is used up. Raises InvalidGraph and UnsupportedOp.
+    Training consumes the program: it cannot be used afterwards. Raises InvalidGraph and UnsupportedOp.
     """
     from planner.frontends.torch import document, exported_graph, joint_graph
 
-    made = exported_graph.from_program(program, name) if train is None else joint_graph.differentiate(program, name)
-    return document.build_graph_document(made, name, train)
+    graph = exported_graph.from_program(program, name) if train is None else joint_graph.differentiate(program, name)
+    return document.build_graph_document(graph, name, train)
 
 
 def build_module_document(
     module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, train: str | None = None
 ) -> dict[str, Any]:
-    """The graph document of a torch.nn.Module on example inputs; what it returns is the loss where it is trained.
+    """Return the graph document of a torch.nn.Module on example inputs; with `train`, the module returns its loss.
 
     Raises InvalidGraph and UnsupportedOp.
     """

@@ -1,4 +1,4 @@
-"""Rows for the calls that autograd makes: gradients of what the other rows say."""
+"""Rows for the calls that autograd emits: gradients of the ops of the other rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from planner.ir.graph import TensorType
 
 
 def pointwise(op: str, grad: str, saved: str) -> AtenRow:
-    """The gradient from the argument `grad`, and what the op read or made."""
+    """Return a row that computes the gradient from the argument `grad` and the saved operand or result."""
     return lambda call: call.emit(op, *(call.cast(call[each], call.result.dtype) for each in (grad, saved)))
 
 
@@ -33,17 +33,17 @@ def softmax(call: AtenCall) -> DocumentValue:
 
 
 def log_softmax(call: AtenCall) -> DocumentValue:
-    """dy - exp(y) sum(dy): in parts, so that the dim may be split."""
-    grad, made, shape, dtype = call["grad_output"], call["output"], call.result.shape, call.result.dtype
+    """dy - exp(y) sum(dy), from ops that leave the dim free to be split."""
+    grad, output, shape, dtype = call["grad_output"], call["output"], call.result.shape, call.result.dtype
     call.demand("a change of dtype", grad.dtype == dtype)
     dim = call["dim"] % len(shape)
-    total = call.step("sum", [grad], (*shape[:dim], 1, *shape[dim + 1 :]), dtype=dtype, dims=[dim], keepdim=True)
-    share = call.step("multiply", [call.step("exp", [made], shape, dtype=dtype), total], shape, dtype=dtype)
+    total = call.step("sum", [grad], (*shape[:dim], 1, *shape[dim + 1 :]), dims=[dim], keepdim=True)
+    share = call.step("multiply", [call.step("exp", [output], shape, dtype=dtype), total])
     return call.emit("subtract", grad, share)
 
 
 def layer_norm(call: AtenCall) -> Sequence[DocumentValue]:
-    """x and its weights; mean and deviation are made anew."""
+    """The gradients of x and its weights; the backward op computes mean and deviation again."""
     x, weight, bias = (call[each] for each in ("input", "weight", "bias"))
     return _norm(call, "layer_norm_backward", call["mean"].eps, whole=pass_argument(x, weight, bias))
 
@@ -53,18 +53,18 @@ def native_rms_norm(call: AtenCall) -> Sequence[DocumentValue]:
 
 
 def _norm(call: AtenCall, op: str, eps: float, *, whole: list[DocumentValue]) -> Sequence[DocumentValue]:
-    """`whole` are x, weight and bias, as far as there are any."""
-    made = replace(call, results=tuple(value.type for value in whole))
-    return made.emit_all(op, call["grad_out"], *whole[:2], normalized_dims=len(call["normalized_shape"]), eps=eps)
+    """Emit the backward op of a norm; `whole` is x, then weight and bias if the norm has them."""
+    wanted = replace(call, results=tuple(value.type for value in whole))
+    return wanted.emit_all(op, call["grad_out"], *whole[:2], normalized_dims=len(call["normalized_shape"]), eps=eps)
 
 
 def rms_norm(call: AtenCall) -> Sequence[DocumentValue]:
-    """By the op of `fused`."""
+    """The backward of the custom op `rms_norm`."""
     return call.emit_all("rms_norm_backward", call["grad"], call["x"], call["weight"], eps=call["eps"])
 
 
 def attention(call: AtenCall) -> Sequence[DocumentValue]:
-    """Of query, key, value and, where it is asked for, the bias."""
+    """The gradients of query, key, value and, if requested, of the bias."""
     query, key, value = call["query"], call["key"], call["value"]
     grad = next(call[name] for name in ("grad_out", "grad_out_", "grad") if name in call.arguments)
     mask = call.arguments.get("attn_mask", call.arguments.get("attn_bias"))
@@ -76,11 +76,11 @@ def attention(call: AtenCall) -> Sequence[DocumentValue]:
         *apart, repeat_groups(call, grad, query, key=key), mask and repeat_groups(call, mask, query, key=key)
     )
     if apart == whole[:3]:
-        made = replace(call, results=tuple(each.type for each in whole))
-        return made.emit_all("scaled_dot_product_attention_backward", *operands, **attrs)
+        wanted = replace(call, results=tuple(each.type for each in whole))
+        return wanted.emit_all("scaled_dot_product_attention_backward", *operands, **attrs)
     types = [TensorType(each.shape, query.dtype) for each in (*apart, *operands[4:])][: len(whole)]
-    made_apart = call.step_all("scaled_dot_product_attention_backward", operands, types, **attrs)
-    return [call.reshape(each, like.shape) for each, like in zip(made_apart, whole, strict=True)]
+    gradients = call.step_all("scaled_dot_product_attention_backward", operands, types, **attrs)
+    return [call.reshape(each, like.shape) for each, like in zip(gradients, whole, strict=True)]
 
 
 def _needs_bias(call: AtenCall) -> bool:
@@ -88,18 +88,18 @@ def _needs_bias(call: AtenCall) -> bool:
 
 
 def embedding(call: AtenCall) -> DocumentValue:
-    """A padding position passes nothing on."""
+    """The gradient of the table; positions equal to `padding_idx` contribute nothing."""
     call.demand("scale_grad_by_freq", not call["scale_grad_by_freq"])
     grad, ids, padding = call["grad_output"], call["indices"], call["padding_idx"]
     if padding < 0:
         return call.emit("embedding_backward", grad, ids)
-    kept = call.step("not_equal", [ids], ids.shape, dtype="bool", scalar=padding)
-    places = call.step("where", [kept, ids, call.full(-1, (), ids.dtype)], ids.shape, dtype=ids.dtype)
+    counted = call.step("not_equal", [ids], dtype="bool", scalar=padding)
+    places = call.step("where", [counted, ids, call.full(-1, (), ids.dtype)], ids.shape, dtype=ids.dtype)
     return call.emit("embedding_backward", grad, places, beyond="drop")
 
 
 def slice_(call: AtenCall) -> DocumentValue:
-    """Zeros around."""
+    """The gradient of the slice, padded with zeros to the shape of what was sliced."""
     grad, shape = call["grad_output"], call.result.shape
     dim = call["dim"] % len(shape)
     call.demand(f"step {call['step']}", call["step"] == 1)
@@ -121,32 +121,30 @@ def _pad_dim(call: AtenCall, value: DocumentValue, dim: int, *, low: int, high: 
 
 
 def convolution(call: AtenCall) -> Sequence[RowResult]:
-    """Of the image, the kernel and the bias, those asked for."""
+    """The gradients of image, kernel and bias that `output_mask` requests."""
     grad, x, weight, wanted = call["grad_output"], call["input"], call["weight"], call["output_mask"]
     call.demand("backward of a transposed convolution", not call["transposed"])
     attrs = read_geometry(call, x, weight)
     others = [i for i in range(len(grad.shape)) if i != 1]
     return [
         call.step("convolution_transpose", [grad, weight], x.shape, dtype=x.dtype, **attrs) if wanted[0] else None,
-        call.step("convolution_weight_backward", [x, grad], weight.shape, dtype=x.dtype, **attrs)
-        if wanted[1]
-        else None,
+        call.step("convolution_weight_backward", [x, grad], weight.shape, **attrs) if wanted[1] else None,
         call.step("sum", [grad], grad.shape[1:2], dtype=x.dtype, dims=others, keepdim=False) if wanted[2] else None,
     ]
 
 
 def rows_product(call: AtenCall) -> DocumentValue:
-    """left^T right over all dims but the last, without flattening them: each may stay split."""
+    """left^T right over all dims but the last; each of these dims has a loop of its own and may stay split."""
     left, right = call["left"], call["right"]
     rows = " ".join(f"r{i}" for i in range(len(left.shape) - 1))
     return call.emit("einsum", left, right, equation=f"{rows} m, {rows} n -> m n" if rows else "m, n -> m n")
 
 
 def grouped(call: AtenCall) -> Sequence[DocumentValue]:
-    """Of the rows and of the weights."""
+    """The gradients of the rows and of the weights of a grouped product."""
     x, weight, ends, grad = (call[each] for each in ("input", "weight", "offs", "grad_output"))
     experts, k, n = weight.shape
-    turned = call.step("transpose", [weight], (experts, n, k), dtype=weight.dtype, permutation=[0, 2, 1])
+    turned = call.step("transpose", [weight], (experts, n, k), permutation=[0, 2, 1])
     return [
         call.step("grouped_mm", [grad, turned, ends], x.shape, dtype=x.dtype),
         call.step("grouped_mm_weight_backward", [x, grad, ends], weight.shape, dtype=weight.dtype),

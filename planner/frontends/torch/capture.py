@@ -1,8 +1,8 @@
-"""A model's name -> an exported program. Everything happens on the meta device: tensors have no storage.
+"""A model's name -> an exported program, on the meta device, where tensors have no storage.
 
-A model of transformers is the one with a head that its type is trained with: sequence to sequence, masked or causal
-language model, image classifier. Its loss is the mean cross entropy of its logits and of labels [batch, sequence] (the
-next tokens, for a causal one) or [batch].
+A transformers model gets the head that its type is trained with: sequence to sequence, masked or causal language
+model, or image classifier. Its loss is the mean cross entropy of logits and labels; labels are [batch, sequence] (the
+next tokens, for a causal model) or [batch].
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from planner.frontends.torch.aten_call import DTYPES
 from planner.frontends.torch.joint_graph import ModuleWithLoss
 
 ATTENTION = "shardplan"
-"""transformers' name for attention as plain scaled_dot_product_attention calls."""
+"""The name under which we register plain scaled_dot_product_attention with transformers."""
 
 SDPA_WANTED = "one whose attention is a replaceable scaled_dot_product_attention, such as gpt2 or llama"
 
@@ -34,7 +34,7 @@ Example = tuple[torch.nn.Module, tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class CaptureOptions:
-    """What differs from the default configuration of a transformers model; `config` has its own names."""
+    """Overrides of the default configuration of a transformers model; `config` uses the names of that configuration."""
 
     layers: int | None = None
     dtype: str = "f32"
@@ -44,7 +44,7 @@ class CaptureOptions:
 def export_model(
     model: str, batch: int, seq: int | None, *, options: CaptureOptions, train: bool = False
 ) -> ExportedProgram:
-    """`model` in evaluation mode, exported without decomposition; to be trained: its loss, with autograd."""
+    """Export `model` in evaluation mode without decomposition; with `train`, export its loss, with autograd."""
     for name, size in {"batch": batch, "seq": seq, "layers": options.layers}.items():
         if size is not None and size < 1:
             raise InvalidRequest(name, got=size, wanted="at least 1")
@@ -60,7 +60,7 @@ def export_model(
 def trace_module(
     module: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, name: str
 ) -> ExportedProgram:
-    """Raises InvalidGraph, with the line of the model's code, for one that cannot be traced."""
+    """Export a module. Raises InvalidGraph, with the line of the model's code, if it cannot be traced."""
     try:
         return torch.export.export(module, args, dict(kwargs), strict=False)
     except Exception as failure:  # the model's own code runs, and may raise anything
@@ -71,7 +71,7 @@ def trace_module(
 
 
 def _format_failure(failure: Exception) -> str:
-    """The first line of what it says, and the last line of code outside of torch that led there."""
+    """Return the first line of the message, and the innermost line of code outside torch and this file."""
     first = f"{type(failure).__name__}: {str(failure).strip()}".splitlines()[0]
     frames = [frame for frame in traceback.extract_tb(failure.__traceback__) if not _is_torch(frame.filename)]
     inner = [frame for frame in frames if frame.filename != __file__]
@@ -99,7 +99,7 @@ def _load_user_module(module: str, function: str, batch: int, *, seq: int | None
 
 
 def _load_published(kind: str, batch: int, seq: int | None, *, options: CaptureOptions, train: bool) -> Example:
-    """A model of transformers and its inputs, without padding; labels first where it is to be trained."""
+    """Return a transformers model and its inputs, without padding; with `train`, labels come first."""
     module = _build_model(kind, options)
     if "pixel_values" in inspect.signature(module.forward).parameters:
         inputs, labelled = _image_example(module.config, batch), [batch]
@@ -111,8 +111,8 @@ def _load_published(kind: str, batch: int, seq: int | None, *, options: CaptureO
     return ModuleWithLoss(module, _cross_entropy), (), {"labels": torch.zeros(labelled, dtype=torch.int64), **inputs}
 
 
-def _cross_entropy(made: Any, labels: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.cross_entropy(made.logits.flatten(0, -2), labels.flatten())
+def _cross_entropy(output: Any, labels: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.cross_entropy(output.logits.flatten(0, -2), labels.flatten())
 
 
 def _image_example(config: Any, batch: int) -> dict[str, Any]:
@@ -126,16 +126,16 @@ def _text_example(kind: str, module: Any, batch: int, *, seq: int | None) -> dic
     limit = getattr(module.config, "max_position_embeddings", None)
     if isinstance(limit, int) and seq > limit:
         raise InvalidRequest("seq", where=kind, got=seq, wanted=f"at most {limit} positions")
-    taken = inspect.signature(module.forward).parameters
+    accepted = inspect.signature(module.forward).parameters
     names = ["input_ids"] + ["decoder_input_ids"] * module.config.is_encoder_decoder
     inputs: dict[str, Any] = {name: torch.zeros(batch, seq, dtype=torch.int64) for name in names}
-    if "attention_mask" in taken:
+    if "attention_mask" in accepted:
         inputs["attention_mask"] = torch.ones(batch, seq, dtype=torch.int64)
-    return inputs | ({"use_cache": False} if "use_cache" in taken else {})
+    return inputs | ({"use_cache": False} if "use_cache" in accepted else {})
 
 
 def _model_class(kind: str) -> Any:
-    """The class of the model with the head that its type is trained with."""
+    """Return the model class with the head that the type is trained with."""
     from transformers import (
         CONFIG_MAPPING,
         MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -150,20 +150,20 @@ def _model_class(kind: str) -> Any:
         MODEL_FOR_CAUSAL_LM_MAPPING,
         MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
     )
-    known = kind in CONFIG_MAPPING
-    found = [mapping[CONFIG_MAPPING[kind]] for mapping in heads if known and CONFIG_MAPPING[kind] in mapping]
-    if not found:
+    config = CONFIG_MAPPING[kind] if kind in CONFIG_MAPPING else None
+    classes = [mapping[config] for mapping in heads if config in mapping]
+    if not classes:
         wanted = "a type of language models or image classifiers, such as gpt2, bert, t5, vit, llama or mixtral"
         raise InvalidRequest("model type", got=kind, wanted=wanted)
-    return found[0][0] if isinstance(found[0], tuple) else found[0]
+    return classes[0][0] if isinstance(classes[0], tuple) else classes[0]
 
 
 def _build_model(kind: str, options: CaptureOptions) -> Any:
-    """The model with fresh weights, which have no storage here."""
+    """Return the model with initialized weights, which have no storage on the meta device."""
     from transformers import CONFIG_MAPPING
 
     model = _model_class(kind)
-    # A model with attention code of its own would take the missing mask for "every key is visible".
+    # We pass no mask; a model with its own attention code would read that as "every key is visible".
     if not model._supports_sdpa:
         raise InvalidRequest("model type", got=kind, wanted=SDPA_WANTED)
     if options.dtype not in FLOATS:
@@ -184,10 +184,10 @@ def _build_model(kind: str, options: CaptureOptions) -> Any:
 
 
 def _register_attention() -> None:
-    """Makes transformers say `is_causal` where the mask is plainly causal, and nothing where all is visible.
+    """Make transformers pass `is_causal` where the mask is causal, and no mask where every key is visible.
 
-    While it is traced it would compute the mask, since it cannot look at values. The padding mask is ours and
-    all ones: it is left out.
+    While traced, transformers cannot look at values and would compute the mask. The padding mask that we pass is all
+    ones, so it is dropped.
     """
     from transformers import AttentionInterface, AttentionMaskInterface
     from transformers.integrations.sdpa_attention import sdpa_attention_forward

@@ -1,4 +1,4 @@
-"""Rows for convolutions, pools, and the normalisations between them: [batch, channels, spatial dims ...]."""
+"""Rows for convolutions, pools and the normalisations between them, on [batch, channels, spatial dims ...]."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def convolution(call: AtenCall) -> DocumentValue:
 
 
 def convolution_transpose(call: AtenCall) -> DocumentValue:
-    """What `output_padding` adds is in the result's shape."""
+    """A transposed convolution; the result's shape already includes `output_padding`."""
     x, weight, bias = call["input"], call["weight"], call["bias"]
     attrs = read_geometry(call, x, weight)
     added = zip(_repeat_per_dim(call["output_padding"], len(attrs["stride"])), attrs["stride"], strict=True)
@@ -41,7 +41,7 @@ def read_geometry(call: AtenCall, x: DocumentValue, weight: DocumentValue) -> di
 
 
 def _padding(call: AtenCall, taps: tuple[int, ...], dilation: list[int]) -> list[int]:
-    """As numbers; `same` adds in all what the kernel reaches beyond one element."""
+    """Return the padding of every spatial dim; `same` pads in total what the kernel reaches beyond one element."""
     if not isinstance(call["padding"], str):
         return _repeat_per_dim(call["padding"], len(taps))
     reach = [each * (size - 1) if call["padding"] == "same" else 0 for each, size in zip(dilation, taps, strict=True)]
@@ -50,7 +50,7 @@ def _padding(call: AtenCall, taps: tuple[int, ...], dilation: list[int]) -> list
 
 
 def _repeat_per_dim(given: int | list[int], rank: int) -> list[int]:
-    """A number for every spatial dim; torch takes one for all."""
+    """Return a number for every spatial dim; torch accepts one number for all."""
     listed = [given] if isinstance(given, int) else list(given)
     return listed * rank if len(listed) == 1 else listed
 
@@ -81,7 +81,7 @@ def _pool(call: AtenCall, rank: int, dilation: list[int]) -> dict[str, Any]:
 
 
 def adaptive_average_pool(rank: int) -> AtenRow:
-    """To a size that divides; to one element it is the mean."""
+    """Return a row for pools to a size that divides; a pool to one element is a mean."""
 
     def row(call: AtenCall) -> DocumentValue:
         x = call["self"]
@@ -96,7 +96,7 @@ def adaptive_average_pool(rank: int) -> AtenRow:
 
 
 def upsample(call: AtenCall) -> DocumentValue:
-    """Every element repeated: a dim of its own for the copies, broadcast, and merged."""
+    """Repeat every element: insert a dim for the copies, broadcast it, merge it."""
     x, made = call["input"], call.result.shape
     pairs = list(zip(x.shape[2:], made[2:], strict=True))
     call.demand("a size that is no multiple", all(large % small == 0 for small, large in pairs))
@@ -106,7 +106,7 @@ def upsample(call: AtenCall) -> DocumentValue:
 
 
 def batch_norm(call: AtenCall) -> DocumentValue:
-    """By the running statistics."""
+    """Normalise by the running statistics."""
     call.demand("batch_norm in training", not call.arguments.get("training") and call["running_mean"] is not None)
     weight, bias = call["weight"], call["bias"]
     call.demand("a bias without a weight", weight is not None or bias is None)
@@ -115,19 +115,18 @@ def batch_norm(call: AtenCall) -> DocumentValue:
 
 
 def batch_norm_alone(call: AtenCall) -> Sequence[DocumentValue]:
-    """Of its results only the first is there without training."""
+    """Batch normalisation as a call with several results, of which inference has only the first."""
     return [batch_norm(replace(call, results=call.results[:1]))]
 
 
 def group_norm(call: AtenCall) -> DocumentValue:
-    """Mean and variance of the channels of a group together with the spatial dims."""
+    """Normalise by mean and variance over the channels of a group and the spatial dims."""
     x, groups = call["input"], call["num_groups"]
     parts = call.reshape(x, (x.shape[0], groups, x.shape[1] // groups, *x.shape[2:]))
     centred = _binary(call, "subtract", parts, right=_mean_of_groups(call, parts))
-    square = call.step("square", [centred], centred.shape, dtype=centred.dtype)
+    square = call.step("square", [centred])
     variance = _mean_of_groups(call, square)
-    above = call.step("add", [variance], variance.shape, dtype=x.dtype, scalar=call["eps"])
-    root = call.step("rsqrt", [above], variance.shape, dtype=x.dtype)
+    root = call.step("rsqrt", [call.step("add", [variance], scalar=call["eps"])])
     made = call.reshape(_binary(call, "multiply", centred, right=root), x.shape)
     if call["weight"] is not None:
         made = _binary(call, "multiply", made, right=_over_channels(call, call["weight"], x))
@@ -139,14 +138,14 @@ def group_norm(call: AtenCall) -> DocumentValue:
 def _mean_of_groups(call: AtenCall, parts: DocumentValue) -> DocumentValue:
     rank = len(parts.shape)
     thin = (*parts.shape[:2], *[1] * (rank - 2))
-    return call.step("mean", [parts], thin, dtype=parts.dtype, dims=list(range(2, rank)), keepdim=True)
+    return call.step("mean", [parts], thin, dims=list(range(2, rank)), keepdim=True)
 
 
 def _binary(call: AtenCall, op: str, left: DocumentValue, *, right: DocumentValue) -> DocumentValue:
-    """In the shape of the left operand."""
-    return call.step(op, [left, right], left.shape, dtype=left.dtype)
+    """Emit an op whose result has the type of its left operand."""
+    return call.step(op, [left, right])
 
 
 def _over_channels(call: AtenCall, vector: DocumentValue, x: DocumentValue) -> DocumentValue:
-    """A number a channel, broadcast over the spatial dims of x."""
+    """Reshape a vector of one number per channel so that it broadcasts over the spatial dims of x."""
     return call.reshape(vector, (*vector.shape, *[1] * (len(x.shape) - 2)))

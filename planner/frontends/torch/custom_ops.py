@@ -1,9 +1,9 @@
-"""torch ops that say what rows of ours say, with their gradients; they compute types, not numbers.
+"""torch ops that correspond to rows of the op table, with gradients that do too; they compute types, not numbers.
 
-A graph is rewritten to these before it is differentiated, so that the backward pass consists of rows as well: autograd
-would take apart what it has no formula for, flatten x before a product, and pick an attention kernel by device.
-`scaled_dot_product_attention` and `linear` have the arguments of their ATen namesakes; the loss is the mean over labels
-that are not `ignored`, over the last dim of logits of any rank.
+A graph is rewritten to these ops before it is differentiated, so that the backward pass consists of rows as well.
+Otherwise autograd would decompose ops without a formula, flatten x before a product, and choose an attention kernel
+by device. `scaled_dot_product_attention` and `linear` have the arguments of their ATen namesakes. The loss is the mean
+over labels that differ from `ignored`; classes are the last dim of logits of any rank.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 LIBRARY = torch.library.Library("shardplan", "FRAGMENT")
 
 Context = Any
-"""What autograd keeps between forward and backward."""
+"""The object in which autograd keeps values between forward and backward."""
 
 Gradients = tuple[Any, ...]
 
@@ -76,13 +76,13 @@ def _grouped_weight(x: Tensor, grad: Tensor, ends: Tensor) -> Tensor:
 
 
 def _loss(logits: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    """And the log-sum-exp of every row."""
+    """Return the types of the loss and of the log-sum-exp of every row."""
     wide = torch.promote_types(logits.dtype, torch.float32)
     return logits.new_empty(()), logits.new_empty((*logits.shape[:-1], 1), dtype=wide)
 
 
 def _firsts(count: int, start: int = 0) -> Any:
-    """Results like the operands from `start` on."""
+    """Return a function whose results have the types of `count` operands from `start` on."""
     return lambda *operands: tuple(map(_first, operands[start : start + count]))
 
 
@@ -114,7 +114,7 @@ OPS = torch.ops.shardplan
 
 
 def _save_operands(ctx: Context, inputs: Sequence[Any], output: Any) -> None:
-    """Every argument, tensors apart from the rest."""
+    """Save every argument: tensors for autograd, others as attributes, in the same order."""
     ctx.save_for_backward(*(each if isinstance(each, Tensor) else None for each in inputs))
     ctx.others = tuple(None if isinstance(each, Tensor) else each for each in inputs)
 

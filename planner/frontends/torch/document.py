@@ -1,8 +1,8 @@
-"""What was captured as a graph document.
+"""A captured graph as a graph document.
 
-Ids are the names of the captured graph's nodes; parameters of a training step have their own. Tied weights are one
-input, under the first of their names. What no output depends on, inputs included, is left out, and so are reshapes
-that stand in the way. A call without a row is planned replicated, and a warning names it.
+Ids are the names of the captured graph's nodes; parameters of a training step have the module's names. Tied weights
+are one input, under the first of their names. Nodes and inputs that no output depends on are dropped, and so are
+reshapes that would keep dims from being split. A call without a row is planned replicated, and a warning names it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from planner.ir.graph import TensorType
 
 @dataclass(frozen=True, slots=True)
 class DocumentBody:
-    """Inputs and nodes of a document, as its entries; the outputs, and the parameters' gradients by id."""
+    """Inputs and nodes as entries of a document, ids of the outputs, and the gradients' ids by parameter."""
 
     inputs: list[Entry]
     nodes: list[Entry]
@@ -34,9 +34,9 @@ class DocumentBody:
 
 
 def build_graph_document(captured: ExportedGraph, name: str, optimizer: str | None = None) -> dict[str, Any]:
-    """The graph document, as plain JSON values; with the optimizer's update of what has a gradient.
+    """Return the graph document as JSON values, with the optimizer's update of parameters that have a gradient.
 
-    Raises UnsupportedOp naming every call that cannot be said (all of them, with the known ones, in its notes) and
+    Raises UnsupportedOp naming the calls that cannot be expressed (its notes list all of them and the table) and
     InvalidGraph for a shape that is not fixed. Warns of calls that are planned replicated.
     """
     body = _translate_body(captured, name)
@@ -55,13 +55,13 @@ def _translate_body(captured: ExportedGraph, name: str) -> DocumentBody:
     gradients = {parameter: value.id for parameter, value in translation.gradients.items()}
     ends = [*outputs, *gradients.values()]
     shapes = {entry["id"]: tuple(entry["shape"]) for entry in translation.inputs}
-    nodes, kept = simplify_reshapes(prune_nodes(translation.builder.nodes, ends), ends, shapes)
-    inputs = prune_inputs(translation.inputs, nodes, kept)
-    return DocumentBody(inputs, nodes, kept[: len(outputs)], dict(zip(gradients, kept[len(outputs) :], strict=True)))
+    nodes, ends = simplify_reshapes(prune_nodes(translation.builder.nodes, ends), ends, shapes)
+    inputs = prune_inputs(translation.inputs, nodes, ends)
+    return DocumentBody(inputs, nodes, ends[: len(outputs)], dict(zip(gradients, ends[len(outputs) :], strict=True)))
 
 
 def _append_update(body: DocumentBody, optimizer: str) -> DocumentBody:
-    """The same, the gradients taken up by the optimizer: its states are inputs, what it makes outputs."""
+    """Append the optimizer's update: its states become inputs, the updated values outputs."""
     dtypes = [entry["dtype"] for entry in body.inputs if entry["kind"] == "parameter"]
     builder = ModelBuilder("f64" if "f64" in dtypes else dtypes[0], "update.")
     for entry in body.inputs:

@@ -1,4 +1,4 @@
-"""What was captured of a model: a graph of ATen calls, and what its placeholders and results are."""
+"""A captured model: a graph of ATen calls, and the meaning of its placeholders and results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
-    """An input of the document; `known`: the number that a constant of one element is."""
+    """An input of the document; `known` is the number of a constant with one element, else None."""
 
     id: str
     kind: str
@@ -35,9 +35,9 @@ class Placeholder:
 
 @dataclass(frozen=True)
 class ExportedGraph:
-    """`placeholders` by node name, in the order of the document's inputs; tied parameters share one.
+    """A graph with its `placeholders` by node name, in the order of the document's inputs; tied parameters share one.
 
-    `gradients`: by the id of a parameter, the node that makes its gradient.
+    `gradients` maps the id of a parameter to the node that computes its gradient.
     """
 
     graph: Graph
@@ -48,21 +48,24 @@ class ExportedGraph:
 
 
 def from_program(program: ExportedProgram, name: str) -> ExportedGraph:
-    """An exported program, with small pieces combined. Raises InvalidGraph for one that writes to its state."""
+    """Return the graph of an exported program, with small pieces combined.
+
+    Raises InvalidGraph for a program that writes to its state.
+    """
     program = functionalize(program, name)
     graph = Graph()
     graph.output(graph.graph_copy(program.graph, {}))
     inline_regions.inline_regions(graph, program.graph_module)
     patterns.replace_patterns(graph)
     (output,) = graph.find_nodes(op="output")
-    results = tuple(made for made in output.args[0] if isinstance(made, Node))
+    results = tuple(result for result in output.args[0] if isinstance(result, Node))
     return ExportedGraph(graph, _placeholders(program, graph), results)
 
 
 def decompose_and_combine(program: ExportedProgram) -> None:
-    """In place; the program's signature follows."""
-    for gone, made in patterns.replace_patterns(program.graph).items():
-        program.graph_signature.replace_all_uses(gone, made)
+    """Replace patterns in place and update the program's signature."""
+    for replaced, replacement in patterns.replace_patterns(program.graph).items():
+        program.graph_signature.replace_all_uses(replaced, replacement)
     program.graph_module.recompile()
 
 
@@ -83,17 +86,17 @@ _RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
 
 def _placeholders(program: ExportedProgram, graph: Graph) -> dict[str, Placeholder]:
     first = first_of_tied(program)
-    found = {}
+    placeholders = {}
     specs = program.graph_signature.input_specs
     for node, spec in zip(graph.find_nodes(op="placeholder"), specs, strict=True):
         shown = first.get(spec.target, spec)
         known = _constant_number(program.constants.get(spec.target)) if spec.kind == InputKind.CONSTANT_TENSOR else None
-        found[node.name] = Placeholder(shown.arg.name, KINDS[spec.kind], shown.target or shown.arg.name, known)
-    return found
+        placeholders[node.name] = Placeholder(shown.arg.name, KINDS[spec.kind], shown.target or shown.arg.name, known)
+    return placeholders
 
 
 def first_of_tied(program: ExportedProgram) -> dict[str | None, InputSpec]:
-    """Parameter name -> the first parameter that is the same tensor."""
+    """Return, for every parameter name, the first parameter that is the same tensor."""
     first: dict[int, InputSpec] = {}
     same: dict[str | None, InputSpec] = {}
     for spec in program.graph_signature.input_specs:
@@ -108,7 +111,7 @@ def _constant_number(constant: Any) -> float | None:
 
 
 def eliminate_dead(captured: ExportedGraph) -> set[Node]:
-    """The nodes that a result or a gradient depends on."""
+    """Return the nodes that a result or a gradient depends on."""
     wanted: set[Node] = set()
     ends: Iterable[Node] = (*captured.results, *captured.gradients.values())
     wanted.update(ends)

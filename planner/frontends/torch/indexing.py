@@ -1,4 +1,4 @@
-"""Rows for calls that read, write or order by positions."""
+"""Rows for calls that read and write at positions, or sort."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ def index(call: AtenCall) -> DocumentValue:
 
 
 def index_put(call: AtenCall) -> DocumentValue:
-    """What is written has the shape that would be read."""
+    """Write at positions; the written values are broadcast to the shape that the same positions would read."""
     ids, dims = _read_index(call)
     x, written = call["self"], call.cast(call["values"], call.result.dtype)
     places = _broadcast([each.shape for each in ids])
     shape = (*x.shape[: dims[0]], *places, *x.shape[dims[0] + len(dims) :])
     if written.shape != shape:
-        written = call.step("expand", [written], shape, dtype=written.dtype)
+        written = call.step("expand", [written], shape)
     return call.emit("index_put", x, *ids, written, dims=dims, accumulate=bool(call["accumulate"]), beyond="wrap")
 
 
 def _read_index(call: AtenCall) -> tuple[list[DocumentValue], list[int]]:
-    """The ids, and the dims they are for. Raises NotCovered for masks, and for dims apart."""
+    """Return the ids and the dims they index. Raises NotCovered for masks and for dims that are not adjacent."""
     dims = [dim for dim, ids in enumerate(call["indices"]) if ids is not None]
     ids = [call["indices"][dim] for dim in dims]
     call.demand("a mask in the place of positions: what it chooses has no fixed shape", _is_integer_index(ids))
@@ -46,7 +46,7 @@ def _broadcast(shapes: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def gather(call: AtenCall) -> DocumentValue:
-    """Positions may be fewer than the data in the other dims, which are then cut."""
+    """Gather along a dim; the data's other dims are cut to the size of the positions."""
     x, ids, dim = call["self"], call["index"], call.dim("dim")
     return call.emit("gather", _trim_to_ids(call, x, ids, dim=dim), ids, dim=dim)
 
@@ -55,7 +55,7 @@ def _trim_to_ids(call: AtenCall, x: DocumentValue, ids: DocumentValue, *, dim: i
     for other, size in enumerate(ids.shape):
         if other != dim and size != x.shape[other]:
             shape = (*x.shape[:other], size, *x.shape[other + 1 :])
-            x = call.step("slice", [x], shape, dtype=x.dtype, dim=other, start=0, stop=size)
+            x = call.step("slice", [x], shape, dim=other, start=0, stop=size)
     return x
 
 
@@ -89,7 +89,7 @@ def argsort(call: AtenCall) -> DocumentValue:
 
 
 def extreme(op: str) -> AtenRow:
-    """Values and positions along a dim."""
+    """Return a row for the extreme values along a dim and their positions."""
 
     def row(call: AtenCall) -> Sequence[DocumentValue]:
         x, dim, keepdim = call["self"], call.dim("dim"), call["keepdim"]
@@ -109,7 +109,7 @@ def argument(op: str) -> AtenRow:
 
 
 def histogram(call: AtenCall) -> DocumentValue:
-    """How many of the integers 0, 1, ... there are, where every one has a bin of its own."""
+    """Count how often each of the integers 0, 1, ... occurs; every integer has its own bin."""
     ids = _integers_of(call, call["self"])
     call.demand("bins of anything but integers 0, 1, ...", (call["min"], call["max"]) == (0, call["bins"] - 1))
     return _counts(call, ids, call["bins"])
@@ -126,7 +126,7 @@ def _counts(call: AtenCall, ids: DocumentValue, bins: int) -> DocumentValue:
 
 
 def _integers_of(call: AtenCall, value: DocumentValue) -> DocumentValue:
-    """What a float was cast from. Raises NotCovered where that was no integer."""
+    """Return the integers that floats were cast from. Raises NotCovered for any other floats."""
     if is_integer(value.dtype):
         return value
     node = call.builder.find_node(value)
@@ -136,7 +136,7 @@ def _integers_of(call: AtenCall, value: DocumentValue) -> DocumentValue:
 
 
 def difference(call: AtenCall) -> DocumentValue:
-    """x[k + 1] - x[k], of x with what is to stand before and behind it."""
+    """x[k + 1] - x[k] along a dim, after `prepend` and `append` are joined to x."""
     call.demand(f"differences of order {call['n']}", call["n"] == 1)
     pieces = [each for each in (call["prepend"], call["self"], call["append"]) if each is not None]
     dim, dtype = call.dim("dim"), call.result.dtype

@@ -1,5 +1,8 @@
-"""Regions of a graph under another mode, written out: those without gradients, whose results are then detached, and
-those where automatic casts are off, as they are outside."""
+"""Inlining of regions of a graph that run under another mode.
+
+Regions without gradients are inlined with detached results. Regions that turn automatic casts off are inlined as they
+are, since casts are off outside them too.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ WITH_CASTS = torch.ops.higher_order.wrap_with_autocast
 
 
 def inline_regions(graph: Graph, module: Any) -> None:
-    """In place; `module` holds the subgraphs. Regions inside of regions as well."""
+    """Inline all regions of a graph in place, nested ones too; `module` holds the subgraphs."""
     while calls := [node for node in graph.nodes if _is_region(node)]:
         for node in calls:
             _replace(graph, module, node)
@@ -29,10 +32,10 @@ def _replace(graph: Graph, module: Any, node: Node) -> None:
     region, *operands = node.args[first:]
     detached = node.target is WITHOUT_GRADIENTS and not node.args[0]
     inner = module.get_submodule(str(region.target)).graph
-    given = dict(zip(inner.find_nodes(op="placeholder"), operands, strict=True))
+    operand_of = dict(zip(inner.find_nodes(op="placeholder"), operands, strict=True))
     with graph.inserting_before(node):
-        made = graph.graph_copy(inner, given)
-    results: Sequence[Any] = made if isinstance(made, (list, tuple)) else [made]
+        copied = graph.graph_copy(inner, operand_of)
+    results: Sequence[Any] = copied if isinstance(copied, (list, tuple)) else [copied]
     for reader in list(node.users):
         result = results[reader.args[1]]
         reader.replace_all_uses_with(_detach(graph, result, reader) if detached else result)

@@ -1,8 +1,7 @@
-"""A training step: the loss of a model, differentiated by torch's own autograd, as one graph.
+"""A training step as one graph: the loss of a model, differentiated by torch's own autograd.
 
-The model is exported as for a forward pass, small pieces are combined and products, attention and norms become the
-ops of `fused`; then the whole is traced forward and backward. Regions without gradients are written out first, what
-leaves them detached.
+The model is exported as for a forward pass. Regions without gradients are inlined, small pieces combined, and products,
+attention and norms replaced by the ops of `custom_ops`; then forward and backward pass are traced together.
 """
 
 from __future__ import annotations
@@ -40,13 +39,13 @@ from planner.frontends.torch.exported_graph import (
 
 ATEN = torch.ops.aten
 PREFIX = "module."
-"""Of the names in a module whose loss is taken outside of it."""
+"""The prefix of parameter names inside ModuleWithLoss."""
 
 Loss = Callable[[Any, Any], Any]
 
 
 class ModuleWithLoss(torch.nn.Module):  # type: ignore[misc]  # torch is untyped here
-    """loss(what a module gives, labels)."""
+    """A module followed by a loss: loss(module(...), labels)."""
 
     def __init__(self, module: torch.nn.Module, loss: Loss) -> None:
         super().__init__()
@@ -57,9 +56,10 @@ class ModuleWithLoss(torch.nn.Module):  # type: ignore[misc]  # torch is untyped
 
 
 def differentiate(program: ExportedProgram, name: str) -> ExportedGraph:
-    """Loss, and gradients of all parameters it depends on, of a program whose one result is the loss.
+    """Return the graph of a loss and of the gradients of all parameters that it depends on.
 
-    The program is used up. Raises InvalidGraph where the result is not one floating-point number.
+    The one result of `program` is the loss; the program is modified and cannot be used afterwards. Raises InvalidGraph
+    if the result is not a single floating-point number.
     """
     program = functionalize(program, name)
     _check_loss(program, name)
@@ -69,42 +69,42 @@ def differentiate(program: ExportedProgram, name: str) -> ExportedGraph:
     program.graph_module.recompile()
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with ExitStack() as stack, tracing(TracingContext(mode)), mode, preserve_node_meta():
-        stack.enter_context(warnings.catch_warnings(action="ignore"))  # torch's own
+        stack.enter_context(warnings.catch_warnings(action="ignore"))  # tracing makes torch warn of its own code
         _pretend_cpu(program)
         args, kwargs = _example_inputs(program)
         module = program.module()
-        made = aot_export_joint_with_descriptors(stack, module, args, kwargs, decompositions={})
-    return _to_exported_graph(made.graph_module.graph, program)
+        joint = aot_export_joint_with_descriptors(stack, module, args, kwargs, decompositions={})
+    return _to_exported_graph(joint.graph_module.graph, program)
 
 
 def _check_loss(program: ExportedProgram, name: str) -> None:
     (output,) = program.graph.find_nodes(op="output")
-    made = [node.meta["val"] for node in output.args[0] if isinstance(node, Node)]
-    got = [f"{each.dtype}{list(each.shape)}" for each in made]
-    if len(made) != 1 or made[0].numel() != 1 or not made[0].dtype.is_floating_point:
+    results = [node.meta["val"] for node in output.args[0] if isinstance(node, Node)]
+    got = [f"{each.dtype}{list(each.shape)}" for each in results]
+    if len(results) != 1 or results[0].numel() != 1 or not results[0].dtype.is_floating_point:
         raise InvalidGraph("results to differentiate", where=name, got=got, wanted="a loss: one floating-point number")
 
 
 def _pretend_cpu(program: ExportedProgram) -> None:
-    """In place, under a fake mode: tensors without storage, but not on the meta device.
+    """Move the program's tensors from the meta device to a fake CPU, in place; they still have no storage.
 
-    There torch has kernels for some calls made of others, which then have no gradient.
+    On the meta device torch has kernels for some composite calls, which then have no gradient.
     """
     moved: dict[int, torch.Tensor] = {}
-    for held in (program.state_dict, program.constants):
-        for tensor in held.values():
+    for state in (program.state_dict, program.constants):
+        for tensor in state.values():
             if isinstance(tensor, torch.Tensor) and id(tensor) not in moved:
-                made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
+                fake = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cpu")
                 trained = isinstance(tensor, torch.nn.Parameter)
-                moved[id(tensor)] = torch.nn.Parameter(made, tensor.requires_grad) if trained else made
-        held.update({name: moved[id(tensor)] for name, tensor in held.items() if id(tensor) in moved})
+                moved[id(tensor)] = torch.nn.Parameter(fake, tensor.requires_grad) if trained else fake
+        state.update({name: moved[id(tensor)] for name, tensor in state.items() if id(tensor) in moved})
     for node in program.graph.nodes:
         node.args, node.kwargs = tree_map_only(torch.device, lambda _: torch.device("cpu"), (node.args, node.kwargs))
     program.graph_module.recompile()
 
 
 def _example_inputs(program: ExportedProgram) -> Any:
-    """Positional and named arguments like those the program was exported with."""
+    """Return positional and named arguments of the types that the program was exported with."""
     names = {node.name: node.meta.get("val") for node in program.graph.find_nodes(op="placeholder")}
     given = [names.get(name, name) if isinstance(name, str) else name for name in program.graph_signature.user_inputs]
     return tree_unflatten([_meta_like(value) for value in given], program.call_spec.in_spec)
@@ -123,7 +123,7 @@ SAME_ARGUMENTS = {
 
 
 def _replace_with_rows(graph: Graph) -> None:
-    """Products, attention and norms as the ops whose gradients are rows."""
+    """Replace products, attention and norms by the custom ops, in place."""
     for node in graph.nodes:
         if node.target in SAME_ARGUMENTS:
             node.target = SAME_ARGUMENTS[node.target]
@@ -139,7 +139,7 @@ def _replace_with_rows(graph: Graph) -> None:
 
 
 def _counts_by_integers(node: Node) -> bool:
-    """Each in a bin of its own; the processor counts floats only."""
+    """Return whether a histogram counts integers, each in its own bin; torch's CPU kernel takes floats only."""
     x, *bins = node.args
     return not x.meta["val"].is_floating_point() and len(bins) == 3 and tuple(bins[1:]) == (0, bins[0] - 1)
 
@@ -156,18 +156,18 @@ def _to_exported_graph(graph: Graph, program: ExportedProgram) -> ExportedGraph:
     given = list(program.graph_signature.user_inputs)
     names = _names(program)
     placeholders = {node.name: _placeholder(node, names, given) for node in graph.find_nodes(op="placeholder")}
-    made = list(zip(output.args[0], output.meta["desc"], strict=True))
-    (loss,) = (node for node, what in made if isinstance(what, PlainAOTOutput))
+    results = list(zip(output.args[0], output.meta["desc"], strict=True))
+    (loss,) = (node for node, role in results if isinstance(role, PlainAOTOutput))
     gradients: Mapping[str, Node] = {
-        names[what.grad_of.target]: node
-        for node, what in made
-        if isinstance(what, GradAOTOutput) and isinstance(what.grad_of, ParamAOTInput) and node is not None
+        names[role.grad_of.target]: node
+        for node, role in results
+        if isinstance(role, GradAOTOutput) and isinstance(role.grad_of, ParamAOTInput) and node is not None
     }
     return ExportedGraph(graph, placeholders, (loss,), "torch.aot_autograd", gradients)
 
 
 def _names(program: ExportedProgram) -> dict[str, str]:
-    """Of parameters and buffers, those in the model; of tied parameters the first."""
+    """Return the model's name of every parameter and buffer; tied parameters have the first one's name."""
     first = first_of_tied(program)
     targets = [spec.target for spec in program.graph_signature.input_specs if spec.target is not None]
     shown = {target: (first[target].target if target in first else target) or target for target in targets}
@@ -175,7 +175,7 @@ def _names(program: ExportedProgram) -> dict[str, str]:
 
 
 def _placeholder(node: Node, names: Mapping[str, str], given: list[Any]) -> Placeholder:
-    """The loss's own gradient is one."""
+    """Return what a placeholder of the joint graph stands for; the gradient of the loss itself is the constant 1."""
     match node.meta["desc"]:
         case ParamAOTInput(target=target):
             return Placeholder(names[target], "parameter", names[target])

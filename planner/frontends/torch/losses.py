@@ -1,6 +1,6 @@
-"""Rows for losses over classes, in parts that need no row of logits whole, so that the classes may be split.
+"""Rows for losses over classes, from ops that need no whole row of logits, so that the classes may be split.
 
-loss = sum over labels that count of (log sum_v exp(logits) - logits[label]) / their number
+loss = sum over counted labels of (log sum_v exp(logits) - logits[label]) / number of counted labels
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from planner.frontends.torch.aten_call import AtenCall
 
 
 def cross_entropy(call: AtenCall) -> Sequence[DocumentValue]:
-    """And the log-sum-exp of every row."""
+    """The mean loss, and the log-sum-exp of every row."""
     logits, (_, lse_type) = call["logits"], call.results
     one, wide, dim = lse_type.shape, lse_type.dtype, len(lse_type.shape) - 1
     lse = log_sum_exp(call, logits, one, wide=wide)
     ids, counts = _labels(call, call["labels"], one, ignored=call["ignored"])
-    picked = call.step("gather", [logits, ids], one, dtype=logits.dtype, dim=dim, beyond="drop")
-    lost = call.step("subtract", [lse, call.cast(picked, wide)], one, dtype=wide)
+    picked = call.step("gather", [logits, ids], one, dim=dim, beyond="drop")
+    lost = call.step("subtract", [lse, call.cast(picked, wide)])
     return [_mean_loss(replace(call, results=call.results[:1]), lost, counts), lse]
 
 
@@ -31,15 +31,15 @@ def cross_entropy_backward(call: AtenCall) -> DocumentValue:
 
 
 def log_sum_exp(call: AtenCall, x: DocumentValue, one: tuple[int, ...], *, wide: str) -> DocumentValue:
-    """Over the last dim, which is kept as one."""
-    highest = call.step("max", [x], one, dtype=x.dtype, dims=[len(one) - 1], keepdim=True)
+    """Emit log sum exp(x) over the last dim, which stays with size 1; `one` is the result's shape."""
+    highest = call.step("max", [x], one, dims=[len(one) - 1], keepdim=True)
     highest = call.cast(highest, wide)
     total = call.step("sum_exp", [x, highest], one, dtype=wide)
-    return call.step("add", [call.step("log", [total], one, dtype=wide), highest], one, dtype=wide)
+    return call.step("add", [call.step("log", [total]), highest])
 
 
 def log_softmax(call: AtenCall) -> DocumentValue:
-    """Along the last dim in parts; along another by the op for it."""
+    """x - log sum exp(x) along the last dim, which may then be split; along another dim the op `log_softmax`."""
     x, shape, dtype = call.cast(call["self"], call.result.dtype), call.result.shape, call.result.dtype
     if call.dim("dim") != len(shape) - 1:
         return call.emit("log_softmax", x, dim=call.dim("dim"))
@@ -47,12 +47,12 @@ def log_softmax(call: AtenCall) -> DocumentValue:
 
 
 def nll_loss(call: AtenCall) -> Sequence[DocumentValue]:
-    """The mean of minus the labels' log-probabilities, and how many count."""
+    """The mean of the labels' negative log-probabilities, and the number of counted labels."""
     x = _probabilities(call)
     one = (x.shape[0], 1)
     ids, counts = _labels(call, call["target"], one, ignored=call["ignore_index"])
-    picked = call.step("gather", [x, ids], one, dtype=x.dtype, dim=1, beyond="drop")
-    lost = call.step("negate", [picked], one, dtype=x.dtype)
+    picked = call.step("gather", [x, ids], one, dim=1, beyond="drop")
+    lost = call.step("negate", [picked])
     return [_mean_loss(replace(call, results=call.results[:1]), lost, counts), _count_labels(call, counts, x.dtype)]
 
 
@@ -63,7 +63,7 @@ def nll_loss_backward(call: AtenCall) -> DocumentValue:
     places = call.reshape(ids, one[:1])
     hits = call.step("one_hot", [places], x.shape, dtype=x.dtype, beyond="drop")
     share = _grad_share(call, call["grad_output"], counts)
-    return call.emit("multiply", hits, call.step("negate", [share], one, dtype=x.dtype))
+    return call.emit("multiply", hits, call.step("negate", [share]))
 
 
 def _probabilities(call: AtenCall) -> DocumentValue:
@@ -76,26 +76,26 @@ def _probabilities(call: AtenCall) -> DocumentValue:
 def _labels(
     call: AtenCall, labels: DocumentValue, one: tuple[int, ...], *, ignored: int
 ) -> tuple[DocumentValue, DocumentValue]:
-    """Positions, and whether they count."""
+    """Return the labels as positions of shape `one`, and whether each counts."""
     ids = call.reshape(labels, one)
-    return ids, call.step("not_equal", [ids], one, dtype="bool", scalar=ignored)
+    return ids, call.step("not_equal", [ids], dtype="bool", scalar=ignored)
 
 
 def _count_labels(call: AtenCall, counts: DocumentValue, dtype: str) -> DocumentValue:
     every = list(range(len(counts.shape)))
-    return call.step("sum", [call.cast(counts, dtype)], (), dtype=dtype, dims=every, keepdim=False)
+    return call.step("sum", [call.cast(counts, dtype)], (), dims=every, keepdim=False)
 
 
 def _mean_loss(call: AtenCall, lost: DocumentValue, counts: DocumentValue) -> DocumentValue:
     dtype = lost.dtype
-    kept = call.step("where", [counts, lost, call.full(0, (), dtype)], lost.shape, dtype=dtype)
-    total = call.step("sum", [kept], (), dtype=dtype, dims=list(range(len(lost.shape))), keepdim=False)
-    made = call.step("divide", [total, _count_labels(call, counts, dtype)], (), dtype=dtype)
-    return call.cast(made, call.result.dtype)
+    counted = call.step("where", [counts, lost, call.full(0, (), dtype)], lost.shape, dtype=dtype)
+    total = call.step("sum", [counted], (), dims=list(range(len(lost.shape))), keepdim=False)
+    mean = call.step("divide", [total, _count_labels(call, counts, dtype)])
+    return call.cast(mean, call.result.dtype)
 
 
 def _grad_share(call: AtenCall, grad: DocumentValue, counts: DocumentValue) -> DocumentValue:
-    """What the loss's gradient is for every label; none for one that does not count."""
+    """Return the gradient of the loss per label: zero for labels that do not count."""
     dtype = grad.dtype
-    each = call.step("divide", [grad, _count_labels(call, counts, dtype)], (), dtype=dtype)
+    each = call.step("divide", [grad, _count_labels(call, counts, dtype)], ())
     return call.step("where", [counts, each, call.full(0, (), dtype)], counts.shape, dtype=dtype)

@@ -21,7 +21,7 @@ def addmm(call: AtenCall) -> DocumentValue:
 
 
 def matmul(right: str = "other") -> AtenRow:
-    """A product of matrices or batches of them; a vector becomes a matrix for the time being."""
+    """Return a row for a product of (batches of) matrices; a vector is reshaped to a matrix before."""
 
     def row(call: AtenCall) -> DocumentValue:
         a, b = call["self"], call[right]
@@ -30,7 +30,7 @@ def matmul(right: str = "other") -> AtenRow:
         a = call.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
         b = call.reshape(b, (*b.shape, 1)) if len(b.shape) == 1 else b
         shape = (*torch.broadcast_shapes(a.shape[:-2], b.shape[:-2]), a.shape[-2], b.shape[-1])
-        return call.emit("reshape", call.step("matmul", [a, b], shape, dtype=a.dtype))
+        return call.emit("reshape", call.step("matmul", [a, b], shape))
 
     return row
 
@@ -40,18 +40,18 @@ def baddbmm(call: AtenCall) -> DocumentValue:
     a, b, dtype, shape = call["batch1"], call["batch2"], call.result.dtype, call.result.shape
     product, bias = call.step("matmul", [a, b], shape, dtype=dtype), call["self"]
     if call["alpha"] != 1:
-        product = call.step("multiply", [product], shape, dtype=dtype, scalar=call["alpha"])
+        product = call.step("multiply", [product], scalar=call["alpha"])
     if call["beta"] != 1:
-        bias = call.step("multiply", [bias], bias.shape, dtype=dtype, scalar=call["beta"])
+        bias = call.step("multiply", [bias], dtype=dtype, scalar=call["beta"])
     return call.emit("add", bias, product)
 
 
 SAVED = 8
-"""As many results as a kernel of attention may save for its gradient."""
+"""The most results that an attention kernel saves for its gradient."""
 
 
 def attention(call: AtenCall) -> DocumentValue:
-    """Grouped queries: the heads that share a key get a dim of their own, along which keys are broadcast."""
+    """Attention; heads that share a key get a dim of their own, along which the key is broadcast."""
     call.demand("attention with dropout", not call.arguments.get("dropout_p"))
     attrs = {"causal": call["is_causal"]}
     if call["scale"] is not None:
@@ -67,12 +67,12 @@ def attention(call: AtenCall) -> DocumentValue:
 
 
 def fused_attention(call: AtenCall) -> Sequence[RowResult]:
-    """By the name of one device's kernel; what it saves for its gradient is made anew."""
+    """Attention under the name of one device's kernel; the backward op computes its saved results again."""
     return [attention(replace(call, results=call.results[:1])), *[None] * SAVED]
 
 
 def repeat_groups(call: AtenCall, value: DocumentValue, query: DocumentValue, *, key: DocumentValue) -> DocumentValue:
-    """With a dim for the queries that share a key, where they do; [.., heads, sequence, head] and masks alike."""
+    """Return a value [..., heads, sequence, head], or a mask, with a dim for the queries that share a key, if any do."""
     if len(query.shape) < 3 or len(value.shape) < 3 or query.shape[-3] == key.shape[-3]:
         return value
     groups, members = key.shape[-3], query.shape[-3] // key.shape[-3]
@@ -100,7 +100,7 @@ def native_layer_norm(call: AtenCall) -> Sequence[RowResult]:
 
 
 def rms_norm(call: AtenCall) -> DocumentValue:
-    """torch's default eps is the dtype's resolution."""
+    """RMS norm; torch's default eps is the resolution of the dtype."""
     x, weight = call["input"], call["weight"]
     count = len(call["normalized_shape"])
     return call.emit("rms_norm", *pass_argument(x, weight), normalized_dims=count, eps=_resolution(call))
@@ -115,7 +115,7 @@ def _resolution(call: AtenCall) -> float:
 
 
 def reduce_all(op: str, *operands: str, **attrs: str) -> AtenRow:
-    """An op of ours from the arguments in `operands`; attributes from those in `attrs`."""
+    """Return a row that emits `op` on the arguments named in `operands`, with attributes from those in `attrs`."""
 
     def row(call: AtenCall) -> DocumentValue:
         named = {attr: call[argument] for attr, argument in attrs.items()}
@@ -125,18 +125,18 @@ def reduce_all(op: str, *operands: str, **attrs: str) -> AtenRow:
 
 
 def grouped(call: AtenCall) -> DocumentValue:
-    """Rows by groups times a matrix each, or, of two matrices, a matrix of rows by groups."""
+    """Multiply each group of rows by its own matrix or, for two matrices, multiply x^T y within each group of rows."""
     x, weight, ends = call["self"], call["mat2"], call["offs"]
     call.demand("a bias", call["bias"] is None)
     call.demand("batches without groups", ends is not None and len(x.shape) == 2)
     if len(weight.shape) == 3:
         return call.emit("grouped_mm", x, weight, ends)
-    turned = call.step("transpose", [x], x.shape[::-1], dtype=x.dtype, permutation=[1, 0])
+    turned = call.step("transpose", [x], x.shape[::-1], permutation=[1, 0])
     return call.emit("grouped_mm_weight_backward", turned, weight, ends)
 
 
 def reduction(op: str) -> AtenRow:
-    """Over the dims in `dim`, all when there are none; in the result's dtype."""
+    """Return a row that reduces, in the result's dtype, over the dims in `dim` or over all if there are none."""
 
     def row(call: AtenCall) -> DocumentValue:
         value = call.cast(call["self"], call.result.dtype)

@@ -1,7 +1,7 @@
-"""The table: ATen overload -> how it is said in ops of ours. An op = one row.
+"""The table: ATen overload -> row that emits ops of the op table. One op is one row.
 
 Overloads are those of torch.export without decomposition, functional ones only: a graph that mutates is made
-functional before it comes here.
+functional before.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ ATEN: dict[str, AtenRow] = {
     "aten.max.other": pointwise.binary("maximum"),
     "aten.min.other": pointwise.binary("minimum"),
     "aten.remainder.Scalar": pointwise.binary("remainder"),
-    # casts, and calls that leave no trace
+    # casts, and calls that emit nothing
     "aten._to_copy.default": pointwise.to_dtype,
     "aten.to.device": pointwise.to_dtype,
     "aten.to.dtype": pointwise.to_dtype,
@@ -90,7 +90,7 @@ ATEN: dict[str, AtenRow] = {
     "aten.detach_.default": pointwise.unchanged,
     "aten.lift_fresh_copy.default": pointwise.unchanged,
     "aten.dropout.default": pointwise.dropout,
-    # products, attention, normalisations
+    # matrix products, attention, normalisations
     "aten.addmm.default": matmul_attention.addmm,
     "aten.baddbmm.default": matmul_attention.baddbmm,
     "aten.bmm.default": matmul_attention.matmul("mat2"),
@@ -108,7 +108,7 @@ ATEN: dict[str, AtenRow] = {
     "aten.native_layer_norm.default": matmul_attention.native_layer_norm,
     "aten._fused_rms_norm.default": matmul_attention.native_rms_norm,
     "transformers.grouped_mm_fallback.default": matmul_attention.reduce_all("grouped_mm", "input", "weight", "offs"),
-    # convolutions, pools, and what stands between them
+    # convolutions, pools, and the normalisations between them
     "aten.conv1d.default": conv_pool.convolution,
     "aten.conv1d.padding": conv_pool.convolution,
     "aten.conv2d.default": conv_pool.convolution,
@@ -139,7 +139,7 @@ ATEN: dict[str, AtenRow] = {
     "aten.log_softmax.int": losses.log_softmax,
     "aten.nll_loss_forward.default": losses.nll_loss,
     "aten.nll_loss_backward.default": losses.nll_loss_backward,
-    # by positions
+    # indexing and sorting
     "aten.argmax.default": indexing.argument("argmax"),
     "aten.argmin.default": indexing.argument("argmin"),
     "aten.argsort.default": indexing.argsort,
@@ -215,7 +215,7 @@ ATEN: dict[str, AtenRow] = {
     "aten.constant_pad_nd.default": views.pad,
     "aten.pad.default": views.pad,
     "aten.flip.default": views.flip,
-    # out of nothing
+    # constants and ranges
     "aten.arange.default": views.arange,
     "aten.arange.start": views.arange,
     "aten.arange.start_step": views.arange,
@@ -253,10 +253,10 @@ FUSED: dict[str, AtenRow] = {
     "scaled_dot_product_attention_backward": backward_ops.attention,
     "scaled_dot_product_attention_bias_backward": backward_ops.attention,
 }
-"""The ops of `fused`, which say rows of ours."""
+"""The ops of `custom_ops`."""
 
 ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
-"""Names of attention by the device that runs it."""
+"""Suffixes of torch's attention calls, one per kernel."""
 
 ATEN |= {f"shardplan.{name}.default": row for name, row in FUSED.items()}
 ATEN |= {f"aten._scaled_dot_product_{name}.default": matmul_attention.fused_attention for name in ATTENTION}

@@ -1,9 +1,9 @@
-"""Patterns of ATen nodes, matched with what their names are bound to.
+"""Patterns of ATen nodes, and the values that their names are bound to by a match.
 
-A pattern is written inside out, as (head, parts ...): ("mul", "x", ("rsqrt", "y")) is x times rsqrt(y). A head stands
-for several ATen overloads (HEADS), a string for any value or number (the same one wherever the name stands again), a
-number for itself, a list for a list. Operands of what commutes may stand in either order. Casts, copies and eval-mode
-dropout between the pieces are looked through: whether the whole is of one dtype is asked of its ends.
+A pattern is a tuple (head, parts ...): ("mul", "x", ("rsqrt", "y")) is x times rsqrt(y). A head stands for several ATen
+overloads (HEADS); a string matches any value or number, the same one wherever it is repeated; a number matches itself,
+a list a list. Operands of commutative ops match in either order. Casts, copies and eval-mode dropout between the pieces
+are skipped; a replacement checks with `of_one_dtype` that both ends have one dtype.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Bindings = Mapping[str, Any]
 
 
 def strip_casts(value: Any) -> Any:
-    """What a value was before casts, copies and dropout that does nothing."""
+    """Return the value before casts, copies and dropout that does nothing."""
     while isinstance(value, Node) and (value.target in CASTS or _is_idle_dropout(value)):
         value = value.args[0]
     return value
@@ -62,7 +62,7 @@ def _is_idle_dropout(node: Node) -> bool:
 
 
 def match_pattern(pattern: Pattern, value: Any, bound: Bindings) -> Iterator[Bindings]:
-    """Every way to read `value` as `pattern` that agrees with what is bound already."""
+    """Yield the bindings of every match of `value` with `pattern` that agrees with `bound`."""
     if isinstance(pattern, str):
         if pattern not in bound or strip_casts(bound[pattern]) == strip_casts(value):
             yield {pattern: value, **bound}
@@ -71,7 +71,7 @@ def match_pattern(pattern: Pattern, value: Any, bound: Bindings) -> Iterator[Bin
         head, *parts = pattern
         if isinstance(node, Node) and node.target in HEADS[head]:
             orders = (node.args, node.args[::-1]) if head in COMMUTES else (node.args,)
-            yield from chain.from_iterable(_match_all(parts, given, bound) for given in orders)
+            yield from chain.from_iterable(_match_all(parts, operands, bound) for operands in orders)
     elif isinstance(pattern, list):
         if isinstance(value, list):
             yield from _match_all(pattern, value, bound)
@@ -89,7 +89,7 @@ def _match_all(patterns: Sequence[Pattern], values: Sequence[Any], bound: Bindin
 
 @dataclass(frozen=True, slots=True)
 class PatternMatch:
-    """A pattern's last piece, and what its names stand for."""
+    """The last node of a matched pattern, and the values of the pattern's names."""
 
     graph: Graph
     root: Node
@@ -99,7 +99,7 @@ class PatternMatch:
         return self.bound[name]
 
     def wide(self, name: str) -> Any:
-        """The value of a name, before casts, in the dtype of the result."""
+        """Return the value of a name, before casts if it has the dtype of the result there."""
         value, before = self[name], strip_casts(self[name])
         return before if tensor_type_of(before).dtype == tensor_type_of(self.root).dtype else value
 
@@ -107,7 +107,7 @@ class PatternMatch:
         return {tensor_type_of(value).dtype for value in values} == {tensor_type_of(self.root).dtype}
 
     def call(self, target: Any, *args: Any, after: Node | None = None, **kwargs: Any) -> Node:
-        """A node in the root's place, or after another."""
+        """Insert a call before the root, or after another node."""
         place = self.root if after is None else after.next
         with self.graph.inserting_before(place):
             node = self.graph.call_function(target, args, kwargs)
@@ -117,5 +117,5 @@ class PatternMatch:
 
 
 def tensor_type_of(node: Node) -> Any:
-    """The type of a node's value, as a tensor without numbers."""
+    """Return the type of a node's value, as a tensor without storage."""
     return node.meta["val"]

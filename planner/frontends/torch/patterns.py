@@ -1,15 +1,15 @@
-"""Small pieces that together are one row: found in an exported graph by their structure, and replaced by one op.
+"""Groups of small ATen calls that are one op: match in an exported graph by their structure and replaced.
 
-How a pattern is written and matched: `planner.frontends.torch.pattern_match`.
+`planner.frontends.torch.pattern_match` describes how a pattern is written.
 
     rms_norm   w x / sqrt(mean(x^2) + eps)                                 Zhang, Sennrich, 2019
     gelu       x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2           Hendrycks, Gimpel, 2016
     rope       x cos + (-x2, x1) sin, of halves x1, x2, cos and sin of equal halves      Su et al., 2021
-    addmm      a product of flattened rows, shaped as before
+    addmm      a product of flattened rows, reshaped back afterwards
     attention  with keys and values repeated for the queries that share them
     loss       the mean cross entropy of flattened logits
 
-Only the last piece is replaced: pieces that somebody else reads stay, the others die.
+Only the last node of a group is replaced. Inner nodes with other readers stay; dead code elimination removes the rest.
 """
 
 from __future__ import annotations
@@ -45,40 +45,43 @@ ANGLES = (
     *CASTS,
     *VIEWS,
 )
-"""What may stand between two equal halves and what is read as cos and sin."""
+"""Ops that may lie between the concatenation of two equal halves and the value read as cos or sin."""
 
 
-def replace_rms_norm(found: PatternMatch) -> Node | None:
-    x, weight, eps = found.wide("x"), found.wide("w"), found["eps"]
+def replace_rms_norm(match: PatternMatch) -> Node | None:
+    x, weight, eps = match.wide("x"), match.wide("w"), match["eps"]
     fits = (
         isinstance(weight, Node)
         and tensor_type_of(weight).shape == tensor_type_of(x).shape[-1:]
         and isinstance(eps, float)
     )
-    if not fits or tensor_type_of(x).shape != tensor_type_of(found.root).shape or not found.of_one_dtype(x, weight):
+    if not fits or tensor_type_of(x).shape != tensor_type_of(match.root).shape or not match.of_one_dtype(x, weight):
         return None
-    return found.call(custom_ops.OPS.rms_norm.default, x, weight, eps)
+    return match.call(custom_ops.OPS.rms_norm.default, x, weight, eps)
 
 
-def replace_gelu(found: PatternMatch) -> Node | None:
-    x = found.wide("x")
-    return found.call(ATEN.gelu.default, x, approximate="tanh") if found.of_one_dtype(x) else None
+def replace_gelu(match: PatternMatch) -> Node | None:
+    x = match.wide("x")
+    return match.call(ATEN.gelu.default, x, approximate="tanh") if match.of_one_dtype(x) else None
 
 
-def replace_rope(found: PatternMatch) -> Node | None:
-    x, half = found.wide("x"), found["half"]
-    halves = [_half(found, found[name]) for name in ("cos", "sin")]
-    if 2 * half != tensor_type_of(x).shape[-1] or found["end"] < 2 * half or None in halves:
+def replace_rope(match: PatternMatch) -> Node | None:
+    x, half = match.wide("x"), match["half"]
+    halves = [_half(match, match[name]) for name in ("cos", "sin")]
+    if 2 * half != tensor_type_of(x).shape[-1] or match["end"] < 2 * half or None in halves:
         return None
     if len(
         {tensor_type_of(x).shape[-2], *(tensor_type_of(each).shape[0] for each in halves if each)}
-    ) > 1 or not found.of_one_dtype(x):
+    ) > 1 or not match.of_one_dtype(x):
         return None
-    return found.call(custom_ops.OPS.rope.default, x, *halves)
+    return match.call(custom_ops.OPS.rope.default, x, *halves)
 
 
-def _half(found: PatternMatch, angles: Any) -> Node | None:
-    """[sequence, half]: the first of the two equal halves of a value's last dim; none if they are not known equal."""
+def _half(match: PatternMatch, angles: Any) -> Node | None:
+    """Return the first half [sequence, half] of the last dim of `angles`; None unless its halves are known to be equal.
+
+    They are if the value is computed elementwise from the concatenation of a tensor with itself.
+    """
     while isinstance(angles, Node) and angles.target is ATEN.unsqueeze.default and _keeps_rows(angles):
         angles = angles.args[0]
     if (
@@ -100,32 +103,32 @@ def _half(found: PatternMatch, angles: Any) -> Node | None:
             width // 2,
         ):
             return next(iter(reader.users))
-    cut = found.call(ATEN.slice.Tensor, angles, len(tensor_type_of(angles).shape) - 1, 0, width // 2, after=angles)
-    return found.call(ATEN.view.default, cut, [rows, width // 2], after=cut)
+    cut = match.call(ATEN.slice.Tensor, angles, len(tensor_type_of(angles).shape) - 1, 0, width // 2, after=angles)
+    return match.call(ATEN.view.default, cut, [rows, width // 2], after=cut)
 
 
 def _keeps_rows(node: Node) -> bool:
-    """Whether a view has the two last dims of what it reads."""
+    """Return whether a view keeps the last two dims of its operand."""
     return bool(tensor_type_of(node).shape[-2:] == tensor_type_of(node.args[0]).shape[-2:])
 
 
-def replace_addmm(found: PatternMatch) -> Node | None:
-    """Unless somebody else reads the product, which would then be made twice."""
-    x, weight, bias = (found[name] for name in ("x", "w", "bias"))
-    if len(found.root.args[0].users) > 1 or len(strip_casts(found.root.args[0]).users) > 1:
+def replace_addmm(match: PatternMatch) -> Node | None:
+    """Replace the product, unless it has other readers: it would then be computed twice."""
+    x, weight, bias = (match[name] for name in ("x", "w", "bias"))
+    if len(match.root.args[0].users) > 1 or len(strip_casts(match.root.args[0]).users) > 1:
         return None
-    keeps = (*tensor_type_of(x).shape[:-1], tensor_type_of(weight).shape[1]) == tuple(tensor_type_of(found.root).shape)
+    keeps = (*tensor_type_of(x).shape[:-1], tensor_type_of(weight).shape[1]) == tuple(tensor_type_of(match.root).shape)
     fits = (
         keeps
         and tensor_type_of(x).shape[-1] == tensor_type_of(weight).shape[0]
         and len(tensor_type_of(bias).shape) == 1
     )
-    return found.call(custom_ops.OPS.addmm.default, bias, x, weight) if fits else None
+    return match.call(custom_ops.OPS.addmm.default, bias, x, weight) if fits else None
 
 
-def replace_attention(found: PatternMatch) -> Node | None:
-    """Of shared keys and values [batch, heads, 1 -> copies, sequence, head] as they were before the copies."""
-    query, key, value = (found[name] for name in "qkv")
+def replace_attention(match: PatternMatch) -> Node | None:
+    """Read shared keys and values before they are repeated to [batch, heads, copies, sequence, head]."""
+    query, key, value = (match[name] for name in "qkv")
     whole = [
         len(tensor_type_of(each).shape) == 4 and tensor_type_of(each).shape[-2:] == tensor_type_of(query).shape[-2:]
         for each in (key, value)
@@ -133,28 +136,28 @@ def replace_attention(found: PatternMatch) -> Node | None:
     if (
         not all(whole)
         or tensor_type_of(query).shape[1] % tensor_type_of(key).shape[1]
-        or found.root.kwargs.get("enable_gqa")
+        or match.root.kwargs.get("enable_gqa")
     ):
         return None
-    rest, named = found.root.args[3:], {**found.root.kwargs, "enable_gqa": True}
-    return found.call(ATEN.scaled_dot_product_attention.default, query, key, value, *rest, **named)
+    rest, named = match.root.args[3:], {**match.root.kwargs, "enable_gqa": True}
+    return match.call(ATEN.scaled_dot_product_attention.default, query, key, value, *rest, **named)
 
 
-def replace_loss(found: PatternMatch) -> Node | None:
-    """Of a mean without weights of classes or smoothing."""
-    logits, labels = found["logits"], found["labels"]
-    rest = zip(("weight", "reduction", "ignore_index", "label_smoothing"), found.root.args[2:], strict=False)
-    given = {"reduction": 1, "ignore_index": -100, **dict(rest), **found.root.kwargs}
+def replace_loss(match: PatternMatch) -> Node | None:
+    """Replace a mean cross entropy without class weights and label smoothing."""
+    logits, labels = match["logits"], match["labels"]
+    rest = zip(("weight", "reduction", "ignore_index", "label_smoothing"), match.root.args[2:], strict=False)
+    given = {"reduction": 1, "ignore_index": -100, **dict(rest), **match.root.kwargs}
     plain = given["reduction"] == 1 and given.get("weight") is None and not given.get("label_smoothing")
-    flat = len(tensor_type_of(found.root.args[0]).shape) == 2 and len(tensor_type_of(found.root.args[1]).shape) == 1
+    flat = len(tensor_type_of(match.root.args[0]).shape) == 2 and len(tensor_type_of(match.root.args[1]).shape) == 1
     fits = flat and tensor_type_of(logits).shape == (
         *tensor_type_of(labels).shape,
-        tensor_type_of(found.root.args[0]).shape[-1],
+        tensor_type_of(match.root.args[0]).shape[-1],
     )
-    if not (plain and fits and found.of_one_dtype(logits)):
+    if not (plain and fits and match.of_one_dtype(logits)):
         return None
-    both = found.call(custom_ops.OPS.cross_entropy.default, logits, labels, given["ignore_index"])
-    return found.call(operator.getitem, both, 0)
+    both = match.call(custom_ops.OPS.cross_entropy.default, logits, labels, given["ignore_index"])
+    return match.call(operator.getitem, both, 0)
 
 
 SQUARES: tuple[Pattern, ...] = (("pow", "x", 2), ("mul", "x", "x"), ("square", "x"))
@@ -183,24 +186,24 @@ PATTERNS: tuple[tuple[Callable[[PatternMatch], Node | None], Iterable[Pattern]],
 
 
 def replace_patterns(graph: Graph) -> dict[str, str]:
-    """Replaces every pattern found; the names of the nodes that went, and of those in their place."""
+    """Replace every matching pattern in place; return the names of the replaced nodes and of their replacements."""
     for checked in graph.find_nodes(op="call_function", target=ATEN._assert_tensor_metadata.default):
         graph.erase_node(checked)
     replaced = {}
     for node in list(graph.nodes):
-        for make, patterns in PATTERNS:
-            found = chain.from_iterable(
+        for replace, patterns in PATTERNS:
+            matches = chain.from_iterable(
                 match_pattern(pattern, node, {}) for pattern in patterns if _heads(pattern, node)
             )
-            made = next(filter(None, (make(PatternMatch(graph, node, bound)) for bound in found)), None)
-            if made is not None:
-                node.replace_all_uses_with(made)
-                replaced[node.name] = made.name
+            fused = next(filter(None, (replace(PatternMatch(graph, node, bound)) for bound in matches)), None)
+            if fused is not None:
+                node.replace_all_uses_with(fused)
+                replaced[node.name] = fused.name
                 break
     graph.eliminate_dead_code()
     return replaced
 
 
 def _heads(pattern: Pattern, node: Node) -> bool:
-    """Whether the node itself, not what it was before a cast, is the pattern's last piece."""
+    """Return whether the node itself, not its value before a cast, is the last node of a pattern."""
     return node.op == "call_function" and node.target in HEADS[pattern[0]]

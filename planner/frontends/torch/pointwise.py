@@ -1,4 +1,4 @@
-"""Rows for calls that work element by element, with numpy's broadcasting."""
+"""Rows for elementwise calls, which broadcast as numpy does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from planner.frontends.torch.aten_call import AtenCall, AtenRow, promote_dtypes
 from planner.ir.dtypes import is_float
 
 NEUTRAL = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1, "pow": 1}
-"""The scalar on the right that changes nothing."""
+"""The neutral right operand of every op."""
 
 Operand = DocumentValue | float
 
@@ -21,30 +21,27 @@ def gelu(call: AtenCall) -> DocumentValue:
 
 
 def binary(op: str, left: str = "self", right: str = "other") -> AtenRow:
-    """`left` op `right`, in the result's dtype."""
+    """Return a row for `left` op `right` in the result's dtype."""
     return lambda call: _emit(call, op, call[left], right=call[right], dtype=call.result.dtype)
 
 
 def scaled_binary(op: str, left: str = "self", right: str = "other") -> AtenRow:
-    """`left` op alpha * `right`; alpha belongs to the argument `other`."""
+    """Return a row for `left` op alpha * `right`; alpha scales the argument `other`."""
 
     def row(call: AtenCall) -> DocumentValue:
-        dtype, alpha, operands = (
-            call.result.dtype,
-            call["alpha"],
-            {"self": call["self"], "other": call["other"]},
-        )
+        dtype, alpha = call.result.dtype, call["alpha"]
+        operands = {"self": call["self"], "other": call["other"]}
         call.demand(f"alpha = {alpha}", alpha == 1 or isinstance(operands[right], DocumentValue))
         if alpha != 1:
             scaled = call.cast(operands[right], dtype)
-            operands[right] = call.step("multiply", [scaled], scaled.shape, dtype=dtype, scalar=alpha)
+            operands[right] = call.step("multiply", [scaled], scalar=alpha)
         return _emit(call, op, operands[left], right=operands[right], dtype=dtype)
 
     return row
 
 
 def comparison(op: str) -> AtenRow:
-    """`self` op `other`, in the dtype that torch compares them in."""
+    """Return a row for `self` op `other`, in the dtype in which torch compares them."""
 
     def row(call: AtenCall) -> DocumentValue:
         left, right = call["self"], call["other"]
@@ -54,7 +51,7 @@ def comparison(op: str) -> AtenRow:
 
 
 def logical(op: str) -> AtenRow:
-    """`self` op `other` of bool tensors; on integers torch's calls of these names work bit by bit."""
+    """Return a row for `self` op `other` on bool tensors; on integers torch's calls of these names are bitwise."""
 
     def row(call: AtenCall) -> DocumentValue:
         operands = [call["self"], call["other"]]
@@ -81,11 +78,11 @@ def _emit(call: AtenCall, op: str, left: Operand, *, right: Operand, dtype: str)
         return x if NEUTRAL.get(op) == right else call.emit(op, x, scalar=clamp_infinity(right, dtype))
     if isinstance(right, DocumentValue) and not isinstance(left, DocumentValue):
         return call.emit(op, call.cast(right, dtype), scalar=clamp_infinity(left, dtype), reversed=True)
-    raise TypeError(f"{op} of two scalars")  # no overload of the table takes them
+    raise TypeError(f"{op} of two scalars")  # no overload in the table accepts two scalars
 
 
 def divide(call: AtenCall) -> DocumentValue:
-    """As a whole number below, or towards zero of integers; without a mode as it is."""
+    """Divide; `floor` rounds down, `trunc` rounds towards zero (integers only), None does not round."""
     integers = not is_float(call.result.dtype)
     op = {None: "divide", "floor": "floor_divide", "trunc": "divide"}[call["rounding_mode"]]
     call.demand("floats rounded towards zero", call["rounding_mode"] != "trunc" or integers)
@@ -93,12 +90,12 @@ def divide(call: AtenCall) -> DocumentValue:
 
 
 def clamp(call: AtenCall) -> DocumentValue:
-    """maximum with `min`, then minimum with `max`; a bound may be missing."""
+    """maximum with `min`, then minimum with `max`; either bound may be absent."""
     dtype = call.result.dtype
     value = call.cast(call["self"], dtype)
     low, high = (call.arguments.get(bound) for bound in ("min", "max"))
     if low is not None and high is not None:
-        value = call.step("maximum", [value], value.shape, dtype=dtype, scalar=clamp_infinity(low, dtype))
+        value = call.step("maximum", [value], scalar=clamp_infinity(low, dtype))
         return call.emit("minimum", value, scalar=clamp_infinity(high, dtype))
     if low is not None:
         return call.emit("maximum", value, scalar=clamp_infinity(low, dtype))
@@ -120,13 +117,13 @@ def _select(call: AtenCall, condition: DocumentValue, *branches: Operand) -> Doc
 
 
 def to_dtype(call: AtenCall) -> DocumentValue:
-    """A cast to the result's dtype; moves between devices and layouts are not ours."""
+    """Cast to the result's dtype; moves between devices and memory layouts emit nothing."""
     value: DocumentValue = call["self"]
     return value if value.dtype == call.result.dtype else call.emit("cast", value)
 
 
 def unchanged(call: AtenCall) -> DocumentValue:
-    """Calls that copy, or only matter to autograd."""
+    """Calls that copy, or that matter to autograd only."""
     value: DocumentValue = call["self"]
     return value
 

@@ -1,7 +1,7 @@
-"""What torch.export.save wrote: an archive (.pt2), or the JSON of its graph alone.
+"""Files of torch.export.save: an archive (.pt2), or the JSON of its graph alone.
 
-Only the JSON is read, and the table of the archive that says which weights are one tensor: no weight is loaded, and
-nothing is unpickled. All tensors are on the meta device.
+Only the JSON is read, and the archive's table of which weights are one tensor. No weight is loaded and nothing is
+unpickled, so a hostile file cannot run code. All tensors are on the meta device.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from torch.export import ExportedProgram
 from planner.errors import InvalidGraph
 
 MAX_JSON_BYTES = 1 << 28
-WANTED = "what torch.export.save wrote (.pt2), or its models/model.json"
+WANTED = "a file of torch.export.save (.pt2), or its models/model.json"
 
 
 def read_program(path: Path) -> ExportedProgram:
-    """Raises InvalidGraph for a file that is no exported program, or one of another version of torch's schema."""
+    """Read a file. Raises InvalidGraph if it is no exported program or has another version of torch's schema."""
     try:
         return parse_program(path.read_bytes(), str(path))
     except OSError as error:
@@ -37,20 +37,20 @@ def read_program(path: Path) -> ExportedProgram:
 
 
 def parse_program(data: bytes, name: str) -> ExportedProgram:
-    """The program in an archive or in the JSON of one. Raises InvalidGraph."""
+    """Return the program in an archive or in its JSON. Raises InvalidGraph."""
     try:
         text, same = _read_archive(data) if zipfile.is_zipfile(io.BytesIO(data)) else (data, {})
         document = json.loads(text)
         state = _restore_state(document["graph_module"], same)
         schema = _bytes_to_dataclass(Schema, text)
         return ExportedProgramDeserializer().deserialize(schema, state["parameters"], state["constants"])
-    except Exception as failure:  # torch's reader raises whatever it stumbles over
+    except Exception as failure:  # torch's reader raises any exception on malformed input
         got = f"{type(failure).__name__}: {failure}".splitlines()[0]
         raise InvalidGraph("not an exported program", where=name, got=got, wanted=WANTED) from failure
 
 
 def _read_archive(data: bytes) -> tuple[bytes, dict[str, str]]:
-    """The JSON, and by the name of a weight the file it is in."""
+    """Return the JSON, and the file of every weight by the weight's name."""
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         (graph,) = (entry for entry in archive.infolist() if entry.filename.endswith("models/model.json"))
         if graph.file_size > MAX_JSON_BYTES:
@@ -61,22 +61,22 @@ def _read_archive(data: bytes) -> tuple[bytes, dict[str, str]]:
 
 
 def _has_weights(entry: Mapping[str, Any]) -> bool:
-    """Tensors without storage all have the same: none."""
+    """Return whether a weight has a file of its own; tensors without storage share an empty one."""
     return bool(entry["tensor_meta"]["device"]["type"] != "meta")
 
 
 def _restore_state(module: Mapping[str, Any], same: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Tensors without storage for parameters, buffers and constants; one for names that are one tensor."""
+    """Return tensors without storage by name; names of the same tensor share one object."""
     tensors: dict[Any, torch.Tensor] = {}
-    found: dict[str, dict[str, Any]] = {"parameters": {}, "constants": {}}
+    state: dict[str, dict[str, Any]] = {"parameters": {}, "constants": {}}
     for spec in module["signature"]["input_specs"]:
         ((kind, entry),) = spec.items()
         name = entry.get("parameter_name") or entry.get("buffer_name") or entry.get("tensor_constant_name")
         if name is not None:
-            made = _tensor(module["graph"]["tensor_values"][entry["arg"]["name"]], kind == "parameter")
-            tensor = tensors.setdefault((same.get(name, name), made.shape, made.stride()), made)
-            found["constants" if kind == "tensor_constant" else "parameters"][name] = tensor
-    return found
+            fresh = _tensor(module["graph"]["tensor_values"][entry["arg"]["name"]], kind == "parameter")
+            tensor = tensors.setdefault((same.get(name, name), fresh.shape, fresh.stride()), fresh)
+            state["constants" if kind == "tensor_constant" else "parameters"][name] = tensor
+    return state
 
 
 def _tensor(value: Mapping[str, Any], trained: bool) -> torch.Tensor:

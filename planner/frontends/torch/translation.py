@@ -1,4 +1,4 @@
-"""A document while it grows: node by node, inputs and calls of a captured graph become ours."""
+"""The walk over a captured graph: placeholders become inputs of the document, calls become nodes."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class TorchTranslation:
 
     @property
     def outputs(self) -> list[DocumentValue]:
-        """What the results have become."""
+        """The values of the captured graph's results."""
         return [self._values[made] for made in self._captured.results if made in self._values]
 
     @property
     def gradients(self) -> dict[str, DocumentValue]:
-        """By the id of a parameter."""
+        """The gradients by the ids of their parameters."""
         found = self._captured.gradients.items()
         return {parameter: self._values[made] for parameter, made in found if made in self._values}
 
     def add(self, node: FxNode) -> None:
-        """Translates `node`, unless nothing needs it. Raises InvalidGraph for a shape that is not fixed."""
+        """Translate `node`, unless no result depends on it. Raises InvalidGraph for a shape that is not fixed."""
         if node not in self._live or node.op == "output":
             return
         if node.op == "get_attr":
@@ -64,7 +64,7 @@ class TorchTranslation:
             raise error.at(f"{source_line_of(node)} {node.name}".strip()) from error
 
     def _input(self, node: FxNode) -> DocumentValue | None:
-        """A tensor from outside. A constant of one known element is a `full` instead; what is no tensor is nothing."""
+        """Add an input; a constant with one known element becomes a `full`, and an argument that is no tensor None."""
         if not isinstance(node.meta.get("val"), torch.Tensor):
             return None
         entry, kind = self._captured.placeholders[node.name], tensor_type(node.meta["val"])
@@ -78,7 +78,7 @@ class TorchTranslation:
         if node.target is operator.getitem:
             return self._values[node.args[0]][node.args[1]]
         made = node.meta["val"]
-        tensors = list(filter(_is_statistics, made if isinstance(made, (list, tuple)) else [made]))
+        tensors = list(filter(_has_elements, made if isinstance(made, (list, tuple)) else [made]))
         named = [each for each in tensors if each is tensors[0] or each.dtype in DTYPES.values()]
         call = AtenCall(node.name, tuple(map(tensor_type, named)), self.builder, _arguments(node, self._values))
         phase = "backward" if node.meta.get("partitioner_tag") == "is_backward" else "forward"
@@ -112,13 +112,13 @@ def _is_plain(given: Any) -> bool:
     return all(isinstance(each, (bool, int, str)) for each in _listed(given))
 
 
-def _is_statistics(value: Any) -> bool:
-    """What a call would save for its gradient is empty where there is none; what nobody wants is no tensor."""
+def _has_elements(value: Any) -> bool:
+    """Return whether a result has elements; results saved for an absent gradient are empty, unwanted ones None."""
     return isinstance(value, torch.Tensor) and 0 not in value.shape
 
 
 def tensor_type(tensor: torch.Tensor) -> TensorType:
-    """Raises InvalidGraph for a dim that is not a fixed number, NotCovered for a dtype without a name."""
+    """Return a tensor's type. Raises InvalidGraph for a dim that is not fixed, NotCovered for an unknown dtype."""
     if not all(isinstance(dim, int) for dim in tensor.shape):
         got = str(list(tensor.shape))
         raise InvalidGraph("dynamic dim", got=got, wanted="fixed sizes: export without dynamic_shapes")
@@ -126,7 +126,7 @@ def tensor_type(tensor: torch.Tensor) -> TensorType:
 
 
 def _arguments(node: FxNode, values: Mapping[FxNode, Any]) -> dict[str, Any]:
-    """Arguments by the names of the overload's schema, defaults included. Raises NotCovered for control flow."""
+    """Return the arguments by the names of the overload's schema, with defaults. Raises NotCovered for control flow."""
     if not isinstance(node.target, torch._ops.OpOverload):
         raise NotCovered("control flow or a call that is no operator: write it without")
     bound = {}

@@ -1,4 +1,4 @@
-"""Rows for calls that rearrange elements, and for those that make them from nothing."""
+"""Rows for calls that rearrange elements, and for calls that create constants and ranges."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from planner.ir.graph import TensorType
 
 
 def reshape(call: AtenCall) -> DocumentValue:
-    """Every call that keeps the elements in order: the target is the result's shape."""
+    """Any call that keeps the order of the elements: reshape to the result's shape."""
     return call.reshape_to_result(call["self"])
 
 
@@ -25,7 +25,7 @@ def permute(call: AtenCall) -> DocumentValue:
 
 
 def exchange(first: str, second: str) -> AtenRow:
-    """Two dims change places."""
+    """Return a row that exchanges the dims in two arguments."""
 
     def row(call: AtenCall) -> DocumentValue:
         order = list(range(len(call["self"].shape)))
@@ -54,14 +54,14 @@ def slice_(call: AtenCall) -> DocumentValue:
 
 
 def select(call: AtenCall) -> DocumentValue:
-    """One position of a dim, which disappears."""
+    """One position along a dim; the dim disappears."""
     value, dim = call["self"], call.dim("dim")
     size = value.shape[dim]
     start = call["index"] % size
     if size == 1:
         return call.emit("reshape", value)
     shape = (*value.shape[:dim], 1, *value.shape[dim + 1 :])
-    piece = call.step("slice", [value], shape, dtype=value.dtype, dim=dim, start=start, stop=start + 1)
+    piece = call.step("slice", [value], shape, dim=dim, start=start, stop=start + 1)
     return call.emit("reshape", piece)
 
 
@@ -73,14 +73,14 @@ def narrow(call: AtenCall) -> DocumentValue:
 
 
 def split(call: AtenCall) -> Sequence[DocumentValue]:
-    """Pieces along a dim; their sizes are the results'."""
+    """Pieces along a dim, of the sizes of the results."""
     if len(call.results) == 1:
         return [call["self"]]
     return call.emit_all("split", call["self"], dim=call.dim("dim"))
 
 
 def unbind(call: AtenCall) -> Sequence[DocumentValue]:
-    """Every position of a dim, which disappears."""
+    """Every position along a dim, as one result each; the dim disappears."""
     value, dim = call["self"], call.dim("dim")
     shape = (*value.shape[:dim], 1, *value.shape[dim + 1 :])
     count = value.shape[dim]
@@ -108,22 +108,22 @@ def arange(call: AtenCall) -> DocumentValue:
 
 
 def full(argument: str) -> AtenRow:
-    """A tensor filled with the number in `argument`."""
+    """Return a row for a tensor filled with the number in `argument`."""
     return lambda call: call.emit("full", value=clamp_infinity(call[argument], call.result.dtype))
 
 
 def constant(number: int) -> AtenRow:
-    """A tensor filled with `number`."""
+    """Return a row for a tensor filled with `number`."""
     return lambda call: call.emit("full", value=number)
 
 
 def triangle(op: str) -> AtenRow:
-    """tril, triu."""
+    """Return a row for tril or triu."""
     return lambda call: call.emit(op, call["self"], diagonal=call["diagonal"])
 
 
 def pad(call: AtenCall) -> DocumentValue:
-    """Pairs for the last dims, from the last on; a negative width cuts."""
+    """Pad by a constant; torch lists (low, high) pairs from the last dim backwards."""
     x, widths, rank = call["self"], call["pad"], len(call["self"].shape)
     call.demand("padding by what is there", call.arguments.get("mode", "constant") == "constant")
     call.demand("padding by a negative width", all(width >= 0 for width in widths))

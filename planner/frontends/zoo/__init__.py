@@ -1,11 +1,11 @@
 """Model families written as graph documents, without any framework.
 
-models       sizes of the families; the published models by name
-writer       a document while it grows
-layers       norms, attention, feed-forward networks, experts
-families     the forward passes
-derivatives  the backward of every op they use
-training     loss, backward pass and optimizer update, appended to a forward pass
+models         sizes of the families; the published models by name
+model_builder  a document while it grows
+layers         norms, attention, feed-forward networks, experts
+families       the forward passes
+backward_ops   the backward of every op they use
+training       loss, backward pass and optimizer update, appended to a forward pass
 """
 
 from __future__ import annotations
@@ -34,11 +34,12 @@ def import_zoo(
     capacity: float = 1.0,
     **sizes: int | None,
 ) -> dict[str, Any]:
-    """The graph document of a published model (a key of MODELS), or of one of its family with other `sizes`.
+    """Return the graph document of a published model (a key of MODELS).
 
-    `seq` is 2048, or the most that the model was published for, where nothing else is said; `train` the optimizer
-    (sgd or adam) of a training step on `input_ids` and `labels`, None for inference; `capacity` how many times its
-    even share of the tokens an expert may take; `sizes` are fields of `planner.frontends.zoo.models.Model`.
+    `seq` defaults to 2048 or to the longest sequence that the model was published for, whichever is less. `train`
+    names the optimizer of a training step on `input_ids` and `labels`; None means inference. `capacity` is how many
+    times its even share of the tokens an expert may take. `sizes` overrides fields of
+    `planner.frontends.zoo.models.Model`, such as `layers`.
 
     Raises InvalidRequest for a name, an option or sizes that do not exist or contradict each other.
     """
@@ -51,15 +52,15 @@ def import_zoo(
             raise InvalidRequest(what, got=size, wanted=f"1 to {MAX_SIZE}")
     if not 0 < capacity <= MAX_SIZE:
         raise InvalidRequest("capacity", got=capacity, wanted="a number above 0, such as 1.25")
-    w = ModelBuilder(dtype)
-    ids = w.input("input_ids", [batch, seq], "input", dtype="i64")
-    logits = FAMILIES[shape.family](w, shape, ids, capacity)
+    builder = ModelBuilder(dtype)
+    ids = builder.input("input_ids", [batch, seq], "input", dtype="i64")
+    logits = FAMILIES[shape.family](builder, shape, ids, capacity)
     outputs = [logits]
     if train is not None:
         outputs = append_training_step(
-            w, logits, w.input("labels", [batch, seq], "input", dtype="i64"), optimizer=train
+            builder, logits, builder.input("labels", [batch, seq], "input", dtype="i64"), optimizer=train
         )
-    return w.document(name, outputs)
+    return builder.document(name, outputs)
 
 
 def _check(what: str, got: str | None, known: tuple[str | None, ...]) -> None:

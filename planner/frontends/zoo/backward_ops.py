@@ -1,7 +1,8 @@
-"""Backward of every op that the families use: from the gradients of its results those of its operands.
+"""Backward rules of every op that the families use.
 
-A rule yields (operand, gradient) for the operands that are wanted. In products the gradient of a factor is the
-product of the result's with the other factors, summed over the loops that the factor lacks.
+A rule takes the gradients of an op's results and yields (operand number, gradient) for the operands that need one. In
+a product, the gradient of a factor is the product of the result's gradient with the other factors, summed over the
+loops that the factor lacks.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ Gradients = Iterator[tuple[int, DocumentValue]]
 
 @dataclass(frozen=True, slots=True)
 class BackwardCall:
-    """A node of the forward pass, the gradients of its results, and which operands need a gradient."""
+    """A node of the forward pass, the gradients of its results, and the numbers of operands that need a gradient."""
 
-    w: ModelBuilder
+    builder: ModelBuilder
     op: str
     attrs: Mapping[str, Any]
     operands: tuple[DocumentValue, ...]
@@ -31,107 +32,110 @@ class BackwardCall:
     wanted: frozenset[int]
 
 
-def linear(b: BackwardCall) -> Gradients:
+def linear(call: BackwardCall) -> Gradients:
     """y = x weight^T."""
-    (x, weight), (dy,) = b.operands, b.grads
-    if 0 in b.wanted:
-        yield 0, b.w.emit("matmul", [dy, weight], x.shape)
-    if 1 in b.wanted:
-        yield 1, _product_of_rows(b.w, dy, x)
+    (x, weight), (dy,) = call.operands, call.grads
+    if 0 in call.wanted:
+        yield 0, call.builder.emit("matmul", [dy, weight], x.shape)
+    if 1 in call.wanted:
+        yield 1, _product_of_rows(call.builder, dy, x)
 
 
-def addmm(b: BackwardCall) -> Gradients:
+def addmm(call: BackwardCall) -> Gradients:
     """y = bias + x weight."""
-    (bias, x, weight), (dy,) = b.operands, b.grads
-    if 1 in b.wanted:
-        yield 1, b.w.emit("linear", [dy, weight], x.shape)
-    if 2 in b.wanted:
-        yield 2, _product_of_rows(b.w, x, dy)
-    if 0 in b.wanted:
-        yield 0, _sum_to_shape(b.w, dy, bias.shape)
+    (bias, x, weight), (dy,) = call.operands, call.grads
+    if 1 in call.wanted:
+        yield 1, call.builder.emit("linear", [dy, weight], x.shape)
+    if 2 in call.wanted:
+        yield 2, _product_of_rows(call.builder, x, dy)
+    if 0 in call.wanted:
+        yield 0, _sum_to_shape(call.builder, dy, bias.shape)
 
 
-def _product_of_rows(w: ModelBuilder, left: DocumentValue, right: DocumentValue) -> DocumentValue:
-    """left^T right over all dims but the last, without flattening them: each may stay split."""
+def _product_of_rows(builder: ModelBuilder, left: DocumentValue, right: DocumentValue) -> DocumentValue:
+    """Emit left^T right over all dims but the last.
+
+    The einsum has a loop for each of these dims, so each may stay split; flattened, only the first could.
+    """
     rows = " ".join(f"r{i}" for i in range(len(left.shape) - 1))
     shape = [left.shape[-1], right.shape[-1]]
-    return w.emit("einsum", [left, right], shape, equation=f"{rows} m, {rows} n -> m n")
+    return builder.emit("einsum", [left, right], shape, equation=f"{rows} m, {rows} n -> m n")
 
 
-def _sum_to_shape(w: ModelBuilder, value: DocumentValue, shape: Shape) -> DocumentValue:
-    """Over the leading dims that a shape lacks."""
+def _sum_to_shape(builder: ModelBuilder, value: DocumentValue, shape: Shape) -> DocumentValue:
+    """Sum a value over the leading dims that `shape` lacks."""
     extra = len(value.shape) - len(shape)
-    return w.emit("sum", [value], shape, dims=list(range(extra))) if extra else value
+    return builder.emit("sum", [value], shape, dims=list(range(extra))) if extra else value
 
 
-def einsum(b: BackwardCall) -> Gradients:
-    """Another product, with the gradient in the factor's place."""
-    left, _, result = str(b.attrs["equation"]).partition("->")
+def einsum(call: BackwardCall) -> Gradients:
+    """The same product with the result's gradient in the place of the factor."""
+    left, _, result = str(call.attrs["equation"]).partition("->")
     terms = [term.strip() for term in left.split(",")]
-    for i in sorted(b.wanted):
+    for i in sorted(call.wanted):
         read = [result.strip(), *terms[:i], *terms[i + 1 :]]
-        factors = [b.grads[0], *b.operands[:i], *b.operands[i + 1 :]]
+        factors = [call.grads[0], *call.operands[:i], *call.operands[i + 1 :]]
         equation = f"{', '.join(read)} -> {terms[i]}"
-        yield i, b.w.emit("einsum", factors, b.operands[i].shape, equation=equation)
+        yield i, call.builder.emit("einsum", factors, call.operands[i].shape, equation=equation)
 
 
-def add(b: BackwardCall) -> Gradients:
-    for i in sorted(b.wanted):
-        yield i, _sum_to_shape(b.w, b.grads[0], b.operands[i].shape)
+def add(call: BackwardCall) -> Gradients:
+    for i in sorted(call.wanted):
+        yield i, _sum_to_shape(call.builder, call.grads[0], call.operands[i].shape)
 
 
-def multiply(b: BackwardCall) -> Gradients:
-    """Of operands of one shape."""
-    for i in sorted(b.wanted):
-        yield i, b.w.emit("multiply", [b.grads[0], b.operands[1 - i]])
+def multiply(call: BackwardCall) -> Gradients:
+    """Two operands of the same shape."""
+    for i in sorted(call.wanted):
+        yield i, call.builder.emit("multiply", [call.grads[0], call.operands[1 - i]])
 
 
-def of_operand(b: BackwardCall) -> Gradients:
-    """By the op's own backward op, from the operand."""
-    yield 0, b.w.emit(f"{b.op}_backward", [b.grads[0], b.operands[0]], **b.attrs)
+def from_operand(call: BackwardCall) -> Gradients:
+    """Ops whose own backward op reads their operand."""
+    yield 0, call.builder.emit(f"{call.op}_backward", [call.grads[0], call.operands[0]], **call.attrs)
 
 
-def softmax(b: BackwardCall) -> Gradients:
-    yield 0, b.w.emit("softmax_backward", [b.grads[0], b.results[0]], **b.attrs)
+def softmax(call: BackwardCall) -> Gradients:
+    yield 0, call.builder.emit("softmax_backward", [call.grads[0], call.results[0]], **call.attrs)
 
 
-def norm(b: BackwardCall) -> Gradients:
-    """x and its weights at once."""
-    x, *weights = b.operands
-    operands = [b.grads[0], x, weights[0]]
-    types = [value.type for value in b.operands]
-    yield from enumerate(b.w.emit_all(f"{b.op}_backward", operands, types, attrs=b.attrs))
+def norm(call: BackwardCall) -> Gradients:
+    """The gradients of x and of its weights come from one op."""
+    x, *weights = call.operands
+    operands = [call.grads[0], x, weights[0]]
+    types = [value.type for value in call.operands]
+    yield from enumerate(call.builder.emit_all(f"{call.op}_backward", operands, types, attrs=call.attrs))
 
 
-def attention(b: BackwardCall) -> Gradients:
-    operands = [*b.operands, b.grads[0]]
-    types = [value.type for value in b.operands]
-    yield from enumerate(b.w.emit_all(f"{b.op}_backward", operands, types, attrs=b.attrs))
+def attention(call: BackwardCall) -> Gradients:
+    operands = [*call.operands, call.grads[0]]
+    types = [value.type for value in call.operands]
+    yield from enumerate(call.builder.emit_all(f"{call.op}_backward", operands, types, attrs=call.attrs))
 
 
-def rope(b: BackwardCall) -> Gradients:
-    """Turned back."""
-    _, *angles = b.operands
-    yield 0, b.w.emit("rope", [b.grads[0], *angles], reversed=True)
+def rope(call: BackwardCall) -> Gradients:
+    """The rotation in the other direction."""
+    _, *angles = call.operands
+    yield 0, call.builder.emit("rope", [call.grads[0], *angles], reversed=True)
 
 
-def reshape(b: BackwardCall) -> Gradients:
-    yield 0, b.w.emit("reshape", [b.grads[0]], b.operands[0].shape)
+def reshape(call: BackwardCall) -> Gradients:
+    yield 0, call.builder.emit("reshape", [call.grads[0]], call.operands[0].shape)
 
 
-def transpose(b: BackwardCall) -> Gradients:
-    permutation: list[int] = b.attrs["permutation"]
+def transpose(call: BackwardCall) -> Gradients:
+    permutation: list[int] = call.attrs["permutation"]
     back = [permutation.index(dim) for dim in range(len(permutation))]
-    yield 0, b.w.emit("transpose", [b.grads[0]], b.operands[0].shape, permutation=back)
+    yield 0, call.builder.emit("transpose", [call.grads[0]], call.operands[0].shape, permutation=back)
 
 
-def split(b: BackwardCall) -> Gradients:
-    yield 0, b.w.emit("concat", b.grads, b.operands[0].shape, **b.attrs)
+def split(call: BackwardCall) -> Gradients:
+    yield 0, call.builder.emit("concat", call.grads, call.operands[0].shape, **call.attrs)
 
 
-def embedding(b: BackwardCall) -> Gradients:
-    table, ids = b.operands
-    yield 0, b.w.emit("embedding_backward", [b.grads[0], ids], table.shape)
+def embedding(call: BackwardCall) -> Gradients:
+    table, ids = call.operands
+    yield 0, call.builder.emit("embedding_backward", [call.grads[0], ids], table.shape)
 
 
 BACKWARD_OPS: Mapping[str, Callable[[BackwardCall], Gradients]] = MappingProxyType(
@@ -140,7 +144,7 @@ BACKWARD_OPS: Mapping[str, Callable[[BackwardCall], Gradients]] = MappingProxyTy
         "addmm": addmm,
         "einsum": einsum,
         "embedding": embedding,
-        "gelu": of_operand,
+        "gelu": from_operand,
         "layer_norm": norm,
         "linear": linear,
         "multiply": multiply,
@@ -148,10 +152,10 @@ BACKWARD_OPS: Mapping[str, Callable[[BackwardCall], Gradients]] = MappingProxyTy
         "rms_norm": norm,
         "rope": rope,
         "scaled_dot_product_attention": attention,
-        "silu": of_operand,
+        "silu": from_operand,
         "softmax": softmax,
         "split": split,
         "transpose": transpose,
     }
 )
-"""Ops without an entry pass no gradient on: they choose, count or compare."""
+"""Ops without an entry pass no gradient on: they select, count or compare."""

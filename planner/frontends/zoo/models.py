@@ -14,11 +14,11 @@ MAX_LAYERS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """A decoder-only transformer. Raises InvalidRequest for sizes that contradict each other.
+    """The sizes of a decoder-only transformer. Raises InvalidRequest for sizes that contradict each other.
 
-    `heads` query heads share `kv_heads` key and value heads; of `experts` feed-forward networks a token visits
-    `active` (none: one network for all). `positions` is the longest sequence it was published for, `source` where
-    the sizes stand.
+    `heads` query heads share `kv_heads` key and value heads. A token visits `active` of `experts` feed-forward
+    networks; 0 experts mean one network for all tokens. `positions` is the longest sequence that the model was
+    published for, `source` the publication of its sizes.
     """
 
     family: str
@@ -44,7 +44,7 @@ class Model:
         if self.heads % self.kv_heads:
             raise InvalidRequest("heads", got=self.heads, wanted=f"a multiple of the {self.kv_heads} kv_heads")
         if self.family == "gpt" and self.heads != self.kv_heads:
-            raise InvalidRequest("kv_heads", got=self.kv_heads, wanted=f"{self.heads}: heads of gpt share nothing")
+            raise InvalidRequest("kv_heads", got=self.kv_heads, wanted=f"{self.heads}: heads of gpt share no keys")
         if self.family == "mixtral" and not 1 <= self.active <= self.experts <= MAX_SIZE:
             raise InvalidRequest("experts", got=self.experts, wanted=f"at least the {self.active} active, and one")
         if self.family != "mixtral" and self.experts:
@@ -52,7 +52,7 @@ class Model:
 
     @property
     def head(self) -> int:
-        """Dims of a head."""
+        """The width of one head."""
         return self.width // self.heads
 
 
@@ -86,14 +86,14 @@ MODELS: Mapping[str, Model] = MappingProxyType(
 
 
 def find_model(name: str, changes: Mapping[str, int | None]) -> Model:
-    """A published model with other sizes where some are given. Raises InvalidRequest.
+    """Return a published model with the sizes in `changes` that are not None. Raises InvalidRequest.
 
-    With another number of heads, kv_heads are as many where they were, and keep their ratio where they shared.
+    A changed number of heads changes kv_heads in the same ratio, unless that is given too.
     """
     if name not in MODELS:
         raise InvalidRequest("unknown model", got=name, wanted=f"one of {', '.join(MODELS)}")
-    known = MODELS[name]
-    sizes = asdict(known) | {key: value for key, value in changes.items() if value is not None}
+    published = MODELS[name]
+    sizes = asdict(published) | {key: value for key, value in changes.items() if value is not None}
     if changes.get("heads") and not changes.get("kv_heads"):
-        sizes["kv_heads"] = max(1, sizes["heads"] * known.kv_heads // known.heads)
+        sizes["kv_heads"] = max(1, sizes["heads"] * published.kv_heads // published.heads)
     return Model(**sizes)
