@@ -1,1 +1,1 @@
-"""One-liners for the frameworks whose graphs are planned: torch, jax, onnx."""
+"""One-call entry points for torch and jax, and the annotation of ONNX models."""

@@ -1,4 +1,4 @@
-"""What `planner.torch` and `planner.jax` share: a framework's graph document is planned."""
+"""Planning of a framework's graph document, shared by `planner.torch` and `planner.jax`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from planner.progress import solving_line
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChosenShardings:
-    """A plan that fits, and the shardings it chose for its graph."""
+    """A feasible plan, its graph, and the shardings that it chose."""
 
     graph: Graph
     choice: Choice
@@ -30,14 +30,13 @@ class ChosenShardings:
 def plan_document(
     document: Mapping[str, Any], name: str, mesh: Mesh, *, device: str, request: Request | None
 ) -> ChosenShardings:
-    """The best plan of a document on a mesh of the hardware profile `device`, with its progress in a notebook or on a
-    terminal.
+    """Plan a document on a mesh of the hardware profile `device`; show progress in a notebook or on a terminal.
 
-    Raises InvalidRequest where nothing fits the memory, and what a document or a profile that is wrong raises.
+    Raises InvalidRequest if no plan fits the memory, and the errors of an invalid document or profile.
     """
     graph = load_graph(validate_document(GraphDocument, document, name), mesh)
     with solving_line() as on_progress:
-        made = pipeline.plan(graph, mesh, read_hardware(device), request=request, on_progress=on_progress)
-    if made.choice is None:
-        raise InvalidRequest("no plan fits", where=name, got=made.certificate.reason, wanted="more memory or devices")
-    return ChosenShardings(graph, made.choice, made)
+        plan = pipeline.plan(graph, mesh, read_hardware(device), request=request, on_progress=on_progress)
+    if plan.choice is None:
+        raise InvalidRequest("no plan fits", where=name, got=plan.certificate.reason, wanted="more memory or devices")
+    return ChosenShardings(graph, plan.choice, plan)

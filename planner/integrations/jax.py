@@ -1,4 +1,4 @@
-"""One line for JAX: a function, shapes of its arguments and a mesh in; shardings for its arguments and results out.
+"""One call for JAX: from a function, its arguments' shapes and a mesh to shardings of arguments and results.
 
 planned = planner.integrations.jax.plan(train_step, parameters, batch, mesh=mesh)
 step = jax.jit(train_step, in_shardings=planned.arguments, out_shardings=planned.results)
@@ -23,7 +23,7 @@ from planner.planning.plan_types import Plan, Request
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JaxPlan:
-    """Trees of jax.sharding.NamedSharding: `arguments` a tuple, one tree for each; and the plan they come from."""
+    """The plan, and its shardings as trees of jax.sharding.NamedSharding; `arguments` has a tree per argument."""
 
     arguments: Any
     results: Any
@@ -38,30 +38,30 @@ def plan(
     request: Request | None = None,
     kinds: Mapping[str, str] | None = None,
 ) -> JaxPlan:
-    """The best shardings of a function, jitted or not, on a mesh of JAX's (or of ours, or `dp=2,tp=4`).
+    """Plan a function, jitted or not, on a mesh: a jax.sharding.Mesh, a planner Mesh, or text such as `dp=2,tp=4`.
 
-    `arguments` are arrays or jax.ShapeDtypeStruct. `device` is a hardware profile; `kinds` says what arguments are, by
-    name or root of a name, where the guess (see planner.frontends.stablehlo.document) is wrong. What a PartitionSpec
-    cannot say is left out with a warning.
+    `arguments` are arrays or jax.ShapeDtypeStruct. `device` names a hardware profile. `kinds` overrides the guessed
+    kinds of arguments by name or root of a name (see planner.frontends.stablehlo.document). What a PartitionSpec cannot
+    express is dropped with a warning.
 
-    Raises InvalidRequest where nothing fits the memory, and what tracing and importing raise.
+    Raises InvalidRequest if no plan fits the memory, and the errors of tracing and importing.
     """
     ours, theirs = partition_spec.jax_mesh(mesh)
     trace = trace_function(function, *arguments)
     name = str(getattr(function, "__name__", "function"))
-    found = import_text(trace.text, name, kinds)
-    made = plan_document(found.document, name, ours, device=device, request=request)
+    imported = import_text(trace.text, name, kinds)
+    chosen = plan_document(imported.document, name, ours, device=device, request=request)
     export = _JaxExport(ours, theirs)
     inputs = {
-        leaf: export.sharding(made.choice.inputs[value], made.graph.types[value].shape, f"argument {value}")
-        for leaf, value in zip(trace.kept, found.arguments, strict=True)
-        if value in made.choice.inputs
+        leaf: export.sharding(chosen.choice.inputs[value], chosen.graph.types[value].shape, f"argument {value}")
+        for leaf, value in zip(trace.kept, imported.arguments, strict=True)
+        if value in chosen.choice.inputs
     }
     outputs = {
-        number: export.sharding(sharding, made.graph.types[value].shape, f"result {number}")
-        for number, (sharding, value) in enumerate(zip(made.choice.outputs, made.graph.outputs, strict=True))
+        number: export.sharding(sharding, chosen.graph.types[value].shape, f"result {number}")
+        for number, (sharding, value) in enumerate(zip(chosen.choice.outputs, chosen.graph.outputs, strict=True))
     }
-    return JaxPlan(*_sharding_trees(trace, export, inputs, outputs=outputs), made.plan)
+    return JaxPlan(*_sharding_trees(trace, export, inputs, outputs=outputs), chosen.plan)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,10 +70,10 @@ class _JaxExport:
     theirs: Any
 
     def sharding(self, sharding: Sharding, shape: Shape, where: str) -> Any:
-        made, remarks = partition_spec.named_sharding(sharding, shape, self.ours, target=self.theirs, where=where)
+        named, remarks = partition_spec.named_sharding(sharding, shape, self.ours, target=self.theirs, where=where)
         for remark in remarks:
             warnings.warn(remark, stacklevel=4)
-        return made
+        return named
 
     def replicated(self) -> Any:
         return self.sharding(Sharding(()), (), "")
@@ -82,6 +82,6 @@ class _JaxExport:
 def _sharding_trees(
     trace: TracedFunction, export: _JaxExport, inputs: Mapping[int, Any], *, outputs: Mapping[int, Any]
 ) -> tuple[Any, Any]:
-    """What no graph reads is replicated."""
+    """Return the trees of arguments and results; leaves that the graph does not have are replicated."""
     whole = export.replicated()
     return trace.arguments_as(inputs, whole), trace.results_as(outputs, whole)

@@ -1,6 +1,6 @@
-"""A plan written back onto the ONNX model that its graph came from.
+"""A plan's shardings written onto the ONNX model that its graph came from.
 
-The model is imported again: so it is known what its values became, and that it is the one that was planned.
+The model is imported again, to map its values to those of the graph and to check that it is the planned model.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from planner.ir.program import Program
 
 
 def annotated_model(program: Program, path: Path, folder: Path) -> bytes:
-    """The model in a file with the program's shardings on its nodes; `folder` is where it will lie.
+    """Return the model of a file with the program's shardings on its nodes, to be written to `folder`.
 
-    Raises InvalidRequest where the model is not the one that was planned, or has external data in another folder;
-    InvalidSharding for what ONNX cannot say; and what importing raises.
+    Raises InvalidRequest if the model is not the planned one or has external data in another folder, InvalidSharding
+    for a sharding that ONNX cannot express, and the errors of importing.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnknownOpWarning)  # it was told when the model was imported first
-        model, found = reimport_onnx(path, {entry.id: entry.type.shape for entry in program.graph.inputs})
+        warnings.simplefilter("ignore", UnknownOpWarning)  # the first import has warned already
+        model, imported = reimport_onnx(path, {entry.id: entry.type.shape for entry in program.graph.inputs})
     if any(tensor.external_data for tensor in model.graph.initializer) and folder.resolve() != path.parent.resolve():
         got, wanted = str(folder), f"a file in {path.parent}, beside the model's external data"
-        raise InvalidRequest("where the annotated model will lie", got=got, wanted=wanted)
-    again = load_graph(validate_document(GraphDocument, found.document, str(path)), program.mesh)
-    _check_same_graph(again, program.graph, program.mesh, where=str(path))
+        raise InvalidRequest("folder of the annotated model", got=got, wanted=wanted)
+    graph = load_graph(validate_document(GraphDocument, imported.document, str(path)), program.mesh)
+    _check_same_graph(graph, program.graph, program.mesh, where=str(path))
     try:
         from planner.export.onnx import Origin, annotate_model
     except ModuleNotFoundError as missing:
         raise missing_package_error(missing) from missing
-    origins = {name: Origin(value.id, value.shape) for name, value in found.values.items()}
+    origins = {name: Origin(value.id, value.shape) for name, value in imported.values.items()}
     annotate_model(model, program, origins)
-    made: bytes = model.SerializeToString()
-    return made
+    data: bytes = model.SerializeToString()
+    return data
 
 
-def _check_same_graph(found: Graph, planned: Graph, mesh: Mesh, *, where: str) -> None:
-    """Pins, which the planned graph may have more of, are passed over."""
-    model, plan = (dump_graph(graph, mesh) for graph in (found, planned))
+def _check_same_graph(imported: Graph, planned: Graph, mesh: Mesh, *, where: str) -> None:
+    """Raise InvalidRequest if two graphs differ in more than pins, of which the planned one may have more."""
+    model, plan = (dump_graph(graph, mesh) for graph in (imported, planned))
     for part in ("inputs", "nodes", "outputs"):
         mine, theirs = ([_without_pins(entry) for entry in document[part]] for document in (model, plan))
         if mine != theirs:
@@ -56,4 +56,4 @@ def _check_same_graph(found: Graph, planned: Graph, mesh: Mesh, *, where: str) -
 
 
 def _without_pins(entry: Any) -> Any:
-    return {key: told for key, told in entry.items() if key != "option"} if isinstance(entry, dict) else entry
+    return {key: value for key, value in entry.items() if key != "option"} if isinstance(entry, dict) else entry

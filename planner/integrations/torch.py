@@ -1,4 +1,4 @@
-"""One line for PyTorch: a module, example inputs and a mesh in; DTensor placements by name out.
+"""One call for PyTorch: from a module, example inputs and a mesh to DTensor placements by name.
 
 planned = planner.integrations.torch.plan(module, (ids,), mesh="dp=2,tp=4")
 weight = distribute_tensor(weight, device_mesh, planned.parameters["lm_head.weight"])
@@ -19,12 +19,12 @@ from planner.ir.mesh import Mesh
 from planner.planning.plan_types import Plan, Request
 
 TensorPlacements = tuple[Any, ...]
-"""One a mesh axis, in the order of the mesh."""
+"""A DTensor placement per mesh axis, in the order of the mesh."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchPlan:
-    """By name: placements of parameters and buffers, of the inputs; in order: of the results. And the plan."""
+    """The plan, and its placements: of parameters and buffers by name, of inputs by name, of results in order."""
 
     parameters: Mapping[str, TensorPlacements]
     inputs: Mapping[str, TensorPlacements]
@@ -42,30 +42,31 @@ def plan(
     device: str = hardware.DEFAULT_PROFILE,
     request: Request | None = None,
 ) -> TorchPlan:
-    """The best placements of a torch.nn.Module's parameters and inputs on a mesh of ours, or `dp=2,tp=4`.
+    """Plan a torch.nn.Module on a mesh: a planner Mesh, or text such as `dp=2,tp=4`.
 
     Weights and inputs may be on the meta device. `train` (sgd, sgd-momentum or adam) plans a training step of a module
-    that returns its loss; `device` is a hardware profile. What DTensor cannot say is left out with a warning.
+    that returns its loss; None plans a forward pass. `device` names a hardware profile. What DTensor cannot express is
+    dropped with a warning.
 
-    Raises InvalidRequest where nothing fits the memory, and what tracing and importing raise.
+    Raises InvalidRequest if no plan fits the memory, and the errors of tracing and importing.
     """
     ours = Mesh.parse(mesh) if isinstance(mesh, str) else mesh
     document = build_module_document(module, example_inputs, keywords or {}, train=train)
     return _place_tensors(plan_document(document, type(module).__name__, ours, device=device, request=request), ours)
 
 
-def _place_tensors(found: ChosenShardings, mesh: Mesh) -> TorchPlan:
-    graph, choice = found.graph, found.choice
+def _place_tensors(chosen: ChosenShardings, mesh: Mesh) -> TorchPlan:
+    graph, choice = chosen.graph, chosen.choice
 
     def placements(sharding: Any, value: str, where: str) -> TensorPlacements:
-        made, remarks = dtensor.placements(sharding, graph.types[value].shape, mesh)
+        placed, remarks = dtensor.placements(sharding, graph.types[value].shape, mesh)
         for remark in remarks:
             warnings.warn(f"{where}: {remark}", stacklevel=4)
-        return made
+        return placed
 
     by_kind: dict[bool, dict[str, TensorPlacements]] = {True: {}, False: {}}
     for entry in graph.inputs:
         by_kind[entry.kind == "input"][entry.name] = placements(choice.inputs[entry.id], entry.id, entry.name)
     outputs = zip(choice.outputs, graph.outputs, strict=True)
     results = tuple(placements(each, value, f"result {n}") for n, (each, value) in enumerate(outputs))
-    return TorchPlan(by_kind[False], by_kind[True], results, found.plan)
+    return TorchPlan(by_kind[False], by_kind[True], results, chosen.plan)

@@ -88,12 +88,12 @@ REFUSED_FUNCTIONS: dict[str, tuple[Any, type[ShardplanError], str]] = {
     "until something happens": (
         lambda x: lax.while_loop(lambda c: c.sum() < 9, lambda c: c + 1, x),
         UnsupportedOp,
-        "loop until something happens",
+        "data-dependent while loop",
     ),
     "a branch of the data": (
         lambda x: lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x),
         UnsupportedOp,
-        "branch that the data decides",
+        "data-dependent branch",
     ),
     "an error of its own": (lambda x: x.nothing, InvalidRequest, "AttributeError"),
 }

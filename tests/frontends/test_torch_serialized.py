@@ -43,7 +43,7 @@ def test_the_json_of_a_saved_program_is_enough(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "content"), FOREIGN)
 def test_a_foreign_or_cut_file_is_refused(tmp_path: Path, name: str, content: bytes) -> None:
     (tmp_path / name).write_bytes(content)
-    with pytest.raises(InvalidGraph, match=r"not an exported program .*wanted what torch\.export\.save wrote"):
+    with pytest.raises(InvalidGraph, match=r"not an exported program .*wanted a file of torch\.export\.save"):
         import_torch(str(tmp_path / name))
 
 

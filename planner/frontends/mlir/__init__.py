@@ -1,14 +1,13 @@
 """MLIR text: a function with mesh annotations as a graph and its mesh, one with collectives as an SPMD program.
 
-Read are the mesh dialect as its documents print it (mesh.cluster and mesh.annotate of the RFC; mesh.mesh and
-mesh.shard), as mlir-opt 19 and 20 do (a sharding as attribute or as value), and the shard dialect of mlir-opt 22,
-around the subset of operations in `names` and `statements`. An annotation is required and of the result unless the
-text says otherwise.
+Supported are the mesh dialect as its documents print it (mesh.cluster and mesh.annotate of the RFC; mesh.mesh and
+mesh.shard) and as mlir-opt 19 and 20 do (a sharding as attribute or as value), and the shard dialect of mlir-opt 22,
+around the operations in `op_names` and `op_handlers`. An annotation is required and applies to the result unless the
+text says otherwise. Errors carry line and column.
 
-Why a parser of our own and not xDSL (0.74): of what these texts hold it knows func, arith, math, tensor, the newest
-spelling of shard and eight tosa operations; the mesh dialect in its three spellings, mhlo, the other tosa and all
-custom forms around them would be ours to declare and print anyway, which is more code than this recursive descent
-over the forms the documents use. Errors carry line and column.
+Why a parser of our own and not xDSL (0.74): xDSL covers func, arith, math, tensor, the newest spelling of shard and
+eight tosa operations. The mesh dialect in its three spellings, mhlo, the other tosa operations and all their custom
+forms would still be ours to declare and print, which is more code than this recursive descent parser.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ MAX_BYTES = 16 << 20
 
 
 def read_mlir(source: Path | str, function: str | None = None) -> tuple[Graph, Mesh]:
-    """The graph of a function and its mesh, from a file (Path) or a text (str).
+    """Return the graph of a function and its mesh, from a file (Path) or a text (str).
 
-    The function may be left out where only one has a body. A dim `?` is UNKNOWN. Raises ShardplanError with line and
-    column.
+    `function` may be None if only one function has a body. A dim `?` becomes DYNAMIC_DIM. Raises ShardplanError with
+    line and column.
     """
     scan, module, chosen = _parse_source(source, function)
     for each in _find_collectives(chosen):
-        what, wanted = "collective in a graph", "annotations only: what has collectives is read by read_spmd"
+        what, wanted = "collective in a graph", "annotations only; read_spmd reads functions with collectives"
         raise scan.error(what, at=each.at, got=each.name, wanted=wanted, error=UnsupportedOp)
     translation = MlirTranslation(scan, chosen, _build_checks(scan, module, chosen), Annotations(scan))
     try:
@@ -54,9 +53,9 @@ def read_mlir(source: Path | str, function: str | None = None) -> tuple[Graph, M
 
 
 def read_spmd(source: Path | str, function: str | None = None) -> SpmdProgram:
-    """The program of a function whose body holds collectives and queries on local tensors, verified.
+    """Return the verified program of a function whose body has collectives and queries on local tensors.
 
-    Raises ShardplanError with line and column; it names the value, the rule, what was got and what was wanted.
+    Raises ShardplanError with line and column, the value, the rule, what was got and what was expected.
     """
     scan, module, chosen = _parse_source(source, function)
     layouts = _build_checks(scan, module, chosen)
@@ -71,7 +70,7 @@ def read_spmd(source: Path | str, function: str | None = None) -> SpmdProgram:
 
 
 def holds_collectives(source: Path | str, function: str | None = None) -> bool:
-    """Whether `read_spmd` is the one that reads it. Raises ShardplanError for a text that does not parse."""
+    """Return whether `read_spmd` reads the function, not `read_mlir`. Raises ShardplanError for a syntax error."""
     _, _, chosen = _parse_source(source, function)
     return bool(_find_collectives(chosen))
 

@@ -1,9 +1,9 @@
-"""Spelled shardings checked against their mesh and tensor, and who they are for.
+"""Checks of shardings in the text against their mesh and tensor, and the annotations they become.
 
-A sharding that names no mesh takes the one of its function's `mesh_cluster`. A function lives on one mesh.
-Rejected, with the place: an unknown mesh, an axis negative, repeated or beyond the mesh, more lists than dims,
-`generic`, offsets or halos that do not fit; and the usages the dialect leaves undefined: two shardings of one
-definition, two of one use, a definition annotated behind a use.
+A sharding without a mesh uses the one of its function's `mesh_cluster`. A function uses one mesh. Rejected, with the
+place: an unknown mesh, an axis that is negative, repeated or beyond the mesh, more lists than dims, the reduction
+`generic`, offsets or halos that do not fit. Also rejected are the usages that the dialect leaves undefined: two
+shardings of one definition, two of one use, and a definition annotated through the result of a use's annotation.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from planner.ir.mesh import Mesh
 from planner.ir.sharding import Reduction, Shape, Sharding
 
 NumberLookup = Callable[[str, int], int]
-"""(name of a value, place) -> the number it holds."""
+"""Takes the name of a value and a position in the text; returns the constant number of the value."""
 
 
 @dataclass
 class ShardingChecker:
-    """The shardings of one function; `used` is the mesh they are over, once one is seen."""
+    """The checks of one function's shardings; `used` is the mesh of those seen so far, None before the first."""
 
     scan: Scanner
     meshes: Mapping[str, Mesh]
@@ -32,12 +32,12 @@ class ShardingChecker:
     used: str | None = field(default=None, init=False)
 
     def mesh(self, at: int) -> Mesh:
-        """The function's mesh: the one used, else the default, else the only one. Raises InvalidMesh."""
+        """Return the function's mesh: the one used, else the default, else the only one. Raises InvalidMesh."""
         only = next(iter(self.meshes)) if len(self.meshes) == 1 else None
         return self._find_mesh(self.used or self.default or only, at)
 
     def checked(self, spelled: ShardingSyntax, shape: Shape, number: NumberLookup) -> Sharding:
-        """The sharding, one list per dim. Raises InvalidSharding or InvalidMesh with the place."""
+        """Return the checked sharding, with one list per dim. Raises InvalidSharding or InvalidMesh with the place."""
         name = spelled.mesh or self.default
         mesh = self._find_mesh(name, spelled.at)
         if self.used not in (None, name):
@@ -58,8 +58,8 @@ class ShardingChecker:
         if name is None:
             raise self.scan.error("no mesh is named", at=at, wanted="@name, or mesh_cluster", error=InvalidMesh)
         if name not in self.meshes:
-            known = ", ".join(f"@{mesh}" for mesh in self.meshes) or "a declared mesh"
-            raise self.scan.error("undefined mesh symbol", at=at, got=f"@{name}", wanted=known, error=InvalidMesh)
+            declared = ", ".join(f"@{mesh}" for mesh in self.meshes) or "a declared mesh"
+            raise self.scan.error("undefined mesh symbol", at=at, got=f"@{name}", wanted=declared, error=InvalidMesh)
         return self.meshes[name]
 
     def _build(self, spelled: ShardingSyntax, shape: Shape, mesh: Mesh, *, number: NumberLookup) -> Sharding:
@@ -86,7 +86,7 @@ class ShardingChecker:
     def _split_offsets(
         self, spelled: ShardingSyntax, cuts: Sequence[int], lists: Sequence[Sequence[int]], *, mesh: Mesh
     ) -> tuple[tuple[int, ...], ...]:
-        """The flat list of offsets per split dim: n + 1 for one over n devices."""
+        """Cut the flat list of offsets into one list per split dim: n + 1 offsets for n devices."""
         counts = [mesh.group_size(axes) + 1 for axes in lists if axes] if cuts else []
         if sum(counts) != len(cuts):
             raise self._error(spelled, "number of sharded_dims_offsets", len(cuts), wanted=str(sum(counts)))
@@ -106,7 +106,7 @@ class ShardingChecker:
 
 
 def _check_fit(sharding: Sharding, shape: Shape, mesh: Mesh) -> Sharding:
-    """The sharding as written, after the checks that need sizes."""
+    """Run the checks that need sizes; return the sharding as written, not the completed one."""
     sharding.checked(shape, mesh)
     return sharding
 
@@ -117,7 +117,7 @@ RequestedSharding = tuple[Sharding, bool]
 
 @dataclass(frozen=True, slots=True)
 class NamedValue:
-    """A value of the graph under a name of the text; `asked` are the shardings its readers are given."""
+    """A value of the graph under a name of the text; `asked` lists the shardings requested for reads of that name."""
 
     value: str
     shape: Shape
@@ -126,39 +126,43 @@ class NamedValue:
 
 @dataclass
 class Annotations:
-    """What was asked of definitions (user None) and of uses: by value, user, and operand where it matters which."""
+    """The requested shardings by (value, user, operand).
+
+    The user is None for the definition. The operand is None unless the user reads the value in different shardings.
+    """
 
     scan: Scanner
     found: dict[tuple[str, str | None, int | None], list[RequestedSharding]] = field(default_factory=dict)
 
-    def define(self, held: NamedValue, asked: RequestedSharding, at: int) -> None:
-        """Ask a sharding of a value's definition."""
-        if held.asked:
-            raise self._undefined("definition annotated behind a use", at, asked, other=held.asked[-1])
-        self._add((held.value, None, None), asked, at, what="definition annotated twice")
+    def define(self, tensor: NamedValue, asked: RequestedSharding, at: int) -> None:
+        """Request a sharding of a value's definition."""
+        if tensor.asked:
+            raise self._undefined("definition annotated behind a use", at, asked, other=tensor.asked[-1])
+        self._add((tensor.value, None, None), asked, at, what="definition annotated twice")
 
-    def chain(self, held: NamedValue, asked: RequestedSharding, at: int) -> NamedValue:
-        """The value with a sharding for those who read it under the new name."""
-        for other in held.asked:
+    def chain(self, tensor: NamedValue, asked: RequestedSharding, at: int) -> NamedValue:
+        """Return the value with a sharding requested for reads under its new name."""
+        for other in tensor.asked:
             if other[1] == asked[1] and other != asked:
                 raise self._undefined("use annotated twice", at, asked, other=other)
-        kept = held.asked if asked in held.asked else (*held.asked, asked)
-        return NamedValue(held.value, held.shape, kept)
+        requested = tensor.asked if asked in tensor.asked else (*tensor.asked, asked)
+        return NamedValue(tensor.value, tensor.shape, requested)
 
     def read(self, operands: Sequence[NamedValue], user: str, at: int) -> None:
-        """An op, or the return, reads its operands; those of one value may be asked for in different shardings."""
-        for operand, held in enumerate(operands):
-            alike = all(other.asked == held.asked for other in operands if other.value == held.value)
-            for asked in held.asked:
-                self._add((held.value, user, None if alike else operand), asked, at, what="use annotated twice")
+        """Record the shardings in which an op, or the return, reads its operands."""
+        for operand, tensor in enumerate(operands):
+            # Only where a user reads a value in several shardings does an annotation need the operand's number.
+            alike = all(other.asked == tensor.asked for other in operands if other.value == tensor.value)
+            for asked in tensor.asked:
+                self._add((tensor.value, user, None if alike else operand), asked, at, what="use annotated twice")
 
     def _add(self, key: tuple[str, str | None, int | None], asked: RequestedSharding, at: int, *, what: str) -> None:
-        known = self.found.setdefault(key, [])
-        for other in known:
+        requested = self.found.setdefault(key, [])
+        for other in requested:
             if other[1] == asked[1] and other != asked:
                 raise self._undefined(what, at, asked, other=other)
-        if asked not in known:
-            known.append(asked)
+        if asked not in requested:
+            requested.append(asked)
 
     def _undefined(self, what: str, at: int, asked: RequestedSharding, *, other: RequestedSharding) -> ShardplanError:
         wanted = f"{other[0]}, asked before"

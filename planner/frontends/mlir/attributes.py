@@ -1,8 +1,8 @@
 """Types and attributes of MLIR text as Python values.
 
-Numbers, strings, booleans, lists and dictionaries are themselves (a unit attribute is True); `@name` is a
-Symbol, `dense<...>` a Dense, an affine map an AffineMap; an attribute of a dialect is a Spelled sharding or, where
-it has the form `#dialect.name<key = value, ...>`, a dictionary; any other is None.
+Numbers, strings, booleans, lists and dictionaries become Python's (a unit attribute is True), `@name` a Symbol,
+`dense<...>` a DenseAttribute, an affine map an AffineMap. A dialect's attribute becomes a ShardingSyntax, a dictionary
+for the form `#dialect.name<key = value, ...>`, or the last word of its text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Symbol:
 
 @dataclass(frozen=True, slots=True)
 class DenseAttribute:
-    """`dense<...>`: one number for every element, or the numbers in order (None: elements that are not numbers)."""
+    """`dense<...>`: one number for all elements, or the numbers in order; None if the elements are not numbers."""
 
     value: int | float | bool | tuple[int | float | bool, ...] | None
     type: MlirType
@@ -38,13 +38,13 @@ class DenseAttribute:
 
 @dataclass(frozen=True, slots=True)
 class AffineMap:
-    """Loop number per result, or None for a constant 0. Any other result is not read."""
+    """An affine map whose results are loops (by number) or the constant 0 (None)."""
 
     results: tuple[int | None, ...]
 
 
 def parse_attribute(scan: Scanner, depth: int = 0) -> Any:
-    """An attribute's value. Raises InvalidDocument."""
+    """Parse an attribute. Raises InvalidDocument."""
     if depth > MAX_DEPTH:
         raise scan.error("nested too deeply", wanted=f"at most {MAX_DEPTH} levels")
     if scan.peek(r"\["):
@@ -88,7 +88,7 @@ def parse_number(scan: Scanner) -> int | float:
 
 
 def _parse_typed(scan: Scanner) -> int | float:
-    """A number with the type behind it dropped; a hexadecimal one of a float type is its bits."""
+    """Parse a number with an optional type, which is dropped; a hexadecimal number of a float type is its bits."""
     at, bits = scan.at, scan.peek("0x")
     value = parse_number(scan)
     return _convert_element(scan, at, value, kind=parse_type(scan), bits=bits) if scan.mark(":") else value
@@ -99,19 +99,19 @@ def parse_list(scan: Scanner, depth: int = 0) -> list[Any]:
 
 
 def parse_dictionary(scan: Scanner, depth: int = 0, end: str = "}") -> dict[str, Any]:
-    """`{key = value, unit}`; the end may be another, for what dialects write alike."""
-    found: dict[str, Any] = {}
+    """Parse `{key = value, unit}`. With another `end`, the opening mark has been read."""
+    entries: dict[str, Any] = {}
 
     def entry() -> None:
         at = scan.at
         key = scan.expect(f"{WORD}|{STRING}", "a key")
         key = unescape(key) if key[0] == '"' else key
-        if key in found:
+        if key in entries:
             raise scan.error("key repeated", at=at, wanted="every key once")
-        found[key] = parse_attribute(scan, depth + 1) if scan.mark("=") else True
+        entries[key] = parse_attribute(scan, depth + 1) if scan.mark("=") else True
 
     scan.parse_list("{" if end == "}" else "", entry, end)
-    return found
+    return entries
 
 
 def _parse_dense(scan: Scanner, depth: int) -> DenseAttribute:
@@ -128,10 +128,10 @@ def _parse_dense(scan: Scanner, depth: int) -> DenseAttribute:
         if isinstance(value, list):
             value = tuple(_flatten(value, scan, at))
     scan.need(":")
-    there = scan.at
+    type_at = scan.at
     kind = parse_type(scan)
     if isinstance(kind, MlirTensorType) and not kind.type.is_sized:
-        raise scan.error("type of a constant", at=there, got=str(kind.type), wanted="sizes", error=InvalidGraph)
+        raise scan.error("type of a constant", at=type_at, got=str(kind.type), wanted="sizes", error=InvalidGraph)
     if not isinstance(value, tuple) and value is not None:
         value = _convert_element(scan, at, value, kind=kind, bits=bits)
     return DenseAttribute(value, kind)
@@ -145,7 +145,7 @@ def _flatten(value: list[Any], scan: Scanner, at: int) -> list[Any]:
 
 
 def _convert_element(scan: Scanner, at: int, value: object, *, kind: MlirType, bits: bool) -> int | float | bool:
-    """A splat's value; a hexadecimal one of a float type is its bits."""
+    """Return the number of an element; `bits`: a hexadecimal number of a float type is its bit pattern."""
     dtype = kind.type.dtype if isinstance(kind, MlirTensorType) else kind
     if not isinstance(value, int | float):
         raise scan.error("element", at=at, wanted="a number")
@@ -160,7 +160,7 @@ def _convert_element(scan: Scanner, at: int, value: object, *, kind: MlirType, b
 
 
 def _parse_affine_map(scan: Scanner) -> AffineMap | None:
-    """`(d0, d1) -> (d1, 0)>`; None where a result is more than a loop or 0."""
+    """Parse `(d0, d1) -> (d1, 0)>`; return None if a result is anything but a loop or 0."""
     names = scan.parse_list("(", lambda: scan.expect(WORD, "a loop's name"), ")")
     loops = {name: place for place, name in enumerate(names)}
     scan.need("->")
@@ -171,16 +171,19 @@ def _parse_affine_map(scan: Scanner) -> AffineMap | None:
 
 
 def _parse_dialect_attribute(scan: Scanner, depth: int) -> Any:
-    """`#mesh.shard<...>`, `#shard<axisarray[[0]]>`, `#mhlo.dot<key = value, ...>`, or one that is not read."""
+    """Parse `#mesh.shard<...>`, `#shard<axisarray[[0]]>`, `#mhlo.dot<key = value, ...>` or an alias.
+
+    Of any other attribute, return the last word.
+    """
     name = scan.expect(r"#[\w.]+", "an attribute")
     if name == "#mesh.shard":
         return parse_sharding_attribute(scan)
     if not scan.mark("<"):
         return scan.aliases.get(name)
     if scan.word("axisarray"):
-        found = parse_list(scan, depth)
+        axes = parse_list(scan, depth)
         scan.need(">")
-        return found
+        return axes
     if scan.peek(rf"{WORD}\s*="):
         return parse_dictionary(scan, depth, ">")
     start = scan.at
@@ -189,8 +192,8 @@ def _parse_dialect_attribute(scan: Scanner, depth: int) -> Any:
 
 
 def _parse_balanced(scan: Scanner) -> None:
-    """To behind the `>` that closes what is open."""
+    """Skip to behind the `>` that closes the attribute; `->` and strings do not count."""
     depth = 1
     while depth:
-        found = scan.expect(r"->|[<>]|" + STRING + r"|[^<>\"-]+|-", "'>'")
-        depth += {"<": 1, ">": -1}.get(found, 0)
+        token = scan.expect(r"->|[<>]|" + STRING + r"|[^<>\"-]+|-", "'>'")
+        depth += {"<": 1, ">": -1}.get(token, 0)

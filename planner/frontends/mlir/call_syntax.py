@@ -29,12 +29,12 @@ KEYS = {
     "target_halo_sizes": "destination_halo_sizes",
     "static_halo_sizes": "halo_sizes",
 }
-"""Words of other versions for the table's."""
+"""Keys of other versions of the dialect -> keys of the table."""
 
 
 @dataclass
 class Clauses:
-    """What stands behind an op's name: operands, attributes, types. A dynamic number is the name of its value."""
+    """What follows an op's name: operands, attributes, types. A dynamic number is the name of a value."""
 
     operands: list[str] = field(default_factory=list)
     attrs: dict[str, Any] = field(default_factory=dict)
@@ -43,21 +43,21 @@ class Clauses:
 
 
 def canonical_name(name: str) -> str | None:
-    """The table's name of a collective or query, None for any other operation."""
+    """Return the table's name of a collective or query; None for any other operation."""
     dialect, _, word = name.partition(".")
     word = LEGACY_NAMES.get(word, word)
-    known = word in SPMD_OPS and word not in {row.name for row in LOCAL}
-    return word if dialect in ("mesh", "shard") and known else None
+    has_row = word in SPMD_OPS and word not in {row.name for row in LOCAL}
+    return word if dialect in ("mesh", "shard") and has_row else None
 
 
 def is_collective(name: str) -> bool:
-    """Whether an operation makes its function a program of local tensors: any call but the RFC's two queries."""
+    """Return whether an operation makes its function an SPMD program: any call except the RFC's two queries."""
     word = canonical_name(name)
     return word is not None and word not in MESH_SHAPE_OPS
 
 
 def parse_call(scan: Scanner) -> Clauses:
-    """Everything behind the name. Raises InvalidDocument."""
+    """Parse what follows the name of a collective or query. Raises InvalidDocument."""
     found = Clauses()
     if scan.peek(r"\("):
         found.operands = scan.parse_list("(", scan.value, ")")
@@ -76,11 +76,11 @@ def parse_call(scan: Scanner) -> Clauses:
 
 
 def _parse_legacy_shape(scan: Scanner, found: Clauses) -> None:
-    """`8x4 %sharding %device`."""
+    """Parse `8x4 %sharding %device`."""
     sizes = scan.expect(r"(?:[0-9]{1,15}|\?)(?:x(?:[0-9]{1,15}|\?))*(?!\w)", "sizes: 8x4").split("x")
     if "?" in sizes:
         raise scan.error(
-            "shape of a tensor", got="x".join(sizes), wanted="sizes, or dims = [%size] for one of run time"
+            "shape of a tensor", got="x".join(sizes), wanted="sizes, or dims = [%size] for a size known at run time"
         )
     found.attrs |= {"shape": tuple(map(int, sizes)), "sharding": scan.value(), "device": scan.value()}
 
@@ -114,7 +114,7 @@ def _parse_value(scan: Scanner) -> Any:
 
 
 def _parse_signature(scan: Scanner, found: Clauses) -> None:
-    """`T -> U`, `(T, index) -> U`; without an arrow, those of the results."""
+    """Parse `T -> U` or `(T, index) -> U`; without an arrow, the types are the results'."""
     listed = parse_types(scan)
     while scan.mark(","):
         listed = (*listed, parse_type(scan))

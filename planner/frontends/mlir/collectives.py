@@ -1,4 +1,4 @@
-"""What collectives and queries do to a program's translation, and what else only a program's function holds."""
+"""Handlers of collectives and queries, and of the other operations that only functions of SPMD programs have."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from planner.spmd.op_def import DYNAMIC
 from planner.spmd.op_table import MESH_SHAPE_OPS
 
 SHARDPLAN_PREFIX = ("block", "only", "reducer")
-"""Attributes of calls that the dialect has no words for: written as shardplan.block, ..."""
+"""Attributes of calls that the dialect does not have; the text spells them shardplan.block, ..."""
 SENTINEL = -(1 << 63)
-"""A dynamic number among static ones, in the generic form."""
+"""MLIR's mark for a dynamic number among static ones, in the generic form."""
 
 
 def translate_operation(t: ProgramTranslation, operation: Operation, module: Module) -> None:
-    """Carry out one operation. Raises ShardplanError with the place."""
+    """Translate one operation. Raises ShardplanError with the place."""
     try:
         op = canonical_name(operation.name)
         if op is not None:
@@ -51,13 +51,13 @@ def translate_operation(t: ProgramTranslation, operation: Operation, module: Mod
 
 
 def _translate_part(t: ProgramTranslation, operation: Operation, attrs: Mapping[str, Any]) -> None:
-    """A call of what every device runs a part of: its option and the shapes of the whole are the printer's."""
+    """Translate a call of which every device runs a part; our printer wrote its option and the global shapes."""
     kinds = [_local_type(t, kind, operation) for kind in (*operation.operand_types, *operation.result_types)]
     split, whole = attrs["shardplan.split"], attrs.get("shardplan.whole")
     given, notation = attrs.get("shardplan.attrs", {}), attrs.get("shardplan.rule")
-    good = isinstance(split, dict) and all(map(_is_list, split.values())) and isinstance(given, dict)
-    if not good or not isinstance(whole, list) or len(whole) != len(kinds) or not all(map(_is_list, whole)):
-        what, wanted = "attributes shardplan.split and shardplan.whole", "mesh axes a loop, and shapes"
+    valid = isinstance(split, dict) and all(map(_is_list, split.values())) and isinstance(given, dict)
+    if not valid or not isinstance(whole, list) or len(whole) != len(kinds) or not all(map(_is_list, whole)):
+        what, wanted = "attributes shardplan.split and shardplan.whole", "mesh axes per loop, and shapes"
         raise InvalidGraph(what, got=[split, whole, given], wanted=wanted)
     for operand, kind in zip(operation.operands, operation.operand_types, strict=False):
         t.check_type(operand, kind, operation.at)
@@ -66,8 +66,8 @@ def _translate_part(t: ProgramTranslation, operation: Operation, attrs: Mapping[
     rule = bind_op(op, types[:count], types[count:], attrs=given, notation=None if notation is None else str(notation))
     inputs = tuple(t.find_value(name, operation.at) for name in operation.operands)
     name = str(operation.attrs.get("shardplan.id", operation.results[0] if operation.results else op))
-    made = Op(name, op, inputs, types[count:], rule, MappingProxyType(dict(given)), notation=notation)
-    t.under_option(operation, made, split)
+    whole_op = Op(name, op, inputs, types[count:], rule, MappingProxyType(dict(given)), notation=notation)
+    t.under_option(operation, whole_op, split)
     for result, kind in zip(operation.results, operation.result_types, strict=False):
         t.check_type(result, kind, operation.at)
 
@@ -84,8 +84,9 @@ def _translate_call(t: ProgramTranslation, op: str, operation: Operation) -> Non
         mesh = _read_shard_shape(t, attrs, operation)
     numbers = _resolve_numbers(t, attrs, op, at=operation.at)
     if op not in MESH_SHAPE_OPS:
-        known = mesh is None or (isinstance(mesh, str) and mesh in t.clusters)
-        attrs |= t.mesh_attribute(t.mesh_name(mesh, operation.at)) if known else {"mesh": str(mesh)}
+        # An undeclared mesh stays in the attributes, so that the verifier reports it with the call.
+        declared = mesh is None or (isinstance(mesh, str) and mesh in t.clusters)
+        attrs |= t.mesh_attribute(t.mesh_name(mesh, operation.at)) if declared else {"mesh": str(mesh)}
     for name, given in zip(operands, operation.operand_types, strict=False):
         t.check_type(name, given, operation.at)
     types = [_local_type(t, kind, operation) for kind in operation.result_types]
@@ -104,16 +105,16 @@ def _add_call(
     types: Sequence[LocalType],
     attrs: Mapping[str, object],
 ) -> None:
-    """The call, and its results under the names they have; those without get one that is free."""
+    """Add a call and define its results under their names; results without a name get a fresh one."""
     names = operation.results or tuple(f"{op}.{len(t.steps)}.{place}" for place in range(len(types)))
-    made = _result_ids(operation, names)
-    t.call(op, read, made, types, attrs)
-    for text, value, kind in zip(names, made, types, strict=True):
+    results = _result_ids(operation, names)
+    t.call(op, read, results, types, attrs)
+    for text, value, kind in zip(names, results, types, strict=True):
         t.define(text, value, kind, at=operation.at)
 
 
 def _result_ids(operation: Operation, names: Sequence[str]) -> list[str]:
-    """The values that a call makes: as the printer wrote down, else as the text names them."""
+    """Return the ids of a call's results: those that our printer wrote, else the names in the text."""
     given = operation.attrs.get("shardplan.ids", [operation.attrs.get("shardplan.id")])
     if isinstance(given, list) and len(given) == len(names) and all(isinstance(each, str) for each in given):
         return list(given)
@@ -125,14 +126,14 @@ def _local_type(t: ProgramTranslation, kind: MlirType, operation: Operation) -> 
 
 
 def _read_attributes(written: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes in the table's words; those of other dialects are left out."""
-    found = {}
+    """Return the attributes under the table's keys; attributes of other dialects are dropped."""
+    attrs = {}
     for key, value in written.items():
         ours = key.removeprefix("shardplan.")
         key = ours if ours in SHARDPLAN_PREFIX else KEYS.get(key, key)
         if "." not in key and key != "operandSegmentSizes":
-            found[key] = _to_plain(value)
-    return found
+            attrs[key] = _to_plain(value)
+    return attrs
 
 
 def _to_plain(value: Any) -> Any:
@@ -142,8 +143,11 @@ def _to_plain(value: Any) -> Any:
 
 
 def _split_operands(attrs: dict[str, Any], op: str, operands: Sequence[str]) -> list[str]:
-    """The tensors; the generic form's other operands are named where its attributes have the sentinel. One list of
-    halo sizes is that before and after."""
+    """Return the tensor operands; put the names of the other operands into the attributes, in place.
+
+    In the generic form, operands behind the tensors are dynamic numbers for the sentinels in the attributes. A single
+    list of halo sizes stands for source and destination.
+    """
     keys = [key for key in (*SPMD_OPS[op].dynamic_attrs, "halo_sizes") if isinstance(attrs.get(key), tuple)]
     count = len(operands) - sum(each == SENTINEL for key in keys for each in attrs[key])
     names = iter(operands[count:])
@@ -156,15 +160,18 @@ def _split_operands(attrs: dict[str, Any], op: str, operands: Sequence[str]) -> 
 
 
 def _resolve_numbers(t: ProgramTranslation, attrs: dict[str, Any], op: str, *, at: int) -> list[str]:
-    """Constants become numbers of the attributes; the names of what is told at run time, in the table's order."""
+    """Replace names of constants in the attributes by their numbers, in place.
+
+    Return the names of numbers known at run time only, in the table's order.
+    """
     dynamic: list[str] = []
 
     def number(each: Any) -> Any:
         if not isinstance(each, str):
             return each
-        found = t.lookup(each, at)
-        if isinstance(found, ScalarValue) and isinstance(found.value, int):
-            return found.value
+        bound = t.lookup(each, at)
+        if isinstance(bound, ScalarValue) and isinstance(bound.value, int):
+            return bound.value
         dynamic.append(each)
         return DYNAMIC
 
@@ -175,7 +182,7 @@ def _resolve_numbers(t: ProgramTranslation, attrs: dict[str, Any], op: str, *, a
 
 
 def _read_shard_shape(t: ProgramTranslation, attrs: dict[str, Any], operation: Operation) -> str:
-    """Its sharding as a value, and the device by its linear index; the mesh is the sharding's."""
+    """Replace the sharding of a shard_shape by its value and the device by its linear index; return the mesh."""
     spelled = t.bound.get(str(attrs.get("sharding")))
     if not isinstance(spelled, ShardingSyntax):
         got, wanted = f"%{attrs.get('sharding')}", "a value of the sharding type"
@@ -190,7 +197,7 @@ def _read_shard_shape(t: ProgramTranslation, attrs: dict[str, Any], operation: O
 
 
 def _translate_cast(t: ProgramTranslation, operation: Operation) -> None:
-    """tensor.cast: a shape that the inference cannot know."""
+    """tensor.cast: states a shape that inference cannot derive."""
     name = t.only_operand(operation)
     for kind in operation.operand_types:
         t.check_type(name, kind, operation.at)
@@ -200,7 +207,7 @@ def _translate_cast(t: ProgramTranslation, operation: Operation) -> None:
 
 
 def _translate_index_cast(t: ProgramTranslation, operation: Operation) -> None:
-    """arith.index_cast: the same number."""
+    """arith.index_cast: the same number under another name."""
     t.give(operation, t.lookup(t.only_operand(operation), operation.at))
 
 

@@ -1,8 +1,8 @@
-"""Products, reductions, transposes and linalg.generic as ops of ours.
+"""Handlers of products, reductions, transposes and linalg.generic.
 
-An accumulation that starts from a tensor (linalg's `outs`) other than the neutral element is combined with it by an
-op of its own. A linalg.generic must have one operation in its body, or the multiplication and addition of a
-contraction, and maps whose results are loops or 0; where no op of ours has its loops it keeps a rule of its own.
+An accumulation that starts from a tensor (linalg's `outs`) other than the neutral element is combined with that tensor
+by a separate op. The body of a linalg.generic must be one operation or the multiplication and addition of a
+contraction, and the results of its maps loops or 0. If no op of the op table has its loops, it carries its own rule.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from planner.ir.graph import TensorType
 from planner.ops import bind_op
 
 DimTerms = tuple[int | None, ...]
-"""Loop per dim; None is a dim of size 1."""
+"""The loop of every dim; None for a dim of size 1."""
 COMBINER_OPS = {reduction: op for op, reduction in REDUCTIONS.items()}
 
 
 def translate_contraction(t: MlirTranslation, operation: Operation) -> None:
-    """linalg.matmul and its like."""
+    """linalg.matmul, linalg.batch_matmul, tosa.matmul."""
     count = ARITY.get(operation.name, len(operation.operands))
     inputs = [t.find_tensor(name, operation.at) for name in operation.operands[:count]]
     for zero in operation.operands[count:]:
@@ -46,7 +46,7 @@ def translate_reduction(t: MlirTranslation, operation: Operation) -> None:
 
 
 def translate_tosa_reduction(t: MlirTranslation, operation: Operation) -> None:
-    """tosa.reduce_sum and its like keep the dim."""
+    """tosa.reduce_sum and the other tosa reductions, which keep the reduced dim."""
     attrs = {"dims": [operation.attrs.get("axis")], "keepdim": True}
     inputs = [t.find_tensor(name, operation.at) for name in operation.operands]
     t.add(operation, TOSA_REDUCTIONS[operation.name], inputs, attrs, t.tensors(operation))
@@ -62,7 +62,7 @@ def translate_transpose(t: MlirTranslation, operation: Operation) -> None:
 
 
 def translate_broadcast(t: MlirTranslation, operation: Operation) -> None:
-    """linalg.broadcast: `dimensions` are new."""
+    """linalg.broadcast: `dimensions` lists the new dims of the result."""
     _mark_starts(t, operation)
     (kind,) = t.tensors(operation)
     new = operation.attrs.get("dimensions", [])
@@ -76,7 +76,7 @@ def translate_broadcast(t: MlirTranslation, operation: Operation) -> None:
 
 
 def translate_dot_general(t: MlirTranslation, operation: Operation) -> None:
-    """Result dims: batch, then what is left of the left operand, then of the right one."""
+    """dot_general; the result's dims are batch, then the free dims of the left operand, then those of the right."""
     numbers = operation.attrs.get("dot_dimension_numbers")
     if not isinstance(numbers, Mapping):
         raise t.scan.error("dot_general", at=operation.at, wanted="dot_dimension_numbers = #mhlo.dot<...>")
@@ -87,16 +87,14 @@ def translate_dot_general(t: MlirTranslation, operation: Operation) -> None:
         (list(numbers.get(f"{side}_batching_dimensions", [])), list(numbers.get(f"{side}_contracting_dimensions", [])))
         for side in ("lhs", "rhs")
     ]
-    for (batch, contracted), held in zip(sides, inputs, strict=True):
+    for (batch, contracted), tensor in zip(sides, inputs, strict=True):
         dims = [*batch, *contracted]
-        if len(set(dims)) != len(dims) or not all(dim in range(len(held.shape)) for dim in dims):
-            wanted = f"different dims of rank {len(held.shape)}"
+        if len(set(dims)) != len(dims) or not all(dim in range(len(tensor.shape)) for dim in dims):
+            wanted = f"different dims of rank {len(tensor.shape)}"
             raise t.scan.error("dimension numbers", at=operation.at, got=dims, wanted=wanted, error=InvalidGraph)
     if any(len(left) != len(right) for left, right in zip(*sides, strict=True)):
-        raise t.scan.error(
-            "dimension numbers", at=operation.at, got=sides, wanted="as many on the right as on the left"
-        )
-    operands, result = _dot_terms(sides, [len(held.shape) for held in inputs])
+        raise t.scan.error("dimension numbers", at=operation.at, got=sides, wanted="equally many on both sides")
+    operands, result = _dot_terms(sides, [len(tensor.shape) for tensor in inputs])
     _add_product(t, operation, inputs, operands=operands, result=result)
 
 
@@ -128,14 +126,14 @@ def _add_product(
 
 
 def translate_generic(t: MlirTranslation, operation: Operation) -> None:
-    """linalg.generic with one operation in its body, or a contraction's two."""
+    """linalg.generic whose body is one operation, or the two of a contraction."""
     maps = operation.attrs.get("indexing_maps") or []
     inputs = [t.find_tensor(name, operation.at) for name in operation.operands]
     body = _read_body(t, operation)
     names = [ELEMENTWISE.get(each.name) for each in body]
     if len(maps) != len(inputs) + 1 or not all(isinstance(each, AffineMap) for each in maps):
         raise t.scan.error(
-            "indexing maps", at=operation.at, wanted="one an operand, of loops and 0", error=UnsupportedOp
+            "indexing maps", at=operation.at, wanted="one per operand, of loops and 0", error=UnsupportedOp
         )
     terms: list[DimTerms] = [each.results for each in maps]
     if names == ["multiply", "add"] and len(inputs) == 2 and _is_product(body, operation.parameters):
@@ -152,23 +150,26 @@ def translate_generic(t: MlirTranslation, operation: Operation) -> None:
     _mark_starts(t, operation)
     rule = _notation(operands, terms[-1], [])
     results = t.tensors(operation)
-    known = _matches_rule(t, names[0], inputs, results=results, rule=rule)
-    t.add(operation, names[0] if known else f"generic {names[0]}", inputs, {}, results, None if known else rule)
+    has_row = _matches_rule(t, names[0], inputs, results=results, rule=rule)
+    t.add(operation, names[0] if has_row else f"generic {names[0]}", inputs, {}, results, None if has_row else rule)
 
 
 def _read_body(t: MlirTranslation, operation: Operation) -> list[Operation]:
-    """What a body does before it yields what it made last. Raises InvalidGraph for a value that it does not have."""
+    """Return the operations of a body before its yield, which must yield the last result.
+
+    Raises InvalidGraph for an undefined value.
+    """
     *body, last = operation.body or (Operation("nothing", operation.at),)
-    known = {*operation.parameters, *t.bound}
+    defined = {*operation.parameters, *t.bound}
     for each in (*body, last):
-        if missing := [name for name in each.operands if name not in known]:
+        if missing := [name for name in each.operands if name not in defined]:
             raise t.scan.error(
-                "undefined value", at=each.at, got=f"%{missing[0]}", wanted="one of the body's", error=InvalidGraph
+                "undefined value", at=each.at, got=f"%{missing[0]}", wanted="a value of the body", error=InvalidGraph
             )
-        known.update(each.results)
+        defined.update(each.results)
     if not body or last.name != "linalg.yield" or last.operands != body[-1].results:
         got = f"{last.name} {', '.join(f'%{name}' for name in last.operands)}"
-        raise t.scan.error("end of a body", at=last.at, got=got, wanted="a yield of what it makes last")
+        raise t.scan.error("end of a body", at=last.at, got=got, wanted="a yield of the last result")
     return body
 
 
@@ -177,7 +178,7 @@ def _reads_only(operation: Operation, names: Sequence[str]) -> bool:
 
 
 def _is_product(body: Sequence[Operation], parameters: Sequence[str]) -> bool:
-    """The product of the two inputs, added to what is there."""
+    """Return whether a body multiplies the two inputs and adds the product to the accumulator."""
     left, right, into = (*parameters, "", "", "")[:3]
     return _reads_only(body[0], (left, right)) and _reads_only(body[1], (into, *body[0].results))
 
@@ -185,16 +186,15 @@ def _is_product(body: Sequence[Operation], parameters: Sequence[str]) -> bool:
 def _matches_rule(
     t: MlirTranslation, op: str, inputs: Sequence[NamedValue], *, results: Sequence[MlirTensorType], rule: str
 ) -> bool:
-    """Whether an op of ours has the dims of a rule, whatever its loops are called."""
-    types: tuple[TensorType, ...] = tuple(t.types[held.value] for held in inputs)
-    made = tuple(kind.type for kind in results)
+    """Return whether the rule of an op equals a rule up to the names of loops."""
+    types: tuple[TensorType, ...] = tuple(t.types[tensor.value] for tensor in inputs)
+    result_types = tuple(kind.type for kind in results)
     try:
-        ours, given = (
-            bind_op(op, types, made, attrs={}, notation=None),
-            bind_op("", types, made, attrs={}, notation=rule),
-        )
+        ours = bind_op(op, types, result_types, attrs={}, notation=None)
+        given = bind_op("", types, result_types, attrs={}, notation=rule)
     except ShardplanError:
         return False
+    # The rules are equal if the loops correspond one to one: `names` maps each of ours to one of theirs.
     names: dict[str, str] = {}
     for mine, its in zip((*ours.operands, *ours.results), (*given.operands, *given.results), strict=True):
         for dim, other in zip(mine, its, strict=True):
@@ -223,23 +223,23 @@ def _accumulate(
     kind: str,
     notation: str | None = None,
 ) -> None:
-    """An op, combined with what it starts from unless that is neutral."""
+    """Add an op, combined with its initial value unless that is neutral."""
     results = t.tensors(operation)
     start = t.bound.get(operation.inits[0]) if operation.inits else InitTensor(neutral=True)
     if isinstance(start, InitTensor):
         if not start.neutral:
-            what, wanted = "accumulation starts from nothing", "a tensor with elements"
+            what, wanted = "accumulation into an empty tensor", "a tensor with elements"
             raise t.scan.error(what, at=operation.at, got=f"%{operation.inits[0]}", wanted=wanted, error=InvalidGraph)
         t.add(operation, op, inputs, attrs, results, notation)
         return
-    held = t.find_tensor(operation.inits[0], operation.at)
-    made = next((each for each in t.ops if each.id == held.value and each.op == "full"), None)
-    if made is not None and _is_neutral(made.attrs["value"], kind, results[0].type.dtype):
-        t.init_tensors.add(held.value)
+    tensor = t.find_tensor(operation.inits[0], operation.at)
+    full = next((each for each in t.ops if each.id == tensor.value and each.op == "full"), None)
+    if full is not None and _is_neutral(full.attrs["value"], kind, results[0].type.dtype):
+        t.init_tensors.add(tensor.value)
         t.add(operation, op, inputs, attrs, results, notation)
         return
     term = t.add(operation, op, inputs, attrs, [MlirTensorType(results[0].type)], notation, suffix=".term")
-    t.add(operation, COMBINER_OPS[kind], (t.result(term), held), {}, results)
+    t.add(operation, COMBINER_OPS[kind], (t.result(term), tensor), {}, results)
 
 
 def _is_neutral(value: object, kind: str, dtype: str) -> bool:
@@ -249,5 +249,5 @@ def _is_neutral(value: object, kind: str, dtype: str) -> bool:
 
 
 def _mark_starts(t: MlirTranslation, operation: Operation) -> None:
-    """What is only written to needs no constant."""
-    t.init_tensors |= {held.value for name in operation.inits if isinstance(held := t.bound.get(name), NamedValue)}
+    """Mark the tensors that an operation only writes to: the constants that fill them are dropped if unread."""
+    t.init_tensors |= {tensor.value for name in operation.inits if isinstance(tensor := t.bound.get(name), NamedValue)}

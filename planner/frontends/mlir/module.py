@@ -24,7 +24,7 @@ MESHES = ("mesh.mesh", "mesh.cluster", "shard.grid")
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """An argument of a function; declarations name none."""
+    """An argument of a function; in a declaration its name is empty."""
 
     name: str
     at: int
@@ -34,7 +34,7 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A function; a declaration has no body."""
+    """A function; the body of a declaration is None."""
 
     name: str
     at: int
@@ -46,7 +46,7 @@ class Function:
 
 @dataclass
 class Module:
-    """What a text declares."""
+    """The meshes (as clusters) and functions that a text declares."""
 
     clusters: dict[str, Cluster] = field(default_factory=dict)
     functions: dict[str, Function] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Module:
 
 
 def parse_module(scan: Scanner) -> Module:
-    """Everything up to the end of the text. Raises InvalidDocument, InvalidMesh, UnsupportedOp with the place."""
+    """Parse the text to its end. Raises InvalidDocument, InvalidMesh, UnsupportedOp with the place."""
     module = Module()
     wrapped = 0
     while scan.at < len(scan.text):
@@ -89,21 +89,21 @@ def _parse_declaration(scan: Scanner, module: Module) -> None:
     word = scan.expect(r"[A-Za-z_][\w.]*", "a mesh or a function")
     if word in MESHES:
         name = scan.symbol()
-        taken, made = name in module.clusters, _parse_mesh(scan, at)
-        module.clusters[name] = made
+        is_repeated = name in module.clusters
+        module.clusters[name] = _parse_mesh(scan, at)
     elif word == "func.func":
         function = _parse_function(scan, at)
-        name, taken = function.name, function.name in module.functions
+        name, is_repeated = function.name, function.name in module.functions
         module.functions[name] = function
     else:
         wanted = f"func.func or one of {', '.join(MESHES)}"
         raise scan.error("operation outside a function", at=at, got=word, wanted=wanted, error=UnsupportedOp)
-    if taken:
+    if is_repeated:
         raise scan.error("symbol declared twice", at=at, got=f"@{name}", wanted="different names")
 
 
 def _parse_mesh(scan: Scanner, at: int) -> Cluster:
-    """A mesh, and the numbers of its devices where the printer's attribute gives them."""
+    """Parse a mesh, and the numbers of its devices if our printer's attribute lists them."""
     fields: dict[str, Any] = dict(scan.parse_list("(", lambda: _parse_field(scan), ")"))
     attrs = parse_dictionary(scan) if scan.peek(r"\{") else {}
     sizes = fields.get("shape", fields.get("dim_sizes", ()))
@@ -130,7 +130,7 @@ def _parse_field(scan: Scanner) -> tuple[str, Any]:
 
 
 def _build_axes(sizes: list[int | None], attrs: Mapping[str, Any]) -> tuple[MeshAxis, ...]:
-    """Axes are named as the printer's attribute says, else by position."""
+    """Build the axes, named by our printer's attribute or else by position."""
     names = attrs.get("shardplan.axes") or []
     names = names if isinstance(names, list) and len(names) == len(sizes) else range(len(sizes))
     links = attrs.get("shardplan.links") or {}
@@ -138,7 +138,7 @@ def _build_axes(sizes: list[int | None], attrs: Mapping[str, Any]) -> tuple[Mesh
 
 
 def _parse_sizes(scan: Scanner) -> list[int | None]:
-    """`2x?x4`, or the cluster's `[2, 4]`."""
+    """Parse `2x?x4`, or the RFC's `[2, 4]`; an unknown size is None."""
     if scan.peek(r"\["):
         return [size if size > 0 else None for size in parse_axes(scan)]
     text = scan.expect(r"(?:[0-9]{1,9}|\?)(?:x(?:[0-9]{1,9}|\?))*(?!\w)", "sizes: 2x4")

@@ -1,7 +1,7 @@
-"""What every operation of the subset does to a translation.
+"""Handlers of the supported operations.
 
-An operation without a dialect, as the documents' `"op0"(%x)`, or one with `shardplan.rule`, is taken as it is: its
-rule is the one given, else every dim is whole on every device; where it has no result, it gets one without dims.
+An operation without a dialect, such as the documents' `"op0"(%x)`, or one with `shardplan.rule` is opaque: its rule is
+the given one, else it is replicated. If it has no result, it gets one without dims.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Handler = Callable[[MlirTranslation, Operation], None]
 
 
 def translate_statement(translation: MlirTranslation, operation: Operation, module: Module) -> None:
-    """Carry out one operation. Raises ShardplanError with the place."""
+    """Translate one operation. Raises ShardplanError with the place."""
     name = find_common_op(operation.name)
     try:
         for start in operation.inits:
@@ -69,17 +69,17 @@ def _translate_elementwise(t: MlirTranslation, operation: Operation) -> None:
         _must_be_zero(t, extra, operation)
     if operation.attrs.get("shift", 0) != 0:
         raise t.scan.error("shift", at=operation.at, got=operation.attrs["shift"], wanted="0", error=UnsupportedOp)
-    t.init_tensors |= {held.value for name in operation.inits if isinstance(held := t.bound.get(name), NamedValue)}
+    t.init_tensors |= {tensor.value for name in operation.inits if isinstance(tensor := t.bound.get(name), NamedValue)}
     inputs = [t.find_tensor(operand, operation.at) for operand in operation.operands[:count]]
     t.add(operation, ELEMENTWISE[name], inputs, {}, t.tensors(operation))
 
 
 def _must_be_zero(t: MlirTranslation, name: str, operation: Operation) -> None:
-    held = t.find_tensor(name, operation.at)
-    made = next((op for op in t.ops if op.id == held.value and op.op == "full"), None)
+    tensor = t.find_tensor(name, operation.at)
+    made = next((op for op in t.ops if op.id == tensor.value and op.op == "full"), None)
     if made is None or made.attrs["value"] != 0:
         raise t.scan.error("zero point", at=operation.at, got=f"%{name}", wanted="a constant 0", error=UnsupportedOp)
-    t.init_tensors.add(held.value)
+    t.init_tensors.add(tensor.value)
 
 
 def _translate_constant(t: MlirTranslation, operation: Operation) -> None:
@@ -111,7 +111,7 @@ def _translate_empty(t: MlirTranslation, operation: Operation) -> None:
 
 
 def _translate_dim(t: MlirTranslation, operation: Operation) -> None:
-    """tensor.dim: a size, of what is to be made empty."""
+    """tensor.dim: a size, which some later tensor.empty reads."""
     if len(operation.operands) != 2:
         raise t.scan.error("number of operands", at=operation.at, got=len(operation.operands), wanted="2")
     shape, dim = t.find_tensor(operation.operands[0], operation.at).shape, t.number(operation.operands[1], operation.at)
@@ -122,13 +122,13 @@ def _translate_dim(t: MlirTranslation, operation: Operation) -> None:
 
 
 def _translate_cast(t: MlirTranslation, operation: Operation) -> None:
-    """tensor.cast between equal types: another name."""
+    """tensor.cast between equal types: another name for the operand."""
     (kind,) = t.tensors(operation)
-    held = t.find_tensor(t.only_operand(operation), operation.at)
-    if t.types[held.value] != kind.type:
-        wanted = str(t.types[held.value])
+    tensor = t.find_tensor(t.only_operand(operation), operation.at)
+    if t.types[tensor.value] != kind.type:
+        wanted = str(t.types[tensor.value])
         raise t.scan.error("cast", at=operation.at, got=str(kind.type), wanted=wanted, error=UnsupportedOp)
-    t.give(operation, held)
+    t.give(operation, tensor)
 
 
 def _translate_call(t: MlirTranslation, operation: Operation, module: Module) -> None:
@@ -147,13 +147,16 @@ def _translate_call(t: MlirTranslation, operation: Operation, module: Module) ->
 def _translate_opaque(t: MlirTranslation, operation: Operation) -> None:
     inputs = [t.find_tensor(name, operation.at) for name in operation.operands]
     results = t.tensors(operation, len(operation.result_types)) or (MlirTensorType(TensorType((), "bool")),)
-    whole = replicated_rule([held.shape for held in inputs], [kind.type.shape for kind in results])
+    whole = replicated_rule([tensor.shape for tensor in inputs], [kind.type.shape for kind in results])
     rule = str(operation.attrs.get("shardplan.rule", whole))
     t.add(operation, operation.name, inputs, operation.attrs.get("shardplan.attrs", {}), results, rule)
 
 
 def _read_option(t: MlirTranslation, operation: Operation) -> None:
-    """The option of an op: mesh axes by loop, as the printer writes it, or the RFC's list, the result's loops first."""
+    """Read the option of the last op: mesh axes by loop, as our printer writes it, or the RFC's list of lists.
+
+    The RFC's list has the loops of the result first, in the order of its dims, then the reduction loops.
+    """
     op, given = t.ops[-1], operation.attrs.get("shardplan.option", operation.attrs.get("sharding"))
     loops = [loop.name for loop in op.rule.loops]
     if isinstance(given, list):
@@ -213,16 +216,16 @@ def _annotate_value(
         t.tensors(operation)
     name = t.only_operand(operation)
     bound = t.bound.get(name)
-    if isinstance(bound, InitTensor):  # upstream's propagation annotates what is only written to
+    if isinstance(bound, InitTensor):  # upstream's propagation also annotates tensors that are only written to
         t.give(operation, bound)
         return
-    held = t.find_tensor(name, operation.at)
-    asked = (t.shardings.checked(spelled, held.shape, t.number), required)
+    tensor = t.find_tensor(name, operation.at)
+    asked = (t.shardings.checked(spelled, tensor.shape, t.number), required)
     if for_users:
-        t.give(operation, t.annotations.chain(held, asked, operation.at))
+        t.give(operation, t.annotations.chain(tensor, asked, operation.at))
     else:
-        t.annotations.define(held, asked, operation.at)
-        t.give(operation, held)
+        t.annotations.define(tensor, asked, operation.at)
+        t.give(operation, tensor)
 
 
 def _translate_return(t: MlirTranslation, operation: Operation) -> None:
@@ -233,11 +236,11 @@ def _translate_return(t: MlirTranslation, operation: Operation) -> None:
         t.check_type(name, kind, operation.at)
     returned = [t.find_tensor(name, operation.at) for name in operation.operands]
     t.annotations.read(returned, OUTPUTS, operation.at)
-    t.outputs += [held.value for held in returned]
+    t.outputs += [tensor.value for tensor in returned]
 
 
 def _translate_query(t: MlirTranslation, operation: Operation) -> None:
-    """mesh.size and mesh.idx: one axis of the mesh that the function must name."""
+    """mesh.size and mesh.idx of one axis; the function must name its mesh."""
     if t.shardings.default is None:
         raise t.scan.error("function without mesh_cluster", at=operation.at, wanted="the attribute", error=InvalidMesh)
     mesh, axis = t.shardings.mesh(operation.at), operation.attrs.get("axis")

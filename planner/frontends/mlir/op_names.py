@@ -1,4 +1,4 @@
-"""Which op of ours an operation of another dialect is."""
+"""Operations of other dialects -> ops of the op table."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _ELEMENTWISE = {
 }
 ELEMENTWISE = {name: op for op, names in _ELEMENTWISE.items() for name in names.split()}
 ARITY = {"tosa.negate": 1, "tosa.mul": 2, "tosa.matmul": 2}
-"""Operands behind these are zero points and shifts, which must be 0."""
+"""The number of tensor operands; those that follow are zero points and shifts, which must be 0."""
 CONTRACTIONS = ("linalg.matmul", "linalg.batch_matmul", "tosa.matmul")
 REDUCTIONS = {"add": "sum", "multiply": "product", "maximum": "max", "minimum": "min"}
-"""Combiner of a reduction -> the reduction."""
+"""Combiner -> reduction."""
 TOSA_REDUCTIONS = {
     "tosa.reduce_sum": "sum",
     "tosa.reduce_max": "max",
@@ -49,5 +49,5 @@ TOSA_REDUCTIONS = {
 
 
 def find_common_op(name: str) -> str:
-    """A StableHLO operation by its older name; any other as it is."""
+    """Return the mhlo name of a StableHLO operation; any other name unchanged."""
     return name.replace("stablehlo.", "mhlo.", 1) if name.startswith("stablehlo.") else name

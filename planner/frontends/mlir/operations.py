@@ -32,7 +32,10 @@ SUBSET = "elementwise arith, math, tosa, mhlo; linalg; constants; calls; mesh an
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One operation; values by the names of the text. `inits` are linalg's `outs`, `parameters` a body's arguments."""
+    """One operation, with values by their names in the text; `at` is its position.
+
+    `inits` are linalg's `outs`, `parameters` the arguments of its body.
+    """
 
     name: str
     at: int
@@ -48,7 +51,7 @@ class Operation:
 
 @dataclass
 class _OperationDraft:
-    """What has been read of an operation."""
+    """The parts of an operation that are parsed so far."""
 
     operands: list[str] = field(default_factory=list)
     inits: list[str] = field(default_factory=list)
@@ -60,19 +63,19 @@ class _OperationDraft:
 
 
 def parse_operations(scan: Scanner, depth: int = 0) -> tuple[Operation, ...]:
-    """Operations up to the closing brace, which is read. Raises InvalidDocument for a second block."""
+    """Parse operations up to and including the closing brace. Raises InvalidDocument for a second block."""
     if depth > MAX_DEPTH:
         raise scan.error("nested too deeply", wanted=f"at most {MAX_DEPTH} levels")
-    found: list[Operation] = []
+    operations: list[Operation] = []
     while not scan.mark("}"):
         if scan.peek(r"\^"):
             raise scan.error("more than one block", wanted="only one block")
-        found.append(parse_operation(scan, depth))
-    return tuple(found)
+        operations.append(parse_operation(scan, depth))
+    return tuple(operations)
 
 
 def parse_operation(scan: Scanner, depth: int = 0) -> Operation:
-    """One operation. Raises InvalidDocument, UnsupportedOp."""
+    """Parse one operation. Raises InvalidDocument, UnsupportedOp."""
     results = _parse_results(scan) if scan.peek("%") else ()
     at = scan.at
     draft = _OperationDraft()
@@ -99,7 +102,7 @@ def parse_operation(scan: Scanner, depth: int = 0) -> Operation:
 
 
 def _parse_results(scan: Scanner) -> tuple[str, ...]:
-    """`%a, %b:2 =`: the names a, b, b#1."""
+    """Parse `%a, %b:2 =`; return the names a, b, b#1."""
 
     def result() -> list[str]:
         name = scan.expect(f"%{NAME}", "a value")[1:]
@@ -155,7 +158,7 @@ def _parse_generic(scan: Scanner, draft: _OperationDraft, depth: int) -> None:
 
 
 def _parse_tail(scan: Scanner, draft: _OperationDraft) -> None:
-    """`{...} : types`. One type without an arrow is that of all operands and of the result."""
+    """Parse `{...} : types`. A single type without an arrow is that of all operands and of the result."""
     draft.attrs |= parse_dictionary(scan) if scan.peek(r"\{") else {}
     if not scan.mark(":"):
         return
@@ -171,12 +174,12 @@ def _parse_tail(scan: Scanner, draft: _OperationDraft) -> None:
 
 
 def _parse_values(scan: Scanner) -> list[str]:
-    found: list[str] = []
+    values: list[str] = []
     while scan.peek("%"):
-        found.append(scan.value())
+        values.append(scan.value())
         if not scan.mark(","):
             break
-    return found
+    return values
 
 
 def _parse_parenthesized(scan: Scanner) -> list[str]:
@@ -212,7 +215,7 @@ def _parse_linalg_body(scan: Scanner, draft: _OperationDraft, depth: int) -> Non
 
 
 def _parse_combiner(scan: Scanner) -> Operation:
-    """`{ arith.addf }`: one operation on all arguments of the body."""
+    """Parse `{ arith.addf }`: one operation on all arguments of the body."""
     scan.need("{")
     at = scan.at
     name = scan.expect(WORD, "an operation")
@@ -223,7 +226,7 @@ def _parse_combiner(scan: Scanner) -> Operation:
 
 
 def _parse_typed_values(scan: Scanner) -> tuple[list[str], tuple[MlirType, ...]]:
-    """`(%a, %b : T, T)`."""
+    """Parse `(%a, %b : T, T)`."""
     at = scan.at
     scan.need("(")
     values = _parse_values(scan)
@@ -233,12 +236,12 @@ def _parse_typed_values(scan: Scanner) -> tuple[list[str], tuple[MlirType, ...]]
         types.append(parse_type(scan))
     scan.need(")")
     if len(types) != len(values):
-        raise scan.error("number of types", at=at, got=len(types), wanted=f"{len(values)}, one a value")
+        raise scan.error("number of types", at=at, got=len(types), wanted=f"{len(values)}, one per value")
     return values, tuple(types)
 
 
 def _parse_parameters(scan: Scanner) -> list[str]:
-    """`(%a: f32, %b: f32)`."""
+    """Parse `(%a: f32, %b: f32)`; return the names."""
 
     def parameter() -> str:
         name = scan.value()

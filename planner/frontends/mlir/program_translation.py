@@ -1,9 +1,9 @@
-"""A function of collectives and queries on its way to a program: every device's local tensors, call by call.
+"""The translation of a function with collectives and queries to an SPMD program.
 
-Its types are local; a type with a sharding in its encoding is that of the whole tensor, and stands for what a device
-holds of it. Constant numbers of a call become part of it. A call is verified where it stands, so that its error has a
-place in the text. An op is run on its local shapes, or where the printer wrote down its option and
-its own shapes, as a part of the whole computation.
+Types are local. A type with a sharding in its encoding is the global tensor's and stands for the shard that a device
+holds. Constant numbers become attributes of the calls that read them. Every call is verified when it is translated, so
+that errors have a place in the text. An op runs on local shapes, or, if our printer wrote its option and global shapes,
+as a device's part of the whole op.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ NUMBERS = ("index", "i64", "i32")
 
 @dataclass
 class ProgramTranslation(MlirTranslation):
-    """The program of one function while it grows; `local` are the types of its values."""
+    """The program of one function while it grows; `local` maps its values to their local types."""
 
     clusters: Mapping[str, Cluster] = field(default_factory=dict)
     arguments: list[tuple[str, LocalValue]] = field(default_factory=list)
@@ -52,21 +52,21 @@ class ProgramTranslation(MlirTranslation):
         return {name: cluster.mesh for name, cluster in self.clusters.items()}
 
     def mesh_name(self, given: object, at: int) -> str:
-        """The mesh that is named, else the function's, else the only one. Raises InvalidMesh."""
+        """Return the given mesh, else the function's, else the only one. Raises InvalidMesh."""
         only = next(iter(self.clusters)) if len(self.clusters) == 1 else None
         name = given or self.shardings.default or only
         if not isinstance(name, str) or name not in self.clusters:
-            known = ", ".join(f"@{mesh}" for mesh in self.clusters) or "a declared mesh"
+            declared = ", ".join(f"@{mesh}" for mesh in self.clusters) or "a declared mesh"
             got = None if name is None else f"@{name}"
-            raise self.scan.error("undefined mesh", at=at, got=got, wanted=known, error=InvalidMesh)
+            raise self.scan.error("undefined mesh", at=at, got=got, wanted=declared, error=InvalidMesh)
         return name
 
     def mesh_attribute(self, mesh: str) -> dict[str, object]:
-        """The mesh as an attribute, where it is not the function's."""
+        """Return the attribute that names a mesh; none for the function's own mesh."""
         return {} if mesh == self.shardings.default else {"mesh": mesh}
 
     def argument(self, argument: Argument) -> None:
-        """A local tensor, a number, or what is only written to."""
+        """Add an argument: a local tensor, a number, or a tensor that is only written to."""
         if argument.type not in NUMBERS:
             super().argument(argument)
             return
@@ -79,21 +79,21 @@ class ProgramTranslation(MlirTranslation):
         self.add_argument(self.inputs[-1].id, argument)
 
     def add_argument(self, value: str, argument: Argument) -> None:
-        """One more argument of the program."""
+        """Add an argument of the program."""
         mesh = self.mesh_name(argument.attrs.get("shardplan.mesh"), argument.at)
         self.arguments.append((value, LocalValue(self.local[value], mesh)))
 
     def tensor(self, kind: MlirType, at: int) -> MlirTensorType:
-        """A tensor type as a device sees it."""
-        found = super().tensor(kind, at)
-        if found.encoding is None:
-            return found
-        sharding, mesh = self.sharding(found, at)
-        shape = local_shape(found.type.shape, sharding, mesh)
-        return MlirTensorType(LocalType(shape, found.type.dtype).tensor)
+        """Return a tensor type as a device sees it."""
+        checked = super().tensor(kind, at)
+        if checked.encoding is None:
+            return checked
+        sharding, mesh = self.sharding(checked, at)
+        shape = local_shape(checked.type.shape, sharding, mesh)
+        return MlirTensorType(LocalType(shape, checked.type.dtype).tensor)
 
     def sharding(self, kind: MlirTensorType, at: int) -> tuple[Sharding, Mesh]:
-        """The sharding of an encoded type; replicated without one."""
+        """Return the sharding in a type's encoding and its mesh; replicated if it has none."""
         rank = len(kind.type.shape)
         if kind.encoding is None:
             return Sharding.replicated(rank), self.meshes[self.mesh_name(None, at)]
@@ -106,7 +106,7 @@ class ProgramTranslation(MlirTranslation):
         self.local[value] = LocalType.of(kind.type)
 
     def define(self, text: str, value: str, kind: LocalType, *, at: int) -> None:
-        """Bind what a call makes."""
+        """Bind a result of a call to its name in the text."""
         if kind == INDEX:
             self.bind(text, ScalarValue(None, value), at)
             self.local[value] = INDEX
@@ -114,12 +114,12 @@ class ProgramTranslation(MlirTranslation):
             self._define(text, value, MlirTensorType(kind.tensor), at=at)
 
     def find_value(self, name: str, at: int) -> str:
-        """The value of the program under a name. Raises InvalidGraph for what it has none of."""
-        found = self.lookup(name, at)
-        if isinstance(found, NamedValue):
-            return found.value
-        if isinstance(found, ScalarValue) and found.name:
-            return found.name
+        """Return the program's value under a name of the text. Raises InvalidGraph if it has none."""
+        bound = self.lookup(name, at)
+        if isinstance(bound, NamedValue):
+            return bound.value
+        if isinstance(bound, ScalarValue) and bound.name:
+            return bound.name
         raise self.scan.error("not a value of the program", at=at, got=f"%{name}", wanted="one", error=InvalidGraph)
 
     def add(
@@ -132,21 +132,21 @@ class ProgramTranslation(MlirTranslation):
         notation: str | None = None,
         suffix: str = "",
     ) -> Op:
-        """One more local op."""
-        made = super().add(operation, op, inputs, attrs, results, notation, suffix)
+        """Add a local op."""
+        local = super().add(operation, op, inputs, attrs, results, notation, suffix)
         mesh = self.mesh_name(operation.attrs.get("shardplan.mesh"), operation.at)
         name = None if mesh == self.shardings.default else mesh
-        self.steps.append(LocalOp(made, ((),) * len(made.rule.loops), made.inputs, made.values, name))
-        return made
+        self.steps.append(LocalOp(local, ((),) * len(local.rule.loops), local.inputs, local.values, name))
+        return local
 
     def under_option(self, operation: Operation, op: Op, split: Mapping[str, Sequence[int]]) -> None:
-        """An op of the whole computation, of whose loops every device runs its part."""
+        """Add an op with global shapes, whose loops are split over devices by `split` (mesh axes by loop)."""
         mesh = self.mesh_name(operation.attrs.get("shardplan.mesh"), operation.at)
         option = tuple(tuple(split.get(loop.name, ())) for loop in op.rule.loops)
         Sharding(option).complete(len(option), self.meshes[mesh])
-        done = LocalOp(op, option, op.inputs, op.values, None if mesh == self.shardings.default else mesh)
-        self.steps.append(done)
-        types = infer_local_results(done, self.meshes[mesh])
+        part = LocalOp(op, option, op.inputs, op.values, None if mesh == self.shardings.default else mesh)
+        self.steps.append(part)
+        types = infer_local_results(part, self.meshes[mesh])
         for text, value, kind in zip(operation.results, op.values, types, strict=False):
             self.define(text, value, kind, at=operation.at)
 
@@ -158,17 +158,18 @@ class ProgramTranslation(MlirTranslation):
         types: Sequence[LocalType] | None,
         attrs: Mapping[str, object],
     ) -> tuple[LocalType, ...]:
-        """One more call, verified. Types that are not given are inferred. Raises InvalidProgram."""
+        """Add a verified call; `types` None means the inferred types. Raises InvalidProgram."""
         draft = SpmdCall(op, tuple(operands), tuple(results), tuple(types or ()), attrs)
-        found = check_call(draft, [self.local[name] for name in operands], self.meshes, default=self.shardings.default)
-        wanted = infer_results(draft, found)
-        made = replace(draft, types=draft.types if types is not None else wanted)
-        check_results(made, found, wanted)
-        self.steps.append(made)
-        return made.types
+        operand_types = [self.local[name] for name in operands]
+        checked = check_call(draft, operand_types, self.meshes, default=self.shardings.default)
+        inferred = infer_results(draft, checked)
+        call = replace(draft, types=draft.types if types is not None else inferred)
+        check_results(call, checked, inferred)
+        self.steps.append(call)
+        return call.types
 
     def program(self) -> SpmdProgram:
-        """Everything. Raises InvalidProgram."""
+        """Return the program, without unread tensors that were only written to. Raises InvalidProgram."""
         needed = {name for step in self.steps for name in step.operands} | set(self.outputs)
         kept = tuple(
             step for step in self.steps if not self.init_tensors.issuperset(step.results) or needed & set(step.results)
@@ -181,6 +182,6 @@ class ProgramTranslation(MlirTranslation):
 
 
 def value_name(text: str) -> str:
-    """The value under the name of a text: result k of an op is `n#k` there and `n:k` here."""
+    """Return the value id for a name of the text: result k of an op is `n#k` in the text and `n:k` here."""
     name, _, place = text.partition("#")
     return value_id(name, int(place or 0))

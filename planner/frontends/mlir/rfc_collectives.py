@@ -4,7 +4,7 @@ mesh.all_gather %a {mesh_axis = [[], [0]]} : T -> U           mesh.local_split %
 mesh.all_reduce %a {mesh_axis = [0], reduction = "sum"} : T -> U
 mesh.reduce_scatter %a {mesh_axis = [0], reduction = "sum", tensor_axis = 1} : T -> U
 
-Each is a round of the dialect's collectives on what the devices hold (`planner.spmd.rfc_collectives`).
+Each becomes a sequence of the dialect's collectives on local tensors (`planner.spmd.rfc_collectives`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from planner.frontends.mlir.program_translation import ProgramTranslation
 from planner.frontends.mlir.types import MlirTensorType, MlirType
 from planner.ir.collectives import COLLECTIVES, Collective, Kind
 from planner.ir.sharding import Reduction, Sharding
-from planner.spmd import LocalType, local_shape, rfc_collectives
+from planner.spmd import local_shape, rfc_collectives
 from planner.spmd.collectives import call_attributes
 
 
@@ -27,10 +27,10 @@ def is_rfc_collective(op: str, attrs: Mapping[str, Any]) -> bool:
 
 
 def translate_rfc_collective(t: ProgramTranslation, op: str, operation: Operation) -> None:
-    """Carry out one operation. Raises InvalidSharding where the axes or the result's type do not fit the operand."""
+    """Translate one operation. Raises InvalidSharding if the axes or the result's type do not fit the operand."""
     name = t.only_operand(operation)
-    made_name = operation.results[0] if operation.results else f"{op}.{len(t.steps)}"
-    t.tensors(operation)  # the operand is of the type that is stated
+    result_name = operation.results[0] if operation.results else f"{op}.{len(t.steps)}"
+    t.tensors(operation)  # check that the operand has the stated type
     given, kind = (_only_operand(t, side, operation) for side in (operation.operand_types, operation.result_types))
     source, mesh = t.sharding(given, operation.at)
     wanted, _ = t.sharding(kind, operation.at)
@@ -40,17 +40,17 @@ def translate_rfc_collective(t: ProgramTranslation, op: str, operation: Operatio
     shape = local_shape(given.type.shape, source, mesh)
     if None in (*shape, *local_shape(kind.type.shape, wanted, mesh)):
         raise InvalidSharding("uneven shards", got=f"{given.type} as {source}", wanted="dims that divide evenly")
-    value, made = t.find_value(name, operation.at), LocalType(shape, given.type.dtype)
+    value = t.find_value(name, operation.at)
     reduction = _read_reduction(operation.attrs.get("reduction", "sum"))
     for place, move in enumerate(moves):
         last = place == len(moves) - 1
-        result = made_name if last else f"{made_name}.{place}"
-        (made,) = t.call(move.kind, [value], [result], None, call_attributes(move, reduction))
+        result = result_name if last else f"{result_name}.{place}"
+        (result_type,) = t.call(move.kind, [value], [result], None, call_attributes(move, reduction))
         value = result
-        t.define(value, value, made, at=operation.at)
+        t.define(value, value, result_type, at=operation.at)
     if not moves:
         t.give(operation, t.lookup(name, operation.at))
-    t.check_type(made_name, kind, operation.at)
+    t.check_type(result_name, kind, operation.at)
 
 
 def _read_reduction(given: object) -> Reduction:

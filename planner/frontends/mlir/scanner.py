@@ -1,4 +1,4 @@
-"""A place in MLIR text: what stands there, and errors that carry its line and column."""
+"""A position in MLIR text: tokens read from there, and errors with line and column."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _compile(pattern: str) -> re.Pattern[str]:
 
 
 class Scanner:
-    """Reads text from left to right; white space and comments are skipped before everything."""
+    """A reader of text from left to right, which skips white space and comments before every token."""
 
     def __init__(self, text: str, source: str) -> None:
         self.text, self.source, self.at = text, source, 0
@@ -36,7 +36,7 @@ class Scanner:
         self.at = match.end() if match else self.at
 
     def accept(self, pattern: str) -> str | None:
-        """The text a pattern matches here, or None and nothing is read."""
+        """Read the text that matches a pattern here; return None, and read nothing, if none does."""
         match = _compile(pattern).match(self.text, self.at)
         if match is None:
             return None
@@ -48,14 +48,14 @@ class Scanner:
         return _compile(pattern).match(self.text, self.at) is not None
 
     def expect(self, pattern: str, wanted: str) -> str:
-        """The text a pattern matches here. Raises InvalidDocument."""
-        found = self.accept(pattern)
-        if found is None:
+        """Read the text that matches a pattern here. Raises InvalidDocument."""
+        text = self.accept(pattern)
+        if text is None:
             raise self.error("syntax", wanted=wanted)
-        return found
+        return text
 
     def mark(self, mark: str) -> bool:
-        """Whether this punctuation stands here; then it is read."""
+        """Read a punctuation mark if it is here; return whether it was."""
         if not self.text.startswith(mark, self.at):
             return False
         self.at += len(mark)
@@ -63,7 +63,7 @@ class Scanner:
         return True
 
     def word(self, word: str) -> bool:
-        """Whether this word stands here, and no longer one; then it is read."""
+        """Read a word if it is here (and not the start of a longer one); return whether it was."""
         return self.accept(re.escape(word) + r"(?![\w$.])") is not None
 
     def need(self, mark: str) -> None:
@@ -71,25 +71,25 @@ class Scanner:
             raise self.error("syntax", wanted=repr(mark))
 
     def parse_list(self, start: str, item: Callable[[], Item], end: str) -> list[Item]:
-        """`start item, item end`; an empty `start` has been read. Raises InvalidDocument."""
+        """Parse `start item, item end`; an empty `start` has been read already. Raises InvalidDocument."""
         if start:
             self.need(start)
-        found: list[Item] = []
+        items: list[Item] = []
         while not self.mark(end):
-            if found and not self.mark(","):
+            if items and not self.mark(","):
                 raise self.error("syntax", wanted=f"',' or {end!r}")
-            found.append(item())
-        return found
+            items.append(item())
+        return items
 
     def symbol(self) -> str:
-        """`@name` or `@"any name"`. Raises InvalidDocument for a nested one."""
+        """Read `@name` or `@"any name"`. Raises InvalidDocument for a nested symbol."""
         name = self.expect("@" + f"(?:{NAME}|{STRING})", "a symbol: @name")[1:]
         if self.peek("::"):
             raise self.error("nested symbol", wanted="one @name")
         return unescape(name) if name[0] == '"' else name
 
     def value(self) -> str:
-        """`%name` or `%name#1`, without the mark; `#0` is left out."""
+        """Read `%name` or `%name#1`; return it without `%` and without `#0`."""
         return self.expect(f"%{NAME}(?:#[0-9]+)?", "a value: %name")[1:].removesuffix("#0")
 
     def integer(self) -> int:
@@ -97,7 +97,7 @@ class Scanner:
         return int(text)
 
     def place(self, at: int | None = None) -> str:
-        """`file.mlir: line 3 column 7`."""
+        """Return a position as `file.mlir: line 3 column 7`."""
         at = self.at if at is None else at
         line = self.text.count("\n", 0, at) + 1
         column = at - (self.text.rfind("\n", 0, at) + 1) + 1
@@ -112,15 +112,15 @@ class Scanner:
         at: int | None = None,
         error: type[ShardplanError] = InvalidDocument,
     ) -> ShardplanError:
-        """An error at a place (here, when none is given); `got` is the text there, when none is given."""
+        """Return an error at a position; `at` defaults to the current one, `got` to the text there."""
         here = self.at if at is None else at
-        found = re.match(r"->|[\w$.%@#!^-]+|.", self.text[here : here + 80], re.DOTALL)
-        shown = got if got is not None else (found[0] if found else "the end of the text")
+        token = re.match(r"->|[\w$.%@#!^-]+|.", self.text[here : here + 80], re.DOTALL)
+        shown = got if got is not None else (token[0] if token else "the end of the text")
         return error(what, where=self.place(here), got=shown, wanted=wanted)
 
 
 def unescape(quoted: str) -> str:
-    """The text of an MLIR string literal; hexadecimal escapes are bytes of UTF-8."""
+    """Return the text of an MLIR string literal; hexadecimal escapes are bytes of UTF-8."""
     raw = bytearray()
     inner, end = quoted[1:-1], 0
     for escape in _ESCAPE.finditer(inner):

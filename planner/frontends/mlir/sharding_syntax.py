@@ -1,4 +1,4 @@
-"""Shardings as texts give them: `[[0], [1]]`, `partial = max[1]`, `<@mesh0, [[0]]>`."""
+"""The syntax of shardings: `[[0], [1]]`, `partial = max[1]`, `<@mesh0, [[0]]>`."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from planner.frontends.mlir.scanner import WORD, Scanner
 
 @dataclass(frozen=True, slots=True)
 class ShardingSyntax:
-    """A sharding as the text gives it, before anything of it is checked.
+    """A parsed sharding that is not checked yet.
 
-    `entries` are the lists per dim; in the RFC's form (`trailing_partial`) entry number rank is the partial axes.
+    `entries` are the mesh axes per dim. In the RFC's form (`trailing_partial`), one more entry lists the partial axes.
     """
 
     entries: tuple[tuple[int, ...], ...]
@@ -25,7 +25,7 @@ class ShardingSyntax:
 
 
 def parse_sharding_attribute(scan: Scanner) -> ShardingSyntax:
-    """`<@mesh0, [[0], [1]], partial = max[1]>`, or the RFC's `<[[0], [], [1]]>`."""
+    """Parse `<@mesh0, [[0], [1]], partial = max[1]>`, or the RFC's `<[[0], [], [1]]>`."""
     at = scan.at
     scan.need("<")
     mesh = scan.symbol() if scan.peek("@") else None
@@ -38,12 +38,12 @@ def parse_sharding_attribute(scan: Scanner) -> ShardingSyntax:
 
 
 def parse_entries(scan: Scanner) -> tuple[tuple[int, ...], ...]:
-    """`[[0, 1], []]`: at least one list."""
+    """Parse `[[0, 1], []]`, with at least one list."""
     at = scan.at
-    found = scan.parse_list("[", lambda: parse_axes(scan), "]")
-    if not found:
+    entries = scan.parse_list("[", lambda: parse_axes(scan), "]")
+    if not entries:
         raise scan.error("no lists of axes", at=at, wanted="at least one: [[]] is replicated")
-    return tuple(found)
+    return tuple(entries)
 
 
 def parse_axes(scan: Scanner) -> tuple[int, ...]:
@@ -51,7 +51,7 @@ def parse_axes(scan: Scanner) -> tuple[int, ...]:
 
 
 def parse_partial(scan: Scanner) -> tuple[str, tuple[int, ...]]:
-    """`partial = max[1]`."""
+    """Parse `partial = max[1]`."""
     if not scan.word("partial"):
         raise scan.error("syntax", wanted="partial = kind[axes]")
     scan.need("=")
@@ -60,7 +60,7 @@ def parse_partial(scan: Scanner) -> tuple[str, tuple[int, ...]]:
 
 
 def parse_sharding(scan: Scanner) -> ShardingSyntax:
-    """`@m split_axes = [[0]] partial = sum[1] halo_sizes = [1, 2] sharded_dims_offsets = [0, 2, 4]`."""
+    """Parse `@m split_axes = [[0]] partial = sum[1] halo_sizes = [1, 2] sharded_dims_offsets = [0, 2, 4]`."""
     at = scan.at
     mesh = scan.symbol()
     if not scan.word("split_axes"):
@@ -74,7 +74,7 @@ def parse_sharding(scan: Scanner) -> ShardingSyntax:
 
 
 def _sizes(scan: Scanner, key: str) -> tuple[int | str, ...]:
-    """`key = [1, %a]`, where it stands."""
+    """Parse `key = [1, %a]` if the key is here; return an empty list if not."""
     if not scan.word(key):
         return ()
     scan.need("=")
@@ -82,5 +82,5 @@ def _sizes(scan: Scanner, key: str) -> tuple[int | str, ...]:
 
 
 def parse_numbers(scan: Scanner) -> tuple[int | str, ...]:
-    """`[1, %a]`: numbers, and names of values."""
+    """Parse `[1, %a]`: numbers and names of values."""
     return tuple(scan.parse_list("[", lambda: scan.value() if scan.peek("%") else scan.integer(), "]"))

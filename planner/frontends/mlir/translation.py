@@ -1,7 +1,7 @@
-"""A function of the text on its way to a graph: what its names stand for, and the ops so far.
+"""The translation of a function to a graph: the meaning of its names, and the ops so far.
 
-An op is called by the name of its first result, or by `shardplan.id`. Constants that only start an accumulation leave
-no trace.
+The id of an op is `shardplan.id` or the name of its first result. Constants that only start an accumulation are
+dropped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from planner.ops import bind_op
 
 @dataclass(frozen=True, slots=True)
 class ScalarValue:
-    """A number that is no tensor; None: one that is told only when the program runs, under its `name` there."""
+    """A number that is no tensor; its value is None if only known at run time, under `name` in the program."""
 
     value: int | float | None
     name: str = ""
@@ -33,7 +33,7 @@ class ScalarValue:
 
 @dataclass(frozen=True, slots=True)
 class InitTensor:
-    """A tensor to be written: empty, or (neutral) one that every accumulation may start from."""
+    """A tensor to be written: empty, or (neutral) one from which every accumulation may start."""
 
     neutral: bool
 
@@ -57,12 +57,12 @@ class MlirTranslation:
     init_tensors: set[str] = field(default_factory=set)
 
     def begin(self) -> None:
-        """Arguments become inputs."""
+        """Add the arguments as inputs."""
         for argument in self.function.arguments:
             self.argument(argument)
 
     def argument(self, argument: Argument) -> None:
-        """An input, or what is only written to."""
+        """Add an argument: an input, or a tensor that is only written to."""
         kind = self.tensor(argument.type, argument.at)
         if argument.attrs.get("shardplan.init"):
             self.bind(argument.name, InitTensor(neutral=True), argument.at)
@@ -70,7 +70,7 @@ class MlirTranslation:
             self.input(argument, kind)
 
     def input(self, argument: Argument, kind: MlirTensorType) -> None:
-        """One more input of the graph."""
+        """Add an input of the graph."""
         attrs = argument.attrs
         value = str(attrs.get("shardplan.id", argument.name))
         name = str(attrs.get("shardplan.name", value))
@@ -83,36 +83,36 @@ class MlirTranslation:
         self.bound[name] = bound
 
     def give(self, operation: Operation, bound: BoundValue) -> None:
-        """Bind what an operation makes; what the text gives no name nobody reads."""
+        """Bind the result of an operation to its name, if it has one."""
         for name in operation.results[:1]:
             self.bind(name, bound, operation.at)
 
     def only_operand(self, operation: Operation) -> str:
-        """The one operand. Raises InvalidDocument where there are none or more."""
+        """Return the only operand. Raises InvalidDocument if there are none or several."""
         if len(operation.operands) != 1:
             raise self.scan.error("number of operands", at=operation.at, got=len(operation.operands), wanted="1")
         return operation.operands[0]
 
     def find_tensor(self, name: str, at: int) -> NamedValue:
-        """The tensor under a name. Raises InvalidGraph where there is none."""
-        found = self.lookup(name, at)
-        if not isinstance(found, NamedValue):
+        """Return the tensor under a name. Raises InvalidGraph if there is none."""
+        bound = self.lookup(name, at)
+        if not isinstance(bound, NamedValue):
             what = "not a tensor with elements"
             raise self.scan.error(what, at=at, got=f"%{name}", wanted="a tensor", error=InvalidGraph)
-        return found
+        return bound
 
     def lookup(self, name: str, at: int) -> BoundValue:
-        """What stands under a name. Raises InvalidGraph where there is nothing."""
+        """Return what is bound to a name. Raises InvalidGraph if nothing is."""
         if name not in self.bound:
             raise self.scan.error("undefined value", at=at, got=f"%{name}", wanted="a tensor", error=InvalidGraph)
         return self.bound[name]
 
     def number(self, name: str, at: int) -> int:
-        """The whole number under a name. Raises InvalidGraph for one known only at run time."""
-        found = self.bound.get(name)
-        if not isinstance(found, ScalarValue) or not isinstance(found.value, int):
+        """Return the integer under a name. Raises InvalidGraph for a number known only at run time."""
+        bound = self.bound.get(name)
+        if not isinstance(bound, ScalarValue) or not isinstance(bound.value, int):
             raise self.scan.error("not a constant", at=at, got=f"%{name}", wanted="a whole number", error=InvalidGraph)
-        return found.value
+        return bound.value
 
     def add(
         self,
@@ -124,16 +124,16 @@ class MlirTranslation:
         notation: str | None = None,
         suffix: str = "",
     ) -> Op:
-        """One more op. Attributes and place that the printer wrote down are taken from there."""
+        """Add an op. Attributes, scope and phase that our printer wrote override the given ones."""
         written = operation.attrs
         attrs = MappingProxyType(dict(written.get("shardplan.attrs", attrs)))
         name = self._id(operation) + suffix
         kinds = tuple(kind.type for kind in results)
-        rule = bind_op(op, tuple(self.types[held.value] for held in inputs), kinds, attrs=attrs, notation=notation)
-        made = Op(
+        rule = bind_op(op, tuple(self.types[tensor.value] for tensor in inputs), kinds, attrs=attrs, notation=notation)
+        added = Op(
             name,
             op,
-            tuple(held.value for held in inputs),
+            tuple(tensor.value for tensor in inputs),
             kinds,
             rule,
             attrs,
@@ -142,14 +142,14 @@ class MlirTranslation:
             notation,
         )
         self.annotations.read(inputs, name, operation.at)
-        self.ops.append(made)
+        self.ops.append(added)
         for k, kind in enumerate(results):
             text = operation.results[k] if k < len(operation.results) and not suffix else f" {value_id(name, k)}"
             self._define(text, value_id(name, k), kind, at=operation.at)
-        return made
+        return added
 
     def result(self, op: Op) -> NamedValue:
-        """What an op made, without its name in the text."""
+        """Return the result of an op that has no name in the text."""
         return NamedValue(op.id, op.results[0].shape)
 
     def _id(self, operation: Operation) -> str:
@@ -160,17 +160,17 @@ class MlirTranslation:
         return operation.name if operation.name not in self.types else f"{operation.name}.{len(self.ops)}"
 
     def _define(self, name: str, value: str, kind: MlirTensorType, *, at: int) -> None:
-        held = NamedValue(value, kind.type.shape)
-        self.bind(name, held, at)
+        tensor = NamedValue(value, kind.type.shape)
+        self.bind(name, tensor, at)
         if value in self.types:
             raise self.scan.error("id used twice", at=at, got=value, wanted="unique ids", error=InvalidGraph)
         self.types[value] = kind.type
         if kind.encoding is not None:
-            sharding = self.shardings.checked(kind.encoding, held.shape, self.number)
-            self.annotations.define(held, (sharding, True), at)
+            sharding = self.shardings.checked(kind.encoding, tensor.shape, self.number)
+            self.annotations.define(tensor, (sharding, True), at)
 
     def tensors(self, operation: Operation, count: int = 1) -> tuple[MlirTensorType, ...]:
-        """The result types, which must be so many tensors. Operand types must be those of the operands."""
+        """Return the result types, which must be `count` tensors; check the stated types of the operands."""
         if len(operation.result_types) != count:
             got = len(operation.result_types)
             raise self.scan.error("number of result types", at=operation.at, got=got, wanted=str(count))
@@ -179,13 +179,13 @@ class MlirTranslation:
         return tuple(self.tensor(kind, operation.at) for kind in operation.result_types)
 
     def check_type(self, name: str, kind: MlirType, at: int) -> None:
-        """Raises InvalidGraph where a tensor is said to be of another type than it is."""
-        held = self.bound.get(name)
-        if isinstance(kind, MlirTensorType) and isinstance(held, NamedValue):
-            said, is_of = self.tensor(kind, at).type, self.types[held.value]
-            if said != is_of:
+        """Raise InvalidGraph if the stated type of a tensor is not its type."""
+        tensor = self.bound.get(name)
+        if isinstance(kind, MlirTensorType) and isinstance(tensor, NamedValue):
+            stated, actual = self.tensor(kind, at).type, self.types[tensor.value]
+            if stated != actual:
                 what = f"type of %{name}"
-                raise self.scan.error(what, at=at, got=str(said), wanted=str(is_of), error=InvalidGraph)
+                raise self.scan.error(what, at=at, got=str(stated), wanted=str(actual), error=InvalidGraph)
 
     def tensor(self, kind: MlirType, at: int) -> MlirTensorType:
         if isinstance(kind, MlirTensorType):
@@ -193,7 +193,7 @@ class MlirTranslation:
         raise self.scan.error("type", at=at, got=kind, wanted="a tensor", error=InvalidGraph)
 
     def finish(self) -> tuple[Graph, Mesh]:
-        """The graph and its mesh. Raises InvalidGraph, InvalidMesh."""
+        """Return the graph and its mesh. Raises InvalidGraph, InvalidMesh."""
         mesh = self.shardings.mesh(self.function.at)
         if self.function.result_types and not self.outputs:
             wanted = f"a return of {len(self.function.result_types)}"
@@ -201,11 +201,11 @@ class MlirTranslation:
         outputs = self.outputs or self._unread_values()
         needed = {value for op in self.ops for value in op.inputs} | set(outputs)
         ops = tuple(op for op in self.ops if op.id in needed or op.id not in self.init_tensors)
-        left = {value for op in ops for value in op.values} | {entry.id for entry in self.inputs}
+        present = {value for op in ops for value in op.values} | {entry.id for entry in self.inputs}
         annotations = tuple(
             Annotation(value, sharding, required, user, operand)
             for (value, user, operand), asked in self.annotations.found.items()
-            if value in left
+            if value in present
             for sharding, required in asked
         )
         producer = self.function.attrs.get("shardplan.producer", {})
@@ -215,11 +215,11 @@ class MlirTranslation:
         return graph, mesh
 
     def _unread_values(self) -> list[str]:
-        """What stands for the outputs of a function that returns nothing."""
+        """Return the outputs of a function that returns nothing: its unread values, or else its inputs."""
         read = {value for op in self.ops for value in op.inputs}
         unread = [value for op in self.ops for value in op.values if value not in read | self.init_tensors]
         return unread or [entry.id for entry in self.inputs]
 
     def located(self, error: ShardplanError, at: int) -> ShardplanError:
-        """The error with its place, where it has none yet."""
+        """Return the error with a place, if it has none yet."""
         return error if error.where.startswith(self.scan.source) else error.at(self.scan.place(at))

@@ -16,18 +16,18 @@ SCALAR = r"(?:index|none|(?:f|bf|i|si|ui)[0-9]\w*)(?![\w.])"
 
 @dataclass(frozen=True, slots=True)
 class MlirTensorType:
-    """A ranked tensor type, with the sharding in its encoding; a dim `?` is UNKNOWN."""
+    """A ranked tensor type with the sharding in its encoding, if any; a dim `?` is DYNAMIC_DIM."""
 
     type: TensorType
     encoding: ShardingSyntax | None = None
 
 
 MlirType = MlirTensorType | str
-"""A tensor, or another type by its text."""
+"""A tensor type, or any other type as text."""
 
 
 def parse_type(scan: Scanner) -> MlirType:
-    """A type. Raises InvalidDocument; InvalidGraph for a tensor that no graph can have."""
+    """Parse a type. Raises InvalidDocument, and InvalidGraph for a tensor that no graph can have."""
     at = scan.at
     if scan.accept(r"tensor\s*<") is None:
         if scan.accept(r"![\w.]+") is None:
@@ -52,7 +52,7 @@ def _parse_encoding(scan: Scanner) -> ShardingSyntax:
 
 
 def parse_types(scan: Scanner) -> tuple[MlirType, ...]:
-    """`T` or `(T, ...)`."""
+    """Parse `T` or `(T, ...)`."""
     if not scan.mark("("):
         return (parse_type(scan),)
     return tuple(scan.parse_list("", lambda: parse_type(scan), ")"))

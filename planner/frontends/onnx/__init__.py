@@ -1,14 +1,14 @@
 """Graphs from ONNX: inference models with fixed sizes; no weight is read.
 
-reading      a file -> a model: without its external data, its own functions opened, control flow refused
-sizes        symbolic dims -> numbers
-operands     which operands say sizes, and which nodes the outputs depend on
-inference    types of values, and the values that are known before the model runs
-translation  node by node: inputs, calls, and what could not be translated
-document     a model -> a graph document
-operators    the table: ONNX operator -> row; rows stand in images, lookups, pointwise, products and views
-contributed  the same for operators of ONNX Runtime
-call         one node, as a row sees it
+loader           a file -> a model, without external data; functions are inlined, control flow is refused
+symbolic_dims    symbolic dims -> numbers
+liveness         which operands only determine sizes, and which nodes the outputs depend on
+shape_inference  types of values, and values known before the model runs
+translation      the walk, node by node
+document         a model -> a graph document
+op_table         ONNX operator -> row; rows are in conv_pool, gather_scatter, matmul_attention, pointwise and views
+contrib_ops      the same for operators of ONNX Runtime
+node_call        one node, as a row sees it
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = ["build_graph_document", "import_bytes", "import_onnx", "missing_packa
 
 
 def import_onnx(path: Path, dims: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """The graph document of the model in an .onnx file; `dims` gives the sizes of its symbolic dims, by name.
+    """Return the graph document of the model in an .onnx file; `dims` gives the sizes of symbolic dims by name.
 
-    External data is not read, so it may be missing, unless the shape of something depends on it.
+    External data is read only if a shape depends on it; otherwise it may be missing.
 
-    Raises InvalidDocument for a file that is no model, InvalidGraph for a size that is not fixed or control flow,
-    UnsupportedOp for operators outside the table, InvalidRequest for a size of a dim that the model does not have.
+    Raises InvalidDocument for a file that is no model, InvalidGraph for control flow or a size that is not fixed,
+    UnsupportedOp for operators that cannot be expressed, InvalidRequest for a dim that the model does not have.
     """
     try:
         from planner.frontends.onnx import loader
@@ -46,7 +46,7 @@ def import_onnx(path: Path, dims: Mapping[str, int] | None = None) -> dict[str, 
 
 
 def import_bytes(data: bytes, name: str, dims: Mapping[str, int] | None = None) -> dict[str, Any]:
-    """As import_onnx, of the bytes of a file, whose external data is nowhere."""
+    """Return the graph document of the bytes of an .onnx file without external data. Raises as `import_onnx` does."""
     try:
         from planner.frontends.onnx import loader
 
@@ -59,7 +59,7 @@ def import_bytes(data: bytes, name: str, dims: Mapping[str, int] | None = None) 
 def build_graph_document(
     model: ModelProto, name: str, dims: Mapping[str, int] | None = None, *, folder: Path | None = None
 ) -> dict[str, Any]:
-    """The graph document of a model in memory; `folder` is where its external data would lie.
+    """Return the graph document of a model in memory; `folder` is the folder of its external data.
 
     Raises as `import_onnx` does.
     """
@@ -69,10 +69,7 @@ def build_graph_document(
 
 
 def reimport_onnx(path: Path, shapes: Mapping[str, Shape]) -> tuple[ModelProto, ImportedOnnx]:
-    """The model in an .onnx file, and what it is imported as where its inputs have these shapes.
-
-    Raises as `import_onnx` does.
-    """
+    """Return the model in an .onnx file, and its import with inputs of these shapes. Raises as `import_onnx` does."""
     try:
         from planner.frontends.onnx import document, loader, symbolic_dims
 
@@ -84,7 +81,7 @@ def reimport_onnx(path: Path, shapes: Mapping[str, Shape]) -> tuple[ModelProto, 
 
 
 def missing_package_error(missing: ModuleNotFoundError) -> Exception:
-    """What is raised where the extra is missing."""
+    """Return the error to raise for a missing module: one that names the extra `onnx`, if that is missing."""
     if missing.name != "onnx":
         return missing
     what = f"{missing.name} is not installed"

@@ -1,6 +1,7 @@
-"""Rows for operators of `com.microsoft`, which ONNX Runtime's optimizers and exporters write; no standard types them.
+"""Rows for operators of `com.microsoft`, which ONNX Runtime's optimizers and exporters write.
 
-Attention is that of a prompt: without past keys, whose results of that name are the keys and values themselves.
+The standard's type inference does not know them, so each has a function for the shapes of its results. Attention is
+covered without past keys; its results for present keys and values are then the keys and values themselves.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from planner.ir.sharding import Shape
 
 DOMAIN = "com.microsoft"
 Shapes = Callable[[Sequence[Shape | None], Mapping[str, Any]], Sequence[Shape]]
-"""Shapes of the results, given the operands' (None: left out) and the attributes; of the first operand's dtype."""
+"""Takes the operands' shapes (None for an operand left out) and the attributes; returns the results' shapes.
+
+The results have the first operand's dtype.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ContribOp:
-    """An operator of another domain: what it becomes, and the shapes of its results."""
+    """An operator outside the standard: its row, and the shapes of its results."""
 
     row: OnnxRow
     shapes: Shapes
@@ -35,7 +39,7 @@ def _like_first(shapes: Sequence[Shape | None], _: Mapping[str, Any]) -> Sequenc
 
 
 def _require_shape(shapes: Sequence[Shape | None], place: int) -> Shape:
-    """Raises ValueError for an operand that is left out, or of unknown shape."""
+    """Return the shape of an operand. Raises ValueError if it is left out or its shape is unknown."""
     shape = shapes[place] if place < len(shapes) else None
     if shape is None:
         raise ValueError(f"operand {place} without a shape")
@@ -43,7 +47,7 @@ def _require_shape(shapes: Sequence[Shape | None], place: int) -> Shape:
 
 
 def gelu(approximate: str) -> OnnxRow:
-    """Of the sum of an input and a bias, if there is one."""
+    """Return a row for gelu of an input plus a bias, if there is one."""
 
     def row(call: OnnxNodeCall) -> DocumentValue:
         x = call.value()
@@ -61,7 +65,7 @@ def quick_gelu(call: OnnxNodeCall) -> DocumentValue:
 
 
 def fused_matmul(call: OnnxNodeCall) -> DocumentValue:
-    """alpha A B, the last two dims of either exchanged where asked."""
+    """alpha A B, where A and B may be transposed in their last two dims."""
     call.demand("a batch that is exchanged", not (call.attribute("transBatchA", 0) or call.attribute("transBatchB", 0)))
     a, b = (_transpose_operand(call, place, key) for place, key in enumerate(("transA", "transB")))
     alpha = call.attribute("alpha", 1.0)
@@ -89,21 +93,24 @@ def _product_shape(shapes: Sequence[Shape | None], attrs: Mapping[str, Any]) -> 
 
 
 def norm(op: str, weights: tuple[int, ...], added: tuple[int, ...], *, eps: float) -> OnnxRow:
-    """layer_norm or rms_norm of the input with what is `added`, by place; their sum is the fourth result."""
+    """Return a row for layer_norm or rms_norm of the input plus the operands in the places `added`.
+
+    `weights` are the places of scale and bias. The fourth result is the sum before the norm.
+    """
 
     def row(call: OnnxNodeCall) -> Sequence[DocumentValue]:
         call.demand("mean or variance", not any(call.read[1:3]))
         total = call.value()
-        for place in _require_absent(call, added):
+        for place in _list_given(call, added):
             total = call.step("add", [total, call.value(place)])
-        scales = [call.value(place) for place in _require_absent(call, weights)]
-        made = call.emit(op, total, *scales, normalized_dims=1, eps=call.attribute("epsilon", eps))
-        return [made, total, total, total]
+        scales = [call.value(place) for place in _list_given(call, weights)]
+        normal = call.emit(op, total, *scales, normalized_dims=1, eps=call.attribute("epsilon", eps))
+        return [normal, total, total, total]
 
     return row
 
 
-def _require_absent(call: OnnxNodeCall, places: Sequence[int]) -> list[int]:
+def _list_given(call: OnnxNodeCall, places: Sequence[int]) -> list[int]:
     return [place for place in places if call.given(place) is not None]
 
 
@@ -113,7 +120,7 @@ def _norm_shapes(shapes: Sequence[Shape | None], _: Mapping[str, Any]) -> Sequen
 
 
 def multi_head_attention(call: OnnxNodeCall) -> Sequence[DocumentValue]:
-    """Of queries, keys and values [batch, length, width], each after its part of one bias."""
+    """Attention of queries, keys and values [batch, length, width]; each adds its part of one joint bias."""
     call.demand("packed queries, keys and values", all(len(call.shape(place)) == 3 for place in range(3)))
     call.demand("a mask of keys, or past ones", all(call.given(place) is None for place in (4, 6, 7)))
     call.demand_one_result()
@@ -133,7 +140,7 @@ def multi_head_attention(call: OnnxNodeCall) -> Sequence[DocumentValue]:
 
 
 def group_query_attention(call: OnnxNodeCall) -> Sequence[DocumentValue]:
-    """Causal, of queries that share keys; both are turned by their positions where asked."""
+    """Causal attention of queries that share keys, with rotary positions if requested."""
     heads, shared = call.attribute("num_heads"), call.attribute("kv_num_heads")
     call.demand("packed queries, keys and values", call.given(1) is not None and call.given(2) is not None)
     call.demand("past keys", call.given(3) is None and call.given(4) is None)
@@ -163,7 +170,7 @@ def _attention_shapes(shapes: Sequence[Shape | None], attrs: Mapping[str, Any]) 
 
 
 def rotary(call: OnnxNodeCall) -> DocumentValue:
-    """Halves (x1, x2) of every head become (x1 cos - x2 sin, x2 cos + x1 sin), by the position of its token."""
+    """Rotate the halves (x1, x2) of every head to (x1 cos - x2 sin, x2 cos + x1 sin), by the token's position."""
     call.demand("neighbours turned together", not call.attribute("interleaved", 0))
     call.demand("a part of a head", not call.attribute("rotary_embedding_dim", 0))
     x, places = call.value(), call.value(1)
@@ -200,5 +207,5 @@ CONTRIB_OPS: Mapping[str, ContribOp] = {
 
 
 def find_contrib_op(domain: str, operator: str) -> ContribOp | None:
-    """One name is written under the standard's domain too, of which it is not."""
+    """Return the contributed operator, or None. Exporters write one of them under the standard's domain too."""
     return CONTRIB_OPS.get(operator) if domain == DOMAIN or operator == "SimplifiedLayerNormalization" else None

@@ -1,6 +1,6 @@
-"""Rows for convolutions, pools, and the normalisations between them: [batch, channels, spatial dims ...].
+"""Rows for convolutions, pools and the normalisations between them, on [batch, channels, spatial dims ...].
 
-Padding that differs before and behind, or that a window over the end needs, is a node of its own.
+Padding that differs between both sides, or that the last window needs, is emitted as a `pad`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from planner.frontends.onnx.views import pad_value
 
 @dataclass(frozen=True, slots=True)
 class OnnxWindows:
-    """Of every spatial dim: taps, stride, dilation, and the padding before and behind."""
+    """Window sizes, strides, dilations and the padding on both sides, for every spatial dim."""
 
     size: list[int]
     stride: list[int]
@@ -27,7 +27,7 @@ class OnnxWindows:
 
     @classmethod
     def of(cls, call: OnnxNodeCall, taps: Sequence[int]) -> OnnxWindows:
-        """Those that make the result's spatial dims out of the first operand's."""
+        """Return the windows that map the first operand's spatial dims to the result's; `taps` are their sizes."""
         rank = len(taps)
         stride, dilation = (list(call.attribute(key, [1] * rank)) for key in ("strides", "dilations"))
         spans = [d * (n - 1) + 1 for d, n in zip(dilation, taps, strict=True)]
@@ -47,12 +47,12 @@ class OnnxWindows:
 
     @property
     def _alike(self) -> bool:
-        """Whether as many windows fit when there is as much behind as before."""
+        """Whether the padding below, used on both sides, admits the same number of windows."""
         steps = zip(self.low, self.high, self.stride, strict=True)
         return all(behind <= before < behind + stride for before, behind, stride in steps)
 
     def pad_value(self, call: OnnxNodeCall, value: DocumentValue, number: float) -> DocumentValue:
-        """The operand with the padding that `attrs` do not say."""
+        """Return the operand with the padding that `attrs` cannot express."""
         if self._alike:
             return value
         rank = [0] * (len(value.shape) - len(self.low))
@@ -77,13 +77,13 @@ def convolution(call: OnnxNodeCall) -> DocumentValue:
 
 
 def convolution_transpose(call: OnnxNodeCall) -> DocumentValue:
-    """What is added behind is in the result's shape."""
+    """A transposed convolution; the result's shape already includes `output_padding`."""
     weight = call.value(1)
     rank = len(weight.shape) - 2
     stride, dilation = (list(call.attribute(key, [1] * rank)) for key in ("strides", "dilations"))
     pads = list(call.attribute("pads", [0] * 2 * rank))
     plain = call.attribute("auto_pad", "NOTSET") == "NOTSET" and call.attribute("output_shape") is None
-    call.demand("padding that is worked out from the result", plain)
+    call.demand("padding that is computed from the result", plain)
     call.demand("padding that differs before and behind", pads[:rank] == pads[rank:])
     attrs: dict[str, Any] = {"stride": stride, "padding": pads[:rank], "dilation": dilation}
     attrs["groups"] = int(call.attribute("group", 1))
@@ -101,7 +101,7 @@ def max_pool(call: OnnxNodeCall) -> DocumentValue:
 
 
 def average_pool(call: OnnxNodeCall) -> DocumentValue:
-    """Where padding does not count, what is there is divided by how much of the window that is."""
+    """A mean pool; where padding does not count, the mean is divided by the share of the window inside the image."""
     windows = OnnxWindows.of(call, call.attribute("kernel_shape"))
     value = call.value()
     counts = call.attribute("count_include_pad", 0)
@@ -127,7 +127,7 @@ def global_pool(op: str) -> Callable[[OnnxNodeCall], DocumentValue]:
 
 
 def batch_norm(call: OnnxNodeCall) -> DocumentValue:
-    """By the running statistics."""
+    """Normalise by the running statistics."""
     call.demand("batch normalisation in training", not call.attribute("training_mode", 0))
     call.demand_one_result()
     x, scale, bias, mean, variance = (call.value(k) for k in range(5))
@@ -135,7 +135,7 @@ def batch_norm(call: OnnxNodeCall) -> DocumentValue:
 
 
 def instance_norm(call: OnnxNodeCall) -> DocumentValue:
-    """Every channel of every image by its own mean and deviation."""
+    """Normalise every channel of every image by its own mean and deviation."""
     x = call.value()
     flat = call.reshape(x, (*x.shape[:2], math.prod(x.shape[2:])))
     normal = call.step("layer_norm", [flat], normalized_dims=1, eps=call.attribute("epsilon", 1e-5))
@@ -146,5 +146,5 @@ def instance_norm(call: OnnxNodeCall) -> DocumentValue:
 
 
 def broadcast_over_channels(call: OnnxNodeCall, vector: DocumentValue, x: DocumentValue) -> DocumentValue:
-    """A number a channel, broadcast over the spatial dims of x."""
+    """Reshape a vector of one number per channel so that it broadcasts over the spatial dims of x."""
     return call.reshape(vector, (*vector.shape, *[1] * (len(x.shape) - 2)))

@@ -1,8 +1,9 @@
 """A model as a graph document.
 
-Ids are the names of the model's values. What no output depends on, inputs included, is left out, and so are reshapes
-that stand in the way. Weights of floats are parameters, others and tables of numbers constants; a weight of a single
-number is that number. An operator without a row is planned replicated, and a warning names it.
+Ids are the names of the model's values. Nodes and inputs that no output depends on are dropped, and so are reshapes
+that would keep dims from being split. Float weights are parameters; other weights and tables of numbers are constants;
+a weight with a single element becomes that number. An operator without a row is planned replicated, and a warning
+names it.
 """
 
 from __future__ import annotations
@@ -29,18 +30,20 @@ from planner.ir.graph import value_id
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImportedOnnx:
-    """A graph document, and by their names in the model what its values have become: values of the document, of the
-    shapes they have in the model. Those that are gone (sizes, single numbers) are not among them."""
+    """A graph document, and the values of the document by their names in the model, with the model's shapes.
+
+    Values that the document does not have (sizes, single numbers) are absent.
+    """
 
     document: dict[str, Any]
     values: Mapping[str, DocumentValue]
 
 
 def import_model(model: ModelProto, name: str, dims: Mapping[str, int], *, folder: Path | None) -> ImportedOnnx:
-    """The graph document of `model`, as plain JSON values.
+    """Return the graph document of `model`, as JSON values.
 
-    Raises UnsupportedOp naming every operator that cannot be said with its nodes (all of them in its notes),
-    InvalidGraph for a shape that is not fixed or control flow, InvalidRequest for `dims` that do not fit. Warns of
+    Raises UnsupportedOp naming the operators that cannot be expressed and their nodes (its notes list all of them),
+    InvalidGraph for control flow or a shape that is not fixed, InvalidRequest for `dims` that do not fit. Warns of
     operators that are planned replicated.
     """
     try:
@@ -61,18 +64,18 @@ def import_model(model: ModelProto, name: str, dims: Mapping[str, int], *, folde
 
 
 def _collect_values(translation: OnnxTranslation, document: Mapping[str, Any]) -> dict[str, DocumentValue]:
-    """Where a reshape is gone, its value is the one that it read: in the shape after it, where that has moved there."""
-    known = {entry["id"] for entry in document["inputs"]}
-    known |= {value_id(node["id"], k) for node in document["nodes"] for k in range(len(node["outputs"]))}
+    """Return the document's value for every name of the model; a removed reshape stands for its operand."""
+    present = {entry["id"] for entry in document["inputs"]}
+    present |= {value_id(node["id"], k) for node in document["nodes"] for k in range(len(node["outputs"]))}
     read = {node["id"]: node["inputs"][0] for node in translation.builder.nodes if node["op"] == "reshape"}
-    kept = {}
+    values = {}
     for name, value in translation.values.items():
-        place = value.id
-        while place not in known:
-            place = read[place]
+        identifier = value.id
+        while identifier not in present:
+            identifier = read[identifier]
         if name:
-            kept[name] = DocumentValue(place, value.type)
-    return kept
+            values[name] = DocumentValue(identifier, value.type)
+    return values
 
 
 def _translate_model(model: ModelProto, dims: Mapping[str, int], folder: Path | None) -> OnnxTranslation:

@@ -14,7 +14,7 @@ OUT_OF_RANGE = "wrap"
 
 
 def gather(call: OnnxNodeCall) -> DocumentValue:
-    """One position that is known is a slice; rows of a table are an embedding."""
+    """A gather along one dim: a slice for one known position, an embedding for rows of a table, else `index`."""
     dim, number = call.dim(), call.number(1)
     value = call.value()
     if number is not None:
@@ -27,7 +27,7 @@ def gather(call: OnnxNodeCall) -> DocumentValue:
 
 
 def gather_elements(call: OnnxNodeCall) -> DocumentValue:
-    """In the other dims the ids may end before the data do."""
+    """Gather along a dim; in the other dims the data is cut to the size of the ids."""
     dim, ids, value = call.dim(), call.value(1), call.value()
     for other, size in enumerate(ids.shape):
         if other != dim and size < value.shape[other]:
@@ -36,7 +36,7 @@ def gather_elements(call: OnnxNodeCall) -> DocumentValue:
 
 
 def gather_nd(call: OnnxNodeCall) -> DocumentValue:
-    """The last dim of the ids holds a position for each dim read; dims of the batch are read where they are."""
+    """Read at positions whose last dim lists one number per indexed dim; batch dims are read at their own position."""
     value, ids, batch = call.value(), call.value(1), int(call.attribute("batch_dims", 0))
     places = [*_batch_places(call, ids, batch), *_columns(call, ids)]
     return call.reshape_to_result(_gather_at(call, value, places))
@@ -47,7 +47,7 @@ def _gather_at(call: OnnxNodeCall, value: DocumentValue, places: Sequence[Docume
 
 
 def _columns(call: OnnxNodeCall, ids: DocumentValue) -> list[DocumentValue]:
-    """The positions in each dim."""
+    """Split ids along their last dim into the positions of each dim."""
     count, shape = ids.shape[-1], ids.shape[:-1]
     dim = len(shape)
     if count == 1:
@@ -57,7 +57,7 @@ def _columns(call: OnnxNodeCall, ids: DocumentValue) -> list[DocumentValue]:
 
 
 def _batch_places(call: OnnxNodeCall, ids: DocumentValue, batch: int) -> list[DocumentValue]:
-    """0, 1, .. along every dim of the batch, to broadcast to the positions."""
+    """Return 0, 1, ... along every batch dim, broadcastable to the positions."""
     rank = len(ids.shape) - 1
     shapes = [[n if k == dim else 1 for k in range(rank)] for dim, n in enumerate(ids.shape[:batch])]
     return [
@@ -73,7 +73,7 @@ def scatter_elements(call: OnnxNodeCall) -> DocumentValue:
 
 
 def scatter_nd(call: OnnxNodeCall) -> DocumentValue:
-    """The last dim of the ids holds a position for each dim written to."""
+    """Write at positions whose last dim lists one number per indexed dim."""
     places = _columns(call, call.value(1))
     dims = list(range(len(places)))
     return call.emit(
@@ -88,7 +88,7 @@ def _read_reduction(call: OnnxNodeCall) -> dict[str, Any]:
 
 
 def topk(call: OnnxNodeCall) -> Sequence[DocumentValue]:
-    """The largest, or the smallest: the largest of the negatives."""
+    """The largest elements, or the smallest as the largest of the negated ones."""
     value, dim = call.value(), call.dim(default=-1)
     call.demand("a result left out", len(call.results) == 2)
     if call.attribute("largest", 1):
@@ -99,7 +99,7 @@ def topk(call: OnnxNodeCall) -> Sequence[DocumentValue]:
 
 
 def one_hot(call: OnnxNodeCall) -> DocumentValue:
-    """One number in the place of each id, another elsewhere."""
+    """One number at the position of each id and another number elsewhere."""
     listed = call.operand(2).known
     call.demand("values that depend on data", listed is not None and listed.size == 2)
     assert listed is not None

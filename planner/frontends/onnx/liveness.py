@@ -1,7 +1,7 @@
-"""What a node reads its operands for: their elements, or only what they say about sizes.
+"""Which operands a node reads for their elements, and which only determine sizes.
 
-Sizes are worked out while a model is imported, elements when it runs. So only those nodes become ours that an
-output depends on by elements; what the other operands depend on is shape arithmetic and has to be known.
+Sizes are computed while a model is imported, elements when it runs. Only nodes whose elements an output depends on
+become nodes of the document; the rest is shape arithmetic and must be computable at import.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SIZES: dict[str, tuple[int, ...]] = {
     "Unsqueeze": (1,),
     "Upsample": (1,),
 }
-"""Operator -> the operands whose elements must be known."""
+"""Operator -> the operands whose elements must be known at import."""
 
 TYPES: dict[str, tuple[int, ...]] = {
     "CastLike": (1,),
@@ -42,7 +42,7 @@ TYPES: dict[str, tuple[int, ...]] = {
     "Shape": (0,),
     "Size": (0,),
 }
-"""Operator -> the operands of which it reads the type alone, if that."""
+"""Operator -> the operands of which it reads at most the type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class OperandUses:
 
     @classmethod
     def of(cls, graph: GraphProto) -> OperandUses:
-        """One walk from the outputs back; nodes of a model stand in order."""
+        """Collect the uses in one walk backwards; the nodes of a model are in topological order."""
         elements, sizes = {output.name for output in graph.output}, set[str]()
         for node in reversed(graph.node):
             outputs = set(node.output)
@@ -69,6 +69,6 @@ class OperandUses:
 
 
 def _operand_names(node: NodeProto, places: Iterable[int]) -> set[str]:
-    """The operands at these places that are given. What Shape says needs no elements."""
+    """Return the operands at these places, except those left out and those of which only the type is read."""
     unread = TYPES.get(node.op_type, ())
     return {node.input[k] for k in places if k < len(node.input) and k not in unread and node.input[k]}

@@ -1,4 +1,4 @@
-"""A file -> a model. Weights in files of their own stay there."""
+"""A file -> a model. External data is not loaded."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from onnx.inliner import inline_local_functions, inline_selected_functions
 from planner.errors import InvalidDocument, InvalidGraph
 from planner.frontends.onnx.op_table import OPERATORS
 
-WANTED = "an .onnx file, whole"
+WANTED = "a complete .onnx file"
 STANDARD = ("", "ai.onnx")
 MAX_NESTING = 4
-"""Of functions of the standard in bodies of others."""
+"""How deep functions of the standard call one another."""
 
 
 def read_model(path: Path) -> ModelProto:
-    """The model in a file, without its external data. Raises InvalidDocument."""
+    """Return the model in a file, without its external data. Raises InvalidDocument."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -29,10 +29,10 @@ def read_model(path: Path) -> ModelProto:
 
 
 def parse_model(data: bytes, where: str) -> ModelProto:
-    """The model in the bytes of a file. Raises InvalidDocument."""
+    """Return the model in the bytes of a file. Raises InvalidDocument."""
     try:
         model = onnx.load_model_from_string(data)
-    except Exception as damage:  # of protobuf, whose own errors would need its package
+    except Exception as damage:  # protobuf's own errors; naming them would need its package
         raise InvalidDocument(
             "not an ONNX model", where=where, got="truncated or other data", wanted=WANTED
         ) from damage
@@ -42,9 +42,9 @@ def parse_model(data: bytes, where: str) -> ModelProto:
 
 
 def inline_functions(model: ModelProto) -> ModelProto:
-    """The same model with functions opened: its own ones, and of the standard's those that have no row.
+    """Return the model with functions inlined: its own, and those of the standard that have no row.
 
-    Raises InvalidGraph, naming the nodes, for control flow and for what the opening stumbles over.
+    Raises InvalidGraph for control flow, naming the nodes, and for functions that cannot be inlined.
     """
     _check_no_control_flow(model.graph.node)
     try:
@@ -54,14 +54,14 @@ def inline_functions(model: ModelProto) -> ModelProto:
     except (RuntimeError, ValueError) as failure:
         got = str(failure).partition("\n")[0]
         raise InvalidGraph(
-            "functions cannot be opened", got=got, wanted="functions without a circle, of known types"
+            "functions cannot be inlined", got=got, wanted="functions that are not recursive, with known types"
         ) from None
     _check_no_control_flow(model.graph.node)
     return model
 
 
 def _inline_once(model: ModelProto) -> ModelProto:
-    """The same model with every function of the standard that has no row replaced by its body."""
+    """Replace every function of the standard that has no row by its body."""
     nodes = [node for node in model.graph.node if _is_function(model, node)]
     for node in nodes:
         _set_defaults(node, find_schema(model, node))
@@ -70,7 +70,7 @@ def _inline_once(model: ModelProto) -> ModelProto:
 
 
 def _set_defaults(node: NodeProto, schema: OpSchema | None) -> None:
-    """Writes the attributes that the node leaves at their defaults, since a body refers to them."""
+    """Write out the attributes that a node leaves at their defaults, since the function body refers to them."""
     written = {attribute.name for attribute in node.attribute}
     defaults = {name: entry.default_value for name, entry in schema.attributes.items()} if schema else {}
     node.attribute.extend(value for name, value in defaults.items() if value.name and name not in written)
@@ -94,7 +94,7 @@ def _is_function(model: ModelProto, node: NodeProto) -> bool:
 
 
 def find_schema(model: ModelProto, node: NodeProto) -> OpSchema | None:
-    """What the standard says of the operator in the model's version; None where it does not know it."""
+    """Return the standard's schema of the operator in the model's version; None if the standard does not know it."""
     versions = {"" if entry.domain in STANDARD else entry.domain: entry.version for entry in model.opset_import}
     domain = "" if node.domain in STANDARD else node.domain
     try:

@@ -11,7 +11,7 @@ from planner.frontends.onnx.node_call import OnnxNodeCall, OnnxOperand, OnnxRow
 
 
 def matmul(call: OnnxNodeCall) -> DocumentValue:
-    """A product of matrices or batches of them; a vector becomes a matrix for the time being."""
+    """A product of (batches of) matrices; a vector is reshaped to a matrix before."""
     a, b = call.value(0), call.value(1)
     if len(a.shape) > 1 and len(b.shape) > 1:
         return call.emit("matmul", a, b)
@@ -22,7 +22,7 @@ def matmul(call: OnnxNodeCall) -> DocumentValue:
 
 
 def gemm(call: OnnxNodeCall) -> DocumentValue:
-    """alpha A B + beta C, where A and B may come transposed."""
+    """alpha A B + beta C, where A and B may be transposed."""
     a = _transpose_last(call, call.value(0)) if call.attribute("transA", 0) else call.value(0)
     b, turned = call.value(1), bool(call.attribute("transB", 0))
     alpha, beta = call.attribute("alpha", 1.0), call.attribute("beta", 1.0)
@@ -44,7 +44,7 @@ def _transpose_last(call: OnnxNodeCall, value: DocumentValue) -> DocumentValue:
 
 
 def einsum(call: OnnxNodeCall) -> DocumentValue:
-    """One letter a dim, in our notation with spaces between them."""
+    """Einsum with one letter per dim; our notation separates the letters by spaces."""
     text = call.attribute("equation", "").replace(" ", "")
     call.demand("an equation with dots, or without a result", "." not in text and "->" in text)
     read, _, made = text.partition("->")
@@ -68,14 +68,14 @@ def rms_norm(call: OnnxNodeCall) -> DocumentValue:
 
 
 def _scale(call: OnnxNodeCall, place: int, dim: int) -> DocumentValue:
-    """Broadcast to the dims that are normalised."""
+    """Return a scale or bias, broadcast to the normalised dims."""
     value, wanted = call.value(place), call.shape()[dim:]
     call.demand("a scale of other dims than those normalised", len(value.shape) <= len(wanted))
     return value if value.shape == wanted else call.step("expand", [value], wanted)
 
 
 def softmax(op: str) -> OnnxRow:
-    """Along one dim; before version 13 along all dims from `axis` on, which is the same for the last."""
+    """Return a row for softmax along one dim. Before version 13 it spans all dims from `axis` on."""
 
     def row(call: OnnxNodeCall) -> DocumentValue:
         value = call.value()
@@ -88,7 +88,7 @@ def softmax(op: str) -> OnnxRow:
 
 
 def reduction(op: str) -> OnnxRow:
-    """Over the dims in `axes`, all when there are none."""
+    """Return a row that reduces over the dims in `axes`, or over all if there are none."""
 
     def row(call: OnnxNodeCall) -> DocumentValue:
         value = call.value()
@@ -101,7 +101,7 @@ def reduction(op: str) -> OnnxRow:
 
 
 def _reduce_dims(call: OnnxNodeCall) -> list[int] | None:
-    """None where nothing is reduced."""
+    """Return the reduced dims; None if the node reduces nothing."""
     rank, listed = len(call.shape()), call.integers(1, "axes")
     if not listed:
         return None if call.attribute("noop_with_empty_axes", 0) else list(range(rank))
@@ -109,7 +109,7 @@ def _reduce_dims(call: OnnxNodeCall) -> list[int] | None:
 
 
 def arg_extreme(op: str) -> OnnxRow:
-    """argmax, argmin: the first of several equal ones."""
+    """Return a row for argmax or argmin, which choose the first of equal elements."""
 
     def row(call: OnnxNodeCall) -> DocumentValue:
         call.demand("the last of several equal ones", not call.attribute("select_last_index", 0))
@@ -119,7 +119,7 @@ def arg_extreme(op: str) -> OnnxRow:
 
 
 def cumsum(call: OnnxNodeCall) -> DocumentValue:
-    """`reverse` counts from the end, `exclusive` leaves the element itself out."""
+    """Cumulative sum; `reverse` starts at the end, `exclusive` leaves out the element itself."""
     (dim,) = call.integers(1) or [0]
     value = call.value()
     dim %= len(value.shape)
@@ -134,9 +134,9 @@ def cumsum(call: OnnxNodeCall) -> DocumentValue:
 
 
 def attention(call: OnnxNodeCall) -> DocumentValue:
-    """Heads in a dim of their own, [batch, heads, length, size], or in one with the sizes.
+    """Attention of [batch, heads, length, size] or [batch, length, heads * size].
 
-    Where queries share keys, those of one key get a dim of their own, along which keys are broadcast.
+    Queries that share a key get a dim of their own, along which the key is broadcast.
     """
     call.demand("past keys", call.given(4) is None and call.given(5) is None)
     call.demand("softcap", not call.attribute("softcap", 0.0))
@@ -159,23 +159,23 @@ def add_attention(
     mask: OnnxOperand | None,
     scale: float | None,
 ) -> DocumentValue:
-    """Attention of queries, keys and values with so many heads of queries and of keys, as the call's last node."""
+    """Emit attention of queries, keys and values as the call's last node; `counts`: heads of queries and of keys."""
     heads, shared = counts
     call.demand("heads of no number", bool(heads and shared and heads % shared == 0))
     split = [split_heads(call, each, count) for each, count in zip(values, (heads, shared, shared), strict=True)]
     query, key, value = split if heads == shared else _repeat_groups(call, split, shared)
     operands = [query, key, value, *([] if mask is None else [_mask(call, mask, heads, shared=shared)])]
     attrs: dict[str, Any] = {"causal": causal} | ({} if scale is None else {"scale": scale})
-    made = call.step("scaled_dot_product_attention", operands, (*query.shape[:-1], value.shape[-1]), **attrs)
-    made = call.reshape(made, (query.shape[0], heads, *made.shape[-2:]))
+    mixed = call.step("scaled_dot_product_attention", operands, (*query.shape[:-1], value.shape[-1]), **attrs)
+    mixed = call.reshape(mixed, (query.shape[0], heads, *mixed.shape[-2:]))
     if len(call.result.shape) == 4:
-        return made
-    shape = [made.shape[k] for k in (0, 2, 1, 3)]
-    return call.emit("reshape", call.step("transpose", [made], shape, permutation=[0, 2, 1, 3]))
+        return mixed
+    shape = [mixed.shape[k] for k in (0, 2, 1, 3)]
+    return call.emit("reshape", call.step("transpose", [mixed], shape, permutation=[0, 2, 1, 3]))
 
 
 def split_heads(call: OnnxNodeCall, value: DocumentValue, count: int) -> DocumentValue:
-    """[batch, length, heads * size] as [batch, heads, length, size]."""
+    """Rearrange [batch, length, heads * size] to [batch, heads, length, size], unless it has four dims already."""
     if len(value.shape) == 4:
         return value
     batch, length, width = value.shape

@@ -1,4 +1,4 @@
-"""One node of a model, as the rows of the table see it: operands and attributes in, nodes of the document out."""
+"""One node of a model, as the rows of the table see it: its operands by place, its attributes by name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Number = int | float
 
 @dataclass(frozen=True, slots=True)
 class OnnxOperand:
-    """What a node reads: its type, its elements where they are known, and the value of the document, on demand."""
+    """An operand: its elements if known (else None), and on demand its type and its value of the document."""
 
     known: KnownArray | None
     described: Callable[[], TensorType]
@@ -32,7 +32,7 @@ class OnnxOperand:
 
     @property
     def number(self) -> Number | None:
-        """The one element, where there is one and it is known."""
+        """The single element, if the operand has only one and it is known; else None."""
         return None if self.known is None or self.known.size != 1 else self.known.item()
 
 
@@ -61,7 +61,7 @@ class OnnxNodeCall(FrameworkCall):
         return operand
 
     def value(self, place: int = 0) -> DocumentValue:
-        """The operand as a value of the document. Raises NotCovered where it is left out."""
+        """Return the operand as a value of the document. Raises NotCovered if it is left out."""
         return self.operand(place).value()
 
     def shape(self, place: int = 0) -> Shape:
@@ -75,14 +75,14 @@ class OnnxNodeCall(FrameworkCall):
         return self.attributes.get(name, default)
 
     def dim(self, name: str = "axis", default: int = 0, rank: int | None = None) -> int:
-        """An attribute as a dim of the first operand, counted from the left."""
+        """Return an attribute as a dim of the first operand (or of a tensor of `rank`), counted from the left."""
         rank = len(self.shape()) if rank is None else rank
         dim = int(self.attribute(name, default))
         self.demand(f"{name} {dim} of a tensor of rank {rank}", -rank <= dim < max(1, rank))
         return dim % max(1, rank)
 
     def integers(self, place: int, name: str = "") -> list[int] | None:
-        """Whole numbers that an operand holds, in older versions an attribute; None where neither is given."""
+        """Return the integers in an operand or, in older versions, an attribute; None if neither is given."""
         operand = self.given(place)
         if operand is None:
             listed = self.attribute(name)

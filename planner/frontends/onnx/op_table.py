@@ -1,6 +1,7 @@
-"""The table: ONNX operator -> how it is said in ops of ours. An operator = one row.
+"""The table: ONNX operator -> row that emits ops of the op table. One operator is one row.
 
-Operators of the standard that are functions of others (HardSwish, GroupNormalization, ...) need none: they are opened.
+Operators that the standard defines as functions of others (HardSwish, GroupNormalization, ...) need no row: they are
+inlined.
 """
 
 from __future__ import annotations
@@ -54,12 +55,12 @@ OPERATORS: dict[str, OnnxRow] = {
     "Sum": pointwise.chain("add"),
     "Clip": pointwise.clip,
     "Where": pointwise.where,
-    # casts, and operators that leave no trace
+    # casts, and operators that emit nothing
     "Cast": pointwise.cast,
     "CastLike": pointwise.cast,
     "Dropout": pointwise.dropout,
     "Identity": pointwise.unchanged,
-    # products, attention, normalisations
+    # matrix products, attention, normalisations
     "Attention": matmul_attention.attention,
     "Einsum": matmul_attention.einsum,
     "Gemm": matmul_attention.gemm,
@@ -68,7 +69,7 @@ OPERATORS: dict[str, OnnxRow] = {
     "RMSNormalization": matmul_attention.rms_norm,
     "LogSoftmax": matmul_attention.softmax("log_softmax"),
     "Softmax": matmul_attention.softmax("softmax"),
-    # convolutions, pools, and what stands between them
+    # convolutions, pools, and the normalisations between them
     "AveragePool": conv_pool.average_pool,
     "BatchNormalization": conv_pool.batch_norm,
     "Conv": conv_pool.convolution,
@@ -103,7 +104,7 @@ OPERATORS: dict[str, OnnxRow] = {
     "Trilu": views.triangle,
     "Unsqueeze": views.reshape,
     "Upsample": views.upsample,
-    # at positions
+    # indexing
     "Gather": gather_scatter.gather,
     "GatherElements": gather_scatter.gather_elements,
     "GatherND": gather_scatter.gather_nd,
@@ -111,7 +112,7 @@ OPERATORS: dict[str, OnnxRow] = {
     "ScatterElements": gather_scatter.scatter_elements,
     "ScatterND": gather_scatter.scatter_nd,
     "TopK": gather_scatter.topk,
-    # out of nothing
+    # constants and ranges
     "ConstantOfShape": views.constant_of_shape,
     "EyeLike": views.eye,
     "Range": views.arange,

@@ -1,4 +1,4 @@
-"""Rows for operators that work element by element, with numpy's broadcasting."""
+"""Rows for elementwise operators, which broadcast as numpy does."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def modulo(call: OnnxNodeCall) -> DocumentValue:
 
 
 def _binary(call: OnnxNodeCall, op: str) -> DocumentValue:
-    """Operands of one dtype; a known single number is an attribute, unless the result needs its dims."""
+    """Emit a binary op on operands of one dtype; a known number becomes an attribute if it adds no dims."""
     dtype = call.operand(0).type.dtype
     for place, attrs in ((1, {}), (0, {"reversed": True})):
         number = call.number(place)
@@ -46,7 +46,7 @@ def _binary(call: OnnxNodeCall, op: str) -> DocumentValue:
 
 
 def chain(op: str) -> OnnxRow:
-    """Of any number of operands, one after the other."""
+    """Return a row that folds an op over any number of operands."""
 
     def row(call: OnnxNodeCall) -> DocumentValue:
         total = _fold_operands(call, op, len(call.operands) - 1)
@@ -68,7 +68,7 @@ def _fold_operands(call: OnnxNodeCall, op: str, count: int) -> DocumentValue:
 
 
 def clip(call: OnnxNodeCall) -> DocumentValue:
-    """maximum with the lower bound, then minimum with the upper; older versions have attributes for them."""
+    """maximum with the lower bound, then minimum with the upper; in older versions the bounds are attributes."""
     value = call.value()
     bounds = [("maximum", _read_bound(call, 1, "min")), ("minimum", _read_bound(call, 2, "max"))]
     for op, bound in bounds:
@@ -92,7 +92,7 @@ def where(call: OnnxNodeCall) -> DocumentValue:
 
 
 def is_infinite(call: OnnxNodeCall) -> DocumentValue:
-    """Neither finite nor no number."""
+    """Infinite: neither finite nor NaN."""
     both = call.attribute("detect_negative", 1) and call.attribute("detect_positive", 1)
     call.demand("infinities of one sign", bool(both))
     tame = [call.step(op, [call.value()], dtype="bool") for op in ("is_finite", "is_nan")]

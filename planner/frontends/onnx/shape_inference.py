@@ -1,9 +1,8 @@
-"""Types of values, and the values that are known before the model runs: shape arithmetic, and single numbers.
+"""Types of values, and values known before the model runs: shape arithmetic and single numbers.
 
-Node by node, in the model's order: the standard's own inference gives the types of the results, with the values known
-so far (the target of a Reshape), and its reference implementation computes the results that sizes depend on. Taking
-turns at every node leaves nothing open where a pass over types after a pass over values does (a Range whose length
-is a sum of dims).
+For each node in order, the standard's inference gives the types of the results, using the values known so far (such as
+the target of a Reshape); then its reference implementation computes the results that sizes depend on. The two alternate
+at every node because types depend on values and values on types: a Range may have a sum of dims as its length.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ from planner.frontends.onnx.loader import find_schema
 from planner.frontends.onnx.node_call import KnownArray
 
 MAX_FOLDED = 1 << 16
-"""Elements of a value that sizes depend on."""
+"""The most elements of a value that is computed at import."""
 
 
 class ShapeInference:
-    """What is known of each value of a model so far."""
+    """The types of a model's values so far, and the elements of the values that are known."""
 
     def __init__(
         self, model: ModelProto, inputs: Mapping[str, TypeProto], reads: OperandUses, folder: Path | None
@@ -45,7 +44,7 @@ class ShapeInference:
             self._read(tensor)
 
     def _read(self, tensor: TensorProto) -> None:
-        """Keeps the elements where sizes may depend on them, and single numbers that are in the model itself."""
+        """Keep the elements of a weight if sizes may depend on them, or if the model itself holds a single number."""
         count = math.prod(tensor.dims)
         if uses_external_data(tensor):
             if tensor.name in self._reads.sizes and count <= MAX_FOLDED:
@@ -54,7 +53,7 @@ class ShapeInference:
             self.known[tensor.name] = _elements(tensor)
 
     def _read_external(self, tensor: TensorProto) -> KnownArray:
-        """Raises InvalidGraph where the file with the elements is missing."""
+        """Return the elements of a weight in external data. Raises InvalidGraph if the file is missing."""
         whole = TensorProto()
         whole.CopyFrom(tensor)
         try:
@@ -66,7 +65,7 @@ class ShapeInference:
         return _elements(whole)
 
     def visit(self, node: NodeProto) -> None:
-        """Learns of the results of `node`, whose operands are known of. Raises InvalidGraph for a contradiction."""
+        """Infer the results of `node`, whose operands were visited before. Raises InvalidGraph for a contradiction."""
         self._infer(node)
         if node.op_type in ("Shape", "Size"):
             self._measure(node)
@@ -120,7 +119,7 @@ class ShapeInference:
         )
 
     def _is_wanted(self, node: NodeProto) -> bool:
-        """Whether all operands are known, and the results say sizes or are single numbers."""
+        """Return whether all operands are known and the results determine sizes or are single numbers."""
         if not all(name in self.known for name in node.input if name):
             return False
         counts = [
@@ -130,7 +129,7 @@ class ShapeInference:
         return all(count <= MAX_FOLDED for count in counts) if sizes else counts == [1] * len(node.output)
 
     def _compute(self, node: NodeProto) -> None:
-        """Raises InvalidGraph where the reference implementation cannot."""
+        """Compute the results of a node. Raises InvalidGraph if the reference implementation fails."""
         given = {name: self.known[name] for name in node.input if name}
         anything = TypeProto()
         graph = helper.make_graph(
@@ -143,7 +142,7 @@ class ShapeInference:
         try:
             with np.errstate(all="ignore"):
                 results = ReferenceEvaluator(alone).run(None, given)
-        except Exception as failure:  # numpy runs on what the file says, and may raise anything
+        except Exception as failure:  # numpy computes on data of the file and may raise anything
             raise InvalidGraph("shape arithmetic fails", got=_format_failure(failure)) from failure
         for name, array in zip(filter(None, node.output), results, strict=True):
             self._record_array(name, np.asarray(array))
@@ -155,7 +154,7 @@ class ShapeInference:
 
 
 def _check_batch(node: NodeProto, operands: Iterable[TypeProto]) -> None:
-    """The standard's inference reads past the end of a shape for more dims of a batch than there are."""
+    """Check `batch_dims`: for more of them than dims, the standard's inference reads past the end of a shape."""
     least = min((len(kind.tensor_type.shape.dim) for kind in operands), default=0)
     for attribute in node.attribute:
         if attribute.name == "batch_dims" and not 0 <= attribute.i < least:
@@ -163,7 +162,7 @@ def _check_batch(node: NodeProto, operands: Iterable[TypeProto]) -> None:
 
 
 def _elements(tensor: TensorProto) -> KnownArray:
-    """Raises InvalidGraph where the data are not those of the shape."""
+    """Return the elements of a tensor. Raises InvalidGraph if the data does not fit the shape."""
     try:
         known: KnownArray = numpy_helper.to_array(tensor)
     except (TypeError, ValueError) as failure:
@@ -174,7 +173,7 @@ def _elements(tensor: TensorProto) -> KnownArray:
 
 
 def require_fixed_shape(kind: TypeProto | None) -> tuple[int, ...] | None:
-    """The shape of a tensor where all of it is told."""
+    """Return the shape of a tensor; None if any of its sizes is unknown."""
     if kind is None or not kind.tensor_type.HasField("shape"):
         return None
     dims = kind.tensor_type.shape.dim
@@ -182,5 +181,5 @@ def require_fixed_shape(kind: TypeProto | None) -> tuple[int, ...] | None:
 
 
 def _format_failure(failure: Exception) -> str:
-    """The first line of what it says."""
+    """Return the type and the first line of an error."""
     return f"{type(failure).__name__}: {str(failure).strip()}".partition("\n")[0]

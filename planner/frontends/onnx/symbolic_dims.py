@@ -10,10 +10,10 @@ from planner.errors import InvalidGraph, InvalidRequest
 
 
 def bind_dims(inputs: Iterable[ValueInfoProto], sizes: Mapping[str, int]) -> dict[str, TypeProto]:
-    """The type of every input, with numbers for dims. A dim without a name is called by its place: `x:0`.
+    """Return the type of every input with numbers for dims. A dim without a name is named by its place: `x:0`.
 
-    Raises InvalidRequest for a size that is none or of a dim that no input has, InvalidGraph for a dim without a
-    size and for an input that is no tensor.
+    Raises InvalidRequest for a size below 1 or a dim that no input has, InvalidGraph for a dim without a size and for
+    an input that is no tensor.
     """
     for name, size in sizes.items():
         if size < 1:
@@ -31,7 +31,7 @@ def bind_dims(inputs: Iterable[ValueInfoProto], sizes: Mapping[str, int]) -> dic
 
 
 def infer_dims(inputs: Iterable[ValueInfoProto], shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """The sizes of symbolic dims, where inputs have these shapes; of inputs that nothing reads, any will do."""
+    """Return the sizes of symbolic dims for inputs of these shapes; an input without a shape is unread and gets 1."""
     sizes: dict[str, int] = {}
     for entry in inputs:
         dims = entry.type.tensor_type.shape.dim
@@ -44,7 +44,7 @@ def infer_dims(inputs: Iterable[ValueInfoProto], shapes: Mapping[str, Sequence[i
 
 
 def _bind_entry(entry: ValueInfoProto, sizes: Mapping[str, int], known: set[str]) -> TypeProto:
-    """Adds the names of symbolic dims to `known`."""
+    """Return the type of one input with numbers for dims; add the names of its symbolic dims to `known`."""
     kind = TypeProto()
     kind.CopyFrom(entry.type)
     for place, dim in enumerate(kind.tensor_type.shape.dim):

@@ -1,4 +1,4 @@
-"""A document while it grows: node by node, inputs, weights and operators of a model become ours."""
+"""The walk over a model: inputs, weights and nodes become those of the document."""
 
 from __future__ import annotations
 
@@ -25,15 +25,13 @@ from planner.ir.dtypes import is_float
 from planner.ir.graph import TensorType
 
 SCOPES = "pkg.torch.onnx.name_scopes"
-"""Under this key PyTorch writes the modules around a node, outermost first, and the node itself."""
+"""The key under which PyTorch's exporter lists the modules around a node, outermost first, then the node."""
 
 
 class OnnxTranslation:
-    """What each node of a model has become.
+    """The values of the document by their names in the model; `builder` holds the document.
 
-    `nodes` and `inputs` are entries of the document, `values` stand by their names in the model. By operator, the names
-    of nodes: `unknown` of those without a row, which are planned replicated, `refused` of those that cannot be said;
-    what depends on these is left out.
+    Nodes that depend on an operator that cannot be expressed are skipped.
     """
 
     def __init__(
@@ -54,7 +52,7 @@ class OnnxTranslation:
         return [inputs[name] for name in dict.fromkeys((*self._kinds, *inputs)) if name in inputs]
 
     def add(self, node: NodeProto) -> None:
-        """Translates `node`, unless its results are known or no output depends on their elements.
+        """Translate `node`, unless its results are known or no output depends on their elements.
 
         Raises InvalidGraph for a shape that is not fixed.
         """
@@ -71,14 +69,14 @@ class OnnxTranslation:
             raise error.at(f"node {_name(node)!r} ({node.op_type})") from error
 
     def value(self, name: str) -> DocumentValue:
-        """A value of the model as one of the document: made by a node, an input, or a constant."""
+        """Return the document's value for a name: the result of a node, an input or a constant."""
         if name not in self.values:
             known = self._inference.known.get(name)
             self.values[name] = self._input(name) if known is None else self._constant(name, known)
         return self.values[name]
 
     def is_lost(self, name: str) -> bool:
-        """Whether it depends on an operator that cannot be said."""
+        """Return whether a value depends on an operator that cannot be expressed."""
         return name in self._lost
 
     def _lose(self, node: NodeProto, operator: str) -> None:
@@ -108,11 +106,11 @@ class OnnxTranslation:
         return zip(filter(None, node.output), results, strict=True)
 
     def _call(self, node: NodeProto) -> OnnxNodeCall:
-        """Raises InvalidGraph for an operand that no node before makes."""
+        """Return a node as its row sees it. Raises InvalidGraph for an operand that nothing defines before it."""
         for name in filter(None, node.input):
             if name not in self._inference.types:
-                wanted = "an input, an initializer, or what a node before makes"
-                raise InvalidGraph("reference to a value that nothing makes", got=name, wanted=wanted)
+                wanted = "an input, an initializer or a result of an earlier node"
+                raise InvalidGraph("use of an undefined value", got=name, wanted=wanted)
         results = tuple(self._type(name) for name in filter(None, node.output))
         operands = tuple(self._operand(name) if name else None for name in node.input)
         read = tuple(name in self._reads.elements for name in node.output)
@@ -124,7 +122,7 @@ class OnnxTranslation:
         return OnnxOperand(self._inference.known.get(name), partial(self._type, name), partial(self.value, name))
 
     def _type(self, name: str) -> TensorType:
-        """Raises InvalidGraph for a dim that is not fixed, NotCovered for a value that is no tensor."""
+        """Return a value's type. Raises InvalidGraph for a dim that is not fixed, NotCovered for a non-tensor."""
         kind = self._inference.types.get(name)
         if kind is None or not kind.HasField("tensor_type"):
             raise NotCovered(f"{name} is no tensor")
@@ -132,11 +130,14 @@ class OnnxTranslation:
 
     def _input(self, name: str) -> DocumentValue:
         if name not in self._kinds:
-            raise InvalidGraph("reference to a value that nothing makes", got=name, wanted="a known name")
+            raise InvalidGraph("use of an undefined value", got=name, wanted="a name that the model defines")
         return self._add_input(name, self._kinds[name])
 
     def _constant(self, name: str, known: KnownArray) -> DocumentValue:
-        """Known elements: all the same, rising evenly along a dim, or a table, whose elements the document has not."""
+        """Emit known elements as `full` if they are equal, as `arange` if evenly spaced along one dim.
+
+        Any other table becomes an input, since the document cannot hold its elements.
+        """
         kind, first = self._type(name), known.reshape(-1)[:1]
         if (known == first).all():
             return self._emit_constant(name, "full", kind, value=clamp_infinity(first.item(), kind.dtype))
@@ -158,18 +159,20 @@ class OnnxTranslation:
 
 
 def tensor_type(kind: TypeProto, name: str) -> TensorType:
-    """Raises InvalidGraph for a dim that is not a fixed number, NotCovered for a dtype without a name."""
+    """Return a tensor's type. Raises InvalidGraph for a dim that is not fixed, NotCovered for an unknown dtype."""
     shape, dtype = require_fixed_shape(kind), FROM_ONNX.get(TensorProto.DataType.Name(kind.tensor_type.elem_type))
     if shape is None:
         dims = [dim.dim_value or dim.dim_param or "?" for dim in kind.tensor_type.shape.dim]
-        raise InvalidGraph("shape depends on data", where=name, got=dims, wanted="sizes that the inputs' sizes tell")
+        raise InvalidGraph(
+            "shape depends on data", where=name, got=dims, wanted="sizes that follow from the inputs' sizes"
+        )
     if dtype is None:
         raise NotCovered(f"dtype {TensorProto.DataType.Name(kind.tensor_type.elem_type)}")
     return TensorType(shape, dtype)
 
 
 def _to_python(attribute: Any) -> Any:
-    """Text as text, tensors as arrays, lists as lists."""
+    """Return an attribute with text decoded, tensors as arrays and sequences as lists."""
     if isinstance(attribute, bytes):
         return attribute.decode(errors="replace")
     if isinstance(attribute, TensorProto):
@@ -182,7 +185,7 @@ def _name(node: NodeProto) -> str:
 
 
 def _scope(node: NodeProto) -> str:
-    """The path of the module that the node stands in: as PyTorch notes it, or the folders of the node's name."""
+    """Return the module path of a node: from PyTorch's metadata, else the folders of the node's name."""
     noted = {entry.key: entry.value for entry in node.metadata_props}.get(SCOPES)
     if noted is None:
         return ".".join(node.name.strip("/").split("/")[:-1])

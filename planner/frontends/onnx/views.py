@@ -1,4 +1,4 @@
-"""Rows for operators that rearrange elements, and for those that make them from nothing."""
+"""Rows for operators that rearrange elements, and for operators that create constants and ranges."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from planner.frontends.onnx.node_call import OnnxNodeCall
 
 
 def reshape(call: OnnxNodeCall) -> DocumentValue:
-    """Every operator that keeps the elements in order: the target is the result's shape."""
+    """Any operator that keeps the order of the elements: reshape to the result's shape."""
     return call.reshape_to_result(call.value())
 
 
@@ -26,7 +26,7 @@ def transpose(call: OnnxNodeCall) -> DocumentValue:
 
 
 def slice_(call: OnnxNodeCall) -> DocumentValue:
-    """Dim by dim: the part between first and last, backwards where the step is negative, every step-th of it."""
+    """Slice dim by dim; a negative step reverses the dim."""
     value = call.value()
     starts, ends = call.integers(1, "starts") or [], call.integers(2, "ends") or []
     axes = call.integers(3, "axes") or list(range(len(starts)))
@@ -38,7 +38,7 @@ def slice_(call: OnnxNodeCall) -> DocumentValue:
 
 
 def take_slice(call: OnnxNodeCall, value: DocumentValue, dim: int, *, places: range) -> DocumentValue:
-    """The elements at these places of a dim."""
+    """Return the elements at these positions of a dim, through a slice, a flip and a strided slice as needed."""
     call.demand("a result without elements", len(places) > 0)
     low, high = min(places), max(places) + 1
     if (low, high) != (0, value.shape[dim]):
@@ -58,7 +58,7 @@ def _replace_dim(shape: Sequence[int], dim: int, size: int) -> tuple[int, ...]:
 
 
 def split(call: OnnxNodeCall) -> Sequence[DocumentValue]:
-    """Pieces along a dim; their sizes are the results'."""
+    """Pieces along a dim, of the sizes of the results."""
     call.demand("a piece left out", not call.leaves_result_out)
     return [call.value()] if len(call.results) == 1 else call.emit_all("split", call.value(), dim=call.dim())
 
@@ -69,14 +69,17 @@ def concat(call: OnnxNodeCall) -> DocumentValue:
 
 
 def tile(call: OnnxNodeCall) -> DocumentValue:
-    """Copies side by side: a dim of their own before every dim, broadcast, and merged."""
+    """Repeat every dim as a whole."""
     value = call.value()
     counts = call.integers(1) or []
     return repeat_value(call, value, [(count, 1) for count in counts])
 
 
 def repeat_value(call: OnnxNodeCall, value: DocumentValue, times: Sequence[tuple[int, int]]) -> DocumentValue:
-    """Every dim in so many copies as a whole, and every element of it in so many copies."""
+    """Repeat dims; `times` gives, per dim, the copies of the whole dim and the copies of each element.
+
+    Dims for the copies are inserted before and behind every dim, broadcast and merged.
+    """
     pairs = list(zip(value.shape, times, strict=True))
     apart = tuple(chain.from_iterable((1, n, 1) for n, _ in pairs))
     copied = tuple(chain.from_iterable((whole, n, each) for n, (whole, each) in pairs))
@@ -86,7 +89,7 @@ def repeat_value(call: OnnxNodeCall, value: DocumentValue, times: Sequence[tuple
 
 
 def pad(call: OnnxNodeCall) -> DocumentValue:
-    """A number around the tensor; what is negative is cut off."""
+    """Pad with a number; negative widths cut."""
     call.demand("padding with elements of the tensor", call.attribute("mode", "constant") == "constant")
     listed = call.integers(1, "pads") or []
     value, rank = call.value(), len(call.shape())
@@ -113,7 +116,7 @@ def pad_value(
 
 
 def depth_to_space(call: OnnxNodeCall) -> DocumentValue:
-    """Blocks of channels become blocks of the image: DCR has the block's place before the channels', CRD after."""
+    """Move blocks of channels into the image; DCR orders (block, channel) in the channel dim, CRD (channel, block)."""
     batch, channels, height, width = call.shape()
     size = int(call.attribute("blocksize"))
     left = channels // size**2
@@ -158,13 +161,13 @@ def eye(call: OnnxNodeCall) -> DocumentValue:
 
 
 def triangle(call: OnnxNodeCall) -> DocumentValue:
-    """The elements on one side of a diagonal, zeros on the other."""
+    """Keep the elements on one side of a diagonal; the others become zero."""
     (diagonal,) = call.integers(1) or [0]
     return call.emit("triu" if call.attribute("upper", 1) else "tril", call.value(), diagonal=diagonal)
 
 
 def upsample(call: OnnxNodeCall) -> DocumentValue:
-    """Every element in as many copies: the nearest one, where sizes are multiples."""
+    """Repeat every element, which is nearest-neighbour resizing to a multiple of the size."""
     pairs = list(zip(call.shape(), call.result.shape, strict=True))
     nearest = call.attribute("mode", "nearest") == "nearest"
     call.demand("other than the nearest element, a multiple of times", nearest and all(n % m == 0 for m, n in pairs))
@@ -172,7 +175,7 @@ def upsample(call: OnnxNodeCall) -> DocumentValue:
 
 
 def resize(call: OnnxNodeCall) -> DocumentValue:
-    """The nearest element of a whole multiple, under which every way of rounding and placing agrees but these."""
+    """Nearest-neighbour resizing to a multiple of the size, in the modes where it equals repeating every element."""
     place = call.attribute("coordinate_transformation_mode", "half_pixel")
     rounding = call.attribute("nearest_mode", "round_prefer_floor")
     alike = (place == "asymmetric" and rounding == "floor") or (

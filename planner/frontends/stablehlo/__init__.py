@@ -1,13 +1,16 @@
-"""Graphs from JAX: StableHLO text is parsed by jaxlib's bindings and its ops become ops of ours.
+"""Graphs from JAX: StableHLO text is parsed by jaxlib's bindings, and its ops become ops of the op table.
 
-text         text -> a module, or an error with its line
-document     a module -> a graph document: arguments, outputs, what takes whose place
-translation  the program walked: calls followed, loops unrolled
-symbols      what is known of a value on the way: numbers, broadcasts, stacked rows
-writer       a document while it grows
-table        StableHLO op -> row; rows stand in pointwise, products, views, lookups, reductions and windows
-shardings    Shardy's shardings -> annotations
-functions    a function of JAX -> its text
+parse            text -> a module, or an error with its line
+document         a module -> a graph document: arguments, outputs, which output replaces which argument
+translation      the walk: calls are followed, loops unrolled
+symbolic_values  what is known of a value during the walk: numbers, broadcasts, stacked rows
+symbol_builder   a document while it grows, and symbols turned into its values
+op_table         StableHLO op -> row; rows are in pointwise, dot_conv, views, gather_scatter, reductions and windows
+op_call          one op, as a row sees it
+fusion           trees of pointwise ops joined to one node
+shardings        Shardy's shardings -> annotations
+locations        the line or the name stack of an op
+traced_function  a JAX function -> its text
 """
 
 from __future__ import annotations
@@ -26,36 +29,38 @@ __all__ = ["import_file", "import_jax", "import_stablehlo", "import_text", "trac
 
 
 def import_stablehlo(text: str, name: str, kinds: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The graph document of StableHLO text, as `jax.jit(f).lower(...).as_text()` writes it.
+    """Return the graph document of StableHLO text, as `jax.jit(f).lower(...).as_text()` prints it.
 
-    `kinds` says what arguments are, by name (`p['wte']`) or its root (`p`): a kind of the graph document.
+    `kinds` overrides the kind (parameter, input, ...) of arguments by name (`p['wte']`) or by its root (`p`).
 
-    Raises InvalidDocument for text that is none, InvalidGraph and UnsupportedOp, with line or name stack, for dynamic
-    dims, control flow that data decides and ops outside the table; InvalidRequest for a kind or name unknown.
+    Raises InvalidDocument for text that does not parse; InvalidGraph and UnsupportedOp, with line or name stack, for
+    dynamic dims, data-dependent control flow and ops outside the table; InvalidRequest for an unknown kind or name.
     """
     return import_text(text, name, kinds).document
 
 
 def import_file(path: Path, kinds: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The graph document of a file of StableHLO text, plain or gzip; as import_stablehlo.
+    """Return the graph document of a file of StableHLO text, plain or gzip.
 
-    The text is tried in a process of its own first: jaxlib's parser is not made for hostile text, and one nested a
-    hundred thousand deep ends the process. Raises InvalidDocument for such text, or a file that cannot be read.
+    The text is parsed in a subprocess first, because hostile text (nested a hundred thousand deep, say) can crash
+    jaxlib's parser. Raises InvalidDocument for such text or a file that cannot be read, and what import_stablehlo
+    raises.
     """
     try:
         from planner.frontends.stablehlo import parse
     except ModuleNotFoundError as missing:
         raise _missing_package_error(missing) from missing
-    found = parse.read_text(path)
-    parse.parse_in_subprocess(found, str(path))
+    text = parse.read_text(path)
+    parse.parse_in_subprocess(text, str(path))
     name = path.name.removesuffix(".gz").rpartition(".")[0] or path.name
-    return import_text(found, name, kinds, where=str(path)).document
+    return import_text(text, name, kinds, where=str(path)).document
 
 
 def import_jax(function: str, kinds: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """The graph document of `module:function`, which returns (f, *arguments); arrays may be jax.ShapeDtypeStruct.
+    """Return the graph document of f, where `module:function` returns (f, *arguments).
 
-    Raises InvalidRequest for a function that cannot be called or traced, and what import_stablehlo raises.
+    Arrays may be jax.ShapeDtypeStruct. Raises InvalidRequest for a function that cannot be called or traced, and what
+    import_stablehlo raises.
     """
     try:
         from planner.frontends.stablehlo import traced_function
@@ -65,7 +70,7 @@ def import_jax(function: str, kinds: Mapping[str, str] | None = None) -> dict[st
 
 
 def import_text(text: str, name: str, kinds: Mapping[str, str] | None = None, *, where: str = "") -> ImportedStablehlo:
-    """As import_stablehlo, with the arguments' ids and the numbers of constants. `where` is the text's file, if any."""
+    """Import StableHLO text, with the ids of the arguments and the numbers of constants; `where` names the text."""
     try:
         from planner.frontends.stablehlo import document
     except ModuleNotFoundError as missing:
@@ -74,7 +79,7 @@ def import_text(text: str, name: str, kinds: Mapping[str, str] | None = None, *,
 
 
 def trace_function(function: Any, *arguments: Any) -> TracedFunction:
-    """A function of JAX lowered on arguments of these shapes. Raises InvalidRequest."""
+    """Lower a JAX function on arguments of these shapes. Raises InvalidRequest."""
     try:
         from planner.frontends.stablehlo import traced_function
     except ModuleNotFoundError as missing:

@@ -1,8 +1,9 @@
-"""A module as a graph document: inputs from @main's arguments, outputs, and which of these take an input's place.
+"""A module as a graph document: inputs from the arguments of @main, outputs, and which output replaces which input.
 
-What an argument is, its place in the call tells: a tree of arrays is a set of parameters if it is the first, optimizer
-state if it is a later one that is given back, an array by itself an input. The text names places only with debug info
-(`lower(...).as_text(debug_info=True)`); without it floats are parameters, or those that are given back if any are.
+The kind of an argument is guessed from its position in the call: the first tree of arrays holds parameters, a later
+tree that is donated holds optimizer state, a single array is an input. The text names positions only with debug info
+(`lower(...).as_text(debug_info=True)`). Without it, floats are parameters; if any argument is donated, only the donated
+ones are.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _ROOT = re.compile(r"[A-Za-z_]\w*(\[\d+\](?=\[|\.))?")
 
 @dataclass(frozen=True, slots=True)
 class ImportedStablehlo:
-    """A graph document; the ids of @main's arguments in order; the numbers of inputs that are constants."""
+    """A graph document, the ids of the arguments of @main in order, and the numbers of constant inputs by id."""
 
     document: dict[str, Any]
     arguments: tuple[str, ...]
@@ -49,7 +50,7 @@ class _Argument:
     type: TensorType
     attributes: Any
     next: int | None = None
-    """The number of the output that takes its place."""
+    """The number of the output that replaces the argument in the next run; None if none does."""
 
     @property
     def donated(self) -> bool:
@@ -57,7 +58,7 @@ class _Argument:
 
     @property
     def root(self) -> str:
-        """Of `p['wte']`, `p`; of `args[0]['wte']`, `args[0]`."""
+        """`p` of `p['wte']`, `args[0]` of `args[0]['wte']`."""
         return _root(self.name)
 
     @property
@@ -66,22 +67,22 @@ class _Argument:
 
     @property
     def path(self) -> str:
-        """Of `p['wte']`, `['wte']`."""
+        """`['wte']` of `p['wte']`."""
         return self.name.removeprefix(self.root)
 
 
 def import_module_text(text: str, name: str, kinds: Mapping[str, str] | None, *, where: str) -> ImportedStablehlo:
-    """The graph of StableHLO text; `kinds` gives arguments, by name or by the root of their names, another kind.
+    """Import StableHLO text; `kinds` overrides the kinds of arguments, by name or by the root of their names.
 
     Raises InvalidDocument, InvalidGraph and UnsupportedOp with `where` and the line or the name stack.
     """
-    module = parse_text(text, where)  # held: its operations live as long as it does
-    found = list_functions(module, where)
-    main, builder = found["main"], SymbolBuilder()
+    module = parse_text(text, where)  # keep the reference: operations are freed with their module
+    functions = list_functions(module, where)
+    main, builder = functions["main"], SymbolBuilder()
     arguments = _read_arguments(main, where)
-    what = _choose_kinds(arguments, kinds or {})
-    values = [builder.add_input(each.id, what[each.id], each.type, name=each.name) for each in arguments]
-    translation = StablehloTranslation(found, builder, where)
+    kind_of = _choose_kinds(arguments, kinds or {})
+    values = [builder.add_input(each.id, kind_of[each.id], each.type, name=each.name) for each in arguments]
+    translation = StablehloTranslation(functions, builder, where)
     for each in arguments:
         shardings.reject_gspmd(each.attributes, f"{where}: argument {each.name}")
         if "sdy.sharding" in each.attributes:
@@ -96,7 +97,7 @@ def import_module_text(text: str, name: str, kinds: Mapping[str, str] | None, *,
 
 
 def _read_arguments(main: ir.Operation, where: str) -> list[_Argument]:
-    block, found = main.regions[0].blocks[0], []
+    block, arguments = main.regions[0].blocks[0], []
     attributes = _read_list_attribute(main, "arg_attrs", len(block.arguments))
     for number, (value, given) in enumerate(zip(block.arguments, attributes, strict=True)):
         shown = name_stack_of(value.location) or f"arg{number}"
@@ -104,13 +105,13 @@ def _read_arguments(main: ir.Operation, where: str) -> list[_Argument]:
             kind = tensor_type(value.type)
         except ShardplanError as error:
             raise error.at(f"{where}: argument {shown}") from None
-        found.append(_Argument(f"arg{number}", shown, kind, given))
-    return _pair_donated(found, main)
+        arguments.append(_Argument(f"arg{number}", shown, kind, given))
+    return _pair_donated(arguments, main)
 
 
 def _root(name: str) -> str:
-    found = _ROOT.match(name)
-    return found[0] if found else name
+    matched = _ROOT.match(name)
+    return matched[0] if matched else name
 
 
 def _result_types(main: ir.Operation) -> Sequence[ir.Type]:
@@ -119,18 +120,19 @@ def _result_types(main: ir.Operation) -> Sequence[ir.Type]:
 
 
 def _pair_donated(arguments: list[_Argument], main: ir.Operation) -> list[_Argument]:
-    """Donated arguments with the output of their type that stands in the same place of its tree.
+    """Return the arguments, each donated one with the output that replaces it.
 
-    JAX pairs donated arguments with outputs by type alone; its pair, or the first output left, is the second choice.
+    That is the output of its type at the same place of its tree. JAX itself pairs by type alone, so its pair is the
+    second choice, and the first unpaired output of the type the third.
     """
     results = [tensor_type(kind) for kind in _result_types(main)]
     attributes = _read_list_attribute(main, "res_attrs", len(results))
     names = [given["jax.result_info"].value if "jax.result_info" in given else "" for given in attributes]
     free = dict(enumerate(zip(results, (name.removeprefix(_root(name)) for name in names), strict=True)))
-    given = [each for each in arguments if each.donated]
+    donated = [each for each in arguments if each.donated]
     paired: dict[str, int] = {}
     for choice in (_is_same_place, _is_aliased, _has_same_type):
-        for each in (each for each in given if each.id not in paired):
+        for each in (each for each in donated if each.id not in paired):
             number = next((n for n, (kind, path) in free.items() if kind == each.type and choice(each, n, path)), None)
             if number is not None:
                 paired[each.id] = number
@@ -156,7 +158,7 @@ def _read_list_attribute(function: ir.Operation, name: str, count: int) -> list[
 
 
 def _choose_kinds(arguments: Sequence[_Argument], asked: Mapping[str, str]) -> dict[str, str]:
-    """Kind of every argument, by id. Raises InvalidRequest for a kind or a name that does not exist."""
+    """Return the kind of every argument by id. Raises InvalidRequest for a kind or a name that does not exist."""
     names = {name for each in arguments for name in (each.name, each.root)}
     for name, kind in asked.items():
         if kind not in INPUT_KINDS:
@@ -187,6 +189,7 @@ def _build_document(
     annotations: list[dict[str, Any]],
     arguments: Sequence[_Argument],
 ) -> dict[str, Any]:
+    # An annotated value must stay a value of the document, whether or not anything reads it.
     kept = [*outputs, *(entry["value"] for entry in annotations)]
     nodes = fuse_pointwise(prune_nodes(builder.nodes, kept), builder.inputs.values(), kept)
     return build_document(
@@ -201,7 +204,7 @@ def _build_document(
 
 
 def _map_next(arguments: Sequence[_Argument], outputs: Sequence[str]) -> dict[str, str]:
-    """Input -> the output that takes its place; one that is an output more than once, or unchanged, takes none."""
+    """Return which output replaces each input, except values that are several outputs or the unchanged input."""
     count = Counter(outputs)
     return {
         each.id: outputs[each.next]

@@ -1,11 +1,12 @@
-"""Rows for products: dot_general as an einsum, and the three convolutions of a network, forward and backward.
+"""Rows for products: dot_general as an einsum, and the convolutions of a network, forward and backward.
 
 JAX writes the backward of y = conv(x, w; stride s, padding p) as convolutions too:
 
     dw = conv(x, dy; rhs_dilate s), batch and channels of both exchanged
     dx = conv(dy, w reversed; lhs_dilate s, padding d (r - 1) - p), channels of w exchanged
 
-They are recognised by the dilation of dy and by the reversed kernel.
+where r is the kernel's size and d its dilation. They are recognised by the kernel: larger than the result for dw,
+reversed for dx.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from planner.ir.sharding import Shape
 
 
 def dot_general(call: StablehloOpCall) -> RowResult:
-    """One loop a dim: batch b, contracted k, and what is left of either side, m and n."""
+    """An einsum with a loop per dim: b for batch, k for contracted, m and n for the free dims of left and right."""
     numbers = stablehlo.DotDimensionNumbers(call.op.attributes["dot_dimension_numbers"])
     left = _loops(
         call.operands[0].type.shape, numbers.lhs_batching_dimensions, numbers.lhs_contracting_dimensions, free="m"
@@ -50,7 +51,10 @@ def _loops(shape: Shape, batch: Sequence[int], contracted: Sequence[int], *, fre
 def _product(
     call: StablehloOpCall, op: str, factors: Sequence[DocumentValue], *, shape: Shape, **attrs: Any
 ) -> DocumentValue:
-    """Of floats in the widest of the factors' dtypes, as it is stored and sent; of integers in the result's."""
+    """Emit a product: floats in the widest dtype of the factors, integers in the result's; then cast to the result's.
+
+    Casting the result instead of the factors keeps factors narrow, and they are what is stored and sent.
+    """
     widest = max((value.dtype for value in factors), key=DTYPE_BYTES.__getitem__)
     dtype = widest if is_float(widest) else call.result.dtype
     cast = [value if value.dtype == dtype else _cast(call, value, dtype) for value in factors]
@@ -64,11 +68,14 @@ def _cast(call: StablehloOpCall, value: DocumentValue, dtype: str) -> DocumentVa
 
 @dataclass(frozen=True, slots=True)
 class _Convolution:
-    """Operands with their dims in our order, and the window of every spatial dim."""
+    """A convolution with operands [batch, channels, spatial ...] and [filters, channels, spatial ...].
+
+    `result_shape` is in that order too; the other tuples have a number for every spatial dim.
+    """
 
     x: DocumentValue
     kernel: DocumentValue
-    made: Shape
+    result_shape: Shape
     stride: Shape
     x_dilation: Shape
     dilation: Shape
@@ -85,7 +92,7 @@ def convolution(call: StablehloOpCall) -> RowResult:
     flipped = _unflip_kernel(call, list(numbers.kernel_spatial_dimensions))
     if flipped is not None and given.groups == 1 and set(given.stride) == {1}:
         made = _emit_input_backward(call, given, transpose_value(call, flipped, _kernel_order(numbers)))
-    elif given.groups == 1 and {*given.stride, *given.x_dilation} == {1} and _small(given):
+    elif given.groups == 1 and {*given.stride, *given.x_dilation} == {1} and _is_kernel_gradient(given):
         made = _emit_kernel_backward(call, given)
     else:
         made = _emit_forward(call, given)
@@ -93,7 +100,7 @@ def convolution(call: StablehloOpCall) -> RowResult:
 
 
 def _kernel_order(numbers: stablehlo.ConvDimensionNumbers) -> tuple[int, ...]:
-    """Filters, channels, taps."""
+    """Return the kernel's dims in the order filters, channels, spatial."""
     ends = (numbers.kernel_output_feature_dimension, numbers.kernel_input_feature_dimension)
     return (*ends, *numbers.kernel_spatial_dimensions)
 
@@ -117,7 +124,7 @@ def _read_convolution(call: StablehloOpCall, numbers: stablehlo.ConvDimensionNum
 
 
 def _unflip_kernel(call: StablehloOpCall, spatial: list[int]) -> DocumentValue | None:
-    """What the kernel was before it was reversed in all its spatial dims."""
+    """Return the kernel before it was reversed in all its spatial dims; None if it was not."""
     symbol = call.operands[1]
     node = call.builder.find_node(symbol.core) if isinstance(symbol, TensorSymbol) else None
     if node is None or node["op"] != "flip" or sorted(node["attrs"]["dims"]) != sorted(spatial):
@@ -125,9 +132,9 @@ def _unflip_kernel(call: StablehloOpCall, spatial: list[int]) -> DocumentValue |
     return call.builder.find_value(node["inputs"][0])
 
 
-def _small(given: _Convolution) -> bool:
-    """Whether the kernel has more places than the result: then it is a gradient, and the result a kernel's."""
-    return math.prod(given.kernel.shape[2:]) > math.prod(given.made[2:])
+def _is_kernel_gradient(given: _Convolution) -> bool:
+    """Return whether the kernel is larger than the result: then the "kernel" is dy and the result a gradient."""
+    return math.prod(given.kernel.shape[2:]) > math.prod(given.result_shape[2:])
 
 
 def _emit_forward(call: StablehloOpCall, given: _Convolution) -> DocumentValue:
@@ -139,7 +146,7 @@ def _emit_forward(call: StablehloOpCall, given: _Convolution) -> DocumentValue:
         padding = (0,) * len(given.low)
     attrs = {"stride": given.stride, "padding": padding, "dilation": given.dilation}
     return _emit_convolution(
-        call, "convolution", x, other=given.kernel, shape=given.made, attrs=attrs | {"groups": given.groups}
+        call, "convolution", x, other=given.kernel, shape=given.result_shape, attrs=attrs | {"groups": given.groups}
     )
 
 
@@ -150,7 +157,7 @@ def _emit_kernel_backward(call: StablehloOpCall, given: _Convolution) -> Documen
         x = pad_value(call, x, (0, 0, *given.low), high=(0, 0, *given.high), number=0)
         padding = (0,) * len(given.low)
     attrs = {"stride": given.dilation, "padding": padding, "dilation": given.stride}
-    shape = _swap_first_two(given.made)
+    shape = _swap_first_two(given.result_shape)
     operands = (_swap_batch_and_channels(call, x), _swap_batch_and_channels(call, given.kernel))
     return _swap_batch_and_channels(
         call, _emit_convolution(call, "convolution_weight_backward", *operands, shape, attrs)
@@ -158,14 +165,14 @@ def _emit_kernel_backward(call: StablehloOpCall, given: _Convolution) -> Documen
 
 
 def _emit_input_backward(call: StablehloOpCall, given: _Convolution, kernel: DocumentValue) -> DocumentValue:
-    """Of the whole of x and its padding, from which x is cut."""
+    """Emit the gradient of x; where padding differs between both sides, compute it with its padding and cut x out."""
     spans = [step * (taps - 1) for step, taps in zip(given.dilation, kernel.shape[2:], strict=True)]
     dilated_dy = [step * (size - 1) + 1 for step, size in zip(given.x_dilation, given.x.shape[2:], strict=True)]
     full = [size + span for size, span in zip(dilated_dy, spans, strict=True)]
     before = [span - low for span, low in zip(spans, given.low, strict=True)]
-    behind = [size - low - made for size, low, made in zip(full, before, given.made[2:], strict=True)]
+    behind = [size - low - made for size, low, made in zip(full, before, given.result_shape[2:], strict=True)]
     even = before == behind and min(before) >= 0
-    shape = given.made if even else (*given.made[:2], *full)
+    shape = given.result_shape if even else (*given.result_shape[:2], *full)
     attrs = {"stride": given.x_dilation, "padding": before if even else [0] * len(full), "dilation": given.dilation}
     made = _emit_convolution(
         call, "convolution_transpose", given.x, other=_swap_batch_and_channels(call, kernel), shape=shape, attrs=attrs

@@ -1,9 +1,9 @@
-"""Pointwise ops that only one other reads become part of it, as in a compiler of StableHLO.
+"""Fusion of pointwise ops into their only reader, as a compiler of StableHLO does.
 
-JAX writes out what other frameworks have a name for: a silu, an optimizer's update and their derivatives are trees of
-pointwise ops, whose inner values no compiled program stores. A tree grows from its last op towards what it reads, while
-that is of the same shape and phase and nothing else needs it. A cast to a narrower dtype is not taken in: what it makes
-is what should be sent where the layouts on its two sides differ.
+JAX decomposes what other frameworks have ops for: a silu, an optimizer's update and their derivatives are trees of
+pointwise ops whose inner values a compiled program never stores. A tree grows from its last op to the ops that it
+reads, as long as these have the same shape and phase and no other reader. A cast to a narrower dtype is not fused: its
+result is what should be sent if the layouts on its two sides differ.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ MAX_OPERANDS = 16
 
 
 def fuse_pointwise(nodes: Sequence[Entry], inputs: Iterable[Entry], kept: Collection[str]) -> list[Entry]:
-    """The nodes with trees of pointwise ops as one node each, which has the id of its last op; in linear time.
+    """Replace every tree of pointwise ops by one node with the id of its last op, in linear time.
 
-    `nodes` and `inputs` are entries of a document. Values `kept` stay values.
+    `nodes` and `inputs` are entries of a document. The values in `kept` are not fused away.
     """
     read = Counter(value for node in nodes for value in node["inputs"]) + Counter(kept)
     growth = _FusionPass(read, {entry["id"]: entry["dtype"] for entry in inputs})
@@ -34,7 +34,7 @@ def fuse_pointwise(nodes: Sequence[Entry], inputs: Iterable[Entry], kept: Collec
 
 @dataclass(slots=True)
 class _FusionTree:
-    """What is read from outside, in order, and the ops, the last of which gives the tree its name."""
+    """The values that a tree reads from outside, in order, and its ops; the last op gives the tree its id."""
 
     last: Entry
     outside: dict[str, None] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class _FusionTree:
 
 @dataclass(slots=True)
 class _FusionPass:
-    """`read`: how often every value is; `dtypes` of the values so far."""
+    """One pass over the nodes; `read` counts the uses of every value, `dtypes` holds the dtypes so far."""
 
     read: Mapping[str, int]
     dtypes: dict[str, str]

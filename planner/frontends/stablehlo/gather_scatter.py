@@ -1,10 +1,10 @@
-"""Rows for reads and writes at positions: StableHLO's gather and scatter, as far as they are one of
+"""Rows for reads and writes at positions: StableHLO's gather and scatter, where they have one of these forms
 
-    embedding   rows of a table                                      x[ids]
-    index       numbers for dims side by side, the others whole      x[:, i, j]
-    gather      numbers along one dim, the others paired             take_along_axis
+    embedding   rows of a table                                  x[ids]
+    index       positions for adjacent dims, the others whole    x[:, i, j]
+    gather      positions along one dim, the others paired       take_along_axis
 
-and their counterparts that write. StableHLO moves what lies outside into range when it reads, and drops it when it
+or the form of a counterpart that writes. StableHLO clamps positions out of range when it reads and drops them when it
 writes.
 """
 
@@ -25,17 +25,17 @@ from planner.ir.sharding import Shape
 
 @dataclass(frozen=True, slots=True)
 class _IndexDims:
-    """Which dims of x the positions are for, which are paired with dims of the positions, where windows stand."""
+    """The roles of dims: those that positions index, those read whole, those paired with dims of the positions."""
 
     dims: tuple[int, ...]
     whole: tuple[int, ...]
-    """Dims of x that are read or written whole, in the order of the windows' dims."""
+    """The dims of x that are read or written whole, in the order of `windows`."""
     windows: tuple[int, ...]
-    """Their dims in what is read or written."""
+    """The dims of the result (or of the updates) that correspond to `whole`."""
     paired: tuple[int, ...]
     paired_ids: tuple[int, ...]
     vector: int
-    """The dim of the positions along which one position's numbers stand."""
+    """The dim of the positions that lists one number per indexed dim."""
 
 
 def gather(call: StablehloOpCall) -> RowResult:
@@ -98,7 +98,7 @@ def scatter(call: StablehloOpCall) -> RowResult:
 
 
 def _corner(call: StablehloOpCall, places: _IndexDims) -> list[int] | None:
-    """Where the one window that is written begins, if it has all dims and its place is known."""
+    """Return the start of the written window, if there is one window with all dims at a known position in range."""
     ids, shape, sizes = call.operands[1], call.operands[0].type.shape, call.operands[2].type.shape
     if not isinstance(ids, KnownNumbers) or len(ids.type.shape) != 1 or places.windows != tuple(range(len(shape))):
         return None
@@ -110,7 +110,7 @@ def _corner(call: StablehloOpCall, places: _IndexDims) -> list[int] | None:
 
 
 def _scatter_kind(call: StablehloOpCall) -> str:
-    """add, or replace for a body that returns the update alone."""
+    """Return `add`, or `replace` for a body that returns the update unchanged."""
     call.demand("several operands", len(call.operands) == 3)
     block = call.op.regions[0].blocks[0]
     if len(block.operations) == 1 and block.operations[0].operation.operands[0] == block.arguments[1]:
@@ -120,7 +120,7 @@ def _scatter_kind(call: StablehloOpCall) -> str:
 
 
 def _along(call: StablehloOpCall, places: _IndexDims) -> tuple[int, DocumentValue]:
-    """The one dim of numbers, and positions that have x's dims in its order."""
+    """Return the one indexed dim, and positions with the dims of x in its order."""
     ids, rank = call.whole(1), len(call.operands[0].type.shape)
     (dim,) = places.dims if len(places.dims) == 1 else (-1,)
     order = [*places.paired, dim]
@@ -130,7 +130,7 @@ def _along(call: StablehloOpCall, places: _IndexDims) -> tuple[int, DocumentValu
 
 
 def _ids(call: StablehloOpCall, places: _IndexDims) -> list[DocumentValue]:
-    """Positions, a value for each dim they are for."""
+    """Return the positions as one value per indexed dim."""
     ids, vector, first = call.operands[1], places.vector, places.dims[:1]
     beside = tuple(range(first[0], first[0] + len(places.dims))) if first else ()
     call.demand("positions for dims apart", bool(first) and places.dims == beside)
@@ -144,7 +144,7 @@ def _ids(call: StablehloOpCall, places: _IndexDims) -> list[DocumentValue]:
 
 
 def _order(call: StablehloOpCall, places: _IndexDims, rank: int) -> list[int]:
-    """Dims of what is read, as `index` leaves them: windows before the positions' dims, these, windows behind."""
+    """Return the result's dims in the order of `index`: windows before the indexed dims, positions, windows after."""
     gone = set(places.dims) - set(places.whole)
     call.demand("positions for dims that stay", gone == set(places.dims))
     before = [window for dim, window in zip(places.whole, places.windows, strict=True) if dim < places.dims[0]]

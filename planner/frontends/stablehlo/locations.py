@@ -1,4 +1,4 @@
-"""Where an op stands: the line of the text, or the name stack that JAX left in its debug info."""
+"""The location of an op: its line in the text, or the name stack in JAX's debug info."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ MAX_SHOWN = 120
 
 
 def format_location(op: ir.Operation) -> str:
-    """`line 12`, or the name stack."""
+    """Return the name stack of an op, or `line 12` if it has none."""
     text = str(op.location)
     line, name = _LINE.search(text), name_stack_of(op.location)
     return name[:MAX_SHOWN] if name else f"line {line[1]}" if line else text[:MAX_SHOWN]
 
 
 def name_stack_of(location: ir.Location) -> str:
-    """The outermost name of a location; nothing where it has none."""
-    found = _NAME.match(str(location))
-    return found[1] if found and found[1] != "-" else ""
+    """Return the outermost name of a location; empty if it has none."""
+    matched = _NAME.match(str(location))
+    return matched[1] if matched and matched[1] != "-" else ""
 
 
 def phase_of(op: ir.Operation) -> str:
-    """`backward` below JAX's transpose(...), `forward` below jvp(...), nothing where neither is said."""
+    """Return `backward` below JAX's transpose(...), `forward` below jvp(...), and an empty text elsewhere."""
     text = str(op.location)
     if "transpose(jvp(" in text:
         return "backward"

@@ -1,4 +1,4 @@
-"""One StableHLO op, as the rows of the table see it: symbols and typed attributes in, symbols out."""
+"""One StableHLO op, as the rows of the table see it: its operands as symbols, its attributes by name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from planner.ir.graph import TensorType
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StablehloOpCall(FrameworkCall):
-    """An op of the text with its operands."""
+    """An op of the text with its operands; nodes that its row emits get fresh ids."""
 
     builder: SymbolBuilder
     op: ir.Operation
@@ -27,7 +27,7 @@ class StablehloOpCall(FrameworkCall):
 
     @property
     def name(self) -> str:
-        """Without its dialect."""
+        """The op's name without its dialect."""
         return str(self.op.name).partition(".")[2]
 
     def ints(self, attribute: str) -> tuple[int, ...]:
@@ -37,7 +37,7 @@ class StablehloOpCall(FrameworkCall):
         return self.ints(attribute) if attribute in self.op.attributes else default
 
     def edges(self, attribute: str, rank: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Padding before and behind every dim."""
+        """Return the padding below and above every dim."""
         if attribute not in self.op.attributes:
             return (0,) * rank, (0,) * rank
         pairs = self.op.attributes[attribute]
@@ -48,7 +48,7 @@ class StablehloOpCall(FrameworkCall):
         return int(self.op.attributes[attribute].value)
 
     def text(self, attribute: str) -> str:
-        """An enum or string attribute."""
+        """Return an enum or string attribute."""
         return str(self.op.attributes[attribute]).strip('"').rstrip(">").rpartition(" ")[2]
 
     def whole(self, operand: int) -> DocumentValue:
@@ -61,7 +61,7 @@ class StablehloOpCall(FrameworkCall):
         return KnownNumbers(core, self.result)
 
     def reducer(self, region: int = 0) -> str:
-        """The one op of a body that combines two elements. Raises NotCovered for any other body."""
+        """Return the name of the single op of a body that combines two elements. Raises NotCovered for other bodies."""
         block = self.op.regions[region].blocks[0]
         inside = [each.operation for each in block.operations]
         single = len(inside) == 2 and len(block.arguments) == 2 == len(inside[0].operands)
@@ -77,7 +77,7 @@ StablehloRow = Callable[[StablehloOpCall], RowResult | Sequence[RowResult]]
 
 
 def tensor_type(kind: ir.Type) -> TensorType:
-    """Raises InvalidGraph for a dim that is not a fixed number, UnsupportedOp for what is no tensor of ours."""
+    """Return a tensor's type. Raises InvalidGraph for a dynamic dim, UnsupportedOp for other types and dtypes."""
     if not isinstance(kind, ir.RankedTensorType):
         raise UnsupportedOp("type of a value", got=str(kind), wanted="a ranked tensor")
     if not kind.has_static_shape:

@@ -1,6 +1,6 @@
-"""The table: StableHLO or CHLO op -> how it is said in ops of ours. An op = one row.
+"""The table: StableHLO or CHLO op -> row that emits ops of the op table. One op is one row.
 
-Calls, loops and shardings are not here: the translation follows them.
+Calls, control flow and shardings are handled by the translation.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ OP_TABLE: dict[str, StablehloRow] = {
     "stablehlo.convert": pointwise.convert,
     "stablehlo.reduce_precision": pointwise.pass_through,
     "stablehlo.select": pointwise.select,
-    # products
+    # matrix products and convolutions
     "stablehlo.convolution": dot_conv.convolution,
     "stablehlo.dot_general": dot_conv.dot_general,
-    # views, and what is made out of nothing
+    # views and constants
     "stablehlo.broadcast_in_dim": views.broadcast_in_dim,
     "stablehlo.concatenate": views.concatenate,
     "stablehlo.constant": views.constant,
@@ -69,10 +69,10 @@ OP_TABLE: dict[str, StablehloRow] = {
     "stablehlo.reverse": views.reverse,
     "stablehlo.slice": views.slice_,
     "stablehlo.transpose": views.transpose,
-    # positions
+    # indexing
     "stablehlo.gather": gather_scatter.gather,
     "stablehlo.scatter": gather_scatter.scatter,
-    # reductions, windows, order
+    # reductions, windows, sorting
     "stablehlo.reduce": reductions.reduce_,
     "stablehlo.reduce_window": windows.reduce_window,
     "stablehlo.select_and_scatter": windows.select_and_scatter,

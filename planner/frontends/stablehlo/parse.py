@@ -1,4 +1,4 @@
-"""StableHLO text -> a verified module of jaxlib's, or an error with its line."""
+"""StableHLO text -> a verified module of jaxlib, or an error with its line."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _PLACE = re.compile(r'error: "-":(\d+):(\d+): (.*)')
 
 
 def make_context() -> ir.Context:
-    """A context that knows the dialects JAX writes."""
-    made, registry = ir.Context(), ir.DialectRegistry()
+    """Return a context with the dialects that JAX writes."""
+    context, registry = ir.Context(), ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
-    made.append_dialect_registry(registry)
-    made.load_all_available_dialects()
+    context.append_dialect_registry(registry)
+    context.load_all_available_dialects()
     for dialect in (stablehlo, chlo, sdy):
-        dialect.register_dialect(made)
-    return made
+        dialect.register_dialect(context)
+    return context
 
 
 def parse_text(text: str, where: str) -> ir.Module:
-    """The module; its context is `.context`. Raises InvalidDocument with line and column."""
+    """Return the module of a text. Raises InvalidDocument with line and column."""
     if len(text) > MAX_BYTES:
         raise InvalidDocument("text too large", where=where, got=len(text), wanted=f"at most {MAX_BYTES} characters")
     try:
@@ -46,7 +46,7 @@ def parse_text(text: str, where: str) -> ir.Module:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, plain or gzip. Raises InvalidDocument."""
+    """Return the text of a file, plain or gzip. Raises InvalidDocument."""
     try:
         with path.open("rb") as file:
             packed = file.read(2) == b"\x1f\x8b"
@@ -63,7 +63,7 @@ def read_text(path: Path) -> str:
 
 
 def parse_in_subprocess(text: str, where: str) -> None:
-    """Raises InvalidDocument where parsing ends the process it runs in, or does not end in time."""
+    """Parse in a subprocess. Raises InvalidDocument if parsing crashes that process or takes over MAX_SECONDS."""
     command = [sys.executable, "-m", __name__]
     try:
         done = subprocess.run(command, input=text.encode(), capture_output=True, timeout=MAX_SECONDS, check=False)
@@ -76,22 +76,22 @@ def parse_in_subprocess(text: str, where: str) -> None:
 
 
 def _parse_error(message: str, where: str) -> InvalidDocument:
-    found = _PLACE.search(message)
-    if found is None:
+    matched = _PLACE.search(message)
+    if matched is None:
         return InvalidDocument("not StableHLO", where=where, got=message, wanted="text of jax's lower(...).as_text()")
-    place = f"{where}: line {found[1]} column {found[2]}"
-    return InvalidDocument("not StableHLO", where=place, got=found[3], wanted="text of jax's lower(...).as_text()")
+    place = f"{where}: line {matched[1]} column {matched[2]}"
+    return InvalidDocument("not StableHLO", where=place, got=matched[3], wanted="text of jax's lower(...).as_text()")
 
 
 def list_functions(module: ir.Module, where: str) -> dict[str, ir.Operation]:
-    """The module's functions by name. Raises InvalidGraph where `main` is missing."""
-    found = {}
+    """Return the module's functions by name. Raises InvalidGraph if `main` is missing."""
+    functions = {}
     for each in module.body.operations:
         if each.operation.name == "func.func":
-            found[str(each.attributes["sym_name"].value)] = each.operation
-    if "main" not in found:
-        raise InvalidGraph("no function @main", where=where, got=list(found), wanted="a module with @main")
-    return found
+            functions[str(each.attributes["sym_name"].value)] = each.operation
+    if "main" not in functions:
+        raise InvalidGraph("no function @main", where=where, got=list(functions), wanted="a module with @main")
+    return functions
 
 
 if __name__ == "__main__":

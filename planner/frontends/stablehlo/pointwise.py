@@ -1,7 +1,7 @@
-"""Rows for ops that work element by element: on cores, so that broadcasts stay unwritten.
+"""Rows for elementwise ops. They work on cores, so that broadcasts are not emitted.
 
-A splat on one side becomes the attribute `scalar`; numbers known on both sides are worked out, integers always (they
-may be positions), floats where all elements are one.
+A splat on one side becomes the attribute `scalar`. Known numbers on both sides are computed at import: integers always,
+since they may be positions; floats only for splats.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from planner.ir.dtypes import is_float
 from planner.ir.graph import TensorType
 
 NEUTRAL = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1, "pow": 1, "maximum": -math.inf, "minimum": math.inf}
-"""The scalar on the right that changes nothing."""
+"""The neutral right operand of every op."""
 SYMMETRIC = ("add", "multiply", "maximum", "minimum")
 COMPARISONS = {
     "EQ": ("equal", np.equal),
@@ -52,7 +52,7 @@ def binary(op: str, known: Function) -> StablehloRow:
 
 
 def of_bool(op: str, of_integers: str, known: Function) -> StablehloRow:
-    """A logical op; of integers it works bit by bit."""
+    """Return a row for an op that is logical on bool and bitwise on integers."""
 
     def row(call: StablehloOpCall) -> Symbol:
         name = op if call.operands[0].type.dtype == "bool" else of_integers
@@ -63,7 +63,7 @@ def of_bool(op: str, of_integers: str, known: Function) -> StablehloRow:
 
 
 def _absorb_identity(call: StablehloOpCall) -> Symbol | None:
-    """The other operand of `and true`, `or false`."""
+    """Return the other operand of `and true` or `or false`; None for anything else."""
     neutral = {"and": True, "or": False}.get(call.name)
     for one, other in (call.operands, call.operands[::-1]) if len(call.operands) == 2 else ():
         if isinstance(one, KnownNumbers) and one.splat and one.number is neutral:
@@ -86,7 +86,7 @@ def convert(call: StablehloOpCall) -> Symbol:
 
 
 def select(call: StablehloOpCall) -> Symbol:
-    """NaN beside what was looked up stands for positions out of range, which a look-up does not have."""
+    """Select. JAX selects NaN for look-ups out of range; our look-ups clamp, so that select returns the look-up."""
     condition, x, y = call.operands
     if isinstance(condition, KnownNumbers) and condition.splat:
         return x if condition.number else y
@@ -118,7 +118,7 @@ def erfc(call: StablehloOpCall) -> Symbol:
 
 
 def pass_through(call: StablehloOpCall) -> Symbol:
-    """What leaves its operand as it is."""
+    """Ops that return their operand unchanged."""
     return call.operands[0]
 
 
@@ -127,7 +127,7 @@ def _of(call: StablehloOpCall, core: DocumentValue) -> TensorSymbol:
 
 
 def _fold_known(call: StablehloOpCall, function: Function) -> KnownNumbers | None:
-    """What is known of the result without a node; None where an operand is not known."""
+    """Compute the result from known operands; None if one is unknown or the elements are not worth computing."""
     literals = [symbol for symbol in call.operands if isinstance(symbol, KnownNumbers)]
     if len(literals) != len(call.operands):
         return None
@@ -140,7 +140,7 @@ def _fold_known(call: StablehloOpCall, function: Function) -> KnownNumbers | Non
 
 
 def _line(literals: list[KnownNumbers], size: int) -> bool:
-    """Numbers along one dim."""
+    """Return whether the result has at most MAX_KNOWN numbers, along one dim."""
     return size <= MAX_KNOWN and math.prod(np.broadcast_shapes(*(each.core.shape for each in literals))) == size
 
 
@@ -173,5 +173,5 @@ def _emit_result(call: StablehloOpCall, op: str, *cores: DocumentValue, **attrs:
 
 
 def quotient(left: Any, right: Any) -> Any:
-    """Of integers towards zero."""
+    """Divide; integers round towards zero."""
     return np.trunc(left / right) if left.dtype.kind in "iu" else left / right

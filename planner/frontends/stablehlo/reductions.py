@@ -1,4 +1,4 @@
-"""Rows for reductions, and for what orders a dim."""
+"""Rows for reductions and sorting."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from planner.ir.graph import TensorType
 
 KINDS = {"add": "sum", "multiply": "product", "maximum": "max", "minimum": "min", "or": "max", "and": "min"}
 BESIDE = {"sum": "add", "product": "multiply", "max": "maximum", "min": "minimum"}
-"""How what was reduced meets an initial value."""
+"""The op that combines a reduced value with an initial value."""
 
 
 def reduce_(call: StablehloOpCall) -> RowResult | Sequence[RowResult]:
@@ -38,6 +38,7 @@ def reduce_(call: StablehloOpCall) -> RowResult | Sequence[RowResult]:
 
 
 def neutral(start: Symbol, kind: str) -> bool:
+    """Return whether an initial value is the neutral element of a reduction."""
     if not (isinstance(start, KnownNumbers) and start.splat):
         return False
     number, dtype = start.number, start.type.dtype
@@ -52,7 +53,7 @@ def neutral(start: Symbol, kind: str) -> bool:
 
 
 def _extreme_and_place(call: StablehloOpCall) -> list[DocumentValue]:
-    """argmax, argmin: a reduction of values and places at once."""
+    """argmax or argmin: one reduction of values and their positions."""
     dims = call.ints("dimensions")
     direction = _first_direction(call)
     call.demand("several dims", len(dims) == 1)
@@ -76,7 +77,7 @@ def _first_direction(call: StablehloOpCall) -> str:
 
 
 def _counts(symbol: Symbol, dim: int) -> bool:
-    """Whether the elements are their places along a dim."""
+    """Return whether the elements are 0, 1, ... along a dim."""
     if not isinstance(symbol, KnownNumbers):
         return False
     shape = (1,) * (len(symbol.type.shape) - symbol.core.ndim) + symbol.core.shape
@@ -84,7 +85,7 @@ def _counts(symbol: Symbol, dim: int) -> bool:
 
 
 def sort(call: StablehloOpCall) -> list[RowResult]:
-    """By the first operand; the others follow."""
+    """Sort by the first operand; the others are gathered in its order."""
     others = call.operands[1:]
     arguments = list(call.op.regions[0].blocks[0].arguments)
     call.demand("several keys", not any(list(argument.uses) for argument in arguments[2:]))

@@ -1,7 +1,7 @@
-"""Shardy's shardings in the text -> annotations of the document; axes by name.
+"""Shardy's shardings in the text -> annotations of the document, with axes by name.
 
-A dim that Shardy may split further (`?`) makes the annotation a hint, not required. Priorities and axes replicated
-explicitly are dropped: the planner weighs all hints alike, and an axis named nowhere replicates.
+An open dim (`?`), which Shardy may split further, makes the annotation a hint instead of a requirement. Priorities and
+explicitly replicated axes are dropped: the planner weighs all hints alike, and an axis named nowhere replicates.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RETURN = "return"
 
 
 class StablehloAnnotations:
-    """The annotations so far."""
+    """The annotations so far, as entries of the document."""
 
     def __init__(self, builder: SymbolBuilder) -> None:
         self.entries: list[dict[str, Any]] = []
@@ -34,7 +34,7 @@ class StablehloAnnotations:
         self._add(value, attribute, RETURN)
 
     def annotate_symbol(self, symbol: Symbol, attribute: ir.Attribute) -> Symbol:
-        """The value whose definition is annotated; a copy where that already is."""
+        """Annotate the definition of a value and return it; a value that is annotated already is copied first."""
         value = self._builder.whole(symbol)
         if value.id in self._defined:
             value = self._builder.emit("identity", [value], value.shape, dtype=value.dtype)
@@ -46,7 +46,7 @@ class StablehloAnnotations:
         sharding = sdy.TensorShardingAttr(attribute)
         dims = [sdy.DimensionShardingAttr(each) for each in sharding.dimension_shardings]
         if not dims or all(not list(dim.axes) and not dim.is_closed for dim in dims):
-            return  # nothing asked
+            return  # open everywhere without axes: this constrains nothing
         split = [[_axis(axis) for axis in dim.axes] for dim in dims]
         document: dict[str, Any] = {"split_axes": split}
         if unreduced := [_axis(axis) for axis in sharding.unreduced_axes]:
@@ -65,7 +65,7 @@ def _axis(attribute: ir.Attribute) -> str:
 
 
 def reject_gspmd(attributes: Any, where: str) -> None:
-    """GSPMD's shardings number devices and name no axes. Raises UnsupportedOp."""
+    """Raise UnsupportedOp for GSPMD's shardings, which list devices and name no axes."""
     if "mhlo.sharding" in attributes:
         wanted = "Shardy's, which JAX writes by default (jax_use_shardy_partitioner)"
         raise UnsupportedOp("sharding without axis names", where=where, got="mhlo.sharding", wanted=wanted)

@@ -40,7 +40,7 @@ class SymbolBuilder(GraphBuilder):
         return super().reshape(value, shape)
 
     def core(self, symbol: Symbol) -> DocumentValue:
-        """A value that broadcasts to the symbol's shape."""
+        """Return a value that broadcasts to the symbol's shape."""
         if isinstance(symbol, TensorSymbol):
             return symbol.core
         if isinstance(symbol, KnownNumbers) and symbol.splat:
@@ -48,7 +48,7 @@ class SymbolBuilder(GraphBuilder):
         return self.whole(symbol) if isinstance(symbol, RowStack) else self._numbers(symbol)
 
     def whole(self, symbol: Symbol) -> DocumentValue:
-        """A value of the symbol's shape."""
+        """Return a value of the symbol's shape."""
         shape = symbol.type.shape
         if isinstance(symbol, RowStack):
             return self._once(symbol)
@@ -60,7 +60,7 @@ class SymbolBuilder(GraphBuilder):
         return self.emit("expand", [core], shape, dtype=symbol.type.dtype)
 
     def _numbers(self, literal: KnownNumbers) -> DocumentValue:
-        """As numbers that rise evenly, or as an input of kind constant."""
+        """Emit evenly spaced numbers as `arange`, others as an input of kind constant."""
         spaced, shape = find_spacing(literal.core), drop_leading_ones(literal.core.shape)
         if spaced is None:
             return self._once(literal)
@@ -68,10 +68,10 @@ class SymbolBuilder(GraphBuilder):
         return self.emit("arange", [], shape, dtype=literal.type.dtype, **attrs)
 
     def _once(self, symbol: KnownNumbers | RowStack) -> DocumentValue:
-        """Constants and stacks are written when they are first read."""
+        """Emit a constant or a stack when it is first read; return the same value later."""
         if id(symbol) not in self._written:
             value = self._constant(symbol) if isinstance(symbol, KnownNumbers) else self._concatenated(symbol)
-            self._written[id(symbol)] = symbol, value  # kept, so that no other symbol takes its id
+            self._written[id(symbol)] = symbol, value  # the reference keeps Python from reusing the id
         return self._written[id(symbol)][1]
 
     def _constant(self, literal: KnownNumbers) -> DocumentValue:
@@ -80,11 +80,11 @@ class SymbolBuilder(GraphBuilder):
         return value
 
     def constant(self, kind: TensorType) -> DocumentValue:
-        """An input for numbers that the document does not hold."""
+        """Add an input for numbers that the document does not hold."""
         return self.add_input(self.fresh_id("constant"), "constant", kind)
 
     def _concatenated(self, stack: RowStack) -> DocumentValue:
-        """The rows beside each other, and what was never written from below."""
+        """Concatenate the rows of a stack; rows never written come from the tensor below."""
         pieces, at = [], 0
         for index in sorted(stack.rows):
             pieces += [self.part(stack.below, 0, at, index)] if index > at else []
@@ -95,7 +95,7 @@ class SymbolBuilder(GraphBuilder):
         return self.concatenate(pieces, 0)
 
     def part(self, symbol: KnownNumbers | TensorSymbol, dim: int, start: int, stop: int) -> DocumentValue:
-        """Elements start..stop of a dim."""
+        """Return the elements start..stop of a dim."""
         shape = symbol.type.shape
         cut = TensorType((*shape[:dim], stop - start, *shape[dim + 1 :]), symbol.type.dtype)
         if isinstance(symbol, KnownNumbers) and symbol.splat:
@@ -106,7 +106,7 @@ class SymbolBuilder(GraphBuilder):
         return self.emit("slice", [whole], cut.shape, dtype=cut.dtype, dim=dim, start=start, stop=stop)
 
     def concatenate(self, pieces: list[DocumentValue], dim: int) -> DocumentValue:
-        """The pieces one after the other along a dim."""
+        """Concatenate values along a dim, in a tree of concats of at most MAX_CONCAT_OPERANDS."""
         while len(pieces) > 1:
             groups = [pieces[at : at + MAX_CONCAT_OPERANDS] for at in range(0, len(pieces), MAX_CONCAT_OPERANDS)]
             pieces = [group[0] if len(group) == 1 else self._concat(group, dim) for group in groups]

@@ -1,8 +1,8 @@
 """What the importer knows of an SSA value while it walks the program.
 
-Every value is a *core* that broadcasts to the value's shape, right-aligned as in numpy. StableHLO writes each broadcast
-out; here it stays with the value until an op needs it whole, so that `x + b` reads the bias and not a copy of it in
-the shape of x. Numbers that the text knows (loop counters, positions, constants) are worked out on the way.
+Every value has a *core* that broadcasts to the value's shape, right-aligned as in numpy. StableHLO has an op for every
+broadcast; here the broadcast stays with the value until an op needs the whole shape, so that `x + b` reads the bias and
+not a copy of it in the shape of x. Numbers in the text (loop counters, positions, constants) are computed at import.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from planner.ir.sharding import Shape
 
 Numbers = NDArray[np.generic]
 MAX_KNOWN = 1 << 16
-"""Elements that are worked out at most."""
+"""The most elements of a value that is computed at import."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KnownNumbers:
-    """Known numbers; of a splat the core is 0-d."""
+    """A value whose numbers are known; the core of a splat has one element."""
 
     core: Numbers
     type: TensorType
@@ -40,13 +40,13 @@ class KnownNumbers:
 
     @property
     def number(self) -> float:
-        """The one number of a splat: bool, int or float."""
+        """The number of a splat: bool, int or float."""
         one: float = self.core.reshape(-1)[0].item()
         return one
 
     @property
     def scalar(self) -> float:
-        """The one number of a splat as JSON can hold it. Raises UnsupportedOp for NaN and for an infinite integer."""
+        """The number of a splat as JSON can hold it. Raises UnsupportedOp for NaN and for an infinite integer."""
         number, dtype = self.number, self.type.dtype
         if math.isfinite(number):
             return clamp_infinity(number if is_float(dtype) else int(number), dtype)
@@ -62,7 +62,7 @@ class KnownNumbers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TensorSymbol:
-    """A value of the document."""
+    """A value of the document, which broadcasts to `type`."""
 
     core: DocumentValue
     type: TensorType
@@ -74,7 +74,7 @@ class TensorSymbol:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowStack:
-    """What a loop has written row by row (along dim 0) over `below`; its rows are read back as they were written."""
+    """A tensor that a loop writes row by row along dim 0, over `below`; reading a row returns the written symbol."""
 
     below: KnownNumbers | TensorSymbol
     rows: Mapping[int, Symbol]
@@ -88,12 +88,12 @@ Symbol = KnownNumbers | TensorSymbol | RowStack
 
 
 def drop_leading_ones(shape: Shape) -> Shape:
-    """Without leading dims of size 1, which broadcasting adds by itself."""
+    """Drop leading dims of size 1, which broadcasting adds by itself."""
     return tuple(dropwhile(lambda size: size == 1, shape))
 
 
 def pad_rank(shape: Shape, rank: int) -> Shape:
-    """A core's shape, with a dim for each of the value's."""
+    """Return a core's shape with leading ones, up to `rank` dims."""
     return (1,) * (rank - len(shape)) + tuple(shape[max(0, len(shape) - rank) :])
 
 
@@ -102,7 +102,7 @@ def drop_ones(shape: Shape) -> Shape:
 
 
 def reshape_core(core: Shape, source: Shape, target: Shape) -> Shape | None:
-    """The core's shape after a reshape that only adds or drops dims of size 1; None for any other reshape."""
+    """Return the core's shape after a reshape that only adds or drops dims of size 1; None for any other reshape."""
     if drop_ones(source) != drop_ones(target):
         return None
     sizes = iter([size for size, full in zip(pad_rank(core, len(source)), source, strict=True) if full != 1])
@@ -110,7 +110,7 @@ def reshape_core(core: Shape, source: Shape, target: Shape) -> Shape | None:
 
 
 def find_spacing(numbers: Numbers) -> tuple[float, float] | None:
-    """Start and step of numbers along one dim, where they rise or fall by the same each time."""
+    """Return start and step of evenly spaced numbers along one dim; None for other numbers."""
     line = numbers.reshape(-1)
     if line.size < 2 or line.dtype == bool or line.size != max(numbers.shape):
         return None
@@ -120,7 +120,7 @@ def find_spacing(numbers: Numbers) -> tuple[float, float] | None:
 
 
 def numpy_dtype(dtype: str) -> Any:
-    """The dtype in which numbers of the text are worked out: of narrow floats, f32."""
+    """Return the numpy dtype in which numbers of the text are computed; narrow floats are computed in f32."""
     if is_float(dtype):
         return np.dtype("float64" if dtype == "f64" else "float32")
     if not is_integer(dtype):

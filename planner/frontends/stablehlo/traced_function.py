@@ -1,4 +1,4 @@
-"""A function of JAX as StableHLO text, and which argument of the text each leaf of its arguments is."""
+"""A JAX function as StableHLO text, and which argument of the text each leaf of its arguments is."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from planner.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedFunction:
-    """`kept[k]` is the leaf of `arguments` that argument k of the text is: JAX leaves out those that nothing reads."""
+    """The text of a function and the trees of its arguments (a tuple) and results.
+
+    Argument k of the text is leaf `kept[k]` of `arguments`: JAX drops arguments that nothing reads.
+    """
 
     text: str
     arguments: Any
-    """The tree (a tuple) of the function's arguments."""
     results: Any
-    """The tree of its results."""
     kept: tuple[int, ...]
 
     def arguments_as(self, leaves: Mapping[int, Any], otherwise: Any) -> Any:
-        """The tree of arguments with other leaves, by number."""
+        """Return the tree of arguments with the given leaves by number, and `otherwise` as the others."""
         return _fill_tree(self.arguments, leaves, otherwise)
 
     def results_as(self, leaves: Mapping[int, Any], otherwise: Any) -> Any:
-        """The tree of results with other leaves, by number."""
+        """Return the tree of results with the given leaves by number, and `otherwise` as the others."""
         return _fill_tree(self.results, leaves, otherwise)
 
 
@@ -38,27 +39,27 @@ def _fill_tree(tree: Any, leaves: Mapping[int, Any], otherwise: Any) -> Any:
 
 
 def load_function(function: str) -> TracedFunction:
-    """`module:function`, which returns (f, *arguments), traced. Raises InvalidRequest."""
+    """Call `module:function`, which returns (f, *arguments), and trace f. Raises InvalidRequest."""
     module, _, name = function.partition(":")
     if not (module and name):
         raise InvalidRequest("function", got=function, wanted="module:function that returns (f, *arguments)")
     try:
-        made = getattr(import_module(module), name)()
-    except Exception as error:  # the user's own code may raise anything
+        example = getattr(import_module(module), name)()
+    except Exception as error:  # user code may raise anything
         raise InvalidRequest("function cannot be called", where=function, got=_format_error(error)) from error
-    if not (isinstance(made, Sequence) and made and callable(made[0])):
-        raise InvalidRequest("what the function returns", where=function, got=type(made), wanted="(f, *arguments)")
-    return trace_function(*made)
+    if not (isinstance(example, Sequence) and example and callable(example[0])):
+        raise InvalidRequest("what the function returns", where=function, got=type(example), wanted="(f, *arguments)")
+    return trace_function(*example)
 
 
 def trace_function(function: Any, *arguments: Any) -> TracedFunction:
-    """A function, jitted or not, lowered on arguments or their shapes. Raises InvalidRequest."""
+    """Lower a function, jitted or not, on arguments or their shapes. Raises InvalidRequest."""
     name = getattr(function, "__name__", "function")
     try:
         jitted = function if hasattr(function, "lower") else jax.jit(function)
         lowered = jitted.lower(*arguments)
         text = lowered.as_text(debug_info=True)
-    except Exception as error:  # JAX's own, or any of the function's
+    except Exception as error:  # JAX and the function may raise anything
         raise InvalidRequest("JAX cannot trace the function", where=name, got=_format_error(error)) from error
     count = len(jax.tree.leaves(arguments))
     kept = lowered._lowering.compile_args.get("kept_var_idx", range(count))

@@ -1,9 +1,9 @@
-"""The program walked from its arguments on: calls are followed, loops unrolled, every op becomes nodes.
+"""The walk over a program from its arguments: calls are followed, loops unrolled, every op becomes nodes.
 
-A loop's condition is worked out like everything else: where it is known after each turn (`lax.scan`, `fori_loop`), the
-body is walked once a turn, under the scope `while.0[turn]`. What a turn reads of stacked operands is a slice of them,
-and what it stacks is kept row by row and read back directly, so that the turns of a loop are what the layers of an
-unrolled network are: equal parts, for the fold to share decisions among, carried values and all.
+If a loop's condition is known in every turn (`lax.scan`, `fori_loop`), its body is walked once per turn, under the
+scope `while.0[turn]`. A turn reads a slice of stacked operands; what it stacks is kept row by row and read back
+directly. The turns of a loop are thus equal parts of the graph, like the layers of an unrolled network, and the fold
+can share decisions among them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from planner.ir.graph import TensorType
 MAX_ITERATIONS = 1 << 12
 MAX_DEPTH = 64
 MAX_STEPS = 1 << 22
-"""Ops walked at most, those that leave no node included."""
+"""The most ops walked, including those that emit no node."""
 Environment = dict[ir.Value, Symbol]
 
 
 class StablehloTranslation:
-    """What the functions of a module become; `annotations` are entries of the document."""
+    """The walk over the functions of a module; `builder` and `annotations` collect the document."""
 
     def __init__(self, functions: dict[str, ir.Operation], builder: SymbolBuilder, where: str) -> None:
         self.builder = builder
@@ -44,20 +44,20 @@ class StablehloTranslation:
         self._loops = self._steps = 0
 
     def call(self, name: str, operands: Sequence[Symbol]) -> list[Symbol]:
-        """The results of a function."""
+        """Walk a function and return its results."""
         if name not in self._functions:
-            raise InvalidGraph("call of a function that is not there", where=self._where, got=name)
+            raise InvalidGraph("call of an undefined function", where=self._where, got=name)
         block = self._functions[name].regions[0].blocks[0]
         return self._block(block, {}, operands)
 
     def type(self, kind: ir.Type) -> TensorType:
-        """Raises InvalidGraph and UnsupportedOp for what is no tensor of ours."""
+        """Return a tensor's type, from a cache. Raises InvalidGraph and UnsupportedOp as `tensor_type` does."""
         if kind not in self._types:
             self._types[kind] = tensor_type(kind)
         return self._types[kind]
 
     def _block(self, block: ir.Block, known: Environment, operands: Sequence[Symbol]) -> list[Symbol]:
-        """What a block returns."""
+        """Walk a block and return its results; `known` maps SSA values to symbols and is extended."""
         known.update(zip(block.arguments, operands, strict=True))
         for each in block.operations:
             op = each.operation
@@ -65,10 +65,10 @@ class StablehloTranslation:
             if op.name in ("func.return", "stablehlo.return"):
                 return list(read)
             try:
-                made = self._translate_op(op, read, known)
+                results = self._translate_op(op, read, known)
             except ShardplanError as error:
                 raise (error if error.where.startswith(self._where) else self._locate(error, op)) from None
-            known.update(zip(op.results, made, strict=True))
+            known.update(zip(op.results, results, strict=True))
         raise InvalidGraph("block without a return", where=self._where)
 
     def _locate(self, error: ShardplanError, op: ir.Operation) -> ShardplanError:
@@ -101,7 +101,7 @@ class StablehloTranslation:
             return call.emit_all(call.op.name, *call.wholes())
 
     def _follow_control_flow(self, op: ir.Operation, read: tuple[Symbol, ...], known: Environment) -> Sequence[Symbol]:
-        """Calls, control flow, and what only passes values on."""
+        """Walk calls and control flow, and ops that only pass values on."""
         match op.name:
             case "func.call" | "stablehlo.composite":
                 callee = op.attributes["callee" if op.name == "func.call" else "decomposition"].value
@@ -129,7 +129,7 @@ class StablehloTranslation:
             (holds,) = self._block(condition, known, carried)
             if not isinstance(holds, KnownNumbers):
                 wanted = "a loop whose turns are known: lax.scan, or fori_loop with numbers as bounds"
-                raise UnsupportedOp("loop until something happens", got=f"turn {turn}", wanted=wanted)
+                raise UnsupportedOp("data-dependent while loop", got=f"turn {turn}", wanted=wanted)
             if not holds.number:
                 return carried
             with self._within(f"while.{number}[{turn}]"):
@@ -139,7 +139,7 @@ class StablehloTranslation:
     def _branch(self, op: ir.Operation, read: tuple[Symbol, ...], known: Environment) -> Sequence[Symbol]:
         (chosen,) = read
         if not isinstance(chosen, KnownNumbers):
-            raise UnsupportedOp("branch that the data decides", got=op.name, wanted="jnp.where, or a known condition")
+            raise UnsupportedOp("data-dependent branch", got=op.name, wanted="jnp.where, or a known condition")
         if op.name == "stablehlo.if":
             region = 0 if chosen.number else 1
         else:

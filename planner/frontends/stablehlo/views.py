@@ -1,4 +1,4 @@
-"""Rows for ops that only rearrange elements, and those that make them from nothing."""
+"""Rows for ops that rearrange elements, and for constants."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from planner.ir.sharding import Shape
 
 
 def constant(call: StablehloOpCall) -> RowResult:
-    """Numbers; of element types that the bindings cannot read, an input of kind constant."""
+    """Known numbers; for element types that the bindings cannot read, an input of kind constant."""
     attribute, dtype = call.op.attributes["value"], numpy_dtype(call.result.dtype)
     if isinstance(attribute, ir.DenseElementsAttr) and attribute.is_splat:
         return call.literal(np.asarray(attribute.get_splat_value().value, dtype))
@@ -70,7 +70,7 @@ def reshape(call: StablehloOpCall) -> RowResult:
 
 
 def _with_core(call: StablehloOpCall, x: KnownNumbers | TensorSymbol, core: Shape) -> Symbol:
-    """The same elements under a core of another shape."""
+    """Return the elements of x under a core of another shape."""
     if isinstance(x, KnownNumbers):
         return call.literal(x.core.reshape(core))
     if drop_leading_ones(x.core.shape) == core:
@@ -91,7 +91,7 @@ def transpose(call: StablehloOpCall) -> RowResult:
 
 
 def transpose_value(call: StablehloOpCall, value: DocumentValue, order: Sequence[int]) -> DocumentValue:
-    """Dims in another order; past a transpose that is undone or joined."""
+    """Transpose a value; a transpose of a transpose is joined, and one that restores the order is dropped."""
     before = call.builder.find_node(value)
     if before and before["op"] == "transpose":
         value, order = (
@@ -110,7 +110,7 @@ def slice_(call: StablehloOpCall) -> Symbol:
 
 
 def slice_value(call: StablehloOpCall, x: Symbol, cuts: Sequence[slice], *, made: TensorType) -> Symbol:
-    """Elements of every dim: start, stop, step; a tensor of the type `made`."""
+    """Return the elements of a slice with a cut for every dim, as a symbol of the type `made`."""
     if isinstance(x, RowStack):
         row = _row(x, cuts)
         if row is not None:
@@ -129,7 +129,7 @@ def slice_value(call: StablehloOpCall, x: Symbol, cuts: Sequence[slice], *, made
 
 
 def _slice_dim(call: StablehloOpCall, value: DocumentValue, dim: int, *, cut: slice) -> DocumentValue:
-    """One dim of a slice; a strided one takes its steps from the first element on."""
+    """Slice one dim; a strided slice is a slice and then a `strided_slice`."""
     made, step = _narrow_dim(call, value, dim, start=cut.start, stop=cut.stop), cut.step or 1
     if step == 1:
         return made
@@ -143,7 +143,7 @@ def _narrow_dim(call: StablehloOpCall, value: DocumentValue, dim: int, *, start:
 
 
 def _row(stack: RowStack, cuts: Sequence[slice]) -> Symbol | None:
-    """The one row of a stack that is read, if it is known."""
+    """Return the row of a stack that a slice reads, if it is exactly one known row."""
     first, *others = cuts
     full = all(
         cut == slice(0, size, cut.step) and cut.step in (None, 1)
@@ -153,7 +153,7 @@ def _row(stack: RowStack, cuts: Sequence[slice]) -> Symbol | None:
 
 
 def dynamic_slice(call: StablehloOpCall) -> RowResult:
-    """At known positions an ordinary slice, within the tensor as StableHLO clamps them."""
+    """An ordinary slice at known positions, which StableHLO clamps into range, else `dynamic_slice`."""
     x, *starts = call.operands
     sizes = call.ints("slice_sizes")
     known = _positions(starts, x.type.shape, sizes)
@@ -182,7 +182,7 @@ def dynamic_update_slice(call: StablehloOpCall) -> RowResult:
 def _dynamic_start(
     call: StablehloOpCall, starts: Sequence[Symbol], shape: Shape, *, sizes: Sequence[int]
 ) -> tuple[list[int], list[DocumentValue]]:
-    """The dims that are really cut, and where."""
+    """Return the dims that are cut, and their start positions."""
     dims = [dim for dim, (size, full) in enumerate(zip(sizes, shape, strict=True)) if size != full]
     return dims, [call.builder.whole(starts[dim]) for dim in dims]
 
@@ -190,7 +190,7 @@ def _dynamic_start(
 def update_value(
     call: StablehloOpCall, x: DocumentValue, update: DocumentValue, *, starts: Sequence[int]
 ) -> DocumentValue:
-    """What is before, the update, what is behind, dim by dim."""
+    """Write an update at known positions: concatenate, dim by dim, the parts before, inside and after it."""
     for dim, (at, size) in enumerate(zip(starts, update.shape, strict=True)):
         if size == x.shape[dim]:
             continue
@@ -204,14 +204,14 @@ def update_value(
 
 
 def _positions(starts: Sequence[Symbol], shape: Shape, sizes: Sequence[int]) -> list[int] | None:
-    """Where a slice begins, if it is known; along dims taken whole it always is."""
-    found = []
+    """Return the clamped start of a slice; None if it is unknown along a dim that is not read whole."""
+    positions = []
     for start, full, size in zip(starts, shape, sizes, strict=True):
         if size != full and not isinstance(start, KnownNumbers):
             return None
         at = int(start.number) if isinstance(start, KnownNumbers) else 0
-        found.append(min(max(at, 0), full - size))
-    return found
+        positions.append(min(max(at, 0), full - size))
+    return positions
 
 
 def concatenate(call: StablehloOpCall) -> RowResult:
@@ -226,7 +226,7 @@ def concatenate(call: StablehloOpCall) -> RowResult:
 
 
 def pad(call: StablehloOpCall) -> RowResult:
-    """Constants before, behind and between the elements; a negative pad cuts."""
+    """Pad below, above and between the elements; a negative width cuts."""
     value = call.operands[1]
     if not (isinstance(value, KnownNumbers) and value.splat):
         raise NotCovered("padding with numbers that are not known")
@@ -239,7 +239,7 @@ def pad(call: StablehloOpCall) -> RowResult:
 
 
 def dilate_value(call: StablehloOpCall, x: DocumentValue, dim: int, *, step: int) -> DocumentValue:
-    """With step - 1 zeros between the elements of a dim."""
+    """Insert step - 1 zeros between the elements of a dim."""
     shape = (*x.shape[:dim], (x.shape[dim] - 1) * step + 1, *x.shape[dim + 1 :])
     return x if shape == x.shape else call.builder.emit("dilate", [x], shape, dtype=x.dtype, dim=dim, step=step)
 
@@ -247,7 +247,7 @@ def dilate_value(call: StablehloOpCall, x: DocumentValue, dim: int, *, step: int
 def pad_value(
     call: StablehloOpCall, x: DocumentValue, low: Sequence[int], *, high: Sequence[int], number: float
 ) -> DocumentValue:
-    """With so many elements more before and behind, in every dim."""
+    """Pad every dim below and above; a negative width cuts."""
     for dim, (before, behind) in enumerate(zip(low, high, strict=True)):
         x = _narrow_dim(call, x, dim, start=max(-before, 0), stop=x.shape[dim] - max(-behind, 0))
     first, last = ([max(count, 0) for count in side] for side in (low, high))

@@ -1,7 +1,7 @@
-"""Rows for windows that slide over dims: running sums, pools, and the backward of a pool of maxima.
+"""Rows for windows that slide over dims: cumulative sums, pools, and the backward of max pools.
 
-Our pools stand over the last dims, with alike padding before and behind. Other dims are moved there, and other
-padding is written out.
+Pools of the op table work on the last dims, with equal padding on both sides. Dims are transposed to that order, and
+other padding is emitted as a `pad`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from planner.ir.sharding import Shape
 
 @dataclass(frozen=True, slots=True)
 class _ReduceWindows:
-    """Of every dim."""
+    """Window size, stride, dilation and padding on both sides, for every dim."""
 
     size: Shape
     stride: Shape
@@ -29,7 +29,7 @@ class _ReduceWindows:
 
     @property
     def order(self) -> list[int]:
-        """Dims without windows, then those with."""
+        """The dims without windows, then those with."""
         wide = [dim for dim, (size, step) in enumerate(zip(self.size, self.stride, strict=True)) if size * step > 1]
         return [dim for dim in range(len(self.size)) if dim not in wide] + wide
 
@@ -39,7 +39,7 @@ class _ReduceWindows:
 
     @property
     def plain(self) -> bool:
-        """Whether our pools pad like this."""
+        """Whether the padding is one that pools of the op table have."""
         narrow = all(2 * low <= size for low, size in zip(self.low, self.size, strict=True))
         return self.low == self.high and narrow
 
@@ -49,7 +49,7 @@ class _ReduceWindows:
 
 
 def reduce_window(call: StablehloOpCall) -> RowResult:
-    """Sums over all elements before one, and pools."""
+    """A cumulative sum or product where the window spans all elements before one, else a pool."""
     call.demand("several operands", len(call.operands) == 2)
     rank, body = len(call.result.shape), call.reducer()
     size = call.ints("window_dimensions")
@@ -74,7 +74,7 @@ def _emit_scan(call: StablehloOpCall, op: str, dim: int, *, from_behind: bool) -
 
 
 def _emit_pool(call: StablehloOpCall, body: str, windows: _ReduceWindows) -> RowResult:
-    """A sum is the mean of so many."""
+    """Emit a pool; a sum is the mean times the window's size."""
     call.demand(f"windows of {body}", body in ("add", "maximum") and bool(windows.wide))
     x, padding = call.whole(0), windows.low
     if not windows.plain:
@@ -90,7 +90,7 @@ def _emit_pool(call: StablehloOpCall, body: str, windows: _ReduceWindows) -> Row
 
 
 def select_and_scatter(call: StablehloOpCall) -> RowResult:
-    """The gradient of a pool of maxima."""
+    """The gradient of a max pool."""
     rank = len(call.result.shape)
     call.demand("a body that does not add", call.reducer(1) == "add" and neutral(call.operands[2], "sum"))
     call.demand("a selection that is not of the largest", call.reducer(0) == "compare")

@@ -72,7 +72,7 @@ def fused_attention(call: AtenCall) -> Sequence[RowResult]:
 
 
 def repeat_groups(call: AtenCall, value: DocumentValue, query: DocumentValue, *, key: DocumentValue) -> DocumentValue:
-    """Return a value [..., heads, sequence, head], or a mask, with a dim for the queries that share a key, if any do."""
+    """Return [..., heads, sequence, head] (or a mask) with a dim for the queries that share a key, if any do."""
     if len(query.shape) < 3 or len(value.shape) < 3 or query.shape[-3] == key.shape[-3]:
         return value
     groups, members = key.shape[-3], query.shape[-3] // key.shape[-3]

@@ -77,10 +77,10 @@ class TorchTranslation:
     def _result(self, node: FxNode) -> Any:
         if node.target is operator.getitem:
             return self._values[node.args[0]][node.args[1]]
-        made = node.meta["val"]
-        tensors = list(filter(_has_elements, made if isinstance(made, (list, tuple)) else [made]))
-        named = [each for each in tensors if each is tensors[0] or each.dtype in DTYPES.values()]
-        call = AtenCall(node.name, tuple(map(tensor_type, named)), self.builder, _arguments(node, self._values))
+        tensors = list(filter(_has_elements, _listed(node.meta["val"])))
+        # Results after the first may have dtypes of their own, such as the seeds that attention kernels save.
+        typed = [each for each in tensors if each is tensors[0] or each.dtype in DTYPES.values()]
+        call = AtenCall(node.name, tuple(map(tensor_type, typed)), self.builder, _arguments(node, self._values))
         phase = "backward" if node.meta.get("partitioner_tag") == "is_backward" else "forward"
         row = ATEN.get(str(node.target))
         with self.builder.within(scope_of(node), phase, call=node.name):
@@ -108,7 +108,7 @@ def _listed(given: Any) -> Sequence[Any]:
 
 
 def _is_plain(given: Any) -> bool:
-    """Whether an argument is a number, a text or a list of such."""
+    """Return whether an argument is a number, a text or a list of these, which JSON can hold."""
     return all(isinstance(each, (bool, int, str)) for each in _listed(given))
 
 
