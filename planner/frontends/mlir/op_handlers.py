@@ -76,8 +76,8 @@ def _translate_elementwise(t: MlirTranslation, operation: Operation) -> None:
 
 def _must_be_zero(t: MlirTranslation, name: str, operation: Operation) -> None:
     tensor = t.find_tensor(name, operation.at)
-    made = next((op for op in t.ops if op.id == tensor.value and op.op == "full"), None)
-    if made is None or made.attrs["value"] != 0:
+    full = next((op for op in t.ops if op.id == tensor.value and op.op == "full"), None)
+    if full is None or full.attrs["value"] != 0:
         raise t.scan.error("zero point", at=operation.at, got=f"%{name}", wanted="a constant 0", error=UnsupportedOp)
     t.init_tensors.add(tensor.value)
 

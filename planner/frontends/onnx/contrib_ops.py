@@ -177,8 +177,8 @@ def rotary(call: OnnxNodeCall) -> DocumentValue:
     call.demand("positions counted from a number", len(places.shape) == 2)
     half = call.shape(2)[-1]
     heads = x if len(x.shape) == 4 else split_heads(call, x, x.shape[-1] // (2 * half))
-    found = [call.step("embedding", [call.value(place), places], (*places.shape, half)) for place in (2, 3)]
-    cos, sin = (call.reshape(each, (places.shape[0], 1, places.shape[1], half)) for each in found)
+    angles = [call.step("embedding", [call.value(place), places], (*places.shape, half)) for place in (2, 3)]
+    cos, sin = (call.reshape(each, (places.shape[0], 1, places.shape[1], half)) for each in angles)
     first, second = (take_slice(call, heads, 3, places=range(start, start + half)) for start in (0, half))
     ends = [
         call.step(op, [call.step("multiply", [one, cos]), call.step("multiply", [other, sin])])
@@ -186,8 +186,8 @@ def rotary(call: OnnxNodeCall) -> DocumentValue:
     ]
     if len(x.shape) == 4:
         return call.emit("concat", *ends, dim=3)
-    made = call.step("concat", ends, heads.shape, dim=3)
-    back = call.step("transpose", [made], [made.shape[k] for k in (0, 2, 1, 3)], permutation=[0, 2, 1, 3])
+    rotated = call.step("concat", ends, heads.shape, dim=3)
+    back = call.step("transpose", [rotated], [rotated.shape[k] for k in (0, 2, 1, 3)], permutation=[0, 2, 1, 3])
     return call.emit("reshape", back)
 
 

@@ -89,8 +89,8 @@ def convolution_transpose(call: OnnxNodeCall) -> DocumentValue:
     attrs["groups"] = int(call.attribute("group", 1))
     if call.given(2) is None:
         return call.emit("convolution_transpose", call.value(), weight, **attrs)
-    made = call.step("convolution_transpose", [call.value(), weight], call.result.shape, **attrs)
-    return call.emit("add", made, broadcast_over_channels(call, call.value(2), made))
+    product = call.step("convolution_transpose", [call.value(), weight], call.result.shape, **attrs)
+    return call.emit("add", product, broadcast_over_channels(call, call.value(2), product))
 
 
 def max_pool(call: OnnxNodeCall) -> DocumentValue:

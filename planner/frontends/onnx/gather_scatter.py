@@ -108,9 +108,9 @@ def one_hot(call: OnnxNodeCall) -> DocumentValue:
     dim = call.dim(default=-1, rank=rank)
     others = [k for k in range(rank) if k != dim]
     shape = [call.result.shape[k] for k in (*others, dim)]
-    made = call.step("one_hot", [call.value()], shape, dtype=dtype, beyond=OUT_OF_RANGE)
+    hits = call.step("one_hot", [call.value()], shape, dtype=dtype, beyond=OUT_OF_RANGE)
     if (off, on) != (0, 1):
-        made = call.step("multiply", [made], scalar=clamp_infinity(on - off, dtype))
-        made = call.step("add", [made], scalar=clamp_infinity(off, dtype))
+        hits = call.step("multiply", [hits], scalar=clamp_infinity(on - off, dtype))
+        hits = call.step("add", [hits], scalar=clamp_infinity(off, dtype))
     order = [others.index(k) if k != dim else rank - 1 for k in range(rank)]
-    return made if order == sorted(order) else call.emit("transpose", made, permutation=order)
+    return hits if order == sorted(order) else call.emit("transpose", hits, permutation=order)

@@ -47,8 +47,8 @@ def einsum(call: OnnxNodeCall) -> DocumentValue:
     """Einsum with one letter per dim; our notation separates the letters by spaces."""
     text = call.attribute("equation", "").replace(" ", "")
     call.demand("an equation with dots, or without a result", "." not in text and "->" in text)
-    read, _, made = text.partition("->")
-    equation = ", ".join(" ".join(term) for term in read.split(",")) + " -> " + (" ".join(made) or "[]")
+    read, _, target = text.partition("->")
+    equation = ", ".join(" ".join(term) for term in read.split(",")) + " -> " + (" ".join(target) or "[]")
     return call.emit("einsum", *(call.value(k) for k in range(len(call.operands))), equation=equation)
 
 

@@ -93,18 +93,20 @@ class ShapeInference:
             ) from None
 
     def _infer_contrib(self, node: NodeProto) -> None:
-        known, first = find_contrib_op(node.domain, node.op_type), self.types.get(next(iter(node.input), ""))
-        if known is None or first is None:
+        contributed, first = find_contrib_op(node.domain, node.op_type), self.types.get(next(iter(node.input), ""))
+        if contributed is None or first is None:
             return
         shapes = [require_fixed_shape(self.types.get(name)) for name in node.input]
         try:
-            made = known.shapes(shapes, {each.name: helper.get_attribute_value(each) for each in node.attribute})
+            results = contributed.shapes(
+                shapes, {each.name: helper.get_attribute_value(each) for each in node.attribute}
+            )
         except (ArithmeticError, TypeError, ValueError) as error:
             raise InvalidGraph(
                 "operands do not fit", got=_format_failure(error), wanted=f"those of {node.op_type}"
             ) from None
         kind = first.tensor_type.elem_type
-        for name, shape in zip(node.output, made, strict=False):
+        for name, shape in zip(node.output, results, strict=False):
             if name:
                 self.types[name] = helper.make_tensor_type_proto(kind, shape)
 

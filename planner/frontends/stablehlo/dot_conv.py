@@ -58,8 +58,8 @@ def _product(
     widest = max((value.dtype for value in factors), key=DTYPE_BYTES.__getitem__)
     dtype = widest if is_float(widest) else call.result.dtype
     cast = [value if value.dtype == dtype else _cast(call, value, dtype) for value in factors]
-    made = call.builder.emit(op, cast, shape, dtype=dtype, **attrs)
-    return made if dtype == call.result.dtype else _cast(call, made, call.result.dtype)
+    product = call.builder.emit(op, cast, shape, dtype=dtype, **attrs)
+    return product if dtype == call.result.dtype else _cast(call, product, call.result.dtype)
 
 
 def _cast(call: StablehloOpCall, value: DocumentValue, dtype: str) -> DocumentValue:
@@ -91,12 +91,12 @@ def convolution(call: StablehloOpCall) -> RowResult:
     given = _read_convolution(call, numbers, tuple(call.result.shape[dim] for dim in back))
     flipped = _unflip_kernel(call, list(numbers.kernel_spatial_dimensions))
     if flipped is not None and given.groups == 1 and set(given.stride) == {1}:
-        made = _emit_input_backward(call, given, transpose_value(call, flipped, _kernel_order(numbers)))
+        result = _emit_input_backward(call, given, transpose_value(call, flipped, _kernel_order(numbers)))
     elif given.groups == 1 and {*given.stride, *given.x_dilation} == {1} and _is_kernel_gradient(given):
-        made = _emit_kernel_backward(call, given)
+        result = _emit_kernel_backward(call, given)
     else:
-        made = _emit_forward(call, given)
-    return transpose_value(call, made, [back.index(dim) for dim in range(len(back))])
+        result = _emit_forward(call, given)
+    return transpose_value(call, result, [back.index(dim) for dim in range(len(back))])
 
 
 def _kernel_order(numbers: stablehlo.ConvDimensionNumbers) -> tuple[int, ...]:
@@ -105,7 +105,9 @@ def _kernel_order(numbers: stablehlo.ConvDimensionNumbers) -> tuple[int, ...]:
     return (*ends, *numbers.kernel_spatial_dimensions)
 
 
-def _read_convolution(call: StablehloOpCall, numbers: stablehlo.ConvDimensionNumbers, made: Shape) -> _Convolution:
+def _read_convolution(
+    call: StablehloOpCall, numbers: stablehlo.ConvDimensionNumbers, result_shape: Shape
+) -> _Convolution:
     x = (numbers.input_batch_dimension, numbers.input_feature_dimension, *numbers.input_spatial_dimensions)
     rank = len(x) - 2
     call.demand("a kernel reversed by attribute", not any(call.optional_ints("window_reversal", (0,) * rank)))
@@ -113,7 +115,7 @@ def _read_convolution(call: StablehloOpCall, numbers: stablehlo.ConvDimensionNum
     return _Convolution(
         transpose_value(call, call.whole(0), x),
         transpose_value(call, call.whole(1), _kernel_order(numbers)),
-        made,
+        result_shape,
         call.optional_ints("window_strides", (1,) * rank),
         call.optional_ints("lhs_dilation", (1,) * rank),
         call.optional_ints("rhs_dilation", (1,) * rank),
@@ -170,15 +172,15 @@ def _emit_input_backward(call: StablehloOpCall, given: _Convolution, kernel: Doc
     dilated_dy = [step * (size - 1) + 1 for step, size in zip(given.x_dilation, given.x.shape[2:], strict=True)]
     full = [size + span for size, span in zip(dilated_dy, spans, strict=True)]
     before = [span - low for span, low in zip(spans, given.low, strict=True)]
-    behind = [size - low - made for size, low, made in zip(full, before, given.result_shape[2:], strict=True)]
+    behind = [size - low - wanted for size, low, wanted in zip(full, before, given.result_shape[2:], strict=True)]
     even = before == behind and min(before) >= 0
     shape = given.result_shape if even else (*given.result_shape[:2], *full)
     attrs = {"stride": given.x_dilation, "padding": before if even else [0] * len(full), "dilation": given.dilation}
-    made = _emit_convolution(
+    gradient = _emit_convolution(
         call, "convolution_transpose", given.x, other=_swap_batch_and_channels(call, kernel), shape=shape, attrs=attrs
     )
     first, last = ((0, 0, *(-size for size in side)) for side in (before, behind))
-    return made if even else pad_value(call, made, first, high=last, number=0)
+    return gradient if even else pad_value(call, gradient, first, high=last, number=0)
 
 
 def _swap_first_two(shape: Shape) -> Shape:

@@ -58,10 +58,10 @@ def gather(call: StablehloOpCall) -> RowResult:
     first = places.dims[0]
     read = tuple(call.result.shape[dim] for dim in order)
     if len(shape) == 2 and first == 0 and len(ids) == 1:
-        made = call.step("embedding", [call.whole(0), *ids], read, beyond="clamp")
+        rows = call.step("embedding", [call.whole(0), *ids], read, beyond="clamp")
     else:
-        made = call.step("index", [call.whole(0), *ids], read, dims=list(places.dims), beyond="clamp")
-    return transpose_value(call, made, [order.index(dim) for dim in range(len(order))])
+        rows = call.step("index", [call.whole(0), *ids], read, dims=list(places.dims), beyond="clamp")
+    return transpose_value(call, rows, [order.index(dim) for dim in range(len(order))])
 
 
 def scatter(call: StablehloOpCall) -> RowResult:

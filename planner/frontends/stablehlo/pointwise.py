@@ -135,8 +135,8 @@ def _fold_known(call: StablehloOpCall, function: Function) -> KnownNumbers | Non
     if not splat and (is_float(call.result.dtype) or is_float(literals[0].type.dtype) or not _line(literals, size)):
         return None
     with np.errstate(all="ignore"):
-        made = np.asarray(function(*(each.core for each in literals)))
-    return call.literal(made.astype(numpy_dtype(call.result.dtype), copy=False))
+        numbers = np.asarray(function(*(each.core for each in literals)))
+    return call.literal(numbers.astype(numpy_dtype(call.result.dtype), copy=False))
 
 
 def _line(literals: list[KnownNumbers], size: int) -> bool:

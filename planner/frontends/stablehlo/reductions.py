@@ -29,12 +29,12 @@ def reduce_(call: StablehloOpCall) -> RowResult | Sequence[RowResult]:
     if kind is None or (call.reducer() in ("and", "or") and x.type.dtype != "bool"):
         raise NotCovered(f"a body of {call.reducer()}")
     if all(x.type.shape[dim] == 1 for dim in dims):
-        made = call.builder.reshape(call.whole(0), call.result.shape)
+        reduced = call.builder.reshape(call.whole(0), call.result.shape)
     else:
-        made = call.step(kind, [call.whole(0)], call.result.shape, dtype=call.result.dtype, dims=dims)
+        reduced = call.step(kind, [call.whole(0)], call.result.shape, dtype=call.result.dtype, dims=dims)
     if neutral(start, kind):
-        return made
-    return call.emit(BESIDE[kind], made, call.builder.core(start))
+        return reduced
+    return call.emit(BESIDE[kind], reduced, call.builder.core(start))
 
 
 def neutral(start: Symbol, kind: str) -> bool:

@@ -130,12 +130,12 @@ def slice_value(call: StablehloOpCall, x: Symbol, cuts: Sequence[slice], *, made
 
 def _slice_dim(call: StablehloOpCall, value: DocumentValue, dim: int, *, cut: slice) -> DocumentValue:
     """Slice one dim; a strided slice is a slice and then a `strided_slice`."""
-    made, step = _narrow_dim(call, value, dim, start=cut.start, stop=cut.stop), cut.step or 1
+    piece, step = _narrow_dim(call, value, dim, start=cut.start, stop=cut.stop), cut.step or 1
     if step == 1:
-        return made
+        return piece
     count = -(-(cut.stop - cut.start) // step)
     shape = (*value.shape[:dim], count, *value.shape[dim + 1 :])
-    return call.builder.emit("strided_slice", [made], shape, dtype=value.dtype, dim=dim, step=step)
+    return call.builder.emit("strided_slice", [piece], shape, dtype=value.dtype, dim=dim, step=step)
 
 
 def _narrow_dim(call: StablehloOpCall, value: DocumentValue, dim: int, *, start: int, stop: int) -> DocumentValue:
@@ -231,11 +231,11 @@ def pad(call: StablehloOpCall) -> RowResult:
     if not (isinstance(value, KnownNumbers) and value.splat):
         raise NotCovered("padding with numbers that are not known")
     low, high, between = (call.ints(name) for name in ("edge_padding_low", "edge_padding_high", "interior_padding"))
-    made = call.whole(0)
+    padded = call.whole(0)
     call.demand("other numbers than zeros between elements", value.number == 0 or not any(between))
     for dim, gap in enumerate(between):
-        made = dilate_value(call, made, dim, step=gap + 1)
-    return pad_value(call, made, low, high=high, number=value.scalar)
+        padded = dilate_value(call, padded, dim, step=gap + 1)
+    return pad_value(call, padded, low, high=high, number=value.scalar)
 
 
 def dilate_value(call: StablehloOpCall, x: DocumentValue, dim: int, *, step: int) -> DocumentValue:

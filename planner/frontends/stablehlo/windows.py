@@ -83,10 +83,10 @@ def _emit_pool(call: StablehloOpCall, body: str, windows: _ReduceWindows) -> Row
     order = windows.order
     shape = [call.result.shape[dim] for dim in order]
     op = "average_pool" if body == "add" else "max_pool"
-    made = call.step(op, [transpose_value(call, x, order)], shape, **windows.attrs(padding))
+    pooled = call.step(op, [transpose_value(call, x, order)], shape, **windows.attrs(padding))
     if body == "add":
-        made = call.step("multiply", [made], shape, scalar=math.prod(windows.size))
-    return _reverse_order(call, made, order)
+        pooled = call.step("multiply", [pooled], shape, scalar=math.prod(windows.size))
+    return _reverse_order(call, pooled, order)
 
 
 def select_and_scatter(call: StablehloOpCall) -> RowResult:
@@ -103,8 +103,8 @@ def select_and_scatter(call: StablehloOpCall) -> RowResult:
     order = windows.order
     operands = [transpose_value(call, call.whole(k), order) for k in (1, 0)]
     shape = [call.result.shape[dim] for dim in order]
-    made = call.step("max_pool_backward", operands, shape, **windows.attrs(windows.low))
-    return _reverse_order(call, made, order)
+    gradient = call.step("max_pool_backward", operands, shape, **windows.attrs(windows.low))
+    return _reverse_order(call, gradient, order)
 
 
 def _reverse_order(call: StablehloOpCall, value: DocumentValue, order: list[int]) -> DocumentValue:

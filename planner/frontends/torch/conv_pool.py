@@ -24,8 +24,8 @@ def convolution_transpose(call: AtenCall) -> DocumentValue:
     call.demand("output_padding of a stride or more", all(more < stride for more, stride in added))
     if bias is None:
         return call.emit("convolution_transpose", x, weight, **attrs)
-    made = call.step("convolution_transpose", [x, weight], call.result.shape, dtype=call.result.dtype, **attrs)
-    return call.emit("add", made, _over_channels(call, bias, made))
+    product = call.step("convolution_transpose", [x, weight], call.result.shape, dtype=call.result.dtype, **attrs)
+    return call.emit("add", product, _over_channels(call, bias, product))
 
 
 def convolution_of_either_kind(call: AtenCall) -> DocumentValue:
@@ -97,8 +97,8 @@ def adaptive_average_pool(rank: int) -> AtenRow:
 
 def upsample(call: AtenCall) -> DocumentValue:
     """Repeat every element: insert a dim for the copies, broadcast it, merge it."""
-    x, made = call["input"], call.result.shape
-    pairs = list(zip(x.shape[2:], made[2:], strict=True))
+    x, target = call["input"], call.result.shape
+    pairs = list(zip(x.shape[2:], target[2:], strict=True))
     call.demand("a size that is no multiple", all(large % small == 0 for small, large in pairs))
     apart = (*x.shape[:2], *(n for small, _ in pairs for n in (small, 1)))
     copied = (*x.shape[:2], *(n for small, large in pairs for n in (small, large // small)))
@@ -127,12 +127,12 @@ def group_norm(call: AtenCall) -> DocumentValue:
     square = call.step("square", [centred])
     variance = _mean_of_groups(call, square)
     root = call.step("rsqrt", [call.step("add", [variance], scalar=call["eps"])])
-    made = call.reshape(_binary(call, "multiply", centred, right=root), x.shape)
+    normal = call.reshape(_binary(call, "multiply", centred, right=root), x.shape)
     if call["weight"] is not None:
-        made = _binary(call, "multiply", made, right=_over_channels(call, call["weight"], x))
+        normal = _binary(call, "multiply", normal, right=_over_channels(call, call["weight"], x))
     if call["bias"] is not None:
-        made = _binary(call, "add", made, right=_over_channels(call, call["bias"], x))
-    return made
+        normal = _binary(call, "add", normal, right=_over_channels(call, call["bias"], x))
+    return normal
 
 
 def _mean_of_groups(call: AtenCall, parts: DocumentValue) -> DocumentValue:
