@@ -132,7 +132,7 @@ LINE_3 = [
         "%e = tensor.empty() : T %1 = linalg.matmul ins(%a, %b : T, T) outs(%e : T) -> T",
         InvalidGraph,
         "linalg.matmul",
-        "nothing",
+        "accumulation into an empty tensor",
     ),
     ("%1 = linalg.exp ins(%a : T) outs(%c : T) -> T", InvalidGraph, "linalg", "undefined value (got %c"),
     (GENERIC.format("%p = arith.mulf %x, %y : f32 linalg.yield %c : f32"), InvalidGraph, "linalg.yield", "(got %c"),

@@ -150,8 +150,9 @@ def _model_class(kind: str) -> Any:
         MODEL_FOR_CAUSAL_LM_MAPPING,
         MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
     )
-    config = CONFIG_MAPPING.get(kind)
-    classes = [mapping[config] for mapping in heads if config in mapping]
+    # CONFIG_MAPPING loads its entries lazily: `in` and [] see all of them, get() does not.
+    configs = [CONFIG_MAPPING[kind]] if kind in CONFIG_MAPPING else []
+    classes = [mapping[config] for config in configs for mapping in heads if config in mapping]
     if not classes:
         wanted = "a type of language models or image classifiers, such as gpt2, bert, t5, vit, llama or mixtral"
         raise InvalidRequest("model type", got=kind, wanted=wanted)
