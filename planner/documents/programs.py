@@ -1,4 +1,4 @@
-"""Programs <-> the instructions of a plan document. What is read is checked: a damaged program is never run."""
+"""Programs <-> the instructions of a plan document. A program is checked when it is read, so no damaged one runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DOCUMENT_KEYS = {"dim": "dim", "source_dim": "source_dim", "to": "sharding"}
 
 
 def dump_program(program: Program) -> list[dict[str, Any]]:
-    """The instructions as JSON, outputs last."""
+    """Return the instructions as JSON, outputs last."""
     return [
         *(_dump_instruction(done, program.mesh) for done in program.instructions),
         {"return": list(program.outputs)},
@@ -56,7 +56,7 @@ def _load_cut(entry: Mapping[str, list[int]]) -> LoopPartition:
 
 
 def load_program(document: PlanDocument) -> Program:
-    """The program of a plan document. Raises InvalidDocument where the plan is infeasible or damaged."""
+    """Return the program of a plan document. Raises InvalidDocument where the plan is infeasible or damaged."""
     mesh = load_mesh(document.mesh)
     graph = clone_at_positions(load_graph(document.graph.document, mesh), document.recomputed)
     if not document.program:
@@ -82,12 +82,12 @@ def load_program(document: PlanDocument) -> Program:
 
 
 def _check_stated(document: PlanDocument, program: Program) -> None:
-    """Values are laid out, and ops run, as the plan says of them elsewhere."""
-    for name, told in document.shardings.items():
+    """Check that values are laid out, and ops run, as the plan says elsewhere."""
+    for name, document_sharding in document.shardings.items():
         held = program.values[name]
-        said = load_sharding(told, program.mesh).complete(len(held.type.shape), program.mesh)
-        if said != held.sharding:
-            where, got, wanted = f"value {name!r}", str(held.sharding), f"{said}, as the plan's shardings say"
+        stated = load_sharding(document_sharding, program.mesh).complete(len(held.type.shape), program.mesh)
+        if stated != held.sharding:
+            where, got, wanted = f"value {name!r}", str(held.sharding), f"{stated}, as the plan's shardings say"
             raise InvalidDocument("the program is not the plan's", where=where, got=got, wanted=wanted)
     for entry in document.program:
         chosen = document.options.get(str(entry.get("op")))
@@ -129,10 +129,10 @@ def _load_run(entry: Mapping[str, Any], op: Op, mesh: Mesh) -> OpCall:
 
 
 def _check_values(program: Program) -> None:
-    """Every value made once, of the type that its readers know, by an exact move where it is moved."""
+    """Check that every value is made once, has the type that its readers expect, and is moved exactly."""
     graph, values = program.graph, program.values
-    made = [name for name, _ in program.arguments] + [name for done in program.instructions for name in done.results]
-    if len(set(made)) < len(made):
+    defined = [name for name, _ in program.arguments] + [name for done in program.instructions for name in done.results]
+    if len(set(defined)) < len(defined):
         raise InvalidDocument("a value is made twice", wanted="each value once")
     for done in program.instructions:
         if isinstance(done, OpCall):

@@ -1,4 +1,4 @@
-"""Resharding cases from files; ways between layouts, and migrations, as JSON."""
+"""Resharding cases from files; reshard paths and migrations as JSON."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ class CasesDocument(StrictModel):
 
 
 def read_cases(path: Path) -> list[tuple[str, PlacedSharding, PlacedSharding, TensorType]]:
-    """Name, source, target and type of every case in a file. Raises ShardplanError with the case's name."""
-    found = []
+    """Return name, source, target and type of every case in a file. Raises ShardplanError with the case's name."""
+    cases = []
     for case in validate_document(CasesDocument, read_json(path), str(path)).cases:
         try:
             mesh = Mesh.parse("x".join(map(str, case.mesh)))
@@ -59,14 +59,17 @@ def read_cases(path: Path) -> list[tuple[str, PlacedSharding, PlacedSharding, Te
                 PlacedSharding(load_sharding(end, mesh), mesh, tuple(range(mesh.devices)))
                 for end in (case.source, case.target)
             ]
-            found.append((case.name, ends[0], ends[1], TensorType(tuple(case.shape), case.dtype)))
+            cases.append((case.name, ends[0], ends[1], TensorType(tuple(case.shape), case.dtype)))
         except ShardplanError as error:
             raise error.at(f"{path}: case {case.name!r}") from None
-    return found
+    return cases
 
 
 def dump_reshard(name: str, way: ReshardWay, verified: bool | None, *, scheduled: bool = False) -> dict[str, Any]:
-    """A way with its figures. Bytes are received; `min_total_bytes` must be by any method."""
+    """Return a reshard path with its figures.
+
+    Bytes are received bytes; `min_total_bytes` is the least that any method must move.
+    """
     route = way if isinstance(way, ReshardPath) else None
     per_device = way.received.reshape(-1, way.received.shape[-1]).sum(axis=0)
     steps = _dump_steps(way, scheduled) if isinstance(way, ReshardPath) else [_dump_cross_mesh(way, scheduled)]
@@ -111,7 +114,10 @@ def _dump_exchange(move: Collective, held: Sharding, way: ReshardPath) -> Transf
 
 
 def _dump_rounds(move: Collective, held: Sharding, way: ReshardPath) -> int:
-    """In each a device sends to one other at most and receives from one at most; steps of a ring are rounds."""
+    """Count the rounds of a move.
+
+    In a round a device sends to at most one other and receives from at most one; the steps of a ring are rounds.
+    """
     if move.is_exchange:
         return sum(count_rounds(_dump_exchange(move, held, way)))
     return move.definition.ring_passes * (way.model.mesh.group_size(move.axes) - 1)
@@ -136,17 +142,17 @@ def _load_layout(place: PlacedSharding) -> dict[str, Any]:
 
 
 def _dump_schedule(done: Transfers, kind: TensorType) -> dict[str, Any]:
-    """Rounds of messages (sender, receiver, bytes), those of terms first."""
+    """Return rounds of messages (sender, receiver, bytes), those of terms first."""
     rounds: list[list[list[int]]] = []
     for messages in done.messages:
-        at = color_edges(messages, done.devices)
+        colors = color_edges(messages, done.devices)
         rows = np.stack([messages.sender, messages.receiver, messages.elements * kind.itemsize], axis=1)
-        rounds += [rows[at == number].tolist() for number in range(at.max(initial=-1) + 1)]
+        rounds += [rows[colors == number].tolist() for number in range(colors.max(initial=-1) + 1)]
     return {"schedule": rounds}
 
 
 def dump_migration(found: Migration, verified: bool | None) -> dict[str, Any]:
-    """What it takes to bring all state from one plan's layout to another's."""
+    """Return what it takes to bring all state from one plan's layout to another's."""
     ways = {id(way): dump_reshard("", way, None) for way in found.distinct_ways}
     return {
         "values": [_dump_value(entry.name or entry.id, ways[id(way)]) for entry, way in found.values],

@@ -1,4 +1,4 @@
-"""The languages a program can be written in, each made by its module when it is asked for."""
+"""The formats a program can be exported to; the module of each is imported when the format is used."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from planner.ir.program import Program
 
 
 class ExportFormat(NamedTuple):
-    """`module:function` that takes a program, the extra whose packages it needs, and what the text is."""
+    """A format: `module:function` that takes a program, the extra with the packages it needs, and the media type."""
 
     target: str
     extra: str | None = None
@@ -32,8 +32,11 @@ FORMATS = {
 
 
 def export_program(program: Program, name: str) -> str:
-    """The program as text. Raises InvalidRequest for an unknown format or one whose packages are not there,
-    InvalidSharding for what it has no words for."""
+    """Return the program as text.
+
+    Raises InvalidRequest for an unknown format or one whose packages are missing, and InvalidSharding for what the
+    format cannot express.
+    """
     if name not in FORMATS:
         raise InvalidRequest("format", got=name, wanted=f"one of {', '.join(FORMATS)}")
     module, function = FORMATS[name].target.split(":")

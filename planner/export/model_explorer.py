@@ -1,8 +1,8 @@
-"""A program for Model Explorer: its graph JSON, nodes in the groups of their scopes, numbers on nodes and groups.
+"""A program for Model Explorer: graph JSON with nodes in the groups of their scopes, and numbers on nodes and groups.
 
-Nodes are the arguments, ops, collectives and outputs; an op's group is its scope, a collective's that of the op that
-first reads what it makes. Attributes say sharding, shape on a device, bytes received and held (of the device that has
-most); a group has the sums of the bytes its nodes receive.
+Nodes are the arguments, ops, collectives and outputs. The group of an op is its scope, that of a collective the scope
+of the op that first reads its result. Attributes show sharding, shape on a device, and bytes received and held (of the
+device with most). A group has the sum of the bytes that its nodes receive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Attributes = Mapping[str, object]
 
 
 def print_model_explorer(program: Program) -> str:
-    """The JSON text: one collection of one graph."""
+    """Return the JSON text: one collection of one graph."""
     received = Accounting(program).received.max(axis=1).tolist()
     ids = {value: (f"argument {value}", 0) for value, _ in program.arguments}
     nodes = [
@@ -45,7 +45,7 @@ def print_model_explorer(program: Program) -> str:
 
 
 def _producers(program: Program) -> list[str]:
-    """The group of every instruction, as a path."""
+    """Return the group of every instruction, as a path."""
     homes, read_in = [], dict[str, str]()
     for done in reversed(program.instructions):
         home = done.op.scope.replace(".", "/") if isinstance(done, OpCall) else read_in.get(done.result, "")

@@ -1,10 +1,11 @@
-"""A program's shardings as the multi-device annotations of the ONNX model that its graph came from (IR version 11).
+"""A program's shardings as multi-device annotations of the ONNX model that its graph came from (IR version 11).
 
-Each node says in which shards it reads its operands and leaves its results; communication stands nowhere, it is what
+Each node says in which shards it reads its operands and leaves its results. Communication is not written: it is what
 lies between. A spec lists the devices shard by shard, row-major over the dims that are split; shards that several
-devices hold are listed as a group under a negative number. Dims that the graph has apart and the model merged (the
-rows of a Gemm) are split one by one, major first, as the format foresees. Terms of a sum have no words: a node leaves
-them reduced, as its first reader does. How the format's words are meant: onnx/onnx, docs/proposals/0006 and 0007.
+devices hold are listed as a group under a negative number. Dims that the graph separates and the model merged (the
+rows of a Gemm) are split one by one, major first, as the format foresees. Terms of a sum cannot be expressed: a node
+leaves them reduced, as its first reader does. For the meaning of the format see onnx/onnx, docs/proposals/0006 and
+0007.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from planner.ir.program import OpCall, Program, Reshard
 from planner.ir.sharding import Shape, Sharding
 
 IR_VERSION = 11
-"""The first that has annotations."""
+"""The first IR version that has annotations."""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a value of the model has become: a value of the graph, and its shape in the model."""
+    """The value of the graph that a value of the model became, and its shape in the model."""
 
     value: str
     shape: Shape
@@ -37,14 +38,16 @@ def annotate_model(model: ModelProto, program: Program, origins: Mapping[str, Or
     """Write a program's shardings on the nodes of a model, as a configuration named after the mesh.
 
     Raises InvalidSharding, naming the value, for terms of a sum that are read, uneven shards, halos and offsets;
-    InvalidRequest where the model has a configuration of that name.
+    InvalidRequest where the model already has a configuration of that name.
     """
     mesh = program.mesh
     if mesh.notation in (known.name for known in model.configuration):
         raise InvalidRequest("the model has this configuration already", got=mesh.notation, wanted="a model without")
     writer = _OnnxAnnotator(program, origins, {_first(node): node for node in model.graph.node})
-    found = [(node, list(writer.specs(node))) for node in model.graph.node]  # all of it, or nothing
-    for node, specs in found:
+    specs_of_nodes = [
+        (node, list(writer.specs(node))) for node in model.graph.node
+    ]  # before writing anything, so that an error leaves the model as it was
+    for node, specs in specs_of_nodes:
         if specs:
             node.device_configurations.append(
                 NodeDeviceConfigurationProto(configuration_id=mesh.notation, sharding_spec=specs)
@@ -54,7 +57,7 @@ def annotate_model(model: ModelProto, program: Program, origins: Mapping[str, Or
 
 
 def _mesh_name(mesh: Mesh) -> list[str]:
-    """Of the devices: their places on the mesh."""
+    """Return the name of every device: its place on the mesh."""
     places = mesh.coordinates.tolist()
     return [",".join(f"{axis}={k}" for axis, k in zip(mesh.names, place, strict=True)) for place in places]
 
@@ -76,7 +79,7 @@ class _OnnxAnnotator:
                     self.readers.setdefault(value, []).append((done, position))
 
     def specs(self, node: NodeProto) -> Iterator[ShardingSpecProto]:
-        """One for each operand and result that the graph has."""
+        """Yield a spec for each operand and result that the graph has."""
         for name in dict.fromkeys((*node.input, *node.output)):
             if name not in self.origins:
                 continue
@@ -90,21 +93,24 @@ class _OnnxAnnotator:
                 yield spec
 
     def _read(self, value: str, node: NodeProto) -> Sharding:
-        """As an op that the node has become reads a value; as it is left, where the node has left no op."""
+        """Return the sharding in which an op of the node reads a value, or in which it is left without such an op."""
         readers = [(run, place, self._owner(run.op)) for run, place in self.readers.get(value, ())]
-        for wanted in (node, None):  # an op of none is of a function that was opened
+        for wanted in (node, None):  # an op without a node comes from an inlined function
             for run, place, owner in readers:
                 if owner is wanted:
                     return run.operand_sharding(place, self.program.mesh)
         return self._left(value)
 
     def _owner(self, op: Op) -> NodeProto | None:
-        """An op has its node's first result for an id, or that and a number."""
+        """Return the node that an op belongs to.
+
+        The op's id is the node's first result, or that and a number.
+        """
         name, _, step = op.id.rpartition("/")
         return self.nodes.get(op.id) or (self.nodes.get(name) if step.isdigit() else None)
 
     def _left(self, value: str) -> Sharding:
-        """As a node leaves a value: without the terms of a sum that the first reader finds reduced."""
+        """Return how a node leaves a value: without the terms of a sum that its first reader finds reduced."""
         held = self.program.values[value].sharding
         while held.partial and value in self.moves:
             value = self.moves[value].result
@@ -112,7 +118,9 @@ class _OnnxAnnotator:
         return held
 
     def _spec(self, name: str, origin: Origin, sharding: Sharding) -> ShardingSpecProto | None:
-        """None where the model's dims are not the graph's, nor several of them merged."""
+        """Return the spec of a value; None where the model's dims are neither the graph's nor several of them
+        merged.
+        """
         mesh, shape = self.program.mesh, self.program.graph.types[origin.value].shape
         merged = _merge_dims(shape, origin.shape)
         if merged is None:
@@ -132,42 +140,44 @@ class _OnnxAnnotator:
 
 
 def _sharded_dims(shape: Shape, parts: list[int], merged: Iterable[range]) -> Iterator[ShardedDimProto]:
-    """Of every dim of the model that is split, the dims of the graph in it; one alone where only the major is split."""
+    """Yield, for every split dim of the model, the dims of the graph in it; only the major one where only it is
+    split.
+    """
     for axis, group in enumerate(merged):
         split = [dim for dim in group if parts[dim] > 1]
         if not split:
             continue
-        made = ShardedDimProto(axis=axis)
+        sharded = ShardedDimProto(axis=axis)
         if split == [group[0]]:
-            made.simple_sharding.add(dim_value=math.prod(shape[dim] for dim in group), num_shards=parts[group[0]])
+            sharded.simple_sharding.add(dim_value=math.prod(shape[dim] for dim in group), num_shards=parts[group[0]])
         else:
             for dim in group:
-                made.simple_sharding.add(dim_value=shape[dim], num_shards=parts[dim])
-        yield made
+                sharded.simple_sharding.add(dim_value=shape[dim], num_shards=parts[dim])
+        yield sharded
 
 
 def _merge_dims(shape: Shape, into: Shape) -> list[range] | None:
-    """The dims of `shape` that each dim of `into` is made of."""
+    """Return the dims of `shape` that each dim of `into` consists of; None where they do not match."""
     if shape == into:
         return [range(dim, dim + 1) for dim in range(len(shape))]
-    found, start = [], 0
+    merged, start = [], 0
     for size in into:
         stop = start
         while stop < len(shape) and math.prod(shape[start : stop + 1]) <= size:
             stop += 1
         if stop == start or math.prod(shape[start:stop]) != size:
             return None
-        found.append(range(start, stop))
+        merged.append(range(start, stop))
         start = stop
-    return found if start == len(shape) else None
+    return merged if start == len(shape) else None
 
 
 def _check_expressible(sharding: Sharding, shape: Shape, mesh: Mesh, *, where: str) -> None:
     if sharding.partial:
-        what, wanted = "terms of a sum have no words in ONNX", "reduced before it is read"
+        what, wanted = "terms of a sum cannot be expressed in ONNX", "reduced before it is read"
         raise InvalidSharding(what, where=where, got=str(sharding), wanted=wanted)
     if sharding.halo_sizes or sharding.sharded_dims_offsets:
-        raise InvalidSharding("halos and offsets have no words in ONNX", where=where, got=str(sharding))
+        raise InvalidSharding("halos and offsets cannot be expressed in ONNX", where=where, got=str(sharding))
     for dim, (size, axes) in enumerate(zip(shape, sharding.split_axes, strict=True)):
         if size % (parts := mesh.group_size(axes)):
             got, wanted = f"{size} over {parts} devices", "a multiple: ONNX leaves uneven shards to the backend"

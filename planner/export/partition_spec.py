@@ -1,7 +1,8 @@
-"""Shardings as JAX says them: PartitionSpec, the axes of every dim major first, and NamedSharding.
+"""Shardings in JAX's terms: PartitionSpec (the axes of every dim, major first) and NamedSharding.
 
-A PartitionSpec has no words for halos or offsets (refused), nor JAX for terms of a sum between two calls, nor for dims
-that their axes do not divide: such terms are summed and such axes left out, from the minor end, and a remark says so.
+A PartitionSpec cannot express halos or offsets, which are refused. JAX also keeps no terms of a sum between two calls,
+and no dims that their axes do not divide. Such terms are summed and such axes left out, from the minor end, and a
+remark says so.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ JaxMesh = Any
 
 
 def jax_mesh(mesh: JaxMesh | Mesh | str) -> tuple[Mesh, JaxMesh]:
-    """Ours and JAX's: of a mesh of JAX's, of ours, or of `dp=2,tp=4`. Raises InvalidMesh."""
+    """Return our mesh and JAX's for either of them, or for `dp=2,tp=4`. Raises InvalidMesh."""
     if isinstance(mesh, str):
         mesh = Mesh.parse(mesh)
     if not isinstance(mesh, Mesh):
@@ -37,16 +38,16 @@ def jax_mesh(mesh: JaxMesh | Mesh | str) -> tuple[Mesh, JaxMesh]:
 
 
 def partition_spec(sharding: Sharding, shape: Shape, mesh: Mesh) -> tuple[PartitionSpec, list[str]]:
-    """The spec of a tensor, and what it leaves out. Raises InvalidSharding for halos and offsets."""
+    """Return the spec of a tensor, and remarks on what it leaves out. Raises InvalidSharding for halos and offsets."""
     if sharding.halo_sizes or sharding.sharded_dims_offsets:
         raise InvalidSharding("halos and offsets", got=str(sharding), wanted="blocks, which are all JAX knows")
     entries, remarks = [], []
     for dim, (size, axes) in enumerate(zip(shape, sharding.split_axes, strict=True)):
-        kept = even_split_axes(axes, size, mesh)
-        if kept != axes:
-            left_out = ", ".join(mesh.names[axis] for axis in axes[len(kept) :])
+        even_axes = even_split_axes(axes, size, mesh)
+        if even_axes != axes:
+            left_out = ", ".join(mesh.names[axis] for axis in axes[len(even_axes) :])
             remarks.append(f"dim {dim} of {size} is not split along {left_out}: JAX splits evenly")
-        entries.append(tuple(mesh.names[axis] for axis in kept))
+        entries.append(tuple(mesh.names[axis] for axis in even_axes))
     if sharding.partial:
         names = ", ".join(mesh.names[axis] for axis in sharding.partial)
         remarks.append(f"terms along {names} are reduced ({sharding.reduction}): JAX keeps none between calls")
@@ -58,7 +59,7 @@ def partition_spec(sharding: Sharding, shape: Shape, mesh: Mesh) -> tuple[Partit
 def named_sharding(
     sharding: Sharding, shape: Shape, mesh: Mesh, *, target: JaxMesh, where: str
 ) -> tuple[NamedSharding, list[str]]:
-    """The sharding on a mesh of JAX's, and what it leaves out. Raises InvalidSharding."""
+    """Return the sharding on a mesh of JAX's, and remarks on what it leaves out. Raises InvalidSharding."""
     try:
         spec, remarks = partition_spec(sharding, shape, mesh)
     except InvalidSharding as error:

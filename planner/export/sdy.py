@@ -1,12 +1,13 @@
-"""A program in Shardy's words: ops with their sharding rules, a sharding for every value, collectives between them.
+"""A program in Shardy's dialect: ops with their sharding rules, a sharding for every value, collectives between them.
 
-An op is a stablehlo.custom_call @shardplan.<op> that says by a sharding rule how its dims belong together: a factor a
-loop, reductions and loops that are needed whole marked as such; joined dims and windows have factors of their own. Its
-attributes stand in backend_config, its id in its location. A collective is Shardy's of the same name, a tile exchange
-sdy.reshard. Terms of a sum are `unreduced` axes. Shardy has none of another reduction: where all that is done with such
-terms is that they are reduced, the op and the all_reduce are one, as Shardy takes an op whose result is replicated
-although it reduces a split loop. Other terms are refused, and so are halos and offsets: its shards are by the block
-rule.
+An op is a stablehlo.custom_call @shardplan.<op> with a sharding rule that says how its dims belong together: a factor
+per loop, with reductions and loops that are needed whole marked as such; joined dims and windows have factors of their
+own. Its attributes are in backend_config, its id in its location. A collective is Shardy's of the same name, a tile
+exchange is sdy.reshard.
+
+Terms of a sum are `unreduced` axes. Shardy has no terms of another reduction. Where such terms are only read by
+all_reduces, the op and the all_reduce become one op, because Shardy accepts an op whose result is replicated although
+it reduces a split loop. Other terms are refused, and so are halos and offsets: Shardy's shards follow the block rule.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LETTERS = "ijklmnopqrstuvwxyz"
 
 
 def print_sdy(program: Program) -> str:
-    """The module. Raises InvalidSharding, naming the value, for a sharding Shardy has no words for."""
+    """Return the module. Raises InvalidSharding, naming the value, for a sharding that Shardy cannot express."""
     return _SdyWriter(program).text()
 
 
@@ -71,15 +72,15 @@ class _SdyWriter:
         return [self._move(done)]
 
     def _run(self, run: OpCall) -> list[str]:
-        """One call, or a call a result where they are terms along different axes, which Shardy's passes refuse."""
-        everything = range(len(run.results))
+        """Write one call, or a call per result where these are partial along different axes, which Shardy refuses."""
+        numbers = range(len(run.results))
         partial = {self.program.values[self.reduced.get(name, name)].sharding.partial for name in run.results}
-        return [self._call(run, everything)] if len(partial) == 1 else [self._call(run, (k,)) for k in everything]
+        return [self._call(run, numbers)] if len(partial) == 1 else [self._call(run, (k,)) for k in numbers]
 
     def _call(self, run: OpCall, chosen: Sequence[int]) -> str:
-        """The op, or of its results one alone: @shardplan.<op>.<number>."""
+        """Write the op, or only one of its results: @shardplan.<op>.<number>."""
         op, results = run.op, [run.results[k] for k in chosen]
-        alone = f".{chosen[0]}" if len(chosen) < len(run.results) else ""
+        suffix = f".{chosen[0]}" if len(chosen) < len(run.results) else ""
         read = ", ".join(self.names[name] for name in run.operands)
         entries = [
             f"backend_config = {quote(json.dumps(dict(op.attrs), sort_keys=True))}",
@@ -93,16 +94,16 @@ class _SdyWriter:
         if len(results) > 1:
             self.names |= {value: f"{name}#{k}" for k, value in enumerate(results)}
             kinds, count = f"({kinds})", f":{len(results)}"
-        call = f"stablehlo.custom_call {symbol_name(f'shardplan.{op.op}{alone}')}({read}) {{{', '.join(entries)}}}"
+        call = f"stablehlo.custom_call {symbol_name(f'shardplan.{op.op}{suffix}')}({read}) {{{', '.join(entries)}}}"
         return f"{name}{count} = {call} : ({self._kinds(run.operands)}) -> {kinds} loc({quote(op.id)})"
 
     def _move(self, move: Reshard) -> str:
-        name, made = self.names[move.operand], self._sharding(move.result)
+        name, target = self.names[move.operand], self._sharding(move.result)
         if move.collective.is_exchange or not move.collective.axes:
-            return f"{self.names[move.result]} = sdy.reshard {name} {made} : {self._kinds([move.operand])}"
+            return f"{self.names[move.result]} = sdy.reshard {name} {target} : {self._kinds([move.operand])}"
         words = self._words(move)
         kinds = self._kinds([move.operand])
-        return f"{self.names[move.result]} = sdy.{move.collective.kind} {words} {name} out_sharding={made} : {kinds}"
+        return f"{self.names[move.result]} = sdy.{move.collective.kind} {words} {name} out_sharding={target} : {kinds}"
 
     def _words(self, move: Reshard) -> str:
         done, rank = move.collective, len(self.program.values[move.operand].type.shape)
@@ -115,7 +116,10 @@ class _SdyWriter:
 
 
 def _fused_reductions(program: Program) -> dict[str, str]:
-    """Values in terms of no sum that are read by all_reduces of all terms alone, and what these make of them."""
+    """Return the values that are fused with the all_reduces after them, and the results of these.
+
+    Those are values in terms of a reduction other than a sum that only all_reduces of all terms read.
+    """
     values, readers = program.values, defaultdict[str, list[Instruction]](list)
     for done in program.instructions:
         for name in done.operands:
@@ -135,7 +139,7 @@ def _fused_reductions(program: Program) -> dict[str, str]:
 
 
 def format_sharding(of: Sharding, mesh: Mesh) -> str:
-    """`<@mesh, [{"dp"}, {}], unreduced={"tp"}>`. Raises InvalidSharding."""
+    """Format a sharding as `<@mesh, [{"dp"}, {}], unreduced={"tp"}>`. Raises InvalidSharding."""
     if of.halo_sizes or of.sharded_dims_offsets:
         raise InvalidSharding("halos and offsets", got=str(of), wanted="blocks, which are all Shardy knows")
     if of.partial and of.reduction is not Reduction.SUM:
@@ -150,27 +154,27 @@ def _format_axes(axes: Axes, mesh: Mesh) -> str:
 
 
 def sharding_rule(rule: Rule, results: Sequence[Shape]) -> str:
-    """`([i, k], [k, j])->([i, j]) {i=8, j=8, k=16} reduction={k}, custom`."""
+    """Format a rule as `([i, k], [k, j])->([i, j]) {i=8, j=8, k=16} reduction={k}, custom`."""
     sizes: dict[str, int] = {}
     sides = []
     for terms, shapes in ((rule.operands, rule.shapes), (rule.results, results)):
         dims = (_format_dims(term, shape, rule.sizes, sizes=sizes) for term, shape in zip(terms, shapes, strict=True))
         sides.append(", ".join(f"[{', '.join(each)}]" for each in dims))
     letter = {name: _letter(number) for number, name in enumerate(sizes)}
-    read, made = (_letter_side(side, letter) for side in sides)
-    text = f"({read})->({made}) {{{', '.join(f'{letter[name]}={size}' for name, size in sizes.items())}}}"
-    kept = {loop for term in rule.results for dim in term for loop in dim.loops}
+    operands, result_terms = (_letter_side(side, letter) for side in sides)
+    text = f"({operands})->({result_terms}) {{{', '.join(f'{letter[name]}={size}' for name, size in sizes.items())}}}"
+    in_results = {loop for term in rule.results for dim in term for loop in dim.loops}
     blocked = [loop.name for loop in rule.loops if loop.kind is LoopKind.BLOCKED]
-    added = (LoopKind.REDUCTION, LoopKind.PARALLEL)
-    summed = [loop.name for loop in rule.loops if loop.kind in added and loop.name not in kept]
-    for word, names in (("reduction", summed), ("need_replication", blocked)):
+    may_be_reduced = (LoopKind.REDUCTION, LoopKind.PARALLEL)
+    reduced = [loop.name for loop in rule.loops if loop.kind in may_be_reduced and loop.name not in in_results]
+    for word, names in (("reduction", reduced), ("need_replication", blocked)):
         if listed := [letter[name] for name in names if name in letter]:
             text += f" {word}={{{', '.join(sorted(listed, key=_LETTERS.find))}}}"
     return f"{text}, custom"
 
 
 def _format_dims(term: Term, shape: Shape, loops: Mapping[str, int], *, sizes: dict[str, int]) -> list[str]:
-    """The factors of every dim, in `<>`; `sizes` takes in those that are new."""
+    """Return the factors of every dim, in `<>`, and add the new ones to `sizes`."""
     dims = []
     for dim, size in zip(term, shape, strict=True):
         names = list(dim.loops)
@@ -189,5 +193,5 @@ def _letter_side(side: str, letter: Mapping[str, str]) -> str:
 
 
 def _letter(number: int) -> str:
-    """Shardy's names of factors: i to z, then z_1, z_2, ..."""
+    """Return Shardy's name of a factor: i to z, then z_1, z_2, ..."""
     return _LETTERS[number] if number < len(_LETTERS) else f"z_{number - len(_LETTERS) + 1}"

@@ -2,11 +2,12 @@
 
     {"mesh": {"dp": 2, "tp": 4}, "arguments": [...], "values": {...}, "results": [...], "remarks": [...]}
 
-An argument has its id, kind, name and layout, in the order of the graph; a value of the graph, and a result, a layout.
-DTensor  a placement an axis of the mesh: {"replicate": true}, {"shard": dim}, {"shard": dim, "split_factor": n} for the
-         strided one, {"partial": reduction}. Gradients are values like all others; a partial one says so.
-JAX      an entry a dim: null, an axis, or a list of axes, major first: what PartitionSpec takes.
-What a framework cannot say is left out, and a remark says where.
+An argument has its id, kind, name and layout, in the order of the graph. A value of the graph, and a result, has a
+layout.
+DTensor  a placement per axis of the mesh: {"replicate": true}, {"shard": dim}, {"shard": dim, "split_factor": n} for
+         the strided one, {"partial": reduction}. Gradients are values like all others; a partial one says so.
+JAX      an entry per dim: null, an axis, or a list of axes, major first, as PartitionSpec takes them.
+What a framework cannot express is left out, and a remark says where.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ Write = Callable[..., tuple[Layout, list[str]]]
 
 
 def dtensor_document(program: Program) -> str:
-    """The JSON text. Raises InvalidSharding, naming the value."""
-    found = import_module("planner.export.dtensor").placements
-    return _build_document(program, found, lambda placements: [_placement(each) for each in placements])
+    """Return the JSON text with DTensor placements. Raises InvalidSharding, naming the value."""
+    write = import_module("planner.export.dtensor").placements
+    return _build_document(program, write, lambda placements: [_placement(each) for each in placements])
 
 
 def partition_spec_document(program: Program) -> str:
-    """The JSON text. Raises InvalidSharding, naming the value."""
-    found = import_module("planner.export.partition_spec").partition_spec
+    """Return the JSON text with PartitionSpec entries. Raises InvalidSharding, naming the value."""
+    write = import_module("planner.export.partition_spec").partition_spec
     return _build_document(
-        program, found, lambda spec: [list(each) if isinstance(each, tuple) else each for each in spec]
+        program, write, lambda spec: [list(each) if isinstance(each, tuple) else each for each in spec]
     )
 
 
 def load_placements(layout: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
-    """The DTensor placements of a layout in a document."""
+    """Return the DTensor placements of a layout in a document."""
     kinds = import_module("torch.distributed.tensor.placement_types")
 
     def read(entry: Mapping[str, Any]) -> Any:
@@ -52,7 +53,7 @@ def load_placements(layout: Sequence[Mapping[str, Any]]) -> tuple[Any, ...]:
 
 
 def distribute_module(module: Any, device_mesh: Any, document: Mapping[str, Any]) -> Any:
-    """A torch.nn.Module with its parameters and buffers placed, by name, as a document says; others are replicated."""
+    """Place the parameters and buffers of a torch.nn.Module, by name, as a document says; others are replicated."""
     tensor = import_module("torch.distributed.tensor")
     named = {entry["name"]: entry["layout"] for entry in document["arguments"] if entry["kind"] != "input"}
 

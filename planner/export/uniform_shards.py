@@ -1,4 +1,4 @@
-"""Shards of which all are alike: one type a value, and the axes that split a dim so."""
+"""Shards that are the same on all devices: one type per value, and the axes that split a dim evenly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from planner.ir.sharding import Axes
 
 
 def uniform_shard_types(program: Program) -> dict[str, TensorType]:
-    """By value, the type of what every device holds.
+    """Return the type of what every device holds, by value.
 
     Raises InvalidSharding, naming the value, where a dim is split unevenly or has halos or offsets.
     """
@@ -33,7 +33,7 @@ def _shard_type(program: Program, name: str) -> TensorType:
 
 
 def even_split_axes(axes: Axes, size: int, mesh: Mesh) -> Axes:
-    """As many of the axes, from the major end, as divide the dim."""
+    """Return as many of the axes, from the major end, as divide the dim."""
     while size % mesh.group_size(axes):
         axes = axes[:-1]
     return axes

@@ -1,1 +1,1 @@
-"""The nouns: mesh, rule, sharding, op table, graph, collectives, program. No decisions are taken here."""
+"""The values that everything else works on: mesh, rule, sharding, graph, collectives, program. No decisions."""

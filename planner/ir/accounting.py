@@ -1,8 +1,8 @@
-"""What a program moves and holds, device by device, before it is run.
+"""Bytes that a program moves and holds, device by device, counted before it runs.
 
-Bytes: what every device receives in every collective, uneven blocks included. Memory: every value has its own
-buffer, live from the instruction that makes it through the last that reads it, arguments and outputs throughout.
-The executor counts both while it runs; they must agree to the byte.
+Received bytes are those of every collective, uneven blocks included. Every value has its own buffer, live from the
+instruction that makes it through the last that reads it; arguments and outputs are live throughout. The executor
+counts both while it runs, and the two counts must agree to the byte.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Accounting:
-    """What the devices of a program receive and hold, one column for each class of devices that do so alike."""
+    """What the devices of a program receive and hold, one column for each class of devices that are alike in both."""
 
     program: Program
 
@@ -36,7 +36,7 @@ class Accounting:
 
     @cached_property
     def _held(self) -> dict[str, Integers]:
-        """Elements of every value, as grids; those of equal shardings are one object."""
+        """Elements of every value, as grids; equal shardings share one grid."""
         values = self.program.values.items()
         return {name: held_elements(value.sharding, value.type.shape, self.program.mesh) for name, value in values}
 
@@ -54,7 +54,7 @@ class Accounting:
 
     @cached_property
     def received(self) -> Integers:
-        """[instructions, classes]: bytes every device receives in every instruction."""
+        """Bytes that every device receives in every instruction: `[instructions, classes]`."""
         received = np.zeros((len(self.program.instructions), len(self.classes)), np.int64)
         for place, done in enumerate(self.program.instructions):
             if isinstance(done, Reshard):
@@ -64,13 +64,13 @@ class Accounting:
 
     @cached_property
     def value_bytes(self) -> dict[str, Integers]:
-        """[classes] of every value: bytes of a device's shard."""
+        """Bytes of a device's shard of every value: `[classes]` by value."""
         values = self.program.values
         return {name: self.classes.pick(grid) * values[name].type.itemsize for name, grid in self._held.items()}
 
     @cached_property
     def live(self) -> Integers:
-        """[instructions + 1, classes]: bytes every device holds while an instruction runs, and at the end."""
+        """Bytes that every device holds while each instruction runs, and at the end: `[instructions + 1, classes]`."""
         count = len(self.program.instructions)
         change = np.zeros((count + 2, len(self.classes)), np.int64)
         first = {name: 0 for name, _ in self.program.arguments}
@@ -82,24 +82,27 @@ class Accounting:
 
 
 def count_received_bytes(program: Program) -> Integers:
-    """[instructions, devices]: bytes every device receives in every instruction."""
+    """Count the bytes that every device receives in every instruction: `[instructions, devices]`."""
     account = Accounting(program)
     return account.classes.expand(account.received)
 
 
 def count_live_bytes(program: Program) -> Integers:
-    """[instructions + 1, devices]: bytes every device holds while an instruction runs, and at the end."""
+    """Count the bytes that every device holds.
+
+    Return `[instructions + 1, devices]`: while each instruction runs, and at the end.
+    """
     account = Accounting(program)
     return account.classes.expand(account.live)
 
 
 def count_value_bytes(program: Program, name: str) -> Integers:
-    """[devices]: bytes of every device's shard of a value."""
+    """Count the bytes of every device's shard of a value: `[devices]`."""
     held = program.values[name]
     return count_held_bytes(held.sharding, held.type, program.mesh)
 
 
 def count_held_bytes(sharding: Sharding, kind: TensorType, mesh: Mesh) -> Integers:
-    """[devices]: bytes of every device's shard of a tensor, halos included."""
+    """Count the bytes of every device's shard of a tensor, halos included: `[devices]`."""
     size: Integers = shard_shapes(sharding, kind.shape, mesh).prod(axis=1) * kind.itemsize
     return size

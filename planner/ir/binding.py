@@ -1,6 +1,7 @@
-"""Rules bound to shapes: which loops there are, and how long.
+"""Rules bound to shapes: which loops there are, and how long they are.
 
-`...` is written out as one loop a dim; then the dims are equations in the loops' sizes, solved one unknown at a time.
+`...` is written out as one loop per dim. Then the dims are equations in the sizes of the loops, and they are solved
+one unknown at a time.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from planner.ir.sharding import Reduction, Shape
 
 
 def bind_rule(text: str, operands: Sequence[Shape], results: Sequence[Shape]) -> Rule:
-    """Give the loops of a rule their sizes. Raises InvalidRule where the shapes contradict it."""
+    """Give the loops of a rule their sizes. Raises InvalidRule where the shapes contradict the rule."""
     try:
         return _bind_pattern(parse_rule(text), tuple(operands), tuple(results))
     except InvalidRule as error:
@@ -46,17 +47,20 @@ def _check_count(kind: str, shapes: Sequence[Shape], terms: Sequence[Term]) -> N
 
 
 def _broadcast_sizes(pattern: Pattern, operands: Sequence[Shape], results: Sequence[Shape]) -> list[int]:
-    """Sizes of the dims that `...` stands for, innermost first: the operands' broadcast, which results must be."""
-    read = _all_under_ellipsis(pattern.operands, operands)
-    made = _all_under_ellipsis(pattern.results, results)
+    """Return the sizes of the dims that `...` stands for, innermost first: the broadcast of the operands.
+
+    Raises InvalidRule where a result has other dims there.
+    """
+    under_operands = _all_under_ellipsis(pattern.operands, operands)
+    under_results = _all_under_ellipsis(pattern.results, results)
     sizes: list[int] = []
-    for under in read or made:
+    for under in under_operands or under_results:
         for back, size in enumerate(reversed(under)):
             if back == len(sizes):
                 sizes.append(size)
             sizes[back] = size if sizes[back] == 1 or (size != 1 and not is_known(sizes[back])) else sizes[back]
     whole = tuple(reversed(sizes))
-    for under in made:
+    for under in under_results:
         if len(under) != len(whole) or not all(map(sizes_agree, under, whole)):
             raise InvalidRule("result's dims under '...'", got=under, wanted=f"{whole}, the broadcast")
     return sizes
@@ -67,33 +71,37 @@ def _all_under_ellipsis(terms: Sequence[Term], shapes: Sequence[Shape]) -> list[
 
 
 def _under_ellipsis(term: Term, shape: Shape) -> Shape:
-    at = term.index(Dim((ELLIPSIS,)))
+    place = term.index(Dim((ELLIPSIS,)))
     extra = len(shape) - (len(term) - 1)
     if extra < 0:
         raise InvalidRule("rank", got=shape, wanted=f"at least {len(term) - 1} dims")
-    return tuple(shape[at : at + extra])
+    return tuple(shape[place : place + extra])
 
 
 def _expand_ellipsis(term: Term, shape: Shape, broadcast: list[int]) -> Term:
-    """The term with `...` written out: loop `_0` is the innermost broadcast dim."""
+    """Return the term with `...` written out; loop `_0` is the innermost broadcast dim."""
     if Dim((ELLIPSIS,)) not in term:
         return term
-    at = term.index(Dim((ELLIPSIS,)))
+    place = term.index(Dim((ELLIPSIS,)))
     under = _under_ellipsis(term, shape)
-    written = [
+    dims = [
         Dim((f"_{back}",)) if sizes_agree(size, broadcast[back]) else Dim(())
         for back, size in zip(range(len(under) - 1, -1, -1), under, strict=True)
     ]
-    return (*term[:at], *written, *term[at + 1 :])
+    return (*term[:place], *dims, *term[place + 1 :])
 
 
 def _solve_sizes(terms: Sequence[Term], shapes: Sequence[Shape], sizes: dict[str, int]) -> dict[str, int]:
-    """Loop sizes from those given and the dims: single loops first, then what a compound or joined dim leaves."""
+    """Return the sizes of the loops, given those in `sizes` and the dims.
+
+    Single loops are solved first, then what a compound or joined dim leaves for its one unknown loop.
+    """
     equations = []
     for term, shape in zip(terms, shapes, strict=True):
         if len(term) != len(shape):
             raise InvalidRule("rank", got=shape, wanted=f"{len(term)} dims")
         equations += list(zip(term, shape, strict=True))
+    # Known sizes first, so that a loop in both a known and an unknown dim gets the number.
     equations.sort(key=lambda equation: not is_known(equation[1]))
     progress = True
     while progress:
@@ -112,21 +120,21 @@ def _solve_sizes(terms: Sequence[Term], shapes: Sequence[Shape], sizes: dict[str
 
 
 def _remainder(dim: Dim, size: int, sizes: Mapping[str, int]) -> int:
-    """What size is left for the one loop of a dim that is not known."""
+    """Return the size that a dim leaves for its one loop that is not in `sizes`."""
     if dim.coefficients:
         factors = dict(zip(dim.loops, dim.coefficients, strict=True))
         known_reach = sum(factor * (sizes[loop] - 1) for loop, factor in factors.items() if loop in sizes)
         factor = next(factor for loop, factor in factors.items() if loop not in sizes)
         return max((size - 1 - known_reach) // factor + 1, 0)
-    known = [sizes[loop] for loop in dim.loops if loop in sizes]
+    known_sizes = [sizes[loop] for loop in dim.loops if loop in sizes]
     if dim.joined:
-        return max(size - sum(known), 0)
-    product = math.prod(known)
+        return max(size - sum(known_sizes), 0)
+    product = math.prod(known_sizes)
     return size // product if product else 0
 
 
 def _without_ones(dim: Dim, sizes: Mapping[str, int]) -> Dim:
-    """Loops of size 1 dropped from a compound, so that the next loop is its major-most."""
+    """Drop loops of size 1 from a compound dim, so that the next loop becomes its major-most."""
     if dim.joined or dim.coefficients or len(dim.loops) < 2:
         return dim
     return Dim(tuple(loop for loop in dim.loops if sizes[loop] != 1) or dim.loops[:1])

@@ -1,4 +1,4 @@
-"""Element types: bytes and class of each name that documents use."""
+"""Element types: the names that documents use, and their sizes in bytes."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The size of a tensor dim that is told only when the program runs: `?`.
+"""A tensor dim whose size is known only when the program runs, written `?`.
 
-Of such a number only that is known which holds for every number: x * 1 = x, x + 0 = x, x // 1 = x, x = x. So rules
-bind, dims that a rule ties stay tied (as in the mesh dialect, which reads no sizes, two `?` that must be equal are
-taken to be), and a computation that asks for more stops where it asks.
+Only what holds for every number is computed with it: x * 1 = x, x + 0 = x, x // 1 = x, x = x. So rules bind, and dims
+that a rule ties together stay tied. As in the mesh dialect, two `?` that must be equal are assumed to be equal. Any
+computation that needs the number raises InvalidGraph.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from planner.errors import InvalidGraph
 
 
 class DynamicSize(int):
-    """An int by type, so that shapes stay shapes; its value is none a dim can have, and none is told."""
+    """An unknown size. It is an int so that shapes remain tuples of int; its value is not a possible size."""
 
     def _refuse(self, *_: object) -> NoReturn:
         raise InvalidGraph("the size of a dim is unknown", got="?", wanted="a number")
@@ -49,10 +49,10 @@ def is_known(size: int) -> bool:
 
 
 def static_sizes(shape: Sequence[int]) -> tuple[int, ...]:
-    """The sizes that are numbers."""
+    """Return the sizes that are known."""
     return tuple(filter(is_known, shape))
 
 
 def sizes_agree(one: int, other: int) -> bool:
-    """Whether two dims can be the same size; a 1 beside an unknown size broadcasts."""
+    """Return whether two dims can be of the same size; a 1 beside an unknown size broadcasts."""
     return one == other or (not (is_known(one) and is_known(other)) and 1 not in (one, other))

@@ -1,7 +1,7 @@
-"""The computation graph: inputs, ops in an order that respects their uses, outputs.
+"""The computation graph: inputs, ops in an order that respects their uses, and outputs.
 
-A value is named by the id of the input or op that makes it; result k > 0 of op n is `n:k`. The graph is kept
-as a frozen networkx MultiDiGraph, because an op may read one value twice; an edge's `operand` is the position.
+A value is named by the id of the input or op that makes it; result k > 0 of op n is `n:k`. The graph is also kept as
+a frozen networkx MultiDiGraph, because an op may read one value twice; an edge's `operand` is the position.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ OUTPUTS = "return"
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """Shape and element type; a dim may be UNKNOWN. Raises InvalidGraph for a dim below 1, a rank above 16, an
-    unknown dtype."""
+    """Shape and element type of a tensor.
+
+    A dim may be DYNAMIC_DIM. Raises InvalidGraph for a dim below 1, a rank above 16, and an unknown dtype.
+    """
 
     shape: Shape
     dtype: str
@@ -69,8 +71,8 @@ class TensorType:
 class Input:
     """A value that comes from outside; `name` is what the framework calls it.
 
-    `next` is the output that takes its place in the next run of the graph: a parameter as updated. It leaves in the
-    sharding in which the input is expected.
+    `next` is the output that takes its place in the next run of the graph, as an updated parameter does. That output
+    leaves the program in the sharding in which the input is expected.
     """
 
     id: str
@@ -82,10 +84,11 @@ class Input:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Op:
-    """One operation with its rule bound to its shapes; `notation` is the rule its document gave, if any.
+    """One operation with its rule bound to its shapes.
 
-    `option` is the sharding option asked for of the op itself: mesh axes per loop of its rule, as no annotation of a
-    value can say it. `again`: the op whose work it does once more (`planner.ir.rematerialization`).
+    `notation` is the rule that its document gave, if any. `option` is the sharding option requested for the op itself,
+    mesh axes per loop of its rule; annotations of values cannot express it. `recompute_of` names the op whose work this
+    one repeats (`planner.ir.rematerialization`).
     """
 
     id: str
@@ -109,9 +112,9 @@ class Op:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A sharding somebody asked for: of a value's definition, or of its use by `user`.
+    """A requested sharding: of a value where it is defined, or of its use by `user`.
 
-    A user that reads the value several times is given it so each time, or as operand number `operand` alone.
+    A user that reads the value several times is given that sharding each time, or only as operand number `operand`.
     """
 
     value: str
@@ -132,9 +135,10 @@ def value_id(op: str, result: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """A valid computation graph; ops are kept in a topological order, the documents' own where it is one.
+    """A valid computation graph.
 
-    Raises InvalidGraph for a repeated id, a reference to nothing, or a cycle.
+    Ops are kept in a topological order: that of the document, if it is one. Raises InvalidGraph for a repeated id, a
+    reference to an unknown value, or a cycle.
     """
 
     name: str
@@ -161,17 +165,17 @@ class Graph:
 
     @cached_property
     def state_outputs(self) -> dict[int, str]:
-        """Output number -> the input whose place it takes in the next run."""
+        """Output number -> the input whose place the output takes in the next run."""
         followed = {entry.next: entry.id for entry in self.inputs if entry.next is not None}
         return {number: followed[value] for number, value in enumerate(self.outputs) if value in followed}
 
     @cached_property
     def types(self) -> dict[str, TensorType]:
-        """Type of every value."""
+        """The type of every value."""
         types: dict[str, TensorType] = {}
-        made = [(i.id, i.type) for i in self.inputs]
-        made += [(value, kind) for op in self.ops for value, kind in zip(op.values, op.results, strict=True)]
-        for value, kind in made:
+        definitions = [(i.id, i.type) for i in self.inputs]
+        definitions += [(value, kind) for op in self.ops for value, kind in zip(op.values, op.results, strict=True)]
+        for value, kind in definitions:
             if value in types:
                 raise InvalidGraph("id used twice", where=f"id {value!r}", wanted="unique ids")
             types[value] = kind
@@ -179,7 +183,7 @@ class Graph:
 
     @cached_property
     def dag(self) -> nx.MultiDiGraph:
-        """Inputs and ops as nodes, uses as edges (value, operand); frozen."""
+        """Inputs and ops as nodes, uses as edges with their value and operand; frozen."""
         dag = nx.MultiDiGraph()
         dag.add_nodes_from(i.id for i in self.inputs)
         dag.add_nodes_from(op.id for op in self.ops)
@@ -191,29 +195,29 @@ class Graph:
 
 
 def check_sizes(graph: Graph) -> None:
-    """Raises InvalidGraph, naming the value, for a dim of unknown size: what follows takes numbers."""
+    """Check that all sizes are known. Raises InvalidGraph, naming the value, where one is not."""
     for value, kind in graph.types.items():
         if not kind.is_sized:
             raise InvalidGraph("dim of unknown size", where=f"value {value!r}", got=str(kind), wanted="numbers")
 
 
 def _check_next(graph: Graph) -> None:
-    """Inputs are replaced by outputs of their type, each by one of its own."""
-    followed, made = Counter(entry.next for entry in graph.inputs), Counter(graph.outputs)
+    """Check that every `next` is an output of the input's type that replaces no other input."""
+    next_counts, output_counts = Counter(entry.next for entry in graph.inputs), Counter(graph.outputs)
     for entry in graph.inputs:
         if entry.next is None:
             continue
         where = f"input {entry.id!r}"
-        if entry.next not in made:
+        if entry.next not in output_counts:
             raise InvalidGraph("next value is no output", where=where, got=entry.next, wanted="an output of the graph")
         if graph.types[entry.next] != entry.type:
             raise InvalidGraph("next value", where=where, got=str(graph.types[entry.next]), wanted=str(entry.type))
-        if followed[entry.next] > 1 or made[entry.next] > 1:
+        if next_counts[entry.next] > 1 or output_counts[entry.next] > 1:
             raise InvalidGraph("next value of several inputs", where=where, got=entry.next, wanted="one of its own")
 
 
 def _check_annotations(graph: Graph) -> None:
-    """Values, users and operands that exist, no more lists than dims, one required sharding for a definition or use."""
+    """Check that values, users and operands exist, ranks fit and required shardings do not contradict each other."""
     reads = _find_reads(graph) if graph.annotations else {}
     required: dict[tuple[str, str | None, int | None], Annotation] = {}
     for one in graph.annotations:
@@ -230,7 +234,10 @@ def _check_annotations(graph: Graph) -> None:
 
 
 def _find_reads(graph: Graph) -> dict[tuple[str, str], list[int]]:
-    """The operands as which a user reads a value; `return` reads the outputs, unless a node of this id reads it."""
+    """Return the operands as which each user reads each value.
+
+    `return` reads the outputs, unless a node of this id reads the value.
+    """
     reads: dict[tuple[str, str], list[int]] = {}
     for op in graph.ops:
         for operand, value in enumerate(op.inputs):
@@ -242,33 +249,33 @@ def _find_reads(graph: Graph) -> dict[tuple[str, str], list[int]]:
 
 
 def _operands(one: Annotation, reads: Mapping[tuple[str, str], Sequence[int]]) -> Sequence[int | None]:
-    """The operands that an annotation is for; None stands for the definition."""
+    """Return the operands that an annotation is for; None stands for the definition."""
     if one.user is None:
         if one.operand is not None:
             raise InvalidGraph("operand of no user", where=one.where, got=one.operand, wanted="a user that reads it")
         return [None]
-    found = reads.get((one.value, one.user), [])
-    if not found:
+    operands = reads.get((one.value, one.user), [])
+    if not operands:
         wanted = f"a node that does, or {OUTPUTS}"
         raise InvalidGraph("user does not read the value", where=one.where, got=one.user, wanted=wanted)
-    if one.operand is not None and one.operand not in found:
+    if one.operand is not None and one.operand not in operands:
         what = "user does not read the value as this operand"
-        raise InvalidGraph(what, where=one.where, got=one.operand, wanted=f"one of {found}")
-    return found if one.operand is None else [one.operand]
+        raise InvalidGraph(what, where=one.where, got=one.operand, wanted=f"one of {operands}")
+    return operands if one.operand is None else [one.operand]
 
 
 def _check_value(value: str, types: Mapping[str, TensorType], where: str) -> None:
     if value not in types:
-        raise InvalidGraph("reference to a value that nothing makes", where=where, got=value, wanted="a known id")
+        raise InvalidGraph("reference to an unknown value", where=where, got=value, wanted="a known id")
 
 
 def _order_ops(graph: Graph) -> Sequence[Op]:
-    """The ops as they are where each reads only what was made before; else sorted."""
-    made = {entry.id for entry in graph.inputs}
+    """Return the ops as they are where each only reads earlier values, otherwise sorted topologically."""
+    defined = {entry.id for entry in graph.inputs}
     for op in graph.ops:
-        if not made.issuperset(op.inputs):
+        if not defined.issuperset(op.inputs):
             return _sort_topologically(graph.dag, graph.ops)
-        made.update(op.values)
+        defined.update(op.values)
     return graph.ops
 
 

@@ -1,6 +1,6 @@
 """Rules bound to sizes, and the shardings that an option (mesh axes per loop) gives every operand and result.
 
-The mathematics is that of the mesh dialect's sharding interface (loop iterator types and indexing maps):
+The semantics is that of the mesh dialect's sharding interface (loop iterator types and indexing maps):
   * splitting a parallel loop splits every dim it indexes;
   * splitting a reduction loop leaves the results partial over its axes, with the loop's reduction;
   * a compound dim can be split only along its major-most loop, and only evenly, so that a block of the dim
@@ -9,7 +9,7 @@ The mathematics is that of the mesh dialect's sharding interface (loop iterator 
   * a window dim, sum(coefficient * loop), is split along its first loop only: the blocks of the loop read blocks
     of the dim and a halo around them (`planner.ir.windows`);
   * a *linear* loop iterates over the terms of a partial sum: its operands come in partial over its axes and
-    its results leave partial over them (the op commutes with the sum; with another reduction, if the loop has it).
+    its results leave partial over them (the op commutes with the sum, or with the loop's other reduction).
 A dim of size K split over n devices has blocks of ceil(K / n) (see `planner.ir.sharding`).
 """
 
@@ -42,9 +42,10 @@ class LoopKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """One loop of an op. A linear loop has no size of its own; `operands` are those it is linear in.
+    """One loop of an op.
 
-    `reduction` is how the terms of a reduction or linear loop combine.
+    A linear loop has no size of its own, and `operands` are those in which the op is linear. `reduction` combines the
+    terms of a reduction or linear loop. An `even` loop may only be split evenly.
     """
 
     name: str
@@ -57,7 +58,7 @@ class Loop:
 
 @dataclass(frozen=True)
 class Rule:
-    """Loops with sizes and one term per operand and result; `shapes` are the operands'."""
+    """Loops with sizes, and one term per operand and result; `shapes` are those of the operands."""
 
     operands: tuple[Term, ...]
     results: tuple[Term, ...]
@@ -70,7 +71,7 @@ class Rule:
         return {loop.name: loop.size for loop in self.loops if loop.kind is not LoopKind.LINEAR}
 
     def operand_sharding(self, operand: int, option: Option) -> Sharding:
-        """The sharding in which the op, run under `option`, takes an operand; the halos of windows are left out."""
+        """Return the sharding in which the op, run under `option`, takes an operand, without the halos of windows."""
         partial = tuple(
             (loop.reduction, axis)
             for loop, axes in zip(self.loops, option, strict=True)
@@ -80,32 +81,32 @@ class Rule:
         return _sharding(self._split(self.operands[operand], option), partial)
 
     def read_sharding(self, operand: int, option: Option, mesh: Mesh) -> Sharding:
-        """The sharding in which the op, run under `option`, reads an operand: with the halos that windows need."""
-        taken = self.operand_sharding(operand, option)
+        """Return the sharding in which the op, run under `option`, reads an operand, with the halos of windows."""
+        plain = self.operand_sharding(operand, option)
         if operand not in self.windows:
-            return taken
+            return plain
         halos = [
             find_halo(dim, size, self.sizes, parts=mesh.group_size(axes)) if dim.coefficients else (0, 0)
-            for dim, size, axes in zip(self.operands[operand], self.shapes[operand], taken.split_axes, strict=True)
+            for dim, size, axes in zip(self.operands[operand], self.shapes[operand], plain.split_axes, strict=True)
             if axes
         ]
-        wide = tuple(size for pair in halos for size in pair)
-        return replace(taken, halo_sizes=wide) if any(wide) else taken
+        halo_sizes = tuple(size for pair in halos for size in pair)
+        return replace(plain, halo_sizes=halo_sizes) if any(halo_sizes) else plain
 
     def result_sharding(self, result: int, option: Option) -> Sharding:
-        """The sharding in which the op, run under `option`, leaves a result."""
+        """Return the sharding in which the op, run under `option`, leaves a result."""
         term = self.results[result]
         return _sharding(self._split(term, option), self._partial(term, option))
 
     def is_allowed(self, option: Option, mesh: Mesh) -> bool:
-        """Whether the option may be chosen: every loop splittable that far, and what it reads and makes sound."""
+        """Return whether every loop can be split as far as the option does, and the option is sound."""
         loops = zip(self.loops, option, strict=True)
         return all(not axes or can_split(loop, mesh.group_size(axes)) for loop, axes in loops) and self.is_sound(
             option, mesh
         )
 
     def is_sound(self, option: Option, mesh: Mesh) -> bool:
-        """Whether every result has one reduction, and the neighbours hold the halos that windows need."""
+        """Return whether every result has only one reduction, and neighbours hold the halos that windows need."""
         reduced = (self._partial(term, option) for term in self.results)
         return all(len(partial) <= 1 or len({kind for kind, _ in partial}) == 1 for partial in reduced) and all(
             self._halos_reach(operand, option, mesh) for operand in self.windows
@@ -120,12 +121,14 @@ class Rule:
 
     @cached_property
     def operand_loops(self) -> frozenset[str]:
-        """Loops along which an operand is split: without such an operand every device has all the data."""
+        """Loops along which an operand is split. Where an op has none of a split loop, every device has all the
+        data.
+        """
         return frozenset(dim.loops[0] for term in self.operands for dim in term if dim.loops and not dim.joined)
 
     @cached_property
     def windows(self) -> tuple[int, ...]:
-        """Operands with a window dim."""
+        """Numbers of the operands with a window dim."""
         return tuple(i for i, term in enumerate(self.operands) if any(dim.coefficients for dim in term))
 
     def _split(self, term: Term, option: Option) -> tuple[Axes, ...]:
@@ -133,7 +136,7 @@ class Rule:
         return tuple(() if dim.joined or not dim.loops else axes[dim.loops[0]] for dim in term)
 
     def _partial(self, term: Term, option: Option) -> tuple[tuple[Reduction, int], ...]:
-        """Reduction and mesh axis of every partial sum in a result."""
+        """Return the reduction and mesh axis of every partial sum in a result."""
         present = {loop for dim in term for loop in dim.loops}
         return tuple(
             (loop.reduction, axis)
@@ -152,19 +155,19 @@ def _sharding(split: tuple[Axes, ...], partial: tuple[tuple[Reduction, int], ...
 
 
 def can_split(loop: Loop, parts: int) -> bool:
-    """Whether a loop may be split over that many devices."""
+    """Return whether a loop may be split over `parts` devices."""
     if loop.kind is LoopKind.LINEAR:
         return True
     return loop.kind is not LoopKind.BLOCKED and parts <= loop.size and (not loop.even or loop.size % parts == 0)
 
 
 def matches_size(dim: Dim, size: int, sizes: Mapping[str, int]) -> bool:
-    """Whether loops of these sizes make, or read, a dim of that size."""
+    """Return whether loops of these sizes make, or read, a dim of that size."""
     return window_fits(dim, size, sizes) if dim.coefficients else sizes_agree(dim_size(dim, sizes), size)
 
 
 def dim_size(dim: Dim, sizes: Mapping[str, int]) -> int:
-    """Size of a dim whose loops have these sizes."""
+    """Return the size of a dim whose loops have these sizes."""
     loops = [sizes[loop] for loop in dim.loops]
     if dim.coefficients:
         return 1 + sum(factor * (size - 1) for factor, size in zip(dim.coefficients, loops, strict=True))

@@ -1,8 +1,8 @@
-"""Loops cut otherwise than in even blocks: widened by a halo, or at given offsets.
+"""Loops that are not cut in even blocks: blocks widened by a halo, or blocks between given offsets.
 
-An op whose operands and results carry a loop as a plain dim of their own may run it as its operands are cut: every
-device its part of the loop, with the halo around it (what lies beyond the ends is undefined, as in the operands) or
-between its offsets. An elementwise op then keeps halos and offsets without communication.
+An op whose operands and results carry a loop as a plain dim of its own may run it as its operands are cut. Every
+device runs its part of the loop, with the halo around it or between its offsets. What lies beyond the ends of the
+tensor is undefined, as it is in the operands. So an elementwise op keeps halos and offsets without communication.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from planner.ir.sharding import Shape, Sharding, block_bounds
 
 @dataclass(frozen=True, slots=True)
 class LoopPartition:
-    """Elements before and after every part of a loop, or the offsets of the parts."""
+    """How a loop is cut: elements before and after every block, or the offsets of the blocks."""
 
     halo: tuple[int, int] = (0, 0)
     offsets: tuple[int, ...] = ()
@@ -30,16 +30,19 @@ LoopPartitions = tuple[tuple[str, LoopPartition], ...]
 
 
 def partitioned_sharding(sharding: Sharding, term: Term, cuts: LoopPartitions, *, shape: Shape, mesh: Mesh) -> Sharding:
-    """The sharding of an operand or result, its split dims cut as their loops are; the others in even blocks."""
-    found = (
+    """Return the sharding of an operand or result whose split dims are cut as their loops in `cuts` are.
+
+    Dims of loops that are not in `cuts` keep even blocks.
+    """
+    cut_of = (
         {dim: dict(cuts).get(_single_loop(term[dim]), LoopPartition()) for dim in sharding.split_dims} if cuts else {}
     )
-    if not any(cut != LoopPartition() for cut in found.values()):
+    if not any(cut != LoopPartition() for cut in cut_of.values()):
         return sharding
-    if any(cut.offsets for cut in found.values()):
-        blocks = {dim: _block_offsets(shape[dim], mesh.group_size(sharding.split_axes[dim])) for dim in found}
-        return replace(sharding, sharded_dims_offsets=tuple(cut.offsets or blocks[d] for d, cut in found.items()))
-    return replace(sharding, halo_sizes=tuple(size for cut in found.values() for size in cut.halo))
+    if any(cut.offsets for cut in cut_of.values()):
+        blocks = {dim: _block_offsets(shape[dim], mesh.group_size(sharding.split_axes[dim])) for dim in cut_of}
+        return replace(sharding, sharded_dims_offsets=tuple(cut.offsets or blocks[d] for d, cut in cut_of.items()))
+    return replace(sharding, halo_sizes=tuple(size for cut in cut_of.values() for size in cut.halo))
 
 
 def _block_offsets(size: int, parts: int) -> tuple[int, ...]:
@@ -48,31 +51,31 @@ def _block_offsets(size: int, parts: int) -> tuple[int, ...]:
 
 
 def find_loop_partitions(rule: Rule, results: Sequence[Sharding]) -> LoopPartitions:
-    """How the loops are cut under which an op leaves its results as they are to be, as far as it can.
+    """Return how the loops must be cut for an op to leave its results as they should be, as far as it can.
 
     No sharding has both offsets and halos: an op with results of both kinds keeps the offsets.
     """
-    found: dict[str, LoopPartition] = {}
+    cuts: dict[str, LoopPartition] = {}
     for term, sharding in zip(rule.results, results, strict=True):
         for dim in sharding.split_dims:
-            ends, name = sharding.halo_or_offsets(dim), _single_loop(term[dim])
-            if ends and name in find_plain_loops(rule):
-                found[name] = (
-                    LoopPartition(offsets=ends)
+            sizes, name = sharding.halo_or_offsets(dim), _single_loop(term[dim])
+            if sizes and name in find_plain_loops(rule):
+                cuts[name] = (
+                    LoopPartition(offsets=sizes)
                     if sharding.sharded_dims_offsets
-                    else LoopPartition(halo=(ends[0], ends[1]))
+                    else LoopPartition(halo=(sizes[0], sizes[1]))
                 )
-    offset = {name: cut for name, cut in found.items() if cut.offsets}
-    return tuple(sorted((offset or found).items()))
+    with_offsets = {name: cut for name, cut in cuts.items() if cut.offsets}
+    return tuple(sorted((with_offsets or cuts).items()))
 
 
 def find_plain_loops(rule: Rule) -> set[str]:
-    """Parallel loops that are dims of their own wherever they stand."""
+    """Return the parallel loops that are dims of their own in every term."""
     dims = [dim for term in (*rule.operands, *rule.results) for dim in term]
-    bound = {loop for dim in dims if not _single_loop(dim) for loop in dim.loops}
-    return {loop.name for loop in rule.loops if loop.kind is LoopKind.PARALLEL} - bound
+    combined = {loop for dim in dims if not _single_loop(dim) for loop in dim.loops}
+    return {loop.name for loop in rule.loops if loop.kind is LoopKind.PARALLEL} - combined
 
 
 def _single_loop(dim: Dim) -> str:
-    """The loop that a dim is, or nothing."""
+    """Return the one loop that a dim consists of, or an empty string."""
     return dim.loops[0] if len(dim.loops) == 1 and not dim.joined and not dim.coefficients else ""

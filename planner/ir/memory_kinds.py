@@ -1,14 +1,15 @@
-"""What the bytes of a program are for, instruction by instruction.
+"""The kinds of memory that the bytes of a program belong to, instruction by instruction.
 
     parameter, buffer, constant,    graph inputs by their kind; an op's result that takes an input's place in the next
     input, optimizer_state          run (`Input.next`) is of that input's kind
-    gradient                        a result of the backward pass that the update reads, or the graph returns
-    activation                      any other result of the forward pass, be it made again for the backward pass
+    gradient                        a result of the backward pass that the update reads or the graph returns
+    activation                      any other result of the forward pass, recomputed for the backward pass or not
     temporary                       any other result of the backward pass or the update
-    communication_buffer            what a collective makes, beside what it was made of
+    communication_buffer            the result of a collective while its operand is also live
 
-Where a collective is the last to read its operand, its result is a buffer while it runs, and from then on of the
-operand's kind: it is the only copy left. Every byte that `planner.ir.accounting` counts is of one kind.
+Where a collective is the last to read its operand, its result is a buffer while the collective runs. From then on it
+is of the operand's kind, because it is the only copy left. Every byte that `planner.ir.accounting` counts is of
+exactly one kind.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ BUFFER = "communication_buffer"
 
 @dataclass(frozen=True, slots=True)
 class LiveRange:
-    """A value while it is of one kind: from an instruction through another."""
+    """The instructions, first through last, during which a value is of one kind."""
 
     value: str
     kind: str
@@ -41,43 +42,52 @@ class LiveRange:
 
 
 def find_value_kinds(graph: Graph) -> dict[str, str]:
-    """The kind of every value of a graph."""
-    found = {entry.id: entry.kind for entry in graph.inputs}
-    found |= {entry.next: entry.kind for entry in graph.inputs if entry.next is not None}
+    """Return the memory kind of every value of a graph."""
+    kinds = {entry.id: entry.kind for entry in graph.inputs}
+    kinds |= {entry.next: entry.kind for entry in graph.inputs if entry.next is not None}
     read = {value for op in graph.ops if op.phase == "update" for value in op.inputs} | set(graph.outputs)
     for op in graph.ops:
         early = op.phase == "forward" or op.recompute_of is not None
         for value in op.values:
             late = "gradient" if op.phase == "backward" and value in read else "temporary"
-            found.setdefault(value, "activation" if early else late)
-    return found
+            kinds.setdefault(value, "activation" if early else late)
+    return kinds
 
 
 def find_live_ranges(program: Program) -> list[LiveRange]:
-    """What every value is for, from the instruction that makes it (an argument: from the first) through the last that
-    reads it."""
+    """List the live ranges of every value.
+
+    A value is live from the instruction that makes it (an argument: from the first) through the last that reads it.
+    """
     kinds, last = find_value_kinds(program.graph), program.last_use
-    of = {name: kinds[name] for name, _ in program.arguments}
-    found = [LiveRange(name, kind, 0, last[name]) for name, kind in of.items()]
-    for place, done in enumerate(program.instructions):
-        if isinstance(done, Reshard):
-            name, only = done.result, last[done.operand] == place
-            of[name] = of[done.operand] if only else BUFFER
-            found.append(LiveRange(name, BUFFER, place, place if only else last[name]))
-            found += [LiveRange(name, of[name], place + 1, last[name])] if only and last[name] > place else []
+    kind_of = {name: kinds[name] for name, _ in program.arguments}
+    ranges = [LiveRange(name, kind, 0, last[name]) for name, kind in kind_of.items()]
+    for place, instruction in enumerate(program.instructions):
+        if isinstance(instruction, Reshard):
+            name, is_last_read = instruction.result, last[instruction.operand] == place
+            kind_of[name] = kind_of[instruction.operand] if is_last_read else BUFFER
+            ranges.append(LiveRange(name, BUFFER, place, place if is_last_read else last[name]))
+            ranges += (
+                [LiveRange(name, kind_of[name], place + 1, last[name])] if is_last_read and last[name] > place else []
+            )
         else:
-            of |= {name: kinds[value] for name, value in zip(done.results, done.op.values, strict=True)}
-            found += [LiveRange(name, of[name], place, last[name]) for name in done.results]
-    return found
+            kind_of |= {
+                name: kinds[value] for name, value in zip(instruction.results, instruction.op.values, strict=True)
+            }
+            ranges += [LiveRange(name, kind_of[name], place, last[name]) for name in instruction.results]
+    return ranges
 
 
 def count_live_by_kind(account: Accounting, device: int) -> Mapping[str, Integers]:
-    """[instructions + 1] of every kind there is: bytes a device holds while an instruction runs, and at the end."""
+    """Count the bytes that a device holds of every kind.
+
+    Return arrays `[instructions + 1]` by kind: while each instruction runs, and at the end.
+    """
     count, number = len(account.program.instructions) + 1, account.classes.find(device)
     change: dict[str, Integers] = {}
-    for each in find_live_ranges(account.program):
-        size = int(account.value_bytes[each.value][number])
-        steps = change.setdefault(each.kind, np.zeros(count + 1, np.int64))
-        steps[each.first] += size
-        steps[each.last + 1] -= size
+    for live in find_live_ranges(account.program):
+        size = int(account.value_bytes[live.value][number])
+        steps = change.setdefault(live.kind, np.zeros(count + 1, np.int64))
+        steps[live.first] += size
+        steps[live.last + 1] -= size
     return {kind: np.cumsum(steps)[:count] for kind, steps in change.items()}

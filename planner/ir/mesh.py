@@ -1,8 +1,8 @@
 """Device mesh: ordered named axes over which tensors are split.
 
-A device has a row-major index, the last axis fastest: on 10x20x30 the device (1, 2, 3) has index 663.
-Devices that agree on every axis outside `axes` form a *group*; inside a group they are ordered by the
-listed axes, outer to inner as listed (MLIR mesh dialect, "In-group device" and "Device groups").
+Devices are numbered in row-major order, the last axis fastest: on 10x20x30 the device (1, 2, 3) has index 663.
+Devices that agree on every axis outside `axes` form a *group*; inside a group they are ordered by the listed axes,
+outer to inner as listed (MLIR mesh dialect, "In-group device" and "Device groups").
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class MeshAxis:
-    """One axis; `size` None is an unknown size (`?`), `link` names a link of the hardware profile."""
+    """One axis of a mesh.
+
+    `size` is None where it is unknown (`?`); `link` names a link of the hardware profile.
+    """
 
     name: str
     size: int | None
@@ -45,7 +48,10 @@ class MeshAxis:
 
 @dataclass(frozen=True)
 class Mesh:
-    """Ordered axes of a device mesh. Raises InvalidMesh for no axis, a repeated name, or too many devices."""
+    """The ordered axes of a device mesh.
+
+    Raises InvalidMesh for no axis, a repeated name, or too many devices.
+    """
 
     axes: tuple[MeshAxis, ...]
     device: str | None = None
@@ -88,28 +94,28 @@ class Mesh:
         return math.prod(self.shape)
 
     def group_size(self, axes: Sequence[int]) -> int:
-        """Devices of a group over `axes`. Raises InvalidMesh for an axis out of range."""
+        """Return the number of devices of a group over `axes`. Raises InvalidMesh for an axis out of range."""
         return math.prod(self.shape[axis] for axis in self.check_axes(axes))
 
     def check_axes(self, axes: Sequence[int]) -> Sequence[int]:
-        """The axes. Raises InvalidMesh where one is out of range: a negative one is never wrapped."""
+        """Return the axes. Raises InvalidMesh where one is out of range, negative ones included."""
         for axis in axes:
             if not 0 <= axis < len(self.axes):
                 raise InvalidMesh("mesh axis out of range", got=axis, wanted=f"0 to {len(self.axes) - 1}")
         return axes
 
     def axis(self, key: int | str) -> int:
-        """Position of an axis given by name or position. Raises InvalidMesh for one the mesh lacks."""
+        """Return the position of an axis given by name or position. Raises InvalidMesh for one that the mesh lacks."""
         position = self.names.index(key) if key in self.names else key
         if isinstance(position, int) and 0 <= position < len(self.axes):
             return position
         raise InvalidMesh("unknown mesh axis", got=key, wanted=f"one of {', '.join(self.names)}")
 
     def split_axis(self, key: int | str, outer: int) -> Mesh:
-        """The same devices in the same order with one axis as two virtual ones, `outer` times the rest.
+        """Return the same devices in the same order with one axis split in two, `outer` devices times the rest.
 
-        With fewer experts than devices on an axis, the experts are split over the outer part and each expert's
-        own work over the inner one. Raises InvalidMesh where `outer` does not divide the axis.
+        With fewer experts than devices on an axis, the experts are split over the outer part and the work of each
+        expert over the inner one. Raises InvalidMesh where `outer` does not divide the axis.
         """
         position = self.axis(key)
         axis, size = self.axes[position], self.shape[position]
@@ -128,18 +134,24 @@ class Mesh:
 
     @cached_property
     def coordinates(self) -> NDArray[np.int64]:
-        """[devices, axes]: the multi-index of every device."""
+        """The multi-index of every device: `[devices, axes]`."""
         return np.stack(np.unravel_index(np.arange(self.devices), self.shape), axis=1).astype(np.int64)
 
     def group_index(self, axes: Sequence[int]) -> NDArray[np.int64]:
-        """[devices]: position of every device inside its group over `axes`. Raises InvalidMesh for one out of range."""
+        """Return the position of every device inside its group over `axes`: `[devices]`.
+
+        Raises InvalidMesh for an axis out of range.
+        """
         index = np.zeros(self.devices, np.int64)
         for axis in self.check_axes(axes):
             index = index * self.shape[axis] + self.coordinates[:, axis]
         return index
 
     def groups(self, axes: Sequence[int]) -> NDArray[np.int64]:
-        """[groups, members]: device indices, members in group order. Raises InvalidMesh for an axis out of range."""
+        """Return device indices by group, members in group order: `[groups, members]`.
+
+        Raises InvalidMesh for an axis out of range.
+        """
         size = self.group_size(axes)
         rest = [axis for axis in range(len(self.shape)) if axis not in axes]
         grid = np.arange(self.devices).reshape(self.shape)

@@ -4,16 +4,16 @@
     b s (h d) -> b h s d                a compound dim: the product of its loops, major first
     b {p|z|q} -> b z                    a joined dim: the concatenation of its loops
     c (2*y+r), f c r -> f y             a window, of operands only: a sum of loops with coefficients, major first
-    c (2*y+r-3), f c r -> f y           a window that begins 3 before the dim and ends where it will: padding
+    c (2*y+r-3), f c r -> f y           a window with padding: it begins 3 before the dim and may end beyond it
     1 n, m n -> m n                     1 is a dim of size one that broadcasts
     ... k, k -> ... k                   ... stands for leading dims, right-aligned; a 1 under them broadcasts
     m k -> m; max k; blocked m          modifiers: reduction kind of a loop, loops that may not be split,
     x y, x y -> x y; linear 0+1         operands in which the op is linear (jointly; several groups by comma)
     x y, x y -> x y; commutes max 0+1   the same for another reduction: the op of maxima is the maximum of the op
-    b {p|z|q} -> b z; size p=3          a size that the shapes do not tell; [] is a term without dims
+    b {p|z|q} -> b z; size p=3          a size that cannot be inferred from the shapes; [] is a term without dims
 
-A loop absent from every result is a *reduction* loop, a blocked loop may not be split, all others are
-*parallel* (iterator types of the MLIR mesh dialect). Parsing knows no sizes; `planner.ir.indexing` binds them.
+A loop that is absent from every result is a *reduction* loop, a blocked loop may not be split, and all others are
+*parallel* (iterator types of the MLIR mesh dialect). Parsing needs no sizes; `planner.ir.indexing` binds them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _DIM = re.compile(r"\.\.\.|\([^(){}]*\)|\{[^(){}]*\}|[^\s(){}]+")
 class Dim:
     """One tensor dim: the product of its loops (none: a literal 1), or their concatenation when `joined`.
 
-    With `coefficients` it is a window: element sum(coefficient * loop) - padding of the dim, beyond its ends the
-    op's padding (`padding` None: never beyond).
+    With `coefficients` it is a window: it reads elements sum(coefficient * loop) - padding of the dim. Beyond the ends
+    of the dim it reads the op's padding; where `padding` is None it never reaches beyond them.
     """
 
     loops: tuple[str, ...]
@@ -62,7 +62,7 @@ Term = tuple[Dim, ...]
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A parsed rule, sizes unknown."""
+    """A parsed rule whose loops have no sizes yet."""
 
     operands: tuple[Term, ...]
     results: tuple[Term, ...]
@@ -104,26 +104,26 @@ def _parse(text: str) -> Pattern:
     operands = tuple(map(_term, left.split(","))) if left.strip() else ()
     results = tuple(map(_parse_result_term, right.split(",")))
     loops = {loop for term in (*operands, *results) for dim in term for loop in dim.loops} - {ELLIPSIS}
-    found: dict[str, list[Any]] = {"reductions": [], "blocked": [], "linear": [], "sizes": [], "commutes": []}
+    modifier_values: dict[str, list[Any]] = {"reductions": [], "blocked": [], "linear": [], "sizes": [], "commutes": []}
     for modifier in modifiers:
         word, *rest = modifier.split() or [""]
         if word == "linear":
-            found["linear"] += [_group(group, len(operands)) for group in " ".join(rest).split(",")]
+            modifier_values["linear"] += [_group(group, len(operands)) for group in " ".join(rest).split(",")]
         elif word == "commutes":
             kind, groups = _commuting(rest), " ".join(rest[1:]).split(",")
-            found["commutes"] += [(kind, _group(group, len(operands))) for group in groups]
+            modifier_values["commutes"] += [(kind, _group(group, len(operands))) for group in groups]
         elif word == "size":
-            found["sizes"] += [_size(piece, loops) for piece in rest]
+            modifier_values["sizes"] += [_size(piece, loops) for piece in rest]
         elif word == "blocked":
-            found["blocked"] += [_check_loop(loop, loops) for loop in rest]
+            modifier_values["blocked"] += [_check_loop(loop, loops) for loop in rest]
         elif word in set(Reduction):
-            found["reductions"] += [(_check_loop(loop, loops), Reduction(word)) for loop in rest]
+            modifier_values["reductions"] += [(_check_loop(loop, loops), Reduction(word)) for loop in rest]
         else:
-            known = f"commutes, blocked, linear, size, {', '.join(Reduction)}"
-            raise InvalidRule("unknown modifier", got=word, wanted=known)
+            words = f"commutes, blocked, linear, size, {', '.join(Reduction)}"
+            raise InvalidRule("unknown modifier", got=word, wanted=words)
     for key in ("reductions", "sizes"):
-        _check_once([loop for loop, _ in found[key]], key)
-    return Pattern(operands, results, **{key: tuple(values) for key, values in found.items()})
+        _check_once([loop for loop, _ in modifier_values[key]], key)
+    return Pattern(operands, results, **{key: tuple(values) for key, values in modifier_values.items()})
 
 
 def _check_once(loops: list[str], key: str) -> None:
@@ -184,20 +184,20 @@ def _letter(loop: str) -> str:
 
 
 def _window(text: str) -> Dim:
-    """`2*y+r-3`: the loops of a window with their coefficients, and its padding."""
+    """Parse the loops of a window, their coefficients and its padding from text such as `2*y+r-3`."""
     loops, coefficients = [], []
-    padded = re.fullmatch(r"(.*)-\s*(\d{1,9})\s*", text, re.ASCII)
-    for piece in (padded[1] if padded else text).split("+"):
+    padding = re.fullmatch(r"(.*)-\s*(\d{1,9})\s*", text, re.ASCII)
+    for piece in (padding[1] if padding else text).split("+"):
         factor, star, loop = piece.rpartition("*")
         if star and not re.fullmatch(r"\s*[1-9]\d{0,5}\s*", factor, re.ASCII):
             raise InvalidRule("coefficient of a window", got=factor.strip(), wanted="a whole number of 1 or more")
         loops.append(_letter(loop.strip()))
         coefficients.append(int(factor) if star else 1)
-    return Dim(tuple(loops), coefficients=tuple(coefficients), padding=int(padded[2]) if padded else None)
+    return Dim(tuple(loops), coefficients=tuple(coefficients), padding=int(padding[2]) if padding else None)
 
 
 def _commuting(words: list[str]) -> Reduction:
-    """The reduction of a `commutes` modifier; that of sums has its own word."""
+    """Return the reduction of a `commutes` modifier. Sums are spelled `linear` instead."""
     kinds = [kind for kind in Reduction if kind is not Reduction.SUM]
     if not words or words[0] not in kinds:
         raise InvalidRule("reduction that commutes", got=" ".join(words), wanted=f"{', '.join(kinds)} (sum: linear)")

@@ -1,7 +1,7 @@
 """The SPMD program: one list of instructions that every device runs, in single-assignment form.
 
-A value is live from the instruction that makes it to the last one that reads it; arguments and results of the
-program are live throughout (from the start, to the end). Every value has its own buffer.
+A value is live from the instruction that makes it to the last one that reads it. Arguments are live from the start,
+results of the program until the end. Every value has its own buffer.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEMBERS_SHOWN = 64
 
 @dataclass(frozen=True, slots=True)
 class OpCall:
-    """Every device runs its part of an op: its span of each loop under `option`, cut as `cuts` say."""
+    """A device's part of an op: its span of each loop under `option`, cut as `loop_partitions` say."""
 
     op: Op
     option: Option
@@ -35,7 +35,7 @@ class OpCall:
     loop_partitions: LoopPartitions = ()
 
     def operand_sharding(self, operand: int, mesh: Mesh) -> Sharding:
-        """The sharding in which it reads an operand."""
+        """Return the sharding in which the op reads an operand."""
         rule = self.op.rule
         read = rule.read_sharding(operand, self.option, mesh)
         return partitioned_sharding(
@@ -43,7 +43,7 @@ class OpCall:
         )
 
     def result_sharding(self, result: int, mesh: Mesh) -> Sharding:
-        """The sharding in which it leaves a result."""
+        """Return the sharding in which the op leaves a result."""
         rule = self.op.rule
         left = rule.result_sharding(result, self.option)
         return partitioned_sharding(
@@ -53,7 +53,7 @@ class OpCall:
 
 @dataclass(frozen=True, slots=True)
 class Reshard:
-    """A collective from one value to the next."""
+    """A collective that makes one value of another."""
 
     collective: Collective
     operand: str
@@ -81,7 +81,7 @@ class ShardedValue:
 
 @dataclass(frozen=True)
 class Program:
-    """Arguments (graph inputs with shardings), instructions, outputs. Raises InvalidGraph where they do not fit."""
+    """Arguments (graph inputs with shardings), instructions and outputs. Raises InvalidGraph where they do not fit."""
 
     graph: Graph
     mesh: Mesh
@@ -95,13 +95,16 @@ class Program:
         values = {name: ShardedValue(self.graph.types[name], sharding) for name, sharding in self.arguments}
         for instruction in self.instructions:
             if unknown := [name for name in instruction.operands if name not in values]:
-                raise InvalidGraph("reads a value that nothing has made", where="program", got=unknown[0])
+                raise InvalidGraph("use of an undefined value", where="program", got=unknown[0])
             values |= infer_results(instruction, values, self.mesh)
         return values
 
     @cached_property
     def last_use(self) -> dict[str, int]:
-        """Position of the instruction after which a value is dead; arguments and outputs never die."""
+        """Position of the last instruction that reads each value.
+
+        Arguments and outputs never die: theirs is the number of instructions.
+        """
         last = {result: place for place, done in enumerate(self.instructions) for result in done.results}
         last |= {name: place for place, done in enumerate(self.instructions) for name in done.operands}
         return last | dict.fromkeys((*(name for name, _ in self.arguments), *self.outputs), len(self.instructions))
@@ -113,15 +116,15 @@ class Program:
         return "\n".join([*lines, "return " + ", ".join(f"%{name}" for name in self.outputs)])
 
     def _line(self, instruction: Instruction) -> str:
-        made = ", ".join(map(self._typed, instruction.results))
-        read = ", ".join(f"%{name}" for name in instruction.operands)
+        results = ", ".join(map(self._typed, instruction.results))
+        operands = ", ".join(f"%{name}" for name in instruction.operands)
         if isinstance(instruction, OpCall):
-            return f"{made} = {instruction.op.op}({read}){self._split_loops(instruction)}"
+            return f"{results} = {instruction.op.op}({operands}){self._split_loops(instruction)}"
         shown = self._list_groups(instruction.collective.axes)
         named = ",".join(self.mesh.names[axis] for axis in instruction.collective.axes)
         text = str(instruction.collective)
         text = text.replace(f"[{','.join(map(str, instruction.collective.axes))}]", f"[{named}]")
-        return f"{made} = {text} (%{instruction.operand}) groups {{{shown}}}"
+        return f"{results} = {text} (%{instruction.operand}) groups {{{shown}}}"
 
     def _list_groups(self, axes: Axes) -> str:
         """The first groups of devices over some axes; larger meshes have too many to number all devices."""
@@ -151,7 +154,7 @@ class Program:
 
 
 def infer_results(instruction: Instruction, values: Mapping[str, ShardedValue], mesh: Mesh) -> dict[str, ShardedValue]:
-    """What an instruction makes of the values it reads. Raises InvalidGraph where an operand is not as it reads it."""
+    """Return the values that an instruction makes. Raises InvalidGraph where an operand is not as it reads it."""
     match instruction:
         case Reshard(collective, operand, result):
             source = values[operand]

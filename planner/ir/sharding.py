@@ -1,11 +1,11 @@
 """Sharding of one tensor over a mesh, as in the MLIR mesh dialect.
 
-`split_axes[d]` lists the mesh axes that split dim d, major first. The block rule: a dim of size K over axes
-with n devices in all has blocks of ceil(K / n); shard i holds [i*block, min((i+1)*block, K)), possibly short
-or empty, where i is the row-major index of the device over the listed axes. `sharded_dims_offsets` puts other
-cuts in the blocks' place: n + 1 prefix sums for every split dim. `halo_sizes` widens every shard by so many
-elements before and after, for every split dim; what lies outside the tensor is undefined. Axes in `partial`
-hold terms whose reduction by `reduction` is the tensor. An axis named nowhere replicates.
+`split_axes[d]` lists the mesh axes that split dim d, major first. The block rule: a dim of size K over axes with n
+devices in all has blocks of ceil(K / n). Shard i holds [i*block, min((i+1)*block, K)), which may be short or empty;
+i is the row-major index of the device over the listed axes. `sharded_dims_offsets` replaces the blocks by other
+cuts: n + 1 prefix sums for every split dim. `halo_sizes` widens every shard by a number of elements before and after,
+for every split dim; what lies outside of the tensor is undefined. Axes in `partial` hold terms whose reduction by
+`reduction` is the tensor. The tensor is replicated over every axis that is not named.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 
 
 class Reduction(StrEnum):
-    """How the terms of a partial tensor combine."""
+    """The operation that combines the terms of a partial tensor."""
 
     SUM = "sum"
     MAX = "max"
@@ -38,7 +38,10 @@ class Reduction(StrEnum):
     BITWISE_XOR = "bitwise_xor"
 
     def dtype_error(self, dtype: str) -> str | None:
-        """What the elements must be, where they are not: bits of floats and sums of truth values mean nothing."""
+        """Return what the elements would have to be for this reduction, or None where `dtype` will do.
+
+        Bits of floats and sums of truth values mean nothing.
+        """
         if self in _OF_BITS and is_float(dtype):
             return "integers or bool"
         return "numbers" if self in (Reduction.SUM, Reduction.AVERAGE) and dtype == "bool" else None
@@ -51,8 +54,8 @@ _OF_BITS = (Reduction.BITWISE_AND, Reduction.BITWISE_OR, Reduction.BITWISE_XOR)
 class Sharding:
     """Mesh axes per tensor dim, partial axes, and halos or offsets of the split dims in order.
 
-    Raises InvalidSharding for a negative or repeated axis, halos and offsets at once, a wrong number of either,
-    a negative halo, offsets that fall or do not begin at 0.
+    Raises InvalidSharding for a negative or repeated axis, halos and offsets at once, a wrong number of either, a
+    negative halo, and offsets that decrease or do not begin at 0.
     """
 
     split_axes: tuple[Axes, ...]
@@ -94,7 +97,7 @@ class Sharding:
         return tuple(dim for dim, axes in enumerate(self.split_axes) if axes)
 
     def halo_or_offsets(self, dim: int) -> tuple[int, ...]:
-        """Halo (before, after) or offsets of a dim; nothing where blocks are by the rule."""
+        """Return the halo (before, after) or the offsets of a dim; an empty tuple where its blocks follow the rule."""
         place = self.split_dims.index(dim) if dim in self.split_dims else None
         if place is None or not (self.halo_sizes or self.sharded_dims_offsets):
             return ()
@@ -106,9 +109,10 @@ class Sharding:
         return cls(((),) * rank)
 
     def complete(self, rank: int, mesh: Mesh, where: str = "") -> Sharding:
-        """The same sharding with one list per dim (a shorter one leaves the tail replicated), without axes of size 1.
+        """Return the same sharding with one list per dim and without axes of size 1.
 
-        Raises InvalidSharding when there are more lists than dims, or an axis the mesh lacks.
+        A sharding with fewer lists than dims leaves the last dims replicated. Raises InvalidSharding where there are
+        more lists than dims, or an axis that the mesh lacks.
         """
         if len(self.split_axes) > rank:
             raise InvalidSharding(
@@ -127,11 +131,11 @@ class Sharding:
         return replace(self, split_axes=lists, partial=partial)
 
     def checked(self, shape: Shape, mesh: Mesh, where: str = "") -> Sharding:
-        """The completed sharding of a tensor of known shape.
+        """Return the completed sharding of a tensor of known shape.
 
         Raises InvalidSharding also where offsets are not n + 1 that end at the dim, or a halo is wider than a
-        neighbour's block; InvalidMesh where offsets meet a mesh axis of unknown size. Of halos over such an axis
-        nothing is known yet.
+        neighbour's block, and InvalidMesh where offsets meet a mesh axis of unknown size. Halos over such an axis are
+        not checked.
         """
         full = self.complete(len(shape), mesh, where)
         for place, dim in enumerate(full.split_dims if full.halo_sizes or full.sharded_dims_offsets else ()):
@@ -162,7 +166,7 @@ class Sharding:
         return f"[{lists}]{partial}{halo}{offsets}"
 
     def format_axes(self, mesh: Mesh) -> str:
-        """`[dp · tp] partial sum(pp)`: the sharding in the axes' names; `·` is an unsplit dim."""
+        """Format the sharding with the names of the axes, as in `[dp · tp] partial sum(pp)`; `·` is an unsplit dim."""
         names = mesh.names
         dims = " ".join("/".join(names[axis] for axis in axes) or "·" for axes in self.split_axes)
         partial = f" {self.reduction}({','.join(names[axis] for axis in self.partial)})" if self.partial else ""
@@ -174,13 +178,13 @@ def block_size(size: int, parts: int) -> int:
 
 
 def block_bounds(size: int, parts: int, index: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Start and stop of block `index` of a dim of `size` in `parts` blocks."""
+    """Return the start and stop of blocks `index` of a dim of `size` in `parts` blocks."""
     block = block_size(size, parts)
     return np.minimum(index * block, size), np.minimum((index + 1) * block, size)
 
 
 def shard_bounds(sharding: Sharding, shape: Shape, mesh: Mesh) -> NDArray[np.int64]:
-    """[devices, dims, 2]: start and stop of every device's shard, halos left out, in elements of the whole tensor."""
+    """Return the start and stop of every device's shard without halos: `[devices, dims, 2]`, in the whole tensor."""
     bounds = np.zeros((mesh.devices, len(shape), 2), np.int64)
     offsets = dict(zip(sharding.split_dims, sharding.sharded_dims_offsets, strict=False))
     for dim, (size, axes) in enumerate(zip(shape, sharding.split_axes, strict=True)):
@@ -194,7 +198,10 @@ def shard_bounds(sharding: Sharding, shape: Shape, mesh: Mesh) -> NDArray[np.int
 
 
 def held_bounds(sharding: Sharding, shape: Shape, mesh: Mesh) -> NDArray[np.int64]:
-    """[devices, dims, 2]: start and stop of every device's shard with its halos, which may reach beyond the tensor."""
+    """Return the start and stop of every device's shard with its halos: `[devices, dims, 2]`.
+
+    Halos may reach beyond the tensor.
+    """
     bounds = shard_bounds(sharding, shape, mesh)
     for place, dim in enumerate(sharding.split_dims if sharding.halo_sizes else ()):
         before, after = sharding.halo_sizes[2 * place : 2 * place + 2]
@@ -203,14 +210,17 @@ def held_bounds(sharding: Sharding, shape: Shape, mesh: Mesh) -> NDArray[np.int6
 
 
 def shard_shapes(sharding: Sharding, shape: Shape, mesh: Mesh) -> NDArray[np.int64]:
-    """[devices, dims]: the shape of every device's shard, halos included."""
+    """Return the shape of every device's shard, halos included: `[devices, dims]`."""
     bounds = held_bounds(sharding, shape, mesh)
     shapes: NDArray[np.int64] = bounds[..., 1] - bounds[..., 0]
     return shapes
 
 
 def shard_shape(sharding: Sharding, shape: Shape, mesh: Mesh) -> Shape:
-    """The largest shard in every dim (that of the first device, but for offsets), halos included."""
+    """Return the largest shard size of every dim, halos included.
+
+    That is the first device's shard, unless there are offsets.
+    """
     if sharding.halo_sizes or sharding.sharded_dims_offsets:
         return tuple(int(size) for size in shard_shapes(sharding, shape, mesh).max(axis=0, initial=0))
     return tuple(block_size(size, mesh.group_size(axes)) for size, axes in zip(shape, sharding.split_axes, strict=True))

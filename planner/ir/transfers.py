@@ -1,4 +1,4 @@
-"""What devices send in a redistribution: boxes at both ends, pieces of cells, messages and their counts."""
+"""What devices send in a redistribution: boxes held and wanted, pieces of cells, messages and their counts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ Flags = NDArray[np.bool_]
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Endpoints:
-    """[devices, ...]: boxes [dims, 2] that are held and wanted (nothing where `holds` or `wants` is not set), the group
-    in which a device exchanges, and which of the `terms` it holds."""
+    """What every device holds and wants; the first dim of every array is `[devices]`.
+
+    `held` and `wanted` are boxes `[devices, dims, 2]`, empty where `is_holder` or `is_receiver` is False. `group`
+    numbers the group in which a device exchanges, `term` says which of the `terms` terms of a partial tensor it holds.
+    """
 
     held: Integers
     is_holder: Flags
@@ -26,21 +29,32 @@ class Endpoints:
     terms: int = 1
 
     def overlaps(self) -> tuple[Integers, Flags]:
-        """Boxes [devices, dims, 2] of what every device holds of what it wants; False where that is nothing."""
+        """Return the boxes `[devices, dims, 2]` that devices hold of what they want, and whether there is one."""
         low = np.maximum(self.held[..., 0], self.wanted[..., 0])
         high = np.minimum(self.held[..., 1], self.wanted[..., 1])
         return np.stack([low, high], axis=-1), (low < high).all(axis=1) & self.is_holder & self.is_receiver
 
     def restricted_to_first_group(self) -> Endpoints:
-        """Those of the devices that exchange with the first."""
-        of = self.group == self.group[0]
-        flags = self.is_holder[of], self.is_receiver[of]
-        return Endpoints(self.held[of], flags[0], self.wanted[of], flags[1], self.group[of], self.term[of], self.terms)
+        """Return the endpoints of the devices that exchange with the first device."""
+        members = self.group == self.group[0]
+        flags = self.is_holder[members], self.is_receiver[members]
+        return Endpoints(
+            self.held[members],
+            flags[0],
+            self.wanted[members],
+            flags[1],
+            self.group[members],
+            self.term[members],
+            self.terms,
+        )
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PieceTable:
-    """[pieces] each: part `part` of the `parts` of a flattened cell goes from sender to receiver."""
+    """Pieces to send, an array `[pieces]` per column.
+
+    Part number `part` of the `parts` equal parts of a flattened cell goes from sender to receiver.
+    """
 
     cell: Integers
     part: Integers
@@ -55,7 +69,7 @@ class PieceTable:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class DeviceMessages:
-    """[messages] each: all that a device sends to another at once, by sender and receiver."""
+    """Messages, an array `[messages]` per column: all that a device sends to another at once, sorted by both."""
 
     sender: Integers
     receiver: Integers
@@ -64,7 +78,10 @@ class DeviceMessages:
 
 @dataclass(frozen=True, eq=False)
 class Transfers:
-    """What is sent in an exchange: first the terms to reduce, then the copies. `cells`: [cells, dims, 2]."""
+    """What is sent in an exchange: first the terms to reduce, then the copies.
+
+    `cells` are boxes `[cells, dims, 2]`.
+    """
 
     endpoints: Endpoints
     cells: Integers
@@ -73,22 +90,22 @@ class Transfers:
 
     @cached_property
     def cell_sizes(self) -> Integers:
-        """[cells]: elements."""
+        """Elements of each cell: `[cells]`."""
         return box_volumes(self.cells)
 
     @cached_property
     def messages(self) -> tuple[DeviceMessages, DeviceMessages]:
-        """What is sent from device to device: terms, and then copies."""
+        """Messages from device to device: those of terms, then those of copies."""
         return self._group_messages(self.reduce), self._group_messages(self.copy)
 
     @property
     def received(self) -> Integers:
-        """[devices]: elements received."""
+        """Elements that each device receives: `[devices]`."""
         return self._total("receiver")
 
     @property
     def sent(self) -> Integers:
-        """[devices]: elements sent."""
+        """Elements that each device sends: `[devices]`."""
         return self._total("sender")
 
     @property
@@ -118,6 +135,6 @@ def box_volumes(boxes: Integers) -> Integers:
 
 
 def flat_part_bounds(size: Integers, part: ArrayLike, parts: ArrayLike) -> tuple[Integers, Integers]:
-    """Start and stop of parts of flattened cells: parts as even as whole elements allow."""
+    """Return the start and stop of parts of flattened cells, as even as whole elements allow."""
     first, count = np.asarray(part), np.asarray(parts)
     return size * first // count, size * (first + 1) // count

@@ -1,9 +1,9 @@
-"""Windows: operand dims that are read at sum_l c_l * l - padding, as by a convolution.
+"""Windows: operand dims that are read at sum_l c_l * l - padding, as in a convolution.
 
-Where the first loop of a window (say y, coefficient c) runs over [y0, y1) and the others whole, the op reads the
-interval [c y0 - padding, c (y1 - 1) + sum_r c_r (R - 1) + 1 - padding) of the dim: beyond its ends is padding. With y
-in blocks over n devices and the dim in blocks over the same, the interval of device i is its own block and a halo:
-as wide before, and after, as the neediest device has it, for shards are all widened alike.
+Where the first loop of a window (y, with coefficient c) runs over [y0, y1) and the others over their whole range, the
+op reads the interval [c y0 - padding, c (y1 - 1) + sum_r c_r (R - 1) + 1 - padding) of the dim. Beyond the ends of
+the dim is padding. With y and the dim both in blocks over n devices, device i reads its own block and a halo around
+it. All shards have the same halo, so it is as wide as the device that needs most requires.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from planner.ir.sharding import block_bounds
 
 
 def read_interval(dim: Dim, spans: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-    """Start and stop of what is read of a window dim, beyond its ends too; `spans`: start and stop of the loops.
+    """Return the start and stop of what a window dim reads, which may lie beyond its ends.
 
-    Nothing is read where a loop does not run.
+    `spans` holds the start and stop of each loop. The interval is empty where a loop is.
     """
     terms = [(factor, *spans[loop]) for factor, loop in zip(dim.coefficients, dim.loops, strict=True)]
     low = sum(factor * start for factor, start, _ in terms) - (dim.padding or 0)
@@ -28,12 +28,12 @@ def read_interval(dim: Dim, spans: Mapping[str, tuple[int, int]]) -> tuple[int, 
 
 
 def find_halo(dim: Dim, size: int, loops: Mapping[str, int], *, parts: int) -> tuple[int, int]:
-    """Elements that blocks of a window dim need before and after them, for blocks of its first loop."""
+    """Return how many elements before and after its own block a device needs, with the first loop split in `parts`."""
     whole = {loop: (0, loops[loop]) for loop in dim.loops}
     before = after = 0
-    runs, holds = (_split_blocks(length, parts) for length in (loops[dim.loops[0]], size))
-    for run, (begin, end) in zip(runs, holds, strict=True):
-        low, high = read_interval(dim, whole | {dim.loops[0]: run})
+    loop_blocks, dim_blocks = (_split_blocks(length, parts) for length in (loops[dim.loops[0]], size))
+    for span, (begin, end) in zip(loop_blocks, dim_blocks, strict=True):
+        low, high = read_interval(dim, whole | {dim.loops[0]: span})
         if low < high:
             before, after = max(before, begin - max(low, 0)), max(after, min(high, size) - end)
     return before, after
@@ -45,6 +45,6 @@ def _split_blocks(size: int, parts: int) -> list[tuple[int, int]]:
 
 
 def window_fits(dim: Dim, size: int, loops: Mapping[str, int]) -> bool:
-    """Whether windows may lie so in a dim: without padding inside it, with less than a step unread at its end."""
+    """Return whether the windows fit a dim: without padding they stay inside it and leave less than a step unread."""
     unread = size - read_interval(dim, {loop: (0, loops[loop]) for loop in dim.loops})[1]
     return dim.padding is not None or 0 <= unread < max(dim.coefficients)

@@ -1,15 +1,15 @@
 """The collectives between two shardings in the order of the mesh dialect's documents.
 
-First an all_reduce over the partial axes that go, then an all_gather of what a dim's list loses at its tail, then
-an all_slice (local_split) of what it gains. Then two steps that are one collective become one:
+First an all_reduce over the partial axes that disappear, then an all_gather of what a dim's list loses at its tail,
+then an all_slice (local_split) of what it gains. Then two steps that are one collective become one:
 
     all_reduce, all_slice of reduced axes          reduce_scatter
     all_gather of a dim, all_slice of another      all_to_all, where the axes are the same
 
-What no collective of these does is one exchange: other halos or offsets, and axes that become partial.
+What none of these collectives does is one exchange: other halos or offsets, and axes that become partial.
 
-A dim keeps the common head of its lists only as far as blocks nest (see `planner.ir.collectives`); where sizes
-are uneven it is gathered further. A mesh axis of unknown size is trusted to divide.
+A dim keeps the common head of its lists only as far as blocks nest (see `planner.ir.collectives`); where sizes are
+uneven it is gathered further. A mesh axis of unknown size is assumed to divide.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from planner.ir.mesh import Mesh
 from planner.ir.sharding import Axes, Shape, Sharding
 
 ReshardPlanner = Callable[[str, Sharding, Sharding], Sequence[Collective]]
-"""(value, source, target) -> the moves that lead from one to the other."""
+"""(value, source, target) -> the moves from source to target."""
 
 
 def make_documented_path(graph: Graph, mesh: Mesh) -> ReshardPlanner:
-    """The route of the documents for the values of a graph."""
+    """Return the documents' path for the values of a graph."""
     return lambda value, source, target: plan_collectives(source, target, graph.types[value].shape, mesh=mesh)
 
 
 def plan_collectives(source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> list[Collective]:
-    """The documents' collectives from one sharding to another, or one exchange where they have none."""
+    """Return the documents' collectives from one sharding to another, or one exchange where they have none."""
     if source == target:
         return []
     if has_documented_path(source, target):
@@ -41,28 +41,28 @@ def plan_collectives(source: Sharding, target: Sharding, shape: Shape, *, mesh: 
 
 
 def has_documented_path(source: Sharding, target: Sharding) -> bool:
-    """Whether the documents' collectives lead there: from blocks to blocks, and nothing becomes partial."""
+    """Return whether the documents' collectives lead there: from blocks to blocks, and nothing becomes partial."""
     plain = not any((*each.halo_sizes, *each.sharded_dims_offsets) for each in (source, target))
     reduces = set(target.partial) <= set(source.partial)
     return plain and reduces and (not target.partial or source.reduction is target.reduction)
 
 
 def order_collectives(source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> list[Collective]:
-    """all_reduce, all_gather, all_slice, where the documents' collectives lead there."""
-    gone = tuple(axis for axis in source.partial if axis not in target.partial)
-    reduced = [Collective(Kind.ALL_REDUCE, gone)] if gone else []
+    """Return all_reduce, all_gather and all_slice, where the documents' collectives lead to the target."""
+    reduced_axes = tuple(axis for axis in source.partial if axis not in target.partial)
+    reduced = [Collective(Kind.ALL_REDUCE, reduced_axes)] if reduced_axes else []
     gathered, sliced = [], []
-    for dim, (have, want) in enumerate(zip(source.split_axes, target.split_axes, strict=True)):
-        kept = _common_prefix_length(have, want, shape[dim], mesh=mesh)
-        if have[kept:]:
-            gathered.append(Collective(Kind.ALL_GATHER, have[kept:], dim))
-        if want[kept:]:
-            sliced.append(Collective(Kind.ALL_SLICE, want[kept:], dim))
+    for dim, (held, wanted) in enumerate(zip(source.split_axes, target.split_axes, strict=True)):
+        common = _common_prefix_length(held, wanted, shape[dim], mesh=mesh)
+        if held[common:]:
+            gathered.append(Collective(Kind.ALL_GATHER, held[common:], dim))
+        if wanted[common:]:
+            sliced.append(Collective(Kind.ALL_SLICE, wanted[common:], dim))
     return [*reduced, *gathered, *sliced]
 
 
 def _common_prefix_length(have: Axes, want: Axes, size: int, *, mesh: Mesh) -> int:
-    """How many axes at the head of both lists may stay."""
+    """Return how many axes at the head of both lists may stay."""
     common = 0
     while common < min(len(have), len(want)) and have[common] == want[common]:
         common += 1
@@ -78,7 +78,7 @@ def _blocks_nest(axes: Axes, head: int, size: int, *, mesh: Mesh) -> bool:
 
 
 def fuse_collectives(chain: list[Collective]) -> list[Collective]:
-    """A chain in the order above, with neighbours that are one collective as one."""
+    """Fuse neighbours in a chain in the order above that are one collective."""
     reduced = {axis for move in chain if move.kind is Kind.ALL_REDUCE for axis in move.axes}
     gathers = {move.dim: move for move in chain if move.kind is Kind.ALL_GATHER}
     exchanged, last = [], []

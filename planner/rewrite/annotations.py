@@ -1,9 +1,9 @@
-"""Who annotated what: the shardings asked for of definitions and of uses.
+"""Annotations by place: the shardings requested for definitions and for uses.
 
-A value has one definition and many uses (an operand of an op, an output of the graph); each may be annotated
-once. An annotation for a user that reads the value several times is of all these uses, unless it names one. Two
-annotations of one definition or of one use that differ are undefined in the mesh dialect and refused, except that
-beside a required annotation of a value its hints (required = false) of other shardings are dropped.
+A value has one definition and many uses (an operand of an op, an output of the graph), and each may be annotated
+once. An annotation for a user that reads the value several times covers all these uses, unless it names one. Two
+different annotations of one definition or one use are undefined in the mesh dialect and refused. The exception: beside
+a required annotation of a value, hints (required = false) of other shardings are dropped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Key = TypeVar("Key")
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A sharding, and whether it must hold where it stands."""
+    """A sharding, and whether it is required."""
 
     sharding: Sharding
     required: bool = True
@@ -32,14 +32,14 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Notes:
-    """Annotated definitions by value and annotated uses by reader."""
+    """Annotated definitions by value, and annotated uses by reader."""
 
     definitions: Mapping[str, Note]
     uses: Mapping[Reader, Note]
 
 
 def collect_notes(graph: Graph, mesh: Mesh) -> Notes:
-    """The annotations of a graph, completed to the tensors' ranks.
+    """Return the annotations of a graph, completed to the ranks of the tensors.
 
     Raises InvalidSharding for one that its tensor or mesh cannot have, and for two that contradict each other.
     """
@@ -73,20 +73,20 @@ def _drop_overridden_hints(graph: Graph, mesh: Mesh) -> list[Annotation]:
     return [e for e in completed if e.required or required.get(e.value, {e.sharding}) == {e.sharding}]
 
 
-def _annotated_readers(entry: Annotation, who: Sequence[Reader], places: Mapping[str, int]) -> list[Reader]:
-    """The uses an annotation is for; the graph has checked that there are any."""
+def _annotated_readers(entry: Annotation, readers: Sequence[Reader], places: Mapping[str, int]) -> list[Reader]:
+    """Return the uses that an annotation is for; the graph has checked that there are any."""
     place = places.get(entry.user or "")
-    found = [reader for reader in who if reader.op == place] or [reader for reader in who if reader.op is None]
-    return [reader for reader in found if entry.operand in (None, reader.operand)]
+    users = [reader for reader in readers if reader.op == place] or [reader for reader in readers if reader.op is None]
+    return [reader for reader in users if entry.operand in (None, reader.operand)]
 
 
 def _add_note(into: dict[Key, Note], key: Key, note: Note, *, where: str) -> None:
-    there = into.get(key, note)
-    into[key] = Note(there.sharding, there.required or note.required)
-    if there.sharding != note.sharding:
+    present = into.get(key, note)
+    into[key] = Note(present.sharding, present.required or note.required)
+    if present.sharding != note.sharding:
         raise InvalidSharding(
-            "annotated twice, differently: undefined",
+            "two different annotations in one place",
             where=where,
-            got=f"{there.sharding} and {note.sharding}",
+            got=f"{present.sharding} and {note.sharding}",
             wanted="one sharding",
         )

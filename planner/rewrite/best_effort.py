@@ -1,9 +1,9 @@
-"""Shardings from some ops to all, loop by loop: what the named layouts people write by hand are completed with.
+"""Completion of options given for some ops to all ops, loop by loop, for named layouts that people write by hand.
 
-Backward over all ops, then forward. An op keeps the axes it was given; every other loop takes those of a result
-dim it indexes, else of an operand dim, where they are free and may split it. What nothing reaches stays whole.
-Unlike `planner.rewrite.propagation.propagate` it takes part of a sharding where the whole does not fit, and knows no
-annotations: it completes an intention, where propagation completes a specification.
+It walks backward over all ops, then forward. An op keeps the axes it was given. Every other loop takes those of a
+result dim that it indexes, or else of an operand dim, where they are free and may split it. What nothing reaches stays
+whole. Unlike `planner.rewrite.propagation.propagate` it takes part of a sharding where the whole does not fit, and it
+ignores annotations: it completes an intention, while propagation completes a specification.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ Given = Mapping[str, Mapping[str, Axes]]
 
 
 def complete_options(graph: Graph, mesh: Mesh, given: Given, *, inputs: Mapping[str, Sharding]) -> dict[str, Option]:
-    """An option for every op from the loops given for some and the layouts of graph inputs."""
+    """Return an option for every op, given the loops of some ops and the layouts of graph inputs."""
     split = {value: sharding.split_axes for value, sharding in inputs.items()}
-    taken = {op.id: dict(given.get(op.id, {})) for op in graph.ops}
+    loop_axes = {op.id: dict(given.get(op.id, {})) for op in graph.ops}
     for op in reversed(graph.ops):
-        _take_axes(op, taken[op.id], mesh, terms=zip(op.rule.results, op.values, strict=True), split=split)
-        option = _op_option(op, taken[op.id])
+        _take_axes(op, loop_axes[op.id], mesh, terms=zip(op.rule.results, op.values, strict=True), split=split)
+        option = _op_option(op, loop_axes[op.id])
         for operand, value in enumerate(op.inputs):
             wanted = op.rule.operand_sharding(operand, option).split_axes
             if value not in split and any(wanted):
                 split[value] = wanted
     for op in graph.ops:
-        _take_axes(op, taken[op.id], mesh, terms=zip(op.rule.results, op.values, strict=True), split=split)
-        _take_axes(op, taken[op.id], mesh, terms=zip(op.rule.operands, op.inputs, strict=True), split=split)
-        option = _op_option(op, taken[op.id])
+        _take_axes(op, loop_axes[op.id], mesh, terms=zip(op.rule.results, op.values, strict=True), split=split)
+        _take_axes(op, loop_axes[op.id], mesh, terms=zip(op.rule.operands, op.inputs, strict=True), split=split)
+        option = _op_option(op, loop_axes[op.id])
         for result, value in enumerate(op.values):
             split[value] = op.rule.result_sharding(result, option).split_axes
-    return {op.id: _op_option(op, taken[op.id]) for op in graph.ops}
+    return {op.id: _op_option(op, loop_axes[op.id]) for op in graph.ops}
 
 
 def _op_option(op: Op, taken: Mapping[str, Axes]) -> Option:
@@ -52,7 +52,7 @@ def _take_axes(
     terms: Iterable[tuple[Term, str]],
     split: Mapping[str, Sequence[Axes]],
 ) -> None:
-    """Add what the dims of some values tell the op's loops."""
+    """Add the axes that the dims of some values have for the op's loops."""
     loops = {loop.name: loop for loop in op.rule.loops}
     for term, value in terms:
         for dim, axes in zip(term, split.get(value, ()), strict=False):

@@ -1,5 +1,7 @@
-"""Writes an SPMD program value by value: `%v` is a value as its op makes it, `%v.1`, `%v.2`, ... are what moves
-make of it, in the order of the program."""
+"""Builds an SPMD program value by value.
+
+`%v` is a value as its op makes it; `%v.1`, `%v.2`, ... are what moves make of it, in the order of the program.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ from planner.reshard.documented_path import ReshardPlanner
 
 @dataclass
 class ProgramBuilder:
-    """The instructions so far. Moves of a value begin at its latest `settle`, or at what its op made."""
+    """The instructions so far.
+
+    Moves of a value begin at what the latest `reshard_for_all` made of it, or at what its op made.
+    """
 
     graph: Graph
     mesh: Mesh
@@ -33,7 +38,7 @@ class ProgramBuilder:
         self._copies: Counter[str] = Counter()
 
     def reshard_to(self, value: str, target: Sharding) -> str:
-        """The name of a value in the target sharding, after the moves that takes."""
+        """Append the moves that bring a value into the target sharding, and return its name there."""
         name = self._start.get(value, value)
         for collective in self.route(value, self._sharding[name], target):
             result = self._copy_name(value)
@@ -43,7 +48,7 @@ class ProgramBuilder:
         return name
 
     def _copy_name(self, value: str) -> str:
-        """A name for the next copy that no value of the graph has: a graph may hold both `a` and `a.1`."""
+        """Return a name for the next copy that no value of the graph has: a graph may hold both `a` and `a.1`."""
         while True:
             self._copies[value] += 1
             if (name := f"{value}.{self._copies[value]}") not in self.graph.types:
@@ -54,7 +59,7 @@ class ProgramBuilder:
         self._start[value] = self.reshard_to(value, target)
 
     def add_operand(self, op: Op, operand: int, option: Option, *, cuts: LoopPartitions = ()) -> None:
-        """Move the next operand of an op into the sharding in which it reads it."""
+        """Move the next operand of an op into the sharding in which the op reads it."""
         reads = OpCall(op, option, (), (), cuts).operand_sharding(operand, self.mesh)
         self._operands.append(self.reshard_to(op.inputs[operand], reads))
 

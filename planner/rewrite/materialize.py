@@ -1,9 +1,9 @@
 """Layouts as an SPMD program with explicit collectives.
 
-What the planner chose follows `planner.ir.execution_order` step by step: a shared value is brought into its hub
-sharding, an operand into the sharding its op reads, by the chain of moves `route` gives; then the op runs. What
-propagation completed has no hubs: every use starts from the definition, and goes from there to what the op reads at
-once, with no stop at the annotations between (the dialect's intermediate consolidation).
+What the planner chose follows `planner.ir.execution_order` step by step: a shared value is brought into the sharding
+of its shared copy, an operand into the sharding that its op reads, each by the chain of moves that `route` gives;
+then the op runs. What propagation completed has no shared copies. Every use starts from the definition and goes at
+once to what the op reads, without a stop at the annotations between (the dialect's intermediate consolidation).
 """
 
 from __future__ import annotations
@@ -33,32 +33,35 @@ def materialize(
     route: ReshardPlanner,
     listed: Sequence[Step] | None = None,
 ) -> Program:
-    """The program of a graph under a layout per input and output, an option per op, a sharding per shared value, in
-    the order of `listed` (None: `steps`)."""
+    """Return the program of a graph, given a layout per input and output, an option per op and a sharding per shared
+    value.
+
+    `listed` are the steps in their order; None: those of `order_steps`.
+    """
     writer = ProgramBuilder(graph, mesh, route, dict(inputs))
-    names: list[str] = []
+    outputs_read: list[str] = []
     for step in order_steps(graph) if listed is None else listed:
         match step:
             case Share(value):
                 writer.reshard_for_all(value, shared[value])
             case Read(value, reader):
                 if reader.op is None:
-                    names.append(writer.reshard_to(value, outputs[reader.operand]))
+                    outputs_read.append(writer.reshard_to(value, outputs[reader.operand]))
                 else:
                     op = graph.ops[reader.op]
                     writer.add_operand(op, reader.operand, options[op.id])
             case Execute(position):
                 writer.add_op_call(graph.ops[position], options[graph.ops[position].id])
-    return writer.build(names)
+    return writer.build(outputs_read)
 
 
 def materialize_completed(
     graph: Graph, mesh: Mesh, completed: PropagatedShardings, *, route: ReshardPlanner, full_arguments: bool = False
 ) -> Program:
-    """The program of a graph under the annotations that propagation completed.
+    """Return the program of a graph under the annotations that propagation completed.
 
-    A result whose definition is annotated otherwise than its op leaves it is brought there right after the op.
-    With `full_arguments` every device is given whole tensors and cuts its own shards first.
+    A result whose definition is annotated differently from how its op leaves it is resharded right after the op. With
+    `full_arguments` every device is given whole tensors and first cuts its own shards.
     """
     layouts = {entry.id: completed.definition(entry.id) for entry in graph.inputs}
     whole = {name: Sharding.replicated(len(layout.split_axes)) for name, layout in layouts.items()}

@@ -1,4 +1,4 @@
-"""The one seam between array modules: numpy, or cupy where there is a GPU."""
+"""Array modules: numpy, or cupy where there is a GPU."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from planner.ir.dtypes import is_float, is_integer
 
 MODULES = ("numpy", "cupy")
 BACKENDS = (*MODULES, "mpi", "nccl")
-"""One process of logical devices, or a process a device: on CPUs, or each on a GPU of its own."""
+"""numpy and cupy run logical devices in one process; mpi and nccl run a process per device, on CPUs or on GPUs."""
 PRECISIONS = ("f32", "f64")
 HALF = "f16"
-"""On a GPU too; numpy's products of it are very slow, and neither module has bf16."""
+"""Only offered on a GPU: numpy's products of it are very slow, and neither module has bf16."""
 DECLARED = "declared"
 ROUNDED = "rounded"
-"""Each value in its own dtype, on every backend: half precision is computed in f32, and what an op or a collective has
-made is rounded to f16 or bf16."""
+"""Each value in its own dtype, on every backend: half precision is computed in f32, and the result of an op or a
+collective is rounded to f16 or bf16."""
 _BF16_BITS = 8
-"""Of a number's significand, the leading one among them."""
+"""Bits of the significand, including the implicit leading one."""
 _STANDS_FOR = {"bf16": "float32", "f8e4m3": "float32", "f8e5m2": "float32", "index": "int64", "bool": "bool"}
 
 
 def array_module(name: str) -> ModuleType:
-    """Numpy or cupy. Raises RunFailed for another name, or when cupy finds no GPU."""
+    """Return numpy or cupy. Raises RunFailed for another name, or when cupy finds no GPU."""
     if name == "numpy":
         return np
     if name != "cupy":
@@ -44,27 +44,28 @@ def array_module(name: str) -> ModuleType:
 
 
 def synchronize(xp: Any) -> None:
-    """Wait for what was queued on a GPU; numpy has run everything by then."""
+    """Wait until everything queued on a GPU has run; numpy does not queue."""
     if xp is not np:
         xp.cuda.Device().synchronize()
 
 
 def to_host(xp: Any, array: Any) -> Any:
-    """The array in numpy."""
+    """Return the array in numpy."""
     return array if xp is np else xp.asnumpy(array)
 
 
 def device_memory(xp: Any) -> int:
-    """Bytes of memory of the GPU, or of this machine."""
+    """Return the bytes of memory of the GPU, or of this machine."""
     if xp is not np:
         return int(xp.cuda.Device().mem_info[1])
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def run_dtype(xp: Any, dtype: str, precision: str) -> Any:
-    """The array dtype in which values declared as `dtype` are computed: every float in `precision`.
+    """Return the array dtype in which values declared as `dtype` are computed: every float in `precision`.
 
-    "declared" is the value's own, and f32 for the floats that numpy lacks; "rounded" f64 of f64, and else f32.
+    With "declared" that is the value's own dtype, or f32 for floats that numpy lacks; with "rounded" f64 for f64 and
+    otherwise f32.
     """
     if precision == ROUNDED and is_float(dtype):
         return xp.dtype("float64" if dtype == "f64" else "float32")
@@ -77,10 +78,10 @@ def run_dtype(xp: Any, dtype: str, precision: str) -> Any:
 
 
 def round_to_dtype(xp: Any, array: Any, dtype: str, *, precision: str) -> Any:
-    """The array with elements that a value declared as `dtype` can have; as it is but in "rounded" half precision."""
+    """Return the array rounded to values of `dtype`. It only changes in "rounded" half precision."""
     if precision != ROUNDED or dtype not in ("f16", "bf16"):
         return array
     if dtype == "f16":
         return array.astype("float16").astype("float32")
-    significand, exponent = xp.frexp(array)  # to the nearest, of two the even one; exponents are f32's
+    significand, exponent = xp.frexp(array)  # rint rounds half to even, as bf16 does; exponents are f32's
     return xp.ldexp(xp.rint(xp.ldexp(significand, _BF16_BITS)), exponent - _BF16_BITS).astype("float32")

@@ -1,7 +1,7 @@
-"""What ops take on the device at hand: each timed by itself, over a grid of sizes.
+"""Measures the time of ops on the local device: each by itself, over a grid of sizes.
 
-An op is run as the executor runs it (`planner.run.local_op`), whole, on a mesh of one device; the median of several
-runs counts. On a GPU runs are queued, and awaited together. Operands take turns among COPIES, and as many results are
+An op runs as the executor runs it (`planner.run.local_op`), whole, on a mesh of one device; the median of several runs
+counts. On a GPU runs are queued and awaited together. COPIES sets of operands take turns, and as many results are
 kept: as in a program, what is small is still in a cache and what is large is not.
 """
 
@@ -36,8 +36,10 @@ _UNARY = ("negate", "abs", "square", "sqrt", "rsqrt", "exp", "log", "tanh", "sig
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """An op over sizes: `shapes(size)` are those of its operands and, last, of its result. `by` is what its time goes
-    with."""
+    """An op over a grid of sizes.
+
+    `shapes(size)` are the shapes of its operands and, last, of its result. `by` is the figure that its time grows with.
+    """
 
     op: str
     by: str
@@ -46,7 +48,7 @@ class Probe:
     attrs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
     def ops(self, dtype: str) -> Iterator[tuple[Op, tuple[TensorType, ...]]]:
-        """The op in every size, with the types of its operands."""
+        """Yield the op in every size, with the types of its operands."""
         for size in self.sizes:
             *operands, result = (TensorType(shape, dtype) for shape in self.shapes(size))
             types, results = tuple(operands), (result,)
@@ -60,7 +62,7 @@ def _flat_shapes(count: int) -> Callable[[int], Shapes]:
 
 
 def _row_shapes(result: tuple[int, ...], *more: tuple[int, ...]) -> Callable[[int], Shapes]:
-    """Rows of ROW elements, further operands, and what of a row is left."""
+    """Return shapes of rows of ROW elements, further operands, and what is left of a row."""
     return lambda size: ((size, ROW), *more, (size, *result))
 
 
@@ -100,7 +102,7 @@ class Measurement:
 def measure_ops(
     xp: Any, dtype: str, probes: Sequence[Probe] = PROBES, *, clock: Clock = time.perf_counter
 ) -> Iterator[Measurement]:
-    """Every probe in every size, until one run of it takes MOST_S."""
+    """Yield measurements of every probe in every size, until one run of it takes more than MAX_S."""
     for probe in probes:
         for op, operands in probe.ops(dtype):
             seconds = measure_op_s(op, operands, xp, clock=clock)
@@ -110,13 +112,15 @@ def measure_ops(
 
 
 def measure_op_s(op: Op, operands: Sequence[TensorType], xp: Any, *, clock: Clock = time.perf_counter) -> float:
-    """Seconds of an op on one device that holds all of it."""
+    """Return the seconds of an op on one device that holds all of it."""
     random = xp.random.default_rng(0)
     held = cycle([[_draw_array(random, kind) for kind in operands] for _ in range(COPIES)])
-    made = deque[Any](maxlen=COPIES)
+    results = deque[Any](maxlen=COPIES)
     done = OpCall(op, ((),) * len(op.rule.loops), op.inputs, op.values)
     return measure_median_s(
-        lambda: made.append(run_op(done, SINGLE_DEVICE, 0, operands=next(held), xp=xp, precision=DECLARED)), xp, clock
+        lambda: results.append(run_op(done, SINGLE_DEVICE, 0, operands=next(held), xp=xp, precision=DECLARED)),
+        xp,
+        clock,
     )
 
 
@@ -125,11 +129,14 @@ def _draw_array(random: Any, kind: TensorType) -> Any:
 
 
 def measure_median_s(work: Callable[[], object], xp: Any, clock: Clock = time.perf_counter) -> float:
-    """Seconds of `work`, short ones run many at a time; the first run, which warms up, does not count."""
+    """Return the median seconds of `work`.
+
+    Short work runs many times per measurement; the first run, which warms up, does not count.
+    """
     _time_runs(work, 1, xp, clock=clock)
     once = _time_runs(work, 1, xp, clock=clock)
-    many = max(1, min(QUEUED, int(MIN_S / max(once, 1e-7))))
-    return median([_time_runs(work, many, xp, clock=clock) for _ in range(RUNS)]) if once < MAX_S else once
+    times = max(1, min(QUEUED, int(MIN_S / max(once, 1e-7))))
+    return median([_time_runs(work, times, xp, clock=clock) for _ in range(RUNS)]) if once < MAX_S else once
 
 
 def _time_runs(work: Callable[[], object], times: int, xp: Any, *, clock: Clock) -> float:

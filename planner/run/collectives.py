@@ -1,10 +1,10 @@
 """The collectives on arrays: one group at a time, members in group order.
 
-Every function takes the arrays of the members that are here and gives their results; None where a member's result is
-undefined. `parts` are (start, stop) along a dim, a member each. Each is what members send, brought there by the wire
-(`planner.run.transport`), and what they make of what they get: a reduction takes its terms in group order, so that it
-adds alike wherever it runs. `run_collective` runs the moves between shardings; `planner.run.spmd_executor` runs the
-same functions on local tensors.
+Every function takes the arrays of the members that are here and returns their results, None where a member's result
+is undefined. `parts` are (start, stop) along a dim, one per member. A collective consists of what members send, which
+the communicator delivers (`planner.run.transport`), and what they make of what they receive. A reduction takes its
+terms in group order, so that it adds alike wherever it runs. `run_collective` runs the moves between shardings;
+`planner.run.spmd_executor` runs the same functions on local tensors.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ _COMBINE = {
 
 @dataclass(frozen=True, slots=True)
 class Reducer:
-    """Elementwise `combine` of two terms, in group order so that every run adds alike; `finish` gets the total."""
+    """Elementwise `combine` of two terms, in group order so that every run adds alike; `finish` is applied to the
+    total.
+    """
 
     combine: Callable[[Array, Array], Array]
     finish: Callable[[Array, int], Array] = lambda total, terms: total
@@ -51,7 +53,10 @@ class Reducer:
 
 
 def _average_total(total: Array, terms: int) -> Array:
-    """Of integers rounded towards zero, as integer division in MLIR's arith dialect."""
+    """Divide a total by its number of terms.
+
+    Integers are rounded towards zero, as by integer division in MLIR's arith dialect.
+    """
     return total / terms if total.dtype.kind == "f" else total // terms + ((total % terms != 0) & (total < 0))
 
 
@@ -126,7 +131,7 @@ def run_collective(
 
 
 def split_blocks(size: int, members: int, block: int | None = None) -> BlockRanges:
-    """Blocks of ceil(size / members), or of `block`, cut off at the end."""
+    """Return blocks of ceil(size / members), or of `block`, cut off at the end."""
     width = block_size(size, members) if block is None else block
     return [(min(i * width, size), min((i + 1) * width, size)) for i in range(members)]
 
@@ -136,7 +141,7 @@ def slice_piece(shard: Array, dim: int, part: tuple[int, int]) -> Array:
 
 
 def combine_terms(xp: Any, reducer: Reducer, terms: Sequence[Array]) -> Array:
-    """All terms in their order."""
+    """Combine all terms in their order."""
     total = terms[0]
     for term in terms[1:]:
         total = reducer.combine(total, term)
@@ -144,29 +149,29 @@ def combine_terms(xp: Any, reducer: Reducer, terms: Sequence[Array]) -> Array:
 
 
 def all_gather(xp: Any, wire: Communicator, shards: list[Array], *, dim: int) -> list[Array]:
-    """All members' arrays, one after another along a dim."""
-    got = wire.exchange([[shard] * wire.members for shard in shards])
-    return [xp.concatenate(pieces, axis=dim) for pieces in got]
+    """Join all members' arrays along a dim."""
+    arrived = wire.exchange([[shard] * wire.members for shard in shards])
+    return [xp.concatenate(pieces, axis=dim) for pieces in arrived]
 
 
 def all_to_all(
     xp: Any, wire: Communicator, shards: list[Array], *, split: int, concat: int, parts: BlockRanges
 ) -> list[Array]:
-    """Piece j of every member's array goes to member j, who joins them along another dim."""
-    got = wire.exchange([[slice_piece(shard, split, part) for part in parts] for shard in shards])
-    return [xp.concatenate(pieces, axis=concat) for pieces in got]
+    """Send piece j of every member's array to member j, which joins them along another dim."""
+    arrived = wire.exchange([[slice_piece(shard, split, part) for part in parts] for shard in shards])
+    return [xp.concatenate(pieces, axis=concat) for pieces in arrived]
 
 
 def reduce_scatter(
     xp: Any, wire: Communicator, reducer: Reducer, *, shards: list[Array], dim: int, parts: BlockRanges
 ) -> list[Array]:
-    """Every member combines its part of all arrays."""
-    got = wire.exchange([[slice_piece(shard, dim, part) for part in parts] for shard in shards])
-    return [combine_terms(xp, reducer, pieces) for pieces in got]
+    """Let every member combine its part of all arrays."""
+    arrived = wire.exchange([[slice_piece(shard, dim, part) for part in parts] for shard in shards])
+    return [combine_terms(xp, reducer, pieces) for pieces in arrived]
 
 
 def all_reduce(xp: Any, wire: Communicator, reducer: Reducer, *, shards: list[Array]) -> list[Array]:
-    """Every member combines one block of the flat shard, then all gather the blocks."""
+    """Let every member combine one block of the flat shard, then gather all blocks."""
     flat = [shard.reshape(-1) for shard in shards]
     blocks = reduce_scatter(xp, wire, reducer, shards=flat, dim=0, parts=split_blocks(flat[0].size, wire.members))
     whole = all_gather(xp, wire, blocks, dim=0)
@@ -174,15 +179,15 @@ def all_reduce(xp: Any, wire: Communicator, reducer: Reducer, *, shards: list[Ar
 
 
 def gather_to_root(wire: Communicator, shards: list[Array], root: int) -> list[list[Array] | None]:
-    """What the root gets from all members; nothing for the others."""
-    got = wire.exchange([[shard if j == root else None for j in range(wire.members)] for shard in shards])
-    return [pieces if member == root else None for member, pieces in zip(wire.here, got, strict=True)]
+    """Return all members' arrays for the root, and None for the others."""
+    arrived = wire.exchange([[shard if j == root else None for j in range(wire.members)] for shard in shards])
+    return [pieces if member == root else None for member, pieces in zip(wire.here, arrived, strict=True)]
 
 
 def scatter_from_root(
     wire: Communicator, shards: list[Array], root: int, *, dim: int, parts: BlockRanges
 ) -> list[Array]:
-    """Every member its part of the root's array."""
+    """Give every member its part of the root's array."""
     nothing = [None] * wire.members
     sent = [
         [slice_piece(shard, dim, part) for part in parts] if member == root else nothing
@@ -192,13 +197,13 @@ def scatter_from_root(
 
 
 def permute(wire: Communicator, shards: list[Array], sources: Sequence[int | None]) -> list[Array | None]:
-    """Every member the array of its source; no source, no result."""
+    """Give every member the array of its source, or None without a source."""
     sent = [
         [shard if source == member else None for source in sources]
         for member, shard in zip(wire.here, shards, strict=True)
     ]
-    got = wire.exchange(sent)
+    arrived = wire.exchange(sent)
     return [
         None if (source := sources[member]) is None else pieces[source]
-        for member, pieces in zip(wire.here, got, strict=True)
+        for member, pieces in zip(wire.here, arrived, strict=True)
     ]

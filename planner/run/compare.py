@@ -1,8 +1,8 @@
-"""Shards against the whole they are of.
+"""Comparison of shards with the whole array that they are parts of.
 
-The error is the largest difference relative to the largest magnitude of the whole. Of what is left partial the terms
-that devices hold are combined first, by its reduction; halo elements beyond the tensor's ends mean nothing and are
-passed over. Elements that are not finite must be the same on both sides.
+The error is the largest difference relative to the largest magnitude of the whole. Terms of a partial value are first
+combined by its reduction. Halo elements beyond the tensor's ends are not compared. Elements that are not finite must
+be the same on both sides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Array = Any
 
 
 def measure_output_error(program: Program, number: int, whole: Array, *, shards: Sequence[Array], xp: Any) -> float:
-    """Largest difference of any shard of an output from its part of the whole.
+    """Return the largest relative difference of any shard of an output from its part of the whole.
 
     Raises RunFailed for an output without a finite element.
     """
@@ -36,8 +36,11 @@ def measure_output_error(program: Program, number: int, whole: Array, *, shards:
 def find_differences(
     program: Program, name: str, whole: Array, *, shards: Sequence[Array], xp: Any
 ) -> Iterator[tuple[float, int, tuple[Array, Array]]]:
-    """For every group that holds terms of a shard of a value: the largest difference, the first device of the group,
-    and what it holds beside what it should. Shards of another shape differ infinitely."""
+    """Yield, for every group that holds the terms of a shard, the error, the group's first device, and a pair of
+    arrays.
+
+    The pair is what the group holds and what it should hold. Shards of another shape differ infinitely.
+    """
     want, held = whole.astype("float64"), program.values[name]
     finite = xp.abs(want.reshape(-1)[xp.isfinite(want).reshape(-1)])
     scale = (float(finite.max()) if finite.size else 0.0) or 1.0
@@ -53,7 +56,7 @@ def find_differences(
 
 
 def _clip_to_tensor(shard: Array, whole: Array, box: NDArray[np.int64]) -> tuple[Array, Array]:
-    """What a shard held at a box, and the whole, have inside the tensor."""
+    """Return what a shard held at a box, and the whole, have inside the tensor."""
     ends = zip(box.tolist(), whole.shape, strict=True)
     inside = [(min(max(low, 0), size), min(high, size), low) for (low, high), size in ends]
     here = tuple(slice(low - start, high - start) for low, high, start in inside)

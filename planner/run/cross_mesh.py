@@ -1,4 +1,4 @@
-"""An exchange between two meshes, run on logical devices and compared with the tensor it moves."""
+"""Runs an exchange between two meshes on logical devices and compares it with the tensor it moves."""
 
 from __future__ import annotations
 
@@ -22,23 +22,26 @@ Box = NDArray[np.int64]
 
 
 def verify_cross_mesh(source: PlacedSharding, target: PlacedSharding, kind: TensorType, *, seed: int = 0) -> bool:
-    """Whether an exchange of a random tensor leaves every device what the target says, moving what was predicted."""
+    """Return whether an exchange of a random tensor leaves every device its target shard, and moves what was
+    predicted.
+    """
     random = np.random.default_rng(seed)
     whole = random.integers(0, 2 if kind.dtype == "bool" else 100, kind.shape).astype(run_dtype(np, kind.dtype, "f64"))
-    held, made = (_shards(place, whole, full) for place, full in ((source, True), (target, False)))
+    held, targets = (_shards(place, whole, full) for place, full in ((source, True), (target, False)))
     done = plan_cross_mesh_transfers(source, target, kind.shape)
     wire, reducer = Communicator(done.devices), Reducer.of(np, source.sharding.reduction)
     ends = [
-        _place_shards(each, place, done.devices, shape=kind.shape) for each, place in ((held, source), (made, target))
+        _place_shards(each, place, done.devices, shape=kind.shape)
+        for each, place in ((held, source), (targets, target))
     ]
     exchange_cells(np, wire, reducer, done, *ends)
-    return wire.received == done.received.tolist() and _matches_tensor(whole, made, target)
+    return wire.received == done.received.tolist() and _matches_tensor(whole, targets, target)
 
 
 def _shards(place: PlacedSharding, whole: Array, full: bool) -> list[Array]:
-    """A shard a device of the mesh: what a sharding says of the tensor where it is `full`, else undefined.
+    """Return a shard per device of the mesh: its part of the tensor if `full`, otherwise undefined.
 
-    Of partial terms the first is the tensor; the others change nothing.
+    Of partial terms the first is the tensor; the others are neutral.
     """
     neutral = NEUTRAL.get(place.sharding.reduction)
     first = (place.mesh.group_index(place.sharding.partial) == 0).tolist()
@@ -56,7 +59,7 @@ def _shards(place: PlacedSharding, whole: Array, full: bool) -> list[Array]:
 
 
 def _place_shards(shards: list[Array], place: PlacedSharding, devices: int, *, shape: Shape) -> PlacedArrays:
-    """Shards by device number."""
+    """Return shards by device number."""
     arrays: list[Array] = [None] * devices
     for number, shard in zip(place.devices, shards, strict=True):
         arrays[number] = shard
@@ -65,14 +68,14 @@ def _place_shards(shards: list[Array], place: PlacedSharding, devices: int, *, s
 
 
 def _inside_slices(box: Box, shape: Shape) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Where in a shard, and where in the tensor, lies what a box has of it."""
+    """Return where in a shard, and where in the tensor, the part of a box inside the tensor lies."""
     low, high = np.clip(box, 0, np.array(shape, np.int64).reshape(-1, 1)).T
     here = tuple(slice(*ends) for ends in zip((low - box[:, 0]).tolist(), (high - box[:, 0]).tolist(), strict=True))
     return here, tuple(slice(*ends) for ends in zip(low.tolist(), high.tolist(), strict=True))
 
 
 def _matches_tensor(whole: Array, shards: list[Array], place: PlacedSharding) -> bool:
-    """Whether shards are those of a tensor, their terms combined."""
+    """Return whether shards, their terms combined, are those of a tensor."""
     reducer, boxes = Reducer.of(np, place.sharding.reduction), held_bounds(place.sharding, whole.shape, place.mesh)
     for group in place.mesh.groups(place.sharding.partial).tolist():
         here, there = _inside_slices(boxes[group[0]], whole.shape)

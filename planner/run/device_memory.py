@@ -1,10 +1,10 @@
-"""Where the arrays of a logical device live, and what its ops take.
+"""Memory and time of a logical device.
 
 On a GPU every logical device has a memory pool and a stream of its own. An op runs on the device's stream and allocates
-from its pool; what comes from elsewhere, or shares memory with another value, is copied into it, since every value of a
-program has its own buffer. So what the pool has in use between two instructions is the device's live values, each
-rounded up to ALIGNMENT, and nothing else. Collectives run on the default stream: it waits for the devices' streams and
-they for it (they are blocking streams), also where memory is used again. Numpy has one memory and no streams.
+from its pool. Arrays that come from elsewhere, or share memory with another value, are copied into it, because every
+value of a program has its own buffer. So between two instructions the pool holds exactly the device's live values,
+each rounded up to ALIGNMENT. Collectives run on the default stream, which waits for the devices' streams and they for
+it (they are blocking streams), also where memory is used again. Numpy has one memory and no streams.
 """
 
 from __future__ import annotations
@@ -18,46 +18,49 @@ import numpy as np
 
 Array = Any
 ALIGNMENT = 512
-"""Bytes to which cupy's pools round up."""
+"""Bytes to whose multiples cupy's pools round up."""
 
 
 class DeviceMemory:
-    """In numpy: nothing to be done but to take the time. `seconds`: of every op, by instruction."""
+    """A device in numpy: only time is taken. `seconds` are those of every op, by instruction."""
 
     def __init__(self) -> None:
         self.seconds: dict[int, float] = {}
 
     @contextmanager
     def time_op(self, place: int) -> Iterator[None]:
-        """An op of the device runs."""
+        """Take the time of an op of the device."""
         start = time.perf_counter()
         yield
         self.seconds[place] = time.perf_counter() - start
 
     def adopt(self, array: Array, others: list[Array] | None = None) -> Array:
-        """The array as the device keeps it: one that an op made beside `others`, or (None) one from elsewhere."""
+        """Return the array as the device keeps it.
+
+        `others` are the operands of the op that made it; None for an array from elsewhere.
+        """
         return array
 
     def add_live(self, array: Array) -> None:
-        """One more live value."""
+        """Count one more live value."""
 
     def remove_live(self, array: Array) -> None:
-        """One less."""
+        """Count one live value less."""
 
     def end_instruction(self) -> None:
-        """Between two instructions."""
+        """Measure the pool between two instructions."""
 
     def finish(self) -> None:
-        """At the end: `seconds` are complete."""
+        """Wait for the device and complete `seconds`."""
 
     @property
     def measured_peak(self) -> tuple[int, int] | None:
-        """Peak bytes measured in the device's pool, and of its live values, rounded up."""
+        """Peak bytes measured in the device's pool, and of its live values, rounded up; None without a pool."""
         return None
 
 
 class GpuDeviceMemory(DeviceMemory):
-    """A memory pool and a stream."""
+    """A device with a memory pool and a stream on a GPU."""
 
     def __init__(self, cupy: Any) -> None:
         super().__init__()
@@ -102,5 +105,5 @@ class GpuDeviceMemory(DeviceMemory):
 
 
 def make_device_memory(xp: Any) -> DeviceMemory:
-    """Of one logical device."""
+    """Return the memory of one logical device."""
     return DeviceMemory() if xp is np else GpuDeviceMemory(xp)

@@ -1,8 +1,8 @@
-"""The devices of a mesh, each with its arrays; and the graph run whole, which they must equal.
+"""Runs a program on the devices of a mesh, and the graph whole, which the program must equal.
 
-All are logical devices of one process, or a process has those that its fabric says (`planner.run.transport`). The
-executor knows arrays, not predictions: it counts the elements that cross between devices and the bytes alive on each,
-at the declared element size, from the arrays it makes.
+All devices are logical devices of one process, or a process has those that its transport says
+(`planner.run.transport`). The executor works on arrays and knows no predictions: from the arrays it makes it counts
+the elements that cross between devices and the bytes alive on each, at the declared element size.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ from planner.run.undef import poison_value
 Array = Any
 Progress = Callable[[int, int], None]
 NEUTRAL = {Reduction.SUM: 0, Reduction.PRODUCT: 1, Reduction.BITWISE_XOR: 0}
-"""What changes nothing, for the reductions to which a second copy of a term does."""
+"""The neutral element of every reduction for which a second copy of a term would change the result."""
 SINGLE_DEVICE = Mesh((MeshAxis("all", 1),))
 
 
 @dataclass(frozen=True)
 class Execution:
-    """What the devices here hold at the end ([device][output]) and what was counted on the way.
+    """The outputs that the devices here hold at the end, `[device][output]`, and what was counted on the way.
 
-    `received` is [instructions, devices], `peak` [devices]; of devices that are not here nothing is known. `seconds`
-    [instructions, devices] are those of ops; `pools` the peak bytes of every device's memory pool, measured and as its
-    live values say, where it has one (`planner.run.device_memory`).
+    `received` is `[instructions, devices]` in bytes, `peak` `[devices]` in bytes; entries of devices that are not here
+    are 0. `seconds` `[instructions, devices]` are those of ops. `measured_peaks` are, per device, the peak bytes of its
+    memory pool, measured and computed from its live values, or None without a pool (`planner.run.device_memory`).
     """
 
     outputs: list[list[Array]]
@@ -51,12 +51,14 @@ class Execution:
 
 
 def run_whole(graph: Graph, arrays: Mapping[str, Array], xp: Any, *, precision: str) -> dict[str, Array]:
-    """Every value of the graph, computed unsharded."""
+    """Compute every value of the graph unsharded."""
     values = dict(arrays)
     for op in graph.ops:
         done = OpCall(op, ((),) * len(op.rule.loops), op.inputs, op.values)
-        made = run_op(done, SINGLE_DEVICE, 0, operands=[values[name] for name in op.inputs], xp=xp, precision=precision)
-        values.update(zip(op.values, made, strict=True))
+        results = run_op(
+            done, SINGLE_DEVICE, 0, operands=[values[name] for name in op.inputs], xp=xp, precision=precision
+        )
+        values.update(zip(op.values, results, strict=True))
     return values
 
 
@@ -69,21 +71,23 @@ def run_program(
     on_progress: Progress | None = None,
     fabric: Transport | None = None,
 ) -> Execution:
-    """Run a program on the devices here (without a fabric: all). `arrays` are the whole inputs; each device is given
-    its shard."""
-    machine = Executor(program, arrays, xp, precision, fabric or LocalTransport(program.mesh.devices))
+    """Run a program on the devices here (without a transport: all of them).
+
+    `arrays` are the whole inputs; each device is given its shard of them.
+    """
+    executor = Executor(program, arrays, xp, precision, fabric or LocalTransport(program.mesh.devices))
     for place, done in enumerate(program.instructions):
-        machine.execute(place, done)
-        machine.end_instruction(place, (*done.operands, *done.results))
+        executor.execute(place, done)
+        executor.end_instruction(place, (*done.operands, *done.results))
         if on_progress:
             on_progress(place + 1, len(program.instructions))
-    outputs = [[held[name] for name in program.outputs] for held in machine.held.values()]
-    pools = [each.measured_peak for each in machine.homes.values()]
-    return Execution(outputs, machine.received, machine.peak, machine.seconds(), pools)
+    outputs = [[held[name] for name in program.outputs] for held in executor.held.values()]
+    measured_peaks = [each.measured_peak for each in executor.homes.values()]
+    return Execution(outputs, executor.received, executor.peak, executor.seconds(), measured_peaks)
 
 
 class Executor:
-    """The devices here in the midst of a program: what they hold by name, have received, and at most held."""
+    """The devices here during a run: the values they hold by name, the bytes they have received, and their peak."""
 
     def __init__(
         self, program: Program, arrays: Mapping[str, Array], xp: Any, precision: str, fabric: Transport
@@ -99,22 +103,22 @@ class Executor:
             self._load_shards(name, arrays[name])
 
     def execute(self, place: int, done: Instruction) -> None:
-        """The next instruction; operands and results are held until it is settled."""
+        """Run an instruction. Its operands and results are held until `end_instruction`."""
         if isinstance(done, Reshard):
             self._move(done, place)
         else:
             self._run(done, place)
 
     def seconds(self) -> NDArray[np.float64]:
-        """[instructions, devices]: what ops took."""
-        taken = np.zeros(self.received.shape)
+        """Return the seconds of ops: `[instructions, devices]`."""
+        op_seconds = np.zeros(self.received.shape)
         for device, each in self.homes.items():
             each.finish()
-            taken[list(each.seconds), device] = list(each.seconds.values())
-        return taken
+            op_seconds[list(each.seconds), device] = list(each.seconds.values())
+        return op_seconds
 
     def _load_shards(self, name: str, array: Array) -> None:
-        """Every device its shard: an exchange from an array that all hold, in which nothing is sent."""
+        """Give every device its shard: an exchange from an array that all hold, in which nothing is sent."""
         shards = dict.fromkeys(self.held, array)
         self._exchange(Sharding.replicated(array.ndim), shards, name)
 
@@ -149,7 +153,7 @@ class Executor:
                 )
 
     def _exchange(self, source: Sharding, shards: Mapping[int, Array], name: str) -> list[int]:
-        """Make a value out of shards laid out as `source`; elements that every device receives."""
+        """Make a value from shards laid out as `source`, and return the elements that every device receives."""
         value, mesh = self.program.values[name], self.program.mesh
         shape, target, wire = value.type.shape, value.sharding, self.fabric.communicator(range(mesh.devices))
         bounds = held_bounds(target, shape, mesh)
@@ -157,16 +161,16 @@ class Executor:
         fills = [poison_value(self.xp, dtype), NEUTRAL.get(target.reduction, 0)]
         others = (mesh.group_index(target.partial) > 0).tolist()
         sizes = (bounds[..., 1] - bounds[..., 0]).tolist()
-        made = {device: self.xp.full(sizes[device], fills[others[device]], dtype) for device in shards}
+        targets = {device: self.xp.full(sizes[device], fills[others[device]], dtype) for device in shards}
         held, results = (
             PlacedArrays(shards, held_bounds(source, shape, mesh)[..., 0]),
-            PlacedArrays(made, bounds[..., 0]),
+            PlacedArrays(targets, bounds[..., 0]),
         )
         reducer = Reducer.of(self.xp, source.reduction)
         exchange_cells(
             self.xp, wire, reducer, done=plan_transfers(source, target, shape, mesh), held=held, wanted=results
         )
-        for device, array in made.items():
+        for device, array in targets.items():
             self._store(name, device, round_to_dtype(self.xp, array, value.type.dtype, precision=self.precision))
         return wire.received
 
@@ -174,12 +178,14 @@ class Executor:
         for device, held in self.held.items():
             operands = [held[name] for name in done.operands]
             with self.homes[device].time_op(place):
-                made = run_op(done, self.program.mesh, device, operands=operands, xp=self.xp, precision=self.precision)
-            for name, array in zip(done.results, made, strict=True):
+                results = run_op(
+                    done, self.program.mesh, device, operands=operands, xp=self.xp, precision=self.precision
+                )
+            for name, array in zip(done.results, results, strict=True):
                 self._store(name, device, array, beside=operands)
 
     def end_instruction(self, place: int, names: tuple[str, ...]) -> None:
-        """Take the peak while operands and results are alive, then drop what nobody reads again."""
+        """Update the peak while operands and results are alive, then drop what nobody reads again."""
         self.peak = np.maximum(self.peak, self.alive)
         for each in self.homes.values():
             each.end_instruction()

@@ -1,9 +1,9 @@
-"""Where a run begins to differ: the first instruction, device and index, and the shards that were read for it.
+"""Finds where a run begins to differ: the first instruction, device and index, and the shards that were read for it.
 
-The program is run once more on logical devices, and after every instruction what it made is compared with its part of
-the graph run whole, terms combined. The shards are those of all devices that have a part in the number: of the terms
-that are combined in it, and of the members of a collective. Where all values agree, the first count that is not as
-predicted is named, or the first output of the run itself: then the backend alone is at fault.
+The program runs once more on logical devices. After every instruction its results are compared with their parts of the
+graph run whole, terms combined. The reported shards are those of all devices that take part in the number: of the
+terms combined in it, and of the members of a collective. Where all values agree, the report names the first count that
+is not as predicted, or the first wrong output of the run itself, in which case the backend alone is at fault.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from planner.run.transport import LocalTransport
 Array = Any
 Integers = NDArray[np.int64]
 MAX_ELEMENTS = 4096
-"""Of an input shard that is written out; of a larger one its shape is."""
+"""Elements up to which an input shard is written out; of a larger one only the shape is."""
 MAX_SHARDS = 64
-"""That are written out."""
+"""Input shards that are written out."""
 
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """What a device read: its elements row by row, nothing where they are too many to write out."""
+    """A shard that a device read: its elements row by row, or None where they are too many to write out."""
 
     device: int
     value: str
@@ -44,10 +44,11 @@ class ShardRecord:
 
 @dataclass(frozen=True)
 class Difference:
-    """`what` differs: a value, the bytes received or the peak of bytes held; `got` and `wanted` are numbers of it.
+    """What differs (`what`): a value, the bytes received, or the peak of bytes held; `got` and `wanted` are its
+    numbers.
 
-    `instruction` counts from 0, `operation` is its op id or collective, `value` what it made; `index` is that in the
-    device's shard. `inputs` are the shards that were read for it.
+    `instruction` counts from 0, `operation` is its op id or collective, `value` what it made. `index` is the place in
+    the device's shard. `inputs` are the shards that were read for it.
     """
 
     what: str
@@ -70,26 +71,26 @@ def find_first_difference(
     precision: str,
     tolerance: float,
 ) -> Difference | None:
-    """Nothing where every value that the program makes is as it should be."""
-    machine = Executor(program, arrays, xp, precision, LocalTransport(program.mesh.devices))
-    means = {name: name for name, _ in program.arguments}
+    """Return the first wrong value of a run on logical devices; None where every value is right."""
+    executor = Executor(program, arrays, xp, precision, LocalTransport(program.mesh.devices))
+    graph_value = {name: name for name, _ in program.arguments}
     for place, done in enumerate(program.instructions):
-        machine.execute(place, done)
-        means |= _graph_values(done, means)
+        executor.execute(place, done)
+        graph_value |= _graph_values(done, graph_value)
         for name in done.results:
-            shards = [held[name] for held in machine.held.values()]
-            for error, device, pair in find_differences(program, name, whole[means[name]], shards=shards, xp=xp):
+            shards = [held[name] for held in executor.held.values()]
+            for error, device, pair in find_differences(program, name, whole[graph_value[name]], shards=shards, xp=xp):
                 if error > tolerance:
-                    inputs = _inputs(program, done, name, device=device, held=machine.held, xp=xp)
+                    inputs = _inputs(program, done, name, device=device, held=executor.held, xp=xp)
                     return _describe_difference(place, done, name, device=device, pair=pair, inputs=inputs, xp=xp)
-        machine.end_instruction(place, (*done.operands, *done.results))
+        executor.end_instruction(place, (*done.operands, *done.results))
     return None
 
 
 def find_first_output(
     program: Program, whole: Mapping[str, Array], done: Execution, *, xp: Any, tolerance: float
 ) -> Difference | None:
-    """The first output that is not as it should be, at the instruction that made it."""
+    """Return the first wrong output, at the instruction that made it; None where every output is right."""
     makers = {name: (place, made) for place, made in enumerate(program.instructions) for name in made.results}
     for number, (value, name) in enumerate(zip(program.graph.outputs, program.outputs, strict=True)):
         shards = [held[number] for held in done.outputs]
@@ -101,8 +102,10 @@ def find_first_output(
 
 
 def find_first_miscount(program: Program, done: Execution) -> Difference | None:
-    """The first instruction in which a device receives other bytes than predicted, or the first device that holds
-    another peak."""
+    """Return the first count that is not as predicted: bytes that a device receives, or a device's peak.
+
+    Return None where all counts are as predicted.
+    """
     predicted = count_received_bytes(program)
     for place, device in np.argwhere(done.received != predicted).tolist():
         return _count_difference(
@@ -119,14 +122,17 @@ def find_first_miscount(program: Program, done: Execution) -> Difference | None:
 def _count_difference(
     program: Program, what: str, place: int, *, device: int, got: Integers, wanted: Integers
 ) -> Difference:
-    """Numbers by device. Behind the last instruction stands the return."""
+    """Describe a wrong count; `got` and `wanted` are by device.
+
+    The place after the last instruction is the return.
+    """
     listed = program.instructions[place : place + 1]
     name, value = (_name(listed[0]), listed[0].results[0]) if listed else ("return", program.outputs[0])
     return Difference(what, place, name, value, device, (), float(got[device]), float(wanted[device]))
 
 
 def _graph_values(done: Instruction, means: Mapping[str, str]) -> dict[str, str]:
-    """What results are of the graph. What is made again means what was made at first."""
+    """Return the graph's values that results stand for. A recomputed value stands for the original."""
     if not isinstance(done, OpCall):
         return {done.result: means[done.operand]}
     first = done.op.recompute_of or done.op.id
@@ -163,7 +169,7 @@ def _describe_difference(
 def _inputs(
     program: Program, done: Instruction, name: str, *, device: int, held: Mapping[int, Mapping[str, Array]], xp: Any
 ) -> tuple[ShardRecord, ...]:
-    """What was read, by whom, for a value as the devices hold it that have the terms of a device's shard."""
+    """Return the shards that were read for a value, by all devices that share terms with a device or its collective."""
     devices = _group_devices(program.mesh, program.values[name].sharding.partial, [device])
     if isinstance(done, Reshard):
         exchanged = done.collective.is_exchange
@@ -174,7 +180,7 @@ def _inputs(
 
 
 def _group_devices(mesh: Mesh, axes: Axes, devices: Sequence[int]) -> list[int]:
-    """Devices and who is in a group with one of them."""
+    """Return devices and all who are in a group with one of them."""
     groups: list[list[int]] = mesh.groups(axes).tolist()
     return sorted({member for group in groups if not set(group).isdisjoint(devices) for member in group})
 

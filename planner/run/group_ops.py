@@ -1,4 +1,4 @@
-"""The dialect's group collectives on one group: attributes resolved to numbers, members in group order."""
+"""The dialect's group collectives on one group, with attributes resolved to numbers and members in group order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Results = Sequence[Array | None]
 
 @dataclass(frozen=True, slots=True)
 class CollectiveGroup:
-    """One group at a collective; `sizes` are those of its mesh axes as listed."""
+    """One group that runs a collective; `sizes` are those of its mesh axes as listed."""
 
     xp: Any
     communicator: Communicator
@@ -53,14 +53,14 @@ class CollectiveGroup:
         return int(np.ravel_multi_index(tuple(index), tuple(self.sizes))) if self.sizes else 0
 
     def block_ranges(self, size: int) -> BlockRanges:
-        """The blocks of a dim. Raises RunFailed when the given block leaves something over."""
+        """Return the blocks of a dim. Raises RunFailed where the given block size leaves elements over."""
         block = self.attrs["block"]
         if block is not None and block * len(self.members) < size:
             raise RunFailed("block too small", where=self.where, got=block, wanted=f"{len(self.members)} cover {size}")
         return split_blocks(size, len(self.members), block)
 
     def check_shapes(self, shards: Sequence[Array], free: int | None = None) -> None:
-        """Refuse members' shapes that differ in a dim other than `free`."""
+        """Raise RunFailed where members' shapes differ in a dim other than `free`."""
         shapes = {tuple(size for dim, size in enumerate(shard.shape) if dim != free) for shard in shards}
         if len(shapes) > 1:
             got = sorted({tuple(shard.shape) for shard in shards})
@@ -86,7 +86,7 @@ def _scatter(group: CollectiveGroup, shards: list[Array]) -> Results:
 
 
 def _shift(group: CollectiveGroup, shards: list[Array]) -> Results:
-    """The array of the device `offset` positions before."""
+    """Return the array of the device `offset` positions before, for every member."""
     along, offset = group.axes.index(group.attrs["shift_axis"]), group.attrs["offset"]
     size = group.sizes[along]
     sources: list[int | None] = []

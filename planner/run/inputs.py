@@ -1,12 +1,12 @@
-"""Inputs of a graph from a seed, made where they are used.
+"""Random inputs of a graph, drawn from a seed on the device that uses them.
 
-Element k of an input is drawn by its number alone: splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
-generators", 2014) of k, from a state that a digest of the seed and of the input's id begins. That is integer arithmetic
-of whole arrays, so every backend draws the same bits on its own device, and nothing is copied there.
+Element k of an input depends on its number alone: splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number
+generators", 2014) of k, starting from a digest of the seed and of the input's id. That is integer arithmetic on whole
+arrays, so every backend draws the same bits on its own device, and nothing is copied there.
 
-Floats are uniform, of mean 0 and deviation 1/2, those of buffers and of optimizer state positive, as variances and
-second moments are; integers are positions, valid in every table they could index; flags are mostly true, as in masks
-that leave every row something.
+Floats are uniform with mean 0 and deviation 1/2; those of buffers and optimizer state are positive, as variances and
+second moments are. Integers are positions, valid in every table that they could index. Flags are mostly true, as in
+masks that leave every row something.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from planner.run.backend import round_to_dtype, run_dtype
 
 Array = Any
 POSITIVE = ("buffer", "optimizer_state")
-# Of splitmix64: what the state grows by, then shifts and factors.
+# Constants of splitmix64: the increment of the state, then shifts and factors of the mixing.
 GROWTH = 0x9E3779B97F4A7C15
 MIXING = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 LAST_SHIFT = 31
@@ -32,7 +32,7 @@ WIDTH = math.sqrt(3) / 2
 
 
 def random_inputs(graph: Graph, xp: Any, precision: str, *, seed: int) -> dict[str, Array]:
-    """Whole arrays for every graph input, the same for every backend."""
+    """Return whole arrays for every graph input, the same for every backend."""
     tables = [op.rule.sizes[loop] for op in graph.ops for loop in indexed_loops(op).values()]
     highest = min(tables, default=8)
     arrays = {}
@@ -41,20 +41,20 @@ def random_inputs(graph: Graph, xp: Any, precision: str, *, seed: int) -> dict[s
         digest = hashlib.sha256(f"{seed} {entry.id}".encode()).digest()
         bits = splitmix64(xp, int.from_bytes(digest[:8], "little"), math.prod(shape)).reshape(shape)
         if is_float(dtype):
-            drawn = (bits >> xp.uint64(11)) * (2 * WIDTH / 2**53) - WIDTH
+            values = (bits >> xp.uint64(11)) * (2 * WIDTH / 2**53) - WIDTH
         elif is_integer(dtype):
-            drawn = bits % xp.uint64(highest)
+            values = bits % xp.uint64(highest)
         else:
-            drawn = bits % xp.uint64(FALSE_ONCE_IN) != 0
-        fitting = abs(drawn) if entry.kind in POSITIVE else drawn
+            values = bits % xp.uint64(FALSE_ONCE_IN) != 0
+        signed_values = abs(values) if entry.kind in POSITIVE else values
         arrays[entry.id] = round_to_dtype(
-            xp, fitting.astype(run_dtype(xp, dtype, precision)), dtype, precision=precision
+            xp, signed_values.astype(run_dtype(xp, dtype, precision)), dtype, precision=precision
         )
     return arrays
 
 
 def splitmix64(xp: Any, start: int, count: int) -> Array:
-    """u64[count]: the numbers that follow this state."""
+    """Return the `count` numbers that follow the state `start`, as u64."""
     state = xp.arange(1, count + 1, dtype=xp.uint64)
     state *= xp.uint64(GROWTH)
     state += xp.uint64(start)

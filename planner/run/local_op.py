@@ -1,4 +1,4 @@
-"""One op on one device: its part of every operand in, its part of every result out (`planner.ops.local_op`)."""
+"""Runs one op on one device: from its parts of the operands to its parts of the results (`planner.ops.local_op`)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ Array = Any
 def run_op(
     done: OpCall, mesh: Mesh, device: int, *, operands: list[Array], xp: Any, precision: str
 ) -> tuple[Array, ...]:
-    """What a device makes of its parts of the operands. Raises RunFailed."""
+    """Return what a device makes of its parts of the operands. Raises RunFailed where the op fails or has no
+    function.
+    """
     op, row = done.op, OPS.get(done.op.op)
     if row is None:
         raise RunFailed("op has a rule but no array function", where=f"node {op.id!r}", got=op.op)

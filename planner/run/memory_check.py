@@ -1,7 +1,7 @@
-"""Whether a run has room, known before anything runs.
+"""Checks before a run whether memory suffices.
 
-The inputs of the graph are held whole, and as shards by the devices of this machine, as long as a run lasts: that is
-the least it takes. What else it takes shows while it runs.
+The inputs of the graph are held whole, and as shards by the devices of this machine, during the whole run. That is the
+least that a run needs; what else it needs shows while it runs.
 """
 
 from __future__ import annotations
@@ -16,15 +16,18 @@ from planner.run.backend import device_memory, run_dtype
 
 
 def check_memory(program: Program, xp: Any, precision: str) -> None:
-    """Raises RunFailed where the memory of the GPU, or of this machine, is smaller than what a run takes at least."""
-    needed, there = min_required_bytes(program, xp, precision), device_memory(xp)
-    if needed > there:
-        got, wanted = f"{there / 2**30:.1f} GiB", f"{needed / 2**30:.1f} GiB at least, or smaller sizes (--shrink auto)"
+    """Raise RunFailed where the memory of the GPU, or of this machine, is smaller than the least that a run needs."""
+    needed, available = min_required_bytes(program, xp, precision), device_memory(xp)
+    if needed > available:
+        got, wanted = (
+            f"{available / 2**30:.1f} GiB",
+            f"{needed / 2**30:.1f} GiB at least, or smaller sizes (--shrink auto)",
+        )
         raise RunFailed("too little memory to run the program", where="all devices together", got=got, wanted=wanted)
 
 
 def min_required_bytes(program: Program, xp: Any, precision: str) -> int:
-    """What inputs take, whole and on every device, in the dtypes of the run."""
+    """Return the bytes of the inputs, whole and on every device, in the dtypes of the run."""
     total = 0
     for entry in program.graph.inputs:
         width = int(run_dtype(xp, entry.type.dtype, precision).itemsize)

@@ -1,9 +1,9 @@
-"""One process a device, over MPI (mpi4py): the same instructions, what crosses between devices really sent.
+"""Runs a program with a process per device, over MPI (mpi4py), so that what crosses between devices is really sent.
 
-`run_over_mpi` starts mpiexec itself: as many ranks as the mesh has devices, rank d being device d. Every rank draws the
-same inputs from the seed, takes its shards and runs the program; the first gathers what all hold and counted. A group
-of devices is a sub-communicator, made when it is first asked for: a mesh's groups are met by all their members in the
-program's order, so that all make it at once. Ranks that die or hang end the run within its limit, with their output.
+`run_over_mpi` starts mpiexec with as many ranks as the mesh has devices; rank d is device d. Every rank draws the same
+inputs from the seed, takes its shards and runs the program; the first rank gathers what all hold and counted. A group
+of devices is a sub-communicator, created at its first use: all its members meet it in the program's order, so all
+create it at once. Where ranks die or hang, the run ends within its limit, and the error has their output.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from planner.run.transport import Array, Communicator, Pieces
 
 LIMIT_S = 600.0
 READ_BYTES = 1 << 16
-"""Bytes of what failed ranks wrote that are looked at."""
+"""Bytes read of the output of failed ranks."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankTask:
-    """What every rank is given."""
+    """The task that every rank is given."""
 
     program: Program
     precision: str
@@ -51,7 +51,7 @@ class RankTask:
 
 
 class MpiCommunicator(Communicator):
-    """Between the ranks of a communicator, one member each. Arrays on a GPU pass through the host."""
+    """Exchanges arrays between the ranks of a communicator, one member each. Arrays on a GPU pass through the host."""
 
     def __init__(self, communicator: Any, xp: Any = np) -> None:
         super().__init__(communicator.Get_size())
@@ -80,7 +80,7 @@ class MpiTransport:
         self.communicators: dict[tuple[int, ...], Any] = {tuple(range(world.Get_size())): world}
 
     def mpi_communicator(self, devices: Sequence[int]) -> Any:
-        """Of a group, this rank in it; its members ask for their groups in one order."""
+        """Return the communicator of a group of this rank; all members ask for their groups in the same order."""
         group = tuple(devices)
         if group not in self.communicators:
             self.communicators[group] = self.world.Create_group(self.world.group.Incl(group))
@@ -91,22 +91,24 @@ class MpiTransport:
 
 
 def check_mpi() -> str:
-    """The path of mpiexec: beside this interpreter first. Raises RunFailed where MPI cannot be used."""
+    """Return the path of mpiexec, preferably the one beside this interpreter. Raises RunFailed where MPI cannot be
+    used.
+    """
     if find_spec("mpi4py") is None:
         raise RunFailed("MPI cannot be used", got="no package mpi4py", wanted="shardplan[mpi]")
     beside = os.pathsep.join((sysconfig.get_path("scripts"), os.environ.get("PATH", os.defpath)))
-    found = shutil.which("mpiexec", path=beside)
-    if found is None:
+    mpiexec = shutil.which("mpiexec", path=beside)
+    if mpiexec is None:
         raise RunFailed("MPI cannot be used", got="no mpiexec", wanted="shardplan[mpi], or an MPI on PATH")
-    return found
+    return mpiexec
 
 
 def run_over_mpi(
     program: Program, precision: str, seed: int, *, backend: str = "mpi", limit_s: float = LIMIT_S
 ) -> Execution:
-    """Run a program, one process a device (backend nccl: on its own GPU); what they hold at the end in numpy.
+    """Run a program, one process per device (backend nccl: each on its own GPU), and return numpy arrays.
 
-    Raises RunFailed, with the ranks' output, where one fails or time is up.
+    Raises RunFailed, with the output of the ranks, where one fails or time is up.
     """
     launcher = check_mpi()
     with tempfile.TemporaryDirectory(prefix="shardplan-") as folder:
@@ -121,7 +123,10 @@ def run_over_mpi(
 
 
 def _launch(command: Sequence[str], limit_s: float) -> None:
-    """In a process group of its own, so that no rank outlives it; the first watches its input, which ends with us."""
+    """Run a command in a process group of its own, so that no rank outlives it.
+
+    The first rank watches its standard input, which closes when this process ends.
+    """
     # One thread a rank: there are as many ranks as devices, not as cores.
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     with tempfile.TemporaryFile() as output:
@@ -131,20 +136,20 @@ def _launch(command: Sequence[str], limit_s: float) -> None:
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            said = _summarize_output(
+            summary = _summarize_output(
                 os.pread(output.fileno(), READ_BYTES, 0).decode(errors="replace")
-            )  # before they hear of their end
+            )  # before the ranks write about being terminated
             _terminate(run)
             assert run.stdin is not None
             run.stdin.close()
     if code != 0:
         what = "a run over MPI took too long" if code is None else "a run over MPI failed"
         where = f"mpiexec -n {command[2]}"
-        raise RunFailed(what, where=where, got=said or "no output", wanted=f"all ranks to end within {limit_s:g} s")
+        raise RunFailed(what, where=where, got=summary or "no output", wanted=f"all ranks to end within {limit_s:g} s")
 
 
 def _summarize_output(output: str) -> str:
-    """What ranks wrote, why they failed first; without the frame that mpiexec draws around its own words."""
+    """Return what ranks wrote, the reasons of failures first, without the frame that mpiexec draws."""
     lines = [line.strip() for line in output.splitlines() if line.strip() and not line.startswith("=")]
     return "; ".join(sorted(lines, key=lambda line: not line.startswith("rank ")))
 
@@ -159,7 +164,7 @@ def _terminate(run: subprocess.Popen[bytes]) -> None:
 
 
 def pickle_task(task: RankTask) -> bytes:
-    """For our own ranks alone; what a document holds is never unpickled."""
+    """Pickle a task for our own ranks. Documents from outside are never unpickled."""
     buffer = io.BytesIO()
     pickler = pickle.Pickler(buffer, protocol=5)
     pickler.dispatch_table = copyreg.dispatch_table | {MappingProxyType: lambda held: (_freeze_mapping, (dict(held),))}
@@ -172,5 +177,5 @@ def _freeze_mapping(entries: dict[str, Any]) -> MappingProxyType[str, Any]:
 
 
 def world_communicator() -> Any:
-    """MPI's, of this process."""
+    """Return MPI's communicator of all ranks."""
     return import_module("mpi4py.MPI").COMM_WORLD

@@ -23,8 +23,9 @@ from planner.run.nccl import NcclTransport
 
 
 def main(task_file: str, done_file: str) -> None:
-    """Run the device of this rank; the first writes what all hold and counted. A rank that fails ends all."""
+    """Run the device of this rank; the first rank writes what all hold and counted. A rank that fails aborts all."""
     communicator = world_communicator()
+    # mpiexec passes its input to rank 0 alone.
     if communicator.Get_rank() == 0:
         threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
@@ -38,7 +39,7 @@ def main(task_file: str, done_file: str) -> None:
 
 
 def _end_with_parent() -> None:
-    """Nobody waits for the result of a run whose parent is gone."""
+    """End this process when its parent closes our input: nobody waits for the result any more."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     os._exit(1)
@@ -59,7 +60,7 @@ def _run_rank(communicator: Any, task: RankTask, done_file: Path) -> None:
 
 
 def _gather_execution(ranks: Sequence[Execution]) -> Execution:
-    """What all ranks hold and counted, each its own device alone."""
+    """Combine the executions of all ranks, each of which has counted only its own device."""
     return Execution(
         [each.outputs[0] for each in ranks],
         np.sum([each.received for each in ranks], axis=0),

@@ -1,8 +1,8 @@
-"""One process a GPU, over NCCL (cupy.cuda.nccl), ranks and rendezvous by MPI.
+"""Runs a process per GPU over NCCL (cupy.cuda.nccl); MPI starts the ranks and lets them meet.
 
-A communicator for every group of devices, made when it is first asked for: the group's first rank draws its id and MPI
-brings it to the others. NCCL has to be told what it receives: shapes and dtypes go ahead over MPI, then all pieces are
-sent and received as bytes in one NCCL group, on the stream at hand. Two ranks on one GPU are what NCCL refuses.
+Every group of devices has a communicator, created at its first use: the group's first rank draws its id and MPI
+broadcasts it. NCCL must know what it receives, so shapes and dtypes are sent ahead over MPI. Then all pieces are sent
+and received as bytes in one NCCL group, on the current stream. NCCL refuses two ranks on one GPU.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from planner.run.transport import Array, Communicator, Pieces
 
 
 class NcclCommunicator(MpiCommunicator):
-    """Between the GPUs of a communicator's ranks."""
+    """Exchanges arrays between the GPUs of a communicator's ranks."""
 
     def __init__(self, communicator: Any, nccl: Any, xp: Any) -> None:
         super().__init__(communicator, xp)
@@ -31,18 +31,18 @@ class NcclCommunicator(MpiCommunicator):
         kinds = self.mpi_communicator.alltoall(
             [None if each is None else (each.shape, each.dtype.str) for each in held]
         )
-        got = [None if kind is None else self.xp.empty(*kind) for kind in kinds]
-        got[me] = held[me]
+        arrived = [None if kind is None else self.xp.empty(*kind) for kind in kinds]
+        arrived[me] = held[me]
         stream, cuda = self.xp.cuda.get_current_stream(), self.cuda
         cuda.groupStart()
         for other in range(self.members):
-            for move, array in ((self.nccl.send, held[other]), (self.nccl.recv, got[other])):
+            for move, array in ((self.nccl.send, held[other]), (self.nccl.recv, arrived[other])):
                 if other != me and array is not None and prod(array.shape):
                     move(array.data.ptr, array.nbytes, cuda.NCCL_INT8, other, stream.ptr)
         cuda.groupEnd()
         stream.synchronize()  # what was sent may be dropped now
-        self._count_received([got])
-        return [got]
+        self._count_received([arrived])
+        return [arrived]
 
 
 class NcclTransport(MpiTransport):
@@ -64,17 +64,17 @@ class NcclTransport(MpiTransport):
 
 
 def nccl_binding() -> Any:
-    """cupy's binding of NCCL, which `import cupy` leaves out. Raises RunFailed where there is no NCCL."""
+    """Return cupy's binding of NCCL, which `import cupy` leaves out. Raises RunFailed where there is no NCCL."""
     with warnings.catch_warnings():  # cupy says in several lines how to install it
         warnings.simplefilter("ignore")
-        found = import_module("cupy.cuda.nccl")
-    if not found.available:
+        binding = import_module("cupy.cuda.nccl")
+    if not binding.available:
         raise RunFailed("no NCCL", where="backend nccl", wanted="shardplan[cuda12] or [cuda13]")
-    return found
+    return binding
 
 
 def check_gpus(xp: Any, devices: int) -> None:
-    """Raises RunFailed where there is no NCCL, or fewer GPUs than devices."""
+    """Raise RunFailed where there is no NCCL, or fewer GPUs than devices."""
     nccl_binding()
     if (count := int(xp.cuda.runtime.getDeviceCount())) < devices:
         wanted = f"{devices}, or --backend mpi"

@@ -1,4 +1,4 @@
-"""Who takes part in every instruction of an SPMD program, and in which groups."""
+"""The devices that take part in every instruction of an SPMD program, and their groups."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from planner.spmd.verify import check_call
 class Participants:
     """An instruction, the position of every device in its mesh, and the group of every device, in group order.
 
-    `path` are the devices on whose path it stands; `axes` are those of its groups; `signature` is a call's;
-    `targets` are the devices of the mesh to which it moves.
+    `path` are the devices on whose path the instruction stands; `axes` are those of its groups; `signature` is that of
+    a call; `targets` are the devices of the mesh that it moves to.
     """
 
     instruction: SpmdInstruction
@@ -47,7 +47,7 @@ class Participants:
 
 
 def find_participants(program: SpmdProgram, done: SpmdInstruction) -> Participants:
-    """Raises InvalidMesh where a mesh size is unknown: to run takes numbers."""
+    """Return the participants of an instruction. Raises InvalidMesh where a mesh size is unknown."""
     cluster = program.clusters[program.mesh_name(done)]
     positions = {device: place for place, device in enumerate(cluster.devices)}
     if not isinstance(done, SpmdCall):
@@ -69,7 +69,7 @@ def find_participants(program: SpmdProgram, done: SpmdInstruction) -> Participan
 
 
 def _group_axes(attrs: Mapping[str, Any]) -> tuple[int, ...]:
-    """Axes of the groups: the listed ones, or those that split a dim with halos."""
+    """Return the axes of the groups: the listed ones, or those that split a dim with halos."""
     return tuple(attrs.get("mesh_axes", ())) or tuple(axis for axes in attrs.get("split_axes", ()) for axis in axes)
 
 

@@ -1,4 +1,4 @@
-"""The tile exchange on arrays: `planner.ir.redistribution` says who sends what to whom, here it is done."""
+"""Runs the tile exchange on arrays. `planner.ir.redistribution` decides who sends what to whom."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ Part = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacedArrays:
-    """An array a device that is here; their first elements are those at `origins` [devices, dims] of the tensor."""
+    """An array for each device that is here.
+
+    Their first elements are those at `origins` `[devices, dims]` of the tensor.
+    """
 
     arrays: Sequence[Array] | Mapping[int, Array]
     origins: Integers
 
     def read_box(self, box: Integers, device: int) -> Array:
-        """The part of a device's array that is a box of the tensor."""
+        """Return the part of a device's array that covers a box of the tensor."""
         local = (box - self.origins[device][:, None]).tolist()
         return self.arrays[device][(..., *(slice(start, stop) for start, stop in local))]
 
@@ -39,7 +42,7 @@ class PlacedArrays:
 def exchange_cells(
     xp: Any, wire: Communicator, reducer: Reducer, done: Transfers, held: PlacedArrays, wanted: PlacedArrays
 ) -> None:
-    """Fill what is wanted from what is held, of the devices here; what no tile reaches stays as it was."""
+    """Fill the wanted arrays of the devices here from the held ones. Elements that no tile reaches are not changed."""
     if done.endpoints.terms > 1:
         _gather_parts(xp, wire, done, totals=_reduce_parts(xp, wire, reducer, done=done, held=held), wanted=wanted)
         return
@@ -55,7 +58,10 @@ def exchange_cells(
 def _send_pieces(
     xp: Any, wire: Communicator, done: Transfers, *, pieces: PieceTable, take: Callable[[PieceRow], Array]
 ) -> Iterator[tuple[PieceRow, Array]]:
-    """Every piece for a device here, with its flat elements. What one device sends another is one message."""
+    """Send all pieces and yield each piece for a device here with its flat elements.
+
+    What one device sends another is one message.
+    """
     here, rows = set(wire.here), _rows(pieces)
     messages: dict[tuple[int, int], list[PieceRow]] = defaultdict(list)
     for row in rows:
@@ -64,10 +70,10 @@ def _send_pieces(
     for (sender, receiver), listed in messages.items():
         if sender in here:
             sent[wire.here.index(sender)][receiver] = xp.concatenate([take(row) for row in listed])
-    got = wire.exchange(sent)
+    arrived = wire.exchange(sent)
     for (sender, receiver), listed in messages.items():
         if receiver in here:
-            flat, sizes = got[wire.here.index(receiver)][sender], [_part_size(done, row) for row in listed]
+            flat, sizes = arrived[wire.here.index(receiver)][sender], [_part_size(done, row) for row in listed]
             yield from zip(listed, _cut_flat(flat, sizes), strict=True)
 
 
@@ -82,7 +88,7 @@ def _part_size(done: Transfers, row: PieceRow) -> int:
 
 
 def _part(done: Transfers, held: PlacedArrays, row: PieceRow, *, device: int | None = None) -> Array:
-    """The part of a flattened cell, as its sender (or another device) holds it."""
+    """Return the part of a flattened cell that its sender (or another device) holds."""
     cell, part, parts, sender, _ = row
     start, stop = flat_part_bounds(done.cell_sizes[cell], part, parts)
     flat = held.read_box(done.cells[cell], sender if device is None else device).reshape(-1)
@@ -90,7 +96,7 @@ def _part(done: Transfers, held: PlacedArrays, row: PieceRow, *, device: int | N
 
 
 def _local_cells(done: Transfers, here: Sequence[int]) -> list[tuple[int, Integers]]:
-    """What every device here holds of what it wants."""
+    """Return the box of what every device here holds of what it wants."""
     boxes, has_some = done.endpoints.overlaps()
     return [(device, boxes[device]) for device in here if has_some[device]]
 
@@ -98,17 +104,17 @@ def _local_cells(done: Transfers, here: Sequence[int]) -> list[tuple[int, Intege
 def _reduce_parts(
     xp: Any, wire: Communicator, reducer: Reducer, *, done: Transfers, held: PlacedArrays
 ) -> dict[Part, Array]:
-    """Every part that a device here reduces, its terms combined in order."""
+    """Return every part that a device here reduces, its terms combined in order."""
     terms: dict[Part, dict[int, Array]] = defaultdict(dict)
     for row, flat in _send_pieces(xp, wire, done, pieces=done.reduce, take=lambda row: _part(done, held, row)):
         cell, part, _, sender, device = row
-        found, own = terms[cell, part, device], int(done.endpoints.term[device])
-        found[int(done.endpoints.term[sender])] = flat
-        if own not in found and _holds(done, cell, device):
-            found[own] = _part(done, held, row, device=device)
+        by_term, own = terms[cell, part, device], int(done.endpoints.term[device])
+        by_term[int(done.endpoints.term[sender])] = flat
+        if own not in by_term and _holds(done, cell, device):
+            by_term[own] = _part(done, held, row, device=device)
     return {
-        key: combine_terms(xp, reducer, [found[term] for term in range(done.endpoints.terms)])
-        for key, found in terms.items()
+        key: combine_terms(xp, reducer, [by_term[term] for term in range(done.endpoints.terms)])
+        for key, by_term in terms.items()
     }
 
 
@@ -122,7 +128,7 @@ def _holds(done: Transfers, cell: int, device: int) -> bool:
 def _gather_parts(
     xp: Any, wire: Communicator, done: Transfers, *, totals: dict[Part, Array], wanted: PlacedArrays
 ) -> None:
-    """Every device here that wants a cell joins its parts."""
+    """Let every device here that wants a cell join its parts."""
     joined: dict[tuple[int, int], dict[int, Array]] = defaultdict(dict)
     for (cell, part, reducer), total in totals.items():
         joined[cell, reducer][part] = total

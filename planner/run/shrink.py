@@ -1,11 +1,11 @@
-"""A program of the same instructions on small tensors, so that a laptop can run any model.
+"""Shrinks a program to small tensors with the same instructions, so that a laptop can run any model.
 
-Dims and loops that must stay equal form classes (a loop indexes a dim; a compound or joined dim is *defined* as
-the product or sum of its loops' classes). Every undefined class gets a small multiple of what the mesh axes
+Dims and loops that must stay equal form classes (a loop indexes a dim; a compound or joined dim is *defined* as the
+product or sum of its loops' classes). Every class without a definition gets a small multiple of what the mesh axes
 that ever split it need, uneven where it was uneven; defined classes follow. Where two definitions of one class
-disagree, the classes concerned keep their size; where an instruction does not fit the sizes chosen, larger ones
-are tried, and at last the program as it is. What windows read shrinks with them, or keeps its size where its halos
-would not stay as they are.
+disagree, the classes concerned keep their size. Where an instruction does not fit the chosen sizes, larger ones are
+tried, and finally the program stays as it is. What windows read shrinks with them, or keeps its size where its halos
+would change.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ FEW_DEVICES = 64
 
 
 def shrink(program: Program) -> Program:
-    """The same instructions on the smallest sizes found to fit, or the program itself where none do."""
+    """Return the same instructions on the smallest sizes found to fit, or the program itself where none do."""
     reads_windows = any(op.rule.windows for op in program.graph.ops)
-    ways = [SizeClasses.of(program, windows) for windows in ([True, False] if reads_windows else [False])]
+    class_choices = [SizeClasses.of(program, windows) for windows in ([True, False] if reads_windows else [False])]
     for attempt in range(1, ATTEMPTS + 1):
-        for classes in ways:
+        for classes in class_choices:
             small = _resize_program(program, classes.choose_sizes(attempt))
             if _is_valid(small):
                 return small
@@ -84,7 +84,7 @@ def _resize_op(op: Op, types: Mapping[str, TensorType], sizes: Mapping[SizeVaria
 
 
 def _is_valid(program: Program) -> bool:
-    """Whether shapes agree with rules, options with loops, halos with what windows read, and every move is exact."""
+    """Return whether shapes agree with rules, options with loops, halos with windows, and every move is exact."""
     try:
         mesh, values = program.mesh, program.values
     except (InvalidGraph, InvalidSharding):

@@ -19,14 +19,15 @@ MAX_TURNS = 60
 SizeVariable = tuple[str, Hashable]
 """(value, dim) or (op, loop)."""
 Definition = tuple[bool, tuple[SizeVariable, ...]]
-"""Whether a sum (else a product), and the classes it is of."""
+"""Whether it is a sum (otherwise a product), and the classes it consists of."""
 
 
 @dataclass
 class SizeClasses:
-    """Union-find over places, with definitions, the group sizes that split each class, and blocks that must nest.
+    """Union-find over (value, dim) and (op, loop), with what restricts the sizes of each class.
 
-    Where `windows` is not set, what windows read and what is held with halos keeps its size.
+    Restrictions are definitions, the group sizes that split a class, and blocks that must nest. Where `windows` is
+    False, what windows read and what is held with halos keeps its size.
     """
 
     windows: bool
@@ -52,9 +53,9 @@ class SizeClasses:
         return place
 
     def choose_sizes(self, attempt: int) -> dict[SizeVariable, int]:
-        """A size for every place; a later attempt chooses larger ones.
+        """Return a size for every place; a later attempt chooses larger ones.
 
-        What a defined class needs is reached by larger parts, one part after the other.
+        A defined class grows by its parts, one part after the other.
         """
         roots = sorted({self.find(place) for place in self.size}, key=str)
         larger, small = Counter[SizeVariable](), dict[SizeVariable, int]()
@@ -62,12 +63,13 @@ class SizeClasses:
             small = {}
             for root in roots:
                 self._evaluate(root, small, attempt, larger=larger)
-            wrong = [
+            leaves_to_grow = [
                 leaves for root in roots if not self._is_suitable(root, small[root]) and (leaves := self._leaves(root))
             ]
-            if not wrong:
+            if not leaves_to_grow:
                 break
-            larger.update({leaves[turn % len(leaves)] for leaves in wrong})
+            # One leaf per class and turn: growing all factors of a product at once overshoots.
+            larger.update({leaves[turn % len(leaves)] for leaves in leaves_to_grow})
         return {place: small[self.find(place)] for place in self.size}
 
     def _evaluate(
@@ -84,11 +86,11 @@ class SizeClasses:
         return small[root]
 
     def _definition(self, root: SizeVariable) -> Definition | None:
-        found = self.definitions.get(root)
-        return min(found, key=str) if found and root not in self.fixed else None
+        definitions = self.definitions.get(root)
+        return min(definitions, key=str) if definitions and root not in self.fixed else None
 
     def _leaves(self, root: SizeVariable) -> list[SizeVariable]:
-        """The classes whose sizes are free, of which a class is made."""
+        """Return the classes with free sizes that a class consists of."""
         if definition := self._definition(root):
             return [leaf for part in definition[1] for leaf in self._leaves(self.find(part))]
         return [] if root in self.fixed else [root]
@@ -99,7 +101,7 @@ class SizeClasses:
         return next(fitting, self.size[root])
 
     def _is_suitable(self, root: SizeVariable, size: int) -> bool:
-        """Whether a size divides evenly where the class's own does and only there, and blocks nest where they did."""
+        """Return whether a size divides evenly exactly where the original does, and blocks nest where they did."""
         whole = self.size[root]
         even = all((size % n == 0) == (whole % n == 0) and size >= min(n, whole) for n in self.needs[root])
         return even and all(blocks_nest(size, *counts) for counts in self.nested[root])
@@ -132,7 +134,7 @@ class SizeClasses:
                     self._define((value, position), dim.joined, [(op.id, loop) for loop in dim.loops])
 
     def _equate_clone(self, op: Op) -> None:
-        """What is made again has the sizes that it had at first."""
+        """Give a recomputed op the sizes of its original."""
         if op.recompute_of is not None:
             for loop in op.rule.loops:
                 if loop.kind is not LoopKind.LINEAR:
@@ -142,7 +144,7 @@ class SizeClasses:
                     self._unite((value_id(op.recompute_of, k), dim), (value, dim))
 
     def _read(self, place: SizeVariable, dim: Dim, op: str, *, operand: int) -> None:
-        """A window: its dim is stride * first loop + what that leaves, and so it stays; the other loops keep theirs."""
+        """Define the dim of a window as stride * first loop + rest. The rest and the other loops keep their sizes."""
         first, *taps = ((op, loop) for loop in dim.loops)
         stride = dim.coefficients[0]
         rest = self.size[place] - stride * self.size[first]
@@ -178,7 +180,7 @@ class SizeClasses:
                 self.fixed.add(one)
 
     def _close_definitions(self) -> None:
-        """Classes defined alike are equal; where definitions disagree everything below keeps its size."""
+        """Unite classes that are defined alike; where definitions disagree, everything below keeps its size."""
         self.fixed |= {place for place in self.size if self.size[place] == 1}
         changed = True
         while changed:
@@ -186,9 +188,9 @@ class SizeClasses:
             for root in list(self.definitions):
                 if root != self.find(root):
                     continue
-                found = {(joined, tuple(map(self.find, parts))) for joined, parts in self.definitions[root]}
-                self.definitions[root] = found
-                first, *others = sorted(found, key=str)
+                definitions = {(joined, tuple(map(self.find, parts))) for joined, parts in self.definitions[root]}
+                self.definitions[root] = definitions
+                first, *others = sorted(definitions, key=str)
                 for other in others:
                     changed |= self._reconcile(root, first, other)
         kept, self.fixed = self.fixed, set()
@@ -196,15 +198,15 @@ class SizeClasses:
             self._fix_size(place)
 
     def _reconcile(self, root: SizeVariable, one: Definition, other: Definition) -> bool:
-        alike = one[0] == other[0] and [self.size[p] for p in one[1]] == [self.size[p] for p in other[1]]
-        if alike:
+        same_sizes = one[0] == other[0] and [self.size[p] for p in one[1]] == [self.size[p] for p in other[1]]
+        if same_sizes:
             for left, right in zip(one[1], other[1], strict=True):
                 self._unite(left, right)
             return True
-        news = not self.fixed.issuperset({root, *one[1], *other[1]})
+        changed = not self.fixed.issuperset({root, *one[1], *other[1]})
         for place in (root, *one[1], *other[1]):
             self._fix_size(place)
-        return news
+        return changed
 
     def _fix_size(self, place: SizeVariable) -> None:
         root = self.find(place)
@@ -226,7 +228,7 @@ class SizeClasses:
                 self._require_split((origin[name], dim), program.mesh.group_size(axes))
 
     def _add_nested_blocks(self, program: Program, done: Reshard, value: str) -> None:
-        """Note where a move takes a block apart or puts it together: over how many devices, of how many each."""
+        """Note where a move takes a block apart or joins blocks: over how many devices, of how many each."""
         if done.collective.is_exchange:
             return
         ends = (program.values[name].sharding.split_axes for name in (done.operand, done.result))
@@ -251,13 +253,14 @@ class SizeClasses:
 
     def _pass_on(self, joined: bool, factors: Iterable[SizeVariable], parts: int) -> None:
         for factor in factors:
+            # Devices that split a product split its major factors first; what a factor cannot take is left to the next.
             share = math.gcd(self.size[factor], parts)
             self._require_split(factor, share)
             parts = parts if joined else parts // share
 
 
 def _origins(program: Program) -> dict[str, str]:
-    """The value of the graph that every value of the program is a copy of."""
+    """Return the value of the graph that every value of the program is a copy of."""
     origin = {name: name for name in program.graph.types}
     for done in program.instructions:
         if isinstance(done, Reshard):
@@ -266,7 +269,7 @@ def _origins(program: Program) -> dict[str, str]:
 
 
 def _reblocked_loops(rule: Rule) -> set[str]:
-    """Loops of dims that are cut anew (8x6 -> 4x12): nothing but their sizes ties those read to those made."""
+    """Return the loops of dims that are cut anew (8x6 -> 4x12), where only sizes relate operands to results."""
     read = {loop for term in rule.operands for dim in term for loop in dim.loops}
     made = {loop for term in rule.results for dim in term for loop in dim.loops}
     whole = {loop.name for loop in rule.loops if loop.kind is LoopKind.BLOCKED and loop.size > 1}
@@ -274,7 +277,7 @@ def _reblocked_loops(rule: Rule) -> set[str]:
 
 
 def _looked_up_loops(op: Op, graph: Graph) -> list[str]:
-    """Loops that an operand's elements are positions in, where these are computed and not drawn to fit."""
+    """Return the loops that an operand's elements are positions in, where these are computed and not drawn to fit."""
     inputs = {entry.id for entry in graph.inputs}
     return [
         loop for operand, loop in indexed_loops(op).items() if _view_source(graph, op.inputs[operand]) not in inputs
@@ -282,7 +285,7 @@ def _looked_up_loops(op: Op, graph: Graph) -> list[str]:
 
 
 def _view_source(graph: Graph, value: str) -> str:
-    """The value of which a value is only a view: its elements are among that one's."""
+    """Return the value that a value is a view of, through any number of views."""
     makers = {made: op for op in graph.ops for made in op.values}
     while value in makers and makers[value].op in OPS and OPS[makers[value].op].is_view:
         value = makers[value].inputs[0]

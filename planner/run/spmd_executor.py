@@ -1,8 +1,8 @@
-"""SPMD programs run on all logical devices in one process.
+"""Runs SPMD programs on all logical devices in one process.
 
-Every device goes through the one list by itself; a collective is done when its whole group has arrived, a recv
-when its message is there (`planner.run.mailbox`). When nobody can go on the program is stuck, and the report says who
-waits for whom.
+Every device goes through the one list by itself. A collective runs when its whole group has arrived, a recv when its
+message is there (`planner.run.mailbox`). When no device can go on the program is stuck, and the error says who waits
+for whom.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from planner.spmd.runtime_shapes import bind_local_shapes
 Array = Any
 _QUERIES = frozenset(row.name for row in QUERIES)
 _MOVES_ELEMENTS = frozenset(row.name for row in OPS.values() if row.is_view) | {"concat", "identity"}
-"""Local ops that put elements elsewhere and read none: an undefined element stays undefined."""
+"""Local ops that move elements without computing: an undefined element stays undefined."""
 
 
 @dataclass(frozen=True)
 class SpmdRun:
-    """[output][device of its mesh]: what is held at the end; bytes received, [instructions, devices]."""
+    """The outputs at the end, `[output][device of its mesh]`, and bytes received, `[instructions, devices]`."""
 
     outputs: list[list[PartialArray]]
     received: NDArray[np.int64]
@@ -52,20 +52,20 @@ def run_spmd(
     precision: str = DECLARED,
     reducers: Reducers = MappingProxyType({}),
 ) -> SpmdRun:
-    """Run a program; `arguments` are the local tensors, one a device of the argument's mesh, row-major.
+    """Run a program; `arguments` are the local tensors, one per device of the argument's mesh, row-major.
 
-    Raises RunFailed for a read of an undefined element, messages that do not match, devices that wait for each
-    other, shapes that are not as declared; InvalidMesh where a mesh size is unknown.
+    Raises RunFailed for a read of an undefined element, messages that do not match, devices that wait for each other,
+    and shapes that are not as declared; InvalidMesh where a mesh size is unknown.
     """
-    machine = _SpmdExecutor(program, xp, precision, reducers)
+    executor = _SpmdExecutor(program, xp, precision, reducers)
     for name, value in program.arguments:
-        machine.load(name, program.clusters[value.mesh].devices, arguments.get(name, ()))
-    machine.run()
+        executor.load(name, program.clusters[value.mesh].devices, arguments.get(name, ()))
+    executor.run()
     outputs = [
-        [machine.memory.read(name, device) for device in program.clusters[program.values[name].mesh].devices]
+        [executor.memory.read(name, device) for device in program.clusters[program.values[name].mesh].devices]
         for name in program.outputs
     ]
-    return SpmdRun(outputs, machine.received)
+    return SpmdRun(outputs, executor.received)
 
 
 class _SpmdExecutor:
@@ -100,25 +100,25 @@ class _SpmdExecutor:
         return self.at[device] > start
 
     def _run_next(self, device: int) -> bool:
-        """Do the device's next instruction; False where it has to wait."""
+        """Run the device's next instruction. Return False where it has to wait."""
         place = self.at[device]
-        now = self.tasks[place]
+        participants = self.tasks[place]
         members: Sequence[int] = (device,)
-        if device not in now.path:
-            self._skip(now, device)
-        elif isinstance(now.instruction, LocalOp):
-            self._run_local(now, now.instruction, device)
-        elif now.call.op in ("send", "recv"):
-            if not self._send_or_receive(now, device, place):
+        if device not in participants.path:
+            self._skip(participants, device)
+        elif isinstance(participants.instruction, LocalOp):
+            self._run_local(participants, participants.instruction, device)
+        elif participants.call.op in ("send", "recv"):
+            if not self._send_or_receive(participants, device, place):
                 return False
-        elif now.call.op == "cast" or now.call.op in _QUERIES:
-            self._run_query(now, device)
+        elif participants.call.op == "cast" or participants.call.op in _QUERIES:
+            self._run_query(participants, device)
         else:
-            members = now.groups[device]
+            members = participants.groups[device]
             if any(self.at[member] != place for member in members):
                 return False
             self.mail.sync(members)
-            self.received[place, list(members)] += run_group(now, members, self.memory, reducers=self.reducers)
+            self.received[place, list(members)] += run_group(participants, members, self.memory, reducers=self.reducers)
         for member in members:
             self.at[member] = place + 1
             for name in self.dying.get(place, ()):
@@ -126,7 +126,7 @@ class _SpmdExecutor:
         return True
 
     def _skip(self, now: Participants, device: int) -> None:
-        """Not on the device's path: what a send or recv would have made is undefined there."""
+        """Pass over an instruction that is not on the device's path. Its result is undefined there."""
         if device in now.groups:
             like = self.memory.read(now.call.operands[0], device).array
             self.memory.put(
@@ -164,7 +164,7 @@ class _SpmdExecutor:
         arrays = [each.array for each in held]
         done = bind_local_shapes(done, [array.shape for array in arrays])
         _check_shapes(now, done, place, arrays=arrays)
-        made = run_op(
+        results = run_op(
             OpCall(done.op, done.option, (), ()),
             now.mesh,
             place,
@@ -172,7 +172,7 @@ class _SpmdExecutor:
             xp=xp,
             precision=self.memory.precision,
         )
-        masks: Sequence[Array | None] = [None] * len(made)
+        masks: Sequence[Array | None] = [None] * len(results)
         if any(each.undefined is not None for each in held):
             marks = [each.mask(xp) for each in held]
             masks = run_op(
@@ -183,12 +183,15 @@ class _SpmdExecutor:
                 xp=xp,
                 precision=self.memory.precision,
             )
-        for name, array, mask in zip(done.results, made, masks, strict=True):
+        for name, array, mask in zip(done.results, results, masks, strict=True):
             kind = self.memory.dtype(self.memory.values[name].type)
             self.memory.put(name, device, PartialArray.of(xp, array.astype(kind, copy=False), mask), where=now.where)
 
     def _deadlock_error(self) -> RunFailed:
-        """Who waits for whom; a recv is named first, since the others mostly wait for its device."""
+        """Return an error that says who waits for whom.
+
+        A recv is named first, because the others mostly wait for its device.
+        """
         waiting = [(self.tasks[place], device) for device, place in enumerate(self.at) if place < len(self.tasks)]
         for now, device in waiting:
             if isinstance(now.instruction, SpmdCall) and now.call.op == "recv":
@@ -205,7 +208,7 @@ class _SpmdExecutor:
 
 
 def _check_shapes(now: Participants, done: LocalOp, place: int, *, arrays: Sequence[Array]) -> None:
-    """What a device gives a local op must be its part of the operands, where their types do not say so."""
+    """Raise RunFailed unless a device's arrays are its parts of the operands; types need not tell their sizes."""
     rule = done.op.rule
     for position, array in enumerate(arrays):
         read = rule.read_sharding(position, done.option, now.mesh)
@@ -216,7 +219,7 @@ def _check_shapes(now: Participants, done: LocalOp, place: int, *, arrays: Seque
 
 
 def _last_reads(program: SpmdProgram) -> dict[int, list[str]]:
-    """Names to forget after each instruction: those it makes or reads and nobody reads later."""
+    """Return the names to discard after each instruction: those it makes or reads and nobody reads later."""
     last: dict[str, int] = {}
     for place, done in enumerate(program.instructions):
         last |= dict.fromkeys((*done.operands, *done.results), place)

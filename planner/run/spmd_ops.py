@@ -1,4 +1,4 @@
-"""Calls of the dialect on the devices' local tensors: group collectives, halos, point to point, queries."""
+"""Runs calls of the dialect on the devices' local tensors: group collectives, halos, point to point, queries."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Reducers = Mapping[str, Callable[[Array, Array], Array]]
 
 
 def resolve_attributes(task: Participants, memory: ValueStore, device: int) -> dict[str, Any]:
-    """The attributes with every dynamic number read from its operand, and checked as a static one is."""
+    """Return the attributes with every dynamic number read from its operand, and checked as a static one is."""
     row, call, attrs = op_def_of(task.call), task.call, dict(task.attrs)
     count = count_dynamic_numbers(row, attrs)
     if not count:
@@ -38,10 +38,10 @@ def resolve_attributes(task: Participants, memory: ValueStore, device: int) -> d
     for key in row.dynamic_attrs:
         attrs[key] = _fill_dynamic(attrs[key], values)
     assert task.signature is not None
-    known = replace(task.signature, attrs=attrs)
+    signature = replace(task.signature, attrs=attrs)
     try:
         for key in row.dynamic_attrs:
-            row.attrs[key](known, key, attrs[key])
+            row.attrs[key](signature, key, attrs[key])
     except InvalidProgram as error:
         raise RunFailed(
             f"{error.what}, on device {device}", where=error.where, got=error.got, wanted=error.wanted
@@ -56,7 +56,7 @@ def _fill_dynamic(value: Any, values: Iterator[int]) -> Any:
 
 
 def run_group(task: Participants, members: Sequence[int], memory: ValueStore, *, reducers: Reducers) -> list[int]:
-    """Run a collective over one group; bytes every member received."""
+    """Run a collective over one group, and return the bytes that every member received."""
     if task.attrs.get("target") is not None:
         return _permute_between_meshes(task, members, memory)
     group = _group(task, members, memory)
@@ -91,18 +91,20 @@ def _run_movement(task: Participants, group: CollectiveGroup, members: Sequence[
     check_movement(
         memory.xp, held, lambda arrays: move(_local_group(group), arrays), value=name, devices=members, where=task.where
     )
-    made = move(group, [each.array for each in held])
-    shape = next((array.shape for array in made if array is not None), ())
-    for device, mine, array in zip(members, held, made, strict=True):
-        lacking = shape if task.call.op == "gather" else mine.array.shape
+    results = move(group, [each.array for each in held])
+    shape = next((array.shape for array in results if array is not None), ())
+    for device, mine, array in zip(members, held, results, strict=True):
+        undefined_shape = shape if task.call.op == "gather" else mine.array.shape
         whole = (
-            PartialArray.all_undefined(memory.xp, lacking, mine.array.dtype) if array is None else PartialArray(array)
+            PartialArray.all_undefined(memory.xp, undefined_shape, mine.array.dtype)
+            if array is None
+            else PartialArray(array)
         )
         memory.put(result, device, whole, where=task.where)
 
 
 def _permute_between_meshes(task: Participants, members: Sequence[int], memory: ValueStore) -> list[int]:
-    """The array of device k of one mesh goes to device k of the other; `members` are those of both."""
+    """Send the array of device k of one mesh to device k of the other; `members` are those of both."""
     (name,), (result,), kind = task.call.operands, task.call.results, task.call.types[0]
     received = dict.fromkeys(members, 0)
     for source, target in zip(task.positions, task.targets, strict=True):
@@ -113,21 +115,21 @@ def _permute_between_meshes(task: Participants, members: Sequence[int], memory: 
 
 
 def _local_group(group: CollectiveGroup) -> CollectiveGroup:
-    """The same group, with a wire of its own: what runs on marks is not sent."""
+    """Return the same group with a communicator of its own, so that moves of marks are not counted."""
     return replace(group, communicator=Communicator(group.communicator.members))
 
 
 def _run_reduction(
     task: Participants, group: CollectiveGroup, members: Sequence[int], *, memory: ValueStore, reducers: Reducers
 ) -> None:
-    """Terms are converted to the result's element type first; every element of every term is read."""
+    """Combine terms, converted to the result's element type first. Every element of every term is read."""
     (name,), (result,), kind = task.call.operands[:1], task.call.results, task.call.types[0]
     dtype = memory.dtype(kind)
     terms = [memory.read_defined(name, device, task.where).astype(dtype) for device in members]
     group.check_shapes(terms)
     with np.errstate(all="ignore"):
-        made = REDUCTIONS[task.call.op](group, terms, _reducer(task, memory, reducers))
-    for device, term, array in zip(members, terms, made, strict=True):
+        results = REDUCTIONS[task.call.op](group, terms, _reducer(task, memory, reducers))
+    for device, term, array in zip(members, terms, results, strict=True):
         whole = (
             PartialArray.all_undefined(memory.xp, term.shape, dtype)
             if array is None
@@ -166,10 +168,10 @@ def _update_halo(task: Participants, group: CollectiveGroup, members: Sequence[i
         return move(Communicator(len(members)), arrays, [xp.full(each.array.shape, -1) for each in into])
 
     check_movement(xp, held, marked, value=source, devices=members, where=task.where)
-    made = move(group.communicator, [each.array for each in held], [each.array for each in into])
+    filled = move(group.communicator, [each.array for each in held], [each.array for each in into])
     clean = [xp.zeros(each.array.shape, bool) for each in held]
     masks = move(Communicator(len(members)), clean, [each.mask(xp) for each in into])
-    for device, array, mask in zip(members, made, masks, strict=True):
+    for device, array, mask in zip(members, filled, masks, strict=True):
         memory.put(result, device, PartialArray.of(xp, array, mask), where=task.where)
 
 
@@ -186,7 +188,7 @@ def _destination(
     old: Sequence[tuple[int, int]],
     new: Sequence[tuple[int, int]],
 ) -> PartialArray:
-    """The operand given for it; else the source itself where halos keep their sizes; else undefined."""
+    """Return the operand given as destination, or the source where halos keep their sizes, or an undefined one."""
     for dim, (size, halo) in enumerate(zip(source.array.shape, old, strict=True)):
         if size < sum(halo):
             what = f"source halo of dim {dim} is larger than the shard on device {device}"
@@ -203,7 +205,7 @@ def _destination(
 
 
 def send(task: Participants, device: int, memory: ValueStore, *, mail: Mailbox) -> None:
-    """The result is the operand."""
+    """Send a message. The result is the operand."""
     name, (result,) = task.call.operands[0], task.call.results
     array = memory.read_defined(name, device, task.where)
     target = _group_device(task, memory, device, key="destination")
@@ -213,9 +215,9 @@ def send(task: Participants, device: int, memory: ValueStore, *, mail: Mailbox) 
 
 
 def receive(task: Participants, device: int, memory: ValueStore, *, mail: Mailbox) -> int | None:
-    """Bytes received, None while there is no message.
+    """Return the bytes received, None while there is no message.
 
-    Raises RunFailed when it is not of the declared type, or could be another's.
+    Raises RunFailed where the message is not of the declared type, or could be another sender's.
     """
     (result,), kind = task.call.results, task.call.types[0]
     message = mail.receive(device, _group_device(task, memory, device, key="source"), task.where)
@@ -234,7 +236,7 @@ def receive(task: Participants, device: int, memory: ValueStore, *, mail: Mailbo
 
 
 def _group_device(task: Participants, memory: ValueStore, device: int, *, key: str) -> int | None:
-    """The device that an in-group index of `device` names; None for any."""
+    """Return the device that an in-group index of `device` names; None for any."""
     index = resolve_attributes(task, memory, device)[key]
     if index is None:
         return None
@@ -248,7 +250,7 @@ def describe_wait(task: Participants, device: int, memory: ValueStore) -> str:
 
 
 def answer_query(task: Participants, device: int, memory: ValueStore) -> tuple[int, ...]:
-    """What a query answers on a device."""
+    """Return the answer to a query on a device."""
     mesh, attrs, place = task.mesh, resolve_attributes(task, memory, device), task.positions[device]
     match task.call.op:
         case "mesh_shape":

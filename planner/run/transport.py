@@ -1,8 +1,8 @@
-"""How devices are spread over processes, and how arrays pass between those of a group: the one seam under collectives.
+"""How devices are spread over processes, and how arrays pass between the devices of a group.
 
-A collective says what every member sends to every other; the wire of its group brings it there and counts. Members are
-numbered in group order. A process has the arrays of some devices (`here`): of all in one process, of one under MPI and
-NCCL. Code above the wire goes over `here` alone, so that it is the same everywhere.
+A collective says what every member sends to every other; the communicator of its group delivers it and counts.
+Members are numbered in group order. A process has the arrays of some devices (`here`): of all in one process, of one
+under MPI and NCCL. Code above the communicator only iterates over `here`, so that it is the same everywhere.
 """
 
 from __future__ import annotations
@@ -15,7 +15,10 @@ Pieces = Sequence[Array | None]
 
 
 class Communicator:
-    """Between members whose arrays are all in this process; `received`: elements that each got from others."""
+    """Exchanges arrays between members that are all in this process.
+
+    `received` counts the elements that each member got from others.
+    """
 
     def __init__(self, members: int) -> None:
         self.members = members
@@ -23,10 +26,13 @@ class Communicator:
         self.received = [0] * members
 
     def exchange(self, sent: Sequence[Pieces]) -> list[list[Array]]:
-        """[member here][member]: what each sends to each, nothing where None -> what each gets from each."""
-        got = [list(column) for column in zip(*sent, strict=True)]
-        self._count_received(got)
-        return got
+        """Deliver what each member here sends to each member, `[member here][member]`, None for nothing.
+
+        Return what each member here gets from each member.
+        """
+        arrived = [list(column) for column in zip(*sent, strict=True)]
+        self._count_received(arrived)
+        return arrived
 
     def _count_received(self, got: Sequence[Pieces]) -> None:
         for member, pieces in zip(self.here, got, strict=True):
@@ -35,16 +41,16 @@ class Communicator:
 
 
 class Transport(Protocol):
-    """The devices of a program, those whose arrays are in this process, and the wires between them."""
+    """The devices of a program whose arrays are in this process, and communicators between devices."""
 
     here: Sequence[int]
 
     def communicator(self, devices: Sequence[int]) -> Communicator:
-        """Of a group, some member of which is here. All its members ask for it, in one order."""
+        """Return the communicator of a group with a member here. All its members ask for it, in the same order."""
 
 
 class LocalTransport:
-    """Every device is a logical one of this process."""
+    """All devices as logical devices of this process."""
 
     def __init__(self, devices: int) -> None:
         self.here: Sequence[int] = range(devices)

@@ -1,7 +1,7 @@
-"""Local tensors of which some elements are undefined, and the report of a read of one.
+"""Local tensors of which some elements are undefined, and errors for reading one.
 
-Which elements are undefined stands in a mask beside the array. The array is poisoned there too (NaN; for integers
-the least one; False), so that a read which is not reported here cannot pass for a value.
+A mask beside the array marks the undefined elements. The array also holds poison there (NaN; for integers the smallest
+value; False), so that a read which is not detected here cannot pass for a value.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ Array = Any
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialArray:
-    """What one device holds of a value; `undefined` is a mask, None where every element is defined."""
+    """A device's part of a value. `undefined` is a mask, None where every element is defined."""
 
     array: Array
     undefined: Array | None = None
 
     @classmethod
     def of(cls, xp: Any, array: Array, undefined: Array | None) -> PartialArray:
-        """The array poisoned where the mask says."""
+        """Return the array with poison where the mask is set."""
         if undefined is None or not bool(undefined.any()):
             return cls(array)
         return cls(xp.where(undefined, poison_value(xp, array.dtype), array), undefined)
 
     @classmethod
     def all_undefined(cls, xp: Any, shape: tuple[int, ...], dtype: Any) -> PartialArray:
-        """An undefined tensor; one without elements has nothing undefined."""
+        """Return an undefined tensor; one without elements has nothing undefined."""
         return cls.of(xp, xp.zeros(shape, dtype), xp.ones(shape, bool))
 
     def mask(self, xp: Any) -> Array:
@@ -41,7 +41,7 @@ class PartialArray:
 
 
 def poison_value(xp: Any, dtype: Any) -> Any:
-    """What an undefined element holds."""
+    """Return the value that an undefined element holds."""
     if dtype.kind == "f":
         return xp.asarray(np.nan, dtype)
     return xp.asarray(False if dtype.kind == "b" else np.iinfo(dtype).min, dtype)
@@ -64,7 +64,7 @@ def check_movement(
 ) -> None:
     """Raise RunFailed if a move brings an undefined element of any device's tensor into a defined result.
 
-    The move itself says what it reads: it is run on the numbers of the undefined elements, -1 for defined ones.
+    The move itself shows what it reads: it runs on the numbers of the undefined elements, with -1 for defined ones.
     """
     if all(held.undefined is None for held in tensors):
         return
@@ -75,9 +75,11 @@ def check_movement(
     ]
     for result in move(marked):
         if result is not None and result.size and int(result.max()) >= 0:
-            found = int(result[result >= 0].min())
-            member = int(np.searchsorted(starts, found, "right")) - 1
-            _report_undefined(found - int(starts[member]), tensors[member], value, device=devices[member], where=where)
+            element = int(result[result >= 0].min())
+            member = int(np.searchsorted(starts, element, "right")) - 1
+            _report_undefined(
+                element - int(starts[member]), tensors[member], value, device=devices[member], where=where
+            )
 
 
 def _report_undefined(flat: int, held: PartialArray, value: str, *, device: int, where: str) -> None:

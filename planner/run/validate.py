@@ -1,11 +1,12 @@
-"""The verdict on a program: run on every logical device, it equals the graph run whole, and counts agree.
+"""Validation of a program: run on every logical device it must equal the graph run whole, and counts must agree.
 
-What the program makes again is made once when the graph is run whole (`planner.ir.rematerialization`).
+What the program recomputes is computed once when the graph runs whole (`planner.ir.rematerialization`).
 
 Inputs come from a seed (`planner.run.inputs`); every shard of every output is compared with its part of the whole
-(`planner.run.compare`). Counted are bytes received and peak memory, device by device, against `planner.ir.accounting`.
-Where something differs, the program is run once more to find where it began (`planner.run.first_difference`). Under the
-backends mpi and nccl every device is a process (`planner.run.mpi`), and the graph is run whole in numpy.
+(`planner.run.compare`). Bytes received and peak memory are counted device by device and compared with
+`planner.ir.accounting`. Where something differs, the program runs once more to find where it began
+(`planner.run.first_difference`). Under the backends mpi and nccl every device is a process (`planner.run.mpi`), and
+the graph runs whole in numpy.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from planner.run.shrink import shrink, shrink_mesh
 Array = Any
 TOLERANCE = {"f64": 1e-10, "f32": 1e-5, HALF: 1e-2}
 ROUNDED_TOLERANCE = {"f64": 1e-10, "f32": 1e-5, "f16": 4 * 2.0**-10, "bf16": 4 * 2.0**-7}
-"""By the coarsest float there is: of half precision four times the distance from 1 to the next number."""
+"""By the coarsest float in the graph: for half precision, four times the distance from 1 to the next number."""
 SHRINK = ("auto", "none")
 MAX_DEVICES = 1024
 MAX_RANKS = 64
@@ -46,10 +47,10 @@ OVER_MPI = ("mpi", "nccl")
 
 @dataclass(frozen=True)
 class Verdict:
-    """`verdict` is equal, different, or structural; bytes are of the device that receives or holds most.
+    """`verdict` is equal, different, or structural; bytes are those of the device that receives or holds most.
 
-    Structural: the program holds ops known by their rule alone (`not_run`), so its layouts and sizes agree
-    throughout, but its numbers were not run and nothing was counted. `difference`: where it begins.
+    Structural: the program has ops that are known by their rule alone (`not_run`), so its layouts and sizes are
+    checked, but its numbers were not run and nothing was counted. `difference` is where a difference begins.
     """
 
     verdict: str
@@ -75,7 +76,7 @@ def validate(
     seed: int = 0,
     on_progress: Progress | None = None,
 ) -> Verdict:
-    """Run a program against its graph. Raises RunFailed when it cannot be run, InvalidRequest for a bad option."""
+    """Run a program against its graph. Raises RunFailed where it cannot be run, InvalidRequest for a bad option."""
     check_backend(backend, shrinking, precision, mesh=program.mesh)
     few = shrink_mesh(program) if program.mesh.devices > MAX_DEVICES else program
     small = shrink(few) if shrinking == "auto" else few
@@ -84,15 +85,18 @@ def validate(
 
 
 def execute(program: Program, backend: str, precision: str, *, seed: int = 0) -> tuple[Verdict, Execution]:
-    """The verdict on a program as it is, all of whose ops can be run, and what the devices held and counted."""
+    """Run a program as it is, and return the verdict, and what the devices held and counted.
+
+    All of its ops must have an array function.
+    """
     check_backend(backend, "none", precision, mesh=program.mesh)
     return _compare(_structural_verdict(program, backend, precision, seed=seed, shrunk=False), program, None)
 
 
 def check_backend(backend: str, shrinking: str, precision: str, *, mesh: Mesh) -> Any:
-    """The array module of a run that is possible: known at once, before anything is planned.
+    """Return the array module of a run, after checking its options before anything is planned.
 
-    Raises InvalidRequest for a bad option or too many devices, RunFailed for a backend that cannot be used.
+    Raises InvalidRequest for a bad option or too many devices, and RunFailed for a backend that cannot be used.
     """
     precisions = (*PRECISIONS, ROUNDED, HALF) if backend == "cupy" else (*PRECISIONS, ROUNDED)
     for what, got, known in (("shrink", shrinking, SHRINK), ("precision", precision, precisions)):
@@ -114,7 +118,7 @@ def check_backend(backend: str, shrinking: str, precision: str, *, mesh: Mesh) -
 
 
 def _structural_verdict(program: Program, backend: str, precision: str, *, seed: int, shrunk: bool) -> Verdict:
-    """What is known of a program before it is run."""
+    """Return what is known of a program before it runs."""
     account = Accounting(program)
     return Verdict(
         verdict="structural",
@@ -133,7 +137,7 @@ def _structural_verdict(program: Program, backend: str, precision: str, *, seed:
 
 
 def _compare(verdict: Verdict, program: Program, on_progress: Progress | None) -> tuple[Verdict, Execution]:
-    """The verdict after running the program, device by device and byte by byte. Raises RunFailed where memory ends."""
+    """Return the verdict after running the program. Raises RunFailed where memory runs out."""
     try:
         return _run_and_compare(verdict, program, on_progress)
     except MemoryError as error:  # cupy's is one too
@@ -143,7 +147,7 @@ def _compare(verdict: Verdict, program: Program, on_progress: Progress | None) -
 
 
 def _run_and_compare(verdict: Verdict, program: Program, on_progress: Progress | None) -> tuple[Verdict, Execution]:
-    precision, near = verdict.precision, rounding_tolerance(program.graph, verdict.precision)
+    precision, tolerance = verdict.precision, rounding_tolerance(program.graph, verdict.precision)
     xp = np if verdict.backend in OVER_MPI else array_module(verdict.backend)
     check_memory(program, xp, precision)
     arrays = random_inputs(program.graph, xp, precision, seed=verdict.seed)
@@ -155,12 +159,12 @@ def _run_and_compare(verdict: Verdict, program: Program, on_progress: Progress |
             done = run_program(program, arrays, xp, precision=precision, on_progress=on_progress)
         error = _largest_error(program, whole, done, xp=xp)
         difference = find_first_miscount(program, done)
-        if error > near:
-            began = find_first_difference(program, arrays, whole, xp=xp, precision=precision, tolerance=near)
-            difference = began or difference or find_first_output(program, whole, done, xp=xp, tolerance=near)
+        if error > tolerance:
+            began = find_first_difference(program, arrays, whole, xp=xp, precision=precision, tolerance=tolerance)
+            difference = began or difference or find_first_output(program, whole, done, xp=xp, tolerance=tolerance)
     found = replace(
         verdict,
-        verdict="equal" if error <= near and difference is None else "different",
+        verdict="equal" if error <= tolerance and difference is None else "different",
         max_relative_error=error,
         counted_bytes=int(done.received.sum(axis=0).max()),
         counted_peak_bytes=int(done.peak.max()),
@@ -170,9 +174,9 @@ def _run_and_compare(verdict: Verdict, program: Program, on_progress: Progress |
 
 
 def rounding_tolerance(graph: Graph, precision: str) -> float:
-    """The largest error that rounding explains. Where each value has its own dtype, the coarsest float decides.
+    """Return the largest error that rounding explains; with "rounded", the coarsest float decides.
 
-    Raises InvalidRequest for f8, whose numbers lie too far apart to compare anything.
+    Raises InvalidRequest for f8, whose numbers lie too far apart for a comparison.
     """
     if precision != ROUNDED:
         return TOLERANCE[precision]

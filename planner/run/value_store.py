@@ -1,4 +1,4 @@
-"""What every logical device holds of the values of an SPMD program."""
+"""The values that every logical device holds during the run of an SPMD program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Array = Any
 
 
 class ValueStore:
-    """Local tensors by device and name, checked against their declared types as they are kept."""
+    """Local tensors by device and name, checked against their declared types when stored."""
 
     def __init__(self, xp: Any, precision: str, values: Mapping[str, LocalValue], devices: int) -> None:
         self.xp, self.precision, self.values = xp, precision, values
@@ -25,7 +25,7 @@ class ValueStore:
         return self.held[device][name]
 
     def read_defined(self, name: str, device: int, where: str) -> Array:
-        """The array of a value that is read whole. Raises RunFailed where an element is undefined."""
+        """Return the array of a value that is read whole. Raises RunFailed where an element is undefined."""
         held = self.read(name, device)
         check_defined(held, name, device, where=where)
         return held.array
@@ -37,7 +37,7 @@ class ValueStore:
         return run_dtype(self.xp, kind.dtype, self.precision)
 
     def put(self, name: str, device: int, held: PartialArray, *, where: str) -> None:
-        """Raises RunFailed when the array is not of the value's declared type."""
+        """Store a value. Raises RunFailed when the array is not of the value's declared type."""
         kind, array = self.values[name].type, held.array
         if array.ndim != kind.rank or not all(map(are_compatible, array.shape, kind.shape)):
             raise RunFailed(

@@ -1,4 +1,4 @@
-"""Checks of attributes, one a kind: each raises InvalidProgram naming the call, the rule, what was got and wanted."""
+"""Checks of attributes, one per kind of attribute. Each raises InvalidProgram: the call, the rule, got and expected."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def numbers(s: CallSignature, key: str, value: Any, *, dynamic: bool = False) ->
 
 
 def axis(s: CallSignature, key: str, value: Any) -> None:
-    """One axis of the mesh."""
+    """Check that the value is one axis of the mesh."""
     number(s, key, value)
     if not 0 <= value < len(s.mesh.axes):
         s.refuse(f"mesh axis of {key} is out of bounds", value, f"0 to {len(s.mesh.axes) - 1} (mesh {s.mesh.notation})")
 
 
 def axes(s: CallSignature, key: str, value: Any) -> None:
-    """Different axes of the mesh, in the order that orders the group."""
+    """Check that the values are different axes of the mesh; their order is the order of the group."""
     numbers(s, key, value)
     for each in value:
         axis(s, key, each)
@@ -53,7 +53,7 @@ def axes(s: CallSignature, key: str, value: Any) -> None:
 
 
 def axes_lists(s: CallSignature, key: str, value: Any) -> None:
-    """A list of mesh axes per tensor dim."""
+    """Check that the value is a list of mesh axes per tensor dim."""
     if not isinstance(value, (tuple, list)) or not all(isinstance(each, (tuple, list)) for each in value):
         s.refuse(f"attribute {key}", value, "a list of mesh axes per dim")
     if len(value) > s.input.rank:
@@ -62,14 +62,14 @@ def axes_lists(s: CallSignature, key: str, value: Any) -> None:
 
 
 def dim(s: CallSignature, key: str, value: Any) -> None:
-    """A dim of the operand."""
+    """Check that the value is a dim of the operand."""
     number(s, key, value)
     if not 0 <= value < s.input.rank:
         s.refuse(f"{key} is out of bounds", value, f"0 to {s.input.rank - 1} (operand {s.input})")
 
 
 def device(s: CallSignature, key: str, value: Any) -> None:
-    """A coordinate per mesh axis of the group, inside the axis; DYNAMIC ones are operands."""
+    """Check that the value has a coordinate per mesh axis of the group, within the axis; DYNAMIC ones are operands."""
     numbers(s, key, value, dynamic=True)
     if len(value) != len(s.axes):
         s.refuse(f"in-group device {key!r} has unexpected multi-index size", len(value), len(s.axes))
@@ -81,13 +81,13 @@ def device(s: CallSignature, key: str, value: Any) -> None:
 
 
 def any_device(s: CallSignature, key: str, value: Any) -> None:
-    """An in-group device, or None for whichever."""
+    """Check that the value is an in-group device, or None for any."""
     if value is not None:
         device(s, key, value)
 
 
 def devices(s: CallSignature, key: str, value: Any) -> None:
-    """The in-group devices whose path of execution holds the call; None: all of them."""
+    """Check that the value lists the in-group devices whose path of execution holds the call, or is None for all."""
     if value is None:
         return
     if not isinstance(value, (tuple, list)) or not value:
@@ -107,13 +107,15 @@ def reduction(s: CallSignature, key: str, value: Any) -> None:
 
 
 def reducible(s: CallSignature, kind: str, dtype: str) -> None:
-    """A function of the program's own combines elements of any type."""
+    """Check that a reduction can combine elements of a type. A function of the program's own can combine any."""
     if kind != GENERIC and (wanted := Reduction(kind).dtype_error(dtype)):
         s.refuse(f"reduction {kind} over an element type", dtype, wanted)
 
 
 def block(s: CallSignature, key: str, value: Any) -> None:
-    """Elements of a block, where it is not ceil(dim / n) of the local dim but that of the whole tensor."""
+    """Check the elements of a block, given where blocks are not ceil(dim / n) of the local dim but the whole
+    tensor's.
+    """
     if value is not None:
         number(s, key, value)
         if value < 1:
@@ -121,7 +123,9 @@ def block(s: CallSignature, key: str, value: Any) -> None:
 
 
 def offset(s: CallSignature, key: str, value: Any) -> None:
-    """Positions along the shift axis; one that no device could receive from is refused, never wrapped."""
+    """Check the positions along the shift axis. An offset from which no device could receive is refused, not
+    wrapped.
+    """
     number(s, key, value)
     size = s.mesh.axes[s.attrs["shift_axis"]].size
     if size is not None and not -size < value < size:
@@ -135,7 +139,7 @@ def shift_axis(s: CallSignature, key: str, value: Any) -> None:
 
 
 def pairs(s: CallSignature, key: str, value: Any) -> None:
-    """(source, target) positions in the group; each target has one source, each source one target."""
+    """Check that (source, target) positions are in the group, with one source per target and one target per source."""
     if value is None:
         return
     if not isinstance(value, (tuple, list)):
@@ -151,7 +155,7 @@ def pairs(s: CallSignature, key: str, value: Any) -> None:
 
 
 def target_mesh(s: CallSignature, key: str, value: Any) -> None:
-    """The mesh to which a collective_permute moves; in its place `pairs` move along mesh axes."""
+    """Check the mesh that a collective_permute moves to. It is given instead of `pairs`, which move along mesh axes."""
     if (value is None) == (s.attrs["pairs"] is None):
         s.refuse("collective_permute", "both" if value else "neither", "either pairs or a target mesh")
     if value is None:
@@ -166,12 +170,12 @@ def target_mesh(s: CallSignature, key: str, value: Any) -> None:
 
 
 def _count(mesh: Any) -> Dim:
-    known = [each.size for each in mesh.axes]
-    return None if None in known else mesh.devices
+    sizes = [each.size for each in mesh.axes]
+    return None if None in sizes else mesh.devices
 
 
 def halo(s: CallSignature, key: str, value: Any) -> None:
-    """Two sizes (before, after) per split dim."""
+    """Check that there are two sizes (before, after) per split dim."""
     numbers(s, key, value, dynamic=True)
     split = sum(bool(listed) for listed in s.attrs["split_axes"])
     if len(value) != 2 * split:
@@ -199,7 +203,7 @@ def sharding(s: CallSignature, key: str, value: Any) -> None:
 
 
 def linear_device(s: CallSignature, key: str, value: Any) -> None:
-    """A device of the mesh by its row-major index; DYNAMIC: an operand."""
+    """Check that the value is the row-major index of a device of the mesh, or DYNAMIC for an operand."""
     if value is DYNAMIC:
         return
     number(s, key, value)

@@ -1,4 +1,4 @@
-"""Writing an SPMD program call by call; result types are inferred where none are given."""
+"""Builds an SPMD program call by call; result types are inferred where none are given."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.spmd.verify import check_call, infer_results, mesh_of
 
 
 class SpmdBuilder:
-    """Collects instructions; `program` verifies and freezes them. Values are named %0, %1, … unless named."""
+    """Collects instructions; `program` verifies and freezes them. Values are named %0, %1, … unless they are named."""
 
     def __init__(self, clusters: Mapping[str, Cluster], default_mesh: str | None = None) -> None:
         self.clusters, self.default_mesh = dict(clusters), default_mesh
@@ -35,21 +35,26 @@ class SpmdBuilder:
         dtype: str | None = None,
         **attrs: object,
     ) -> tuple[str, ...]:
-        """Append a call; `dtype` is the accumulation type of a reduction. Raises InvalidProgram."""
+        """Append a call and return the names of its results.
+
+        `dtype` is the accumulation type of a reduction. Raises InvalidProgram.
+        """
         draft = SpmdCall(op, operands, (str(len(self.types)),), (), attrs)
         if types is None:
             meshes = {name: cluster.mesh for name, cluster in self.clusters.items()}
             mesh_of(draft, meshes, self.default_mesh)
-            known = [self.types[name] for name in operands]
-            wanted = infer_results(draft, check_call(draft, known, meshes, default=self.default_mesh))
-            types = [LocalType(kind.shape, dtype or kind.dtype) for kind in wanted]
+            operand_types = [self.types[name] for name in operands]
+            inferred = infer_results(draft, check_call(draft, operand_types, meshes, default=self.default_mesh))
+            types = [LocalType(kind.shape, dtype or kind.dtype) for kind in inferred]
         results = tuple(str(len(self.types) + place) for place in range(len(types)))
         self.instructions.append(SpmdCall(op, operands, results, tuple(types), attrs))
         self.types.update(zip(results, types, strict=True))
         return results
 
     def local(self, op: Op, *operands: str, option: Option | None = None, mesh: str | None = None) -> tuple[str, ...]:
-        """Append a local op; without an option its shapes are the local ones."""
+        """Append a local op and return the names of its results. Without an option the op's shapes are the local
+        ones.
+        """
         results = tuple(str(len(self.types) + place) for place in range(len(op.results)))
         done = LocalOp(op, option or ((),) * len(op.rule.loops), operands, results, mesh)
         self.instructions.append(done)

@@ -1,8 +1,8 @@
-"""Meshes of a program, and which devices fill them.
+"""The meshes of a program, and the devices that fill them.
 
-A cluster (the RFC's word for a mesh) gives every position of a mesh, row-major, a device number. Several clusters
-may share devices: a sub-cluster is the part of one where some axes are held fixed. Sizes are unknown (`?`) as in
-the mesh dialect: a dim size of zero or less, or missing at the end, is unknown.
+A cluster (the RFC's word for a mesh) assigns a device number to every position of a mesh, row-major. Several clusters
+may share devices: a sub-cluster is the part of a cluster where some axes are held fixed. Sizes may be unknown (`?`)
+as in the mesh dialect: a dim size of zero or less, or missing at the end, is unknown.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Cluster:
 
     @classmethod
     def parse(cls, text: str, first: int = 0) -> Cluster:
-        """`2x4` or `dp=2,tp=4`, filled with consecutive devices beginning with `first`."""
+        """Read `2x4` or `dp=2,tp=4`, filled with consecutive devices from `first` on."""
         mesh = Mesh.parse(text)
         return cls(mesh, tuple(range(first, first + mesh.devices)) if is_static(mesh) else ())
 
@@ -49,7 +49,7 @@ def is_static(mesh: Mesh) -> bool:
 
 
 def declare_mesh(rank: int, dim_sizes: Sequence[int]) -> Mesh:
-    """The mesh of the RFC's `mesh.cluster(rank, dim_sizes)`. Raises InvalidMesh for more sizes than axes."""
+    """Return the mesh of the RFC's `mesh.cluster(rank, dim_sizes)`. Raises InvalidMesh for more sizes than axes."""
     if len(dim_sizes) > rank:
         raise InvalidMesh("more dim sizes than mesh axes", got=len(dim_sizes), wanted=f"at most {rank} (the rank)")
     sizes = [*dim_sizes, *[0] * (rank - len(dim_sizes))]
@@ -57,9 +57,9 @@ def declare_mesh(rank: int, dim_sizes: Sequence[int]) -> Mesh:
 
 
 def select_sub_cluster(cluster: Cluster, fixed: Mapping[int, int]) -> Cluster:
-    """The devices at the given coordinates of the fixed axes, over the axes that are left.
+    """Return the devices at the given coordinates of the fixed axes, over the remaining axes.
 
-    Raises InvalidMesh for an axis or coordinate out of range, when no axis is left, or the size is unknown.
+    Raises InvalidMesh for an axis or coordinate out of range, when no axis is left, or where a size is unknown.
     """
     mesh = cluster.mesh
     for axis, place in fixed.items():

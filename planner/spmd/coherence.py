@@ -1,7 +1,7 @@
 """SPMD coherence: at a collective all processes are in the same state.
 
-A collective that a pass removes must vanish from every path of every process; one list for all devices keeps that
-by itself. Lists made per device (a pass run on each, code with branches) are checked here.
+A collective that a pass removes must vanish from every path of every process. One list for all devices guarantees
+that. Lists made per device (a pass that ran on each, code with branches) are checked here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Work = tuple[str, str]
 
 
 def list_collectives(instructions: Sequence[SpmdInstruction]) -> list[Work]:
-    """The group collectives in order, as (what it does, where it stands); queries and messages are none."""
+    """List the group collectives in order, as (what each does, where it stands), without queries and messages."""
     return [
         (f"{done.op} {sorted((key, str(value)) for key, value in done.attrs.items())}", done.where)
         for done in instructions
@@ -27,7 +27,7 @@ def list_collectives(instructions: Sequence[SpmdInstruction]) -> list[Work]:
 
 
 def check_coherence(lists: Sequence[Sequence[SpmdInstruction]]) -> None:
-    """Raises InvalidProgram naming the first collective that a device does not reach with device 0."""
+    """Raise InvalidProgram, naming the first collective that a device does not reach together with device 0."""
     first = list_collectives(lists[0])
     for device, instructions in enumerate(lists):
         for mine, theirs in zip_longest(first, list_collectives(instructions)):

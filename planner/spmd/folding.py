@@ -1,4 +1,4 @@
-"""What may be simplified without running anything: facts, which passes use."""
+"""Simplifications that need no run: facts about instructions and meshes that passes use."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from planner.spmd.verify import op_def_of
 
 
 def is_pure(done: SpmdInstruction) -> bool:
-    """Whether an instruction may be dropped when unread, and merged with an equal one; send and recv may not."""
+    """Return whether an instruction may be dropped when unread and merged with an equal one. Send and recv may not."""
     return not isinstance(done, SpmdCall) or op_def_of(done).is_pure
 
 
 def is_identity(call: SpmdCall, operand: LocalType) -> bool:
-    """Whether a collective without mesh axes is its operand: the types match, and every path holds the call.
+    """Return whether a collective without mesh axes is its operand: same type, and on every device's path.
 
-    A reduction that changes the element type converts, so it stays; a shift never folds (as upstream).
+    A reduction that changes the element type converts, so it stays. A shift never folds (as upstream).
     """
     ungrouped = not call.attrs.get("mesh_axes") and call.attrs.get("only") is None
     return op_def_of(call).may_be_identity and ungrouped and call.types == (operand,)
 
 
 def mesh_sizes(mesh: Mesh, axes: Sequence[int]) -> tuple[Dim, ...]:
-    """mesh_shape: the listed axes' sizes, all when none is listed; None is left to be asked at run time.
+    """Answer mesh_shape: the sizes of the listed axes, or of all when none is listed; None where one is unknown.
 
     Raises InvalidMesh for an axis out of range.
     """
@@ -36,41 +36,44 @@ def mesh_sizes(mesh: Mesh, axes: Sequence[int]) -> tuple[Dim, ...]:
 
 
 def linear_index(mesh: Mesh, index: Sequence[int]) -> int:
-    """Row-major, last axis fastest: (1, 2, 3) on 10x20x30 is 663. Raises InvalidMesh out of range, never wraps."""
+    """Return the row-major index of a device, the last axis fastest: (1, 2, 3) on 10x20x30 is 663.
+
+    Raises InvalidMesh for coordinates out of range, negative ones included.
+    """
     if len(index) != len(mesh.shape):
         raise InvalidMesh("multi-index", where=mesh.notation, got=list(index), wanted=f"{len(mesh.shape)} coordinates")
-    found = 0
+    index_so_far = 0
     for place, size in zip(index, mesh.shape, strict=True):
         if not 0 <= place < size:
             raise InvalidMesh("coordinate out of range", where=mesh.notation, got=place, wanted=f"0 to {size - 1}")
-        found = found * size + place
-    return found
+        index_so_far = index_so_far * size + place
+    return index_so_far
 
 
 def multi_index(mesh: Mesh, device: int, axes: Sequence[int] = ()) -> tuple[int, ...]:
-    """process_multi_index: the coordinates along the listed axes, all when none is listed.
+    """Answer process_multi_index: the coordinates along the listed axes, or along all when none is listed.
 
     Raises InvalidMesh for a device or an axis out of range.
     """
     if not 0 <= device < mesh.devices:
         raise InvalidMesh("device out of range", where=mesh.notation, got=device, wanted=f"0 to {mesh.devices - 1}")
-    found: list[int] = []
+    coordinates: list[int] = []
     for size in reversed(mesh.shape):
         device, place = divmod(device, size)
-        found.insert(0, place)
-    return tuple(found[axis] for axis in mesh.check_axes(axes) or range(len(found)))
+        coordinates.insert(0, place)
+    return tuple(coordinates[axis] for axis in mesh.check_axes(axes) or range(len(coordinates)))
 
 
 def shard_sizes(mesh: Mesh, sharding: Sharding, shape: tuple[int, ...], *, device: int) -> tuple[int, ...]:
-    """shard_shape: what a device, by its linear index, holds of a tensor, halos included."""
+    """Answer shard_shape: the sizes of what a device, given by its linear index, holds of a tensor, halos included."""
     multi_index(mesh, device)
     return tuple(int(size) for size in shard_shapes(sharding.checked(shape, mesh), shape, mesh)[device])
 
 
 def unread_instructions(program: SpmdProgram) -> tuple[int, ...]:
-    """Places of the instructions that may be dropped: pure, and read only by others that are dropped.
+    """Return the places of the instructions that may be dropped: pure, and read only by others that are dropped.
 
-    Dropping from the one list drops on every device, so that coherence holds.
+    Dropping from the one list drops on every device, so coherence holds.
     """
     read, dropped = set(program.outputs), []
     for place in reversed(range(len(program.instructions))):

@@ -1,7 +1,7 @@
-"""Halos of a shard: rows of the neighbours' cores kept before and after the device's own core.
+"""Halos of a shard: elements of the neighbours' cores kept before and after the device's own core.
 
 A shard with halos [b, a] on a split dim holds b elements that belong to the device before it, its core, and a
-elements of the device after it. update_halo fills them anew, into halos that may have other sizes.
+elements of the device after it. update_halo fills them again, into halos that may have other sizes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Halo = tuple[Dim, Dim]
 
 
 def per_dim(split_axes: Sequence[Sequence[int]], sizes: Sequence[Dim], rank: int) -> list[Halo]:
-    """(before, after) of every dim; an unsplit dim has none."""
+    """Return the halo (before, after) of every dim; an unsplit dim has none."""
     pairs = iter(zip(sizes[::2], sizes[1::2], strict=True))
     lists = [*split_axes, *[()] * (rank - len(split_axes))]
     return [next(pairs) if listed else (0, 0) for listed in lists]
 
 
 def halo_types(s: CallSignature) -> tuple[LocalType, ...]:
-    """The source's core with the destination's halos."""
+    """Infer the type of the source's core with the destination's halos."""
     rank = s.input.rank
     old = per_dim(s.attrs["split_axes"], s.attrs["source_halo_sizes"], rank)
     new = per_dim(s.attrs["split_axes"], s.attrs["destination_halo_sizes"], rank)

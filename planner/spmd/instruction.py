@@ -13,7 +13,10 @@ from planner.spmd.types import LocalType
 
 @dataclass(frozen=True, slots=True)
 class SpmdCall:
-    """A collective or query: `attrs` as its row names them, and `mesh` where it is not the program's default."""
+    """A collective or query.
+
+    `attrs` are named as in its row; `mesh` is among them where it is not the program's default.
+    """
 
     op: str
     operands: tuple[str, ...]
@@ -23,8 +26,8 @@ class SpmdCall:
 
     @property
     def where(self) -> str:
-        made = ", ".join(f"%{name}" for name in self.results)
-        return f"{made} = {self.op}({', '.join(f'%{name}' for name in self.operands)})"
+        results = ", ".join(f"%{name}" for name in self.results)
+        return f"{results} = {self.op}({', '.join(f'%{name}' for name in self.operands)})"
 
     def __str__(self) -> str:
         attrs = "".join(f" {key}={_format_attribute(value)}" for key, value in self.attrs.items())
@@ -33,7 +36,7 @@ class SpmdCall:
 
 @dataclass(frozen=True, slots=True)
 class LocalOp:
-    """Every device runs its part of an op of the op table: its span of each loop under `option`.
+    """Every device's part of an op of the op table: its span of each loop under `option`.
 
     The op's own shapes are those of the whole computation; with an empty option they are the local ones.
     """
@@ -46,8 +49,8 @@ class LocalOp:
 
     @property
     def where(self) -> str:
-        made = ", ".join(f"%{name}" for name in self.results)
-        return f"{made} = {self.op.op}({', '.join(f'%{name}' for name in self.operands)})"
+        results = ", ".join(f"%{name}" for name in self.results)
+        return f"{results} = {self.op.op}({', '.join(f'%{name}' for name in self.operands)})"
 
     def __str__(self) -> str:
         split = [

@@ -1,4 +1,4 @@
-"""What one row of the dialect table says: attributes, operands, result types, purity."""
+"""Rows of the dialect's op table: attributes, operands, result types, purity."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from planner.ir.sharding import Axes, Reduction
 from planner.spmd.types import Dim, LocalType, group_size
 
 DYNAMIC = None
-"""In a list of numbers: the number is an operand, one scalar per device."""
+"""Stands in an attribute for a number that is an operand: one scalar per device."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallSignature:
-    """One call as its row sees it: where it stands, its mesh, all meshes, operand types, attributes."""
+    """One call as its row sees it: place, mesh, all meshes, operand types and attributes."""
 
     where: str
     mesh: Mesh
@@ -33,7 +33,7 @@ class CallSignature:
 
     @property
     def axes(self) -> Axes:
-        """The mesh axes of the device groups; none: every device is a group of its own."""
+        """The mesh axes of the device groups. Without any, every device is a group of its own."""
         return tuple(self.attrs["mesh_axes"])
 
     @property
@@ -77,20 +77,21 @@ DEFAULTS: Mapping[str, object] = MappingProxyType(
         "axes": (),
     }
 )
-"""Attributes that a call need not give."""
+"""The attributes that a call may leave out, with their values."""
 
 
 @dataclass(frozen=True, slots=True)
 class SpmdOpDef:
     """An op of the dialect.
 
-    infer     result types; raises InvalidProgram where the operands do not allow any
-    attrs     name -> check, which raises InvalidProgram
-    dynamic   attributes whose numbers may be DYNAMIC
-    tensors   least and most tensor operands; scalars for the dynamic numbers follow them
-    pure      the call may be dropped, merged or moved where its results allow
-    scalars   a tensor without dims is allowed
-    identity  without mesh axes the result is the operand
+    infer             returns the result types; raises InvalidProgram where the operands do not allow any
+    attrs             name -> check, which raises InvalidProgram
+    dynamic_attrs     attributes whose numbers may be DYNAMIC
+    tensors           fewest and most tensor operands; scalars for the dynamic numbers follow them
+    shapes, element   what a declared result type may be beside the inferred one
+    is_pure           the call may be dropped, merged or moved where its results allow
+    allows_scalars    the operand may be a tensor without dims
+    may_be_identity   without mesh axes the result is the operand
     """
 
     name: str

@@ -1,11 +1,11 @@
 """The dialect's ops, a row each: group collectives, point-to-point and halo moves, queries.
 
-n is the size of the device group over `mesh_axes`. `block` widens a cut beyond ceil(dim / n): on a shard that is
-itself short, the blocks of the whole tensor differ from those of the shard (16 over 3x2: the last shard has 4
-elements, cut 3,1 in the whole and 2,2 by itself). `only` lists the in-group devices on whose path the call stands;
-pure collectives have none, since every device of a group must reach them. `cast` states a shape the inference cannot
-know (upstream's tensor.cast); it is checked when run. So are the sizes that an update_halo declares where its halos
-are of sizes told at run time: refreshed as they are, they leave the operand's.
+n is the size of the device group over `mesh_axes`. `block` sets the size of the blocks of a cut where it is not
+ceil(dim / n): on a shard that is itself short, the blocks of the whole tensor differ from those of the shard. (With 16
+elements over 3x2 the last shard has 4, which the whole tensor cuts 3,1 and the shard by itself 2,2.) `only` lists the
+in-group devices on whose path the call stands; pure collectives have none, because every device of a group must reach
+them. `cast` states a shape that cannot be inferred (upstream's tensor.cast), and is checked when it runs. So are the
+sizes that an update_halo declares where the sizes of its halos are known only at run time.
 """
 
 from __future__ import annotations
@@ -108,4 +108,4 @@ QUERIES = tuple(
 )
 SPMD_OPS: Mapping[str, SpmdOpDef] = MappingProxyType({row.name: row for row in (*GROUP_OPS, *MOVES, *LOCAL, *QUERIES)})
 MESH_SHAPE_OPS = ("idx", "size")
-"""RFC queries: they name no mesh but take that of the function they stand in."""
+"""The RFC's queries of the mesh of the function they stand in; they do not name a mesh."""

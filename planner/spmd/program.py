@@ -2,7 +2,7 @@
 
 Coherence: every device of a mesh runs the same list, so a pure collective is reached by its whole group, and
 dropping one from the list drops it on every device. Only send and recv may stand on the path of some devices
-(`only`); they are not pure, and stay though nobody reads their result.
+(`only`). They are not pure, and stay even where nobody reads their result.
 """
 
 from __future__ import annotations
@@ -29,7 +29,10 @@ class LocalValue:
 
 @dataclass(frozen=True)
 class SpmdProgram:
-    """Verified when made: raises InvalidProgram naming the value, the rule, what was got and what was wanted."""
+    """A verified program.
+
+    Construction raises InvalidProgram, naming the value, the rule, what was got and what was expected.
+    """
 
     clusters: Mapping[str, Cluster]
     arguments: tuple[tuple[str, LocalValue], ...]
@@ -49,8 +52,8 @@ class SpmdProgram:
                 raise InvalidProgram("undefined mesh", where=f"%{name}", got=value.mesh, wanted=self._list_meshes)
             _define(values, name, value, where="arguments")
         for done in self.instructions:
-            made = self._call(done, values) if isinstance(done, SpmdCall) else self._local(done, values)
-            for name, value in zip(done.results, made, strict=True):
+            results = self._call(done, values) if isinstance(done, SpmdCall) else self._local(done, values)
+            for name, value in zip(done.results, results, strict=True):
                 _define(values, name, value, where=done.where)
         for name in self.outputs:
             _read_value(values, name, "outputs")
@@ -65,7 +68,7 @@ class SpmdProgram:
         return f"one of {', '.join(self.clusters) or 'none'}"
 
     def mesh_name(self, done: SpmdInstruction) -> str:
-        """The mesh whose devices run an instruction."""
+        """Return the mesh whose devices run an instruction."""
         if isinstance(done, SpmdCall):
             return mesh_of(done, self.clusters, self.default_mesh)
         name = done.mesh or self.default_mesh or "none"
@@ -74,16 +77,16 @@ class SpmdProgram:
         return name
 
     def _operands(self, done: SpmdInstruction, values: Mapping[str, LocalValue]) -> list[LocalType]:
-        """Types of the operands, which must be there on every device that runs the instruction."""
+        """Return the types of the operands, which must exist on every device that runs the instruction."""
         mesh = self.mesh_name(done)
-        found = [_read_value(values, name, done.where) for name in done.operands]
-        for name, value in zip(done.operands, found, strict=True):
-            here = set(self.clusters[mesh].devices) <= set(self.clusters[value.mesh].devices)
-            if value.mesh != mesh and not (here and self.clusters[mesh].devices):
+        operands = [_read_value(values, name, done.where) for name in done.operands]
+        for name, value in zip(done.operands, operands, strict=True):
+            covers = set(self.clusters[mesh].devices) <= set(self.clusters[value.mesh].devices)
+            if value.mesh != mesh and not (covers and self.clusters[mesh].devices):
                 raise InvalidProgram(
                     f"%{name} is not on every device", where=done.where, got=f"mesh {value.mesh}", wanted=f"mesh {mesh}"
                 )
-        return [value.type for value in found]
+        return [value.type for value in operands]
 
     def _call(self, call: SpmdCall, values: Mapping[str, LocalValue]) -> list[LocalValue]:
         call_signature = check_call(call, self._operands(call, values), self.meshes, default=self.default_mesh)
@@ -92,17 +95,15 @@ class SpmdProgram:
         return [LocalValue(kind, mesh) for kind in call.types]
 
     def _local(self, done: LocalOp, values: Mapping[str, LocalValue]) -> list[LocalValue]:
-        """Local shapes of an op are those of its shardings under the option."""
+        """Return the results of a local op: their shapes are those of its shardings under the option."""
         name, op = self.mesh_name(done), done.op
-        mesh, got = self.meshes[name], self._operands(done, values)
+        mesh, operands = self.meshes[name], self._operands(done, values)
         _check_option(done, mesh)
         counts = (len(op.inputs), len(op.results))
-        if (len(got), len(done.results)) != counts:
-            found = f"{len(got)} and {len(done.results)}"
-            raise InvalidProgram(
-                "operands and results", where=done.where, got=found, wanted="{} and {}".format(*counts)
-            )
-        for place, kind in enumerate(got):
+        if (len(operands), len(done.results)) != counts:
+            got = f"{len(operands)} and {len(done.results)}"
+            raise InvalidProgram("operands and results", where=done.where, got=got, wanted="{} and {}".format(*counts))
+        for place, kind in enumerate(operands):
             wanted = _local_operand_shape(done, place, mesh)
             if kind.rank != len(wanted) or not all(map(are_compatible, kind.shape, wanted)):
                 raise InvalidProgram(
@@ -120,7 +121,7 @@ class SpmdProgram:
 
 
 def _check_option(done: LocalOp, mesh: Mesh) -> None:
-    """One list of mesh axes a loop, no axis twice, and what the op's rule allows."""
+    """Check for one list of mesh axes per loop, no axis twice, and only splits that the op's rule allows."""
     loops = done.op.rule.loops
     axes = [axis for listed in done.option for axis in listed]
     good = len(done.option) == len(loops) and len(set(axes)) == len(axes) and set(axes) <= set(range(len(mesh.axes)))
@@ -132,13 +133,16 @@ def _check_option(done: LocalOp, mesh: Mesh) -> None:
 
 
 def _local_operand_shape(done: LocalOp, place: int, mesh: Mesh) -> tuple[Dim, ...]:
-    """The shape in which the op reads an operand."""
+    """Return the local shape in which the op reads an operand."""
     rule = done.op.rule
     return local_shape(rule.shapes[place], rule.read_sharding(place, done.option, mesh), mesh)
 
 
 def infer_local_results(done: LocalOp, mesh: Mesh) -> tuple[LocalType, ...]:
-    """What a local op leaves on the devices of a mesh. Raises InvalidMesh where it is split over an unknown size."""
+    """Return what a local op leaves on the devices of a mesh.
+
+    Raises InvalidMesh where it is split over an unknown size.
+    """
     for axes in filter(None, done.option):
         mesh.group_size(axes)
     return tuple(
@@ -155,5 +159,5 @@ def _define(values: dict[str, LocalValue], name: str, value: LocalValue, *, wher
 
 def _read_value(values: Mapping[str, LocalValue], name: str, where: str) -> LocalValue:
     if name not in values:
-        raise InvalidProgram("value read before it is made", where=where, got=f"%{name}", wanted="a value made above")
+        raise InvalidProgram("use of an undefined value", where=where, got=f"%{name}", wanted="a value defined above")
     return values[name]

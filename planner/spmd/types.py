@@ -1,8 +1,8 @@
 """What every device holds of a value: a shape and an element type.
 
-A dim is a number only where it is that number on every device. `None` (written `?`) is a size that is unknown,
-because a mesh axis or a tensor dim is dynamic, or that differs between devices, because blocks are uneven:
-by the block rule 7 over 4 is 2,2,2,1, so a dim of 7 sliced over 4 devices is `?`.
+A dim is a number only where it is the same number on every device. `None` (written `?`) is a size that is unknown,
+because a mesh axis or a tensor dim is dynamic, or that differs between devices, because blocks are uneven: by the
+block rule 7 over 4 is 2,2,2,1, so a dim of 7 sliced over 4 devices is `?`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ INDEX_DTYPE = "index"
 
 @dataclass(frozen=True, slots=True)
 class LocalType:
-    """Local shape and element type. Raises InvalidProgram for a negative dim, a high rank, an unknown dtype."""
+    """Local shape and element type.
+
+    Raises InvalidProgram for a negative dim, a high rank, and an unknown dtype.
+    """
 
     shape: tuple[Dim, ...]
     dtype: str
@@ -70,18 +73,18 @@ def format_dim(dim: Dim) -> str:
 
 
 def are_compatible(one: Dim, other: Dim) -> bool:
-    """Whether two dims can be the same size."""
+    """Return whether two dims can be of the same size."""
     return one is None or other is None or one == other
 
 
 def multiply_dims(*dims: Dim) -> Dim:
-    """The product, unknown where a factor is."""
-    known = [dim for dim in dims if dim is not None]
-    return math.prod(known) if len(known) == len(dims) else None
+    """Return the product of dims, None where a factor is."""
+    known_dims = [dim for dim in dims if dim is not None]
+    return math.prod(known_dims) if len(known_dims) == len(dims) else None
 
 
 def divide_dim(size: Dim, parts: Dim, block: int | None = None) -> Dim:
-    """The size of every piece of a dim cut into `parts` blocks of `block` (ceil(size / parts) unless given)."""
+    """Return the size of every piece of a dim cut into `parts` blocks of `block` (by default ceil(size / parts))."""
     if parts == 1 and block is None:
         return size
     if size is None or parts is None:
@@ -91,22 +94,23 @@ def divide_dim(size: Dim, parts: Dim, block: int | None = None) -> Dim:
 
 
 def group_size(mesh: Mesh, axes: tuple[int, ...]) -> Dim:
-    """Devices of a group, unknown where an axis is."""
+    """Return the number of devices of a group, None where an axis is of unknown size."""
     return multiply_dims(*(mesh.axes[axis].size for axis in axes))
 
 
 def local_shape(whole: Shape, sharding: Sharding, mesh: Mesh) -> tuple[Dim, ...]:
-    """What devices hold of a sharded tensor, halos included; uneven blocks, and blocks of unknown size, are `?`.
+    """Return the shape that devices hold of a sharded tensor, halos included.
 
-    Raises InvalidMesh where halos or offsets meet a mesh of unknown size.
+    Uneven blocks, and blocks of unknown size, are None. Raises InvalidMesh where halos or offsets meet a mesh of
+    unknown size.
     """
-    known = tuple(size if is_known(size) else None for size in whole)
+    sizes_or_none = tuple(size if is_known(size) else None for size in whole)
     if not (sharding.halo_sizes or sharding.sharded_dims_offsets):
-        split = zip(known, sharding.split_axes, strict=True)
+        split = zip(sizes_or_none, sharding.split_axes, strict=True)
         return tuple(divide_dim(size, group_size(mesh, axes)) for size, axes in split)
-    sizes = shard_shapes(sharding, tuple(size or 1 for size in known), mesh)
+    sizes = shard_shapes(sharding, tuple(size or 1 for size in sizes_or_none), mesh)
     alike = (sizes == sizes[0]).all(axis=0)
     return tuple(
         int(size) if even and whole is not None else None
-        for size, even, whole in zip(sizes[0], alike, known, strict=True)
+        for size, even, whole in zip(sizes[0], alike, sizes_or_none, strict=True)
     )

@@ -1,7 +1,7 @@
-"""Whether a call fits its row: every condition of the dialect's verifiers, and what they leave unsaid.
+"""Verification of calls: every condition of the dialect's verifiers, and a few that they leave out.
 
-Upstream accepts a negative root, a shift beyond the axis and a generic reduction without a function; these are
-refused here. It refuses a dim that is not divisible; here its blocks follow the block rule and the result is `?`.
+Upstream accepts a negative root, a shift beyond the axis and a generic reduction without a function. These are
+refused here. Upstream refuses a dim that is not divisible; here its blocks follow the block rule and the result is `?`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def op_def_of(call: SpmdCall) -> SpmdOpDef:
 
 
 def mesh_of(call: SpmdCall, meshes: Mapping[str, Any], default: str | None) -> str:
-    """Name of the mesh a call is on. Raises InvalidProgram for an undefined one, or none."""
+    """Return the name of the mesh that a call is on. Raises InvalidProgram for an undefined mesh, or none."""
     if call.op in MESH_SHAPE_OPS:
         if default is None:
             raise InvalidProgram("the function has no mesh of its own", where=call.where, wanted="a default mesh")
@@ -43,36 +43,39 @@ def mesh_of(call: SpmdCall, meshes: Mapping[str, Any], default: str | None) -> s
 def check_call(
     call: SpmdCall, operands: Sequence[LocalType], meshes: Mapping[str, Mesh], *, default: str | None
 ) -> CallSignature:
-    """The call as its row reads it, attributes and operands checked. Raises InvalidProgram."""
+    """Return the signature of a call whose attributes and operands are checked. Raises InvalidProgram."""
     row, mesh = op_def_of(call), meshes[mesh_of(call, meshes, default)]
     given = {key: value for key, value in call.attrs.items() if key != "mesh"}
     attrs = {key: DEFAULTS[key] for key in row.attrs if key in DEFAULTS} | given
-    found = CallSignature(call.where, mesh, meshes, tuple(operands), attrs)
+    signature = CallSignature(call.where, mesh, meshes, tuple(operands), attrs)
     if unknown := sorted(set(attrs) - set(row.attrs)):
-        found.refuse("unknown attribute", unknown[0], _names(row))
+        signature.refuse("unknown attribute", unknown[0], _names(row))
     if missing := [key for key in row.attrs if key not in attrs]:
-        found.refuse("missing attribute", "none", missing[0])
-    _check_operands(row, found)
+        signature.refuse("missing attribute", "none", missing[0])
+    _check_operands(row, signature)
     for key, check in row.attrs.items():
-        check(found, key, attrs[key])
-    return found
+        check(signature, key, attrs[key])
+    return signature
 
 
 def _names(row: SpmdOpDef) -> str:
-    """What a call may say; one path alone cannot hold a pure collective."""
+    """List the attributes of a row for an error message.
+
+    Pure collectives have no attribute `only`.
+    """
     return f"one of {', '.join(row.attrs) or 'none'}" + ("; every device reaches it" if row.is_pure else "")
 
 
 def count_dynamic_numbers(row: SpmdOpDef, attrs: Mapping[str, Any]) -> int:
-    """How many numbers of the attributes are operands."""
-    found = 0
+    """Count the numbers of the attributes that are operands."""
+    count = 0
     for key in row.dynamic_attrs:
         value = attrs[key]
         if isinstance(value, (tuple, list)):
-            found += sum(each is DYNAMIC for each in value)
+            count += sum(each is DYNAMIC for each in value)
         elif value is DYNAMIC and key not in DEFAULTS:
-            found += 1
-    return found
+            count += 1
+    return count
 
 
 def _check_operands(row: SpmdOpDef, s: CallSignature) -> None:
@@ -91,7 +94,7 @@ def _check_operands(row: SpmdOpDef, s: CallSignature) -> None:
 
 
 def infer_results(call: SpmdCall, s: CallSignature) -> tuple[LocalType, ...]:
-    """Result types as the operands give them; the element type of a reduction is the declared one."""
+    """Return the result types that follow from the operands; the element type of a reduction is the declared one."""
     row = op_def_of(call)
     types = row.infer(s)
     if row.element is ElementRule.ACCUMULATOR:
@@ -104,7 +107,7 @@ def infer_results(call: SpmdCall, s: CallSignature) -> tuple[LocalType, ...]:
 
 
 def check_results(call: SpmdCall, s: CallSignature, wanted: Sequence[LocalType]) -> None:
-    """Declared result types against the inferred ones. Raises InvalidProgram."""
+    """Compare the declared result types with the inferred ones. Raises InvalidProgram where they do not match."""
     row = op_def_of(call)
     if len(call.results) != len(wanted) or len(call.types) != len(wanted):
         s.refuse("number of results", len(call.results), len(wanted))

@@ -165,7 +165,7 @@ def test_a_loop_that_may_not_be_split_is_gathered_and_no_other() -> None:
 
 # options that an op cannot have, part of the message
 REFUSED: list[tuple[Graph, dict[str, Option], type[ShardplanError], str]] = [
-    (softmax(), {"n0": ((), (0,))}, InvalidSharding, "loop d1 may not be split so"),
+    (softmax(), {"n0": ((), (0,))}, InvalidSharding, "loop d1 may not be split over these axes"),
     (softmax(), {"n0": ((0,), (0,))}, InvalidSharding, "mesh axis duplicated"),
     (softmax(), {"n0": ((2,), ())}, InvalidSharding, "mesh axis out of range"),
     (softmax(), {"n0": ((), (), ())}, InvalidSharding, "more lists than loops"),

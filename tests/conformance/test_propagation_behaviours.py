@@ -149,7 +149,10 @@ CONFLICTS = [
     (addition(used("i0", "[[],[0]]", "n0"), used("i1", "[[0],[]]", "n0")), "one axis on two loops"),
     # conformance 64
     (product(of("n0", "[[],[0],[]]"), used("i1", "[[],[0],[]]", "n0")), "one axis on two loops"),
-    (product(of("n0", "[[],[],[]] sum[1]"), used("i1", "[[],[0],[]]", "n0")), "does not leave the result partial so"),
+    (
+        product(of("n0", "[[],[],[]] sum[1]"), used("i1", "[[],[0],[]]", "n0")),
+        "does not leave the result partial over these axes",
+    ),
     (product(of("n0", "[[],[],[]] max[0]")), "no max loop leaves the result partial"),
     (elementwise(of("n0", "[[],[]] sum[0]")), "no sum loop leaves the result partial"),
 ]

@@ -174,7 +174,7 @@ REFUSED: list[tuple[Document, type[ShardplanError], str]] = [
     (
         asking(*(pin("x", lists, user="n", operand=0, required=False) for lists in (ROWS, COLUMNS))),
         InvalidSharding,
-        "use of 'x' by 'n' as operand 0: annotated twice, differently",
+        "use of 'x' by 'n' as operand 0: two different annotations in one place",
     ),
 ]
 

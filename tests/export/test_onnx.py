@@ -169,7 +169,7 @@ def test_the_specs_are_the_programs_blocks(number: int, tmp_path: Path) -> None:
     shapes = shapes_of(onnx.load(made).graph)
     for program in programs(build(), mesh):
         if any(program.values[name].sharding.partial for name in reads_of(program)):
-            with pytest.raises(InvalidSharding, match="terms of a sum have no words in ONNX"):
+            with pytest.raises(InvalidSharding, match="terms of a sum cannot be expressed in ONNX"):
                 annotated_model(program, made, tmp_path)
             continue
         annotated = onnx.load_model_from_string(annotated_model(program, made, tmp_path))

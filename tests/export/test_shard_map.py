@@ -240,7 +240,8 @@ def test_an_op_known_by_its_rule_alone_is_named() -> None:
     from planner.export.shard_map import print_shard_map
 
     program = split_as(known_by_its_rule(), "1", {})
-    with pytest.raises(InvalidSharding, match=r"op 'n' \(sort_rows\): an op has no text for jax.shard_map.*its rule"):
+    wanted = r"op 'n' \(sort_rows\): an op cannot be expressed for jax.shard_map.*a rule"
+    with pytest.raises(InvalidSharding, match=wanted):
         print_shard_map(program)
 
 

@@ -127,10 +127,10 @@ IDENTITY = SpmdCall("all_reduce", ("x",), ("y",), (X,))
 @pytest.mark.parametrize(
     ("instructions", "outputs", "words"),
     [
-        ((SpmdCall("all_reduce", ("z",), ("y",), (X,)),), (), "value read before it is made (got %z"),
+        ((SpmdCall("all_reduce", ("z",), ("y",), (X,)),), (), "use of an undefined value (got %z"),
         ((IDENTITY, IDENTITY), (), "value defined twice (got %y"),
         ((SpmdCall("all_reduce", ("x",), ("x",), (X,)),), (), "value defined twice (got %x"),
-        ((IDENTITY,), ("w",), "value read before it is made (got %w"),
+        ((IDENTITY,), ("w",), "use of an undefined value (got %w"),
         ((SpmdCall("all_reduce", ("x",), ("y", "z"), (X, X)),), (), "number of results (got 2; wanted 1"),
         ((SpmdCall("all_reduce", ("x",), ("y",), (X,), {"mesh": "far"}),), (), "%x is not on every device (got mesh m"),
     ],

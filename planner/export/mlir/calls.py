@@ -1,9 +1,9 @@
-"""A collective or query as the two versions write it.
+"""Collectives and queries as the two versions of the dialect write them.
 
-What mlir-opt 19 or 22 knows is written as it reads it. What it does not know (update_halo and shard_shape in 19; in
-22, halos that change their size, and a device by a linear index of run time; in both collective_permute and the RFC's
-idx and size) is written in the documents' words, for our own reader. What none of them has words for (blocks of a
-whole tensor, paths that only some devices take, the function of a generic reduction) stands in attributes shardplan.*.
+What mlir-opt 19 or 22 knows is written as that version reads it. What it does not know is written as in the documents,
+for our own reader: update_halo and shard_shape in 19; in 22, halos that change their size, and a device by a linear
+index of run time; in both collective_permute and the RFC's idx and size. What none of them can express (blocks of a
+whole tensor, paths that only some devices take, the function of a generic reduction) is in attributes shardplan.*.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HALO = MOVES[-1].name
 
 
 def write_call(page: ModuleWriter, program: SpmdProgram, call: SpmdCall) -> None:
-    """Write a call. Raises InvalidSharding for a sharding the dialect has no words for."""
+    """Write a call. Raises InvalidSharding for a sharding that the dialect cannot express."""
     _CallWriter(page, program, call).write()
 
 
@@ -75,7 +75,7 @@ class _CallWriter:
         )
 
     def clauses(self) -> Iterator[str]:
-        """Operands, mesh and attributes in the dialect's order: dynamic numbers last."""
+        """Yield operands, mesh and attributes in the dialect's order: dynamic numbers last."""
         yield " into ".join(self.tensors)
         if self.call.op == "shard_shape":
             yield from self.shard_shape()
@@ -112,7 +112,7 @@ class _CallWriter:
                 return f"{key} = {_numbers(value, numbers) if isinstance(value, list | tuple) else value}"
 
     def keeps_halos(self) -> bool:
-        """Whether an update_halo is one of halos as they are, which is all that upstream knows."""
+        """Return whether an update_halo leaves the halo sizes as they are, which is all that upstream knows."""
         if self.call.op != _HALO or len(self.tensors) > 1:
             return False
         attrs, half = dict[str, Any](self.call.attrs), len(self.numbers) // 2
@@ -121,7 +121,7 @@ class _CallWriter:
         return same and self.call.types[0] == self.program.values[self.call.operands[0]].type
 
     def as_i64(self, name: str) -> str:
-        """Halo sizes are i64 where all other numbers are of type index."""
+        """Cast a halo size to i64; all other numbers are of type index."""
         cast = self.page.fresh("size")
         self.page.write(f"{cast} = arith.index_cast {name} : index to i64")
         return cast
@@ -141,13 +141,17 @@ class _CallWriter:
             yield f"device = {list(multi_index(mesh, device)) if is_static(mesh) else device}"
 
     def types(self) -> str:
-        """`T -> U`; `(T, index) -> U` where numbers may be operands; the results' alone where no tensor is read."""
+        """Format the types: `T -> U`, `(T, index) -> U` where numbers may be operands, `U` where no tensor is read."""
         call, row = self.call, self.row
-        made = ", ".join(map(tensor_type, call.types))
+        result_types = ", ".join(map(tensor_type, call.types))
         if call.op in _QUERIES or self.keeps_halos():
-            return made
-        read = [tensor_type(self.program.values[name].type) for name in call.operands]
-        return f"({', '.join(read)}) -> {made}" if row.dynamic_attrs and call.op != _HALO else f"{read[0]} -> {made}"
+            return result_types
+        operand_types = [tensor_type(self.program.values[name].type) for name in call.operands]
+        return (
+            f"({', '.join(operand_types)}) -> {result_types}"
+            if row.dynamic_attrs and call.op != _HALO
+            else f"{operand_types[0]} -> {result_types}"
+        )
 
 
 def _numbers(values: Sequence[int | None], names: Iterator[str]) -> str:

@@ -1,4 +1,4 @@
-"""The two spellings upstream reads, and values, types and shardings in them.
+"""The two dialects that upstream reads, and values, types and shardings in them.
 
 mesh   mlir-opt 19: a sharding is an attribute, and may be partial
 shard  mlir-opt 22: a sharding is a value, and may have halos or offsets
@@ -31,7 +31,7 @@ class SymbolRef(str):
 
 
 class Dialect(StrEnum):
-    """Which upstream tool the text is for."""
+    """The dialect of a text, by the upstream tool that reads it."""
 
     MESH = "mesh"
     SHARD = "shard"
@@ -57,7 +57,7 @@ def tensor_type(kind: TensorType | LocalType) -> str:
 
 
 def quote(text: str) -> str:
-    """A string literal; what is not printable ASCII is written as bytes of UTF-8."""
+    """Format a string literal; what is not printable ASCII is written as bytes of UTF-8."""
     return '"' + "".join(chr(b) if 32 <= b < 127 and b not in b'\\"' else f"\\{b:02X}" for b in text.encode()) + '"'
 
 
@@ -70,7 +70,7 @@ def is_value_name(name: str) -> bool:
 
 
 def format_attribute(value: object) -> str:
-    """A Python value as an attribute. Raises TypeError for one no attribute can be."""
+    """Format a Python value as an attribute. Raises TypeError for one that no attribute can be."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -91,7 +91,7 @@ def format_attribute(value: object) -> str:
 
 
 def format_attributes(entries: Mapping[str, object]) -> str:
-    """` {key = value, ...}`; nothing for no entries."""
+    """Format ` {key = value, ...}`; an empty string without entries."""
     if not entries:
         return ""
     keys = [key if _BARE.fullmatch(key) else quote(key) for key in entries]
@@ -99,7 +99,7 @@ def format_attributes(entries: Mapping[str, object]) -> str:
 
 
 def format_number(value: float, dtype: str) -> str:
-    """A literal of the dtype; what is not finite is written as its bits."""
+    """Format a literal of the dtype; what is not finite is written as its bits."""
     if dtype == "bool":
         return "true" if value else "false"
     if not is_float(dtype):
@@ -112,7 +112,10 @@ def format_number(value: float, dtype: str) -> str:
 
 
 def mesh_declaration(mesh: Mesh, dialect: Dialect, name: str = MESH_SYMBOL, *, devices: Sequence[int] = ()) -> str:
-    """The mesh as a symbol; names, links, device and devices' numbers in attributes of our own, where there are any."""
+    """Declare the mesh as a symbol.
+
+    Names, links, device type and device numbers are in attributes of our own, where there are any.
+    """
     word = "mesh.mesh" if dialect is Dialect.MESH else "shard.grid"
     shape = "x".join(str(axis.size or "?") for axis in mesh.axes)
     entries: dict[str, object] = {}
@@ -133,7 +136,7 @@ def format_axis_lists(axes: Sequence[Sequence[int]]) -> str:
 
 
 def sharding_attribute(sharding: Sharding, where: str) -> str:
-    """`<@mesh, [[0]], partial = sum[1]>`. Raises InvalidSharding where mlir-opt 19 has no words for it."""
+    """Format `<@mesh, [[0]], partial = sum[1]>`. Raises InvalidSharding where mlir-opt 19 cannot express it."""
     if sharding.halo_sizes or sharding.sharded_dims_offsets:
         got, wanted = str(sharding), "the shard dialect (22)"
         raise InvalidSharding("mlir-opt 19 has no halos and no offsets", where=where, got=got, wanted=wanted)
@@ -143,7 +146,9 @@ def sharding_attribute(sharding: Sharding, where: str) -> str:
 
 
 def sharding_value(sharding: Sharding, where: str, dialect: Dialect = Dialect.SHARD, *, mesh: str = MESH_SYMBOL) -> str:
-    """`shard.sharding @mesh split_axes = [[0]] ...`. Raises InvalidSharding where mlir-opt 22 has no words for it."""
+    """Format `shard.sharding @mesh split_axes = [[0]] ...`. Raises InvalidSharding where mlir-opt 22 cannot express
+    it.
+    """
     if sharding.partial and dialect is Dialect.SHARD:
         got, wanted = str(sharding), "the mesh dialect (19)"
         raise InvalidSharding("mlir-opt 22 has no partial tensors", where=where, got=got, wanted=wanted)

@@ -1,6 +1,6 @@
 """A graph with its annotations, as upstream reads it before sharding propagation.
 
-A definition's shardings follow it, a use's stand before its user; a hint bears `shardplan.required = false`.
+The shardings of a definition follow it, those of a use stand before its user; a hint has `shardplan.required = false`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from planner.ir.mesh import Mesh
 
 
 def print_graph(graph: Graph, mesh: Mesh, dialect: Dialect = Dialect.MESH, *, argument_starts: bool = False) -> str:
-    """The module. Raises InvalidSharding, naming the value, for a sharding the dialect has no words for.
+    """Return the module. Raises InvalidSharding, naming the value, for a sharding that the dialect cannot express.
 
-    With `argument_starts` the tensors linalg writes to are arguments, marked as such, and not constants, which
+    With `argument_starts` the tensors that linalg writes to are arguments, marked as such, instead of constants, which
     propagation in mlir-opt 19 refuses.
     """
     return _GraphWriter(graph, ModuleWriter(mesh, dialect, _value_names(graph), argument_starts)).text()
@@ -75,7 +75,7 @@ class _GraphWriter:
         return self._annotated(asked, self.page.names[value])
 
     def _annotated(self, asked: Sequence[Annotation], name: str) -> str:
-        """The name under which a value has these shardings."""
+        """Write the shardings of a value, and return its name afterwards."""
         for one in asked:
             result = self.page.fresh(f"{one.value}.sharded")
             if self.page.dialect is Dialect.MESH:

@@ -1,4 +1,4 @@
-"""The text of one module while it grows: lines of the function, declarations before it, names that are free."""
+"""The text of one module while it is written: lines of the function, declarations before it, free names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from planner.spmd import LocalType
 
 @dataclass
 class ModuleWriter:
-    """Names in `taken` are those of the graph; `argument_starts` makes what linalg writes to arguments."""
+    """A module that is being written.
+
+    Names in `taken` are those of the graph. With `argument_starts` the tensors that linalg writes to are arguments.
+    """
 
     mesh: Mesh
     dialect: Dialect
@@ -37,7 +40,7 @@ class ModuleWriter:
         self.lines.append(f"  {line}")
 
     def fresh(self, hint: str) -> str:
-        """A name nothing has: `%hint`, `%hint_1`, ..."""
+        """Return a name that nothing has: `%hint`, `%hint_1`, ..."""
         hint = f"v{hint}" if hint[:1].isdigit() else hint
         hint = hint if is_value_name(hint) else "v"
         name = hint
@@ -48,7 +51,7 @@ class ModuleWriter:
         return f"%{name}"
 
     def name(self, value: str) -> tuple[str, dict[str, object]]:
-        """The name for what an input or op makes, and the attribute that keeps an id that cannot be one."""
+        """Return the name of what an input or op makes, and an attribute for an id that cannot be a name."""
         if is_value_name(value):
             self.names[value] = f"%{value}"
             return f"%{value}", {}
@@ -56,7 +59,7 @@ class ModuleWriter:
         return self.names[value], {"shardplan.id": value}
 
     def results(self, values: Sequence[str]) -> tuple[str, dict[str, object]]:
-        """`%op`, `%op:2` for the results of one op, else `%a, %b`; with the names of all noted."""
+        """Return `%op` or `%op:2` for the results of one op, otherwise `%a, %b`, and attributes for the ids."""
         first, *others = values
         if all(value == value_id(first, k) for k, value in enumerate(others, start=1)):
             name, kept = self.name(first)
@@ -67,7 +70,10 @@ class ModuleWriter:
         return ", ".join(names), {"shardplan.ids": list(values)} if unlike else {}
 
     def start(self, kind: TensorType, value: float | None, hint: str) -> str:
-        """A tensor that linalg writes to (value None) or accumulates into; an argument where its size is unknown."""
+        """Return a tensor that linalg writes to (value None) or accumulates into.
+
+        It is an argument where its size is unknown.
+        """
         name = self.fresh(f"{hint}.start")
         if self.argument_starts or not kind.is_sized:
             self.arguments.append(f"{name}: {tensor_type(kind)} {{shardplan.init = true}}")
@@ -78,7 +84,7 @@ class ModuleWriter:
         return name
 
     def callee(self, op: str, signature: str, entries: Mapping[str, object]) -> str:
-        """The symbol of a private function that stands for an op without a form of its own."""
+        """Return the symbol of a private function that stands for an op without an upstream operation."""
         described = f"{signature} attributes{format_attributes({'shardplan.op': op, **entries})}"
         if described not in self.callees:
             self.callees[described] = symbol_name(f"shardplan.{op}.{len(self.callees)}")
@@ -87,7 +93,7 @@ class ModuleWriter:
     def module(
         self, head: str, function: str, results: Sequence[TensorType | LocalType], more: Mapping[str, object]
     ) -> str:
-        """Everything: the mesh, declarations, the function."""
+        """Return the whole text: the mesh, declarations, the function."""
         kinds = ", ".join(map(tensor_type, results))
         attrs = f" attributes{format_attributes(more)}" if more else ""
         declared = [f"func.func private {name}{text}" for text, name in self.callees.items()]

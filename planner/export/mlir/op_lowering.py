@@ -1,8 +1,9 @@
-"""The operation that says what an op does, on whole tensors or on the shards of one device.
+"""Lowers an op to an upstream operation, on whole tensors or on the shards of one device.
 
-Elementwise ops are tosa where operands have one rank, linalg's named ones where they have one type, else a
-linalg.generic; products, reductions, transposes and constants have their own. Any other op, and one whose result
-depends on which part of its loops a device runs, is a call of a private function that bears its name and attributes.
+Elementwise ops are tosa where operands have one rank, linalg's named ones where they have one type, otherwise a
+linalg.generic. Products, reductions, transposes and constants have operations of their own. Any other op, and one
+whose result depends on which part of its loops a device runs, is a call of a private function that bears its name and
+attributes.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ INTEGERS = ("i64", "i32", "i16", "i8")
 
 @dataclass(frozen=True, slots=True)
 class LoweringSite:
-    """An op where it is written: names of operands, types of operands and results (those of shards, in a program)."""
+    """An op where it is written: names of operands, types of operands and results (of shards, in a program)."""
 
     page: ModuleWriter
     op: Op
@@ -58,15 +59,15 @@ class LoweringSite:
         return f"({read}) -> {made}" if len(self.made) == 1 else f"({read}) -> ({made})"
 
     def listed(self) -> str:
-        """`%a, %b : T, T`."""
+        """Format `%a, %b : T, T`."""
         return f"{', '.join(self.operands)} : {', '.join(map(tensor_type, self.read))}"
 
 
 @dataclass(frozen=True, slots=True)
 class LoweredForm:
-    """The text before and behind an op's attributes, and the attributes a reader infers from it.
+    """The text before and after an op's attributes, and the attributes that a reader infers from it.
 
-    `entry` is an attribute of the operation's own; `lead` stands before the attributes where there are any.
+    `entry` is an attribute of the operation itself; `lead` stands before the attributes where there are any.
     """
 
     head: str
@@ -83,7 +84,7 @@ class LoweredForm:
 def write_op(
     site: LoweringSite, more: Mapping[str, object], noted: Mapping[str, object] = MappingProxyType({})
 ) -> None:
-    """Write an op with attributes `noted`; `more` (loops split, in a program) is told of a call."""
+    """Write an op with attributes `noted`; `more` (loops split, in a program) are attributes of a call."""
     op = site.op
     form = LOWERINGS[op.op](site) if op.op in LOWERINGS and op.notation is None else None
     result, kept = site.page.results(op.values)
@@ -103,7 +104,7 @@ def write_op(
 
 
 def mark_part(op: Op, option: Option) -> dict[str, object]:
-    """What a call says of an op of which a device runs a part: mesh axes of its loops, shapes of the whole."""
+    """Return what a call says about an op of which a device runs a part: mesh axes of its loops, and whole shapes."""
     split = _split_loops(op, option)
     shapes = [*op.rule.shapes, *(kind.shape for kind in op.results)]
     return {"shardplan.split": split, "shardplan.whole": list(map(list, shapes))} if split else {}
@@ -149,7 +150,7 @@ def _lower_matmul(site: LoweringSite) -> LoweredForm | None:
 
 
 def _lower_generic(site: LoweringSite, body: Sequence[str], start: float | None) -> LoweredForm | None:
-    """A linalg.generic over the op's loops; `body` reads all operands, or multiplies and adds."""
+    """Return a linalg.generic over the op's loops; `body` reads all operands, or multiplies and adds."""
     loops = {loop.name: place for place, loop in enumerate(site.op.rule.loops) if loop.kind is not LoopKind.LINEAR}
     maps = _affine_maps(site.op.rule, loops)
     if maps is None:
@@ -169,7 +170,7 @@ def _lower_generic(site: LoweringSite, body: Sequence[str], start: float | None)
 
 
 def _affine_maps(rule: Rule, loops: Mapping[str, int]) -> list[str] | None:
-    """An affine map per operand and result; None where a dim is more than one loop."""
+    """Return an affine map per operand and result; None where a dim has more than one loop."""
 
     def one(term: Term) -> str:
         dims = ", ".join(f"d{loops[dim.loops[0]]}" if dim.loops else "0" for dim in term)
@@ -193,7 +194,7 @@ def _lower_reduction(site: LoweringSite) -> LoweredForm | None:
         head, implied = f"tosa.reduce_{site.op.op} {site.operands[0]}", {"dims": sorted_dims, "keepdim": True}
         return LoweredForm(head, f" : {site.signature}", implied, f"axis = {sorted_dims[0]} : i32")
     if site.made[0].shape != tuple(size for dim, size in enumerate(site.read[0].shape) if dim not in sorted_dims):
-        return None  # a `?` beside a number: linalg wants them alike
+        return None  # a `?` beside a number: linalg requires equal shapes
     start = site.page.start(site.made[0], _neutral_element(site.op.op, dtype), site.op.id)
     head = f"linalg.reduce {{ {combiner} }} ins({site.listed()}) outs({start} : {tensor_type(site.made[0])})"
     return LoweredForm(f"{head} dimensions = {sorted_dims}", "", {"dims": sorted_dims})

@@ -1,4 +1,4 @@
-"""A partitioned program: one function over the shards of a device, its collectives written out.
+"""A partitioned program as one function over the shards of a device, with explicit collectives.
 
 Upstream's types are the same on every device, so every dim must divide by the devices it is split over.
 """
@@ -17,7 +17,10 @@ from planner.spmd.collectives import dim_attributes
 
 
 def print_program(program: Program, dialect: Dialect = Dialect.MESH) -> str:
-    """The module. Raises InvalidSharding, naming the value, where a dim is split unevenly or has halos or offsets."""
+    """Return the module.
+
+    Raises InvalidSharding, naming the value, where a dim is split unevenly or has halos or offsets.
+    """
     kinds = uniform_shard_types(program)
     page = ModuleWriter(program.mesh, dialect, set(kinds))
     for name, _ in program.arguments:
@@ -35,20 +38,20 @@ def print_program(program: Program, dialect: Dialect = Dialect.MESH) -> str:
 
 
 def print_mesh(program: Program) -> str:
-    """For mlir-opt 19."""
+    """Return the module for mlir-opt 19."""
     return print_program(program, Dialect.MESH)
 
 
 def print_shard(program: Program) -> str:
-    """For mlir-opt 22."""
+    """Return the module for mlir-opt 22."""
     return print_program(program, Dialect.SHARD)
 
 
 def _write_run(program: Program, page: ModuleWriter, run: OpCall, *, kinds: dict[str, TensorType]) -> None:
-    """An op on shards; where it is a call, the call says over which mesh axes its loops are split."""
+    """Write an op on shards; where it is a call, the call says over which mesh axes its loops are split."""
     names = [page.names[name] for name in run.operands]
-    read, made = ([kinds[name] for name in side] for side in (run.operands, run.results))
-    write_op(LoweringSite(page, run.op, names, read, made), mark_part(run.op, run.option))
+    operand_types, results = ([kinds[name] for name in side] for side in (run.operands, run.results))
+    write_op(LoweringSite(page, run.op, names, operand_types, results), mark_part(run.op, run.option))
 
 
 def _write_move(program: Program, page: ModuleWriter, move: Reshard, *, kinds: dict[str, TensorType]) -> None:

@@ -1,7 +1,7 @@
 """An SPMD program as one function over the local tensors of a device; see `planner.export.mlir.calls`.
 
-The mesh of a value or op, where a reader would take another, and the numbers of a mesh's devices, where they are not
-the first ones, stand in attributes shardplan.*.
+Attributes shardplan.* hold the mesh of a value or op where a reader would assume another, and the numbers of a mesh's
+devices where they are not the first ones.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from planner.spmd import Cluster, LocalOp, SpmdCall, SpmdProgram
 
 
 def print_spmd(program: SpmdProgram, dialect: Dialect = Dialect.MESH, function: str = "main") -> str:
-    """The module.
+    """Return the module.
 
-    Raises InvalidSharding for a sharding the dialect has no words for, InvalidGraph for a local op on a tensor
+    Raises InvalidSharding for a sharding that the dialect cannot express, and InvalidGraph for a local op on a tensor
     without elements.
     """
     mesh = next(iter(program.meshes.values()))
@@ -63,13 +63,15 @@ class _SpmdWriter:
         )
 
     def mesh(self, name: str | None) -> dict[str, object]:
-        """The mesh, where a reader would take another."""
+        """Return the attribute of a mesh where a reader would assume another."""
         clusters = self.program.clusters
-        taken = self.program.default_mesh or (next(iter(clusters)) if len(clusters) == 1 else None)
-        return {} if name in (None, taken) else {"shardplan.mesh": name}
+        assumed = self.program.default_mesh or (next(iter(clusters)) if len(clusters) == 1 else None)
+        return {} if name in (None, assumed) else {"shardplan.mesh": name}
 
     def local(self, done: LocalOp) -> None:
-        """An op on its local shapes; where it is a call, the call says over which mesh axes its loops are split."""
+        """Write an op on its local shapes; where it is a call, the call says over which mesh axes its loops are
+        split.
+        """
         page, values = self.page, self.program.values
         op = replace(done.op, id=done.results[0])
         read, made = ([values[name].type.tensor for name in side] for side in (done.operands, done.results))

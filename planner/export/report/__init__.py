@@ -1,8 +1,8 @@
-"""A report as one HTML file that opens offline. `page/` holds its script and its sheet, built from web/ (`make pages`).
+"""A report as one HTML file that opens offline. `page/` holds its script and sheet, built from web/ (`make pages`).
 
-The file requests nothing, and its policy says so: the only sources it allows are the script and the sheet, named by
-their SHA-256 (Content Security Policy Level 3). The data is a JSON block, which a browser never runs; `<` is escaped in
-it, so that no name of a node can end the block, and every string of it becomes a text node.
+The file requests nothing, and its policy enforces that: the only sources it allows are the script and the sheet, named
+by their SHA-256 (Content Security Policy Level 3). The data is a JSON block, which a browser never runs. `<` is escaped
+in it, so that no name of a node can end the block, and every string of it becomes a text node.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SCRIPT, SHEET = "report.js", "report.css"
 
 
 def html_page(report: Mapping[str, Any]) -> str:
-    """The file that shows a report document (`planner.documents.report`) or a capacity document."""
+    """Return the file that shows a report document (`planner.documents.report`) or a capacity document."""
     script, sheet = read_page_file(SCRIPT), read_page_file(SHEET)
     data = json.dumps(report, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     return (
@@ -34,18 +34,18 @@ def html_page(report: Mapping[str, Any]) -> str:
 
 
 def _title(report: Mapping[str, Any]) -> str:
-    named = report["graphs"] if "graphs" in report else [report["plan"]["graph"]]
-    return ", ".join(graph["name"] for graph in named)
+    graphs = report["graphs"] if "graphs" in report else [report["plan"]["graph"]]
+    return ", ".join(graph["name"] for graph in graphs)
 
 
 def content_security_policy() -> str:
-    """The Content-Security-Policy of the file: nothing from outside, and of itself only what has a known digest."""
+    """Return the Content-Security-Policy of the file: nothing from outside, and only parts with a known digest."""
     script, sheet = _digest(read_page_file(SCRIPT)), _digest(read_page_file(SHEET))
     return f"default-src 'none'; script-src {script}; style-src {sheet}; base-uri 'none'; form-action 'none'"
 
 
 def read_page_file(name: str) -> str:
-    """A file of the page."""
+    """Return the text of a file of the page."""
     return (PAGE / name).read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""Programs as Python text for jax.shard_map: what every device does, op for op and collective for collective."""
+"""Programs as Python text for jax.shard_map: what every device does, op by op and collective by collective."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A program's ends: arguments and results as arrays of which every device holds as much.
+"""Arguments and results of a program as arrays of which every device holds equally much.
 
-Of every dim that devices hold in parts the parts stand one after another, each filled up to the longest. Parts are
-[start, stop) of the dim; with halos they overlap, and reach beyond the tensor. Terms stand one after another in a dim
-before all others.
+The parts in which devices hold a dim stand one after another, each padded to the longest. Parts are [start, stop) of
+the dim; with halos they overlap, and reach beyond the tensor. Terms of a partial value stand one after another in an
+additional first dim.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ BoundaryValues = tuple[int, int]
 
 
 def write_shard_map_call(arguments: Sequence[BoundaryLayout], results: Sequence[BoundaryLayout]) -> list[str]:
-    """The text of the program over whole arrays, and what it takes where they have to be laid out."""
+    """Return the text of the program over whole arrays, with functions that lay them out where needed."""
     if all(each.plain for each in (*arguments, *results)):
         return [MAPPED.format(name="mapped", what="whole")]
     around = AROUND.format(
@@ -103,38 +103,38 @@ class BoundaryLayout:
         self.spec = f"P({', '.join(map(repr, spec))})"
 
     def _alike(self, dim: int, parts: Sequence[BoundaryValues]) -> bool:
-        """Whether parts are blocks that make up the dim, all of one length."""
+        """Return whether parts are blocks of one length that make up the dim."""
         length = self.lengths[dim]
         return parts == [(start, start + length) for start in range(0, self.sizes[dim], max(length, 1))]
 
     @property
     def plain(self) -> bool:
-        """Whether the array is laid out as it is."""
+        """Whether the array needs no layout of its own."""
         return self.terms == 1 and not self.parts
 
     def entered(self, name: str) -> list[str]:
-        """What a device does first with an argument."""
+        """Return the lines with which a device begins for an argument."""
         return [] if self.terms == 1 else [f"{name} = {name}[0]"]
 
     def left(self, name: str) -> str:
-        """What a device gives of a result."""
+        """Return the expression that a device returns for a result."""
         return name if self.terms == 1 else f"{name}[None]"
 
     def laid(self, name: str) -> str:
-        """The array laid out."""
+        """Return the expression for the array laid out."""
         for dim, parts in self.parts.items():
             name = f"parts_of({name}, {dim}, {parts!r}, {self.lengths[dim]})"
         return name if self.terms == 1 else f"terms_of({name}, {self.terms}, {NEUTRAL.get(self.reduction)})"
 
     def whole(self, name: str) -> str:
-        """The laid out array put together."""
+        """Return the expression for the whole array, given the laid out one."""
         name = name if self.terms == 1 else COMBINED[self.reduction].format(name)
         for dim, parts in self.parts.items():
             name = f"joined({name}, {dim}, {self._places(dim, parts)!r})"
         return name
 
     def _places(self, dim: int, parts: Sequence[BoundaryValues]) -> list[BoundaryValues]:
-        """Where the elements stand, each but once: what a part has in its halo before it another has."""
+        """Return where the elements stand, each once: those in the halo before a part are taken from another."""
         places: list[BoundaryValues] = []
         reached = 0
         for number, (start, stop) in enumerate(parts):
@@ -147,7 +147,7 @@ class BoundaryLayout:
 
 
 def _parts(sharding: Sharding, shape: Shape, mesh: Mesh, *, dim: int) -> list[BoundaryValues]:
-    """What devices hold of a dim, in the order in which they split it."""
+    """Return what devices hold of a dim, in the order in which they split it."""
     bounds = held_bounds(sharding, shape, mesh)[:, dim]
     first = dict(zip(mesh.group_index(sharding.split_axes[dim]).tolist(), bounds.tolist(), strict=True))
     return [(start, stop) for _, (start, stop) in sorted(first.items())]

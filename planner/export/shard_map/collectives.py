@@ -1,8 +1,9 @@
-"""Collectives in jax.lax's words, over the axes' names, major first.
+"""Collectives as calls of jax.lax over the names of mesh axes, major first.
 
-Where there is a collective blocks nest, and of a group only the last that hold anything are short. So blocks that are
-filled up at their ends, joined, are the joined block filled up at its end. They move filled up. Terms that jax.lax does
-not combine (maxima that are scattered, products, bits) are exchanged; an exchange moves what it must and no more.
+Blocks nest wherever there is a collective, and in a group only the last members that hold anything are short. So
+blocks that are padded at their ends, joined, are the joined block padded at its end; they are moved with the padding.
+Terms that jax.lax does not combine (scattered maxima, products, bits) are exchanged. An exchange moves only what it
+must.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def write_collective(program: Program, move: Reshard, name: str, *, functions: O
 
 
 def _write_exchange(program: Program, move: Reshard, functions: OpFunctions) -> str:
-    """The name of the function that exchanges so: one for all that are alike."""
+    """Return the name of the function of an exchange; equal exchanges share one."""
     held, made = program.values[move.operand], program.values[move.result]
     key = repr(("exchange", held.type.shape, held.sharding, made.sharding))
     if key not in functions.named:

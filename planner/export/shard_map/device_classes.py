@@ -1,11 +1,11 @@
-"""Devices that do alike: of one op, those whose parts differ in nothing but where their spans begin.
+"""Classes of devices that run the same code for an op: their parts differ only in where their spans begin.
 
-Shapes in a program for jax.shard_map are the same on every device, and blocks need not be. So a value is held in the
-shape of the largest shard, filled up at the end of every dim, and the function of an op chooses by the device's number
-what is done to arrays of just the device's own shapes. What stands in the filling means nothing.
+Shapes in a program for jax.shard_map are the same on every device, but blocks need not be. So a value is held in the
+shape of the largest shard, padded at the end of every dim, and the function of an op chooses by the device's number
+what to do to arrays of exactly the device's own shapes. The content of the padding has no meaning.
 
-A loop whose iterations know nothing of each other, in any result, may run over the filling as well, from filling to
-filling: of an op in which all uneven loops are such, every device does alike.
+A loop whose iterations are independent in all results may run over the padding as well, from padding to padding. If
+all uneven loops of an op are such, every device runs the same code.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class DeviceClass:
     read: tuple[Shape, ...]
 
     def starts(self, loop: str) -> tuple[int, ...]:
-        """Where the span of a loop begins, by device."""
+        """Return where the span of a loop begins, by device."""
         return tuple(part.spans[loop].start for part in self.parts)
 
 
 def group_devices(done: OpCall, mesh: Mesh) -> list[DeviceClass]:
-    """All devices, in groups by what they do of an op."""
+    """Return all devices in classes by what they do for an op."""
     done = _padded_parts(done, mesh)
     groups: dict[str, list[tuple[int, LocalPart]]] = defaultdict(list)
     read = {}
@@ -56,20 +56,24 @@ def group_devices(done: OpCall, mesh: Mesh) -> list[DeviceClass]:
 
 
 def _padded_parts(done: OpCall, mesh: Mesh) -> OpCall:
-    """The op with its independent loops as long as all their blocks, filled up, are together."""
+    """Return the op with its independent loops as long as all their padded blocks together."""
     op, rule = done.op, done.op.rule
     option = {loop.name: axes for loop, axes in zip(rule.loops, done.option, strict=True)}
     free = find_plain_loops(rule).intersection(*({loop for dim in term for loop in dim.loops} for term in rule.results))
-    longer = {name: axes for name in free - dict(done.loop_partitions).keys() if (axes := option[name])}
+    padded_loops = {name: axes for name in free - dict(done.loop_partitions).keys() if (axes := option[name])}
 
     def shape(term: Term, sizes: Shape) -> Shape:
         return tuple(
-            _whole_blocks(size, longer[dim.loops[0]], mesh) if dim.loops and dim.loops[0] in longer else size
+            _whole_blocks(size, padded_loops[dim.loops[0]], mesh)
+            if dim.loops and dim.loops[0] in padded_loops
+            else size
             for dim, size in zip(term, sizes, strict=True)
         )
 
     loops = tuple(
-        replace(loop, size=_whole_blocks(loop.size, longer[loop.name], mesh)) if loop.name in longer else loop
+        replace(loop, size=_whole_blocks(loop.size, padded_loops[loop.name], mesh))
+        if loop.name in padded_loops
+        else loop
         for loop in rule.loops
     )
     shapes = tuple(shape(term, sizes) for term, sizes in zip(rule.operands, rule.shapes, strict=True))

@@ -1,6 +1,6 @@
-"""Ops as functions of a device's arrays: for equal ops one function, written by the row's own array function.
+"""Ops as functions of a device's arrays, written by the array function of the op's row; equal ops share one function.
 
-Where devices do not do alike, it is one function for each group of devices, and one that chooses among them.
+Where devices do not all run the same code, there is a function for each class of devices, and one that chooses.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ STRANGE = {"bf16": "bfloat16", "f8e4m3": "float8_e4m3fn", "f8e5m2": "float8_e5m2
 
 
 def jax_dtype(dtype: str) -> Any:
-    """JAX's dtype of ours."""
+    """Return JAX's dtype for one of ours."""
     return np.dtype(jax.numpy.dtype(STRANGE.get(dtype) or NAMES[dtype[0]] + str(8 * DTYPE_BYTES[dtype])))
 
 
 def write_device_index(axes: Axes, mesh: Mesh) -> str:
-    """A device's index in its group, as text."""
+    """Return the expression for a device's index in its group."""
     return f"lax.axis_index({tuple(mesh.names[axis] for axis in axes)!r})"
 
 
 def write_device_lookup(table: Sequence[Any], mesh: Mesh) -> str:
-    """A device's entry of a table by device number, as text."""
+    """Return the expression for a device's entry of a table by device number."""
     return f"jnp.array({list(table)!r})[{write_device_index(tuple(range(len(mesh.names))), mesh)}]"
 
 
 @dataclass
 class OpFunctions:
-    """The text of every function, and the name of the function of every op that was asked for."""
+    """The texts of all functions, and the name of the function of every op asked for so far."""
 
     mesh: Mesh
     texts: list[str] = field(default_factory=list)
@@ -55,9 +55,10 @@ class OpFunctions:
     numbers: count[int] = field(default_factory=lambda: count(1))
 
     def of(self, run: OpCall, read: Sequence[TensorType], made: Sequence[Shape]) -> str:
-        """The name of the function that takes arrays of these types, as devices hold them, and makes such shapes.
+        """Return the name of the function of an op.
 
-        Raises InvalidSharding, naming the op, for one that asks arrays what only devices know.
+        It takes arrays of the types `read`, as devices hold them, and returns the shapes `made`. Raises
+        InvalidSharding, naming the op, for one whose code depends on values that only devices know.
         """
         op = run.op
         attrs = sorted(op.attrs.items())
@@ -98,7 +99,7 @@ class _FunctionWriter:
             each = [self.function(f"{name}_{word}", (*answers, word == "yes")) for word in ("yes", "no")]
             body = f"return lax.cond({', '.join([question.text, *each, *names])})"
         except (UntraceableOperation, AttributeError, IndexError, TypeError, ValueError) as error:
-            what, where = "an op has no text for jax.shard_map", f"op {self.run.op.id!r} ({self.run.op.op})"
+            what, where = "an op cannot be expressed for jax.shard_map", f"op {self.run.op.id!r} ({self.run.op.op})"
             raise InvalidSharding(what, where=where, got=str(error), wanted="what is known before it runs") from error
         lines = "".join(f"    {line}\n" for line in [*page.lines, body])
         self.texts.append(f"def {name}({', '.join(names)}):\n{lines}")
@@ -107,7 +108,7 @@ class _FunctionWriter:
     def _trace_results(self, page: TracePage, names: Sequence[str]) -> list[TracedArray]:
         op, row = self.run.op, OPS.get(self.run.op.op)
         if row is None:
-            raise UntraceableOperation("it is known by its rule alone")
+            raise UntraceableOperation("it has a rule but no array function")
         dtypes = tuple(jax_dtype(kind.dtype) for kind in op.results)
         part = self.group.parts[0]
         # A position outside a table is refused where a program runs; a jitted one reads zeros there.
@@ -117,10 +118,10 @@ class _FunctionWriter:
         arrays = [self._fitted(array, shape) for array, shape in zip(held, self.group.read, strict=True)]
         for position, window in part.windows.items():
             arrays[position] = window.cut(local.xp, arrays[position], row.padding)
-        found = row.compute(local, *arrays)
-        results = list(found) if isinstance(found, tuple) else [found]
-        right = [self._as(each, *wanted) for each, *wanted in zip(results, part.shapes, dtypes, strict=True)]
-        return [self._fitted(array, shape) for array, shape in zip(right, self.made, strict=True)]
+        computed = row.compute(local, *arrays)
+        results = list(computed) if isinstance(computed, tuple) else [computed]
+        cast_results = [self._as(each, *wanted) for each, *wanted in zip(results, part.shapes, dtypes, strict=True)]
+        return [self._fitted(array, shape) for array, shape in zip(cast_results, self.made, strict=True)]
 
     def _fitted(self, array: TracedArray, shape: Shape) -> Any:
         if array.shape == shape:
@@ -144,7 +145,7 @@ class _FunctionWriter:
         return spans
 
     def _start(self, page: TracePage, starts: Sequence[int], axes: Axes, block: int) -> Any:
-        """Where a device's span of a loop begins: in whole blocks and a rest, or from a table."""
+        """Return where a device's span of a loop begins: whole blocks and a rest, or an entry of a table."""
         if len(set(starts)) == 1:
             return starts[0]
         index = self.mesh.group_index(axes)[list(self.group.devices)]

@@ -1,4 +1,4 @@
-"""Arrays in the shape of the largest shard: cut, or filled up, at the end of every dim."""
+"""Arrays in the shape of the largest shard: cut, or padded, at the end of every dim."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ FIT_FUNCTION = '''def fitted(array, shape):
 
 
 def fit_shape(text: str, have: Shape, want: Shape) -> str:
-    """An array of that name in another shape."""
+    """Return the expression for an array in another shape."""
     return text if have == want else f"fitted({text}, {want!r})"

@@ -1,9 +1,9 @@
-"""A tile exchange as rounds of lax.ppermute: in each, pieces of one shape, from and to every device at most once.
+"""A tile exchange as rounds of lax.ppermute, each with pieces of one shape, from and to every device at most once.
 
-A piece is a box of the tensor, or, where several devices combine its terms, some elements of the flattened box. Which
-box a device takes, and where in its result it puts the piece that arrives, stands in tables by device number. First a
-device puts there what it holds itself; then come terms, which are combined with what is there (the first of a piece
-of which the device has no term is just put there); and then, from where they were combined, copies.
+A piece is a box of the tensor or, where several devices combine its terms, some elements of the flattened box. Tables
+by device number say which box a device takes, and where in its result it puts the arriving piece. First a device puts
+there what it holds itself. Then come terms, which are combined with what is there (the first of a piece of which the
+device has no term is just put there). Last come copies, from where terms were combined.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ class _TilePiece:
 
     @property
     def place(self) -> tuple[int, bytes, int]:
-        """Where it arrives."""
+        """The place where it arrives."""
         return self.receiver, self.box.tobytes(), self.start
 
     def is_compatible(self, others: Iterable[_TilePiece]) -> bool:
-        """Whether it may be sent at once with others."""
+        """Return whether it may be sent in one round with others."""
         return all(
             self.sender != each.sender
             and self.receiver != each.receiver
@@ -76,14 +76,17 @@ class _TilePiece:
 
 @dataclass(frozen=True, slots=True)
 class _PermuteBuffers:
-    """[devices, dims] each: the first element of the tensor in what a device holds and makes; the axes' names."""
+    """The origins `[devices, dims]` of what a device holds and makes, as positions in the tensor, and axis names."""
 
     x: Integers
     made: Integers
     names: tuple[str, ...]
 
     def lines(self, pieces: list[_TilePiece], source: str, value: str = "piece") -> list[str]:
-        """A round: pieces of `x` or `made` are sent and put in `made`, as they are or combined with what is there."""
+        """Return the lines of a round.
+
+        Pieces of `x` or `made` are sent and put in `made`, as they are or combined with what is there.
+        """
         like, origins = pieces[0], {"x": self.x, "made": self.made}[source]
         corners = [(each.box[:, 0] - origins[each.sender]).tolist() for each in pieces]
         places = [(each.box[:, 0] - self.made[each.receiver]).tolist() for each in pieces]
@@ -101,14 +104,14 @@ class _PermuteBuffers:
         return [*lines, f"made = jnp.where({arrives}, put(made, {value}, {there}), made)"]
 
     def table(self, devices: Sequence[int], entries: Sequence[Any], nothing: Any) -> str:
-        """An entry a device, and nothing for the others; the device's own is read."""
-        found = dict(zip(devices, entries, strict=True))
-        table = [found.get(device, nothing) for device in range(len(self.x))]
+        """Return the expression for the device's own entry; `nothing` for devices without one."""
+        by_device = dict(zip(devices, entries, strict=True))
+        table = [by_device.get(device, nothing) for device in range(len(self.x))]
         return repr(nothing) if all(entry == nothing for entry in table) else f"jnp.array({table!r})[me]"
 
 
 def write_exchange_function(held: ShardedValue, made: ShardedValue, mesh: Mesh, *, name: str) -> str:
-    """The text of a function of a device's shard of what is held, which gives its shard of what is made of it."""
+    """Return the text of a function from a device's shard of `held` to its shard of `made`."""
     shape, source, target = held.type.shape, held.sharding, made.sharding
     done = plan_transfers(source, target, shape, mesh)
     x, result = (held_bounds(each, shape, mesh)[..., 0] for each in (source, target))
@@ -128,7 +131,7 @@ def write_exchange_function(held: ShardedValue, made: ShardedValue, mesh: Mesh, 
 
 
 def _combine_pieces(done: Transfers, ends: _PermuteBuffers, reduction: Reduction) -> list[str]:
-    """Every device combines the terms of what it reduces."""
+    """Return the lines with which every device combines the terms of what it reduces."""
     lines, begun = [], set[tuple[int, bytes, int]]()
     for pieces in _group_rounds(_sent_pieces(done, done.reduce)):
         first = [
@@ -144,6 +147,7 @@ def _combine_pieces(done: Transfers, ends: _PermuteBuffers, reduction: Reduction
 
 
 def _group_rounds(pieces: Iterable[_TilePiece]) -> list[list[_TilePiece]]:
+    # First fit keeps the order of pieces in a place, on which the order of a reduction's terms depends.
     rounds: list[list[_TilePiece]] = []
     for piece in pieces:
         if fitting := next((listed for listed in rounds if piece.is_compatible(listed)), None):
@@ -154,7 +158,7 @@ def _group_rounds(pieces: Iterable[_TilePiece]) -> list[list[_TilePiece]]:
 
 
 def _local_pieces(done: Transfers) -> Iterator[_TilePiece]:
-    """What a device holds of what it wants."""
+    """Yield what each device holds of what it wants."""
     boxes, has_some = done.endpoints.overlaps()
     for device in np.flatnonzero(has_some).tolist():
         yield _TilePiece(device, device, boxes[device], 0, int(box_volumes(boxes[device : device + 1])[0]))

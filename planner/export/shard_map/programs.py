@@ -1,11 +1,11 @@
 """A program as a Python module: functions of ops, the program of one device, and the same over whole arrays.
 
-`program` is what every device runs, with jax.lax's collectives where the plan has its own; `mapped(mesh)` takes and
-gives whole arrays in the order of ARGUMENTS and RESULTS. Where arguments or results are held otherwise than in even
-blocks (uneven ones, halos, offsets, terms), a module has three functions more: `over_parts(mesh)` is the same over
-arrays laid out so that every device has as much, `laid_out(*arrays)` lays out arguments, and `whole(*arrays)` puts
-results together. Who steps again and again keeps its arrays laid out. Numbers are computed in the types declared: for
-i64 and f64 JAX has to be told (jax_enable_x64).
+`program` is what every device runs, with jax.lax's collectives where the plan has its own. `mapped(mesh)` takes and
+returns whole arrays in the order of ARGUMENTS and RESULTS. Where arguments or results are not held in even blocks
+(uneven blocks, halos, offsets, terms), a module has three more functions: `over_parts(mesh)` is the same over arrays
+laid out so that every device has equally much, `laid_out(*arrays)` lays out arguments, and `whole(*arrays)` joins
+results. For repeated steps, keep the arrays laid out. Numbers are computed in the declared types; i64 and f64 need
+jax_enable_x64.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ OUT_SPECS = {leaves}
 
 
 def print_shard_map(program: Program) -> str:
-    """The module. Raises InvalidSharding, naming value or op, for what jax.shard_map cannot say."""
+    """Return the module. Raises InvalidSharding, naming value or op, for what jax.shard_map cannot express."""
     with jax.enable_x64(True):
         return _write_program(program)
 
@@ -52,20 +52,20 @@ def _write_program(program: Program) -> str:
     names = {value: f"n{number}" for number, value in enumerate(program.values)}
     lines = []
     for done in program.instructions:
-        read = [names[name] for name in done.operands]
-        made = ", ".join(names[name] for name in done.results)
+        operands = [names[name] for name in done.operands]
+        results = ", ".join(names[name] for name in done.results)
         if isinstance(done, Reshard):
-            lines.append(f"{made} = {write_collective(program, done, read[0], functions=functions)}")
+            lines.append(f"{results} = {write_collective(program, done, operands[0], functions=functions)}")
         elif isinstance(done, OpCall):
             shapes = [kinds[name].shape for name in done.results]
             name = functions.of(done, [kinds[name] for name in done.operands], shapes)
-            lines.append(f"{made} = {name}({', '.join(read)})  # {done.op.id!r}")
+            lines.append(f"{results} = {name}({', '.join(operands)})  # {done.op.id!r}")
     arguments = [name for name, _ in program.arguments]
-    ends = [[BoundaryLayout(program, value) for value in values] for values in (arguments, program.outputs)]
-    entered = [line for value, end in zip(arguments, ends[0], strict=True) for line in end.entered(names[value])]
-    left = [end.left(names[value]) for value, end in zip(program.outputs, ends[1], strict=True)]
+    boundaries = [[BoundaryLayout(program, value) for value in values] for values in (arguments, program.outputs)]
+    entered = [line for value, end in zip(arguments, boundaries[0], strict=True) for line in end.entered(names[value])]
+    left = [end.left(names[value]) for value, end in zip(program.outputs, boundaries[1], strict=True)]
     lines = [*entered, *lines, "return (" + "".join(f"{name}, " for name in left) + ")"]
-    specs = ["(" + "".join(f"{each.spec}, " for each in listed) + ")" for listed in ends]
+    specs = ["(" + "".join(f"{each.spec}, " for each in listed) + ")" for listed in boundaries]
     head = HEAD.format(
         graph=program.graph.name,
         mesh=program.mesh.notation,
@@ -79,16 +79,16 @@ def _write_program(program: Program) -> str:
     texts = [
         *functions.texts,
         f"def program({', '.join(names[name] for name in arguments)}):\n{body}",
-        *write_shard_map_call(*ends),
+        *write_shard_map_call(*boundaries),
     ]
     return "\n\n".join([head, *_used_helpers(texts), *texts])
 
 
 def _held_shape(value: ShardedValue, mesh: Mesh) -> TensorType:
-    """What every device holds of a value: an array as large as the largest shard."""
+    """Return the type of the array in which every device holds a value: as large as the largest shard."""
     return TensorType(shard_shape(value.sharding, value.type.shape, mesh), value.type.dtype)
 
 
 def _used_helpers(texts: list[str]) -> list[str]:
-    """The functions that others call."""
+    """Return the helper functions that others call."""
     return [given for name, given in GIVEN.items() if any(f"{name}(" in text for text in texts)]

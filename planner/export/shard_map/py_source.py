@@ -1,4 +1,4 @@
-"""Values as Python text."""
+"""Formats values as Python source."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 
 def format_call(*given: Any, **named: Any) -> str:
-    """Arguments or keys, as they stand between brackets."""
+    """Format arguments or keys as they stand between brackets."""
     return ", ".join([*map(format_value, given), *(f"{key}={format_value(value)}" for key, value in named.items())])
 
 
 def format_value(value: Any) -> str:
-    """Arrays by their name. Raises TypeError for what has no text."""
+    """Format a value; recorded arrays by their name. Raises TypeError for what has no text."""
     if hasattr(value, "text"):
         return str(value.text)
     match value:
@@ -33,7 +33,7 @@ def format_value(value: Any) -> str:
 
 
 def _format_number(value: Any) -> str:
-    """In numpy's types by JAX's names of them."""
+    """Format a number; numpy's types by JAX's names of them."""
     if isinstance(value, np.dtype):
         return "jnp.bool_" if value.kind == "b" else f"jnp.{value.name}"
     if isinstance(value, np.generic):

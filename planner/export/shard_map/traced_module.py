@@ -1,4 +1,4 @@
-"""What stands for the array module while an array function is recorded."""
+"""An array module whose functions are recorded while an array function runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from planner.export.shard_map.tracer import FRESH, TracedArray, TracedBits, Trac
 
 
 class TracedArrayModule:
-    """What stands for the array module."""
+    """Stands in for the array module and records the calls of its functions."""
 
     def __init__(self, page: TracePage) -> None:
         self.page = page
@@ -23,7 +23,7 @@ class TracedArrayModule:
         return _TracedFunction(self.page, name)
 
     def arange(self, *ends: Any, **named: Any) -> Any:
-        """From a device's edge on: as many numbers as its span is long."""
+        """Return consecutive numbers; from a device's bound on, as many as its span is long."""
         if len(ends) > 1 and isinstance(ends[0], TracedBound):
             return ends[0] + self.arange(ends[1] - ends[0], **named)
         return _TracedFunction(self.page, "arange")(*ends, **named)
@@ -48,10 +48,10 @@ class _TracedFunction:
         )
 
     def at(self, into: TracedArray | TracedBits, places: Any, values: Any) -> None:
-        """`ufunc.at`, in place."""
+        """Record `ufunc.at`, which works in place."""
         written_to = into.array if isinstance(into, TracedBits) else into
         written_to.write({"maximum": "max", "minimum": "min"}.get(self.name, self.name), places, values)
 
 
 class _StaticNames(dict[str, Any]):
-    """Keywords, which are no arrays: opaque to JAX's trees."""
+    """Keyword arguments, which are no arrays: opaque to JAX's trees."""

@@ -1,14 +1,14 @@
-"""An array module that writes down what is asked of it, as text in jax.numpy.
+"""Arrays that record the operations on them as Python text in jax.numpy.
 
 A row of the op table is written for any array module. Given this one, its array function writes the body of a Python
-function, so that no second table of ops has to agree with the first. Shapes and dtypes of what it makes are asked of
-JAX, which computes nothing for it (`jax.eval_shape`).
+function, so that no second table of ops has to agree with the first. JAX tells the shapes and dtypes of results
+without computing them (`jax.eval_shape`).
 
-What only the devices know cannot be asked of an array, but for five things. Where a span begins is an `TracedBound`, a
-number of the device's place on the mesh. The elements that a mask leaves may be written at places that the same mask
-leaves (`MaskedArray`). Rows from one number on to another may be multiplied, and written to the same rows
-(`UsageRows`): they are all rows, the others zero. To whole numbers others may be added in either sign (`TracedBits`). A
-truth value is answered by whoever records, yes and no in turn (`UndecidedBranch`).
+A recorded array cannot know what depends on the device, with five exceptions. The start of a span is a `TracedBound`,
+computed from the device's place on the mesh. Elements that a mask selects may be written to places that the same mask
+selects (`MaskedArray`). A range of rows with unknown ends may be multiplied, and written to the same rows
+(`TracedRows`): it is all rows, with zeros outside. Integers may be added to integers of the other signedness
+(`TracedBits`). A truth value is answered by the caller, yes and no in turn (`UndecidedBranch`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": "
 
 
 class UntraceableOperation(Exception):
-    """What a function cannot do before it is run."""
+    """An array function does something that cannot be recorded before it runs."""
 
 
 class UndecidedBranch(Exception):
@@ -44,14 +44,14 @@ class UndecidedBranch(Exception):
 
 @dataclass
 class TracePage:
-    """The lines of one function; `answers` are those to the questions it asked before."""
+    """The lines of one function; `answers` are the answers to the truth values it asks for, in their order."""
 
     answers: Sequence[bool] = ()
     lines: list[str] = field(default_factory=list)
     asked: int = 0
 
     def line(self, text: str, make: Callable[..., Any], *parts: Any, fresh: bool = False) -> Any:
-        """What `make` makes of the parts, some of them recorded arrays, under a name of its own."""
+        """Record the result of `make` applied to the parts, some of them recorded arrays, under a new name."""
         kinds = _evaluate_shape(make, parts)
         name = f"v{len(self.lines)}"
         self.lines.append(f"{name} = {text}")
@@ -67,7 +67,7 @@ class TracePage:
 
 
 def _evaluate_shape(make: Callable[..., Any], parts: Sequence[Any]) -> Any:
-    """Shapes and dtypes of what is made."""
+    """Return the shapes and dtypes of a result."""
     leaves, tree = jax.tree_util.tree_flatten(parts, is_leaf=lambda leaf: leaf is None)
     places = [place for place, leaf in enumerate(leaves) if isinstance(leaf, TracedArray)]
 
@@ -134,21 +134,21 @@ class TracedArray:
         return self.page.line(f"{self.text}[{format_call(*keys)}]", lambda of, k: of[k], self, keys)
 
     def _slice(self, dim: int, part: slice) -> Any:
-        """From a device's edge on; in the other dims the whole."""
+        """Take a slice that starts at a device's bound in one dim, and the other dims whole."""
         length = part.stop - part.start
         text = f"lax.dynamic_slice_in_dim({self.text}, {part.start.text}, {length}, {dim})"
         return self.page.line(text, lambda of: jax.lax.slice_in_dim(of, 0, length, axis=dim), self)
 
     def _inside(self, rows: slice) -> TracedArray:
-        """Which rows are those from one number on to another, as a mask that broadcasts."""
+        """Return which rows are in a range, as a mask that broadcasts."""
         each = f"jnp.arange({self.shape[0]}).reshape(-1{', 1' * (self.ndim - 1)})"
         text = f"({rows.start.text} <= {each}) & ({each} < {rows.stop.text})"
         mask = jnp.empty((self.shape[0], *(1,) * (self.ndim - 1)), bool)
-        made: TracedArray = self.page.line(text, lambda first, last: mask, rows.start, rows.stop)
-        return made
+        recorded: TracedArray = self.page.line(text, lambda first, last: mask, rows.start, rows.stop)
+        return recorded
 
     def view(self, dtype: Any) -> Any:
-        """What `add.at` may write to: whole numbers of another sign have the same bits."""
+        """Return the target of `add.at`: integers of the other signedness have the same bits."""
         wanted = np.dtype(dtype)
         if wanted == self.dtype:
             return self
@@ -157,7 +157,7 @@ class TracedArray:
         raise UntraceableOperation("it reads bits")
 
     def tolist(self) -> list[Any]:
-        """Numbers that only the devices know."""
+        """Return the elements as numbers that only the devices know."""
         return list(self)
 
     def __setitem__(self, key: Any, value: Any) -> None:
@@ -173,7 +173,7 @@ class TracedArray:
             raise UntraceableOperation("it writes through a view")
 
     def write(self, how: str, key: Any, value: Any) -> None:
-        """The array with elements set or added to; it goes on under another name."""
+        """Set or add to elements. The array goes on under another name."""
         self._writable()
         keys, more = key if isinstance(key, tuple) else (key,), ""
         if isinstance(value, MaskedArray):
@@ -212,7 +212,7 @@ def _binary_operator(name: str, sign: str, mirrored: bool) -> Callable[[TracedAr
 
 
 def _in_place_operator(self: TracedArray, other: Any) -> Any:
-    """Others may see the same elements, in numpy: who means another array says so, or writes to places."""
+    """Refuse to compute in place: in numpy other arrays may share the elements."""
     raise UntraceableOperation("it computes in place")
 
 
@@ -224,7 +224,7 @@ for _name, _sign in (ARITHMETIC | LOGIC | COMPARISONS).items():
 
 
 class TracedBound(TracedArray):
-    """A number that only the device knows, plus an offset that all know."""
+    """A number that only the device knows, plus an offset that is the same on all."""
 
     def __init__(self, page: TracePage, known: str, offset: int = 0) -> None:
         self.known, self.offset = known, offset
@@ -250,29 +250,29 @@ class TracedBound(TracedArray):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MaskedArray:
-    """Of an array, what a mask leaves."""
+    """The elements of an array that a mask selects."""
 
     array: TracedArray
     mask: TracedArray
 
     def view(self, dtype: Any) -> MaskedArray:
-        """It is written in the dtype of what it is written to."""
+        """Return itself: it is written in the dtype of what it is written to."""
         return self
 
     def beyond(self, size: int) -> Any:
-        """Places; those that the mask leaves out are behind the last of a dim of that size."""
+        """Return the places, with those that the mask leaves out behind the last of a dim of that size."""
         where = f"jnp.where({self.mask.text}, {self.array.text}, {size})"
         return self.array.page.line(where, lambda m, p: jnp.where(m, p, size), self.mask, self.array)
 
 
 def _is_traced(part: slice) -> bool:
-    """Whether only the devices know where a part begins, and how long it is."""
+    """Return whether only the devices know where a range begins, and how long it is."""
     return isinstance(part.start, TracedArray) and not isinstance(part.start, TracedBound)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedRows:
-    """Rows that only the devices know: an array that is zero elsewhere, so that products with it are theirs."""
+    """A range of rows that only the devices know: an array with zeros elsewhere, so that products with it are right."""
 
     array: TracedArray
 
@@ -283,6 +283,6 @@ class TracedRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedBits:
-    """An array of whole numbers to which others may be added, in either sign."""
+    """An array of integers to which integers of either signedness may be added."""
 
     array: TracedArray

@@ -1,8 +1,8 @@
-"""Collective optimisation: program in, program out, the same results for no more time.
+"""Collective optimisation: program in, program out, with the same results and no higher price.
 
-Every pass sweeps once over a program and replaces what it knows by what is not dearer at a price given by the
-caller. `optimize` runs them in turn until none finds anything. That ends: a rewrite leaves fewer all_reduces, or
-fewer instructions, or moves a reduction or gather down or a slice up, and no pass does the opposite.
+Every pass sweeps once over a program and replaces patterns by instructions that cost no more at a price given by the
+caller. `optimize` runs the passes in turn until none finds anything. That terminates: every rewrite leaves fewer
+all_reduces, or fewer instructions, or moves a reduction or gather down or a slice up, and no pass does the opposite.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ PASSES: tuple[Pass, ...] = (
 
 
 def optimize(program: Program, price: Price, limit: int | None = None) -> Program:
-    """The program at the fixed point of all passes.
+    """Return the program at the fixed point of all passes.
 
-    `limit` is in bytes per device: what a pass makes of a program is left where it needs more than that and more
-    than the program did.
+    `limit` is in bytes per device: the result of a pass is discarded where it needs more than that and more than the
+    program before it.
     """
     peak = _peak(program) if limit is not None else 0
     idle = 0

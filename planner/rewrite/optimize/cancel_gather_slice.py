@@ -1,4 +1,4 @@
-"""An all_slice after an all_gather, and the other way round (ByteIR's local_split of all_gather).
+"""An all_slice after an all_gather, and the reverse (ByteIR's local_split of all_gather).
 
 all_gather [0,1] dim d, all_slice [0] dim d  -> all_gather [1] dim d        the common beginning cancels
 all_gather [0] dim d, all_slice [0,1] dim d  -> all_slice [1] dim d
@@ -17,7 +17,7 @@ from planner.rewrite.optimize.rewriter import Price, ProgramRewriter, rewrite_on
 
 
 def cancel_gather_slice(program: Program, price: Price = zero_price) -> Program:
-    """What a gather and a slice in a row undo of each other is not done."""
+    """Remove what a gather and a slice, one right after the other, undo of each other."""
     return rewrite_once(program, price, _cancel)
 
 
@@ -38,7 +38,7 @@ def _cancel(draft: ProgramRewriter, done: Instruction) -> bool:
 
 
 def _remaining_moves(first: Collective, second: Collective) -> list[Collective] | None:
-    """What is left of two moves; None where they have nothing to do with each other."""
+    """Return what is left of two moves; None where they are unrelated."""
     gather, cut = (first, second) if first.kind is Kind.ALL_GATHER else (second, first)
     if gather.dim != cut.dim:
         return _reorder_gather_slice(gather, cut) if first is gather else None
@@ -48,18 +48,18 @@ def _remaining_moves(first: Collective, second: Collective) -> list[Collective] 
     else:
         common = _common_prefix(gather.axes[::-1], cut.axes[::-1])
         left, right = gather.axes[: len(gather.axes) - common], cut.axes[: len(cut.axes) - common]
-    kept = [Collective(Kind.ALL_GATHER, left, gather.dim)] if left else []
-    kept += [Collective(Kind.ALL_SLICE, right, cut.dim)] if right else []
-    return kept if common else None
+    moves = [Collective(Kind.ALL_GATHER, left, gather.dim)] if left else []
+    moves += [Collective(Kind.ALL_SLICE, right, cut.dim)] if right else []
+    return moves if common else None
 
 
 def _reorder_gather_slice(gather: Collective, cut: Collective) -> list[Collective] | None:
-    """A gather of one dim before a slice of another."""
+    """Rewrite a gather of one dim before a slice of another."""
     if gather.axes == cut.axes:
         return [Collective(Kind.ALL_TO_ALL, cut.axes, cut.dim, gather.dim)]
     return None if set(gather.axes) & set(cut.axes) else [cut, gather]
 
 
 def _common_prefix(one: Axes, other: Axes) -> int:
-    """Length of the common beginning."""
+    """Return the length of the common beginning."""
     return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))

@@ -1,4 +1,4 @@
-"""Common-collective elimination: of collectives that make the same of the same value, the first is enough."""
+"""Common-collective elimination: of equal collectives of the same value, only the first is kept."""
 
 from __future__ import annotations
 
@@ -8,13 +8,16 @@ from planner.rewrite.optimize.rewriter import Price, ProgramRewriter, is_pure, r
 
 
 def eliminate_common_collectives(program: Program, price: Price = zero_price) -> Program:
-    """Readers of a repeated collective read the first. What is shared lives longer: see `optimize` for the limit."""
-    known: dict[tuple[Collective, str], str] = {}
+    """Let readers of a repeated collective read the first.
+
+    What is shared lives longer; `optimize` keeps to a memory limit.
+    """
+    first_result: dict[tuple[Collective, str], str] = {}
 
     def share(draft: ProgramRewriter, done: Instruction) -> bool:
         if not isinstance(done, Reshard) or not is_pure(done):
             return False
-        first = known.setdefault((done.collective, done.operand), done.result)
+        first = first_result.setdefault((done.collective, done.operand), done.result)
         return first != done.result and draft.replace(done, [], {done.result: first})
 
     return rewrite_once(program, price, share)

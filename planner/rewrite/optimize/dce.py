@@ -1,4 +1,4 @@
-"""Dead-collective and dead-op elimination: what nobody reads is not done, unless it is a send or a recv."""
+"""Elimination of dead collectives and ops: those whose results nobody reads, except for send and recv."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from planner.rewrite.optimize.rewriter import Price, is_pure, zero_price
 
 
 def eliminate_dead_code(program: Program, price: Price = zero_price) -> Program:
-    """The instructions that outputs, or what is not pure, depend on."""
+    """Keep only the instructions that outputs, or impure instructions, depend on."""
     read = set(program.outputs)
     kept: list[Instruction] = []
     for done in reversed(program.instructions):

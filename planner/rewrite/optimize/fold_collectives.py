@@ -1,4 +1,4 @@
-"""One collective for two in a row (RFC, all_reduce folder).
+"""Folds two collectives in a row into one (RFC, all_reduce folder).
 
 all_reduce [0], all_reduce [1]             -> all_reduce [0,1]
 all_slice [0] dim d, all_slice [1] dim d   -> all_slice [0,1] dim d        reduce_scatter alike
@@ -15,7 +15,7 @@ from planner.rewrite.optimize.rewriter import Price, ProgramRewriter, rewrite_on
 
 
 def fold_collectives(program: Program, price: Price = zero_price) -> Program:
-    """Two collectives of one kind (and dim), the first read by the second alone, become one."""
+    """Fold two collectives of one kind (and dim), the first read only by the second, into one."""
     return rewrite_once(program, price, _fold)
 
 

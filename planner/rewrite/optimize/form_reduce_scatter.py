@@ -1,4 +1,4 @@
-"""A reduce_scatter for an all_reduce of which each device keeps a part (RFC; ByteIR's canonicalisation).
+"""A reduce_scatter in place of an all_reduce of which each device keeps a part (RFC; ByteIR's canonicalisation).
 
 all_reduce [0], all_slice [0] dim d     -> reduce_scatter [0] dim d              d may be any dim
 all_reduce [0,1], all_slice [1] dim d   -> reduce_scatter [1] dim d, all_reduce [0] on the part
@@ -17,7 +17,7 @@ from planner.rewrite.optimize.rewriter import Price, ProgramRewriter, rewrite_on
 
 
 def form_reduce_scatter(program: Program, price: Price = zero_price) -> Program:
-    """An all_reduce read by an all_slice alone reduces no more than the slices."""
+    """Reduce no more than the slices where an all_slice alone reads an all_reduce."""
     return rewrite_once(program, price, _form)
 
 
@@ -33,7 +33,7 @@ def _form(draft: ProgramRewriter, done: Instruction) -> bool:
 
 
 def plan_reduce_scatter(draft: ProgramRewriter, reduce: Reshard, axes: Axes, *, dim: int, result: str) -> list[Reshard]:
-    """The moves from what an all_reduce reads to a slice of what it makes, along a dim over axes in order."""
+    """Return the moves from the operand of an all_reduce to a slice of its result along `dim` over `axes` in order."""
     reduced = reduce.collective.axes
     steps = [
         Collective(Kind.REDUCE_SCATTER if partial else Kind.ALL_SLICE, tuple(together), dim)

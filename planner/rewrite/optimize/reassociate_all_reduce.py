@@ -1,10 +1,10 @@
-"""One all_reduce after an op for those before it (RFC, all_reduce reassociate).
+"""One all_reduce after an op in place of those before it (RFC, all_reduce reassociate).
 
     add(all_reduce x, all_reduce y) -> all_reduce add(x, y)        subtract alike, where the kind is sum
     maximum of max, minimum of min, multiply of product; and any op in the operands in which it is linear
 
-Says the row: a loop over the terms of a reduction passes them on. Products are exact for integers, which wrap
-around alike in every order, and for floats as far as sums are: up to rounding.
+The op's rule says where this holds: a linear loop passes the terms of a reduction on. Products are exact for integers,
+which wrap around alike in every order, and for floats as exact as sums: up to rounding.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from planner.rewrite.optimize.rewriter import Price, ProgramRewriter, rewrite_on
 
 
 def reassociate_all_reduce(program: Program, price: Price = zero_price) -> Program:
-    """All_reduces over the same axes, each read by the op alone, move behind it; the result may be read often."""
+    """Move all_reduces over the same axes, each read only by the op, behind it. The op's result may be read often."""
     return rewrite_once(program, price, try_linear_loops(_reassociate))
 
 
 def try_linear_loops(
     passed: Callable[[ProgramRewriter, OpCall, int], bool],
 ) -> Callable[[ProgramRewriter, Instruction], bool]:
-    """A rewrite that tries every linear loop of a run until one is passed."""
+    """Return a rewrite that tries every linear loop of an op until `passed` rewrites one."""
 
     def rewrite(draft: ProgramRewriter, done: Instruction) -> bool:
         if not isinstance(done, OpCall):
@@ -53,14 +53,17 @@ def _reassociate(draft: ProgramRewriter, run: OpCall, number: int) -> bool:
 
 
 def find_reduced_group(draft: ProgramRewriter, run: OpCall, group: tuple[int, ...], *, kind: Kind) -> list[Reshard]:
-    """The moves of that kind that made the operands of a group, where the group is all that reads them; else none."""
+    """Return the moves of a kind that made the operands of a group.
+
+    Return none where something else reads one of them.
+    """
     moves = [draft.find_move(run.operands[operand], kind) for operand in group]
     others = {name for i, name in enumerate(run.operands) if i not in group}
-    found = [m for m in moves if m is not None and not draft.reads[m.result] and m.result not in others]
-    return found if len(found) == len(group) else []
+    movable = [m for m in moves if m is not None and not draft.reads[m.result] and m.result not in others]
+    return movable if len(movable) == len(group) else []
 
 
 def undo_moves(run: OpCall, group: tuple[int, ...], moves: list[Reshard]) -> tuple[str, ...]:
-    """The operands of a run, those of the group as they were before the moves."""
+    """Return the operands of a run, those of the group as they were before the moves."""
     before = dict(zip(group, (move.operand for move in moves), strict=True))
     return tuple(before.get(i, name) for i, name in enumerate(run.operands))

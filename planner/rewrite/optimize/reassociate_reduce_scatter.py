@@ -1,9 +1,9 @@
-"""One reduce_scatter after an op for those before it (RFC, reduce_scatter reassociate).
+"""One reduce_scatter after an op in place of those before it (RFC, reduce_scatter reassociate).
 
     add(reduce_scatter x, reduce_scatter y) -> reduce_scatter add(x, y)
 
-As with all_reduce, where besides the scattered dim of every operand is one loop of the op. The op then runs on
-what is not yet scattered, so the price decides.
+The conditions are those of all_reduce, and the scattered dim of every operand must be the same loop of the op. The op
+then runs on tensors that are not scattered yet, so the price decides.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from planner.rewrite.optimize.rewriter import Price, ProgramRewriter, rewrite_on
 
 
 def reassociate_reduce_scatter(program: Program, price: Price = zero_price) -> Program:
-    """Reduce_scatters over the same axes and loop, each read by the op alone, move behind it."""
+    """Move reduce_scatters over the same axes and loop, each read only by the op, behind it."""
     return rewrite_once(program, price, try_linear_loops(_reassociate))
 
 
@@ -49,12 +49,12 @@ def _reassociate(draft: ProgramRewriter, run: OpCall, number: int) -> bool:
 
 
 def _loop_at(term: Term, dim: int | None) -> str | None:
-    """The loop along which a dim is split; none for a joined dim."""
+    """Return the loop along which a dim is split; None for a joined dim."""
     if dim is None or term[dim].joined or not term[dim].loops:
         return None
     return term[dim].loops[0]
 
 
 def _trim_option(option: Option, loop: int, axes: Axes) -> Option:
-    """The option without the axes at the tail of a loop's; a reduce_scatter has put them there."""
+    """Return the option without the axes at the tail of a loop's list, where a reduce_scatter has put them."""
     return (*option[:loop], option[loop][: -len(axes)], *option[loop + 1 :])

@@ -1,8 +1,9 @@
-"""A program written anew, instruction by instruction, and the rule by which a rewrite is kept.
+"""Writes a program anew, instruction by instruction, and decides which rewrites are kept.
 
-A pass sweeps once over a program. It takes each instruction in turn and either writes it as it is or offers others
-in its place; what nobody reads any more is dropped with it. The offer is kept when every collective in it is exact
-and it is not dearer than what it replaces. A program's time is the sum over its instructions, so no pass raises it.
+A pass sweeps once over a program. It takes each instruction in turn and either writes it as it is or offers others in
+its place; instructions that nobody reads any more are dropped. The offer is kept when every collective in it is exact
+and its price is no higher than what it replaces. The price of a program is the sum over its instructions, so no pass
+raises it.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ IMPURE = frozenset({"send", "recv"})
 
 
 def zero_price(done: Instruction, values: Mapping[str, ShardedValue]) -> int:
-    """The price of one who takes every rewrite."""
+    """Return 0, so that every rewrite is kept."""
     return 0
 
 
 def is_pure(done: Instruction) -> bool:
-    """Whether an instruction may vanish when nobody reads what it makes: all but send and recv."""
+    """Return whether an instruction may be dropped when nobody reads its results: all but send and recv."""
     return isinstance(done, OpCall) or done.collective.kind not in IMPURE
 
 
 @dataclass
 class ProgramRewriter:
-    """What is written so far.
+    """The program written so far.
 
-    `reads` counts the readers of a value, written or yet to come, but not the instruction in hand; `pending` those
-    yet to come. `names` maps a value of the old program to what its readers read now.
+    `reads` counts the readers of a value, written or yet to come, but without the current instruction; `pending` counts
+    those yet to come. `names` maps a value of the old program to what its readers read now.
     """
 
     program: Program
@@ -73,7 +74,7 @@ class ProgramRewriter:
         return replace(done, operand=operands[0]) if isinstance(done, Reshard) else replace(done, operands=operands)
 
     def current_name(self, name: str) -> str:
-        """What a value of the old program is called in the new one."""
+        """Return the name that a value of the old program has in the new one."""
         while name in self.names:
             name = self.names[name]
         return name
@@ -85,7 +86,7 @@ class ProgramRewriter:
         self.count += 1
 
     def fresh_name(self, value: str) -> str:
-        """A new name for what a move makes of a value: `%v.1`, `%v.2`, ..."""
+        """Return a new name for what a move makes of a value: `%v.1`, `%v.2`, ..."""
         root = self.root.get(value, value)
         while (name := f"{root}.{self.copies[root] + 1}") in self.values or name in self.root:
             self.copies[root] += 1
@@ -93,7 +94,7 @@ class ProgramRewriter:
         return name
 
     def make_chain(self, source: str, collectives: Sequence[Collective], last: str | None = None) -> list[Reshard]:
-        """Moves one after the other; the last one makes `last`, or a fresh name."""
+        """Return moves one after the other; the last one makes `last`, or a fresh name."""
         moves: list[Reshard] = []
         for number, collective in enumerate(collectives, 1):
             result = last if last and number == len(collectives) else self.fresh_name(source)
@@ -102,7 +103,7 @@ class ProgramRewriter:
         return moves
 
     def find_move(self, name: str, kind: Kind) -> Reshard | None:
-        """The move of that kind that made a value. Halos and offsets are left alone."""
+        """Return the move of a kind that made a value, None for any other. Halos and offsets do not count."""
         done = self.emitted.get(self.maker.get(name, -1))
         if not isinstance(done, Reshard) or done.collective.kind is not kind:
             return None
@@ -110,31 +111,34 @@ class ProgramRewriter:
         return None if sharding.halo_sizes or sharding.sharded_dims_offsets else done
 
     def cost(self, added: Iterable[Instruction]) -> tuple[int, dict[str, ShardedValue]] | None:
-        """Price of instructions in a row and what they make; None where one is not exact or cannot read an operand."""
+        """Return the price of instructions in a row, and the values they make.
+
+        Return None where one is not exact or cannot read an operand.
+        """
         values = dict[str, ShardedValue]()
         total = 0
         for done in added:
-            known = {name: values.get(name) or self.values[name] for name in done.operands}
-            if not self._is_possible(done, known):
+            operand_values = {name: values.get(name) or self.values[name] for name in done.operands}
+            if not self._is_possible(done, operand_values):
                 return None
-            values |= infer_results(done, known, self.program.mesh)
-            total += self.price(done, known)
+            values |= infer_results(done, operand_values, self.program.mesh)
+            total += self.price(done, operand_values)
         return total, values
 
-    def _is_possible(self, done: Instruction, known: Mapping[str, ShardedValue]) -> bool:
+    def _is_possible(self, done: Instruction, operand_values: Mapping[str, ShardedValue]) -> bool:
         if isinstance(done, Reshard):
-            value = known[done.operand]
+            value = operand_values[done.operand]
             target = done.collective.target(value.sharding)
             return is_exact(done.collective, value.sharding, target, shape=value.type.shape, mesh=self.program.mesh)
         mesh = self.program.mesh
         return done.op.rule.is_allowed(done.option, mesh) and all(
-            known[name].sharding == done.operand_sharding(i, mesh) for i, name in enumerate(done.operands)
+            operand_values[name].sharding == done.operand_sharding(i, mesh) for i, name in enumerate(done.operands)
         )
 
     def replace(self, done: Instruction, added: Sequence[Instruction], names: Mapping[str, str] | None = None) -> bool:
-        """Write `added` in place of the instruction in hand; later readers of `names` read what they map to.
+        """Write `added` in place of the current instruction; later readers of `names` read what they map to.
 
-        False, and nothing happens, where it is not possible or dearer.
+        Return False, and change nothing, where that is not possible or costs more.
         """
         offer, names = self.cost(added), names or {}
         dead = self._find_unread(done, added, names)
@@ -156,19 +160,19 @@ class ProgramRewriter:
     def _find_unread(
         self, done: Instruction, added: Sequence[Instruction], names: Mapping[str, str]
     ) -> list[Instruction]:
-        """What is dead once `added` stands for the instruction in hand."""
-        gained = Counter(name for one in added for name in one.operands)
+        """Return what is dead once `added` replaces the current instruction."""
+        new_reads = Counter(name for one in added for name in one.operands)
         remade = {name for one in added for name in one.results}
-        gained.update({new: self.pending[old] for old, new in names.items() if new not in remade})
+        new_reads.update({new: self.pending[old] for old, new in names.items() if new not in remade})
         dead: dict[str, Instruction] = {}
         waiting = list(done.operands)
         while waiting:
             maker = self.emitted.get(self.maker.get(waiting.pop(), -1))
             if maker is None or maker.results[0] in dead or not is_pure(maker):
                 continue
-            if all(self.reads[name] + gained[name] <= 0 for name in maker.results):
+            if all(self.reads[name] + new_reads[name] <= 0 for name in maker.results):
                 dead[maker.results[0]] = maker
-                gained.subtract(maker.operands)
+                new_reads.subtract(maker.operands)
                 waiting += maker.operands
         return list(dead.values())
 
@@ -187,17 +191,17 @@ class ProgramRewriter:
 
 
 def rewrite_once(program: Program, price: Price, rewrite: Callable[[ProgramRewriter, Instruction], bool]) -> Program:
-    """The program after offering every instruction to `rewrite`, which says whether it has replaced it."""
+    """Return the program after offering every instruction to `rewrite`, which returns whether it has replaced it."""
     draft = ProgramRewriter(program, price)
     for done in program.instructions:
-        taken = draft.rename_operands(done)
-        if not rewrite(draft, taken):
-            draft.emit(taken)
+        current = draft.rename_operands(done)
+        if not rewrite(draft, current):
+            draft.emit(current)
     return draft.finish()
 
 
 def widen_option(option: Option, loop: int, axes: Axes) -> Option:
-    """The option with axes appended to those of a loop."""
+    """Return the option with axes appended to those of a loop."""
     return (*option[:loop], (*option[loop], *axes), *option[loop + 1 :])
 
 

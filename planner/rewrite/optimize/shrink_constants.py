@@ -1,4 +1,4 @@
-"""What is made from nothing is made in parts (RFC: a splat constant and a local_split are a smaller constant).
+"""Makes constants in parts (RFC: a splat constant and a local_split are a smaller constant).
 
 all_slice of an op without operands -> the op, run on the part
 """
@@ -12,7 +12,7 @@ from planner.rewrite.optimize.rewriter import Price, ProgramRewriter, rewrite_on
 
 
 def shrink_constants(program: Program, price: Price = zero_price) -> Program:
-    """An op without operands, read by an all_slice alone, makes the slice."""
+    """Let an op without operands, read only by an all_slice, make the slice."""
     return rewrite_once(program, price, _shrink)
 
 

@@ -1,9 +1,9 @@
-"""An all_gather after an op for those before it (RFC, SLD: all_gather move down).
+"""An all_gather after an op in place of those before it (RFC, SLD: all_gather move down).
 
     op(all_gather x) -> all_gather op(x)
 
-The gathered dim must be a parallel loop of the op, and every other operand be had split along it without more
-being sent. No device then repeats what others compute.
+The gathered dim must be a parallel loop of the op, and every other operand must be available split along it without
+more being sent. No device then repeats what others compute.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from planner.rewrite.optimize.split_op import parallel_loop, split_op
 
 
 def sink_all_gather(program: Program, price: Price = zero_price) -> Program:
-    """All_gathers read by one op alone move behind it, and on behind the ops after it."""
+    """Move all_gathers that only one op reads behind it, and on behind the ops after it."""
     return rewrite_once(program, price, _sink)
 
 

@@ -1,7 +1,7 @@
-"""An op run on parts of a parallel loop that it ran whole, and its results gathered: what two passes share.
+"""Splits a parallel loop that an op ran whole, and gathers the results; two passes share this.
 
-Every operand must be had in the split form without more being sent: it is so already, or it is what an all_gather
-was made of, or an all_reduce becomes a reduce_scatter, or each device slices what it holds.
+Every operand must be available in the split form without more being sent: it already is, or an all_gather made the
+operand of it, or an all_reduce becomes a reduce_scatter, or each device slices what it holds.
 """
 
 from __future__ import annotations
@@ -19,23 +19,26 @@ from planner.rewrite.optimize.rewriter import ProgramRewriter, used_axes, widen_
 
 @dataclass(frozen=True)
 class SplitOp:
-    """Instructions, and what readers of the old results are to read."""
+    """The new instructions, and what readers of the old results are to read."""
 
     instructions: tuple[Instruction, ...]
     renames: dict[str, str]
 
 
 def parallel_loop(run: OpCall, operand: int, dim: int) -> int | None:
-    """The parallel loop along which a dim of an operand is split."""
-    found = run.op.rule.operands[operand][dim]
-    if found.joined or not found.loops:
+    """Return the parallel loop along which a dim of an operand is split, None where there is none."""
+    split_dim = run.op.rule.operands[operand][dim]
+    if split_dim.joined or not split_dim.loops:
         return None
     loops = enumerate(run.op.rule.loops)
-    return next((i for i, one in loops if one.name == found.loops[0] and one.kind is LoopKind.PARALLEL), None)
+    return next((i for i, one in loops if one.name == split_dim.loops[0] and one.kind is LoopKind.PARALLEL), None)
 
 
 def split_op(draft: ProgramRewriter, run: OpCall, loop: int, *, axes: Axes) -> SplitOp | None:
-    """The op with the loop split over more axes, between what brings its operands there and its results back."""
+    """Return the op with the loop split over more axes, with the moves of its operands before it and gathers after it.
+
+    Return None where that is not possible.
+    """
     rule = run.op.rule
     option = widen_option(run.option, loop, axes)
     dims = [_split_dim(term, rule.loops[loop].name) for term in rule.results]
@@ -47,13 +50,13 @@ def split_op(draft: ProgramRewriter, run: OpCall, loop: int, *, axes: Axes) -> S
     ):
         return None
     moves: list[Reshard] = []
-    brought: dict[tuple[str, Sharding], str] = {}
+    available: dict[tuple[str, Sharding], str] = {}
     for position, name in enumerate(run.operands):
         wanted = rule.operand_sharding(position, option)
-        if (name, wanted) not in brought:
-            chain, brought[name, wanted] = _reshard_operand(draft, name, wanted, axes=axes)
+        if (name, wanted) not in available:
+            chain, available[name, wanted] = _reshard_operand(draft, name, wanted, axes=axes)
             moves += chain
-    operands = tuple(brought[name, rule.operand_sharding(i, option)] for i, name in enumerate(run.operands))
+    operands = tuple(available[name, rule.operand_sharding(i, option)] for i, name in enumerate(run.operands))
     gathers: list[Reshard] = []
     for name, dim in zip(run.results, dims, strict=True):
         if dim is None:
@@ -64,12 +67,12 @@ def split_op(draft: ProgramRewriter, run: OpCall, loop: int, *, axes: Axes) -> S
 
 
 def _split_dim(term: Term, loop: str) -> int | None:
-    """The dim that is split with a loop."""
+    """Return the dim that is split with a loop."""
     return next((i for i, dim in enumerate(term) if not dim.joined and dim.loops[:1] == (loop,)), None)
 
 
 def _reshard_operand(draft: ProgramRewriter, name: str, wanted: Sharding, *, axes: Axes) -> tuple[list[Reshard], str]:
-    """The moves that bring a value into the sharding that splits one of its dims further, and its name there."""
+    """Return the moves that bring a value into the sharding that splits one of its dims further, and its name there."""
     held = draft.values[name].sharding
     if held == wanted:
         return [], name

@@ -1,1 +1,1 @@
-"""Sharding propagation of the mesh dialect: what one op takes from what is known around it."""
+"""Sharding propagation of the mesh dialect: the option of one op, and a walk over all ops."""

@@ -1,15 +1,15 @@
-"""The sharding option an op takes from the shardings annotated around it (mesh dialect, getShardingOption).
+"""The sharding option that an op takes from the shardings annotated around it (mesh dialect, getShardingOption).
 
-Results are read first, then operands; a dim's axes go to the loop it indexes (the major-most of a compound or
-window), partial axes of a result to the first reduction loop of their kind unless an operand already split one.
-A dim that no loop indexes, or whose loop may not be split (iterator type invalid), says nothing: the op has it
+Results are read first, then operands. The axes of a dim go to the loop it indexes (the major-most of a compound or
+window); partial axes of a result go to the first reduction loop of their kind, unless an operand already split one.
+A dim that no loop indexes, or whose loop may not be split (iterator type invalid), has no influence: the op takes it
 whole. Two lists of axes on one loop, or one axis on two loops, are a conflict. An empty list claims nothing, but
-contradicts axes that its loop already has; dims after the last split one are not mentioned at all.
+contradicts axes that its loop already has. Dims after the last split one are not mentioned at all.
 
-Among the subsets of what is known, the dialect prefers (a) none left out and nothing resharded, (b) no reshard
-of what is annotated explicitly for this op, (c) any; on ties the first, where keeping comes before leaving out
-and results before operands. What holds for a set holds for its subsets, so taking one after the other, each
-where it still fits, finds that first one.
+Among the subsets of the known shardings, the dialect prefers (a) all of them with nothing resharded, (b) no reshard
+of what is annotated explicitly for this op, (c) any. On ties it takes the first subset, where keeping comes before
+leaving out and results before operands. What holds for a set holds for its subsets, so adding one sharding after the
+other, each where it still fits, finds that first one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ Given = Sequence[Sharding | None]
 
 @dataclass(frozen=True, slots=True)
 class KnownShardings:
-    """What is known of an operand or result: annotated for this op, or else (`others`) elsewhere, the best first."""
+    """The known shardings of an operand or result: annotated for this op, or else (`implied`) elsewhere, the best
+    first.
+    """
 
     explicit: Sharding | None = None
     implied: tuple[Sharding, ...] = ()
@@ -38,7 +40,7 @@ class KnownShardings:
 def find_preferred_option(
     rule: Rule, mesh: Mesh, operands: Sequence[KnownShardings], *, results: Sequence[KnownShardings]
 ) -> Option | None:
-    """The option the dialect prefers, or None where nothing is known that the op could take.
+    """Return the option that the dialect prefers, or None where no sharding is known that the op could take.
 
     Raises InvalidSharding where the explicit annotations contradict each other.
     """
@@ -47,17 +49,17 @@ def find_preferred_option(
     explicit = [slot.explicit for slot in slots]
     if not any(explicit) and not any(slot.implied for slot in slots):
         return None
-    taken: list[Sharding | None] = list(explicit)
+    accepted: list[Sharding | None] = list(explicit)
     option = infer_default_option(rule, mesh, explicit[count:], results=explicit[:count])
     keep = _meets_explicit(rule, option, explicit, count=count)
     for place, slot in enumerate(slots):
         for other in slot.implied:
-            trial = [*taken[:place], other, *taken[place + 1 :]]
-            found = _fit_option(rule, mesh, trial, count=count)
-            if found is not None and (not keep or _meets_explicit(rule, found, explicit, count=count)):
-                taken, option = trial, found
+            trial = [*accepted[:place], other, *accepted[place + 1 :]]
+            trial_option = _fit_option(rule, mesh, trial, count=count)
+            if trial_option is not None and (not keep or _meets_explicit(rule, trial_option, explicit, count=count)):
+                accepted, option = trial, trial_option
                 break
-    return option if any(taken) else None
+    return option if any(accepted) else None
 
 
 def _fit_option(rule: Rule, mesh: Mesh, known: Given, *, count: int) -> Option | None:
@@ -68,22 +70,22 @@ def _fit_option(rule: Rule, mesh: Mesh, known: Given, *, count: int) -> Option |
 
 
 def _meets_explicit(rule: Rule, option: Option, explicit: Given, *, count: int) -> bool:
-    """Whether the op, run under the option, reads and leaves what is annotated for it."""
-    for place, asked in enumerate(explicit):
-        if asked is not None:
+    """Return whether the op, run under the option, reads and leaves what is annotated for it."""
+    for place, annotated in enumerate(explicit):
+        if annotated is not None:
             result = rule.result_sharding(place, option) if place < count else None
-            if drop_halos(asked) != (result or rule.operand_sharding(place - count, option)):
+            if drop_halos(annotated) != (result or rule.operand_sharding(place - count, option)):
                 return False
     return True
 
 
 def drop_halos(sharding: Sharding) -> Sharding:
-    """The sharding without halos and offsets, which no option knows."""
+    """Return the sharding without halos and offsets, which options do not have."""
     return replace(sharding, halo_sizes=(), sharded_dims_offsets=())
 
 
 def infer_default_option(rule: Rule, mesh: Mesh, operands: Given, *, results: Given) -> Option:
-    """The option that shardings of some operands and results imply. Raises InvalidSharding for a conflict."""
+    """Return the option that shardings of some operands and results imply. Raises InvalidSharding for a conflict."""
     loops = _Loops(rule, mesh)
     for number, (term, sharding) in enumerate(zip(rule.results, results, strict=True)):
         loops.take_axes(term, sharding, f"result {number}")
@@ -122,7 +124,7 @@ class _Loops:
         self.axes[name] = self.axes.get(name) or axes
 
     def assign_partial(self, sharding: Sharding, where: str) -> None:
-        """Give the partial axes of a result to its reduction loops, unless operands told which those are."""
+        """Assign the partial axes of a result to its reduction loops, unless operands already split one of them."""
         loops = [loop for loop in self.rule.loops if loop.kind is LoopKind.REDUCTION]
         alike = [loop for loop in loops if loop.reduction is sharding.reduction]
         if not alike:
@@ -137,29 +139,35 @@ class _Loops:
 
 
 def major_loop(dim: Dim) -> str | None:
-    """The loop along which a dim is split; None for a literal 1 or a joined dim."""
+    """Return the loop along which a dim is split; None for a literal 1 or a joined dim."""
     return None if dim.joined or not dim.loops else dim.loops[0]
 
 
 def can_split_over(loop: Loop, axes: Axes, mesh: Mesh) -> bool:
-    """Whether a loop may be split over axes; a compound dim only evenly, which an unknown size is trusted to be."""
+    """Return whether a loop may be split over axes.
+
+    A compound dim may only be split evenly; an axis of unknown size is assumed to divide it.
+    """
     sizes = [mesh.axes[axis].size for axis in axes]
     known = math.prod(size for size in sizes if size is not None)
     return loop.kind is not LoopKind.BLOCKED and (not loop.even or None in sizes or loop.size % known == 0)
 
 
 def check_option(rule: Rule, mesh: Mesh, option: Option) -> Option:
-    """The option with one list per loop (a shorter one leaves the rest whole), without axes of size 1.
+    """Return the option with one list per loop and without axes of size 1.
 
-    Raises InvalidSharding for too many lists, an axis that the mesh lacks or that is named twice, a loop that
-    may not be split, a result partial by two reductions.
+    An option with fewer lists than loops leaves the last loops whole. Raises InvalidSharding for too many lists, an
+    axis that the mesh lacks or that is named twice, a loop that may not be split, and a result that is partial by two
+    reductions.
     """
     if len(option) > len(rule.loops):
         raise InvalidSharding("more lists than loops", got=len(option), wanted=f"at most {len(rule.loops)}")
     named = Sharding(tuple(option)).complete(len(rule.loops), mesh)
     for loop, axes in zip(rule.loops, named.split_axes, strict=True):
         if axes and not can_split_over(loop, axes, mesh):
-            raise InvalidSharding(f"loop {loop.name} may not be split so", got=list(axes), wanted=f"{loop.kind}")
+            raise InvalidSharding(
+                f"loop {loop.name} may not be split over these axes", got=list(axes), wanted=f"{loop.kind}"
+            )
     try:
         for number in range(len(rule.results)):
             rule.result_sharding(number, named.split_axes)

@@ -1,12 +1,13 @@
-"""Sharding propagation exactly as the mesh dialect has it: some annotations in, all annotations out.
+"""Sharding propagation exactly as the mesh dialect defines it: some annotations in, all annotations out.
 
-Backward over all ops, then forward (or as `traversal` says). An op that has no option yet takes the one that
-`planner.rewrite.propagation.op_option` prefers, given the definitions of its operands, their annotations for this
-use, its results' definitions and, where a result has none, the use of it that was annotated last. Then its
-missing annotations are filled in: every use and definition around it as the op reads and leaves it, reduction
-loops as partial axes. What was annotated stays; where the op disagrees, its operand or result is resharded.
-An option given for an op wins. Constants (ops without operands) are whole unless their definition is annotated;
-their uses split them. Nothing is optimised, and no size is read but where a compound dim must divide.
+Propagation walks backward over all ops, then forward (or as `traversal` says). An op that has no option yet takes the
+one that `planner.rewrite.propagation.op_option` prefers, given the definitions of its operands, their annotations for
+this use, the definitions of its results and, where a result has none, the use of it that was annotated last. Then the
+missing annotations around it are filled in: every use and definition as the op reads and leaves it, reduction loops
+as partial axes. What was annotated stays; where the op disagrees, its operand or result is resharded.
+
+An option given for an op wins. Constants (ops without operands) are whole unless their definition is annotated; their
+uses split them. Nothing is optimised, and sizes matter only where a compound dim must divide.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ def propagate(
     *,
     traversal: Traversal = "backward-forward",
 ) -> PropagatedShardings:
-    """Every sharding that the graph's annotations and the options of some ops lead to: an op's own, or given by its id.
+    """Return every sharding that follows from the graph's annotations and the options of some ops.
 
-    Raises InvalidSharding for annotations that are undefined or that contradict each other around an op,
-    InvalidGraph for an option of no op, InvalidRequest for an unknown traversal.
+    `options` are by op id, beside those that ops carry themselves. Raises InvalidSharding for annotations that are
+    undefined or that contradict each other around an op, InvalidGraph for an option of an unknown op, and
+    InvalidRequest for an unknown traversal.
     """
     if traversal not in get_args(Traversal):
         raise InvalidRequest("unknown traversal", got=traversal, wanted=f"one of {', '.join(get_args(Traversal))}")
@@ -92,30 +94,30 @@ class _Propagation:
     def _option(self, place: int, op: Op) -> Option | None:
         operands = tuple(self._operand(value, Reader(place, i)) for i, value in enumerate(op.inputs))
         results = tuple(self._result(value, used=bool(op.inputs)) for value in op.values)
-        alike = (id(op.rule), operands, results)
+        key = (id(op.rule), operands, results)
         try:
-            if alike not in self.preferred:
-                self.preferred[alike] = find_preferred_option(op.rule, self.mesh, operands, results=results)
+            if key not in self.preferred:
+                self.preferred[key] = find_preferred_option(op.rule, self.mesh, operands, results=results)
         except ShardplanError as error:
             raise error.at(f"node {op.id!r}") from None
-        return self.preferred[alike]
+        return self.preferred[key]
 
     def _operand(self, value: str, reader: Reader) -> KnownShardings:
-        use, made = self.uses[value].get(reader), self.definitions.get(value)
+        use, definition = self.uses[value].get(reader), self.definitions.get(value)
         if use and use.required:
             return KnownShardings(use.sharding)
-        return KnownShardings(implied=tuple(note.sharding for note in (use, made) if note))
+        return KnownShardings(implied=tuple(note.sharding for note in (use, definition) if note))
 
     def _result(self, value: str, used: bool) -> KnownShardings:
-        made = self.definitions.get(value)
-        if made and made.required:
-            return KnownShardings(made.sharding)
+        definition = self.definitions.get(value)
+        if definition and definition.required:
+            return KnownShardings(definition.sharding)
         uses = list(self.uses[value].values()) if used else []
         last = next(reversed([note for note in uses if note.required] or uses), None)
-        return KnownShardings(implied=tuple(note.sharding for note in (made, last) if note))
+        return KnownShardings(implied=tuple(note.sharding for note in (definition, last) if note))
 
     def annotate(self, place: int, option: Option) -> None:
-        """Fill in what is missing around an op; a hint that the op does not follow is gone."""
+        """Fill in what is missing around an op. A hint that the op does not follow is replaced."""
         op = self.graph.ops[place]
         self.options[op.id] = option
         for operand, value in enumerate(op.inputs):
@@ -125,9 +127,9 @@ class _Propagation:
                 self.uses[value].pop(reader, None)
             self.uses[value][reader] = use if use and use.required else Note(read)
         for result, value in enumerate(op.values):
-            left, made = op.rule.result_sharding(result, option), self.definitions.get(value)
-            if made and made.required:
-                _check_partial(made.sharding, left, f"node {op.id!r}: result {result}")
+            left, definition = op.rule.result_sharding(result, option), self.definitions.get(value)
+            if definition and definition.required:
+                _check_partial(definition.sharding, left, f"node {op.id!r}: result {result}")
             else:
                 self.definitions[value] = Note(left)
 
@@ -144,7 +146,7 @@ class _Propagation:
 
 
 def _check_partial(wanted: Sharding, left: Sharding, where: str) -> None:
-    """No collective makes a tensor partial: a definition can only be partial as its op leaves it."""
+    """Check that a definition is only partial as its op leaves it, since no collective makes a tensor partial."""
     if not set(wanted.partial) <= set(left.partial) or (wanted.partial and wanted.reduction is not left.reduction):
-        what = "conflict: the op does not leave the result partial so"
+        what = "conflict: the op does not leave the result partial over these axes"
         raise InvalidSharding(what, where=where, got=str(left), wanted=str(wanted))

@@ -1,4 +1,4 @@
-"""What propagation found: the sharding of every definition and use that anything reached, and every op's option."""
+"""The result of propagation: the sharding of every definition and use that was reached, and every op's option."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from planner.ir.sharding import Sharding
 
 @dataclass(frozen=True, eq=False)
 class PropagatedShardings:
-    """Annotated definitions by value, uses by reader, options by op; what nothing reached is absent (bare).
+    """Annotated definitions by value, uses by reader, and options by op; what was not reached is absent.
 
-    The methods answer for bare ones too: a bare op runs whole, a bare value is as its op leaves it, a bare
-    graph input as the last of its annotated uses wants it (a constant: whole), a bare output as it is defined.
-    An op reads operand i as `operand_sharding(i, option)` of its rule: where the annotated use differs, because
-    annotations around the op disagree, it is resharded on the way from its definition.
+    The methods also answer for what is absent. An op without an option runs whole. A value without a definition is as
+    its op leaves it, a graph input as the last of its annotated uses wants it (a constant: whole), and an output as it
+    is defined.
+
+    An op reads operand i as `operand_sharding(i, option)` of its rule. Where the annotated use differs, because
+    annotations around the op disagree, the value is resharded on the way from its definition.
     """
 
     graph: Graph
@@ -31,7 +33,7 @@ class PropagatedShardings:
         return self.options.get(op.id, ((),) * len(op.rule.loops))
 
     def definition(self, value: str) -> Sharding:
-        """The sharding in which a value exists, before anyone reads it."""
+        """Return the sharding in which a value is defined, before anyone reads it."""
         if value in self.definitions:
             return self.definitions[value]
         if value in self._producers:
@@ -42,7 +44,7 @@ class PropagatedShardings:
         return Sharding.replicated(len(self.graph.types[value].shape))
 
     def use(self, reader: Reader) -> Sharding:
-        """The sharding in which a reader is given its value."""
+        """Return the sharding in which a reader is given its value."""
         if reader in self.uses:
             return self.uses[reader]
         if reader.op is None:
@@ -56,36 +58,39 @@ class PropagatedShardings:
 
     @cached_property
     def _input_layouts(self) -> dict[str, Sharding]:
-        """The last annotated use of every graph input but constants."""
+        """The last annotated use of every graph input except constants."""
         by_value = find_readers(self.graph)
         changing = [entry.id for entry in self.graph.inputs if entry.kind != "constant"]
         return {value: self.uses[r] for value in changing for r in by_value.get(value, []) if r in self.uses}
 
     def annotations(self) -> tuple[Annotation, ...]:
-        """The completed annotations as a graph carries them; for one operand where a user's reads differ."""
+        """Return the completed annotations of the graph.
+
+        An annotation is for one operand where the reads of one user differ.
+        """
         defined = [Annotation(value, sharding) for value, sharding in self.definitions.items()]
         return (*defined, *(one for uses in self._by_user().values() for one in self._use_annotations(uses)))
 
     def _by_user(self) -> dict[tuple[str, int | None], list[Reader]]:
-        found: dict[tuple[str, int | None], list[Reader]] = {}
+        readers: dict[tuple[str, int | None], list[Reader]] = {}
         for value, who in find_readers(self.graph).items():
             for reader in who:
-                found.setdefault((value, reader.op), []).append(reader)
-        return found
+                readers.setdefault((value, reader.op), []).append(reader)
+        return readers
 
-    def _use_annotations(self, who: Sequence[Reader]) -> list[Annotation]:
-        """The annotations for all reads of one value by one user."""
-        place, graph = who[0].op, self.graph
+    def _use_annotations(self, readers: Sequence[Reader]) -> list[Annotation]:
+        """Return the annotations for all reads of one value by one user."""
+        place, graph = readers[0].op, self.graph
         op = None if place is None else graph.ops[place]
-        value = (op.inputs if op else graph.outputs)[who[0].operand]
-        given = {reader.operand: self.uses[reader] for reader in who if reader in self.uses}
+        value = (op.inputs if op else graph.outputs)[readers[0].operand]
+        given = {reader.operand: self.uses[reader] for reader in readers if reader in self.uses}
         user = op.id if op else OUTPUTS
-        if len(given) == len(who) and len(set(given.values())) == 1:
+        if len(given) == len(readers) and len(set(given.values())) == 1:
             return [Annotation(value, next(iter(given.values())), user=user)]
         return [Annotation(value, sharding, user=user, operand=operand) for operand, sharding in given.items()]
 
     def __str__(self) -> str:
-        """A line for every op and for every annotation, in program order."""
+        """Format a line for every op and for every annotation, in program order."""
         lines = [f"%{i.id} to {self.definitions[i.id]}" for i in self.graph.inputs if i.id in self.definitions]
         for place, op in enumerate(self.graph.ops):
             lines += self._reads(place, op.inputs)
