@@ -147,7 +147,6 @@ def _combine_pieces(done: Transfers, ends: _PermuteBuffers, reduction: Reduction
 
 
 def _group_rounds(pieces: Iterable[_TilePiece]) -> list[list[_TilePiece]]:
-    # First fit keeps the order of pieces in a place, on which the order of a reduction's terms depends.
     rounds: list[list[_TilePiece]] = []
     for piece in pieces:
         if fitting := next((listed for listed in rounds if piece.is_compatible(listed)), None):
