@@ -80,7 +80,7 @@ def _load_op(node: NodeDocument, types: Mapping[str, TensorType], mesh: Mesh) ->
     where = f"node {node.id!r}"
     for value in node.inputs:
         if value not in types:
-            raise InvalidGraph("reference to an unknown value", where=where, got=value, wanted="a known id")
+            raise InvalidGraph("use of an undefined value", where=where, got=value, wanted="a known id")
     operands = tuple(types[value] for value in node.inputs)
     results = tuple(types[value_id(node.id, k)] for k in range(len(node.outputs)))
     try:

@@ -266,7 +266,7 @@ def _operands(one: Annotation, reads: Mapping[tuple[str, str], Sequence[int]]) -
 
 def _check_value(value: str, types: Mapping[str, TensorType], where: str) -> None:
     if value not in types:
-        raise InvalidGraph("reference to an unknown value", where=where, got=value, wanted="a known id")
+        raise InvalidGraph("use of an undefined value", where=where, got=value, wanted="a known id")
 
 
 def _order_ops(graph: Graph) -> Sequence[Op]:

@@ -91,7 +91,7 @@ PINS: list[tuple[Document, str]] = [
     (pin("x", [["dp"]], partial={"axes": ["dp"]}), "mesh axis duplicated"),
     (pin("x", [["dp"]], partial={"axes": ["tp"], "reduction": "median"}), "wanted 'sum', 'max'"),
     (pin("x", [[], [], ["dp"]]), "annotation of 'x': more lists than dims (got 3"),
-    (pin("nowhere", []), "reference to an unknown value (got nowhere"),
+    (pin("nowhere", []), "use of an undefined value (got nowhere"),
     (pin("x", [], user="b"), "annotation of 'x' for 'b': user does not read the value"),
     (pin("x", [], user="nobody"), "user does not read the value (got nobody"),
     (pin("x", [], required=1), "annotations[0].required: value does not fit (got 1"),
