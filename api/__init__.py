@@ -1,1 +1,3 @@
-"""The faces of the planner: the command line. They translate; they decide nothing."""
+"""The planner's interfaces: command line, HTTP service, job queue and webhooks. They translate requests and results;
+every decision is the planner's.
+"""

@@ -1,5 +1,6 @@
-"""A server that keeps plans, asked over HTTP. Its key is read from the environment: on a command line others could see
-it."""
+"""A client of a running service. Its API key is read from the environment, because other users of a machine can see
+command lines.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +22,18 @@ REMEDIES = {401: KEY_REMEDY, 403: KEY_REMEDY, 404: "the id of a plan that it kee
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """A key is for one host; where that one sends us on, it is not taken along."""
+    """Refuses redirects, so that the API key is never sent to another host."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 class PlanUnavailable(InvalidRequest):
-    """The server does not have the plan, or not yet."""
+    """The server does not have the plan, or the plan is not solved yet."""
 
 
 class ServerBusy(InvalidRequest):
-    """The server takes no more for now."""
+    """The server refuses further work for now."""
 
 
 ERROR_TYPES: dict[int, type[InvalidRequest]] = {
@@ -45,7 +46,7 @@ ERROR_TYPES: dict[int, type[InvalidRequest]] = {
 
 @dataclass(frozen=True, slots=True)
 class ServiceClient:
-    """Raises InvalidRequest for what is no address."""
+    """A client of the service at one URL. Raises InvalidRequest for a URL that is not http or https."""
 
     url: str
 
@@ -54,12 +55,14 @@ class ServiceClient:
             raise InvalidRequest("--server", got=self.url, wanted="http://… or https://…")
 
     def document(self, plan: str) -> Any:
-        """Of a plan, by its id; errors as of `asked`."""
+        """Return the document of a plan by its id. Raises the errors of `request`."""
         return self.request(f"/v1/plans/{plan}/document")
 
     def request(self, path: str, body: Any = None) -> Any:
-        """What is answered to GET, or to POST of a body. Raises NotKept, Busy, or InvalidRequest with what the server
-        says."""
+        """Return the answer to a GET, or to a POST of `body`.
+
+        Raises PlanUnavailable, ServerBusy, or InvalidRequest with the server's explanation.
+        """
         url = self.url.rstrip("/") + path
         headers = {"Accept": "application/json", "Accept-Encoding": "gzip", "Content-Type": "application/json"}
         if key := os.environ.get(KEY_VARIABLE):
@@ -75,14 +78,14 @@ class ServiceClient:
         except (URLError, HTTPException, OSError, ValueError) as error:
             if isinstance(error, InvalidDocument):
                 raise
-            why, wanted = str(getattr(error, "reason", error)) or type(error).__name__, "a running shardplan serve"
-            raise InvalidRequest("the server cannot be reached", where=url, got=why, wanted=wanted) from None
+            reason, wanted = str(getattr(error, "reason", error)) or type(error).__name__, "a running shardplan serve"
+            raise InvalidRequest("the server cannot be reached", where=url, got=reason, wanted=wanted) from None
 
 
 def _format_problem(error: HTTPError) -> str:
-    """Its RFC 9457 problem in a line."""
+    """Return an RFC 9457 problem as one line."""
     try:
-        told = json.loads(error.read(MAX_BYTES))
-        return f"{error.code} {told['title']}: {told['detail']}"
+        problem = json.loads(error.read(MAX_BYTES))
+        return f"{error.code} {problem['title']}: {problem['detail']}"
     except (ValueError, KeyError, TypeError, OSError):
         return f"{error.code} {error.reason}"

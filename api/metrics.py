@@ -1,4 +1,4 @@
-"""What is counted since the start, in the text form that Prometheus reads (version 0.0.4)."""
+"""Counters since the process started, in Prometheus's text format (version 0.0.4)."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 
 METRIC_TYPES = {
     "shardplan_requests_total": ("counter", "Requests answered, by method and status."),
-    "shardplan_solves_total": ("counter", "Solves ended here, by status."),
-    "shardplan_solve_seconds_total": ("counter", "Seconds that solves took, by status."),
-    "shardplan_repeats_total": ("counter", "Plans asked for that were known already."),
+    "shardplan_solves_total": ("counter", "Solves that ended in this process, by status."),
+    "shardplan_solve_seconds_total": ("counter", "Seconds of solving, by status."),
+    "shardplan_repeats_total": ("counter", "Requests for plans that were planned already."),
     "shardplan_plans": ("gauge", "Plans in the database, by status."),
 }
 
@@ -18,7 +18,7 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Metrics:
-    """Counters of this process, for all its threads."""
+    """The counters of this process, safe to use from all of its threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -35,7 +35,7 @@ class Metrics:
         self._add("shardplan_repeats_total", 1)
 
     def text(self, plans: Mapping[str, int]) -> str:
-        """All of them, and how many plans the database has of each status."""
+        """Return all counters, and `plans`: the number of plans in the database by status."""
         with self._lock:
             counts = dict(self._counts)
         counts |= {("shardplan_plans", (("status", status),)): count for status, count in plans.items()}
@@ -51,5 +51,5 @@ def _format_lines(counts: Mapping[tuple[str, Labels], float]) -> Iterator[str]:
         yield f"# HELP {name} {about}"
         yield f"# TYPE {name} {kind}"
         for (_, labels), count in sorted((key, count) for key, count in counts.items() if key[0] == name):
-            shown = ",".join(f'{key}="{text}"' for key, text in labels)
-            yield f"{name}{{{shown}}} {count:.15g}" if shown else f"{name} {count:.15g}"
+            label_text = ",".join(f'{key}="{text}"' for key, text in labels)
+            yield f"{name}{{{label_text}}} {count:.15g}" if label_text else f"{name} {count:.15g}"

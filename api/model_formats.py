@@ -1,6 +1,6 @@
-"""Graphs as other tools write them, by content type, and the graph documents they become.
+"""Converters from other tools' model formats to graph documents, by content type.
 
-Conversion runs the tool's own parser, so it is done in a child process only.
+A conversion runs the tool's own parser on untrusted input, so it happens in a child process only.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ IMPORTERS: Mapping[str, Callable[[bytes, str, DimSizes], dict[str, Any]]] = {
 
 
 def conversion_task(form: str, data: bytes, name: str, *, dims: DimSizes) -> dict[str, Any]:
-    """What the child process is asked."""
+    """Return the task that asks a child process to convert a model."""
     return {"form": form, "name": name, "dims": dict(dims), "data": base64.b64encode(data).decode()}
 
 
-def convert_model(ask: Mapping[str, Any]) -> dict[str, Any]:
-    """The graph document of what was asked. Raises ShardplanError; ops without a row are planned replicated."""
+def convert_model(task: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the graph document of a conversion task; unknown ops are planned replicated. Raises ShardplanError."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnknownOpWarning)
-        return IMPORTERS[ask["form"]](base64.b64decode(ask["data"]), ask["name"], ask["dims"])
+        return IMPORTERS[task["form"]](base64.b64decode(task["data"]), task["name"], task["dims"])

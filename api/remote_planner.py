@@ -1,8 +1,8 @@
-"""Candidates of a capacity question planned by a server and its workers, as many at a time as are asked at once.
+"""Plans the candidates of a capacity question on a server and its workers, several at a time.
 
-A plan is known by its content, so a survey that is asked again finds what was planned before. A server is not told of
-cutoffs and starts: it proves every plan that it is asked for. One that is too busy is asked again, until the survey's
-time is up or it has refused for so long that it is told.
+The server identifies a plan by its content, so a search that is repeated finds the earlier plans. The server gets no
+cutoffs and no warm starts: it proves every plan in full. A busy server is asked again until the search's time is up, or
+until it has refused for MAX_RETRY_S.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from planner.usecases.capacity_question import CandidateResult, CandidateTask, C
 
 POLL_S, MAX_POLL_S = 0.2, 5.0
 MAX_RETRY_S = 600.0
-"""How long a server may refuse one thing."""
+"""The longest time that a server may refuse one request."""
 
 
 def plan_on_server(
     url: str, question: CapacityQuestion, time_limit_s: float | None = None, *, patience_s: float = MAX_RETRY_S
 ) -> StartTask:
-    """How a server is asked, and until when for a further mesh.
+    """Return a function that starts the planning of one candidate on the server.
 
-    Raises InvalidRequest for a hardware that is not built in: it has its own profiles.
+    `time_limit_s`: seconds after which no further candidate is started. Raises InvalidRequest for a hardware profile
+    that is not built in, because the server uses its own profiles.
     """
     remote, ends = RetryingClient(ServiceClient(url), patience_s), time.monotonic() + (time_limit_s or math.inf)
     for offer in question.offers:
@@ -38,17 +39,17 @@ def plan_on_server(
         if read_profile(name) != offer.document:
             raise InvalidRequest("--server with a profile of yours", got=name, wanted="a built-in profile")
 
-    def ask(task: CandidateTask) -> Callable[[], CandidateResult] | None:
+    def start(task: CandidateTask) -> Callable[[], CandidateResult] | None:
         began = time.monotonic()
         try:
-            found = remote.request("/v1/plans", _request_body(task), ends)
+            plan = remote.request("/v1/plans", _request_body(task), ends)
         except ServerBusy:
             if time.monotonic() < ends:
                 raise
             return None
-        return lambda: _read_outcome(remote, _wait_for_plan(remote, found), began)
+        return lambda: _read_outcome(remote, _wait_for_plan(remote, plan), began)
 
-    return ask
+    return start
 
 
 def _request_body(task: CandidateTask) -> dict[str, Any]:
@@ -58,13 +59,17 @@ def _request_body(task: CandidateTask) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class RetryingClient:
-    """A server that may be busy for a while."""
+    """A client that repeats a request while the server is busy."""
 
     client: ServiceClient
     max_retry_s: float
 
     def request(self, path: str, body: Any = None, ends: float = math.inf) -> Any:
-        """Its answer. Raises Busy where it refuses for too long, or past a moment; else as `ServiceClient.request`."""
+        """Return the server's answer.
+
+        `ends` is the monotonic time of the last attempt. Raises ServerBusy where the server refuses for too long, else
+        the errors of `ServiceClient.request`.
+        """
         ends, wait_s = min(ends, time.monotonic() + self.max_retry_s), POLL_S
         while True:
             try:
@@ -76,19 +81,19 @@ class RetryingClient:
                 wait_s = min(2 * wait_s, MAX_POLL_S)
 
 
-def _wait_for_plan(remote: RetryingClient, found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A plan that has ended."""
+def _wait_for_plan(remote: RetryingClient, plan: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Poll a plan until it has ended, and return its last state."""
     wait_s = POLL_S
-    while found["ended_at"] is None:
+    while plan["ended_at"] is None:
         time.sleep(wait_s)
         wait_s = min(1.2 * wait_s, MAX_POLL_S)
-        found = remote.request(found["links"]["self"])
-    return found
+        plan = remote.request(plan["links"]["self"])
+    return plan
 
 
-def _read_outcome(remote: RetryingClient, ended: Mapping[str, Any], began: float) -> CandidateResult:
-    """Of a plan that has ended; one that has failed proves nothing."""
-    path, wall_s = ended["links"]["document"], time.monotonic() - began
+def _read_outcome(remote: RetryingClient, ended: Mapping[str, Any], started_at: float) -> CandidateResult:
+    """Return the result of a plan that has ended. A plan that failed proves nothing."""
+    path, wall_s = ended["links"]["document"], time.monotonic() - started_at
     if path is None:
         return CandidateResult(ended["status"], None, 0.0, None, None, None, wall_s, None)
     document = remote.request(path)

@@ -1,4 +1,4 @@
-"""The service's parts, made together and ended together."""
+"""The parts of the service, created together and stopped together."""
 
 from __future__ import annotations
 
@@ -26,18 +26,20 @@ from api.webhooks.store import WebhookStore
 log = logging.getLogger("shardplan.service")
 
 MAX_CONCURRENT_TASKS = 2
-"""Validations, exports and reshards answered at the same time."""
+"""Validations, exports and reshards that run at the same time."""
 QUEUE_WAIT_S = 2.0
 PURGE_EVERY_S = 600.0
 
 
 class ServiceBusy(Exception):
-    """As much is being answered as can be at once."""
+    """The service runs as many tasks at once as it may."""
 
 
 class Service:
-    """Store, queue, workers, and children for what is answered at once, which whoever lends them closes; `sender` posts
-    to webhooks."""
+    """The database, the queue, the workers, and the processes that run short tasks.
+
+    The caller closes `children`. `sender` posts to webhooks; by default over TLS to public addresses.
+    """
 
     def __init__(self, settings: Settings, children: WorkerProcesses, sender: WebhookSender | None = None) -> None:
         self.settings, self.limits = settings, settings.limits
@@ -50,8 +52,8 @@ class Service:
         self.metrics, self.processes = Metrics(), children
         self.webhooks = WebhookStore(self.store)
         self.dispatcher = WebhookDispatcher(self.webhooks, sender or WebhookSender()) if settings.webhooks else None
-        work = self.jobs, self.processes, self.limits, self.metrics
-        self.workers = tuple(Worker(*work) for _ in range(settings.workers))
+        worker_parts = self.jobs, self.processes, self.limits, self.metrics
+        self.workers = tuple(Worker(*worker_parts) for _ in range(settings.workers))
         self.streams: Counter[str] = Counter()
         self._free = threading.BoundedSemaphore(MAX_CONCURRENT_TASKS)
         self._stopping = threading.Event()
@@ -66,7 +68,7 @@ class Service:
             threading.Thread(target=self._purge_regularly, args=(self.settings.keep_days * DAY_S,), daemon=True).start()
 
     def _purge_regularly(self, older_than_s: float) -> None:
-        """Old plans, again and again."""
+        """Purge old plans every PURGE_EVERY_S until the service stops."""
         while not self._stopping.is_set():
             try:
                 purge(self.store, older_than_s)
@@ -75,21 +77,21 @@ class Service:
             self._stopping.wait(PURGE_EVERY_S)
 
     def wake(self) -> None:
-        """There is work."""
+        """Tell the workers that the queue has a new plan."""
         for worker in self.workers:
             worker.wake()
 
     @property
     def has_worker(self) -> bool:
-        """Whether a worker, here or on another host, was seen lately."""
+        """Return whether a worker of this or another host has sent a heartbeat lately."""
         return self.plans.workers(WORKER_TTL_S) > 0
 
     def begin_shutdown(self) -> None:
-        """Streams and what is being answered end, so that no connection holds up the stop."""
+        """End event streams and running tasks, so that no open connection delays the shutdown."""
         self._stopping.set()
 
     def stop(self) -> None:
-        """Ends every child; plans in hand go back in line."""
+        """Kill all child processes; plans that were being solved go back to the queue."""
         self.begin_shutdown()
         for worker in self.workers:
             worker.stop()
@@ -101,17 +103,17 @@ class Service:
     def is_stopping(self) -> bool:
         return self._stopping.is_set()
 
-    def run_task(self, kind: str, ask: object) -> TaskResult:
-        """Do a piece of work that its caller waits for. Raises Busy."""
+    def run_task(self, kind: str, task: object) -> TaskResult:
+        """Run a task whose caller waits for the result. Raises ServiceBusy."""
         if not self._free.acquire(timeout=QUEUE_WAIT_S):
             raise ServiceBusy
         try:
-            allowed = ResourceLimits(
+            limits = ResourceLimits(
                 self.limits.answer_wall_s, int(self.limits.answer_wall_s), self.limits.child_memory_bytes
             )
-            with span(f"child {kind}", {}) as told:
-                ended = self.processes.run(kind, pack_json(ask), allowed, lambda: not self.is_stopping)
-                told[OUTCOME] = ended.kind
-            return ended
+            with span(f"child {kind}", {}) as attributes:
+                result = self.processes.run(kind, pack_json(task), limits, lambda: not self.is_stopping)
+                attributes[OUTCOME] = result.kind
+            return result
         finally:
             self._free.release()

@@ -1,4 +1,4 @@
-"""How the service is set up: what `shardplan serve` was told, and the limits that every request meets."""
+"""The settings of the service, from the options of `shardplan serve`, and the limits of every request."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from planner.errors import InvalidRequest
 GIB = 1 << 30
 DAY_S = 86_400.0
 HEARTBEAT_S = 2.0
-"""How often a worker says that it is there."""
+"""Seconds between two heartbeats of a worker."""
 WORKER_TTL_S = 3 * HEARTBEAT_S
-"""A worker of which nothing is heard for so long is not counted on."""
+"""A worker without a heartbeat for this long counts as gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +47,12 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """`database`: its URL. `keys_required`: also where none was ever made. `workers`: in this process. `keep_days`:
-    how long ended plans are kept. `lease_s`: how long a worker that says nothing keeps a plan. `webhooks`: whether any
-    may be made, and are called from here."""
+    """How the service is set up.
+
+    `database`: its URL. `keys_required`: require an API key even where none was ever created. `workers`: of this
+    process. `keep_days`: how long ended plans are kept (None: for ever). `lease_s`: how long a silent worker keeps a
+    plan. `webhooks`: whether webhooks may be created and are called by this process.
+    """
 
     database: str
     keys_required: bool = False
@@ -61,7 +64,7 @@ class Settings:
 
 
 def is_loopback(host: str) -> bool:
-    """A name or address that only this machine reaches."""
+    """Return whether a host name or address is reachable from this machine only."""
     try:
         return ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -69,15 +72,19 @@ def is_loopback(host: str) -> bool:
 
 
 def default_database() -> Path:
-    """In the user's data directory (XDG Base Directory; on macOS, Application Support)."""
+    """Return the database file in the user's data directory (XDG Base Directory; on macOS, Application Support)."""
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / "shardplan" / "service.db"
-    found = os.environ.get("XDG_DATA_HOME", "")
-    return (Path(found) if os.path.isabs(found) else Path.home() / ".local" / "share") / "shardplan" / "service.db"
+    data_home = os.environ.get("XDG_DATA_HOME", "")
+    return (
+        (Path(data_home) if os.path.isabs(data_home) else Path.home() / ".local" / "share") / "shardplan" / "service.db"
+    )
 
 
 def database_url(text: str | None) -> str:
-    """Of what `--database` says: a path, sqlite:///path or postgresql://…. Raises InvalidRequest for anything else."""
+    """Return the URL of `--database`: a path, sqlite:///path or postgresql://…. Raises InvalidRequest for anything
+    else.
+    """
     if text is None:
         return f"sqlite:///{default_database()}"
     if text.startswith("postgresql://") and text != "postgresql://":

@@ -1,8 +1,8 @@
-"""Spans, for whoever collects them with OpenTelemetry: a request (FastAPI makes that one; it gets the request's id), a
-plan's wait in line, and the run of a child. Where OpenTelemetry is not installed, or nobody collects, nothing is done.
+"""OpenTelemetry spans of a plan's time in the queue and of a child process; FastAPI makes the span of a request.
 
-With the extra `otel`, `shardplan serve` and `shardplan worker` send them to where OTEL_EXPORTER_OTLP_ENDPOINT says,
-under OTEL_SERVICE_NAME; the exporter's other variables hold as well.
+Without OpenTelemetry, or without a collector, nothing is recorded. With the extra `otel`, `shardplan serve` and
+`shardplan worker` send spans to OTEL_EXPORTER_OTLP_ENDPOINT under the name OTEL_SERVICE_NAME; the exporter's other
+variables apply too.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ PLAN, REQUEST, OUTCOME = "shardplan.plan_id", "shardplan.request_id", "shardplan
 
 @contextmanager
 def span(name: str, attributes: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Around a piece of work; what is in the mapping when it ends becomes attributes."""
-    found = dict(attributes)
+    """Record a span around a block; what the yielded mapping holds at the end becomes the span's attributes."""
+    values = dict(attributes)
     if _tracer is None:
-        yield found
+        yield values
         return
     with _tracer.start_as_current_span(name) as current:
         try:
-            yield found
+            yield values
         finally:
-            current.set_attributes(found)
+            current.set_attributes(values)
 
 
 def record_wait(name: str, seconds: float, attributes: dict[str, Any]) -> None:
-    """What lasted so long, and is over now."""
+    """Record a span of the given length that ends now."""
     if _tracer is not None:
         now = time.time_ns()
         _tracer.start_span(name, attributes=attributes, start_time=now - int(1e9 * seconds)).end(now)
 
 
 def set_attribute(name: str, value: str) -> None:
-    """An attribute of the span that is under way."""
+    """Set an attribute of the current span."""
     if _tracer is not None:
         trace.get_current_span().set_attribute(name, value)
 
 
 def start_export() -> None:
-    """Sends spans from now on, where the environment says where to. Raises InvalidRequest without the extra."""
+    """Send spans where the environment names a collector. Raises InvalidRequest without the extra `otel`."""
     if not os.environ.get(ENDPOINT):
         return
     try:

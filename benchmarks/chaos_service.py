@@ -26,7 +26,7 @@ STATE = """SELECT state, progress, status, attempts,
     (SELECT count(*) FROM outcomes WHERE outcomes.number = plans.number) AS outcomes,
     (SELECT count(*) FROM events WHERE events.number = plans.number AND kind = 'done') AS done,
     (SELECT count(*) FROM deliveries WHERE body LIKE '%' || plans.id || '%') AS deliveries
-    FROM plans LEFT JOIN outcomes USING (number, run) WHERE name = :name"""
+    FROM plans LEFT JOIN outcomes USING (number, generation) WHERE name = :name"""
 
 
 @dataclass

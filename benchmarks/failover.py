@@ -28,7 +28,7 @@ TIMES = 10
 LENGTH = 200
 ROW = """SELECT state, lease_until, attempts, ended_at, status,
     (SELECT count(*) FROM outcomes WHERE outcomes.number = plans.number) AS outcomes
-    FROM plans LEFT JOIN outcomes USING (number, run) WHERE name = :name"""
+    FROM plans LEFT JOIN outcomes USING (number, generation) WHERE name = :name"""
 
 
 def row(store: Database, name: str) -> Any:

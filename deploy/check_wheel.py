@@ -129,7 +129,7 @@ def install(stage: Stage) -> None:
 def check_demo(stage: Stage) -> None:
     """shardplan demo, with the first compilation of the solver"""
     printed = stage.shardplan("demo")
-    found = re.search(r"bytes received a device: counted (\d+), predicted (\d+)", printed)
+    found = re.search(r"bytes received per device: counted (\d+), predicted (\d+)", printed)
     expect(found is not None and int(found[1]) == int(found[2]) > 0, f"counted bytes: {found and found[0]}")
     expect("verdict: equal" in printed, "no verdict `equal`")
     expect((stage.work / "shardplan-demo.html").is_file(), "no report")

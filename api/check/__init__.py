@@ -1,1 +1,1 @@
-"""What `check` reads and writes: where a base comes from, and the forms in which CI shows what was found."""
+"""Where the base of a check comes from, and the formats in which CI shows its result."""

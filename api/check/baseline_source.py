@@ -1,7 +1,7 @@
-"""Where the base of a check comes from: a file, a git revision, or a server.
+"""Finds the base of a check: a file, a git revision, or a plan on a server.
 
-A base is, in this order: a file that is there; 64 hexadecimal digits, a plan kept by the server; else a revision,
-where it means the file checked as it stood then, or git's own `REVISION:PATH`.
+A base is, in this order: an existing file; 64 hexadecimal digits, the id of a plan on the server; else a git revision
+of the checked file, or git's own `REVISION:PATH`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FETCHED_REVISION = (
 
 
 def with_pins(given: PlanOrGraph, pins: Path | None) -> PlanOrGraph:
-    """A graph with the annotations of a pins file; a plan has its own. Raises InvalidDocument."""
+    """Return a graph with the annotations of a pins file added; a plan has its own. Raises InvalidDocument."""
     if pins is None or isinstance(given, PlanDocument):
         return given
     more = validate_document(PinsDocument, read_json(pins), str(pins)).annotations
@@ -33,12 +33,12 @@ def with_pins(given: PlanOrGraph, pins: Path | None) -> PlanOrGraph:
 
 
 def read_given(path: Path) -> PlanOrGraph:
-    """The plan or graph in a file. Raises InvalidDocument."""
+    """Return the plan or graph in a file. Raises InvalidDocument."""
     return _parse_document(read_json(path), str(path))
 
 
 def read_base(text: str, new: Path, server: str | None) -> PlanOrGraph:
-    """The plan or graph that a base names. Raises InvalidDocument, InvalidRequest."""
+    """Return the plan or graph that `--base` names. Raises InvalidDocument, InvalidRequest."""
     if Path(text).is_file():
         return read_given(Path(text))
     if re.fullmatch("[0-9a-f]{64}", text):
@@ -49,17 +49,17 @@ def read_base(text: str, new: Path, server: str | None) -> PlanOrGraph:
 
 
 def fetch_plans_from(server: str) -> FindPlan:
-    """The plans that a server keeps: a base that is a graph needs no planning where it was planned there."""
+    """Return a lookup of plans on a server, so that a base that was planned there is not planned again."""
 
     remote = ServiceClient(server)
 
-    def kept(plan: str) -> PlanDocument | None:
+    def find_plan(plan: str) -> PlanDocument | None:
         try:
             return parse_plan(remote.document(plan), plan)
         except PlanUnavailable:
             return None
 
-    return kept
+    return find_plan
 
 
 def _parse_document(raw: Any, where: str) -> PlanOrGraph:
@@ -73,21 +73,21 @@ def _parse_document(raw: Any, where: str) -> PlanOrGraph:
 
 
 def _read_at_revision(text: str, new: Path) -> bytes:
-    """A file as it stood at a revision; seen from the folder of the file that is checked."""
+    """Return the content of a file at a git revision, seen from the folder of the checked file."""
     revision, colon, path = text.partition(":")
     where = f"--base {text}"
     if not revision or revision.startswith("-"):
         raise InvalidRequest("no base", where="--base", got=text, wanted="a file, a plan id or a git revision")
-    done = _run_git(new.parent, "rev-parse", "--verify", f"{revision}^{{commit}}")
-    if done.returncode:
+    answer = _run_git(new.parent, "rev-parse", "--verify", f"{revision}^{{commit}}")
+    if answer.returncode:
         raise InvalidRequest(
-            "neither a file nor a revision", where=where, got=_first_error_line(done), wanted=FETCHED_REVISION
+            "neither a file nor a revision", where=where, got=_first_error_line(answer), wanted=FETCHED_REVISION
         )
-    done = _run_git(new.parent, "cat-file", "blob", f"{revision}:{path if colon else f'./{new.name}'}")
-    if done.returncode:
+    answer = _run_git(new.parent, "cat-file", "blob", f"{revision}:{path if colon else f'./{new.name}'}")
+    if answer.returncode:
         wanted = "a file that was there: the first check of a new model has no base yet"
         raise InvalidRequest("no such file at that revision", where=where, got=path or new.name, wanted=wanted)
-    return done.stdout
+    return answer.stdout
 
 
 def _run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
@@ -99,5 +99,5 @@ def _run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
         raise InvalidRequest("git is not installed", where="--base", wanted=wanted) from None
 
 
-def _first_error_line(done: subprocess.CompletedProcess[bytes]) -> str:
-    return done.stderr.decode(errors="replace").strip().partition("\n")[0]
+def _first_error_line(answer: subprocess.CompletedProcess[bytes]) -> str:
+    return answer.stderr.decode(errors="replace").strip().partition("\n")[0]

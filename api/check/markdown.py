@@ -1,6 +1,6 @@
-"""A check as markdown: a GitHub step summary, and one comment on a pull request.
+"""Writes a check as markdown, for a GitHub step summary and one comment on a pull request.
 
-The first line is a mark that no reader sees, by which a later run finds its comment and replaces it.
+The first line is an invisible marker by which a later run finds its comment and replaces it.
 """
 
 from __future__ import annotations
@@ -27,46 +27,46 @@ ROWS = 12
 
 
 def comment_marker(file: str) -> str:
-    """The mark of a file's comment."""
+    """Return the invisible marker of a file's comment."""
     return f"<!-- shardplan check {replace_controls(file).replace('>', '')} -->"
 
 
-def write_markdown(told: Document, file: str) -> str:
-    """The whole page."""
-    sign = "❌" if told["exceeded"] else "✅"
+def write_markdown(report: Document, file: str) -> str:
+    """Return the whole page."""
+    sign = "❌" if report["exceeded"] else "✅"
     parts = [
         comment_marker(file),
-        f"### {sign} shardplan: {escape_code(file)}: {summarize_check(told)}",
-        _format_limits(told),
+        f"### {sign} shardplan: {escape_code(file)}: {summarize_check(report)}",
+        _format_limits(report),
     ]
     for title, key in (("Exceeded", "exceeded"), ("Waived", "waived")):
         parts += [
             part
-            for entry in told[key]
+            for entry in report[key]
             for part in (f"**{title}: {escape_text(summarize_limit(entry))}**", _format_reasons(entry))
         ]
-    parts += [_format_details("Totals", _format_totals(told["totals"], ("base", "new")))]
-    parts += [part for entry in told["replanned"] for part in _replanned(entry)]
-    parts += [f"> {escape_text(remark)}" for remark in list_remarks(told)]
+    parts += [_format_details("Totals", _format_totals(report["totals"], ("base", "new")))]
+    parts += [part for entry in report["replanned"] for part in _replanned(entry)]
+    parts += [f"> {escape_text(remark)}" for remark in list_remarks(report)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def escape_code(name: str) -> str:
-    """A name that markdown and tables leave alone."""
+    """Return a name as inline code that is safe in markdown tables."""
     return f"`{replace_controls(name).replace('`', chr(39))}`".replace("|", "\\|")
 
 
 def escape_text(sentence: str) -> str:
-    """A sentence in which names cannot turn into markup, links or mentions."""
+    """Return a sentence in which names cannot become markup, links or mentions."""
     escaped = (f"\\{letter}" if letter in "\\`*_[]<>|#~&" else letter for letter in replace_controls(sentence))
     return "".join(escaped).replace("@", "@&#8203;")
 
 
-def _format_limits(told: Document) -> str:
-    if not told["limits"]:
+def _format_limits(report: Document) -> str:
+    if not report["limits"]:
         return ""
-    broken = {entry["limit"]: "❌ exceeded" for entry in told["exceeded"]}
-    broken |= {entry["limit"]: "waived" for entry in told["waived"]}
+    broken = {entry["limit"]: "❌ exceeded" for entry in report["exceeded"]}
+    broken |= {entry["limit"]: "waived" for entry in report["waived"]}
     rows = [
         (
             escape_code(each["limit"]),
@@ -74,7 +74,7 @@ def _format_limits(told: Document) -> str:
             format_rise(each),
             broken.get(each["limit"], "within"),
         )
-        for each in told["limits"]
+        for each in report["limits"]
     ]
     return _format_table(("limit", "base", "new", "change", ""), rows)
 
@@ -105,7 +105,7 @@ def _format_totals(totals: Document, sides: tuple[str, str]) -> str:
 
 
 def _replanned(entry: Document) -> Iterator[str]:
-    """A plan of another version: a part of the page of its own."""
+    """Yield the part of the page about a plan of another version."""
     yield f"**Planned by another version: the {entry['side']}**"
     yield "\n".join(f"- {escape_text(sentence)}" for sentence in replanning(entry))
     yield _format_details(

@@ -1,5 +1,8 @@
-"""A check as SARIF 2.1.0 (OASIS): a result for a broken limit, suppressed where it is waived; a plan of another
-version is a notification of the run (3.20.21), and said in every result, as not all readers show notifications."""
+"""Writes a check as SARIF 2.1.0 (OASIS), with a result per broken limit, suppressed where it is waived.
+
+A plan of another version is a notification of the run (3.20.21). Every result repeats it, because some readers do not
+show notifications.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ RULES = {
 REPLANNED = {"id": "version", "shortDescription": {"text": "Planned by another version"}}
 
 
-def build_sarif(told: Document, file: str) -> Document:
-    """The log; `file` is where the results are shown."""
-    entries = [*told["exceeded"], *told["waived"]]
+def build_sarif(report: Document, file: str) -> Document:
+    """Return the log; `file` is where the results are shown."""
+    entries = [*report["exceeded"], *report["waived"]]
     used = list(dict.fromkeys(entry["measure"] for entry in entries))
     rules = [{"id": measure, "shortDescription": {"text": RULES[measure]}} for measure in used]
-    versions = [" ".join(replanning(entry)) for entry in told["replanned"]]
+    versions = [" ".join(replanning(entry)) for entry in report["replanned"]]
     notifications = [REPLANNED] if versions else []
     driver = {"name": "shardplan", "version": VERSION, "rules": rules, "notifications": notifications}
     results = [_build_result(entry, used.index(entry["measure"]), file, versions=versions) for entry in entries]
@@ -34,23 +37,25 @@ def build_sarif(told: Document, file: str) -> Document:
 
 
 def _invocation(versions: Sequence[str]) -> Document:
-    """The run of the check itself."""
-    told = [{"level": "note", "descriptor": {"id": REPLANNED["id"]}, "message": {"text": text}} for text in versions]
-    return {"executionSuccessful": True, "toolExecutionNotifications": told}
+    """Return the invocation, with the notifications of the run."""
+    notifications = [
+        {"level": "note", "descriptor": {"id": REPLANNED["id"]}, "message": {"text": text}} for text in versions
+    ]
+    return {"executionSuccessful": True, "toolExecutionNotifications": notifications}
 
 
 def _build_result(entry: Document, rule: int, file: str, *, versions: Sequence[str]) -> Document:
-    answer = entry["waiver"]
-    held = answer is not None and not answer["expired"]
-    why = {"kind": "external", "status": "accepted", "justification": answer["reason"]} if held else {}
+    waiver = entry["waiver"]
+    is_waived = waiver is not None and not waiver["expired"]
+    suppression = {"kind": "external", "status": "accepted", "justification": waiver["reason"]} if is_waived else {}
     return {
         "ruleId": entry["measure"],
         "ruleIndex": rule,
-        "level": "note" if held else "error",
+        "level": "note" if is_waived else "error",
         "message": {"text": " ".join([f"{summarize_limit(entry)}.", *list_reasons(entry), *versions])},
         "locations": [_build_location(entry, file)],
         "partialFingerprints": {"shardplanLimit/v1": digest_document([file, entry["limit"]])},
-        **({"suppressions": [why]} if held else {}),
+        **({"suppressions": [suppression]} if is_waived else {}),
     }
 
 

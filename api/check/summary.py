@@ -1,4 +1,4 @@
-"""What a check found, in sentences that the page, markdown, JUnit and SARIF share."""
+"""Sentences about a check that the terminal, markdown, JUnit and SARIF share."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ Document = dict[str, Any]
 METRIC_NAMES = {"time": "time", "bytes": "bytes received", "memory": "peak memory", "gap": "the gap"}
 CERTIFICATE_TEXTS = {
     "proven": "Proven: no plan of the new graph is within the limit.",
-    "dearer": "Proven: no plan of the new graph is as good as the base's; how much worse is not.",
+    "dearer": "Proven: every plan of the new graph is worse than the base's; the size of the rise is not proven.",
     "in gaps": "Not proven: the rise lies within the plans' gaps and may be the solver's. A smaller gap would tell.",
 }
 
 
 def replace_controls(text: str) -> str:
-    """Without what no page or XML document can hold."""
+    """Replace control characters, which neither pages nor XML documents can hold, by question marks."""
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
 
 
 def format_amount(number: float | None, unit: str | None) -> str:
-    """`3.486 ms`, `12.3 MiB`, `1.2 %`; `-`: nothing is known."""
+    """Return a number with its unit: `3.486 ms`, `12.3 MiB`, `1.2 %`; `-` where it is unknown."""
     if number is None or unit is None:
         return "-"
     if unit == "share":
@@ -34,7 +34,7 @@ def format_amount(number: float | None, unit: str | None) -> str:
 
 
 def format_rise(entry: Document) -> str:
-    """`+12.30 %`, or, where a share says nothing, `+3.1 MiB`."""
+    """Return a change as a share such as `+12.30 %`, or as an amount such as `+3.1 MiB` where the base is 0."""
     if not entry["change"]:
         return "-" if entry["change"] is None else "same"
     if entry["share"] is not None:
@@ -43,7 +43,7 @@ def format_rise(entry: Document) -> str:
 
 
 def total_rows(totals: Document) -> list[tuple[str, str, str, str]]:
-    """Of every total its title, both figures and the change."""
+    """Return the title, both numbers and the change of every total."""
     rows = []
     for key, total in totals.items():
         scale, unit = (1 / PICO, "ps") if key.endswith("_s") else (1, "bytes")
@@ -62,7 +62,7 @@ def limit_name(entry: Document) -> str:
 
 
 def summarize_limit(entry: Document) -> str:
-    """A broken limit in a line."""
+    """Return one line about a broken limit."""
     if entry["unit"] is None:
         return f"no plan was found: {entry['certificate']}"
     base, new = (format_amount(entry[side], entry["unit"]) for side in ("base", "new"))
@@ -74,59 +74,59 @@ def list_causes(entry: Document) -> list[str]:
 
 
 def list_reasons(entry: Document) -> list[str]:
-    """Why a limit is broken: the edit nearest to the term that rose most, that term, what is proven, who answered."""
-    told = []
+    """Return why a limit is broken: the nearest edit, the term that rose most, what is proven, and the waiver."""
+    reasons = []
     if entry["causes"]:
-        told.append(f"Edited nearest to it: {list_causes(entry)[0]}.")
+        reasons.append(f"Edited nearest to it: {list_causes(entry)[0]}.")
     if entry["terms"]:
         term = entry["terms"][0]
         more = format_amount(term["change"], entry["unit"])
-        told.append(f"Rose most: {term['what']} {term['name']} by {more} ({term['reason']}).")
+        reasons.append(f"Rose most: {term['what']} {term['name']} by {more} ({term['reason']}).")
     if entry["certificate"] in CERTIFICATE_TEXTS:
-        told.append(CERTIFICATE_TEXTS[entry["certificate"]])
-    if answer := entry["waiver"]:
-        told.append(_format_certificate(answer))
-    return told
+        reasons.append(CERTIFICATE_TEXTS[entry["certificate"]])
+    if waiver := entry["waiver"]:
+        reasons.append(_format_waiver(waiver))
+    return reasons
 
 
-def _format_certificate(one: Document) -> str:
+def _format_waiver(one: Document) -> str:
     if one["expired"]:
         return f"Its waiver ({one['reason']}) expired on {one['expires']}: renew it, or bring the rise down."
     return f"Waived until {one['expires']}: {one['reason']}."
 
 
-def summarize_check(told: Document) -> str:
-    """All in a line."""
-    if told["exceeded"]:
-        return f"{_format_count(len(told['exceeded']), 'limit')} exceeded"
-    if told["graphs_equal"]:
-        return "says the same as its base"
-    more = f", {len(told['waived'])} of them waived" if told["waived"] else ""
-    return f"within {_format_count(len(told['limits']), 'limit')}{more}"
+def summarize_check(report: Document) -> str:
+    """Return one line about the whole check."""
+    if report["exceeded"]:
+        return f"{_format_count(len(report['exceeded']), 'limit')} exceeded"
+    if report["graphs_equal"]:
+        return "the graph equals its base"
+    waived = f", {len(report['waived'])} of them waived" if report["waived"] else ""
+    return f"within {_format_count(len(report['limits']), 'limit')}{waived}"
 
 
 def replanning(entry: Document) -> list[str]:
-    """A plan that another version made: by which, and what became of it."""
+    """Return sentences about a plan of another version and the plan that this version makes of the same graph."""
     recorded, current = (versions_text(entry[key]["versions"]) for key in ("recorded", "current"))
-    moved = {key: entry["totals"][key] for key in ("step_s", "collective_bytes", "peak_bytes")}
-    rows = total_rows({key: total for key, total in moved.items() if total["change"] != 0})
+    totals = {key: entry["totals"][key] for key in ("step_s", "collective_bytes", "peak_bytes")}
+    rows = total_rows({key: total for key, total in totals.items() if total["change"] != 0})
     figures = "; ".join(f"{title} {new}, was {base} ({more})" for title, base, new, more in rows)
     return [
         f"The {entry['side']} was {entry['reason']}: {recorded}; this is {current}.",
         f"This version plans the same graph with {figures or 'the same totals'}.",
-        "That is no edit's doing: the limits are on plans of this version. Keep a plan of this version to spare this.",
+        "No edit caused that difference: limits apply to plans of this version. Store a plan of this version.",
     ]
 
 
-def list_remarks(told: Document) -> list[str]:
-    """What else is to be known: how the plans were made comparable, waivers that nothing needs."""
+def list_remarks(report: Document) -> list[str]:
+    """Return notes on how the plans were made comparable, and waivers that are not needed."""
     unused = [
         f"the waiver of {one['limit']} ({one['reason']}) is not needed"
         + (f", and expired on {one['expires']}" if one["expired"] else "")
         + ": remove it"
-        for one in told["unused_waivers"]
+        for one in report["unused_waivers"]
     ]
-    return [*told["notes"], *unused]
+    return [*report["notes"], *unused]
 
 
 def _format_count(number: int, what: str) -> str:

@@ -1,1 +1,1 @@
-"""The command line: a module per command, render_* for what is printed on a terminal."""
+"""The command line: a module per command; the render_* modules print documents on a terminal."""

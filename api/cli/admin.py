@@ -1,4 +1,4 @@
-"""The care of the service's database."""
+"""`admin`: maintains the service's database."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ admin = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode
 
 @admin.command("queue")
 def show_queue(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
-    """Show how many workers were seen lately, plans by status, and those in line."""
+    """Show the number of live workers, plans by status, and the queue."""
     with open_database(database) as store:
-        records, line = PlanRepository(store), list_queue(store)
-        workers, counts = records.workers(WORKER_TTL_S), records.counts()
+        plans, queued = PlanRepository(store), list_queue(store)
+        workers, counts = plans.workers(WORKER_TTL_S), plans.counts()
     if as_json:
-        print_json({"workers": workers, "plans": counts, "queue": line})
+        print_json({"workers": workers, "plans": counts, "queue": queued})
         return
     typer.echo(f"{workers} workers; plans: {', '.join(f'{n} {status}' for status, n in sorted(counts.items())) or 0}")
-    for row in line:
+    for row in queued:
         typer.echo(f"{row['id'][:12]}  {row['state']:7}  {row['waited_s']:8.1f} s  {row['tenant']}  {row['name']}")
 
 
 @admin.command("purge")
 def purge_plans(
-    days: Annotated[float, typer.Option(min=0, help="Plans that ended longer ago.")],
+    days: Annotated[float, typer.Option(min=0, help="Delete plans that ended longer ago than this.")],
     database: DatabaseOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Forget ended plans and all that was heard of them."""
+    """Delete ended plans with their events and documents."""
     with open_database(database) as store:
         count = purge(store, days * DAY_S)
     if as_json:
@@ -51,6 +51,6 @@ def purge_plans(
 def back_up_database(
     file: Annotated[Path, typer.Argument(help="A new file.")], database: DatabaseOption = None
 ) -> None:
-    """Copy a database of SQLite while it is in use."""
+    """Copy an SQLite database while it is in use."""
     with open_database(database) as store:
         back_up(store, file)

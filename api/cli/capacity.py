@@ -1,4 +1,4 @@
-"""`capacity`: which devices a model needs - the fewest, the cheapest, the fastest, and what lies between."""
+"""`capacity`: finds the fewest, the cheapest and the fastest devices for a model."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ from planner.usecases.capacity_question import CapacityBudget, CapacityQuestion,
 from planner.usecases.capacity_search import CapacitySearch
 
 TITLES = {
-    "memory": "more than a device holds",
-    "infeasible": "no plan fits on a mesh that can do all it can",
-    "bound": "no better than a plan that is known",
-    "time": "not looked at: out of time",
+    "memory": "need more memory than a device has",
+    "infeasible": "infeasible, because a mesh that allows more shardings is",
+    "bound": "proven no better than a plan that was found",
+    "time": "not planned: out of time",
 }
 Graphs = Annotated[
     list[str], typer.Argument(metavar="GRAPH...", help=f"Graph documents, or one of {', '.join(zoo.MODELS)}.")
 ]
 Server = Annotated[str | None, typer.Option(help="A server whose workers plan them; its key in SHARDPLAN_KEY.")]
-Journal = Annotated[Path | None, typer.Option(help="Where outcomes are kept: run again to go on from there.")]
+Journal = Annotated[Path | None, typer.Option(help="A file of finished candidates: a later run resumes from it.")]
 
 
 @with_options
@@ -66,7 +66,7 @@ def capacity(
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Which devices a model needs: few of many meshes are planned, the rest are proven to be no better."""
+    """Find which devices a model needs: a few of many meshes are planned, the others are proven to be no better."""
     asked = tuple(one for text in graphs for one in _read_graphs(text, batch, seq, train=train, layers=layers))
     offers = tuple(map(_parse_offer, hardware.split(",")))
     template = read_mesh(mesh) if mesh else None
@@ -95,7 +95,7 @@ def _print_capacity(document: dict[str, Any], output: Path | None, as_json: bool
 def _read_graphs(
     text: str, batch: str, seq: str, *, train: str | None, layers: int | None
 ) -> Iterator[CapacityWorkload]:
-    """A graph document, or a named model for every batch and sequence."""
+    """Yield a graph document, or a built-in model for every batch size and sequence length."""
     if text not in zoo.MODELS:
         document = validate_document(GraphDocument, read_json(Path(text)), text).model_dump(exclude_unset=True)
         yield CapacityWorkload(document, planning.count_tokens(document))
@@ -124,21 +124,21 @@ def _parse_offer(text: str) -> HardwareOffer:
 def _search(
     question: CapacityQuestion, jobs: int, ask: StartTask | None, *, time_limit: float | None, journal: Path | None
 ) -> CapacitySearch:
-    known = load_journal(question, journal.read_text(), str(journal)) if journal and journal.exists() else {}
+    journaled = load_journal(question, journal.read_text(), str(journal)) if journal and journal.exists() else {}
     with _show_progress(question) as show:
 
-        def done(found: CapacitySearch, number: int) -> None:
+        def on_outcome(found: CapacitySearch, number: int) -> None:
             if journal:
                 _append_line(journal, dump_journal_line(question, number, found.outcomes[number]))
             show(found)
 
         return planning.search_meshes(
-            question, processes=jobs, ask=ask, time_limit_s=time_limit, known=known, on_outcome=done
+            question, processes=jobs, ask=ask, time_limit_s=time_limit, known=journaled, on_outcome=on_outcome
         )
 
 
 def _append_line(path: Path, line: str) -> None:
-    """A line, on the disk before it counts."""
+    """Append a line to a file and flush it to the disk."""
     with path.open("a", encoding="utf-8") as file:
         file.write(line)
         file.flush()
@@ -147,7 +147,7 @@ def _append_line(path: Path, line: str) -> None:
 
 @contextmanager
 def _show_progress(question: CapacityQuestion) -> Iterator[Any]:
-    with Console(stderr=True, highlight=False).status("looking at what the graphs need") as status:
+    with Console(stderr=True, highlight=False).status("computing lower bounds") as status:
 
         def show(found: CapacitySearch) -> None:
             seen = len(found.outcomes) + len(found.skipped)
@@ -159,7 +159,9 @@ def _show_progress(question: CapacityQuestion) -> Iterator[Any]:
 def _write_plans(
     found: CapacitySearch, budget: CapacityBudget, folder: Path | None, *, validate: bool
 ) -> dict[int, Mapping[str, Any]]:
-    """Of the frontier within a budget, by number; in the folder under their ids."""
+    """Return the plan documents of the frontier within a budget, by candidate; write them to the folder under their
+    ids.
+    """
     written: dict[int, Mapping[str, Any]] = {}
     for number in found.frontier_within(budget):
         plan = planning.plan_in_full(found, number)
@@ -171,8 +173,14 @@ def _write_plans(
 
 
 def print_capacity_tables(to: Console, document: Mapping[str, Any]) -> None:
-    """The frontier as a table, the named answers, and why the others were skipped."""
-    table = Table(title="Plans that no other beats", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    """Print the frontier, the best candidates, and why the others were skipped."""
+    table = Table(
+        title="Frontier: no other plan is better in all of devices, time and cost",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+    )
     cost = f"cost of a {document['unit']}"
     for column in ("hardware", "mesh", "devices", "step", cost, "gap", "MFU", "memory", "plan"):
         table.add_column(column, justify="left" if column in ("hardware", "mesh", "plan") else "right")

@@ -1,5 +1,7 @@
-"""`check`: a change held against its base in CI. Exit codes: 0 within limits, 1 error, 2 changed within limits (with
-`--detailed-exitcode`), 3 a limit exceeded."""
+"""`check`: compares a change with its base in CI.
+
+Exit codes: 0 within limits, 1 error, 2 changed within limits (with `--detailed-exitcode`), 3 limit exceeded.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,10 @@ from planner.usecases.check import CheckQuestion, compare_plans
 CHANGED, EXCEEDED = 2, 3
 LIMITS = "time>5%,memory>5%"
 Server = Annotated[
-    str | None, typer.Option(envvar="SHARDPLAN_SERVER", help="Where plans are kept; its key in SHARDPLAN_KEY.")
+    str | None,
+    typer.Option(envvar="SHARDPLAN_SERVER", help="The service that has the base; its API key in SHARDPLAN_KEY."),
 ]
-FailOn = Annotated[
-    str, typer.Option(help="What may rise by how much: time>5%,bytes[tp]>10%,memory[h.0.mlp]>1GiB,gap>1%.")
-]
+FailOn = Annotated[str, typer.Option(help="Limits on rises: time>5%,bytes[tp]>10%,memory[h.0.mlp]>1GiB,gap>1%.")]
 Base = Annotated[
     str, typer.Option(help="A plan or graph file, the id of a plan on --server, or a git revision: REV, REV:PATH.")
 ]
@@ -49,7 +50,7 @@ def check(
     base: Base,
     fail_on: FailOn = LIMITS,
     *,
-    waivers: Annotated[Path | None, typer.Option(help="A TOML file of rises that are answered for.")] = None,
+    waivers: Annotated[Path | None, typer.Option(help="A TOML file of rises that are accepted until a date.")] = None,
     pin: Annotated[
         Path | None, typer.Option(help="Annotations (a pins document), as the base was planned with.")
     ] = None,
@@ -65,34 +66,34 @@ def check(
     detailed: Annotated[bool, typer.Option("--detailed-exitcode", help="2 where anything changed.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Hold a change against its base: exit code 3, and why, where a plan became dearer than the limits allow."""
+    """Compare a change with its base; end with 3, and say why, where a plan became worse than the limits allow."""
     reports = {"markdown": to_markdown, "junit": to_junit, "sarif": to_sarif}
     for path in filter(None, (*reports.values(), output)):
         check_writable(path)
     limits = parse_limits(fail_on, "--fail-on")
-    known = read_waivers(waivers) if waivers else []
+    known_waivers = read_waivers(waivers) if waivers else []
     question = _build_check_request(mesh, hardware_name, memory_limit, gap=gap)
     sides = with_pins(read_base(base, new, server), pin), with_pins(read_given(new), pin)
     with show_solve_progress() as progress:
         found = compare_plans(*sides, question, progress, fetch_plans_from(server) if server else None)
-    told = dump_check(found, limits, known, today=date.today())
-    _write_reports(told, new, reports)
+    report = dump_check(found, limits, known_waivers, today=date.today())
+    _write_reports(report, new, reports)
     if output and found.new:
         write_json(output, found.new.model_dump(mode="json", exclude_unset=True))
     if as_json:
-        print_json(told)
+        print_json(report)
     else:
-        console().print(render_check(told))
-    if told["exceeded"] or (detailed and has_changes(told)):
-        raise typer.Exit(EXCEEDED if told["exceeded"] else CHANGED)
+        console().print(render_check(report))
+    if report["exceeded"] or (detailed and has_changes(report)):
+        raise typer.Exit(EXCEEDED if report["exceeded"] else CHANGED)
 
 
-def _write_reports(told: dict[str, Any], new: Path, reports: Mapping[str, Path | None]) -> None:
-    """The reports that are asked for, by their form."""
+def _write_reports(report: dict[str, Any], new: Path, reports: Mapping[str, Path | None]) -> None:
+    """Write the requested reports in their formats."""
     forms: dict[str, Callable[[], str]] = {
-        "markdown": lambda: write_markdown(told, str(new)),
-        "junit": lambda: write_junit(told, str(new)),
-        "sarif": lambda: json.dumps(build_sarif(told, new.as_posix()), ensure_ascii=False, indent=1) + "\n",
+        "markdown": lambda: write_markdown(report, str(new)),
+        "junit": lambda: write_junit(report, str(new)),
+        "sarif": lambda: json.dumps(build_sarif(report, new.as_posix()), ensure_ascii=False, indent=1) + "\n",
     }
     for form, path in reports.items():
         if path:
@@ -102,7 +103,7 @@ def _write_reports(told: dict[str, Any], new: Path, reports: Mapping[str, Path |
 def _build_check_request(
     mesh: str | None, name: str | None, memory_limit: str | None, *, gap: float
 ) -> CheckQuestion | None:
-    """What two graphs are planned under; None: what the plan among them was."""
+    """Return how two graphs are planned; None where the base is a plan and says so itself."""
     if mesh is None:
         if name is not None or memory_limit is not None:
             raise InvalidRequest("--hardware and --memory-limit go with --mesh", wanted="--mesh, or a plan as base")

@@ -1,4 +1,4 @@
-"""The database that a command works on."""
+"""Opens the database that a command works on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ with requires_service_extra():
 
 @contextmanager
 def open_database(database: str | None) -> Iterator[Database]:
-    """The store, closed in the end."""
+    """Open a database, and close it at the end of the block."""
     store = Database(database_url(database))
     try:
         yield store

@@ -1,4 +1,4 @@
-"""`demo`: a question that no standard layout answers; its plan, proven and run, is shown and written as a report."""
+"""`demo`: plans a model for which no standard layout is best, runs the plan, shows it, and writes its report."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ def demo(
         Path | None, typer.Option("--output", "-o", metavar="FILE.html", help=f"Where to write the report [{REPORT}].")
     ] = None,
 ) -> None:
-    """Plan GPT-2 small in 400 MB a device, run the plan, show it, and write its report."""
+    """Plan GPT-2 small in 400 MB per device, run the plan, show it, and write its report."""
     if output:
         check_writable(output)
-    page = console()
-    page.print(Text(QUESTION), end="\n\n")
+    out = console()
+    out.print(Text(QUESTION), end="\n\n")
     request = Request(memory_limit_bytes=parse_bytes(MEMORY_LIMIT), gap=GAP)
     plan = plan_graph(EXAMPLE, Mesh.parse(MESH), HARDWARE, request=request)
     with show_run_progress("validating") as progress:
         document = dump_plan(pipeline.validate_plan(plan, on_progress=progress))
-    render_plan(page, document)
-    page.print(Text(compare_with_standard(document)), end="\n\n")
-    page.print(Text(write_report(document, output)), soft_wrap=True, end="\n\n")
-    page.print(Text(NEXT.format(first=tell_activation(Path(sys.prefix)))), soft_wrap=True)
+    render_plan(out, document)
+    out.print(Text(compare_with_standard(document)), end="\n\n")
+    out.print(Text(write_report(document, output)), soft_wrap=True, end="\n\n")
+    out.print(Text(NEXT.format(first=tell_activation(Path(sys.prefix)))), soft_wrap=True)
 
 
 def compare_with_standard(document: dict[str, Any]) -> str:
-    """Whether a standard layout would have done as well as the plan, in words."""
+    """Return a sentence that compares the plan with the best standard layout that fits."""
     fitting = [layout for layout in document["baselines"] if layout["fits"]]
     if not fitting:
         return "No standard layout fits."
@@ -78,7 +78,7 @@ def compare_with_standard(document: dict[str, Any]) -> str:
 
 
 def write_report(document: dict[str, Any], output: Path | None) -> str:
-    """Write a plan's report; what became of it, in words. Raises InvalidDocument where a file was asked for in vain."""
+    """Write a plan's report and return a sentence about it. Raises InvalidDocument where `output` cannot be written."""
     with show_run_progress("writing the report"):
         sheet = dump_report(parse_plan(json.loads(json.dumps(document)), "the demo's plan"))
     try:
@@ -91,7 +91,7 @@ def write_report(document: dict[str, Any], output: Path | None) -> str:
 
 
 def tell_activation(environment: Path) -> str:
-    """What to type before the next commands, where `shardplan` is not one yet, as after `make demo`."""
+    """Return the command that activates the environment, where `shardplan` is not on the path, as after `make demo`."""
     activate = environment / "bin" / "activate"
     if shutil.which("shardplan") or not activate.is_file():
         return ""

@@ -1,4 +1,4 @@
-"""Compare two plans."""
+"""`diff`: compares two plans."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def diff(
     new: Annotated[Path, typer.Argument(help="Another, of the same model or a later state of it.")],
     as_json: JsonOption = False,
 ) -> None:
-    """Compare two plans: what is laid out otherwise, and which terms of time and memory that moved."""
+    """Compare two plans: changed layouts, and the changed terms of time and memory."""
     found = compare_documents(read_plan(base), read_plan(new))
     if as_json:
         print_json(found)

@@ -1,4 +1,4 @@
-"""From exceptions to one message and an exit code."""
+"""Turns exceptions into one message and an exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ FAILED, INTERRUPTED = 1, 130
 
 
 def run_reporting_errors(app: typer.Typer) -> int:
-    """Run the application; every error the user can cause becomes one line on standard error."""
+    """Run the application and return its exit code; an error that the user can cause becomes one line on standard
+    error.
+    """
     try:
         code = get_command(app).main(prog_name="shardplan", standalone_mode=False)
     except ShardplanError as error:

@@ -1,4 +1,4 @@
-"""`explain`: where a plan's time and memory go, and why an op is sharded as it is."""
+"""`explain`: shows where a plan's time and memory go, and why an op is sharded as it is."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ROWS, REASONS, SECONDS = 8, 3, 4.0
 def explain(
     plan_file: PlanArgument,
     name: Annotated[str | None, typer.Argument(metavar="[OP]", help="An op, or a graph input.")] = None,
-    time_limit: Annotated[float, typer.Option(min=0, help="Seconds for what needs solving anew.")] = SECONDS,
+    time_limit: Annotated[float, typer.Option(min=0, help="Seconds for problems that are solved again.")] = SECONDS,
     *,
-    alternatives: Annotated[int, typer.Option(min=0, help="How many other options are forced.")] = ROWS,
+    alternatives: Annotated[int, typer.Option(min=0, help="Other options to force, one after another.")] = ROWS,
     as_json: JsonOption = False,
 ) -> None:
-    """Say where a plan's time and memory go, or what an op's other options would cost."""
+    """Show where a plan's time and memory go, or what an op's other options would cost."""
     document = read_plan(plan_file)
     if name is None:
         found = dump_overview(document, time_limit)
@@ -67,32 +67,37 @@ def _render_overview(found: Document) -> Iterator[Any]:
         yield _render_products(found["products"])
     single = found["slowest_ops"]
     yield _build_table(
-        "Dearest ops", ("op", "is", "time"), [(s["id"], s["what"], _format_time(s["time_ps"])) for s in single]
+        "Slowest ops", ("op", "is", "time"), [(s["id"], s["what"], _format_time(s["time_ps"])) for s in single]
     )
     yield _render_peak(found["memory"])
     price = found["memory_price_s_per_gib"]
-    yield Text(f"a further GiB a device would save about {format_time(price)}" if price else "memory has no price here")
+    yield Text(
+        f"a further GiB a device would save about {format_time(price)}" if price else "the memory limit is not binding"
+    )
     lines = [
         f"{turn['link']} at {turn['factor']:.3g} of its bandwidth: {turn['layout']} is faster"
         for turn in found["sensitivity"]
     ]
-    yield Text("\n".join(lines) or "no known layout that fits is faster at any bandwidth up to 1024 times less or more")
+    yield Text(
+        "\n".join(lines)
+        or "no standard layout that fits is faster at any bandwidth from 1/1024 to 1024 times the profile's"
+    )
 
 
 def _render_objective(found: Document) -> Iterator[Text]:
-    """Terms are seconds, whatever the plan has the least of."""
+    """Yield a note where the plan minimises bytes or memory, because the terms below are times."""
     least = {"bytes": "receives the fewest bytes", "memory": "holds the least memory"}.get(found["objective"])
     if least is not None:
-        yield Text(f"the plan {least} that was found; what follows speaks of time")
+        yield Text(f"the plan {least} that was found; the terms below are times")
 
 
 def _render_overlap(overlap: Document, step: int) -> str:
     scheduled, floor = overlap["scheduled_s"], overlap["lower_bound_s"]
     counted = overlap["step_s"]
-    told = "" if counted == step * PICO else f"; with the profile's overlap a step takes {format_time(counted)}"
+    told = "" if counted == step * PICO else f"; with the profile's share of overlap {format_time(counted)}"
     return (
-        f"collectives beside ops: {format_time(scheduled)} by schedule, not below {format_time(floor)} in any order, "
-        f"one after the other {_format_time(step)}{told}"
+        f"with overlap: {format_time(scheduled)} by schedule, lower bound for any schedule {format_time(floor)}, "
+        f"without overlap {_format_time(step)}{told}"
     )
 
 
@@ -106,7 +111,7 @@ def _render_products(products: list[Document]) -> Table:
         )
         for each in products
     ]
-    title = "Products that receive most a device; the least with one copy of everything"
+    title = "Matrix products that receive most per device, and the lower bound with one copy of every operand"
     return _build_table(title, ("op", "received", "least", "ratio"), rows)
 
 
@@ -121,10 +126,10 @@ def _render_groups(part: str, found: Document) -> str:
 
 def _render_infeasible(found: Document) -> Iterator[Any]:
     least, bound = found["least_limit_bytes"], found["least_limit_bound_bytes"]
-    known = "no limit is known to be enough" if least is None else f"{format_bytes(least)} is known to be enough"
+    known = "no sufficient limit is known" if least is None else f"{format_bytes(least)} is sufficient"
     yield Text(
-        f"{found['status']}: limit {format_bytes(found['limit_bytes'])} a device; {known}, "
-        f"less than {format_bytes(bound or 0)} cannot be",
+        f"{found['status']}: limit {format_bytes(found['limit_bytes'])} per device; {known}, "
+        f"less than {format_bytes(bound or 0)} is proven insufficient",
         style="bold",
     )
     if found["memory"]:
@@ -134,11 +139,11 @@ def _render_infeasible(found: Document) -> Iterator[Any]:
 def _render_peak(memory: Document) -> Table:
     kinds = ", ".join(f"{kind} {format_bytes(size)}" for kind, size in memory["by_kind"].items())
     title = (
-        f"Memory a device: peak {format_bytes(memory['peak_bytes'])} of {format_bytes(memory['limit_bytes'])} "
-        f"while {memory['at']} is made: {kinds}"
+        f"Memory per device: peak {format_bytes(memory['peak_bytes'])} of {format_bytes(memory['limit_bytes'])} "
+        f"while computing {memory['at']}: {kinds}"
     )
     rows = [(each["value"], each["kind"], each["producer"], format_bytes(each["bytes"])) for each in memory["largest"]]
-    return _build_table(title, ("value", "kind", "made by", "bytes"), rows)
+    return _build_table(title, ("value", "kind", "producer", "bytes"), rows)
 
 
 def _render_decision(found: Document) -> Iterator[Any]:
@@ -159,21 +164,26 @@ def _render_decision(found: Document) -> Iterator[Any]:
         for option in listed
     ]
     columns = ("option", "own time", "reshards in", "reshards out", "peak", "the whole step, if forced")
-    yield _build_table("Other decisions kept; then solved anew around each option", columns, rows, most=len(rows))
+    yield _build_table(
+        "Each option with all other decisions fixed, then with the neighbouring decisions solved again",
+        columns,
+        rows,
+        most=len(rows),
+    )
     if moved := found["communication"]:
         least = (
             f"{format_bytes(moved['bound_bytes'])} with one copy of everything, ratio {_format_ratio(moved['ratio'])}"
         )
-        yield Text(f"receives {format_bytes(moved['received_bytes'])} a device for this product; at least {least}")
+        yield Text(f"receives {format_bytes(moved['received_bytes'])} per device for this product; lower bound {least}")
     chosen = next(option for option in found["options"] if option["chosen"])
     for option in [each for each in listed if each is not chosen][:REASONS]:
         if lines := list(_format_difference(option, chosen)):
-            yield Text("\n".join([f"{option['option']}: decided by", *lines]))
+            yield Text("\n".join([f"{option['option']}: worse because of", *lines]))
 
 
 def _format_reshards(option: Document, direction: str) -> str:
     times = [each["time_ps"] for each in option["reshards"] if each["direction"] == direction]
-    return "no way" if None in times else _format_time(sum(times))
+    return "impossible" if None in times else _format_time(sum(times))
 
 
 def _format_forced(option: Document, step: int) -> str:
@@ -189,11 +199,13 @@ def _format_forced(option: Document, step: int) -> str:
 
 
 def _format_difference(option: Document, chosen: Document) -> Iterator[str]:
-    """The reshards that an option needs and the chosen one does not, or not at that price."""
+    """Yield the reshards that an option needs and the chosen option does not, or that cost more than the chosen
+    option's.
+    """
     for mine, theirs in zip(option["reshards"], chosen["reshards"], strict=True):
         if mine["time_ps"] is None or mine["time_ps"] > theirs["time_ps"]:
             ends = mine["neighbour_sharding"], mine["own_sharding"]
-            time = "no way" if mine["time_ps"] is None else _format_time(mine["time_ps"])
+            time = "impossible" if mine["time_ps"] is None else _format_time(mine["time_ps"])
             where = "from" if mine["direction"] == "in" else "to"
             way = " -> ".join(map(_format_sharding, ends if mine["direction"] == "in" else reversed(ends)))
             yield f"  {mine['value']} {where} {mine['neighbour']}: {way}, {time}"

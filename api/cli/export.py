@@ -1,4 +1,4 @@
-"""Write a plan's program in another tool's language."""
+"""`export`: writes a plan's program in another tool's language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs from documents or MLIR, and the options that commands on them share."""
+"""Graphs from documents or MLIR, and the options of the commands that read them."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ Syntax = Annotated[
 
 
 def read_graph_or_mlir(file: Path, mesh: str | None) -> tuple[Graph, Mesh]:
+    """Return the graph and mesh of a file. MLIR has its own; a graph document needs `mesh`. Raises InvalidRequest."""
     if file.suffix == ".mlir":
         if mesh is not None:
             raise InvalidRequest("the text has a mesh of its own", where=str(file), got=f"--mesh {mesh}")
@@ -36,11 +37,16 @@ def read_graph_or_mlir(file: Path, mesh: str | None) -> tuple[Graph, Mesh]:
 
 
 def print_verified(file: Path, syntax: str, refused: Mapping[str, object]) -> str:
+    """Return a verified program of collectives as text or MLIR.
+
+    `refused`: options that do not apply to such a program, with their values. Raises InvalidRequest where one is given.
+    """
     if given := [option for option, value in refused.items() if value]:
-        raise InvalidRequest("a program of collectives as it is", where=str(file), got=given[0], wanted="--format")
+        raise InvalidRequest("the file is a program already", where=str(file), got=given[0], wanted="--format")
     program = read_spmd(file)
     return str(program) if syntax == "text" else print_spmd(program, Dialect(syntax))
 
 
 def format_program(found: Program, syntax: str) -> str:
+    """Return a program as text or MLIR."""
     return str(found) if syntax == "text" else print_program(found, Dialect(syntax))

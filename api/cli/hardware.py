@@ -1,4 +1,4 @@
-"""`hardware`: the profiles that plans are priced with, and how to make one's own."""
+"""`hardware`: lists, shows, fits and calibrates the profiles that plans are priced with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=N
 
 @app.command("list")
 def list_hardware(as_json: JsonOption = False) -> None:
-    """Names of the built-in profiles."""
+    """List the built-in profiles."""
     names = hardware.list_profiles()
     if as_json:
         print_json({"hardware": names})
@@ -35,7 +35,7 @@ def list_hardware(as_json: JsonOption = False) -> None:
 
 @app.command("show")
 def show_hardware(name: str) -> None:
-    """A profile with the source of every number."""
+    """Show a profile with the source of every number."""
     typer.echo(hardware.read_source(name), nl=False)
 
 
@@ -50,18 +50,18 @@ def fit_hardware(
     link: Annotated[str | None, typer.Option(help="The link between hosts (else that of the second tier).")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Fit the links of a profile to collectives that nccl-tests has timed."""
+    """Fit a profile's links to collectives that nccl-tests measured."""
     check_writable(output)
     document = read_profile(profile)
     runs = [run for file in files for run in read_runs(read_text(file), str(file))]
     timings = [timing for run in runs for timing in run.timings()]
-    found = refit_hardware(hardware.parse_hardware(document), timings, link)
-    write_json(output, _fit_links(document, found, files, output=output))
+    refits = refit_hardware(hardware.parse_hardware(document), timings, link)
+    write_json(output, _fit_links(document, refits, files, output=output))
     if as_json:
-        links = [_fit_document(each) for each in found]
+        links = [_fit_document(each) for each in refits]
         print_json({"name": output.stem, "runs": len(runs), "links": links})
         return
-    for each in found:
+    for each in refits:
         typer.echo(f"{each.name}: {each.timings} measurements, {_format_errors(each)}")
 
 
@@ -83,7 +83,7 @@ def calibrate_hardware(
     op: Annotated[list[str] | None, typer.Option(help="Only this op; may be given several times.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Measure what ops take on the device at hand (some ten seconds on a CPU that does nothing else)."""
+    """Measure the times of ops on this machine's device (about ten seconds on an idle CPU)."""
     check_writable(output)
     document = calibrate_profile(read_profile(profile), output.stem, backend, probes=select_probes(op or []))
     write_json(output, document)
@@ -97,7 +97,7 @@ def calibrate_hardware(
 
 
 def _fit_links(document: dict[str, Any], found: list[Refit], files: list[Path], *, output: Path) -> dict[str, Any]:
-    """A profile's document with links anew, and where they are from."""
+    """Return a profile's document with the fitted links and their source."""
     listed = ", ".join(file.name for file in files)
     sources = {
         f"links.{each.name}": f"fit of nccl-tests output ({listed}), from {document['name']}: "

@@ -1,4 +1,4 @@
-"""`import`: other people's models as graph documents, a command for each framework."""
+"""`import`: turns models into graph documents, with a command per framework."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from planner.frontends.uncovered_ops import UnknownOpWarning
 
 Kinds = Annotated[
     list[str] | None,
-    typer.Option("--kind", help="name=kind: what an argument is, where it is guessed wrong; may be repeated."),
+    typer.Option("--kind", help="name=kind: the kind of an argument whose guess is wrong; may be repeated."),
 ]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -58,7 +58,7 @@ def import_from_torch(
 
 
 def _parse_config(asked: list[str] | None) -> dict[str, Any]:
-    """Values as JSON says them, else as text."""
+    """Return configuration values, parsed as JSON where they are JSON, else as text."""
     pairs = [one.partition("=") for one in asked or ()]
     if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
         raise InvalidRequest("config", got=wrong[0], wanted="name=value, such as hidden_size=8192")
@@ -80,7 +80,7 @@ def import_from_jax(
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Lower a function of JAX, without arrays (extra: jax)."""
+    """Lower a JAX function without arrays (extra: jax)."""
     sys.path.insert(0, "")
     _write_graph(partial(stablehlo.import_jax, function, _parse_kinds(kind)), output, as_json)
 
@@ -129,7 +129,9 @@ def import_from_zoo(
     feed_forward: Annotated[int | None, typer.Option(min=1)] = None,
     vocabulary: Annotated[int | None, typer.Option(min=1)] = None,
     experts: Annotated[int | None, typer.Option(min=1)] = None,
-    capacity: Annotated[float, typer.Option(help="Times its even share of the tokens that an expert may take.")] = 1.0,
+    capacity: Annotated[
+        float, typer.Option(help="Tokens that an expert may take, as a multiple of its even share.")
+    ] = 1.0,
     dtype: Annotated[str, typer.Option(help="Element type of the parameters.")] = "bf16",
     as_json: JsonOption = False,
 ) -> None:
@@ -151,7 +153,7 @@ def import_from_zoo(
 
 
 def _write_graph(made: Callable[[], dict[str, Any]], output: Path, as_json: bool) -> None:
-    """The document that `made` gives, written to where it is known beforehand that it can be, and told of."""
+    """Write the document that `made` returns, and print a summary; whether the file is writable is checked first."""
     check_writable(output)
     with _warnings_on_stderr():
         document = made()
@@ -165,7 +167,7 @@ def _write_graph(made: Callable[[], dict[str, Any]], output: Path, as_json: bool
 
 @contextmanager
 def _warnings_on_stderr() -> Iterator[None]:
-    """Ops without a row are named on standard error, each once."""
+    """Print every op without a row on standard error, once."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UnknownOpWarning)
         yield

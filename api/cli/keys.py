@@ -1,4 +1,4 @@
-"""Who may use the service."""
+"""`keys`: creates, lists and revokes API keys."""
 
 from __future__ import annotations
 
@@ -18,24 +18,26 @@ keys = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=
 
 @keys.command("create")
 def add_key(
-    tenant: Annotated[str, typer.Argument(help="Who it is for: keys of one tenant see the same plans.")],
-    scope: Annotated[Scope, typer.Option(help="read; plan: and ask; admin: and see the metrics.")] = "plan",
+    tenant: Annotated[str, typer.Argument(help="The tenant; its keys see the same plans.")],
+    scope: Annotated[
+        Scope, typer.Option(help="read: read plans; plan: also create them; admin: also read metrics.")
+    ] = "plan",
     database: DatabaseOption = None,
     *,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a key and show it, this once."""
+    """Create a key and print it; it cannot be shown again."""
     with open_database(database) as store:
-        made = ApiKeys(store).add(tenant, scope)
+        key = ApiKeys(store).add(tenant, scope)
     if as_json:
-        print_json({"id": made.split("_")[1], "tenant": tenant, "scope": scope, "key": made})
+        print_json({"id": key.split("_")[1], "tenant": tenant, "scope": scope, "key": key})
     else:
-        typer.echo(made)
+        typer.echo(key)
 
 
 @keys.command("list")
 def list_keys(database: DatabaseOption = None, as_json: JsonOption = False) -> None:
-    """Show all keys ever made, without their secrets."""
+    """List all keys that were ever created, without their secrets."""
     with open_database(database) as store:
         listed = ApiKeys(store).list_all()
     if as_json:
@@ -46,12 +48,12 @@ def list_keys(database: DatabaseOption = None, as_json: JsonOption = False) -> N
 
 @keys.command("revoke")
 def revoke_key(key: Annotated[str, typer.Argument(help="The key's id.")], database: DatabaseOption = None) -> None:
-    """Let a key open nothing any more."""
+    """Revoke a key."""
     with open_database(database) as store:
         ApiKeys(store).revoke(key)
 
 
 def _key_document(key: ApiKey) -> dict[str, str]:
-    made = datetime.fromtimestamp(key.created_at, UTC).isoformat(timespec="seconds")
+    created_at = datetime.fromtimestamp(key.created_at, UTC).isoformat(timespec="seconds")
     state = "valid" if key.revoked_at is None else "revoked"
-    return {"id": key.id, "tenant": key.tenant, "scope": key.scope, "created_at": made, "state": state}
+    return {"id": key.id, "tenant": key.tenant, "scope": key.scope, "created_at": created_at, "state": state}

@@ -1,6 +1,6 @@
 """The command line. Bad input and wrong usage end in one message on standard error and exit code 1.
 
-A command's module is imported when the command is run, so that `--help` waits for none of them.
+The module of a command is imported only when the command is run, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from api.cli.errors import run_reporting_errors
 
 
 class CommandEntry(NamedTuple):
-    """Where a command lives, `module:function` or `module:group`, and its help in one line."""
+    """Where a command is defined, as `module:function` or `module:group`, and its help in one line."""
 
     target: str
     summary: str
@@ -28,15 +28,17 @@ COMMANDS = {
     "demo": CommandEntry(
         "api.cli.demo:demo", "Plan GPT-2 small in little memory, run the plan, show it, write its report."
     ),
-    "validate": CommandEntry("api.cli.validate:validate", "Run a plan on logical devices, beside the unsharded graph."),
+    "validate": CommandEntry(
+        "api.cli.validate:validate", "Run a plan on logical devices and compare it with the unsharded graph."
+    ),
     "show": CommandEntry("api.cli.show:show", "Show a plan as a page to review."),
     "diff": CommandEntry(
         "api.cli.diff:diff", "Compare two plans: layouts, and the terms of time and memory that moved."
     ),
-    "check": CommandEntry("api.cli.check:check", "Hold a change against its base in CI: what became dearer, and why."),
+    "check": CommandEntry("api.cli.check:check", "Compare a change with its base in CI: what became worse, and why."),
     "capacity": CommandEntry("api.cli.capacity:capacity", "Find the fewest, cheapest and fastest devices for a model."),
     "explain": CommandEntry(
-        "api.cli.explain:explain", "Say where time and memory go, and what other options would cost."
+        "api.cli.explain:explain", "Show where time and memory go, and what other options would cost."
     ),
     "report": CommandEntry(
         "api.cli.report:report", "Write a plan, or two side by side, as one page that opens offline."
@@ -47,19 +49,19 @@ COMMANDS = {
     "partition": CommandEntry("api.cli.partition:partition", "Turn an annotated graph into an SPMD program."),
     "reshard": CommandEntry("api.cli.reshard:reshard", "Find the cheapest program between two shardings of a tensor."),
     "migrate": CommandEntry(
-        "api.cli.migrate:migrate", "Take parameters and states from one plan's layout to another's."
+        "api.cli.migrate:migrate", "Move parameters and optimizer state from one plan's layout to another's."
     ),
     "solve": CommandEntry("api.cli.solve:solve", "Solve a choice problem in the public form."),
     "serve": CommandEntry("api.cli.serve:serve", "Serve plans over HTTP, with one worker inside."),
     "worker": CommandEntry("api.cli.worker:worker", "Solve plans for the servers of a database."),
-    "keys": CommandEntry("api.cli.keys:keys", "Who may use the service."),
-    "admin": CommandEntry("api.cli.admin:admin", "The care of the service's database."),
-    "hardware": CommandEntry("api.cli.hardware:app", "The hardware profiles known here."),
+    "keys": CommandEntry("api.cli.keys:keys", "Create, list and revoke API keys."),
+    "admin": CommandEntry("api.cli.admin:admin", "Maintain the service's database."),
+    "hardware": CommandEntry("api.cli.hardware:app", "List, show, fit and calibrate hardware profiles."),
 }
 
 
 class CommandGroup(TyperGroup):
-    """The commands by name, each loaded when it is asked for."""
+    """The commands by name; each is loaded on first use."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -73,14 +75,14 @@ class CommandGroup(TyperGroup):
 
 
 def load_command(name: str) -> Any:
-    """A command with its parameters read from its function's signature."""
+    """Return a command with the parameters of its function."""
     module, attribute = COMMANDS[name].target.split(":")
-    found = getattr(import_module(module), attribute)
-    if not isinstance(found, typer.Typer):
+    command = getattr(import_module(module), attribute)
+    if not isinstance(command, typer.Typer):
         single = typer.Typer(add_completion=False, rich_markup_mode=None)
-        single.command(name)(found)
-        found = single
-    return get_command(found)
+        single.command(name)(command)
+        command = single
+    return get_command(command)
 
 
 app = typer.Typer(
@@ -99,5 +101,5 @@ def shardplan() -> None:
 
 
 def main() -> None:
-    """Run the command line; the process ends with the exit code."""
+    """Run the command line and exit with its code."""
     sys.exit(run_reporting_errors(app))

@@ -1,4 +1,4 @@
-"""Take parameters and states from one plan's layout to another's."""
+"""`migrate`: moves parameters and optimizer state from one plan's layout to another's."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from planner.usecases.migrate import verify_reshard
 @with_options
 def migrate(
     old: Annotated[Path, typer.Argument(metavar="OLD", help="The plan whose layout the state has.")],
-    new: Annotated[Path, typer.Argument(metavar="NEW", help="The plan whose layout it shall have.")],
+    new: Annotated[Path, typer.Argument(metavar="NEW", help="The plan whose layout the state gets.")],
     *,
     options: TransferOptions,
     devices: DevicesOption = None,
@@ -39,7 +39,7 @@ def migrate(
     hardware_name: HardwareOption = hardware.DEFAULT_PROFILE,
     as_json: JsonOption = False,
 ) -> None:
-    """Take parameters, buffers and optimizer state from one plan's layout to another's."""
+    """Move parameters, buffers and optimizer state from one plan's layout to another's."""
     before, after = (load_program(read_plan(path)) for path in (old, new))
     numbers = [_parse_device_numbers(devices, before.mesh), _parse_device_numbers(target_devices, after.mesh)]
     found = migrated(
@@ -61,8 +61,8 @@ def _format_migration(document: dict[str, Any]) -> list[str]:
     ]
     return [
         *lines,
-        f"{len(moved)} of {len(document['values'])} values move: {format_bytes(document['total_bytes'])} in all "
-        f"({format_bytes(document['min_total_bytes'])} by any method), {format_time(document['time_s'])}, "
-        f"{format_bytes(document['max_device_bytes'])} by one device at most",
+        f"{len(moved)} of {len(document['values'])} values move: {format_bytes(document['total_bytes'])} in total "
+        f"(lower bound {format_bytes(document['min_total_bytes'])}), {format_time(document['time_s'])}, "
+        f"at most {format_bytes(document['max_device_bytes'])} by one device",
         _format_verdict(document["verified"]),
     ]

@@ -1,4 +1,4 @@
-"""What the commands share: where they print, and the options they have in common."""
+"""Options that several commands share, and how commands print."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ PlanArgument = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan docum
 
 
 def console() -> Console:
-    """As wide as the terminal; 120 columns where there is none."""
+    """Return a console as wide as the terminal, or 120 columns without one."""
     return Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 
 
 def print_json(value: object) -> None:
-    """One object on one line."""
+    """Print one JSON object on one line."""
     typer.echo(json.dumps(value, allow_nan=False))
 
 
 def print_json_or_lines(document: Document, as_json: bool, describe: Callable[[Document], list[str]]) -> None:
-    """One object on one line, or the lines that describe it."""
+    """Print a document as one line of JSON, or as the lines that describe it."""
     if as_json:
         print_json(document)
     else:
@@ -50,7 +50,7 @@ def print_json_or_lines(document: Document, as_json: bool, describe: Callable[[D
 
 @contextmanager
 def requires_service_extra() -> Iterator[None]:
-    """Imports inside belong to the service. Raises InvalidRequest where they are not installed."""
+    """Raise InvalidRequest where an import inside the block fails because the extra `service` is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:

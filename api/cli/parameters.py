@@ -1,7 +1,8 @@
-"""Command-line options made from the models of `api.options`.
+"""Makes command-line options from the models of `api.options`.
 
-A command takes a model as a parameter; typer sees an option per field: `memory_limit_bytes` is `--memory-limit 80GiB`,
-`time_limit_s` is `--time-limit 10`, a flag is `--schedule`, or `--verify/--no-verify` where its default is on.
+A command has a parameter of a model's type; typer sees one option per field. `memory_limit_bytes` becomes
+`--memory-limit 80GiB`, `time_limit_s` becomes `--time-limit 10`, a flag becomes `--schedule`, or `--verify/--no-verify`
+where it is on by default.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ from planner.documents.strict_model import StrictModel
 from planner.errors import InvalidDocument, InvalidRequest
 
 UNITS = ("_bytes", "_s")
-"""Endings of field names that the names of options leave away."""
+"""Endings of field names that option names omit."""
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Make a command whose parameters of a model's type are one option per field of the model."""
+    """Decorate a command: replace each parameter of a model's type by one option per field of the model."""
     signature = inspect.signature(command, eval_str=True)
     models = {name: each.annotation for name, each in signature.parameters.items() if _is_model(each.annotation)}
     parameters: list[inspect.Parameter] = []
@@ -47,7 +48,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def option_name(field: str) -> str:
-    """Return the option of a field: `memory_limit_bytes` is `--memory-limit`."""
+    """Return the option of a field, such as `--memory-limit` for `memory_limit_bytes`."""
     for unit in UNITS:
         field = field.removesuffix(unit)
     return f"--{field.replace('_', '-')}"
@@ -67,7 +68,10 @@ def _make_parameter(name: str, field: FieldInfo) -> inspect.Parameter:
 
 
 def _shown_type(name: str, field: FieldInfo) -> tuple[Any, str | None]:
-    """Return what typer reads, and how help shows it. Bounds are left to the model: its messages say what was given."""
+    """Return the type that typer parses, and the name that help shows for it.
+
+    Bounds are left to the model, whose messages name the value that was given.
+    """
     if name.endswith("_bytes"):
         return str | None, "<size, e.g. 80GiB>"
     if get_origin(field.annotation) is Literal:

@@ -1,4 +1,4 @@
-"""Turn an annotated graph into an SPMD program."""
+"""`partition`: turns an annotated graph into an SPMD program."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def partition(
     syntax: Syntax = "text",
     as_json: JsonOption = False,
 ) -> None:
-    """Turn an annotated graph into an SPMD program: propagated, materialised, partitioned.
+    """Turn an annotated graph into an SPMD program: propagate, materialize, partition.
 
-    MLIR that holds collectives is one already: it is verified, and printed in the syntax that is asked for.
+    MLIR that contains collectives is a program already: it is verified and printed in the requested syntax.
     """
     if file.suffix == ".mlir" and holds_collectives(file):
         typer.echo(print_verified(file, syntax, {"--mesh": mesh, "--optimize": optimized, "--json": as_json}))

@@ -1,4 +1,4 @@
-"""`plan`: choose how every op of a graph is sharded, run the plan, show it."""
+"""`plan`: chooses how every op of a graph is sharded, runs the plan, shows it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from planner.documents.plans import dump_plan
 from planner.run.validate import check_backend
 
 INFEASIBLE = 4
-"""The exit code where no plan fits."""
+"""The exit code where no plan fits the memory limit."""
 
 
 @with_options
@@ -44,11 +44,11 @@ def plan(
     devices = read_mesh(mesh)
     if validate:
         check_backend(run.backend, run.shrink, "f64", mesh=devices)
-    found = plan_graph(graph, devices, hardware_name, request=options.to_request(), pin=pin)
+    planned = plan_graph(graph, devices, hardware_name, request=options.to_request(), pin=pin)
     if validate:
         with show_run_progress("validating") as progress:
-            found = pipeline.validate_plan(found, run.backend, run.shrink, on_progress=progress)
-    document = dump_plan(found)
+            planned = pipeline.validate_plan(planned, run.backend, run.shrink, on_progress=progress)
+    document = dump_plan(planned)
     if output:
         write_json(output, document)
     _print_plan(document, as_json)
@@ -57,7 +57,9 @@ def plan(
 
 
 def plan_graph(graph: Path, mesh: Mesh, name: str | None, *, request: Request, pin: Path | None = None) -> Plan:
-    """The plan of a graph in a file, its progress shown; the hardware is named, the mesh's, or the default."""
+    """Return the plan of a graph file, showing progress. `name`: the hardware; else the mesh's device, else the
+    default.
+    """
     profile = read_hardware(name or mesh.device or hardware.DEFAULT_PROFILE)
     mesh = replace(mesh, device=profile.name)
     with show_solve_progress() as progress:

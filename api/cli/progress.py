@@ -1,4 +1,4 @@
-"""What long work shows on a terminal: nothing when standard error is not one."""
+"""Progress of long work on a terminal; nothing is shown where standard error is not one."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from planner.units import format_share, format_time
 
 @contextmanager
 def show_solve_progress() -> Iterator[Callable[[solvers.Progress], None]]:
-    """Incumbent, bound, gap and elapsed seconds of a plan's solve."""
+    """Yield a callback that shows incumbent, bound, gap and elapsed seconds of a plan's solve."""
     with _incumbent_printer(lambda cost: format_time(cost * PICO)) as show:
         yield show
 
 
 @contextmanager
 def show_choice_progress() -> Iterator[Callable[[solvers.Progress], None]]:
-    """The same of a bare choice problem, whose costs have no unit."""
+    """Yield a callback that shows the same of a bare choice problem, whose costs have no unit."""
     with _incumbent_printer(lambda cost: f"{cost:,}") as show:
         yield show
 
@@ -44,7 +44,7 @@ def _incumbent_printer(shown: Callable[[int], str]) -> Iterator[Callable[[solver
 
 @contextmanager
 def show_run_progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Instructions run so far."""
+    """Yield a callback that shows how many instructions have run."""
     console = Console(stderr=True, highlight=False)
     with console.status(what) as status:
         yield lambda done, total: status.update(f"{what}: {done} of {total} instructions")
@@ -52,7 +52,7 @@ def show_run_progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def _silence_libraries() -> Iterator[None]:
-    """What a solver's library prints by itself goes to standard error: standard output is the command's own."""
+    """Redirect to standard error what a solver's library prints, because standard output belongs to the command."""
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

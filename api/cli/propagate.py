@@ -1,4 +1,4 @@
-"""Complete the annotations of a graph, by the rules of `rewrite.propagation` alone."""
+"""`propagate`: completes the annotations of a graph by the rules of `rewrite.propagation` alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options and commands that had another name once: the old one is refused by a message that says the new one."""
+"""Options and commands that had another name: the old name is refused by a message with the new one."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ OPTIONS = {
     **{(command, "--validate"): "--verify" for command in ("reshard", "migrate")},
     **{(command, "--no-validate"): "--no-verify" for command in ("reshard", "migrate")},
 }
-"""By command and old spelling: the new one."""
+"""The new name by command and old option."""
 
 COMMANDS = {("keys", "add"): "create", ("admin", "forget"): "purge"}
-"""By group and old command: the new one."""
+"""The new name by group and old command."""
 
 
 def find_new_name(error: Exception) -> str | None:
-    """What a usage error is about, if it is an old name: where it stands, and the name of today."""
+    """Return a message with the new name, where a usage error is about an old name; else None."""
     command = getattr(getattr(error, "ctx", None), "info_name", None)
     option = getattr(error, "option_name", None)
     if new := OPTIONS.get((str(command), str(option))):

@@ -1,4 +1,4 @@
-"""A check as a page on the terminal: the comparison, then every limit and why it is broken."""
+"""Prints a check on a terminal: the comparison, then every limit and why it is broken."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ from api.cli.render_diff import render_diff
 Document = dict[str, Any]
 
 
-def render_check(told: Document) -> Group:
-    """What a reviewer reads."""
-    parts: list[RenderableType] = [] if told["graphs_equal"] else [render_diff(told)]
-    if told["limits"]:
-        parts.append(Padding(_render_limits(told), (0, 0, 1, 0)))
+def render_check(report: Document) -> Group:
+    """Return the page of a check."""
+    parts: list[RenderableType] = [] if report["graphs_equal"] else [render_diff(report)]
+    if report["limits"]:
+        parts.append(Padding(_render_limits(report), (0, 0, 1, 0)))
     for title, key, style in (("exceeded", "exceeded", "bold red"), ("waived", "waived", "yellow")):
-        for entry in told[key]:
+        for entry in report[key]:
             lines = [*list_reasons(entry), *(f"Also edited: {cause}." for cause in list_causes(entry)[1:])]
             parts.append(Text(f"{title}: {summarize_limit(entry)}", style=style))
             parts.append(Padding(Text("\n".join(lines)), (0, 0, 1, 2)))
-    for entry in told["replanned"]:
+    for entry in report["replanned"]:
         first, *more = replanning(entry)
         parts += [Text(first, style="yellow"), Padding(Text("\n".join(more)), (0, 0, 1, 2))]
-    parts += [Text(f"note: {remark}", style="dim") for remark in list_remarks(told)]
-    return Group(*parts, Text(summarize_check(told), style="bold red" if told["exceeded"] else "bold green"))
+    parts += [Text(f"note: {remark}", style="dim") for remark in list_remarks(report)]
+    return Group(*parts, Text(summarize_check(report), style="bold red" if report["exceeded"] else "bold green"))
 
 
-def _render_limits(told: Document) -> Table:
-    broken = [entry["limit"] for entry in (*told["exceeded"], *told["waived"])]
+def _render_limits(report: Document) -> Table:
+    broken = [entry["limit"] for entry in (*report["exceeded"], *report["waived"])]
     table = Table(title="Limits", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for number, column in enumerate(("limit", "base", "new", "change", "")):
         table.add_column(column, justify="right" if 0 < number < 4 else "left", overflow="fold")
-    for each in told["limits"]:
+    for each in report["limits"]:
         ends = (format_amount(each[side], each["unit"]) for side in ("base", "new"))
         table.add_row(Text(each["limit"]), *ends, format_rise(each), "over" if each["limit"] in broken else "within")
     return table

@@ -1,4 +1,4 @@
-"""Two plans compared, as a page for people: what `diff` prints."""
+"""Prints the comparison of two plans on a terminal."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TITLES = {
 
 
 def render_diff(found: Document) -> Group:
-    """Totals, the terms of time that moved most, what is laid out otherwise, memory at the peaks."""
+    """Return the page of a comparison: totals, the largest changes in time, changed layouts, memory at the peaks."""
     parts: list[RenderableType] = [_render_totals(found["totals"])]
     terms = sorted(found["terms"], key=lambda term: -abs(term["change_ps"]))
     if terms:
@@ -41,22 +41,24 @@ def render_diff(found: Document) -> Group:
             )
             for t in terms
         ]
-        parts.append(_build_table("Time that moved, by op and by value whose collectives moved", rows))
+        parts.append(_build_table("Changes in time, by op and by value with its collectives", rows))
     for key, what in (("changes", "value"), ("options", "op")):
         if found[key]:
             rows = [
                 (_format_name(c, what), "", _format_sharding(c["base"]), _format_sharding(c["new"]), "")
                 for c in found[key]
             ]
-            parts.append(_build_table(f"{'Values' if key == 'changes' else 'Ops'} laid out otherwise", rows))
+            parts.append(_build_table(f"{'Values' if key == 'changes' else 'Ops'} laid out differently", rows))
     if len(parts) == 1 and not any(total["change"] for total in found["totals"].values()):
-        parts.append(Text("the plans are alike"))
+        parts.append(Text("the plans are equal"))
     if found["memory"] and any(found["memory"]["change_bytes"].values()):
         parts.append(_render_memory(found["memory"]))
     base, new = found["versions"]["base"], found["versions"]["new"]
     if base != new:
-        told = f"planned by different versions: the base by {versions_text(base)}, the new one by {versions_text(new)}"
-        parts.append(Text(f"{told}; `check` tells apart what is their doing"))
+        versions = (
+            f"planned by different versions: the base by {versions_text(base)}, the new one by {versions_text(new)}"
+        )
+        parts.append(Text(f"{versions}; `check` separates their differences from those of an edit"))
     return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts))
 
 
@@ -85,7 +87,7 @@ def _render_memory(memory: Document) -> Table:
         (kind, "", format_bytes(before.get(kind, 0)), format_bytes(after.get(kind, 0)), f"{change:+,} B")
         for kind, change in memory["change_bytes"].items()
     ]
-    return _build_table(f"At the peak: while {memory['base']['at']}, and {memory['new']['at']}, is made", rows)
+    return _build_table(f"Memory at the peaks, while computing {memory['base']['at']} and {memory['new']['at']}", rows)
 
 
 def _format_name(change: Document, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Plans as pages for people: what `show` prints."""
+"""Prints plans on a terminal, as `show` does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_SHARDINGS = 24
 
 
 def render_plan(console: Console, plan: Document) -> None:
-    """Print a page a person reviews: certificate, time, collectives, memory, layouts, named layouts, verdict."""
+    """Print a plan for review: certificate, time, collectives, memory, layouts, standard layouts, verdict."""
     axes = ", ".join(f"{axis['name']}={axis['size']}" for axis in plan["mesh"]["axes"])
     title = Text(f"{plan['graph']['name']} on {axes} ({plan['hardware']['name']})", style="bold")
     parts: list[Any] = [title, _render_certificate(plan)]
@@ -34,17 +34,19 @@ def _render_certificate(plan: Document) -> Text:
     solver = plan["solver"]
     if solver["status"] == "infeasible":
         least = solver["least_limit_bytes"]
-        known = "no limit is" if least is None else f"{format_bytes(least)} ({least} bytes) is"
+        known = (
+            "no sufficient limit is known" if least is None else f"{format_bytes(least)} ({least} bytes) is sufficient"
+        )
         return Text(
-            f"infeasible: nothing fits {format_bytes(plan['request']['memory_limit_bytes'])} a device; "
-            f"{known} known to be enough, less than {format_bytes(solver['least_limit_bound_bytes'] or 0)} cannot be"
+            f"infeasible: no plan fits {format_bytes(plan['request']['memory_limit_bytes'])} per device; "
+            f"{known}, less than {format_bytes(solver['least_limit_bound_bytes'] or 0)} is proven insufficient"
         )
     if solver["objective_s"] is None:
         return Text(f"{solver['status']}: no plan found ({solver['reason']})")
     if solver.get("objective_bytes") is not None:
         return Text(_format_bytes_objective(plan))
     price = solver["memory_price_s_per_gib"]
-    worth = f"; a further GiB a device would save about {format_time(price)}" if price else ""
+    worth = f"; one more GiB per device would save about {format_time(price)}" if price else ""
     return Text(
         f"{solver['status']}: step {format_time(solver['objective_s'])}, proven not below "
         f"{format_time(solver['bound_s'])} (gap {format_share(solver['gap'])}, {solver['reason']}){worth}"
@@ -52,10 +54,10 @@ def _render_certificate(plan: Document) -> Text:
 
 
 def _format_bytes_objective(plan: Document) -> str:
-    """Of a plan that receives, or holds, the least."""
+    """Return the certificate of a plan that minimises bytes or memory."""
     solver, done = plan["solver"], {"bytes": "receives", "memory": "holds"}[plan["request"]["objective"]]
     return (
-        f"{solver['status']}: {done} {format_bytes(solver['objective_bytes'])} a device, proven not below "
+        f"{solver['status']}: {done} {format_bytes(solver['objective_bytes'])} per device, proven not below "
         f"{format_bytes(solver['bound_bytes'])} (gap {format_share(solver['gap'])}, {solver['reason']}); "
         f"step {format_time(solver['objective_s'])}"
     )
@@ -79,16 +81,16 @@ def _render_time(plan: Document) -> Table:
     table.add_row("step", format_time(cost["step_s"]), "")
     if cost.get("mfu") is not None:
         table.add_row("model FLOPs utilisation", "", format_share(cost["mfu"]))
-    if beside := cost.get("overlap"):
-        table.add_row("step with overlap", format_time(beside["scheduled_s"]), "")
-        table.add_row("lower bound with overlap", format_time(beside["lower_bound_s"]), "")
-        if beside["step_s"] != cost["step_s"]:
-            table.add_row("with the profile's overlap", format_time(beside["step_s"]), "")
+    if overlap := cost.get("overlap"):
+        table.add_row("step with overlap", format_time(overlap["scheduled_s"]), "")
+        table.add_row("lower bound with overlap", format_time(overlap["lower_bound_s"]), "")
+        if overlap["step_s"] != cost["step_s"]:
+            table.add_row("with the profile's overlap", format_time(overlap["step_s"]), "")
     return table
 
 
 def _render_collectives(plan: Document) -> Table:
-    table = _build_table("Most expensive collectives", "collective", "axes", "of value", "time", "bytes a device")
+    table = _build_table("Most expensive collectives", "collective", "axes", "of value", "time", "bytes per device")
     for entry in plan["cost"]["top_collectives"][:MAX_COLLECTIVES]:
         table.add_row(
             entry["collective"],
@@ -108,7 +110,7 @@ def _render_received(plan: Document) -> str:
 
 def _render_memory(plan: Document) -> Table:
     memory = plan["memory"]
-    table = _build_table(f"Peak memory a device, while {memory['at']} is made", "kind", "bytes")
+    table = _build_table(f"Peak memory per device, while computing {memory['at']}", "kind", "bytes")
     for kind, size in sorted(memory["by_kind"].items(), key=lambda entry: -entry[1]):
         table.add_row(kind, format_bytes(size))
     table.add_row("peak", format_bytes(memory["peak_bytes"]))
@@ -117,7 +119,7 @@ def _render_memory(plan: Document) -> Table:
 
 
 def _render_shardings(plan: Document) -> Table:
-    """Parameters of equal name (but for numbers), shape and sharding in one row."""
+    """Return the parameters; those with equal sharding, shape and name (except for numbers) share a row."""
     rows = Counter(
         (re.sub(r"\d+", "*", entry["name"]), str(entry["shape"]), _format_sharding(plan["shardings"][entry["id"]]))
         for entry in plan["graph"]["document"]["inputs"]
@@ -137,7 +139,7 @@ def _format_sharding(sharding: Document) -> str:
 
 def _named_shardings(plan: Document) -> Table:
     table = _build_table(
-        "Standard layouts, same cost model", "layout", "step", "relative", "bytes a device", "peak", "fits"
+        "Standard layouts, same cost model", "layout", "step", "relative", "bytes per device", "peak", "fits"
     )
     best = plan["solver"]["objective_s"]
     if best is not None:
@@ -162,18 +164,19 @@ def _render_verdict(verdict: Document | None) -> Text:
 
 
 def format_verdict(verdict: Document) -> Iterable[str]:
-    """The verdict in words."""
-    where = f"on {verdict['devices']} devices{', on sizes shrunk alike' if verdict['shrunk'] else ''}"
+    """Yield the lines of a verdict."""
+    where = f"on {verdict['devices']} devices{', with shrunk sizes' if verdict['shrunk'] else ''}"
     if verdict["not_run"]:
-        yield f"verdict: structural {where}: layouts and sizes agree; the numbers were not run"
-        yield f"  ops known by their rule alone: {', '.join(verdict['not_run'])}"
+        yield f"verdict: structural {where}: layouts and sizes agree; values were not computed"
+        yield f"  ops known only by their rule: {', '.join(verdict['not_run'])}"
         return
     error = verdict["max_relative_error"]
     shown = "not a number" if error is None else f"{error:.1e}"
     yield f"verdict: {verdict['verdict']} to the unsharded model {where}"
     yield f"  largest relative error {shown} in {verdict['precision']} ({verdict['backend']})"
-    yield f"  bytes received a device: counted {verdict['counted_bytes']}, predicted {verdict['predicted_bytes']}"
-    yield f"  peak bytes a device: counted {verdict['counted_peak_bytes']}, predicted {verdict['predicted_peak_bytes']}"
+    yield f"  bytes received per device: counted {verdict['counted_bytes']}, predicted {verdict['predicted_bytes']}"
+    counted, predicted = verdict["counted_peak_bytes"], verdict["predicted_peak_bytes"]
+    yield f"  peak bytes per device: counted {counted}, predicted {predicted}"
     if difference := verdict.get("difference"):
         yield from _format_difference(difference)
 

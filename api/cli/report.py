@@ -1,4 +1,4 @@
-"""`report`: a plan, two plans side by side, or a capacity answer, as one HTML file that opens offline."""
+"""`report`: writes a plan, two plans, or a capacity answer as one HTML file that opens offline."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def report(
 ) -> None:
     """Write a plan as one page that opens offline: certificate, graph with shardings, memory, communication, schedule.
 
-    With --compare-to, two plans side by side, with what changed from the other one to this one. Of a capacity answer,
-    the page draws step time and cost against devices.
+    With --compare-to, the page shows two plans and what changed from the other one to this one. For a capacity answer,
+    it draws step time and cost against devices.
     """
     check_writable(output)
     page = html_page(_build_report(file, compare_to))
@@ -37,7 +37,7 @@ def report(
 
 
 def _build_report(file: Path, compare_to: Path | None) -> dict[str, Any]:
-    """What the page shows of a file."""
+    """Return the document that the page shows."""
     raw = read_json(file)
     if not (isinstance(raw, dict) and raw.get("format") == FORMAT):
         return dump_report(parse_plan(raw, str(file)), read_plan(compare_to) if compare_to else None)

@@ -1,4 +1,4 @@
-"""Bring one tensor from one layout to another, on one mesh or two."""
+"""`reshard`: brings one tensor from one layout to another, on one mesh or two."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def reshard(
     hardware_name: HardwareOption = hardware.DEFAULT_PROFILE,
     as_json: JsonOption = False,
 ) -> None:
-    """Find the cheapest program between two shardings of a tensor (exit code 1 where it runs wrong)."""
+    """Find the cheapest program between two shardings of a tensor (exit code 1 where its result is wrong)."""
     profile = read_hardware(hardware_name)
     if cases:
         listed = read_cases(cases)
@@ -100,16 +100,16 @@ def _parse_shape(text: str) -> tuple[int, ...]:
 
 
 def _format_reshard(document: dict[str, Any]) -> list[str]:
-    """A way for people."""
+    """Return the lines that describe a reshard."""
     steps = [f"{number}. {_format_step(step)}" for number, step in enumerate(document["steps"], 1)]
     bound = document["bound_s"]
-    proven = "" if bound is None else f", not below {format_time(bound)}"
+    proven = "" if bound is None else f", proven not below {format_time(bound)}"
     size, least = document["total_bytes"], document["bound_bytes"]
     return [
         *(steps or ["nothing to do"]),
         f"time {format_time(document['time_s'])}{proven}; rounds {document['rounds']}",
-        f"received {size} bytes in all ({least} at least), {document['max_device_bytes']} by one device at most",
-        f"largest buffer {format_bytes(document['peak_buffer_bytes'])}, at a time "
+        f"received {size} bytes in total (lower bound {least}), at most {document['max_device_bytes']} by one device",
+        f"largest buffer {format_bytes(document['peak_buffer_bytes'])}, peak memory "
         f"{format_bytes(document['peak_bytes'])}",
         f"  by device: {_format_sizes(document['device_bytes'])}",
         _format_verdict(document["verified"]),

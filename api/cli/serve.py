@@ -1,4 +1,4 @@
-"""The service, with its workers inside."""
+"""`serve`: runs the HTTP service with its workers."""
 
 from __future__ import annotations
 
@@ -25,17 +25,19 @@ SHUTDOWN_S = 3
 
 
 def serve(
-    host: Annotated[str, typer.Option(help="Where to listen; beyond loopback only with keys.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="0: any that is free.")] = 8000,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; beyond loopback, API keys are required.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on; 0: any free one.")] = 8000,
     database: DatabaseOption = None,
     *,
-    workers: Annotated[int, typer.Option(min=0, max=256, help="Plans solved here at once; 0: elsewhere.")] = 1,
-    max_queued: Annotated[int, typer.Option(min=1, help="Plans of a tenant in the queue.")] = Limits().max_queued,
-    rate_limit: Annotated[float, typer.Option(min=1, help="Requests of a key a second.")] = Limits().requests_per_s,
-    retention_days: Annotated[float | None, typer.Option(min=0, help="Forget plans that ended longer ago.")] = None,
-    webhooks: Annotated[
-        bool, typer.Option("--webhooks", help="Call public https addresses that callers name.")
-    ] = False,
+    workers: Annotated[
+        int, typer.Option(min=0, max=256, help="Plans solved at once by this process; 0: by `worker` only.")
+    ] = 1,
+    max_queued: Annotated[int, typer.Option(min=1, help="Queued plans per tenant.")] = Limits().max_queued,
+    rate_limit: Annotated[float, typer.Option(min=1, help="Requests per second and key.")] = Limits().requests_per_s,
+    retention_days: Annotated[float | None, typer.Option(min=0, help="Delete plans that ended longer ago.")] = None,
+    webhooks: Annotated[bool, typer.Option("--webhooks", help="Allow webhooks to public https addresses.")] = False,
 ) -> None:
     """Serve plans over HTTP, with one worker inside."""
     configure_logging()
@@ -67,14 +69,14 @@ def serve(
 
 
 def configure_logging() -> None:
-    """Lines to the terminal, spans to whoever collects them."""
+    """Log to the terminal, and export spans where the environment names a collector."""
     start_export()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     logging.getLogger("alembic").setLevel(logging.WARNING)
 
 
 class UvicornServer(uvicorn.Server):
-    """One that tells its service of the signal first."""
+    """A server that tells its service about a signal before it handles it."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""Show a plan."""
+"""`show`: shows a plan."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def show(
     program: Annotated[bool, typer.Option("--program", help="Print the SPMD program instead.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Show a plan as a page to review."""
+    """Show a plan for review."""
     document = read_plan(plan_file)
     if program:
         typer.echo(str(load_program(document)))

@@ -1,4 +1,4 @@
-"""`solve`: a problem in the public form, alone, with the solver that plans use."""
+"""`solve`: solves a problem in the IOPDDL form with the solver that plans use."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def solve(
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Solve a choice problem in the public form: the best choice found, and what is proven about it."""
+    """Solve a problem in the IOPDDL form: print the best choice found, and what is proven about it."""
     if output:
         check_writable(output)
     problem = _read_problem(file)
     with show_choice_progress() as progress:
-        found = solvers.solve(
+        solution = solvers.solve(
             problem,
             time_limit=options.time_limit_s,
             gap=options.gap,
@@ -38,8 +38,8 @@ def solve(
             deterministic=options.deterministic,
             on_progress=progress,
         )
-    figures = _solution_document(found, options.deterministic)
-    document = {**figures, "choice": None if found.assignment is None else list(found.assignment)}
+    figures = _solution_document(solution, options.deterministic)
+    document = {**figures, "choice": None if solution.assignment is None else list(solution.assignment)}
     if output:
         write_json(output, document)
     if as_json:

@@ -1,4 +1,4 @@
-"""Run a plan and compare it with the unsharded graph."""
+"""`validate`: runs a plan and compares it with the unsharded graph."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def validate(
     options: ValidationOptions,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a plan and compare it with the unsharded graph; say where they begin to differ (exit code 1 where they do).
+    """Run a plan, compare it with the unsharded graph, and show the first difference (exit code 1 where they differ).
 
-    Devices are logical ones of one process (numpy, cupy), or processes (mpi, nccl).
+    The devices are logical ones in one process (numpy, cupy), or a process each (mpi, nccl).
     """
     program = load_program(read_plan(plan_file))
     with show_run_progress("validating") as progress:

@@ -1,4 +1,4 @@
-"""Solve plans for the servers of a database."""
+"""`worker`: solves plans from the queue of a database."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def worker(
     database: DatabaseOption = None,
     workers: Annotated[int, typer.Option(min=1, max=256, help="Plans solved at once.")] = 1,
 ) -> None:
-    """Solve plans for the servers of a database, until told to end; what is in hand goes back in line."""
+    """Solve plans from the queue of a database until a signal comes; unfinished plans go back to the queue."""
     configure_logging()
-    told = threading.Event()
-    for sign in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(sign, lambda _number, _frame: told.set())
+    stopped = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: stopped.set())
     with closing(WorkerProcesses()) as children:
         service = Service(Settings(database_url(database), workers=workers), children)
         service.start()
-        logging.getLogger("shardplan.worker").info("at work")
-        told.wait()
+        logging.getLogger("shardplan.worker").info("ready to solve")
+        stopped.wait()
         service.stop()

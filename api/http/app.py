@@ -1,4 +1,4 @@
-"""The application: routes, handlers and frame around a service."""
+"""The application: routes, error handlers and middleware around a service."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from planner.version import VERSION
 
 
 def create_app(service: Service) -> FastAPI:
-    """The service over HTTP; its worker runs as long as the application does."""
+    """Return the HTTP application of a service. Its workers run as long as the application does."""
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
@@ -34,12 +34,12 @@ def create_app(service: Service) -> FastAPI:
         summary="How a model is sharded over a device mesh, with a proven bound.",
         version=VERSION,
         lifespan=lifespan,
-        docs_url=None,  # its page loads scripts from elsewhere
+        docs_url=None,  # its page loads scripts from other hosts
         redoc_url=None,
-        openapi_url=None,  # shown by the house, as everything is
+        openapi_url=None,  # routes/system.py serves it, with the headers of every answer
         dependencies=[Depends(reject_unknown_query_params)],
         redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,  # what a generated client calls it
+        generate_unique_id_function=lambda route: route.name,  # the function's name in generated clients
     )
     app.state.service = service
     app.state.recent_requests = plan_intake.RecentRequests()

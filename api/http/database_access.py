@@ -1,5 +1,8 @@
-"""Where a handler reads the store: a file of SQLite at once, since writers never hold up its readers and the reading is
-shorter than the way to a thread and back; PostgreSQL in a thread, as its answer comes over a network."""
+"""Runs database reads of handlers: on the event loop for SQLite, in a thread for PostgreSQL.
+
+A read of an SQLite file never waits for a writer and takes less time than handing it to a thread. PostgreSQL answers
+over a network, which would block the loop.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ Found = TypeVar("Found")
 async def read_database(
     service: Service, look: Callable[Given, Found], *args: Given.args, **kwargs: Given.kwargs
 ) -> Found:
-    """What `look` finds."""
+    """Return what `look` returns."""
     if service.store.is_sqlite:
         return look(*args, **kwargs)
     return await run_in_threadpool(look, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""Bodies read within limits, and how often a key may ask."""
+"""Request bodies within size limits, and rate limits per key."""
 
 from __future__ import annotations
 
@@ -24,15 +24,18 @@ CHUNK_BYTES = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class RequestBody:
-    """A body and its content type."""
+    """A request body with its content type."""
 
     kind: str
     data: bytes
 
 
 async def read_body(request: Request, limits: Limits, kinds: Collection[str] = (JSON,)) -> RequestBody:
-    """The body, of one of the content types, inflated where it is gzip: bytes are counted as they come and as they
-    unfold, never trusted."""
+    """Read the body, decompressed where it is gzip; `kinds` are the accepted content types.
+
+    Bytes are counted as they arrive and again as they are decompressed; Content-Length is not trusted. Raises
+    HttpProblem.
+    """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in kinds:
         detail = f"Content-Type {kind or 'missing'}"
@@ -41,7 +44,7 @@ async def read_body(request: Request, limits: Limits, kinds: Collection[str] = (
         async with asyncio.timeout(limits.body_s):
             return RequestBody(kind, await _read_encoded(request, limits))
     except TimeoutError:
-        raise HttpProblem(408, "body-too-slow", f"the body took more than {limits.body_s:g} s") from None
+        raise HttpProblem(408, "body-too-slow", f"the body did not arrive within {limits.body_s:g} s") from None
 
 
 async def _read_encoded(request: Request, limits: Limits) -> bytes:
@@ -60,33 +63,34 @@ async def _limit_size(pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[
     async for piece in pieces:
         count += len(piece)
         if count > most:
-            raise HttpProblem(
-                413, "body-too-large", f"the body has more than {most} bytes", wanted=f"at most {most} bytes"
-            )
+            raise HttpProblem(413, "body-too-large", f"the body exceeds {most} bytes", wanted=f"at most {most} bytes")
         yield piece
 
 
 async def _decompress(pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
-    """A gzip stream's content; no more than one byte beyond the limit is ever made."""
-    unfold, count = zlib.decompressobj(wbits=31), 0
+    """Yield the content of a gzip stream; at most one byte beyond the limit is ever produced."""
+    decompressor, count = zlib.decompressobj(wbits=31), 0
     try:
         async for piece in _limit_size(pieces, most):
-            while piece and not unfold.eof:
-                made = unfold.decompress(piece, min(CHUNK_BYTES, most + 1 - count))
-                piece, count = unfold.unconsumed_tail, count + len(made)
+            while piece and not decompressor.eof:
+                chunk = decompressor.decompress(piece, min(CHUNK_BYTES, most + 1 - count))
+                piece, count = decompressor.unconsumed_tail, count + len(chunk)
                 if count > most:
                     raise HttpProblem(
-                        413, "body-too-large", "the body inflates too far", wanted=f"at most {most} bytes"
+                        413,
+                        "body-too-large",
+                        f"the decompressed body exceeds {most} bytes",
+                        wanted=f"at most {most} bytes",
                     )
-                yield made
+                yield chunk
     except zlib.error as error:
         raise HttpProblem(400, "damaged-gzip", str(error), "") from None
-    if not unfold.eof or unfold.unused_data:
-        raise HttpProblem(400, "damaged-gzip", "the gzip stream is cut off, or something follows it", "")
+    if not decompressor.eof or decompressor.unused_data:
+        raise HttpProblem(400, "damaged-gzip", "the gzip stream is truncated, or followed by other data", "")
 
 
 def parse_body(raw: bytes, limits: Limits) -> Any:
-    """The JSON of a body; its faults are the parser's, 400."""
+    """Return the JSON of a body. Raises HttpProblem 400 for what is not JSON or too deep."""
     try:
         document = parse_json(raw, "body")
         check_nesting(document, limits.nesting)
@@ -96,7 +100,9 @@ def parse_body(raw: bytes, limits: Limits) -> Any:
 
 
 def check_graph_size(asked: PlanRequest, limits: Limits) -> None:
-    """What the schema does not count: edges, and nodes where fewer are allowed than a document may have."""
+    """Check limits that the schema does not express: edges, and fewer nodes than a document may have. Raises
+    HttpProblem 413.
+    """
     graph = asked.graph
     edges = sum(len(node.inputs) for node in graph.nodes)
     for what, count, most in (("nodes", len(graph.nodes), limits.nodes), ("edges", edges, limits.edges)):
@@ -107,7 +113,7 @@ def check_graph_size(asked: PlanRequest, limits: Limits) -> None:
 
 
 class RateLimiter:
-    """A bucket for every key: it holds `burst` requests and fills by `per_s` a second."""
+    """A token bucket per key that holds `burst` requests and refills by `per_s` per second."""
 
     MOST_KEYS = 10_000
 
@@ -117,7 +123,7 @@ class RateLimiter:
         self._left: dict[str, tuple[float, float]] = {}
 
     def check(self, key: str) -> None:
-        """Takes one request out of a key's bucket. Raises Problem 429 where it is empty."""
+        """Take one request out of a key's bucket. Raises HttpProblem 429 where it is empty."""
         now = time.monotonic()
         with self._lock:
             left, at = self._left.pop(key, (float(self.burst), now))
@@ -128,5 +134,5 @@ class RateLimiter:
         if left < 1:
             wait = str(max(1, round((1 - left) / self.per_s)))
             raise HttpProblem(
-                429, "too-many-requests", f"more than {self.per_s:g} a second", headers={"Retry-After": wait}
+                429, "too-many-requests", f"more than {self.per_s:g} requests per second", headers={"Retry-After": wait}
             )

@@ -1,4 +1,4 @@
-"""The description of the service (OpenAPI 3.1): the framework's, with the planner's documents and examples in it."""
+"""Builds the service's OpenAPI 3.1 description: FastAPI's, with our documents, examples and problems added."""
 
 from __future__ import annotations
 
@@ -52,55 +52,57 @@ EXAMPLES: dict[type[BaseModel], dict[str, Any]] = {
     },
 }
 PROBLEMS = {
-    400: "Not JSON, or damaged.",
-    401: "No valid key.",
-    403: "The key may not do this.",
-    404: "There is none, or it is not yours.",
-    408: "The body did not come.",
+    400: "The body is not JSON, or damaged.",
+    401: "Missing or invalid API key.",
+    403: "The key's scope does not allow this.",
+    404: "Not found, or owned by another tenant.",
+    408: "Timed out reading the body.",
     409: "The plan has no document.",
     413: "Too large.",
     415: "Not JSON by its Content-Type, or an unknown Content-Encoding.",
-    421: "Without keys, the Host header names loopback.",
-    422: "Well-formed, and wrong.",
-    429: "Too often, or too much in line.",
-    500: "A fault of the service.",
-    503: "Not now.",
+    421: "Without keys, the Host header must name loopback.",
+    422: "The request is well-formed and invalid.",
+    429: "Too many requests, or the queue is full.",
+    500: "Internal error.",
+    503: "Temporarily unavailable.",
 }
 
 
 def describe_body(model: type[BaseModel], *others: str) -> dict[str, Any]:
-    """What is said of an operation whose body the house reads itself; `others` are content types beside JSON."""
+    """Return the description of a body that the handler reads itself; `others` are content types besides JSON."""
     content = {"schema": {"$ref": REF.format(model=model.__name__)}, "example": EXAMPLES[model]}
     more = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in others}
     return {"requestBody": {"required": True, "content": {"application/json": content, **more}}}
 
 
 def build_openapi(app: FastAPI) -> dict[str, Any]:
-    """The description, made once."""
+    """Return the description; it is built once."""
     if app.openapi_schema is None:
-        found = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        description = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
         _, schemas = models_json_schema([(model, "validation") for model in DOCUMENT_SCHEMAS], ref_template=REF)
-        known = found.setdefault("components", {}).setdefault("schemas", {})
-        known |= {name: schema for name, schema in schemas["$defs"].items() if name not in known}
-        for operations in found["paths"].values():
+        schemas_by_name = description.setdefault("components", {}).setdefault("schemas", {})
+        schemas_by_name |= {name: schema for name, schema in schemas["$defs"].items() if name not in schemas_by_name}
+        for operations in description["paths"].values():
             for operation in operations.values():
                 _add_problems(operation)
                 _drop_query_requirements(operation)
         for unused in ("HTTPValidationError", "ValidationError"):
-            known.pop(unused, None)
-        app.openapi_schema = found
+            schemas_by_name.pop(unused, None)
+        app.openapi_schema = description
     return app.openapi_schema
 
 
 def _add_problems(operation: dict[str, Any]) -> None:
-    """Every operation may end in any of them."""
+    """Add every problem to an operation, because any operation can end in any of them."""
     content = {"application/problem+json": {"schema": {"$ref": REF.format(model="ProblemDetails")}}}
     shown = {str(status): {"description": about, "content": content} for status, about in PROBLEMS.items()}
     operation["responses"] = {**operation["responses"], **shown}
 
 
 def _drop_query_requirements(operation: dict[str, Any]) -> None:
-    """What a body says is not said beside it; a client that sent every default would."""
+    """Drop defaults of query parameters of an operation with a body, so that generated clients do not send them with
+    JSON.
+    """
     if "requestBody" in operation:
         for parameter in operation.get("parameters", ()):
             parameter["schema"].pop("default", None)

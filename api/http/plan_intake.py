@@ -1,5 +1,6 @@
-"""From the body of a request to the question it asks: a graph document, or a model in another tool's form, which a
-child process converts first."""
+"""Turns the body of a request into a job: a graph document, or a model in another tool's format that a child process
+converts first.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ class PlanQuery(PlanOptions, strict=False):
 
 
 class RecentRequests:
-    """The plans that bodies asked for, so that the same body is not read again; only the last are kept."""
+    """The plans of recent request bodies, so that a repeated body is not parsed again."""
 
     MOST = 4096
 
@@ -56,44 +57,44 @@ class RecentRequests:
                 del self._plans[next(iter(self._plans))]
 
 
-def read_plan_job(service: Service, sent: RequestBody, beside: PlanQuery) -> PlanJob:
-    """The question, checked as far as can be without solving. Raises Problem, ShardplanError."""
-    if sent.kind == JSON:
-        if said := sorted(beside.model_fields_set):
-            raise _invalid_parameter(said[0], f"{said[0]} is said in the body where it is JSON")
+def read_plan_job(service: Service, body: RequestBody, query: PlanQuery) -> PlanJob:
+    """Return the job of a request, checked as far as possible without solving. Raises HttpProblem, ShardplanError."""
+    if body.kind == JSON:
+        if given := sorted(query.model_fields_set):
+            raise _invalid_parameter(given[0], f"{given[0]} belongs into the body where the body is JSON")
         with gc_paused():
-            return _build_plan_job(parse_body(sent.data, service.limits), compress_json(sent.data), service.limits)
-    document = _convert_model(service, sent, beside)
+            return _build_plan_job(parse_body(body.data, service.limits), compress_json(body.data), service.limits)
+    document = _convert_model(service, body, query)
     with gc_paused():
         return _build_plan_job(document, pack_json(document), service.limits)
 
 
-def _build_plan_job(document: Any, ask: bytes, limits: Limits) -> PlanJob:
-    asked = validate_document(PlanRequest, document, "body")
-    check_graph_size(asked, limits)
-    values = build_plan_inputs(asked)
+def _build_plan_job(document: Any, packed: bytes, limits: Limits) -> PlanJob:
+    request = validate_document(PlanRequest, document, "body")
+    check_graph_size(request, limits)
+    values = build_plan_inputs(request)
     identity: str = dump_identity(values.graph, values.model, values.request)["id"]
-    return PlanJob(identity, values.graph.name, ask)
+    return PlanJob(identity, values.graph.name, packed)
 
 
-def digest_request(sent: RequestBody, beside: PlanQuery) -> str:
-    """Of everything that was sent."""
-    told = hashlib.sha256(f"{sent.kind}\n{beside.model_dump_json(exclude_unset=True)}\n".encode())
-    told.update(sent.data)
-    return told.hexdigest()
+def digest_request(body: RequestBody, query: PlanQuery) -> str:
+    """Return a digest of everything that was sent."""
+    digest = hashlib.sha256(f"{body.kind}\n{query.model_dump_json(exclude_unset=True)}\n".encode())
+    digest.update(body.data)
+    return digest.hexdigest()
 
 
-def _convert_model(service: Service, sent: RequestBody, beside: PlanQuery) -> Any:
-    if beside.mesh is None:
+def _convert_model(service: Service, body: RequestBody, query: PlanQuery) -> Any:
+    if query.mesh is None:
         raise _invalid_parameter("mesh", "the mesh is missing, such as ?mesh=dp=2,tp=4")
-    ended = service.run_task(
-        "conversion", conversion_task(sent.kind, sent.data, beside.name, dims=parse_sizes(beside.dim))
+    result = service.run_task(
+        "conversion", conversion_task(body.kind, body.data, query.name, dims=parse_sizes(query.dim))
     )
-    if ended.kind != "result":
-        raise problem_of_task_result(ended)
-    request = beside.model_dump(include=set(PlanOptions.model_fields), exclude_unset=True)
-    asked = {"graph": unpack_json(ended.payload), "mesh": beside.mesh, "hardware": beside.hardware, "request": request}
-    return {key: value for key, value in asked.items() if value is not None}
+    if result.kind != "result":
+        raise problem_of_task_result(result)
+    options = query.model_dump(include=set(PlanOptions.model_fields), exclude_unset=True)
+    request = {"graph": unpack_json(result.payload), "mesh": query.mesh, "hardware": query.hardware, "request": options}
+    return {key: value for key, value in request.items() if value is not None}
 
 
 def _invalid_parameter(parameter: str, detail: str) -> HttpProblem:

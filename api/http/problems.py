@@ -1,6 +1,6 @@
-"""Errors as problem details (RFC 9457): every answer that is an error, whoever noticed it.
+"""Error answers as RFC 9457 problem details.
 
-`errors` names each fault with a JSON pointer into the request's body, as a URI fragment, as the RFC's own example does.
+`errors` names each fault by a JSON pointer into the request's body, as a URI fragment.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ MEDIA_TYPE = "application/problem+json"
 
 
 class HttpProblem(Exception):
-    """An error to answer with. `kind` ends the problem's type; faults are (pointer, what is wrong there)."""
+    """An error answer. `kind` is the end of the problem's type, `pointer` the place in the body, `more` further
+    members.
+    """
 
     def __init__(
         self,
@@ -58,7 +60,7 @@ class HttpProblem(Exception):
 
 
 def problem_of_planner_error(error: ShardplanError, status: int = 422) -> HttpProblem:
-    """What the planner refuses: `got` and `wanted` beside the words."""
+    """Return the problem of an error of the planner, with `got` and `wanted` as members."""
     parts: dict[str, Any] = {"got": error.got, "wanted": error.wanted}
     kind = re.sub(r"(?<!^)(?=[A-Z])", "-", type(error).__name__).lower()
     return HttpProblem(
@@ -66,19 +68,19 @@ def problem_of_planner_error(error: ShardplanError, status: int = 422) -> HttpPr
     )
 
 
-def problem_of_task_result(ended: TaskResult) -> HttpProblem:
-    """Work that a caller waited for, and that gave no result."""
-    if ended.kind == "refused":
-        told = ended.head
-        parts = {key: told[key] for key in ("got", "wanted") if told[key] is not None}
-        return HttpProblem(422, "refused", told["message"], told["pointer"] or "", **parts)
-    if ended.kind in ("failed", "killed"):
-        return HttpProblem(500, "task-failed", ended.head["error"])
-    return HttpProblem(503, "shutting-down", "the service is being stopped", headers={"Retry-After": "5"})
+def problem_of_task_result(result: TaskResult) -> HttpProblem:
+    """Return the problem of a task that gave no result."""
+    if result.kind == "refused":
+        error = result.head
+        parts = {key: error[key] for key in ("got", "wanted") if error[key] is not None}
+        return HttpProblem(422, "refused", error["message"], error["pointer"] or "", **parts)
+    if result.kind in ("failed", "killed"):
+        return HttpProblem(500, "task-failed", result.head["error"])
+    return HttpProblem(503, "shutting-down", "the service is shutting down", headers={"Retry-After": "5"})
 
 
 def install_handlers(app: FastAPI) -> None:
-    """All errors that are foreseen as problems; the frame takes the others."""
+    """Install handlers that turn expected errors into problems; RequestMiddleware handles the others."""
     app.add_exception_handler(HttpProblem, _handle_problem)
     app.add_exception_handler(ShardplanError, _handle_planner_error)
     app.add_exception_handler(HTTPException, _handle_http_error)
@@ -100,7 +102,7 @@ def _handle_planner_error(_request: Request, error: Exception) -> JSONResponse:
 
 
 def _handle_http_error(request: Request, error: Exception) -> JSONResponse:
-    """The framework's own: no such path, no such method."""
+    """Handle the framework's own errors, such as an unknown path or method."""
     assert isinstance(error, HTTPException)
     kind = re.sub(r"[^a-z]+", "-", HTTPStatus(error.status_code).phrase.lower())
     detail = f"{request.method} {request.url.path}: {error.detail}"
@@ -115,15 +117,15 @@ def _handle_invalid_parameter(_request: Request, error: Exception) -> JSONRespon
 
 
 def _handle_idempotency_conflict(_request: Request, _error: Exception) -> JSONResponse:
-    return HttpProblem(422, "idempotency-key-reused", "this Idempotency-Key came with another body before").response()
+    return HttpProblem(422, "idempotency-key-reused", "this Idempotency-Key was used with another body").response()
 
 
 def _handle_queue_full(_request: Request, _error: Exception) -> JSONResponse:
-    return HttpProblem(429, "queue-full", "too many plans are waiting", headers={"Retry-After": "10"}).response()
+    return HttpProblem(429, "queue-full", "too many plans are queued", headers={"Retry-After": "10"}).response()
 
 
 def _handle_service_busy(_request: Request, _error: Exception) -> JSONResponse:
-    return HttpProblem(503, "busy", "too much is being answered at once", headers={"Retry-After": "2"}).response()
+    return HttpProblem(503, "busy", "too many tasks are running", headers={"Retry-After": "2"}).response()
 
 
 def _handle_database_error(_request: Request, error: Exception) -> JSONResponse:
@@ -133,7 +135,7 @@ def _handle_database_error(_request: Request, error: Exception) -> JSONResponse:
     ).response()
 
 
-def internal_error(name: str, error: Exception) -> JSONResponse:
-    """Of what should not happen: told to the log under the request's id, and not to the caller."""
-    log.error("%s failed", name, exc_info=error)
-    return HttpProblem(500, "internal-error", "a fault of the service; it is in its log").response()
+def internal_error(request_id: str, error: Exception) -> JSONResponse:
+    """Log an unexpected error under the request's id, and answer without its details."""
+    log.error("%s failed", request_id, exc_info=error)
+    return HttpProblem(500, "internal-error", f"internal error; request id {request_id}").response()

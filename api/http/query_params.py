@@ -1,5 +1,4 @@
-"""Query parameters that nobody described are refused, on every route alike: a misspelt one would change nothing, and
-its sender not know. What is known is what the description says."""
+"""Refuses unknown query parameters on every route, because a misspelt one would silently change nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from planner.documents.renamed_keys import find_new_key
 
 
 async def reject_unknown_query_params(request: Request) -> None:
-    """Raises Problem 422 for a query parameter that the description of the operation lacks."""
+    """Raise HttpProblem 422 for a query parameter that the operation's description lacks."""
     if not request.query_params:
         return
     described = await run_in_threadpool(request.app.openapi)

@@ -1,6 +1,6 @@
-"""What is asked over HTTP, held against its schema, and the values of the planner it stands for.
+"""Requests for plans: their schema, and the planner's values they describe.
 
-The same reading serves the request, whose faults are told with a JSON pointer, and the child process that plans.
+The server parses a request to report faults with a JSON pointer; the child process parses it again to plan it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PlanRequest(StrictModel):
 
 @dataclass(frozen=True, slots=True)
 class PlanInputs:
-    """The values of a question."""
+    """The planner's values of a request."""
 
     graph: Graph
     mesh: Mesh
@@ -58,7 +58,7 @@ class PlanInputs:
 
 
 def build_plan_inputs(document: PlanRequest) -> PlanInputs:
-    """The question in a document. Raises ShardplanError, whose `pointer` leads to the fault."""
+    """Return the values of a request. Raises ShardplanError whose `pointer` leads to the fault."""
     with at_pointer("/request"):
         request = document.request.to_request()
     mesh = build_mesh(document.mesh, "/mesh")
@@ -76,17 +76,17 @@ def build_plan_inputs(document: PlanRequest) -> PlanInputs:
     return PlanInputs(graph, mesh, profile, request)
 
 
-def build_mesh(asked: MeshDocument | str, pointer: str) -> Mesh:
-    """A mesh with known sizes. Raises InvalidMesh."""
+def build_mesh(mesh_input: MeshDocument | str, pointer: str) -> Mesh:
+    """Return a mesh with known sizes. Raises InvalidMesh."""
     with at_pointer(pointer):
-        mesh = Mesh.parse(asked) if isinstance(asked, str) else load_mesh(asked)
+        mesh = Mesh.parse(mesh_input) if isinstance(mesh_input, str) else load_mesh(mesh_input)
         mesh.shape  # noqa: B018 - raises where one is unknown
     return mesh
 
 
 @contextmanager
 def at_pointer(pointer: str) -> Iterator[None]:
-    """Errors inside are at this place of the request."""
+    """Prefix the pointer of errors raised inside the block."""
     try:
         yield
     except ShardplanError as error:
@@ -95,34 +95,34 @@ def at_pointer(pointer: str) -> Iterator[None]:
 
 
 def _find_pointer(error: ShardplanError, document: PlanRequest) -> str:
-    """The graph's own errors name a node, an input or an annotation; the first that is named so."""
+    """Return the pointer to the node, input or annotation that an error of the graph names."""
     graph, pins = document.graph, document.pins.annotations if document.pins else []
-    places = [(f"node {node.id!r}", f"/graph/nodes/{at}") for at, node in enumerate(graph.nodes)]
-    places += [(f"input {entry.id!r}", f"/graph/inputs/{at}") for at, entry in enumerate(graph.inputs)]
-    for at, asked in enumerate([*graph.annotations, *pins]):
-        kept = at < len(graph.annotations)
-        place = f"/graph/annotations/{at}" if kept else f"/pins/annotations/{at - len(graph.annotations)}"
-        places.append((f"annotation of {asked.value!r}", place))
+    places = [(f"node {node.id!r}", f"/graph/nodes/{index}") for index, node in enumerate(graph.nodes)]
+    places += [(f"input {entry.id!r}", f"/graph/inputs/{index}") for index, entry in enumerate(graph.inputs)]
+    for index, annotation in enumerate([*graph.annotations, *pins]):
+        in_graph = index < len(graph.annotations)
+        place = f"/graph/annotations/{index}" if in_graph else f"/pins/annotations/{index - len(graph.annotations)}"
+        places.append((f"annotation of {annotation.value!r}", place))
     return next((place for name, place in places if error.where.startswith(name)), "/graph")
 
 
 def pack_json(document: Any) -> bytes:
-    """JSON as it is kept and handed over."""
+    """Return a JSON value as compressed text, as it is stored and sent to child processes."""
     return compress_json(json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode())
 
 
 def compress_json(text: bytes) -> bytes:
-    """JSON that is text already, and good."""
+    """Compress text that is valid JSON already."""
     return gzip.compress(text, 1, mtime=0)
 
 
 def unpack_json(raw: bytes) -> Any:
-    """What `packed` has packed: our own writing, therefore without limits."""
+    """Return the value that `pack_json` packed. Only the service's own data is read, so there are no limits."""
     return json.loads(gzip.decompress(raw))
 
 
 def check_nesting(document: Any, most: int) -> None:
-    """Raises InvalidDocument where objects and arrays lie more than `most` deep."""
+    """Raise InvalidDocument where objects and arrays are nested deeper than `most`."""
     level = [document]
     for _ in range(most + 1):
         inner = [each for each in level if type(each) is dict or type(each) is list]

@@ -1,4 +1,4 @@
-"""A question of capacity asked over HTTP: few meshes, looked at while the caller waits."""
+"""Capacity questions over HTTP: small ones, answered while the caller waits."""
 
 from __future__ import annotations
 
@@ -50,37 +50,37 @@ class CapacityRequest(CapacityOptions):
     time_limit_s: SweepTimeLimit = 30.0
 
 
-def build_capacity_question(asked: CapacityRequest) -> CapacityQuestion:
-    """Raises ShardplanError, with a pointer where it is known."""
-    documents = [graph.model_dump(exclude_unset=True) for graph in asked.graphs]
+def build_capacity_question(request: CapacityRequest) -> CapacityQuestion:
+    """Return the question of a request. Raises ShardplanError, with a pointer where it is known."""
+    documents = [graph.model_dump(exclude_unset=True) for graph in request.graphs]
     with at_pointer("/hardware"):
-        offers = tuple(HardwareOffer(read_profile(each.name), each.price_per_device_hour) for each in asked.hardware)
+        offers = tuple(HardwareOffer(read_profile(each.name), each.price_per_device_hour) for each in request.hardware)
     with at_pointer("/mesh"):
-        mesh = _build_template(asked.mesh)
+        mesh = _build_template(request.mesh)
     with at_pointer("/devices"):
         listed = enumerate_candidates(
-            len(documents), len(offers), parse_device_counts(asked.devices), axes=asked.axes, template=mesh
+            len(documents), len(offers), parse_device_counts(request.devices), axes=request.axes, template=mesh
         )
     with at_pointer(""):
-        request = asked.to_request()
+        plan_request = request.to_request()
         return CapacityQuestion(
-            tuple(CapacityWorkload(each, count_tokens(each)) for each in documents), offers, listed, request
+            tuple(CapacityWorkload(each, count_tokens(each)) for each in documents), offers, listed, plan_request
         )
 
 
-def _build_template(asked: MeshDocument | str | None) -> Mesh | None:
-    match asked:
+def _build_template(mesh: MeshDocument | str | None) -> Mesh | None:
+    match mesh:
         case None:
             return None
         case str():
-            return Mesh.parse(asked)
+            return Mesh.parse(mesh)
         case document:
             return load_mesh(document)
 
 
 def answer_capacity(raw: Any) -> dict[str, Any]:
-    """The document of what was found. Raises ShardplanError, with a pointer where it is known."""
-    asked = validate_document(CapacityRequest, raw, "body")
-    found = search_meshes(build_capacity_question(asked), time_limit_s=asked.time_limit_s)
+    """Return the capacity document of a request. Raises ShardplanError, with a pointer where it is known."""
+    request = validate_document(CapacityRequest, raw, "body")
+    search = search_meshes(build_capacity_question(request), time_limit_s=request.time_limit_s)
     with at_pointer(""):
-        return dump_capacity(found, CapacityBudget(asked.max_step_s, asked.max_cost))
+        return dump_capacity(search, CapacityBudget(request.max_step_s, request.max_cost))

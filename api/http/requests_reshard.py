@@ -1,4 +1,4 @@
-"""A resharding asked over HTTP: the document of the cheapest way between two places."""
+"""Reshard requests over HTTP."""
 
 from __future__ import annotations
 
@@ -40,25 +40,29 @@ class ReshardRequest(ReshardOptions):
 
 
 def answer_reshard(raw: Any) -> dict[str, Any]:
-    """The way that was asked for. Raises ShardplanError, with a pointer where it is known."""
-    asked = validate_document(ReshardRequest, raw, "body")
-    here = build_mesh(asked.mesh, "/mesh")
-    there = here if asked.target_mesh is None else build_mesh(asked.target_mesh, "/target_mesh")
+    """Return the reshard document of a request. Raises ShardplanError, with a pointer where it is known."""
+    request = validate_document(ReshardRequest, raw, "body")
+    source_mesh = build_mesh(request.mesh, "/mesh")
+    target_mesh = source_mesh if request.target_mesh is None else build_mesh(request.target_mesh, "/target_mesh")
     with at_pointer("/hardware"):
-        profile = hardware.load_profile(asked.hardware)
-    numbers = asked.devices if asked.target_devices is None and asked.target_mesh is None else asked.target_devices
-    before = _build_layout(asked.source, here, asked.devices, key="source")
-    after = _build_layout(asked.target, there, numbers, key="target")
-    kind = TensorType(tuple(asked.shape), asked.dtype)
-    way = find_reshard(
+        profile = hardware.load_profile(request.hardware)
+    numbers = (
+        request.devices if request.target_devices is None and request.target_mesh is None else request.target_devices
+    )
+    before = _build_layout(request.source, source_mesh, request.devices, key="source")
+    after = _build_layout(request.target, target_mesh, numbers, key="target")
+    kind = TensorType(tuple(request.shape), request.dtype)
+    path = find_reshard(
         before,
         after,
         kind,
         hardware=profile,
-        objective=Objective(asked.objective),
-        limit_bytes=asked.memory_limit_bytes,
+        objective=Objective(request.objective),
+        limit_bytes=request.memory_limit_bytes,
     )
-    return dump_reshard(asked.name, way, verify_reshard(way) if asked.verify else None, scheduled=asked.schedule)
+    return dump_reshard(
+        request.name, path, verify_reshard(path) if request.verify else None, scheduled=request.schedule
+    )
 
 
 def _build_layout(

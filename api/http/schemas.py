@@ -1,4 +1,4 @@
-"""What the service answers, and the bodies that are not documents of the planner."""
+"""The service's answers, and the request bodies that are not documents of the planner."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from planner.documents.strict_model import Name, StrictModel
 
 Status = Literal["queued", "running", "optimal", "feasible", "infeasible", "timeout", "cancelled", "failed"]
 SOLVED: tuple[str, ...] = ("optimal", "feasible", "infeasible")
-"""The planner has answered."""
+"""Statuses of plans that have a document."""
 
 PlanId = Annotated[str, Field(pattern="^[0-9a-f]{64}$", description="SHA-256 of all that determines the plan.")]
 PlanReference = Annotated[PlanDocument | PlanId, Field(description="A plan document, or the id of a plan kept here.")]
@@ -47,7 +47,7 @@ class WebhookRequest(StrictModel):
 
 
 class ResponseModel(BaseModel):
-    """What is answered is not checked again."""
+    """Models of answers; FastAPI does not validate them again."""
 
 
 class PlanLinks(ResponseModel):
@@ -59,7 +59,7 @@ class PlanLinks(ResponseModel):
 
 
 class PlanResponse(ResponseModel):
-    """A plan as it stands. Incumbent and bound are seconds of a step: the best found, and what none is faster than."""
+    """The state of a plan. `incumbent_s` is the step time of the best plan found, `bound_s` a proven lower bound."""
 
     id: PlanId
     status: Status
@@ -92,7 +92,7 @@ class PlanResponse(ResponseModel):
 
 
 class PlanPage(ResponseModel):
-    """A page of plans, the newest first; `next` is the path of the next page."""
+    """A page of plans, newest first; `next` is the path of the next page."""
 
     plans: list[PlanResponse]
     next: str | None
@@ -143,14 +143,14 @@ class ComparisonResponse(ResponseModel):
 
 
 class HardwareResponse(ResponseModel):
-    """The built-in profiles, with the source of every number, and the name of the one that is used where none is."""
+    """The built-in profiles with the source of every number, and the name of the default profile."""
 
     default: str
     hardware: list[dict[str, JsonValue]]
 
 
 class ModelAnswer(ResponseModel):
-    """A built-in model: how many layers it has, and the longest sequence that it was published for."""
+    """A built-in model: its number of layers, and the longest sequence that it was published for."""
 
     name: str
     layers: int
@@ -158,14 +158,14 @@ class ModelAnswer(ResponseModel):
 
 
 class ModelsAnswer(ResponseModel):
-    """The built-in models, and the optimizers that their training steps can have."""
+    """The built-in models, and the optimizers of their training steps."""
 
     models: list[ModelAnswer]
     optimizers: list[str]
 
 
 class HealthResponse(ResponseModel):
-    """What was looked at, and whether it is well."""
+    """The checks that were made, and whether all passed."""
 
     status: Literal["ok", "unavailable"]
     checks: dict[str, bool] = {}
@@ -184,7 +184,7 @@ class WebhookResponse(ResponseModel):
 
 
 class CreatedWebhook(WebhookResponse):
-    """With the secret that deliveries are signed with, shown this once."""
+    """A new webhook with the secret that signs its deliveries; the secret cannot be shown again."""
 
     secret: str
 
@@ -219,7 +219,7 @@ def _to_datetime(seconds: float | None) -> datetime | None:
 
 
 class CapacityResponse(ResponseModel):
-    """Every candidate with what became of it, and those that no other beats; cost and time of a step or of a token."""
+    """Every candidate with its outcome, and the frontier; cost and time are of a step or of a token."""
 
     id: PlanId
     unit: Literal["step", "token"]

@@ -1,7 +1,7 @@
-"""Who asks, what they may, and the headers of every answer.
+"""Authentication, scopes, and the headers of every answer.
 
-Without keys the service is for this machine alone: it listens on loopback, and answers only where the Host header names
-loopback, so that no web page can reach it under a name of its own. From the first key on, every operation wants one.
+Without API keys the service serves this machine only: it listens on loopback and requires a loopback Host header, so
+that no web page can reach it under another name (DNS rebinding). Once a key exists, every operation requires one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from api.tracing import REQUEST, set_attribute
 log = logging.getLogger("shardplan.http")
 
 LOCAL_KEY = ApiKey("local", "local", "admin", 0.0)
-"""Who asks where no keys are wanted."""
+"""The key of every caller where no keys are required."""
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 SECURITY_HEADERS = {
     "x-content-type-options": "nosniff",
@@ -39,11 +39,11 @@ SECURITY_HEADERS = {
     "cache-control": "no-store",
 }
 
-bearer = HTTPBearer(auto_error=False, description="A key that `shardplan keys create` has made.")
+bearer = HTTPBearer(auto_error=False, description="A key made by `shardplan keys create`.")
 
 
 async def get_service(request: Request) -> Service:
-    """Without a thread of its own: nothing waits here."""
+    """Return the service. Async, so that FastAPI runs it without a thread."""
     found: Service = request.app.state.service
     return found
 
@@ -60,12 +60,12 @@ def _authenticate(request: Request, service: Service) -> ApiKey:
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
     found = service.keys.authenticate(text.strip()) if scheme.lower() == "bearer" else None
     if found is None:
-        raise HttpProblem(401, "unauthorized", "a valid API key is wanted", headers={"WWW-Authenticate": "Bearer"})
+        raise HttpProblem(401, "unauthorized", "missing or invalid API key", headers={"WWW-Authenticate": "Bearer"})
     return found
 
 
 class RequireScope:
-    """The dependency that finds the key, and refuses one that may not do this, or asks too often."""
+    """A dependency that authenticates the caller, and checks the key's rate and scope."""
 
     def __init__(self, scope: KeyScope) -> None:
         self.scope = scope
@@ -84,7 +84,7 @@ Admin = Annotated[ApiKey, Depends(RequireScope("admin"))]
 
 
 async def _read_json_body(request: Request, service: ServiceDep, _key: Planner) -> bytes:
-    """Nobody's body is read before the key is known."""
+    """Read a JSON body after authentication, because the key is a parameter."""
     return (await read_body(request, service.limits)).data
 
 
@@ -94,11 +94,11 @@ async def _read_model_body(request: Request, service: ServiceDep, _key: Planner)
 
 Body = Annotated[bytes, Depends(_read_json_body)]
 ModelBody = Annotated[RequestBody, Depends(_read_model_body)]
-"""JSON, or a model in another tool's form."""
+"""A JSON body, or a model in another tool's format."""
 
 
 class RequestMiddleware:
-    """Around everything: a request's id, the headers, one line in the log, one count."""
+    """Adds a request id and security headers, logs one line and counts the request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -107,27 +107,34 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        name, began, begun, status = uuid4().hex[:16], time.monotonic(), False, 500
-        set_attribute(REQUEST, name)
+        request_id, started_at, has_started, status = uuid4().hex[:16], time.monotonic(), False, 500
+        set_attribute(REQUEST, request_id)
 
-        async def framed(message: Message) -> None:
-            nonlocal begun, status
+        async def send_with_headers(message: Message) -> None:
+            nonlocal has_started, status
             if message["type"] == "http.response.start":
-                begun, status = True, message["status"]
-                held = {key.lower() for key, _ in message["headers"]}
-                more = {**SECURITY_HEADERS, "x-request-id": name}
-                added = [(key.encode(), text.encode()) for key, text in more.items() if key.encode() not in held]
+                has_started, status = True, message["status"]
+                present = {key.lower() for key, _ in message["headers"]}
+                more = {**SECURITY_HEADERS, "x-request-id": request_id}
+                added = [(key.encode(), text.encode()) for key, text in more.items() if key.encode() not in present]
                 message = {**message, "headers": [*message["headers"], *added]}
             await send(message)
 
         try:
-            await self.app(scope, receive, framed)
+            await self.app(scope, receive, send_with_headers)
         except Exception as error:
-            if begun:
+            if has_started:
                 raise
-            await internal_error(name, error)(scope, receive, framed)
+            await internal_error(request_id, error)(scope, receive, send_with_headers)
         finally:
             method = scope["method"] if scope["method"] in METHODS else "other"
             scope["app"].state.service.metrics.count_request(method, status)
-            took = 1000 * (time.monotonic() - began)
-            log.info("%s %s %s %d %.1f ms", name, method, scope["path"].encode("unicode_escape").decode(), status, took)
+            milliseconds = 1000 * (time.monotonic() - started_at)
+            log.info(
+                "%s %s %s %d %.1f ms",
+                request_id,
+                method,
+                scope["path"].encode("unicode_escape").decode(),
+                status,
+                milliseconds,
+            )

@@ -1,4 +1,4 @@
-"""API keys: `sp_<id>_<secret>`. The secret has 256 random bits and is kept only as its SHA-256."""
+"""API keys: `sp_<id>_<secret>`. The secret has 256 random bits; only its SHA-256 is stored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from planner.errors import InvalidRequest
 
 Scope = Literal["read", "plan", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-"""Each allows what those before it allow."""
+"""In rising order: each scope includes those before it."""
 
 _KEY_PATTERN = re.compile(r"sp_([0-9a-f]{12})_([A-Za-z0-9_-]{43})", re.ASCII)
 _ANY_KEY = select(keys.c.id).limit(1)
@@ -28,7 +28,7 @@ _TENANT_PATTERN = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class ApiKey:
-    """Who may do what. Times in seconds since 1970."""
+    """A key without its secret. Times are seconds since 1970."""
 
     id: str
     tenant: str
@@ -41,14 +41,14 @@ class ApiKey:
 
 
 class ApiKeys:
-    """The keys in a store."""
+    """The keys in a database."""
 
     def __init__(self, store: Database) -> None:
         self.store = store
-        self._any_exist = False  # once there is one there always is
+        self._any_exist = False  # cached once true: keys are never deleted
 
     def add(self, tenant: str, scope: Scope) -> str:
-        """A new key, told here and nowhere again."""
+        """Create a key and return its text, which cannot be read again. Raises InvalidRequest for an invalid tenant."""
         if not _TENANT_PATTERN.fullmatch(tenant):
             raise InvalidRequest("tenant", got=tenant, wanted="1-64 letters, digits, '_', '.', '-'")
         name, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
@@ -58,14 +58,14 @@ class ApiKeys:
         return f"sp_{name}_{secret}"
 
     def list_all(self) -> list[ApiKey]:
-        """All keys ever made, the oldest first."""
+        """Return all keys that were ever created, oldest first."""
         columns = keys.c
         chosen = select(columns.id, columns.tenant, columns.scope, columns.created_at, columns.revoked_at)
         with self.store.connect() as connection:
             return [ApiKey(*row) for row in connection.execute(chosen.order_by(columns.created_at, columns.id))]
 
     def revoke(self, name: str) -> None:
-        """From now on the key opens nothing. Raises InvalidRequest for one there is none of."""
+        """Revoke a key. Raises InvalidRequest where no valid key has this id."""
         valid = update(keys).where(keys.c.id == name, keys.c.revoked_at.is_(None))
         with self.store.begin() as connection:
             if connection.execute(valid.values(revoked_at=time.time())).rowcount == 0:
@@ -73,7 +73,9 @@ class ApiKeys:
 
     @property
     def any_exist(self) -> bool:
-        """Whether there is a key, revoked ones included: the service never falls open again."""
+        """Return whether any key exists, revoked ones included, so that revoking the last key does not open the
+        service.
+        """
         if not self._any_exist:
             with self.store.connect() as connection:
                 self._any_exist = connection.execute(_ANY_KEY).first() is not None
@@ -86,14 +88,14 @@ class ApiKeys:
             return connection.execute(valid).scalar_one() > 0
 
     def authenticate(self, text: str) -> ApiKey | None:
-        """The key in a text, where it is one and valid. Secrets are compared in constant time."""
-        found = _KEY_PATTERN.fullmatch(text)
-        if found is None:
+        """Return the valid key of a text, or None. Secrets are compared in constant time."""
+        match = _KEY_PATTERN.fullmatch(text)
+        if match is None:
             return None
         with self.store.connect() as connection:
-            row = connection.execute(_FIND_KEY, {"id": found[1]}).first()
-        known = _digest("") if row is None else row.digest
-        if not hmac.compare_digest(known, _digest(found[2])) or row is None or row.revoked_at is not None:
+            row = connection.execute(_FIND_KEY, {"id": match[1]}).first()
+        stored_digest = _digest("") if row is None else row.digest
+        if not hmac.compare_digest(stored_digest, _digest(match[2])) or row is None or row.revoked_at is not None:
             return None
         return ApiKey(row.id, row.tenant, row.scope, row.created_at)
 

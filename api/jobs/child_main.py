@@ -1,9 +1,9 @@
-"""`python -m api.jobs.child_main`: a nursery of processes that do one piece of work each and may be killed at any time.
+"""`python -m api.jobs.child_main`: the fork server whose children do one task each and may be killed at any time.
 
-On a child's standard input a line of JSON (`kind`, limits, `bytes` of what follows) and the packed ask; its answer is
-lines of JSON: `begun`, `incumbent` while it solves, then `result` with the bytes that follow, `refused` where the ask
-is at fault, or `failed`. Whatever a library prints goes to standard error. When the server is gone, standard input
-ends, and so does the process with its group. A clock that runs out kills it even where the server cannot.
+A child reads a line of JSON (`kind`, limits, `bytes` of the payload) and the compressed task from standard input. It
+answers with lines of JSON: `begun`, `incumbent` while it solves, then `result` with a payload, `refused` where the task
+is invalid, or `failed`. Output of libraries goes to standard error. When the server dies, standard input ends, and the
+child kills its process group; a timer of its own kills it where the server cannot.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from planner.usecases.check import compare_plans
 
 ReportProgress = Callable[[dict[str, Any]], None]
 TaskFunction = Callable[[Any, ReportProgress], tuple[dict[str, Any], Any]]
-"""From an ask to what is said of the result, and the result."""
+"""From a task to the head of its result, and the result."""
 
 GRACE_S = 5.0
-"""By how much the process's own clock is later than the server's."""
+"""The child's own timer fires this much later than the server's."""
 _TENSOR = {"shape": [8, 8], "dtype": "f32"}
 WARM_UP_REQUEST = {
     "graph": {
@@ -58,19 +58,20 @@ WARM_UP_REQUEST = {
     },
     "mesh": "2x2",
 }
-"""What is planned before any child is born."""
+"""A request that is planned before any child is forked, so that children inherit loaded modules and compiled kernels.
+"""
 
 
-def plan_task(ask: Any, report: ReportProgress) -> tuple[dict[str, Any], Any]:
-    """The plan document, and its status, incumbent, bound and gap."""
-    asked: PlanInputs = build_plan_inputs(validate_document(PlanRequest, ask, "body"))
+def plan_task(task: Any, report: ReportProgress) -> tuple[dict[str, Any], Any]:
+    """Return a plan document, with its status, incumbent, bound and gap in the head."""
+    inputs: PlanInputs = build_plan_inputs(validate_document(PlanRequest, task, "body"))
 
     def progress(now: solvers.Progress) -> None:
-        best = None if now.incumbent is None else now.incumbent * PICO
-        report({"incumbent_s": best, "bound_s": now.bound * PICO, "gap": now.gap, "elapsed_s": now.elapsed_s})
+        incumbent_s = None if now.incumbent is None else now.incumbent * PICO
+        report({"incumbent_s": incumbent_s, "bound_s": now.bound * PICO, "gap": now.gap, "elapsed_s": now.elapsed_s})
 
     document = dump_plan(
-        pipeline.plan(asked.graph, asked.mesh, asked.hardware, request=asked.request, on_progress=progress)
+        pipeline.plan(inputs.graph, inputs.mesh, inputs.hardware, request=inputs.request, on_progress=progress)
     )
     solver = document["solver"]
     numbers = {"incumbent_s": solver["objective_s"], "bound_s": solver["bound_s"], "gap": solver["gap"]}
@@ -78,51 +79,51 @@ def plan_task(ask: Any, report: ReportProgress) -> tuple[dict[str, Any], Any]:
     return {"status": status, "id": document["id"], **numbers}, document
 
 
-def validation_task(ask: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
-    """The verdict of having run a plan."""
+def validation_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+    """Return the verdict of running a plan."""
     with at_pointer("/plan"):
-        program = load_program(parse_plan(ask["plan"], "plan"))
-    return {}, dump_verdict(validate(program, ask["backend"], ask["shrink"], ask["precision"], ask["seed"]))
+        program = load_program(parse_plan(task["plan"], "plan"))
+    return {}, dump_verdict(validate(program, task["backend"], task["shrink"], task["precision"], task["seed"]))
 
 
-def export_task(ask: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
-    """A plan's program in another tool's language."""
+def export_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+    """Return a plan's program in another tool's language."""
     try:
-        return {}, export_program(load_program(parse_plan(ask["plan"], "plan")), ask["format"])
+        return {}, export_program(load_program(parse_plan(task["plan"], "plan")), task["format"])
     except ShardplanError as error:
-        raise error.at(f"format {ask['format']}") from error
+        raise error.at(f"format {task['format']}") from error
 
 
-def report_task(ask: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
-    """What a plan's report shows, or the report as a page."""
-    found = dump_report(*(parse_plan(plan, "plan") for plan in ask["plans"]))
-    return {}, html_page(found) if ask["form"] == "html" else found
+def report_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+    """Return the data of a plan's report, or the report as a page."""
+    report = dump_report(*(parse_plan(plan, "plan") for plan in task["plans"]))
+    return {}, html_page(report) if task["form"] == "html" else report
 
 
-def check(ask: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
-    """A plan held against its base; one of another version is planned again."""
-    base, new = (parse_plan(ask[key], key) for key in ("base", "new"))
-    return {}, dump_check(compare_plans(base, new), parse_limits(ask["fail_on"], "fail_on"))
+def check(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+    """Return the comparison of a plan with its base; a plan of another version is planned again."""
+    base, new = (parse_plan(task[key], key) for key in ("base", "new"))
+    return {}, dump_check(compare_plans(base, new), parse_limits(task["fail_on"], "fail_on"))
 
 
-def reshard_task(ask: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
-    """The cheapest program between two shardings."""
-    return {}, answer_reshard(ask)
+def reshard_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+    """Return the cheapest program between two shardings."""
+    return {}, answer_reshard(task)
 
 
-def capacity_task(ask: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
-    """Which devices a model needs."""
-    return {}, requests_capacity.answer_capacity(ask)
+def capacity_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+    """Return the answer to a capacity question."""
+    return {}, requests_capacity.answer_capacity(task)
 
 
-def conversion_task(ask: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
-    """The graph document of a model in another tool's form."""
-    return {}, convert_model(ask)
+def conversion_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+    """Return the graph document of a model in another tool's format."""
+    return {}, convert_model(task)
 
 
-def model(ask: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
-    """The graph document of a built-in model."""
-    return {}, import_zoo(**ask)
+def model(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+    """Return the graph document of a built-in model."""
+    return {}, import_zoo(**task)
 
 
 TASKS: Mapping[str, TaskFunction] = {
@@ -138,43 +139,45 @@ TASKS: Mapping[str, TaskFunction] = {
 }
 
 
-def serve_tasks(works: Mapping[str, TaskFunction]) -> None:
-    """Bear children that do a piece of work each."""
-    fork_server.serve_forks(partial(_run_one_task, works))
+def serve_tasks(tasks: Mapping[str, TaskFunction]) -> None:
+    """Fork children that do one task each."""
+    fork_server.serve_forks(partial(_run_one_task, tasks))
 
 
-def _run_one_task(works: Mapping[str, TaskFunction], asks: IO[bytes], out: IO[bytes]) -> None:
-    """Do one piece of work, if one comes."""
-    asked = receive_message(asks)
-    if asked is None:
+def _run_one_task(tasks: Mapping[str, TaskFunction], requests: IO[bytes], out: IO[bytes]) -> None:
+    """Do one task, if one comes."""
+    message = receive_message(requests)
+    if message is None:
         return
     send_message(out, IpcMessage({"kind": "begun"}))
-    _set_limits(asked.head)
-    end = threading.Thread(target=_exit_with_server, daemon=True)
-    end.start()
-    send_message(out, _perform(works[asked.head["kind"]], asked.payload, out))
-    end.join()  # so that what the work has left running ends too
+    _set_limits(message.head)
+    watcher = threading.Thread(target=_exit_with_server, daemon=True)
+    watcher.start()
+    send_message(out, _perform(tasks[message.head["kind"]], message.payload, out))
+    watcher.join()  # killed with the group, so that processes which the task left running end too
 
 
-def _perform(work: TaskFunction, payload: bytes, out: IO[bytes]) -> IpcMessage:
+def _perform(task: TaskFunction, payload: bytes, out: IO[bytes]) -> IpcMessage:
     try:
-        head, result = work(
-            unpack_json(payload), lambda told: send_message(out, IpcMessage({"kind": "incumbent", **told}))
+        head, result = task(
+            unpack_json(payload), lambda fields: send_message(out, IpcMessage({"kind": "incumbent", **fields}))
         )
         return IpcMessage({"kind": "result", **head}, pack_json(result))
     except ShardplanError as error:
-        told = {"what": error.what, "where": error.where, "got": error.got, "wanted": error.wanted}
-        return IpcMessage({"kind": "refused", **told, "pointer": error.pointer, "message": str(error)})
+        fields = {"what": error.what, "where": error.where, "got": error.got, "wanted": error.wanted}
+        return IpcMessage({"kind": "refused", **fields, "pointer": error.pointer, "message": str(error)})
     except MemoryError:
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         return IpcMessage({"kind": "failed", "error": f"out of memory (limit {limit} bytes)"})
-    except Exception as error:  # noqa: BLE001 - told in one line, whatever it is; the rest is in the log
+    except Exception as error:  # noqa: BLE001 - any error is reported in one line; the traceback is in the log
         traceback.print_exc()
-        return IpcMessage({"kind": "failed", "error": f"fault of the planner: {type(error).__name__}: {error}"[:500]})
+        return IpcMessage(
+            {"kind": "failed", "error": f"internal error of the planner: {type(error).__name__}: {error}"[:500]}
+        )
 
 
 def _set_limits(head: Mapping[str, Any]) -> None:
-    """Processor seconds from now on, address space in all, seconds on the wall's clock; no core files."""
+    """Limit processor seconds from now on, address space, wall-clock seconds and core files."""
     seconds = int(time.process_time()) + head["cpu_s"]
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     if head["memory_bytes"]:
@@ -190,5 +193,5 @@ def _exit_with_server() -> None:
 
 
 if __name__ == "__main__":
-    plan_task(WARM_UP_REQUEST, lambda told: None)  # what this loads, numba's kernels too, no child loads again
+    plan_task(WARM_UP_REQUEST, lambda progress: None)
     serve_tasks(TASKS)

@@ -1,12 +1,11 @@
-"""The database: SQLite in a file, or PostgreSQL once one host is outgrown.
+"""The database: an SQLite file, or PostgreSQL where several hosts share it.
 
-What has been acknowledged is committed, and a commit is on the disk (SQLite: WAL, synchronous FULL). Writers take
-turns, readers never wait for them: SQLite by BEGIN IMMEDIATE, PostgreSQL by an advisory lock that lasts as long as the
-transaction. So numbers rise in the order of commits, and what a writer has looked up stays true until it commits.
+Every acknowledged write is committed and on disk (SQLite: WAL, synchronous FULL). Writers are serialized and readers
+never wait for them: SQLite by BEGIN IMMEDIATE, PostgreSQL by an advisory lock held for the transaction. So row numbers
+rise in commit order, and what a writer has read stays true until it commits.
 
-SQLite lets those who wait for the turn look again after ever longer pauses; threads of one process wait for a lock
-instead. Statements that every request runs are made once, at import, with parameters: to make one takes longer than to
-run it.
+SQLite makes waiting writers poll with growing pauses, so threads of one process wait for a lock instead. Statements
+that every request runs are built once at import, because building one takes longer than running it.
 """
 
 from __future__ import annotations
@@ -27,16 +26,19 @@ from api.migrations import migrate
 from planner.errors import InvalidRequest
 
 LOCK_TIMEOUT_MS = 10_000
-"""How long a writer waits for its turn."""
+"""How long a writer waits for the write lock."""
 ADVISORY_LOCK_ID = 0x5_4A2D
-"""The advisory lock's number: ours, whatever else is in that database."""
+"""The advisory lock's number; it is this service's own in a shared database."""
 IDLE_TRANSACTION_MS = 60_000
-"""A host of PostgreSQL's that hangs within a transaction holds up the others no longer."""
+"""PostgreSQL ends a transaction that is idle for this long, so that a hung host does not block the others."""
 
 
 class Database:
-    """One database. `writing` gives a connection in a transaction of its own; `reading` one for statements each of
-    which sees what is committed by then."""
+    """One database.
+
+    `begin` gives a connection within a write transaction; `connect` gives one whose statements each see the latest
+    committed state. Raises InvalidRequest where the database cannot be used.
+    """
 
     def __init__(self, url: str) -> None:
         address = make_url(url)
@@ -65,7 +67,7 @@ class Database:
     @contextmanager
     def begin(self) -> Iterator[Connection]:
         if not self._write_lock.acquire(timeout=LOCK_TIMEOUT_MS / 1000):
-            raise OperationalError("BEGIN", None, TimeoutError(f"no turn to write within {LOCK_TIMEOUT_MS} ms"))
+            raise OperationalError("BEGIN", None, TimeoutError(f"write lock not acquired within {LOCK_TIMEOUT_MS} ms"))
         try:
             with self.engine.connect().execution_options(writes=True) as connection, connection.begin():
                 yield connection
@@ -73,13 +75,13 @@ class Database:
             self._write_lock.release()
 
     def now(self, connection: Connection) -> float:
-        """Seconds since 1970 by the one clock that all hosts share: the database's."""
+        """Return seconds since 1970 by the clock that all hosts share: the database's."""
         if self.is_sqlite:
             return time.time()
         return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
 
     def is_reachable(self) -> bool:
-        """Whether the database can be read now."""
+        """Return whether the database can be read now."""
         try:
             with self.connect() as connection:
                 connection.execute(text("SELECT 1 FROM plans LIMIT 1"))
@@ -88,12 +90,12 @@ class Database:
         return True
 
     def close(self) -> None:
-        """Whoever still reads or writes ends in peace."""
+        """Close the database. Connections in use are closed when they are returned."""
         self._closed.set()
         self.engine.dispose()
 
     def _invalidate_returned(self, _connection: object, record: ConnectionPoolEntry) -> None:
-        """The pool that a connection was lent from forgets it when it is disposed of."""
+        """Close a connection that is returned after `close()`; the pool keeps it otherwise."""
         if self._closed.is_set():
             record.invalidate()
 
@@ -105,7 +107,7 @@ def _create_sqlite(address: URL) -> Engine:
         path.touch(mode=0o600)
     except OSError as error:
         raise InvalidRequest("database cannot be opened", where=str(path), got=error.strerror) from None
-    # The driver's own transactions begin too late to say IMMEDIATE.
+    # isolation_level None: the driver would begin transactions by itself, and never IMMEDIATE.
     settings = {"timeout": LOCK_TIMEOUT_MS / 1000, "isolation_level": None, "check_same_thread": False}
     engine = create_engine(address, connect_args=settings, pool_size=16, max_overflow=48)
     event.listen(engine, "connect", _set_pragmas)
@@ -136,9 +138,9 @@ def _set_pragmas(connection: Any, _record: object) -> None:
         connection.execute(f"PRAGMA {pragma}")
 
 
-def _begin_write(connection: Connection, words: str) -> None:
+def _begin_write(connection: Connection, statement: str) -> None:
     if connection.get_execution_options().get("writes"):
-        connection.exec_driver_sql(words)
+        connection.exec_driver_sql(statement)
 
 
 def _format_error(error: DatabaseError) -> str:

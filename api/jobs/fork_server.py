@@ -1,12 +1,12 @@
-"""The process that all children are forks of: what takes seconds to load is loaded in it once.
+"""A process that has loaded everything a task needs and forks a child per task.
 
-Standard input is a Unix socket. A byte on it asks for a child, and brings four descriptors: of the child's standard
-input, of what it answers on, of its standard error, and of a line of its own. The child leads a session. When its line
-is shut, it is killed with its group, and how it ended is told on the line; it is a zombie until then, so that its
-number is nobody else's. When the socket ends, all are killed.
+Standard input is a Unix socket. A byte on it requests a child and carries four descriptors: the child's standard input,
+its output, its standard error, and a control socket. The child leads a session. When its control socket is shut down,
+the child is killed with its process group, and its exit code is sent on the socket; until then it stays a zombie, so
+that its process id is not reused. When the socket ends, all children are killed.
 
-A fork is safe here: there is no thread but OpenBLAS's, which ends its own before every fork (pthread_atfork). The
-nursery keeps no end of a child's pipes, and a child nothing of its siblings', so each sees the other side's end.
+Forking is safe here: the only other threads are OpenBLAS's, which stop before every fork (pthread_atfork). The fork
+server keeps no end of a child's pipes, and a child none of its siblings', so that each sees the other side close.
 """
 
 from __future__ import annotations
@@ -23,69 +23,69 @@ from contextlib import suppress
 from typing import IO, NoReturn
 
 NICE = 5
-"""Whoever asks goes before what is solved."""
+"""Children yield the processor to the server's request handling."""
 EXIT_CODE = struct.Struct("i")
-"""How a child ended: its exit code, or the signal's number below 0."""
+"""A child's exit code, or the negative number of the signal that killed it."""
 
 ChildMain = Callable[[IO[bytes], IO[bytes]], None]
-"""What a child does, from what it reads to what it answers."""
+"""What a child does, from its input to its output."""
 
 
-def serve_forks(life: ChildMain) -> None:
-    """Fork for whoever asks, until nobody can."""
-    asked = socket.socket(fileno=os.dup(0))
-    lines: dict[socket.socket, int] = {}
-    gc.freeze()  # what is loaded is never looked through again, nor copied for that
+def serve_forks(child_main: ChildMain) -> None:
+    """Fork a child per request until the socket ends."""
+    control = socket.socket(fileno=os.dup(0))
+    children: dict[socket.socket, int] = {}
+    gc.freeze()  # the collector would touch, and so copy, every page that children share
     while True:
-        ready, _, _ = select.select([asked, *lines], [], [])
-        for each in ready:
-            if each is not asked:
-                _kill_child(each, lines.pop(each))
-            elif not _fork_child(asked, lines, life):
-                for line, child in lines.items():
-                    _kill_child(line, child)
+        ready, _, _ = select.select([control, *children], [], [])
+        for ready_socket in ready:
+            if ready_socket is not control:
+                _kill_child(ready_socket, children.pop(ready_socket))
+            elif not _fork_child(control, children, child_main):
+                for child_socket, child in children.items():
+                    _kill_child(child_socket, child)
                 return
 
 
-def _fork_child(asked: socket.socket, lines: dict[socket.socket, int], life: ChildMain) -> bool:
-    """Whether a child was asked for."""
-    said, descriptors, _, _ = socket.recv_fds(asked, 1, 4)
-    if not said:
+def _fork_child(control: socket.socket, children: dict[socket.socket, int], child_main: ChildMain) -> bool:
+    """Fork a child and return True; return False where the socket has ended."""
+    data, descriptors, _, _ = socket.recv_fds(control, 1, 4)
+    if not data:
         return False
-    *ends, line = descriptors
-    mine = socket.socket(fileno=line)
+    *ends, descriptor = descriptors
+    child_socket = socket.socket(fileno=descriptor)
     child = os.fork()
     if child == 0:
-        for each in (asked, mine, *lines):
+        for each in (control, child_socket, *children):
             each.close()
-        _run_child(life, *ends)
-    lines[mine] = child
+        _run_child(child_main, *ends)
+    children[child_socket] = child
     for end in ends:
         os.close(end)
     return True
 
 
-def _run_child(life: ChildMain, asks: int, answers: int, errors: int) -> NoReturn:
-    """In the child. Whatever a library prints goes to standard error."""
+def _run_child(child_main: ChildMain, requests: int, answers: int, errors: int) -> NoReturn:
+    """Run in the child. Output of libraries goes to standard error."""
     try:
         os.setsid()
         os.nice(NICE)
-        for end, place in ((asks, 0), (errors, 1), (errors, 2)):
+        for end, place in ((requests, 0), (errors, 1), (errors, 2)):
             os.dup2(end, place)
-        os.close(asks)
+        os.close(requests)
         os.close(errors)
-        with os.fdopen(0, "rb", closefd=False) as heard, os.fdopen(answers, "wb") as told:
-            life(heard, told)
+        with os.fdopen(0, "rb", closefd=False) as input_stream, os.fdopen(answers, "wb") as output_stream:
+            child_main(input_stream, output_stream)
         os._exit(0)
-    except BaseException:  # noqa: BLE001 - what the nursery would do next is not for its child
+    except BaseException:  # noqa: BLE001 - the child must never return into the fork server's loop
         traceback.print_exc()
         os._exit(1)
 
 
-def _kill_child(line: socket.socket, child: int) -> None:
-    for kill in (os.killpg, os.kill):  # it may not lead a group yet
+def _kill_child(child_socket: socket.socket, child: int) -> None:
+    for kill in (os.killpg, os.kill):  # a child that was just forked may not lead a group yet
         with suppress(ProcessLookupError):
             kill(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    with line, suppress(OSError):  # nobody waits for it
-        line.send(EXIT_CODE.pack(os.waitstatus_to_exitcode(status)))
+    with child_socket, suppress(OSError):  # the server may not wait for the exit code
+        child_socket.send(EXIT_CODE.pack(os.waitstatus_to_exitcode(status)))

@@ -1,8 +1,8 @@
-"""Group commit: what comes to be written while a transaction is under way is written by the next one, all of it.
+"""Group commit: writes that arrive during a transaction are committed together by the next one.
 
-A commit costs a wait for the disk, whatever is in it. Whoever comes first writes for all who wait by then, and hands
-the turn to the first who came later; nobody's word is given before the commit that holds it. (DeWitt et al.,
-Implementation techniques for main memory database systems, 1984.)
+A commit waits for the disk, whatever its size. The first writer commits for all who wait by then, and hands over to the
+first who came later; no writer returns before the commit that contains its write. (DeWitt et al., Implementation
+techniques for main memory database systems, 1984.)
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ Result = TypeVar("Result")
 
 
 class WriteRejected(Exception):
-    """What a piece of writing raises where it is not to be done, before it has written anything."""
+    """Raised by a write that must not happen, before it has written anything."""
 
 
 class _PendingWrite:
-    """Somebody's writing, and what came of it; `told` when that is known, or when it is theirs to write for all."""
+    """A write and its result; `ready` is set when the result is known, or when this writer becomes the leader."""
 
     def __init__(self, write: Callable[[Connection], Any]) -> None:
         self.write, self.ready = write, threading.Event()
@@ -34,7 +34,7 @@ class _PendingWrite:
 
 
 class GroupCommit:
-    """Writes to a store in the transactions of whoever is first."""
+    """Commits the writes of many threads to a database in shared transactions."""
 
     def __init__(self, store: Database) -> None:
         self.store = store
@@ -43,7 +43,7 @@ class GroupCommit:
         self._is_led = False
 
     def write(self, write: Callable[[Connection], Result]) -> Result:
-        """What `write` gives, committed by now. Raises what it raises, and the database's errors."""
+        """Return what `write` returns, after it is committed. Raises what it raises, and the database's errors."""
         mine = _PendingWrite(write)
         with self._lock:
             self._waiting.append(mine)
@@ -59,30 +59,30 @@ class GroupCommit:
 
     def _lead(self) -> None:
         with self._lock:
-            pieces, self._waiting = self._waiting, []
-        self._commit(pieces)
-        for piece in pieces:
-            piece.is_done = True
-            piece.ready.set()
+            writes, self._waiting = self._waiting, []
+        self._commit(writes)
+        for write in writes:
+            write.is_done = True
+            write.ready.set()
         with self._lock:
             self._is_led = bool(self._waiting)
             if self._waiting:
                 self._waiting[0].ready.set()
 
-    def _commit(self, pieces: list[_PendingWrite]) -> None:
-        """All pieces in one transaction; where one of them spoils it, each in its own."""
+    def _commit(self, writes: list[_PendingWrite]) -> None:
+        """Commit all writes in one transaction; where one of them breaks it, each in a transaction of its own."""
         try:
             with self.store.begin() as connection:
-                for piece in pieces:
+                for write in writes:
                     try:
-                        piece.result = piece.write(connection)
+                        write.result = write.write(connection)
                     except WriteRejected as refused:
-                        piece.error = refused
-        except Exception as error:  # noqa: BLE001 - raised again, to whoever asked for it
-            if len(pieces) == 1 or isinstance(error, OperationalError):
-                for piece in pieces:
-                    piece.error = error
+                        write.error = refused
+        except Exception as error:  # noqa: BLE001 - raised again in the thread that called write()
+            if len(writes) == 1 or isinstance(error, OperationalError):
+                for write in writes:
+                    write.error = error
                 return
-            for piece in pieces:
-                piece.error = None
-                self._commit([piece])
+            for write in writes:
+                write.error = None
+                self._commit([write])

@@ -1,4 +1,4 @@
-"""How server and child process talk: a line of JSON, then as many bytes as it says."""
+"""Messages between server and child process: a line of JSON, then as many bytes as it says."""
 
 from __future__ import annotations
 
@@ -12,21 +12,23 @@ MAX_PAYLOAD = 256 << 20
 
 @dataclass(frozen=True, slots=True)
 class IpcMessage:
-    """`head` is JSON; the payload is anything."""
+    """A message; `head` is JSON, the payload arbitrary bytes."""
 
     head: dict[str, Any]
     payload: bytes = b""
 
 
 def send_message(stream: IO[bytes], message: IpcMessage) -> None:
-    """Write a message whole."""
+    """Write a whole message."""
     line = json.dumps({**message.head, "bytes": len(message.payload)}).encode() + b"\n"
     stream.write(line + message.payload)
     stream.flush()
 
 
 def receive_message(stream: IO[bytes]) -> IpcMessage | None:
-    """The next message; None where the stream ends, also within one. Raises ValueError at something else."""
+    """Return the next message, or None where the stream ends, even within a message. Raises ValueError for anything
+    else.
+    """
     line = stream.readline(MAX_LINE)
     if not line.endswith(b"\n"):
         return None
@@ -36,4 +38,4 @@ def receive_message(stream: IO[bytes]) -> IpcMessage | None:
             payload = stream.read(size)
             del head["bytes"]
             return IpcMessage(head, payload) if len(payload) == size else None
-    raise ValueError(f"no message: {line[:80]!r}")
+    raise ValueError(f"not a message: {line[:80]!r}")

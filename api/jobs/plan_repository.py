@@ -1,4 +1,4 @@
-"""What the store knows of plans, as those who ask for it see it: a tenant its own, and no other."""
+"""Reads plans from the database; a tenant sees only its own."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from api.jobs.tables import events, outcomes, plans, workers
 
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
-    """A plan without its documents. Times in seconds since 1970; `progress` has incumbent, bound and gap."""
+    """A plan without its documents. Times are seconds since 1970; `progress` has incumbent_s, bound_s and gap."""
 
     number: int
     id: str
     name: str
-    run: int
+    generation: int
     status: str
     error: str | None
     created_at: float
@@ -41,19 +41,19 @@ class PlanEvent(NamedTuple):
 
 
 class PlanRepository:
-    """Reading only."""
+    """Read access to plans, events and workers."""
 
     def __init__(self, store: Database) -> None:
         self.store = store
 
     def find(self, tenant: str, plan: str) -> PlanRecord | None:
-        """A tenant's plan; None also where another's has that id."""
+        """Return a tenant's plan, or None, even where another tenant has a plan with that id."""
         with self.store.connect() as connection:
             row = connection.execute(_FIND_PLAN, {"tenant": tenant, "plan": plan}).first()
         return None if row is None else _to_record(row)
 
     def page(self, tenant: str, after: int | None, most: int) -> list[PlanRecord]:
-        """A tenant's plans, the newest first, from below the number `after`."""
+        """Return a tenant's plans, newest first; `after`: only those with a smaller number."""
         chosen = _select_records().where(plans.c.tenant == tenant).order_by(plans.c.number.desc()).limit(most)
         if after is not None:
             chosen = chosen.where(plans.c.number < after)
@@ -61,14 +61,14 @@ class PlanRepository:
             return [_to_record(row) for row in connection.execute(chosen)]
 
     def document(self, record: PlanRecord) -> bytes | None:
-        """The packed plan document of a record's run; None where it has none."""
-        wanted = and_(outcomes.c.number == record.number, outcomes.c.run == record.run)
+        """Return a plan's compressed document, or None where it has none."""
+        wanted = and_(outcomes.c.number == record.number, outcomes.c.generation == record.generation)
         with self.store.connect() as connection:
-            found: bytes | None = connection.execute(select(outcomes.c.document).where(wanted)).scalar()
-        return found
+            document: bytes | None = connection.execute(select(outcomes.c.document).where(wanted)).scalar()
+        return document
 
     def events(self, record: PlanRecord, after: int, most: int) -> list[PlanEvent]:
-        """Events of a plan that came after the one numbered `after`, in their order."""
+        """Return a plan's events after the one numbered `after`, in order."""
         columns = events.c
         chosen = select(columns.seq, columns.kind, columns.data).where(columns.number == record.number)
         with self.store.connect() as connection:
@@ -76,28 +76,29 @@ class PlanRepository:
             return [PlanEvent(*row) for row in rows]
 
     def counts(self) -> dict[str, int]:
-        """Plans of all tenants by status."""
+        """Return the number of plans of all tenants by status."""
         status = func.coalesce(outcomes.c.status, plans.c.state)
-        counted = select(status, func.count()).select_from(plans.outerjoin(outcomes, _IS_LAST_RUN)).group_by(status)
+        counted = select(status, func.count()).select_from(plans.outerjoin(outcomes, _IS_CURRENT)).group_by(status)
         with self.store.connect() as connection:
             return {row[0]: row[1] for row in connection.execute(counted)}
 
     def workers(self, within_s: float) -> int:
-        """How many workers were seen in the last seconds, on all hosts."""
+        """Return the number of workers on all hosts that sent a heartbeat in the last seconds."""
         with self.store.connect() as connection:
             late = self.store.now(connection) - within_s
             return connection.execute(select(func.count()).where(workers.c.seen_at >= late)).scalar_one()
 
 
-_IS_LAST_RUN = and_(outcomes.c.number == plans.c.number, outcomes.c.run == plans.c.run)
+_IS_CURRENT = and_(outcomes.c.number == plans.c.number, outcomes.c.generation == plans.c.generation)
 
 
 def _select_records() -> Select[Any]:
     columns = [
-        plans.c[name] for name in ("number", "id", "name", "run", "state", "created_at", "started_at", "progress")
+        plans.c[name]
+        for name in ("number", "id", "name", "generation", "state", "created_at", "started_at", "progress")
     ]
     ended = [outcomes.c.status, outcomes.c.error, outcomes.c.ended_at]
-    return select(*columns, *ended).select_from(plans.outerjoin(outcomes, _IS_LAST_RUN))
+    return select(*columns, *ended).select_from(plans.outerjoin(outcomes, _IS_CURRENT))
 
 
 _FIND_PLAN = _select_records().where(plans.c.tenant == bindparam("tenant"), plans.c.id == bindparam("plan"))
@@ -108,7 +109,7 @@ def _to_record(row: Any) -> PlanRecord:
         row.number,
         row.id,
         row.name,
-        row.run,
+        row.generation,
         row.status or row.state,
         row.error,
         row.created_at,

@@ -1,9 +1,8 @@
-"""The durable queue: plans in line, each held by one worker at a time under a lease, each ended once.
+"""The durable queue: each plan is leased to one worker at a time and completed once.
 
-A claim is a name that no other has, believed until its lease ends; a worker renews it while it works, and whoever
-finds it run out takes the plan anew. Two workers may so come to work on one plan, but its outcome is inserted only
-where none is yet: the first stays. Cancelling is an outcome like the others, and so is decided by the same insert.
-All hosts that share the store go by the store's clock.
+A worker renews its lease while it works; a lease that expires lets another worker claim the plan. Two workers may then
+solve one plan, but a result is inserted only where there is none, so the first one stays. Cancelling inserts a result
+too, and is decided by the same insert. All hosts use the database's clock.
 """
 
 from __future__ import annotations
@@ -36,45 +35,45 @@ from api.settings import DAY_S
 from api.webhooks.store import queue_deliveries
 
 MAX_ATTEMPTS = 3
-"""A plan at which workers or their child processes died so often is not tried again: it may be what they die of."""
+"""A plan whose workers or child processes died this often is not tried again, because it may be what kills them."""
 COUNT_TTL_S = 1.0
-"""How long a count of a line is believed."""
+"""How long the count of a tenant's queue is reused."""
 RETRYABLE = ("timeout", "cancelled", "failed")
-"""Outcomes after which the same question may be asked anew."""
+"""Results after which the same request may be queued again."""
 
 
 class IdempotencyConflict(WriteRejected):
-    """An idempotency key came with another body than the first time."""
+    """An idempotency key was used with another body before."""
 
 
 class QueueFull(WriteRejected):
-    """A tenant has as many plans waiting as it may."""
+    """A tenant has as many queued plans as it may."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlanJob:
-    """What shall be planned: its content id, the graph's name, and the ask, packed for the child process."""
+    """A plan to solve: its id, the graph's name, and the compressed request for the child process."""
 
     id: str
     name: str
-    ask: bytes
+    request: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A plan in the hands of a worker; `waited_s` since it was asked for."""
+    """A plan held by a worker; `waited_s` since it was queued."""
 
     number: int
-    run: int
-    holder: str
+    generation: int
+    lease_owner: str
     id: str
-    ask: bytes
+    request: bytes
     waited_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How a plan ended: its document (packed) where there is one, else the error."""
+    """How a plan ended: its compressed document where there is one, else the error."""
 
     status: str
     error: str | None = None
@@ -82,52 +81,55 @@ class JobResult:
     progress: dict[str, Any] | None = None
 
 
-POISONED = JobResult("failed", f"its worker or process was killed {MAX_ATTEMPTS} times")
+POISONED = JobResult("failed", f"its worker or child process was killed {MAX_ATTEMPTS} times")
 
 
 class JobQueue:
-    """The queue in a store. Times are seconds since 1970."""
+    """The queue in a database. Times are seconds since 1970."""
 
     def __init__(self, store: Database, lease_s: float) -> None:
         self.store, self.lease_s = store, lease_s
         self._group_commit, self._quota = GroupCommit(store), _QueueQuota()
 
-    def submit(self, tenant: str, question: PlanJob, most: int, *, key: str | None = None, body: str = "") -> str:
-        """The id of the plan, which is committed by now: in line, unless it was asked before.
+    def submit(self, tenant: str, job: PlanJob, most: int, *, key: str | None = None, body: str = "") -> str:
+        """Queue a plan, unless it was queued before; return its id after the commit.
 
-        With an idempotency `key`, the plan that it came with first. Raises KeyReused, LineFull.
+        With an idempotency `key`, return the plan that the key was first used for. Raises IdempotencyConflict,
+        QueueFull.
         """
 
         def write(connection: Connection) -> str:
             earlier = None if key is None else _find_idempotent(connection, tenant, key, body=body)
             if earlier is not None:
                 return earlier
-            self._enqueue(connection, tenant, question, most=most)
+            self._enqueue(connection, tenant, job, most=most)
             if key is not None:
-                kept = {"tenant": tenant, "key": key, "body": body, "plan": question.id}
-                connection.execute(insert(idempotency), kept)
-            return question.id
+                row = {"tenant": tenant, "key": key, "body": body, "plan": job.id}
+                connection.execute(insert(idempotency), row)
+            return job.id
 
         return self._group_commit.write(write)
 
-    def _enqueue(self, connection: Connection, tenant: str, question: PlanJob, *, most: int) -> None:
-        """Into the line, where the plan is new or its last run came to nothing."""
-        row = connection.execute(_LAST_RUN, {"tenant": tenant, "plan": question.id}).first()
+    def _enqueue(self, connection: Connection, tenant: str, job: PlanJob, *, most: int) -> None:
+        """Queue the plan where it is new, or where its last generation ended without an answer."""
+        row = connection.execute(_LAST_GENERATION, {"tenant": tenant, "plan": job.id}).first()
         if row is not None and row.status not in RETRYABLE:
             return
         self._quota.reserve(connection, tenant, most)
         now = self.store.now(connection)
         fresh = {"state": "queued", "created_at": now, "attempts": 0, "progress": None, "started_at": None}
         if row is None:
-            values = {"tenant": tenant, "id": question.id, "name": question.name, "ask": question.ask, "run": 1}
+            values = {"tenant": tenant, "id": job.id, "name": job.name, "request": job.request, "generation": 1}
             number = connection.execute(_INSERT_PLAN, {**values, **fresh}).scalar_one()
         else:
             number = row.number
-            connection.execute(update(plans).where(plans.c.number == number).values(run=row.run + 1, **fresh))
+            connection.execute(
+                update(plans).where(plans.c.number == number).values(generation=row.generation + 1, **fresh)
+            )
         _append_event(connection, number, "queued", data={"status": "queued"})
 
     def claim(self) -> Lease | None:
-        """The plan that waits longest, taken; None where none waits."""
+        """The plan that waits longest, held; None where none waits."""
         with self.store.connect() as connection:
             if connection.execute(_NEXT_NUMBER, {"now": self.store.now(connection)}).scalar() is None:
                 return None
@@ -136,61 +138,72 @@ class JobQueue:
             row = connection.execute(_NEXT_PLAN, {"now": now}).first()
             if row is None:
                 return None
-            claim = Lease(row.number, row.run, uuid4().hex, row.id, row.ask, now - row.created_at)
+            lease = Lease(row.number, row.generation, uuid4().hex, row.id, row.request, now - row.created_at)
             if row.attempts >= MAX_ATTEMPTS:
-                _complete(connection, now, claim.number, run=claim.run, outcome=POISONED)
+                _complete(connection, now, lease.number, generation=lease.generation, outcome=POISONED)
                 return None
-            taken = {"state": "running", "holder": claim.holder, "lease_until": now + self.lease_s, "started_at": now}
-            connection.execute(_update_plan(claim).values(**taken, attempts=row.attempts + 1))
-            _append_event(connection, claim.number, "running", data={"status": "running"})
-        return claim
+            held = {
+                "state": "running",
+                "lease_owner": lease.lease_owner,
+                "lease_until": now + self.lease_s,
+                "started_at": now,
+            }
+            connection.execute(_update_plan(lease).values(**held, attempts=row.attempts + 1))
+            _append_event(connection, lease.number, "running", data={"status": "running"})
+        return lease
 
-    def renew(self, claim: Lease) -> bool:
-        """Holds a claim for another lease; False where it is lost, or the plan has ended."""
+    def renew(self, lease: Lease) -> bool:
+        """Extend a lease. Return False where it is lost or the plan has ended."""
         with self.store.begin() as connection:
             until = self.store.now(connection) + self.lease_s
-            kept = connection.execute(_update_plan(claim).where(*_is_held_by(claim)).values(lease_until=until))
-        return kept.rowcount == 1
+            updated = connection.execute(_update_plan(lease).where(*_is_held_by(lease)).values(lease_until=until))
+        return updated.rowcount == 1
 
-    def is_held(self, claim: Lease) -> bool:
-        """Whether a claim still stands: not lost, not cancelled."""
+    def is_held(self, lease: Lease) -> bool:
+        """Return whether a lease still holds: neither lost nor cancelled."""
         with self.store.connect() as connection:
-            return connection.execute(select(plans.c.number).where(*_is_held_by(claim))).first() is not None
+            return connection.execute(select(plans.c.number).where(*_is_held_by(lease))).first() is not None
 
-    def save_progress(self, claim: Lease, progress: dict[str, Any]) -> None:
-        """Incumbent, bound and gap while it is solved."""
+    def save_progress(self, lease: Lease, progress: dict[str, Any]) -> None:
+        """Store incumbent, bound and gap of a plan that is being solved, with an event."""
         with self.store.begin() as connection:
-            told = connection.execute(
-                _update_plan(claim).where(*_is_held_by(claim)).values(progress=json.dumps(progress))
+            updated = connection.execute(
+                _update_plan(lease).where(*_is_held_by(lease)).values(progress=json.dumps(progress))
             )
-            if told.rowcount == 1:
-                _append_event(connection, claim.number, "incumbent", data={"status": "running", **progress})
+            if updated.rowcount == 1:
+                _append_event(connection, lease.number, "incumbent", data={"status": "running", **progress})
 
-    def complete(self, claim: Lease, outcome: JobResult) -> bool:
-        """Ends a plan, unless it has an outcome: then False, and that one stays."""
+    def complete(self, lease: Lease, outcome: JobResult) -> bool:
+        """Store a plan's result. Return False where it has one already; that one stays."""
         with self.store.begin() as connection:
-            return _complete(connection, self.store.now(connection), claim.number, run=claim.run, outcome=outcome)
+            return _complete(
+                connection, self.store.now(connection), lease.number, generation=lease.generation, outcome=outcome
+            )
 
-    def release(self, claim: Lease, counted: bool = True) -> None:
-        """Puts a plan back in line, where the claim still stands; `counted` as an attempt that came to nothing."""
-        freed = {"state": "queued", "holder": None, "lease_until": None}
+    def release(self, lease: Lease, counted: bool = True) -> None:
+        """Put a leased plan back into the queue; `counted`: count the attempt as one that failed."""
+        freed = {"state": "queued", "lease_owner": None, "lease_until": None}
         attempts = plans.c.attempts if counted else plans.c.attempts - 1
         with self.store.begin() as connection:
-            connection.execute(_update_plan(claim).where(*_is_held_by(claim)).values(**freed, attempts=attempts))
+            connection.execute(_update_plan(lease).where(*_is_held_by(lease)).values(**freed, attempts=attempts))
 
     def cancel(self, tenant: str, plan: str) -> bool:
-        """Ends a plan as cancelled; False where it has ended already, or there is none."""
+        """Cancel a plan. Return False where it has ended or does not exist."""
         with self.store.begin() as connection:
             mine = and_(plans.c.tenant == tenant, plans.c.id == plan, plans.c.state != "done")
-            row = connection.execute(select(plans.c.number, plans.c.run).where(mine)).first()
+            row = connection.execute(select(plans.c.number, plans.c.generation).where(mine)).first()
             if row is None:
                 return False
             return _complete(
-                connection, self.store.now(connection), row.number, run=row.run, outcome=JobResult("cancelled")
+                connection,
+                self.store.now(connection),
+                row.number,
+                generation=row.generation,
+                outcome=JobResult("cancelled"),
             )
 
     def heartbeat(self, worker: str, host: str) -> None:
-        """A worker is there; what was not seen for a day is forgotten."""
+        """Record that a worker is alive, and delete workers that were silent for a day."""
         with self.store.begin() as connection:
             now = self.store.now(connection)
             connection.execute(delete(workers).where(or_(workers.c.id == worker, workers.c.seen_at < now - DAY_S)))
@@ -202,14 +215,17 @@ class JobQueue:
 
 
 class _QueueQuota:
-    """How many plans of a tenant wait at most: counted at least once a second and before anybody is refused, and
-    meanwhile what was let in here is added. Servers beside this one may let in their own of that second."""
+    """The limit of queued plans per tenant.
+
+    The database is counted at most once a second, and always before a refusal; in between, plans queued by this process
+    are added. Other servers may add theirs within that second.
+    """
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, float]] = {}
 
     def reserve(self, connection: Connection, tenant: str, most: int) -> None:
-        """One more, in the writers' turn. Raises LineFull."""
+        """Count one more plan, within the write lock. Raises QueueFull."""
         count, counted_at = self._known.get(tenant, (most, 0.0))
         if count >= most or time.monotonic() - counted_at > COUNT_TTL_S:
             count, counted_at = connection.execute(_QUEUED_COUNT, {"tenant": tenant}).scalar_one(), time.monotonic()
@@ -218,13 +234,13 @@ class _QueueQuota:
         self._known[tenant] = count + 1, counted_at
 
 
-def _update_plan(claim: Lease) -> Any:
-    return update(plans).where(plans.c.number == claim.number)
+def _update_plan(lease: Lease) -> Any:
+    return update(plans).where(plans.c.number == lease.number)
 
 
-def _is_held_by(claim: Lease) -> tuple[ColumnElement[bool], ...]:
+def _is_held_by(lease: Lease) -> tuple[ColumnElement[bool], ...]:
     columns = plans.c
-    return columns.number == claim.number, columns.holder == claim.holder, columns.state == "running"
+    return columns.number == lease.number, columns.lease_owner == lease.lease_owner, columns.state == "running"
 
 
 def _find_idempotent(connection: Connection, tenant: str, key: str, *, body: str) -> str | None:
@@ -237,21 +253,21 @@ def _find_idempotent(connection: Connection, tenant: str, key: str, *, body: str
     return str(row.plan)
 
 
-def _complete(connection: Connection, now: float, number: int, *, run: int, outcome: JobResult) -> bool:
-    """Inserts an outcome where there is none; writers take turns, so that none comes between."""
-    earlier = select(outcomes.c.number).where(outcomes.c.number == number, outcomes.c.run == run)
+def _complete(connection: Connection, now: float, number: int, *, generation: int, outcome: JobResult) -> bool:
+    """Insert a result where there is none; writers are serialized, so no other result can come in between."""
+    earlier = select(outcomes.c.number).where(outcomes.c.number == number, outcomes.c.generation == generation)
     if connection.execute(earlier).first() is not None:
         return False
     values = {"status": outcome.status, "error": outcome.error, "document": outcome.document}
-    connection.execute(insert(outcomes).values(number=number, run=run, ended_at=now, **values))
-    ended: dict[str, Any] = {"state": "done", "holder": None, "lease_until": None}
+    connection.execute(insert(outcomes).values(number=number, generation=generation, ended_at=now, **values))
+    ended: dict[str, Any] = {"state": "done", "lease_owner": None, "lease_until": None}
     if outcome.progress is not None:
         ended["progress"] = json.dumps(outcome.progress)
-    connection.execute(update(plans).where(plans.c.number == number, plans.c.run == run).values(ended))
+    connection.execute(update(plans).where(plans.c.number == number, plans.c.generation == generation).values(ended))
     error = {} if outcome.error is None else {"error": outcome.error}
-    told = {"status": outcome.status, **(outcome.progress or {}), **error}
-    _append_event(connection, number, "done", data=told)
-    queue_deliveries(connection, now, number, told=told)
+    data = {"status": outcome.status, **(outcome.progress or {}), **error}
+    _append_event(connection, number, "done", data=data)
+    queue_deliveries(connection, now, number, result=data)
     return True
 
 
@@ -264,16 +280,20 @@ def _first_where(*free: ColumnElement[bool]) -> Select[Any]:
     return select(chosen.c.number)
 
 
-_CLAIMABLE = union_all(  # each found by the index, however long the line
+_CLAIMABLE = union_all(  # one index lookup each, however long the queue
     _first_where(plans.c.state == "queued", plans.c.lease_until.is_(None)),
     _first_where(plans.c.state == "running", plans.c.lease_until < bindparam("now")),
 ).subquery()
 _NEXT_NUMBER = select(func.min(_CLAIMABLE.c.number))
-"""Of the plan that waits longest."""
+"""The number of the plan that has waited longest."""
 _NEXT_PLAN = select(plans).where(plans.c.number == _NEXT_NUMBER.scalar_subquery())
-_LAST_RUN = (
-    select(plans.c.number, plans.c.run, outcomes.c.status)
-    .select_from(plans.outerjoin(outcomes, and_(outcomes.c.number == plans.c.number, outcomes.c.run == plans.c.run)))
+_LAST_GENERATION = (
+    select(plans.c.number, plans.c.generation, outcomes.c.status)
+    .select_from(
+        plans.outerjoin(
+            outcomes, and_(outcomes.c.number == plans.c.number, outcomes.c.generation == plans.c.generation)
+        )
+    )
     .where(plans.c.tenant == bindparam("tenant"), plans.c.id == bindparam("plan"))
 )
 _QUEUED_COUNT = (

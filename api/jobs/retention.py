@@ -1,4 +1,4 @@
-"""What becomes of ended plans: they are kept, or forgotten after a time; and copies of the whole database."""
+"""Purges ended plans, lists the queue, and copies the database."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from api.jobs.tables import events, idempotency, outcomes, plans
 from planner.errors import InvalidRequest
 
 BATCH_PLANS = 500
-"""Plans forgotten in one transaction, so that nobody waits long for a turn."""
+"""Plans deleted per transaction, so that no writer waits long."""
 
 
 def purge(store: Database, older_than_s: float) -> int:
-    """Forgets plans that ended longer ago, with all that was heard of them; how many they were."""
-    forgotten = 0
+    """Delete plans that ended longer ago, with their events and documents; return their number."""
+    deleted = 0
     while count := _purge_batch(store, older_than_s):
-        forgotten += count
-    return forgotten
+        deleted += count
+    return deleted
 
 
 def _purge_batch(store: Database, older_than_s: float) -> int:
-    last = and_(outcomes.c.number == plans.c.number, outcomes.c.run == plans.c.run)
+    last = and_(outcomes.c.number == plans.c.number, outcomes.c.generation == plans.c.generation)
     with store.begin() as connection:
         late = store.now(connection) - older_than_s
         ended = and_(plans.c.state == "done", outcomes.c.ended_at < late)
@@ -40,14 +40,14 @@ def _purge_batch(store: Database, older_than_s: float) -> int:
 
 
 def back_up(store: Database, file: Path) -> None:
-    """A copy of a database of SQLite while it is in use, for its owner's eyes alone. Raises InvalidRequest."""
+    """Copy an SQLite database that is in use to a new file that only its owner can read. Raises InvalidRequest."""
     if store.engine.dialect.name != "sqlite":
-        raise InvalidRequest("backup", got="a database of PostgreSQL", wanted="pg_dump, which comes with it")
+        raise InvalidRequest("backup", got="a PostgreSQL database", wanted="pg_dump")
     try:
         file.touch(mode=0o600, exist_ok=False)
     except OSError as error:
         raise InvalidRequest("backup", where=str(file), got=error.strerror, wanted="a new file") from None
-    connection = store.engine.raw_connection()  # outside of any transaction
+    connection = store.engine.raw_connection()  # VACUUM cannot run within a transaction
     try:
         connection.cursor().execute("VACUUM INTO ?", (str(file),))
     finally:
@@ -55,7 +55,7 @@ def back_up(store: Database, file: Path) -> None:
 
 
 def list_queue(store: Database) -> list[dict[str, Any]]:
-    """Plans that wait or are being solved, in their order, and for how long they have."""
+    """Return plans that wait or are being solved, in order, with the seconds since they were queued."""
     columns = plans.c.id, plans.c.tenant, plans.c.name, plans.c.state, plans.c.attempts, plans.c.created_at
     with store.connect() as connection:
         now = store.now(connection)

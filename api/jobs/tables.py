@@ -1,7 +1,7 @@
-"""The tables: every plan that was asked for, what is heard of it, and its one outcome.
+"""The tables: plans, their results and events, keys, workers and webhooks.
 
-A row of `plans` is one question of one tenant, by its content id; `run` counts how often it was asked anew after it
-was cancelled or had failed. `api/migrations` makes them; a test holds the two together.
+A row of `plans` is one request of one tenant, by its content id; `generation` counts how often it was queued again
+after it was cancelled or had failed. `api/migrations` creates the tables; a test compares the two.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sqlalchemy import (
 metadata = MetaData()
 
 COUNTER = BigInteger().with_variant(Integer, "sqlite")
-"""Of rows that are numbered as they come; SQLite numbers only what it calls INTEGER."""
+"""Rows numbered in order of insertion; SQLite numbers only a column of type INTEGER."""
 
 plans = Table(
     "plans",
@@ -32,26 +32,26 @@ plans = Table(
     Column("tenant", String, nullable=False),
     Column("id", String(64), nullable=False),
     Column("name", String, nullable=False),
-    Column("ask", LargeBinary, nullable=False),
-    Column("run", Integer, nullable=False),
+    Column("request", LargeBinary, nullable=False),
+    Column("generation", Integer, nullable=False),
     Column("state", String, nullable=False),  # queued, running, done
     Column("created_at", Float, nullable=False),
     Column("started_at", Float),
-    Column("holder", String),  # the claim of a worker, and until when it is believed
+    Column("lease_owner", String),
     Column("lease_until", Float),
     Column("attempts", Integer, nullable=False),
     Column("progress", String),
     UniqueConstraint("tenant", "id"),
     Index("plans_in_line", "state", "lease_until", "number"),
     Index("plans_of", "tenant", "state"),
-    sqlite_autoincrement=True,  # a number is never given twice, so that pages stay in order
+    sqlite_autoincrement=True,  # numbers are never reused, so that pages stay in order
 )
 
 outcomes = Table(
     "outcomes",
     metadata,
     Column("number", BigInteger, primary_key=True),
-    Column("run", Integer, primary_key=True),
+    Column("generation", Integer, primary_key=True),
     Column("status", String, nullable=False),  # optimal, feasible, infeasible, timeout, cancelled, failed
     Column("error", String),
     Column("document", LargeBinary),
@@ -76,7 +76,7 @@ idempotency = Table(
     metadata,
     Column("tenant", String, primary_key=True),
     Column("key", String, primary_key=True),
-    Column("body", String(64), nullable=False),  # digest of what was sent with it
+    Column("body", String(64), nullable=False),  # digest of the request's body
     Column("plan", String(64), nullable=False),
 )
 
@@ -104,9 +104,9 @@ webhooks = Table(
     metadata,
     Column("id", String, primary_key=True),
     Column("tenant", String, nullable=False),
-    Column("key", String, nullable=False),  # the id of the API key that made it
+    Column("key", String, nullable=False),  # the id of the API key that created it
     Column("url", String, nullable=False),
-    Column("secret", String, nullable=False),  # as it is: signatures are made with it
+    Column("secret", String, nullable=False),  # in plain text, because signatures need it
     Column("created_at", Float, nullable=False),
     Index("webhooks_of", "tenant"),
 )

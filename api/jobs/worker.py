@@ -1,6 +1,6 @@
-"""The worker: takes plans from the line, has each solved in a child process, and keeps what comes of it.
+"""The worker: claims plans, has each solved in a child process, and stores the results.
 
-It says in the store that it is there, so that every server on it knows of the workers on all hosts.
+It sends heartbeats to the database, so that every server knows of the workers on all hosts.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ log = logging.getLogger("shardplan.worker")
 IDLE_S = 0.2
 AFTER_ERROR_S = 1.0
 POLL_S = 0.2
-"""How often a worker looks whether its plan was cancelled, and tells what it has found."""
+"""How often a worker checks for a cancellation and stores progress."""
 
 
 class Worker:
-    """One thread, one plan at a time. It ends when told, and puts what it held back in line."""
+    """One thread that solves one plan at a time. When stopped, it puts its plan back into the queue."""
 
     def __init__(self, jobs: JobQueue, children: WorkerProcesses, limits: Limits, metrics: Metrics) -> None:
         self.jobs, self.processes, self.metrics = jobs, children, metrics
@@ -45,17 +45,17 @@ class Worker:
         self._thread.start()
 
     def wake(self) -> None:
-        """There is work."""
+        """Tell the worker that the queue has a new plan."""
         self._woken.set()
 
     def stop(self) -> None:
-        """Ends the child; returns when the plan is back in line."""
+        """Kill the child process, and return when the plan is back in the queue."""
         self._stopping.set()
         self._woken.set()
         self._thread.join()
 
     def heartbeat(self) -> None:
-        """That it is there, where this was not said lately."""
+        """Send a heartbeat, unless one was sent lately."""
         if time.monotonic() - self._heartbeat_at >= HEARTBEAT_S:
             self._heartbeat_at = time.monotonic()
             self.jobs.heartbeat(self.name, socket.gethostname())
@@ -64,44 +64,44 @@ class Worker:
         while not self._stopping.is_set():
             try:
                 self.heartbeat()
-                claim = self.jobs.claim()
-                if claim is not None:
-                    self._solve(claim)
+                lease = self.jobs.claim()
+                if lease is not None:
+                    self._solve(lease)
                     continue
                 self._woken.wait(IDLE_S)
                 self._woken.clear()
-            except OperationalError as error:  # what is held meanwhile comes back when its lease ends
+            except OperationalError as error:  # a plan that is held meanwhile returns to the queue when its lease ends
                 log.warning("database: %s", error.orig)
                 self._stopping.wait(AFTER_ERROR_S)
         with suppress(OperationalError):
             self.jobs.deregister(self.name)
 
-    def _solve(self, claim: Lease) -> None:
-        began = time.monotonic()
-        watch = LeaseKeeper(self.jobs, claim, self)
-        record_wait("in line", claim.waited_s, {PLAN: claim.id})
-        with span("child plan", {PLAN: claim.id}) as told:
-            ended = self.processes.run(
-                "plan", claim.ask, self.resource_limits, watch.should_continue, watch.on_progress
+    def _solve(self, lease: Lease) -> None:
+        started_at = time.monotonic()
+        keeper = LeaseKeeper(self.jobs, lease, self)
+        record_wait("queued", lease.waited_s, {PLAN: lease.id})
+        with span("child plan", {PLAN: lease.id}) as attributes:
+            result = self.processes.run(
+                "plan", lease.request, self.resource_limits, keeper.should_continue, keeper.on_progress
             )
-            told[OUTCOME] = ended.head.get("status", ended.kind)
-        if ended.kind == "killed":
-            log.warning("plan %s: the child %s", claim.id, ended.head["error"])
-            self.jobs.release(claim)
+            attributes[OUTCOME] = result.head.get("status", result.kind)
+        if result.kind == "killed":
+            log.warning("plan %s: the child %s", lease.id, result.head["error"])
+            self.jobs.release(lease)
             return
-        if ended.kind == "stopped":  # or cancelled, or lost to another worker: then there is nothing to give back
-            self.jobs.release(claim, counted=False)
+        if result.kind == "stopped":  # after a cancellation or a lost lease, release() changes nothing
+            self.jobs.release(lease, counted=False)
             return
-        outcome = _job_result(ended, claim.id)
-        if self._finish(claim, outcome):
-            self.metrics.count_solve(outcome.status, time.monotonic() - began)
-            log.info("plan %s: %s%s", claim.id, outcome.status, f" ({outcome.error})" if outcome.error else "")
+        outcome = _job_result(result, lease.id)
+        if self._finish(lease, outcome):
+            self.metrics.count_solve(outcome.status, time.monotonic() - started_at)
+            log.info("plan %s: %s%s", lease.id, outcome.status, f" ({outcome.error})" if outcome.error else "")
 
-    def _finish(self, claim: Lease, outcome: JobResult) -> bool:
-        """What took long to find is kept until the database can take it; late is no harm, the first outcome stays."""
+    def _finish(self, lease: Lease, outcome: JobResult) -> bool:
+        """Store a result; retry until the database accepts it. A late result does no harm: the first one stays."""
         while True:
             try:
-                return self.jobs.complete(claim, outcome)
+                return self.jobs.complete(lease, outcome)
             except OperationalError as error:
                 log.warning("database: %s", error.orig)
                 if self._stopping.wait(AFTER_ERROR_S):
@@ -113,10 +113,10 @@ class Worker:
 
 
 class LeaseKeeper:
-    """Over one claim: holds its lease, hears of incumbents, sees when the plan is no longer wanted."""
+    """Keeps one lease: renews it, stores progress, and notices when the plan is no longer wanted."""
 
-    def __init__(self, jobs: JobQueue, claim: Lease, worker: Worker) -> None:
-        self.jobs, self.claim, self.worker = jobs, claim, worker
+    def __init__(self, jobs: JobQueue, lease: Lease, worker: Worker) -> None:
+        self.jobs, self.lease, self.worker = jobs, lease, worker
         self.looked_at = self.renewed_at = time.monotonic()
         self.unsaved_progress: dict[str, Any] | None = None
 
@@ -124,7 +124,7 @@ class LeaseKeeper:
         self.unsaved_progress = progress
 
     def should_continue(self) -> bool:
-        """A database that does not answer is no reason to stop."""
+        """Return whether to go on solving. A database that does not answer is no reason to stop."""
         try:
             return self._check_lease()
         except OperationalError as error:
@@ -139,22 +139,28 @@ class LeaseKeeper:
             return True
         self.looked_at = now
         if self.unsaved_progress is not None:
-            self.jobs.save_progress(self.claim, self.unsaved_progress)
+            self.jobs.save_progress(self.lease, self.unsaved_progress)
             self.unsaved_progress = None
         self.worker.heartbeat()
         if now - self.renewed_at < self.jobs.lease_s / 3:
-            return self.jobs.is_held(self.claim)
+            return self.jobs.is_held(self.lease)
         self.renewed_at = now
-        return self.jobs.renew(self.claim)
+        return self.jobs.renew(self.lease)
 
 
-def _job_result(ended: TaskResult, plan: str) -> JobResult:
-    """What became of a plan. Its id holds the versions of the server that was asked: another's is not the answer."""
-    if ended.kind == "result" and ended.head.get("id", plan) != plan:
+def _job_result(result: TaskResult, plan: str) -> JobResult:
+    """Return the result of a task.
+
+    A plan's id depends on the versions of the server that queued it; a plan with another id, made by a worker of
+    another version, is not the answer.
+    """
+    if result.kind == "result" and result.head.get("id", plan) != plan:
         mine = versions_text(current_versions())
-        return JobResult("failed", f"asked of another version than the worker's ({mine}): ask again")
-    if ended.kind == "result":
-        progress = {key: ended.head[key] for key in ("incumbent_s", "bound_s", "gap")}
-        return JobResult(ended.head["status"], None, ended.payload, progress)
-    error = ended.head["message"] if ended.kind == "refused" else ended.head["error"]
+        return JobResult(
+            "failed", f"requested from a server of another version than the worker's ({mine}): request it again"
+        )
+    if result.kind == "result":
+        progress = {key: result.head[key] for key in ("incumbent_s", "bound_s", "gap")}
+        return JobResult(result.head["status"], None, result.payload, progress)
+    error = result.head["message"] if result.kind == "refused" else result.head["error"]
     return JobResult("failed", error)

@@ -1,8 +1,7 @@
-"""Child processes, in which all long or dangerous work is done: each does one piece and is gone.
+"""Child processes, in which all long or dangerous work is done; each does one task and ends.
 
-They are forks of one process that has loaded what they need (api/jobs/fork_server.py), which is started at the first
-need, and again where it was killed: who is at work then works on. Each leads a process group of its own and is killed
-with it.
+They are forks of one process that has loaded what they need (api/jobs/fork_server.py). It is started on first use, and
+again where it was killed; running children go on. Each child leads a process group and is killed with it.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from api.jobs.ipc import IpcMessage, receive_message, send_message
 COMMAND = (sys.executable, "-m", "api.jobs.child_main")
 TICK_S = 0.1
 PROGRESS_KINDS = "begun", "incumbent"
-"""What is said on the way."""
+"""Kinds of messages that come before the result."""
 MEMORY_SIGNS = "std::bad_alloc", "MemoryError", "Cannot allocate memory", "out of memory"
 SIGNAL_CAUSES = {
     signal.SIGXCPU: "used up its processor time",
@@ -38,7 +37,7 @@ SIGNAL_CAUSES = {
 
 @dataclass(frozen=True, slots=True)
 class ResourceLimits:
-    """What a piece of work may use; no memory limit where it is 0."""
+    """What a task may use; no memory limit where it is 0."""
 
     wall_s: float
     cpu_s: int
@@ -47,8 +46,11 @@ class ResourceLimits:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """How a piece of work ended: result, refused (the ask is at fault), failed (`head["error"]`), stopped by us, or
-    killed by another, which says nothing of the work."""
+    """How a task ended.
+
+    `result`; `refused`: the task is invalid; `failed`, with `head["error"]`; `stopped` by the caller; or `killed` by
+    something else, which says nothing about the task.
+    """
 
     kind: Literal["result", "refused", "failed", "stopped", "killed"]
     head: dict[str, Any]
@@ -56,7 +58,7 @@ class TaskResult:
 
 
 class ForkServer:
-    """The process that bears children."""
+    """The process that forks children."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.control_socket, far = socket.socketpair()
@@ -66,7 +68,7 @@ class ForkServer:
             )
 
     def fork_child(self, ends: Sequence[int]) -> bool:
-        """Ask for a child with these ends of its pipes; False where there is nobody to ask."""
+        """Request a child with these ends of its pipes. Return False where the fork server is gone."""
         try:
             socket.send_fds(self.control_socket, [b"."], ends)
         except OSError:
@@ -74,25 +76,25 @@ class ForkServer:
         return True
 
     def end(self) -> None:
-        """Kill it; what it bore ends when its own pipes do."""
+        """Kill the fork server; its children end when their pipes close."""
         self.process.kill()
         self.process.wait()
         self.control_socket.close()
 
 
 class WorkerProcess:
-    """A process that waits for its work, or that is to be born."""
+    """A child process for one task."""
 
-    def __init__(self, bear: Callable[[Sequence[int]], None]) -> None:
+    def __init__(self, fork_child: Callable[[Sequence[int]], None]) -> None:
         self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
-        self.control_socket, far = socket.socketpair()
-        asks, mine = os.pipe()
-        told, answers = os.pipe()
-        self.requests, self.responses = os.fdopen(mine, "wb"), os.fdopen(told, "rb")
-        bear((asks, answers, self.errors.fileno(), far.fileno()))
-        far.close()
-        os.close(asks)
-        os.close(answers)
+        self.control_socket, child_end = socket.socketpair()
+        task_input, task_output = os.pipe()
+        answer_input, answer_output = os.pipe()
+        self.requests, self.responses = os.fdopen(task_output, "wb"), os.fdopen(answer_input, "rb")
+        fork_child((task_input, answer_output, self.errors.fileno(), child_end.fileno()))
+        child_end.close()
+        os.close(task_input)
+        os.close(answer_output)
         self.threads: list[threading.Thread] = []
         self.has_begun = False
         self.messages: queue.SimpleQueue[IpcMessage | None] = queue.SimpleQueue()
@@ -100,15 +102,15 @@ class WorkerProcess:
     def run(
         self,
         kind: str,
-        ask: bytes,
+        task: bytes,
         allowed: ResourceLimits,
         goes_on: Callable[[], bool] = lambda: True,
-        on_progress: Callable[[dict[str, Any]], None] = lambda told: None,
+        on_progress: Callable[[dict[str, Any]], None] = lambda message: None,
     ) -> TaskResult:
-        """Do one piece of work; `goes_on` is asked at every tick. The process has ended when this returns."""
+        """Do one task; `goes_on` is asked at every tick. The process has ended when this returns."""
         limits = {"wall_s": allowed.wall_s, "cpu_s": allowed.cpu_s, "memory_bytes": allowed.memory_bytes}
         self._start_thread(
-            threading.Thread(target=self._send_task, args=(IpcMessage({"kind": kind, **limits}, ask),), daemon=True)
+            threading.Thread(target=self._send_task, args=(IpcMessage({"kind": kind, **limits}, task),), daemon=True)
         )
         self._start_thread(threading.Thread(target=self._receive_messages, daemon=True))
         until = time.monotonic() + allowed.wall_s
@@ -117,33 +119,36 @@ class WorkerProcess:
                 if not goes_on():
                     return TaskResult("stopped", {})
                 try:
-                    told = self.messages.get(timeout=TICK_S)
+                    message = self.messages.get(timeout=TICK_S)
                 except queue.Empty:
                     continue
-                if told is None:
+                if message is None:
                     return self._died(allowed)
-                said = told.head.pop("kind")
-                if said not in PROGRESS_KINDS:
-                    return TaskResult(said, told.head, told.payload)
+                kind_of_message = message.head.pop("kind")
+                if kind_of_message not in PROGRESS_KINDS:
+                    return TaskResult(kind_of_message, message.head, message.payload)
                 self.has_begun = True
-                if said == "incumbent":
-                    on_progress(told.head)
+                if kind_of_message == "incumbent":
+                    on_progress(message.head)
             return TaskResult("failed", {"error": f"gave no answer within {allowed.wall_s:g} s"})
         finally:
             self.end()
 
     def end(self) -> None:
-        """Kill the process and all its kind."""
+        """Kill the process with its group, and close all pipes."""
         self._kill_group()
-        with suppress(OSError):  # what was left to write
-            self.requests.close()  # also a process that its nursery can no longer kill hears of this
+        with suppress(OSError):  # buffered input that the process no longer reads
+            self.requests.close()  # a process whose fork server is gone ends when its input does
         for thread in self.threads:
             thread.join(1.0)
         for end in (self.control_socket, self.responses, self.errors):
             end.close()
 
     def _kill_group(self) -> int | None:
-        """Have it killed, with its group: its exit code, or the signal's number below 0; None if nobody can tell."""
+        """Have the process killed with its group.
+
+        Return its exit code, or the negative number of the signal; None where the fork server is gone.
+        """
         with suppress(OSError):
             self.control_socket.shutdown(socket.SHUT_WR)
             if code := self.control_socket.recv(EXIT_CODE.size):
@@ -156,42 +161,44 @@ class WorkerProcess:
 
     def _send_task(self, message: IpcMessage) -> None:
         with suppress(OSError):  # the process has died
-            send_message(self.requests, message)  # and left open: its end is the server's
+            send_message(self.requests, message)  # left open, because its end tells the child that the server is gone
 
     def _receive_messages(self) -> None:
         while True:
             try:
-                told = receive_message(self.responses)
+                message = receive_message(self.responses)
             except ValueError:
-                told = IpcMessage({"kind": "failed", "error": "said something that is no answer"})
-            goes_on = told is not None and told.head["kind"] in PROGRESS_KINDS  # looked at before another has it
-            self.messages.put(told)
-            if not goes_on:
+                message = IpcMessage({"kind": "failed", "error": "sent an invalid message"})
+            has_more = (
+                message is not None and message.head["kind"] in PROGRESS_KINDS
+            )  # read before the queue's other end pops `kind`
+            self.messages.put(message)
+            if not has_more:
                 return
 
     def _died(self, allowed: ResourceLimits) -> TaskResult:
-        """Of a process that went without a word."""
+        """Return the result of a process that ended without one."""
         code = self._kill_group()
         if code is None:
-            return TaskResult("killed", {"error": "was lost with its nursery"})
+            return TaskResult("killed", {"error": "was lost with its fork server"})
         return TaskResult(
             "killed" if code == -signal.SIGKILL else "failed", {"error": self._describe_exit(code, allowed)}
         )
 
     def _describe_exit(self, code: int, allowed: ResourceLimits) -> str:
         self.errors.seek(0)
-        said = self.errors.read()[-4096:].decode(errors="replace")
-        if any(sign in said for sign in MEMORY_SIGNS):
+        errors = self.errors.read()[-4096:].decode(errors="replace")
+        if any(sign in errors for sign in MEMORY_SIGNS):
             return f"out of memory (limit {allowed.memory_bytes} bytes)"
         if code < 0:
             number = signal.Signals(-code)
             return f"{SIGNAL_CAUSES.get(number, 'crashed')} ({number.name})"
-        last = said.strip().splitlines()[-1:] or ["without a word"]
+        last = errors.strip().splitlines()[-1:] or ["no output"]
         return f"ended with code {code}: {last[0][:300]}"
 
 
 class WorkerProcesses:
-    """Has children borne by one nursery, which is replaced where it was killed."""
+    """Runs tasks in children of one fork server, which is replaced where it was killed."""
 
     def __init__(self, command: Sequence[str] = COMMAND) -> None:
         self.command = command
@@ -199,21 +206,21 @@ class WorkerProcesses:
         self._fork_server: ForkServer | None = None
 
     def prepare(self) -> None:
-        """Have the nursery load what children need."""
+        """Start the fork server, so that it loads what children need."""
         with self._lock:
             if self._fork_server is None:
                 self._restart()
 
-    def run(self, kind: str, ask: bytes, allowed: ResourceLimits, *more: Callable[..., Any]) -> TaskResult:
-        """A piece of work; once more where the process was killed before it began."""
+    def run(self, kind: str, task: bytes, allowed: ResourceLimits, *more: Callable[..., Any]) -> TaskResult:
+        """Run a task; once more where the process was killed before it began."""
         child = WorkerProcess(self._fork_child)
-        ended = child.run(kind, ask, allowed, *more)
-        if ended.kind != "killed" or child.has_begun:
-            return ended
-        return WorkerProcess(self._fork_child).run(kind, ask, allowed, *more)
+        result = child.run(kind, task, allowed, *more)
+        if result.kind != "killed" or child.has_begun:
+            return result
+        return WorkerProcess(self._fork_child).run(kind, task, allowed, *more)
 
     def close(self) -> None:
-        """End the nursery; children at work belong to who asked for them."""
+        """End the fork server; running children belong to their callers."""
         with self._lock:
             if self._fork_server is not None:
                 self._fork_server.end()

@@ -1,6 +1,6 @@
-"""Brings a database to the tables of `api/jobs/tables.py`, by the steps in `versions/`, each in the one order.
+"""Brings a database to the tables of `api/jobs/tables.py` by the migrations in `versions/`.
 
-A database that knows a step which is not here was made by a newer service, and is left alone.
+A database with an unknown migration was written by a newer service and is left unchanged.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ from sqlalchemy import Connection
 from planner.errors import InvalidRequest
 
 _ALONE = threading.Lock()
-"""Alembic keeps what it is at in globals of its modules."""
+"""Alembic keeps its state in module globals, so one migration runs at a time."""
 
 
 def migrate(connection: Connection) -> None:
-    """Takes the steps that are missing, within the connection's transaction. Raises InvalidRequest for a newer
-    database."""
+    """Run the missing migrations in the connection's transaction. Raises InvalidRequest for a newer database."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    found = MigrationContext.configure(connection).get_current_revision()
-    if found is not None and found not in known:
-        raise InvalidRequest("database of another version", got=found, wanted=" or ".join(sorted(known)))
+    revision = MigrationContext.configure(connection).get_current_revision()
+    if revision is not None and revision not in known:
+        raise InvalidRequest("database of another version", got=revision, wanted=" or ".join(sorted(known)))
     config.attributes["connection"] = connection
     with _ALONE:
         command.upgrade(config, "head")

@@ -1,4 +1,4 @@
-"""The threads that deliver. Each takes what is due, one after the other, and looks again after a while."""
+"""The threads that deliver webhooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ POLL_S = 1.0
 
 
 class WebhookDispatcher:
-    """Delivers until it is stopped; what is under way then is tried again later, here or elsewhere."""
+    """Delivers until it is stopped; an interrupted delivery is retried later, by this process or another."""
 
     def __init__(self, register: WebhookStore, sender: WebhookSender) -> None:
         self.store, self.sender = register, sender
@@ -42,7 +42,7 @@ class WebhookDispatcher:
             self._stopping.wait(POLL_S)
 
     def deliver(self) -> bool:
-        """Tries what has been due for the longest; False where nothing is."""
+        """Try the delivery that has been due longest. Return False where none is due."""
         delivery = self.store.claim_due()
         if delivery is None:
             return False

@@ -1,5 +1,6 @@
-"""One delivery: signed, posted over TLS to the address that was looked at. Redirects are failures, as all answers but
-2xx are; of an answer no more is read than its head."""
+"""Sends one delivery: signed, over TLS, to an address that was checked. Every answer but 2xx is a failure, redirects
+included, and no more than an answer's head is read.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +21,15 @@ from api.webhooks.url_policy import Resolve, WebhookUrl, choose_address, is_publ
 STEP_TIMEOUT_S = 5.0
 """For connecting, and between bytes."""
 TOTAL_TIMEOUT_S = 15.0
-"""For an answer that trickles."""
+"""For a whole attempt, because a slow receiver could send a byte at a time."""
 
 
 class DeliveryFailed(Exception):
-    """The receiver did not take it: what it answered instead."""
+    """The receiver did not accept the delivery."""
 
 
 class _PinnedConnection(http.client.HTTPSConnection):
-    """To an address that is known to be allowed; the certificate is the name's."""
+    """A connection to a checked address; the certificate is verified against the host name."""
 
     def __init__(self, target: WebhookUrl, address: str, port: int, context: ssl.SSLContext) -> None:
         super().__init__(target.host, target.port, timeout=STEP_TIMEOUT_S, context=context)
@@ -41,14 +42,14 @@ class _PinnedConnection(http.client.HTTPSConnection):
 
 @dataclass(frozen=True)
 class WebhookSender:
-    """How names become addresses, which of them are admitted, and whose certificates are believed."""
+    """How host names are resolved, which addresses are allowed, and which certificates are trusted."""
 
     resolve: Resolve = resolve_host
     is_allowed: Callable[[str], bool] = is_public
     context: ssl.SSLContext | None = None
 
     def send(self, delivery: Delivery) -> None:
-        """Raises InvalidRequest for an address that may not be called, Undelivered, OSError."""
+        """Send a delivery. Raises InvalidRequest for an address that is not allowed, DeliveryFailed, OSError."""
         target = WebhookUrl.parse(delivery.url)
         address = choose_address(target, self.resolve, self.is_allowed)
         connection = _PinnedConnection(target, address, target.port, self.context or ssl.create_default_context())
@@ -64,7 +65,7 @@ class WebhookSender:
 
 
 def build_headers(delivery: Delivery, body: bytes) -> dict[str, str]:
-    """What a delivery is known by, signed now."""
+    """Return the headers of a delivery, signed now."""
     timestamp = str(int(time.time()))
     return {
         "Content-Type": "application/json",
@@ -76,13 +77,13 @@ def build_headers(delivery: Delivery, body: bytes) -> dict[str, str]:
 
 
 def sign(secret: str, timestamp: str, body: bytes) -> str:
-    """HMAC-SHA256 over timestamp, a dot and the body, in hex."""
+    """Return the HMAC-SHA256 of timestamp, a dot and the body, in hexadecimal."""
     return hmac.new(secret.encode(), f"{timestamp}.".encode() + body, hashlib.sha256).hexdigest()
 
 
 @contextmanager
 def _deadline(connection: http.client.HTTPSConnection) -> Iterator[None]:
-    """Whoever answers a byte every few seconds is cut off all the same."""
+    """Shut the connection down after TOTAL_TIMEOUT_S, even where bytes still arrive."""
 
     def cut() -> None:
         with suppress(OSError, AttributeError):

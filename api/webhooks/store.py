@@ -1,9 +1,8 @@
-"""Who is told when a plan ends, and what is still to be told.
+"""Webhooks and their due deliveries in the database.
 
-A delivery is inserted in the transaction that ends the plan, so that none is lost; it is deleted when it has arrived.
-Whoever takes it moves the time it is due to beyond the longest that an attempt lasts: if that process dies, another
-takes it then. A hook that fails is left alone for a while with all that is due to it, twice as long each time, and
-so holds up no other.
+A delivery is inserted in the transaction that ends the plan, so that none is lost, and deleted when it has arrived.
+Claiming a delivery moves its due time beyond the longest attempt: if the process dies, another claims it then. A
+webhook that fails waits with all of its deliveries, twice as long each time, and so delays no other webhook.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from api.settings import DAY_S
 from api.webhooks.url_policy import WebhookUrl
 
 DELIVERY_LEASE_S = 60.0
-"""Longer than an attempt lasts."""
+"""Longer than the longest attempt."""
 FIRST_RETRY_S = 5.0
-"""The first wait after a failure; each further one is twice as long."""
+"""The wait after the first failure; each further one is twice as long."""
 MAX_ATTEMPTS = 12
-"""The last after about three hours."""
+"""The last attempt comes after about three hours."""
 EXPIRY_S = DAY_S
-"""Where nobody delivers: webhooks were turned off again."""
+"""Deliveries expire after a day, where webhooks were disabled again."""
 
 
 class TooManyWebhooks(Exception):
-    """A key has as many as it may."""
+    """A key has as many webhooks as it may."""
 
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """An address that is told of a tenant's plans, and the secret that it knows us by."""
+    """An address that is told about a tenant's plans, and the secret that signs its deliveries."""
 
     id: str
     url: str
@@ -47,7 +46,7 @@ class Webhook:
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What is to be told, in somebody's hands. `attempts` counts this one."""
+    """A claimed delivery; `attempts` counts this one."""
 
     number: int
     webhook: str
@@ -58,33 +57,35 @@ class Delivery:
 
 
 class WebhookStore:
-    """The webhooks in a store."""
+    """The webhooks in a database."""
 
     def __init__(self, store: Database) -> None:
         self.store = store
 
     def add(self, tenant: str, key: str, url: str, most: int) -> Webhook:
-        """A new one, its secret told here and nowhere again. Raises InvalidRequest for an address that may not be
-        called, TooManyHooks where the key has `most`."""
+        """Create a webhook and return it with its secret, which cannot be read again.
+
+        Raises InvalidRequest for an address that may not be called, TooManyWebhooks where the key has `most`.
+        """
         WebhookUrl.parse(url)
-        made = {"id": secrets.token_hex(8), "url": url, "secret": f"whsec_{secrets.token_urlsafe(32)}"}
+        values = {"id": secrets.token_hex(8), "url": url, "secret": f"whsec_{secrets.token_urlsafe(32)}"}
         with self.store.begin() as connection:
             mine = select(func.count()).select_from(webhooks).where(webhooks.c.tenant == tenant, webhooks.c.key == key)
             if connection.execute(mine).scalar_one() >= most:
                 raise TooManyWebhooks
             now = self.store.now(connection)
-            connection.execute(insert(webhooks).values(**made, tenant=tenant, key=key, created_at=now))
-        return Webhook(**made, created_at=now)
+            connection.execute(insert(webhooks).values(**values, tenant=tenant, key=key, created_at=now))
+        return Webhook(**values, created_at=now)
 
     def list_all(self, tenant: str) -> list[Webhook]:
-        """A tenant's, the oldest first, without their secrets."""
+        """Return a tenant's webhooks, oldest first, without their secrets."""
         columns = webhooks.c
         chosen = select(columns.id, columns.url, columns.created_at).where(columns.tenant == tenant)
         with self.store.connect() as connection:
             return [Webhook(*row) for row in connection.execute(chosen.order_by(columns.created_at, columns.id))]
 
     def remove(self, tenant: str, webhook: str) -> bool:
-        """With all that was due to it; False where there is none, or it is another's."""
+        """Delete a webhook with its deliveries. Return False where the tenant has none with this id."""
         with self.store.begin() as connection:
             mine = delete(webhooks).where(webhooks.c.tenant == tenant, webhooks.c.id == webhook)
             if connection.execute(mine).rowcount == 0:
@@ -93,7 +94,7 @@ class WebhookStore:
         return True
 
     def claim_due(self) -> Delivery | None:
-        """What has been due for the longest; None where nothing is."""
+        """Claim the delivery that has been due longest; None where none is due."""
         columns = deliveries.c
         chosen = select(
             columns.number, columns.webhook, webhooks.c.url, webhooks.c.secret, columns.body, columns.attempts
@@ -116,7 +117,7 @@ class WebhookStore:
             connection.execute(delete(deliveries).where(deliveries.c.number == delivery.number))
 
     def mark_failed(self, delivery: Delivery) -> None:
-        """It, and whatever else is due to the hook, waits; after its last attempt it is forgotten."""
+        """Delay the delivery and all others of its webhook; delete it after its last attempt."""
         columns = deliveries.c
         mine = columns.number == delivery.number
         with self.store.begin() as connection:
@@ -128,16 +129,18 @@ class WebhookStore:
             connection.execute(delete(deliveries).where(mine, columns.attempts >= MAX_ATTEMPTS))
 
 
-def queue_deliveries(connection: Connection, now: float, number: int, *, told: dict[str, Any]) -> None:
-    """Queues a delivery of what a plan came to for every hook of its tenant, but of revoked keys; and forgets what
-    nobody has brought for a day."""
+def queue_deliveries(connection: Connection, now: float, number: int, *, result: dict[str, Any]) -> None:
+    """Queue a delivery of a plan's result for every webhook of its tenant, except those of revoked keys.
+
+    Deliveries that are older than a day are deleted.
+    """
     revoked = select(keys.c.id).where(keys.c.revoked_at.is_not(None))
     owned = select(webhooks.c.id, plans.c.id.label("plan")).join(plans, plans.c.tenant == webhooks.c.tenant)
     rows = connection.execute(owned.where(plans.c.number == number, webhooks.c.key.not_in(revoked))).all()
     if rows:
         connection.execute(delete(deliveries).where(deliveries.c.created_at < now - EXPIRY_S))
     for row in rows:
-        body = json.dumps({"type": "plan.ended", "plan": row.plan, "ended_at": _format_time(now), **told})
+        body = json.dumps({"type": "plan.ended", "plan": row.plan, "ended_at": _format_time(now), **result})
         values = {"webhook": row.id, "body": body, "attempts": 0, "due_at": now, "created_at": now}
         connection.execute(insert(deliveries).values(values))
 

@@ -1,10 +1,10 @@
-"""Addresses that a webhook may call. What is inside a network must not be reached by asking a service at its edge
+"""Which addresses a webhook may call: public ones only, so that the service cannot be used to reach a private network
 (server-side request forgery; OWASP's cheat sheet of that name).
 
-A name is resolved once for every delivery; each address that comes of it must be public, and the connection is made to
-the address that was looked at, never to the name again. Forms of IPv6 that carry an IPv4 address within are judged by
-that address too. Hosts that only look like names (127.1, 0x7f000001, 2130706433) are refused before any resolver reads
-them, as each reads them otherwise.
+A host name is resolved once per delivery. Every address it has must be public, and the connection goes to the checked
+address, never to the name again. IPv6 forms that contain an IPv4 address are judged by that address too. Hosts that
+only look like names (127.1, 0x7f000001, 2130706433) are refused before any resolver sees them, because resolvers read
+them differently.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ MAX_URL = 2048
 NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 IPV4_COMPATIBLE = IPv6Network("::/96")
 VISIBLE_ASCII = re.compile("[!-~]+", re.ASCII)
-"""Neither spaces nor control characters, nor letters that look like others."""
+"""No spaces, control characters, or letters that look like others."""
 HOST_NAME = re.compile(
     r"(?=.{1,253}\Z)(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9])?\.)+[a-z](?:[a-z0-9-]{0,61}[a-z0-9])?", re.ASCII
 )
-"""A full name: at least two labels, the last of which begins with a letter, and no dot behind it."""
+"""A full name: at least two labels, the last starting with a letter, and no trailing dot."""
 
 Address = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], list[str]]
@@ -36,7 +36,7 @@ Resolve = Callable[[str, int], list[str]]
 
 @dataclass(frozen=True, slots=True)
 class WebhookUrl:
-    """An https address, taken apart; `host` in lower case, without brackets."""
+    """An https URL in parts; `host` in lower case, without brackets."""
 
     host: str
     port: int
@@ -44,7 +44,9 @@ class WebhookUrl:
 
     @classmethod
     def parse(cls, url: str) -> WebhookUrl:
-        """Raises InvalidRequest for what is not a plain https URL of a public-looking host."""
+        """Return the parts of a URL. Raises InvalidRequest for anything but a plain https URL with a public-looking
+        host.
+        """
         if len(url) > MAX_URL or not VISIBLE_ASCII.fullmatch(url) or "\\" in url:
             raise _invalid_url(url, f"at most {MAX_URL} visible ASCII characters, no backslash")
         try:
@@ -63,26 +65,29 @@ class WebhookUrl:
 
 
 def resolve_host(name: str, port: int) -> list[str]:
-    """What the system's resolver says."""
+    """Return the addresses that the system's resolver gives."""
     return [str(found[4][0]) for found in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)]
 
 
 def choose_address(
     target: WebhookUrl, resolve: Resolve = resolve_host, admits: Callable[[str], bool] | None = None
 ) -> str:
-    """The one address to connect to. Raises InvalidRequest where any that the name has is not admitted (else: is not
-    public), and OSError where it has none."""
-    found = [target.host] if _parse_address(target.host) else resolve(target.host, target.port)
-    if not found:
+    """Return the address to connect to.
+
+    `admits` decides which addresses are allowed (default: public ones). Raises InvalidRequest where any address of the
+    host is not allowed, OSError where it has none.
+    """
+    addresses = [target.host] if _parse_address(target.host) else resolve(target.host, target.port)
+    if not addresses:
         raise OSError(f"{target.host} has no address")
-    for address in found:
+    for address in addresses:
         if not (admits or is_public)(address):
             raise InvalidRequest("webhook", got=f"{target.host} at {address}", wanted="public addresses only")
-    return found[0]
+    return addresses[0]
 
 
 def is_public(text: str) -> bool:
-    """An address that the whole internet can reach, as can every address within it."""
+    """Return whether the whole internet can reach an address, and every address embedded in it."""
     address = _parse_address(text)
     return address is not None and all(_is_global(each) for each in _embedded_addresses(address))
 
@@ -93,7 +98,7 @@ def _is_global(address: Address) -> bool:
 
 
 def _embedded_addresses(address: Address) -> Iterator[Address]:
-    """An address, but for one that only maps another; and those that it carries."""
+    """Yield an address and the IPv4 addresses that it contains."""
     carried: list[IPv4Address] = []
     if isinstance(address, IPv6Address):
         carried += [each for each in (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())) if each]

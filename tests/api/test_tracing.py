@@ -38,7 +38,7 @@ def test_a_plan_waits_and_is_run(spans: Spans, database: str) -> None:
         plan = ask(client, named("exit")).json()["id"]
         ended(client, plan)
     line, child = (each for each in spans() if each.attributes and each.attributes.get(PLAN) == plan)
-    assert (line.name, child.name) == ("in line", "child plan")
+    assert (line.name, child.name) == ("queued", "child plan")
     assert child.attributes is not None
     assert child.attributes[OUTCOME] == "failed"
     assert line.end_time is not None

@@ -203,7 +203,7 @@ def test_two_plans_stand_side_by_side_with_what_moved(browser: Browser, folder: 
 def test_an_infeasible_plan_says_the_least_limit_and_the_moment(browser: Browser, folder: Path) -> None:
     with window(browser, (folder / "none.html").as_uri()) as found:
         assert found.texts("[role=tab]") == ["Summary"]
-        assert "is known to be enough" in found.page.inner_text(".headline")
+        assert "is sufficient" in found.page.inner_text(".headline")
         assert "the peak is reached while" in found.page.inner_text(".summary")
         assert found.faults == []
 

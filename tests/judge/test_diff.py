@@ -125,7 +125,7 @@ def test_the_page_names_what_moved_most() -> None:
     assert "+50.00%" in page
     assert "h2.linear56" in page
     console.print(render_diff(compare_documents(small(), small())))
-    assert "the plans are alike" in console.export_text()
+    assert "the plans are equal" in console.export_text()
 
 
 def test_an_infeasible_plan_is_compared_by_its_totals_alone() -> None:

@@ -122,7 +122,7 @@ def work(database: str, log: Path) -> subprocess.Popen[bytes]:
     with log.open("wb") as file:
         process = subprocess.Popen(words, cwd=ROOT, stderr=file, start_new_session=True)
     until = time.monotonic() + SECONDS
-    while "at work" not in log.read_text():
+    while "ready to solve" not in log.read_text():
         assert process.poll() is None, log.read_text()
         assert time.monotonic() < until, log.read_text()
         time.sleep(0.05)

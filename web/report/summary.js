@@ -28,8 +28,8 @@ function headline(sheet) {
   if (solver.status === "infeasible") {
     const enough =
       solver.least_limit_bytes === null
-        ? "no limit is known to be enough"
-        : `${bytes(solver.least_limit_bytes)} is known to be enough`;
+        ? "no sufficient limit is known"
+        : `${bytes(solver.least_limit_bytes)} is sufficient`;
     const least = bytes(solver.least_limit_bound_bytes ?? 0);
     return lead(`No plan fits in ${limit} per device: ${enough}, less than ${least} is proven impossible.`, "bad");
   }
@@ -120,7 +120,7 @@ function nothing({ blocked }) {
     h(
       "p",
       {},
-      "At the smallest limit known to be enough, ",
+      "At the smallest limit known to be sufficient, ",
       bytes(blocked.limit_bytes),
       ", the peak is reached while computing ",
       h("code", {}, blocked.at),

@@ -1,1 +1,1 @@
-"""Routes by resource."""
+"""The routes, a module per resource."""

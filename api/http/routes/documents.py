@@ -1,4 +1,4 @@
-"""Plan documents by id or as they were sent, and the programs in them exported."""
+"""Plan documents by id or as sent, and exports of their programs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ router = APIRouter(prefix="/v1/plans", tags=["plans"])
 
 
 def read_packed_document(service: Service, record: PlanRecord) -> bytes:
-    """The packed document of a plan. Raises Problem 409 where it has none."""
+    """Return a plan's document, compressed. Raises HttpProblem 409 where the plan has none."""
     document = service.plans.document(record) if record.status in SOLVED else None
     if document is None:
         error = f": {record.error}" if record.error else ""
@@ -32,7 +32,7 @@ def read_packed_document(service: Service, record: PlanRecord) -> bytes:
 
 
 def resolve_plan(service: Service, tenant: str, given: Any) -> dict[str, Any]:
-    """The JSON of a plan that a request holds, or names by its id."""
+    """Return the plan document in a request, or the one whose id the request holds."""
     if isinstance(given, str):
         document: dict[str, Any] = unpack_json(read_packed_document(service, find_plan(service, tenant, given)))
         return document
@@ -40,7 +40,7 @@ def resolve_plan(service: Service, tenant: str, given: Any) -> dict[str, Any]:
 
 
 def resolve_plan_document(service: Service, tenant: str, given: Any, *, pointer: str) -> PlanDocument:
-    """The plan document that a request holds, or names by its id. Raises InvalidDocument."""
+    """Return the checked plan document in a request, or the one whose id it holds. Raises InvalidDocument."""
     with at_pointer(pointer):
         return parse_plan(resolve_plan(service, tenant, given), "body")
 
@@ -52,7 +52,7 @@ def _check_format(form: str) -> str:
 
 
 def _export_schema(media: str) -> dict[str, str]:
-    """Of what an export in this kind of text is."""
+    """Return the JSON Schema of an export with this media type."""
     return {"type": "object" if media == "application/json" else "string"}
 
 
@@ -61,14 +61,18 @@ def _export_schema(media: str) -> dict[str, str]:
     response_class=Response,
     responses={
         200: {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/PlanDocument"}}}},
-        304: {"description": "You have it."},
+        304: {"description": "Not modified."},
     },
 )
 def get_plan_document(caller: Reader, service: ServiceDep, plan: PlanPath, *, request: Request) -> Response:
-    """The plan document."""
+    """Return the plan document."""
     record = find_plan(service, caller.tenant, plan)
     packed = read_packed_document(service, record)
-    headers = {"ETag": f'"{record.id}.{record.run}"', "Cache-Control": "private, no-cache", "Vary": "Accept-Encoding"}
+    headers = {
+        "ETag": f'"{record.id}.{record.generation}"',
+        "Cache-Control": "private, no-cache",
+        "Vary": "Accept-Encoding",
+    }
     if headers["ETag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     if "gzip" in request.headers.get("accept-encoding", ""):
@@ -97,7 +101,7 @@ def export_plan(
     Returns 422 where the language cannot express the program, or the service lacks the tool's package.
     """
     document = unpack_json(read_packed_document(service, find_plan(service, caller.tenant, plan)))
-    ended = service.run_task("export", {"plan": document, "format": form})
-    if ended.kind != "result":
-        raise problem_of_task_result(ended)
-    return Response(unpack_json(ended.payload), media_type=f"{FORMATS[form].media}; charset=utf-8")
+    result = service.run_task("export", {"plan": document, "format": form})
+    if result.kind != "result":
+        raise problem_of_task_result(result)
+    return Response(unpack_json(result.payload), media_type=f"{FORMATS[form].media}; charset=utf-8")

@@ -1,4 +1,4 @@
-"""A plan's incumbents as they come: server-sent events, resumable from any one of them by Last-Event-ID."""
+"""A plan's events as a server-sent event stream, resumable from any event by Last-Event-ID."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ router = APIRouter(prefix="/v1/plans", tags=["plans"])
 POLL_S = 0.2
 KEEP_ALIVE_S = 15.0
 PAGE_EVENTS = 100
-LastEventId = Annotated[str | None, Header(pattern="^[0-9]{1,18}$", description="The last event you have seen.")]
+LastEventId = Annotated[str | None, Header(pattern="^[0-9]{1,18}$", description="The id of the last event received.")]
 
 
 @router.get(
@@ -30,16 +30,16 @@ LastEventId = Annotated[str | None, Header(pattern="^[0-9]{1,18}$", description=
     response_class=StreamingResponse,
     responses={
         200: {
-            "description": "Server-sent events: number, kind, and JSON of status, incumbent_s, bound_s and gap.",
+            "description": "Server-sent events with an id, a kind, and JSON with status, incumbent_s, bound_s and gap.",
             "content": {"text/event-stream": {}},
         },
-        204: {"description": "The plan has ended, and you have seen it."},
+        204: {"description": "The plan has ended, and all of its events were received."},
     },
 )
 def stream_plan_events(
     caller: Reader, service: ServiceDep, plan: PlanPath, *, last_event_id: LastEventId = None
 ) -> Response:
-    """Events `queued`, `running`, `incumbent` and `done`, from the first, or after the one you have seen last."""
+    """Stream the events `queued`, `running`, `incumbent` and `done`, from the first, or after the last one received."""
     record, after = find_plan(service, caller.tenant, plan), int(last_event_id or 0)
     if record.is_done and not service.plans.events(record, after, 1):
         return Response(status_code=204)
@@ -59,21 +59,21 @@ async def _limit_streams(service: Service, tenant: str, pieces: AsyncIterator[st
 
 
 async def _stream_events(service: Service, record: PlanRecord, after: int) -> AsyncIterator[str]:
-    """Ends with the plan: `done` with nothing behind it (a plan asked anew goes on)."""
+    """Yield events until `done` is the last one; a plan that is requested again after `done` continues."""
     yield "retry: 1000\n\n"
-    ended, said_at = False, time.monotonic()
+    ended, sent_at = False, time.monotonic()
     while not service.is_stopping:
-        told = await run_in_threadpool(service.plans.events, record, after, PAGE_EVENTS)
-        for each in told:
+        page = await run_in_threadpool(service.plans.events, record, after, PAGE_EVENTS)
+        for each in page:
             yield _format_event(each)
-            after, ended, said_at = each.seq, each.kind == "done", time.monotonic()
-        if ended and not told:
+            after, ended, sent_at = each.seq, each.kind == "done", time.monotonic()
+        if ended and not page:
             return
-        if not told and time.monotonic() - said_at > KEEP_ALIVE_S:
-            said_at = time.monotonic()
-            yield ": still here\n\n"
+        if not page and time.monotonic() - sent_at > KEEP_ALIVE_S:
+            sent_at = time.monotonic()
+            yield ": keep-alive\n\n"
         await asyncio.sleep(0 if ended else POLL_S)
 
 
-def _format_event(told: PlanEvent) -> str:
-    return f"id: {told.seq}\nevent: {told.kind}\ndata: {told.data}\n\n"
+def _format_event(event: PlanEvent) -> str:
+    return f"id: {event.seq}\nevent: {event.kind}\ndata: {event.data}\n\n"

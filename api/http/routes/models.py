@@ -1,4 +1,4 @@
-"""The built-in models: their names, and the graph document of each at the sizes that are asked for."""
+"""The built-in models and their graph documents."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ModelQuery(ModelOptions, strict=False):
 
 @router.get("")
 def list_models(_caller: Reader) -> ModelsAnswer:
-    """The models that can be planned by name, and the optimizers of their training steps."""
+    """List the built-in models, and the optimizers of their training steps."""
     models = [ModelAnswer(name=name, layers=model.layers, max_seq=model.positions) for name, model in MODELS.items()]
     return ModelsAnswer(models=models, optimizers=[*OPTIMIZERS])
 
@@ -35,10 +35,10 @@ def get_model_graph(
     *,
     sizes: Annotated[ModelQuery, Query()],
 ) -> Response:
-    """The graph document of a model: one forward pass, or one training step."""
+    """Return the graph document of a model: a forward pass, or a training step."""
     if model not in MODELS:
         raise HttpProblem(404, "no-such-model", model, wanted=f"one of {', '.join(MODELS)}")
-    ended = service.run_task("model", {"name": model, **sizes.model_dump(exclude_none=True)})
-    if ended.kind != "result":
-        raise problem_of_task_result(ended)
-    return Response(gzip.decompress(ended.payload), media_type="application/json")
+    result = service.run_task("model", {"name": model, **sizes.model_dump(exclude_none=True)})
+    if result.kind != "result":
+        raise problem_of_task_result(result)
+    return Response(gzip.decompress(result.payload), media_type="application/json")

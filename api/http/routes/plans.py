@@ -1,4 +1,4 @@
-"""Plans: asked for, looked at, listed, cancelled."""
+"""Plans: created, read, listed, cancelled."""
 
 from __future__ import annotations
 
@@ -42,28 +42,33 @@ IdempotencyKey = Annotated[
 @router.post(
     "",
     status_code=202,
-    responses={200: {"model": PlanResponse, "description": "Planned already."}, 202: {"description": "In line."}},
+    responses={
+        200: {"model": PlanResponse, "description": "The plan is solved already."},
+        202: {"description": "The plan is queued."},
+    },
     openapi_extra=describe_body(PlanRequest, *IMPORTERS),
 )
 async def create_plan(
     caller: Planner,
     service: ServiceDep,
-    sent: ModelBody,
+    body: ModelBody,
     *,
-    beside: Annotated[PlanQuery, Query()],
+    query: Annotated[PlanQuery, Query()],
     request: Request,
     response: Response,
     idempotency_key: IdempotencyKey = None,
 ) -> PlanResponse:
-    """Ask for a plan. The same question has the same id, and is planned once. Beside a body that is no JSON, the query
-    says the mesh and what else is asked."""
-    digest, repeats = digest_request(sent, beside), request.app.state.recent_requests
-    plan = None if idempotency_key else repeats.find_plan(digest)
+    """Request a plan. Equal requests have the same id and are planned once.
+
+    For a body that is not JSON, query parameters give the mesh and the options.
+    """
+    digest, recent_requests = digest_request(body, query), request.app.state.recent_requests
+    plan = None if idempotency_key else recent_requests.find_plan(digest)
     record = await read_database(service, service.plans.find, caller.tenant, plan) if plan else None
     if record is None or record.status in RETRYABLE:
-        asked = caller.tenant, sent, beside, idempotency_key, digest
-        record = await run_in_threadpool(_submit_plan, service, *asked)
-        repeats.remember(digest, record.id)
+        submission = caller.tenant, body, query, idempotency_key, digest
+        record = await run_in_threadpool(_submit_plan, service, *submission)
+        recent_requests.remember(digest, record.id)
     set_attribute(PLAN, record.id)
     response.headers["Location"] = f"/v1/plans/{record.id}"
     if record.status in SOLVED:
@@ -73,17 +78,17 @@ async def create_plan(
 
 
 def _submit_plan(
-    service: Service, tenant: str, sent: RequestBody, beside: PlanQuery, key: str | None, digest: str
+    service: Service, tenant: str, body: RequestBody, query: PlanQuery, key: str | None, digest: str
 ) -> PlanRecord:
-    """The plan that was asked for, committed."""
-    question = read_plan_job(service, sent, beside)
-    plan = service.jobs.submit(tenant, question, service.limits.max_queued, key=key, body=digest)
+    """Return the requested plan after it is committed to the queue."""
+    job = read_plan_job(service, body, query)
+    plan = service.jobs.submit(tenant, job, service.limits.max_queued, key=key, body=digest)
     service.wake()
     return find_plan(service, tenant, plan)
 
 
 def find_plan(service: Service, tenant: str, plan: str) -> PlanRecord:
-    """A tenant's plan. Raises Problem 404, the same whether no one has it or another has."""
+    """Return a tenant's plan. Raises HttpProblem 404, whether it does not exist or belongs to another tenant."""
     record = service.plans.find(tenant, plan) if _PLAN_ID.fullmatch(plan) else None
     if record is None:
         raise HttpProblem(404, "no-such-plan", f"plan {plan}")
@@ -98,7 +103,7 @@ def list_plans(
     *,
     after: Annotated[int | None, Query(ge=0, le=1 << 62, description="As in the `next` of the previous page.")] = None,
 ) -> PlanPage:
-    """Your plans, the newest first."""
+    """List your plans, newest first."""
     page = service.plans.page(caller.tenant, after, limit + 1)
     shown = page[:limit]
     following = f"/v1/plans?limit={limit}&after={shown[-1].number}" if len(page) > limit else None
@@ -107,13 +112,13 @@ def list_plans(
 
 @router.get("/{plan}")
 async def get_plan(caller: Reader, service: ServiceDep, plan: PlanPath) -> PlanResponse:
-    """How a plan stands."""
+    """Return the state of a plan."""
     return PlanResponse.of(await read_database(service, find_plan, service, caller.tenant, plan))
 
 
 @router.delete("/{plan}")
 def cancel_plan(caller: Planner, service: ServiceDep, plan: PlanPath) -> PlanResponse:
-    """Cancel a plan; one that has ended stays as it is."""
+    """Cancel a plan; a plan that has ended stays as it is."""
     find_plan(service, caller.tenant, plan)
     service.jobs.cancel(caller.tenant, plan)
     return PlanResponse.of(find_plan(service, caller.tenant, plan))

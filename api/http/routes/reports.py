@@ -1,6 +1,6 @@
-"""A plan's report, and the page at `/`: the same views, as one file that opens offline or in the browser as they are.
+"""A plan's report, and the web page at `/`.
 
-The page and its parts hold nothing of anybody, so they want no key; what they show they ask for as every client does.
+The page's files contain no user data, so they need no key; the page reads data through the API like any client.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MEDIA_TYPES = {
     ".css": "text/css; charset=utf-8",
 }
 PAGE_FILES = {part.name: part for part in (files("api") / "web").iterdir()}
-"""The files of the page, by name; the script and the sheet are built from web/ (`make pages`)."""
+"""The page's files by name; script and style sheet are built from web/ (`make pages`)."""
 
 
 @router.get(
@@ -47,36 +47,38 @@ def get_plan_report(
     plan: PlanPath,
     *,
     request: Request,
-    compare_to: Annotated[PlanId | None, Query(description="Another plan of the model, to compare with.")] = None,
+    compare_to: Annotated[
+        PlanId | None, Query(description="The id of another plan of the model, to compare with.")
+    ] = None,
 ) -> Response:
-    """The plan as one HTML file that opens offline; what it shows as JSON to who accepts that."""
+    """Return the plan as one HTML file that opens offline, or its data as JSON where the caller accepts JSON."""
     is_json = "application/json" in request.headers.get("accept", "")
     documents = [
         unpack_json(read_packed_document(service, find_plan(service, caller.tenant, each)))
         for each in (plan, compare_to)
         if each is not None
     ]
-    ended = service.run_task("report", {"plans": documents, "form": "json" if is_json else "html"})
-    if ended.kind != "result":
-        raise problem_of_task_result(ended)
+    result = service.run_task("report", {"plans": documents, "form": "json" if is_json else "html"})
+    if result.kind != "result":
+        raise problem_of_task_result(result)
     if not is_json:
         headers = {"Content-Security-Policy": f"{content_security_policy()}; frame-ancestors 'none'", "Vary": "Accept"}
-        return Response(unpack_json(ended.payload), headers=headers, media_type="text/html; charset=utf-8")
+        return Response(unpack_json(result.payload), headers=headers, media_type="text/html; charset=utf-8")
     if "gzip" in request.headers.get("accept-encoding", ""):
         headers = {"Content-Encoding": "gzip", "Vary": "Accept, Accept-Encoding"}
-        return Response(ended.payload, headers=headers, media_type="application/json")
-    return Response(gzip.decompress(ended.payload), headers={"Vary": "Accept"}, media_type="application/json")
+        return Response(result.payload, headers=headers, media_type="application/json")
+    return Response(gzip.decompress(result.payload), headers={"Vary": "Accept"}, media_type="application/json")
 
 
 @router.get("/", include_in_schema=False)
 def show_page(request: Request) -> Response:
-    """The page."""
+    """Return the web page."""
     return show_part(request, "index.html")
 
 
 @router.get("/web/{name}", include_in_schema=False)
 def show_part(request: Request, name: str) -> Response:
-    """A file of the page: a module, a sheet."""
+    """Return a file of the web page."""
     part = PAGE_FILES.get(name)
     if part is None:
         raise HttpProblem(404, "no-such-file", f"the page has no {name}")

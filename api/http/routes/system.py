@@ -1,4 +1,4 @@
-"""The house itself: its hardware profiles, its limits, and how it is."""
+"""The system itself: hardware profiles, limits, health, metrics."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ FIXED_LIMITS = {
     "mesh_devices": MAX_DEVICES,
     "page_plans": MAX_PAGE,
 }
-"""Limits that documents have everywhere, and the longest page."""
+"""Limits of all documents, and the longest page."""
 
 
 @router.get("/v1/hardware")
 def list_hardware(_caller: Reader) -> HardwareResponse:
-    """The profiles that plans are priced with."""
+    """List the profiles that plans are priced with."""
     profiles = ((name, json.loads(hardware.read_source(name))) for name in hardware.list_profiles())
     return HardwareResponse(
         default=hardware.DEFAULT_PROFILE, hardware=[{**profile, "name": name} for name, profile in profiles]
@@ -39,19 +39,19 @@ def list_hardware(_caller: Reader) -> HardwareResponse:
 
 @router.get("/v1/limits")
 def get_limits(_caller: Reader, service: ServiceDep) -> dict[str, int | float | list[str]]:
-    """What a request may be at most, what a solve may use, and the formats that plans are exported in."""
+    """Return the limits of requests and solves, and the formats that plans are exported in."""
     return {**asdict(service.limits), **FIXED_LIMITS, "export_formats": [*FORMATS]}
 
 
 @router.get("/healthz")
 async def get_health() -> HealthResponse:
-    """The process answers."""
+    """Return whether the process answers."""
     return HealthResponse(status="ok")
 
 
 @router.get("/readyz", responses={503: {"model": HealthResponse}})
 def get_readiness(service: ServiceDep, response: Response) -> HealthResponse:
-    """The database answers, and a worker was seen."""
+    """Return whether the database answers and a worker is alive."""
     checks = {"database": service.store.is_reachable()}
     checks["worker"] = checks["database"] and service.has_worker
     if all(checks.values()):
@@ -62,12 +62,12 @@ def get_readiness(service: ServiceDep, response: Response) -> HealthResponse:
 
 @router.get("/openapi.json", include_in_schema=False)
 def show_description(request: Request) -> JSONResponse:
-    """What can be asked here, as OpenAPI."""
+    """Return the OpenAPI description."""
     return JSONResponse(request.app.openapi())
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})
 def get_metrics(_caller: Admin, service: ServiceDep) -> Response:
-    """Counts for Prometheus."""
+    """Return counters for Prometheus."""
     text = service.metrics.text(service.plans.counts())
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

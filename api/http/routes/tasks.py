@@ -1,4 +1,4 @@
-"""What is answered at once: validations, comparisons, reshards, capacity. The work is done in a child process."""
+"""Tasks that the caller waits for: validations, comparisons, reshards, capacity. Child processes do the work."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ router = APIRouter(prefix="/v1", tags=["tasks"])
     "/validations", openapi_extra=describe_body(ValidationRequest), responses={200: {"model": VerdictDocument}}
 )
 def validate_plan(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
-    """Run a plan on logical devices beside its unsharded graph, and give the verdict."""
+    """Run a plan on logical devices, compare it with its unsharded graph, and return the verdict."""
     document = parse_body(body, service.limits)
-    asked = validate_document(ValidationRequest, document, "body")
+    request = validate_document(ValidationRequest, document, "body")
     plan = resolve_plan(service, caller.tenant, document["plan"])
-    options = asked.model_dump(exclude={"plan"})
+    options = request.model_dump(exclude={"plan"})
     return _result_response(service.run_task("validation", {**options, "plan": plan}))
 
 
@@ -41,23 +41,23 @@ def validate_plan(caller: Planner, service: ServiceDep, body: Body) -> JSONRespo
     "/comparisons", openapi_extra=describe_body(ComparisonRequest), responses={200: {"model": ComparisonResponse}}
 )
 def compare_plans(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
-    """What differs between two plans: totals, and the values sharded otherwise; under `fail_on`, what rose too far."""
+    """Return the differences between two plans; with `fail_on`, also the limits that are exceeded."""
     document = parse_body(body, service.limits)
-    asked = validate_document(ComparisonRequest, document, "body")
+    request = validate_document(ComparisonRequest, document, "body")
     base, new = (
         resolve_plan_document(service, caller.tenant, document[key], pointer=f"/{key}") for key in ("base", "new")
     )
-    if asked.fail_on is None:
+    if request.fail_on is None:
         return JSONResponse(compare_documents(base, new))
     with at_pointer("/fail_on"):
-        parse_limits(asked.fail_on, "fail_on")
+        parse_limits(request.fail_on, "fail_on")
     plans = {key: plan.model_dump(mode="json", exclude_unset=True) for key, plan in (("base", base), ("new", new))}
-    return _result_response(service.run_task("check", {**plans, "fail_on": asked.fail_on}))
+    return _result_response(service.run_task("check", {**plans, "fail_on": request.fail_on}))
 
 
 @router.post("/reshards", openapi_extra=describe_body(ReshardRequest))
 def find_reshard(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
-    """The cheapest program between two shardings of a tensor."""
+    """Return the cheapest program between two shardings of a tensor."""
     document = parse_body(body, service.limits)
     validate_document(ReshardRequest, document, "body")
     return _result_response(service.run_task("reshard", document))
@@ -65,14 +65,14 @@ def find_reshard(caller: Planner, service: ServiceDep, body: Body) -> JSONRespon
 
 @router.post("/capacity", openapi_extra=describe_body(CapacityRequest), responses={200: {"model": CapacityResponse}})
 def plan_capacity(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
-    """Which devices a model needs: the fewest, the cheapest, the fastest, and what lies between."""
+    """Return the fewest, cheapest and fastest devices for a model, and the frontier between them."""
     document = parse_body(body, service.limits)
     build_capacity_question(validate_document(CapacityRequest, document, "body"))
     return _result_response(service.run_task("capacity", document))
 
 
-def _result_response(ended: TaskResult) -> JSONResponse:
-    if ended.kind != "result":
-        raise problem_of_task_result(ended)
-    found: Any = unpack_json(ended.payload)
-    return JSONResponse(found)
+def _result_response(result: TaskResult) -> JSONResponse:
+    if result.kind != "result":
+        raise problem_of_task_result(result)
+    content: Any = unpack_json(result.payload)
+    return JSONResponse(content)

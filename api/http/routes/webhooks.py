@@ -1,4 +1,4 @@
-"""Webhooks: who is told when a plan has ended. `api/webhooks` says what a delivery is, and how it is signed."""
+"""Webhooks, which are called when a plan has ended. `api/webhooks` defines deliveries and their signatures."""
 
 from __future__ import annotations
 
@@ -25,25 +25,27 @@ def create_webhook(caller: Planner, service: ServiceDep, body: Body) -> CreatedW
     Returns 403 where the operator has not turned webhooks on, and 422 for an address that is not public.
 
     A delivery is a POST of JSON with `type`, `plan`, `status`, `ended_at` and either `incumbent_s`, `bound_s` and `gap`
-    or `error`. It is made at least once, with three headers: `Shardplan-Delivery` (the delivery's number),
+    or `error`. It is webhook at least once, with three headers: `Shardplan-Delivery` (the delivery's number),
     `Shardplan-Timestamp` (seconds since 1970) and `Shardplan-Signature` (`v1=` and the HMAC-SHA256 of timestamp, a dot
     and the body under the webhook's secret, in hexadecimal). Answer with a 2xx status.
     """
     if not service.settings.webhooks:
-        raise HttpProblem(403, "webhooks-off", "webhooks are off", wanted="shardplan serve --webhooks")
-    asked = validate_document(WebhookRequest, parse_body(body, service.limits), "body")
+        raise HttpProblem(403, "webhooks-off", "webhooks are disabled", wanted="shardplan serve --webhooks")
+    request = validate_document(WebhookRequest, parse_body(body, service.limits), "body")
     most = service.limits.webhooks
     try:
         with at_pointer("/url"):
-            made = service.webhooks.add(caller.tenant, caller.id, asked.url, most)
+            webhook = service.webhooks.add(caller.tenant, caller.id, request.url, most)
     except TooManyWebhooks:
-        raise HttpProblem(429, "too-many-webhooks", f"the key has {most}", wanted=f"at most {most} of a key") from None
-    return CreatedWebhook(**WebhookResponse.of(made).model_dump(), secret=made.secret)
+        raise HttpProblem(
+            429, "too-many-webhooks", f"the key has {most} webhooks", wanted=f"at most {most} per key"
+        ) from None
+    return CreatedWebhook(**WebhookResponse.of(webhook).model_dump(), secret=webhook.secret)
 
 
 @router.get("")
 def list_webhooks(caller: Reader, service: ServiceDep) -> WebhookList:
-    """Your webhooks, without their secrets."""
+    """List your webhooks, without their secrets."""
     return WebhookList(webhooks=[WebhookResponse.of(hook) for hook in service.webhooks.list_all(caller.tenant)])
 
 

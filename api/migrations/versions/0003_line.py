@@ -1,4 +1,4 @@
-"""How many plans of a tenant wait, counted without looking at them."""
+"""An index that counts a tenant's queued plans without reading them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns have the names that the documents use."""
+"""Columns with the names that code and documents use."""
 
 from __future__ import annotations
 
@@ -7,6 +7,16 @@ from alembic import op
 revision = "0004"
 down_revision = "0003"
 
+# table, old name, new name
+RENAMED = [
+    ("plans", "ask", "request"),
+    ("plans", "run", "generation"),
+    ("plans", "holder", "lease_owner"),
+    ("outcomes", "run", "generation"),
+    ("outcomes", "cause", "error"),
+]
+
 
 def upgrade() -> None:
-    op.execute("ALTER TABLE outcomes RENAME COLUMN cause TO error")
+    for table, old, new in RENAMED:
+        op.execute(f"ALTER TABLE {table} RENAME COLUMN {old} TO {new}")

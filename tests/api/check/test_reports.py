@@ -243,7 +243,8 @@ def test_a_waiver_that_has_expired_or_is_not_needed_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "words"), [("same", "says the same"), ("wider", "2 limits exceeded"), ("infeasible", "no plan was found")]
+    ("kind", "words"),
+    [("same", "the graph equals its base"), ("wider", "2 limits exceeded"), ("infeasible", "no plan was found")],
 )
 def test_the_page_says_what_is_to_be_known(kind: str, words: str) -> None:
     page = page_of(told(kind))

@@ -62,7 +62,7 @@ def test_what_says_the_same_is_0_in_detail_too(team: Path, tmp_path: Path) -> No
     other = written(tmp_path / "renamed.json", json.loads(json.dumps(GRAPH).replace('"a"', '"other"')))
     answer = shardplan("check", other, "--base", team / "plan.json.gz", "--detailed-exitcode")
     assert answer.code == 0
-    assert "says the same as its base" in answer.out
+    assert "the graph equals its base" in answer.out
 
 
 def test_reports_are_written_all_at_once_and_the_plan_becomes_the_next_base(team: Path, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_the_demo_asks_in_words_and_answers_with_collectives_that_were_counted(d
     assert "No standard layout is the answer: " in demo.out
     assert re.search(r"^all [1-9]\d* ", demo.out, re.MULTILINE)
     assert re.search(r"proven not below .* \(gap 0\.\d+ %, gap proven\)", demo.out)
-    (counted, predicted) = re.findall(r"bytes received a device: counted (\d+), predicted (\d+)", demo.out)[0]
+    (counted, predicted) = re.findall(r"bytes received per device: counted (\d+), predicted (\d+)", demo.out)[0]
     assert int(counted) == int(predicted) > 0
     assert "verdict: equal to the unsharded model on 8 devices" in demo.out
 

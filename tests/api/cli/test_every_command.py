@@ -107,7 +107,7 @@ def test_plan_says_what_there_is_the_least_of(tmp_path: Path) -> None:
     assert (found["status"], found["objective"]) == ("optimal", "memory")
     assert max(found["bound_bytes"], found["peak_memory_bytes"]) <= found["objective_bytes"]
     output = tmp_path / "least.json"
-    assert "optimal: receives 0 B a device, proven not below 0 B" in shardplan(*ask, "bytes", "-o", output).out
+    assert "optimal: receives 0 B per device, proven not below 0 B" in shardplan(*ask, "bytes", "-o", output).out
     assert "receives the fewest bytes" in shardplan("explain", output).out
     answer = shardplan(*ask, "beauty")
     assert (answer.code, answer.err.count("\n")) == (1, 1)

@@ -48,7 +48,7 @@ def rows(database: str) -> list[Row]:
     chosen = """SELECT plans.id, state, progress, status, attempts,
         (SELECT count(*) FROM outcomes WHERE number = plans.number) AS outcomes,
         (SELECT count(*) FROM events WHERE number = plans.number AND kind = 'done') AS done
-        FROM plans LEFT JOIN outcomes USING (number, run) ORDER BY number"""
+        FROM plans LEFT JOIN outcomes USING (number, generation) ORDER BY number"""
     engine = create_engine(database.replace("postgresql://", "postgresql+psycopg://"), poolclass=NullPool)
     with engine.connect() as connection:
         return [dict(row) for row in connection.execute(text(chosen)).mappings()]

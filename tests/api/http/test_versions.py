@@ -73,7 +73,7 @@ def test_a_plan_in_line_that_another_version_was_asked_for_is_not_answered_by_th
     with serving(database) as client:
         found = ended(client, NEVER)
         assert found["status"] == "failed"
-        assert "asked of another version" in found["error"]
+        assert "from a server of another version" in found["error"]
         assert versions_text(current_versions()) in found["error"]
         assert planned(client) != NEVER
 

@@ -37,7 +37,7 @@ ERRORS = [
     ("hang", SHORT, "failed", "gave no answer within 1 s"),
     ("exit", ALLOWED, "failed", "ended with code 3"),
     ("killed", ALLOWED, "killed", "SIGKILL"),
-    ("noise", ALLOWED, "failed", "fault of the planner: KeyError: 'lost'"),
+    ("noise", ALLOWED, "failed", "internal error of the planner: KeyError: 'lost'"),
 ]
 
 
