@@ -1,8 +1,8 @@
-"""Check the release: build sdist and wheel, install the wheel into an empty environment, use it as a newcomer does.
+"""Check a release: build sdist and wheel, install the wheel into an empty environment, use it as a new user does.
 
-`python -m deploy.check_wheel` prints a line a check, then `N passed, N failed`; it exits with 1 where one failed. The
-build fetches nothing (hatchling is in requirements.lock). Dependencies are those of deploy/requirements.lock, checked
-by hash. All of it happens in a temporary folder whose path has spaces. Nothing is uploaded.
+`python -m deploy.check_wheel` prints a line per check, then `N passed, N failed`; it exits with 1 where a check failed.
+The build downloads nothing (hatchling is in requirements.lock). Dependencies come from deploy/requirements.lock and are
+checked by hash. Everything happens in a temporary folder whose path has spaces. Nothing is uploaded.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LOCK = ROOT / "deploy" / "requirements.lock"
 PACKAGES = ("planner", "solvers", "api")
 SECONDS = 900
 
-# What the wheel holds besides modules: an example, typing marks, a schema, a profile, the report's page, the service's.
+# What the wheel contains besides modules: example, typing marks, schema, profile, report page, service page.
 DATA = [
     "api/examples/gpt2.json.gz",
     *(f"{package}/py.typed" for package in PACKAGES),
@@ -46,7 +46,7 @@ SMALL = ("import", "zoo", "gpt2", "--layers", "1", "--train", "adam", "--batch",
 
 
 class CheckFailed(Exception):
-    """What is wrong with the release."""
+    """A check of the release failed."""
 
 
 class Stage(NamedTuple):
@@ -71,11 +71,11 @@ class Stage(NamedTuple):
         return self.folder / "work"
 
     def environment(self) -> dict[str, str]:
-        """A user's, who has set nothing: no path to our checkout, a home of its own."""
+        """Return a new user's environment: no path to the checkout, and a home of its own."""
         return {"PATH": f"{self.programs}:{os.defpath}", "HOME": str(self.folder / "home"), "LANG": "C.UTF-8"}
 
     def shardplan(self, *words: str) -> str:
-        """What a command prints."""
+        """Run a command and return what it prints."""
         return run(self.programs / "shardplan", *words, folder=self.work, environment=self.environment())
 
 
@@ -175,31 +175,31 @@ CHECKS: list[Callable[[Stage], None]] = [
 
 
 def expect(holds: bool, otherwise: str) -> None:
-    """Raises CheckFailed where something does not hold."""
+    """Raise CheckFailed where a condition does not hold."""
     if not holds:
         raise CheckFailed(otherwise)
 
 
 def only(folder: Path, pattern: str) -> Path:
-    """The one file or folder of this pattern. Raises CheckFailed where there is none, or several."""
+    """Return the one file or folder that matches a pattern. Raises CheckFailed where there is none, or several."""
     found = list(folder.glob(pattern))
     expect(len(found) == 1, f"{folder.name}/{pattern}: got {len(found)}, wanted one")
     return found[0]
 
 
 def contents(wheel: Path) -> dict[str, bytes]:
-    """The files of a wheel by their names."""
+    """Return the files of a wheel by name."""
     with zipfile.ZipFile(wheel) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
 
 
 def build(project: Path, output: Path, *targets: str) -> None:
-    """Build with the locked backend, in this environment."""
+    """Build with the locked backend, in the current environment."""
     run(sys.executable, "-m", "hatchling", "build", "--directory", output, *targets, folder=project)
 
 
 def run(*words: object, folder: Path = ROOT, environment: dict[str, str] | None = None) -> str:
-    """What a program prints. Raises CheckFailed with its last words where it fails."""
+    """Return what a program prints. Raises CheckFailed with the end of its output where it fails."""
     command = list(map(str, words))
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS
@@ -211,7 +211,7 @@ def run(*words: object, folder: Path = ROOT, environment: dict[str, str] | None 
 
 @contextmanager
 def serving(stage: Stage) -> Iterator[str]:
-    """The address of a service on loopback, which ends when the block does."""
+    """Yield the address of a service on loopback; it is stopped at the end of the block."""
     words = [str(stage.programs / "shardplan"), "serve", "--port", "0"]
     log = stage.work / "serve.log"
     with log.open("w") as told:
@@ -224,7 +224,7 @@ def serving(stage: Stage) -> Iterator[str]:
 
 
 def address(process: subprocess.Popen[bytes], log: Path) -> str:
-    """Where a service listens, once its log says so. Raises CheckFailed where it ends or takes too long."""
+    """Return where a service listens, from its log. Raises CheckFailed where it ends or takes too long."""
     for _ in range(600):
         if found := re.search(r"http://127\.0\.0\.1:\d+", log.read_text()):
             return found[0]
@@ -235,14 +235,14 @@ def address(process: subprocess.Popen[bytes], log: Path) -> str:
 
 
 def ask(url: str, body: bytes | None = None) -> Any:
-    """The JSON that the service answers with."""
+    """Return the JSON that the service answers."""
     request = urllib.request.Request(url, body, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.load(answer)
 
 
 def passes(check: Callable[[Stage], None], stage: Stage) -> bool:
-    """Make one check, and say how it ended."""
+    """Run one check, print its result, and return whether it passed."""
     begin = time.monotonic()
     try:
         check(stage)
@@ -254,7 +254,7 @@ def passes(check: Callable[[Stage], None], stage: Stage) -> bool:
 
 
 def main() -> int:
-    """Make every check; those after a failed one too, though they may need what it did not make."""
+    """Run every check, also those after a failed one, although they may need what it did not produce."""
     with tempfile.TemporaryDirectory(prefix="shardplan release ") as folder:
         outcomes = [passes(check, Stage(Path(folder))) for check in CHECKS]
     sys.stdout.write(f"{outcomes.count(True)} passed, {outcomes.count(False)} failed\n")

@@ -1,7 +1,7 @@
-"""The bill of materials of the images (CycloneDX 1.6, JSON), from the lock file that they are built from.
+"""Write the bill of materials of the images (CycloneDX 1.6, JSON) from the lock file that they are built from.
 
-Same lock, same bytes: it bears neither a time nor a random number. Hashes are those of every file of a version; an
-image holds one of them. `make sbom`, or `python deploy/sbom.py [LOCK] > sbom.json`.
+The same lock gives the same bytes, without a time or a random number. Hashes are those of every file of a version; an
+image contains one of them. `make sbom`, or `python deploy/sbom.py [LOCK] > sbom.json`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ VIA = re.compile(r"# +(?:via )?([A-Za-z0-9_.-]+)(?: \(.*\))?$", re.MULTILINE)
 
 
 def bill(lock: str, name: str, version: str) -> dict[str, Any]:
-    """The document. `name`, `version`: of our own package."""
+    """Return the document. `name`, `version`: those of this package."""
     found = [(_named(each), *rest) for each, *rest in ENTRY.findall(lock)]
     refs = {each: _purl(each, locked) for each, locked, _, _ in found}
     ours = _purl(name, version)
@@ -41,7 +41,7 @@ def bill(lock: str, name: str, version: str) -> dict[str, Any]:
 
 
 def _users(comments: str) -> Iterator[str]:
-    """Who wants a package, by the comments that pip-compile leaves; `-c` names a file."""
+    """Return the packages that depend on a package, from pip-compile's comments; `-c` names a file."""
     for name in VIA.findall(comments):
         if name != "via":
             yield name
@@ -59,7 +59,7 @@ def _purl(name: str, version: str) -> str:
 
 
 def _named(name: str) -> str:
-    """As PEP 503 compares names."""
+    """Return a name in the form in which PEP 503 compares names."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

@@ -1,9 +1,9 @@
-"""Make an environment from requirements.lock alone, with this checkout in it: python3 deploy/set_up.py [FOLDER].
+"""Create an environment from requirements.lock alone, with this checkout installed: python3 deploy/set_up.py [FOLDER].
 
-FOLDER is .venv unless it is named. `make` runs this for every target; who has no make runs it alone. An environment is
-finished once it holds .ready, written last, with the digests of requirements.lock and pyproject.toml. One that was not
-finished, or is of another lock, is made from nothing; where pyproject.toml alone has changed, only the checkout is
-installed again. Two set-ups of one folder wait for each other. FOLDER.log has what the last program said.
+FOLDER is .venv by default. `make` runs this for every target; it also runs alone, without make. An environment is
+complete once it contains .ready, which is written last, with the digests of requirements.lock and pyproject.toml. An
+incomplete environment, or one of another lock, is created anew; where only pyproject.toml has changed, only the
+checkout is installed again. Two runs for one folder wait for each other. FOLDER.log has the output of the last program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 UNREACHABLE = ("connection broken by", "Max retries exceeded", "name resolution")
-"""What pip says where nothing answers."""
+"""What pip prints where no index answers."""
 PIP = ("-I", "-m", "pip", "install", "--quiet", "--no-user", "--disable-pip-version-check", "--no-input")
 
 
@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 
 class Environment(NamedTuple):
-    """A folder, and the open file whose lock its set-up holds."""
+    """A folder, and the open file whose lock the set-up holds."""
 
     folder: Path
     lock: int
@@ -50,12 +50,12 @@ class Environment(NamedTuple):
         return self.folder / ".ready"
 
     def digests(self) -> list[str]:
-        """Those it was finished with; none where it was not, or where its Python is gone."""
+        """Return the digests that it was completed with; empty where it is incomplete, or its Python is gone."""
         return self.ready.read_text().split() if self.ready.exists() and self.python.exists() else []
 
 
 def set_up(environment: Environment) -> None:
-    """Bring the environment to what the files say."""
+    """Bring the environment to the state that the files describe."""
     files = (ROOT / "requirements.lock", ROOT / "pyproject.toml")
     wanted = [hashlib.sha256(file.read_bytes()).hexdigest() for file in files]
     held = environment.digests()
@@ -66,13 +66,13 @@ def set_up(environment: Environment) -> None:
     if held[:1] != wanted[:1]:
         make(environment)
         install(environment, "--require-hashes", "--requirement", "requirements.lock")
-    # The build backend is locked too: nothing without a hash is fetched for the checkout's own package.
+    # The build backend is locked too, so that nothing is downloaded without a hash for the checkout itself.
     install(environment, "--no-deps", "--no-build-isolation", "--editable", ".")
     environment.ready.write_text("\n".join(wanted) + "\n")
 
 
 def make(environment: Environment) -> None:
-    """An empty environment instead of whatever was there."""
+    """Create an empty environment, replacing whatever was there."""
     folder, old = environment.folder, beside(environment.folder, ".old")
     shutil.rmtree(old, ignore_errors=True)
     if folder.exists():
@@ -91,7 +91,7 @@ def install(environment: Environment, *words: str) -> None:
 
 
 def run(environment: Environment, step: Step) -> None:
-    """Run a program. Should this process be killed, the next set-up waits for the program: it holds the lock too."""
+    """Run a program. It inherits the lock, so that the next set-up waits for it even if this process is killed."""
     log = beside(environment.folder, ".log")
     with log.open("w") as out:
         done = subprocess.run(
@@ -109,7 +109,7 @@ def run(environment: Environment, step: Step) -> None:
 
 
 def reason(said: str) -> str:
-    """One line of what a program said before it failed."""
+    """Return one line of what a program printed before it failed."""
     if any(words in said for words in UNREACHABLE):
         return "no package index answers"
     lines = [line.strip() for line in said.splitlines() if line.strip()]
@@ -121,7 +121,7 @@ def beside(folder: Path, ending: str) -> Path:
 
 
 def mark(folder: Path) -> None:
-    """As made here: what is not, is left alone."""
+    """Mark a folder as created here; other folders are left alone."""
     (folder / ".shardplan").touch()
 
 
@@ -131,7 +131,7 @@ def is_foreign(folder: Path) -> bool:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[int]:
-    """The open file that is locked. The system unlocks it at the end of all who hold it, however they end."""
+    """Return the locked file. The system releases the lock when all processes that hold it have ended."""
     with beside(folder, ".lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

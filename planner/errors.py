@@ -7,8 +7,8 @@ ShardplanError
 ├── InvalidRule         rule notation that does not parse, or does not fit the shapes it is bound to
 ├── InvalidGraph        a computation graph that contradicts itself
 ├── InvalidProgram      an SPMD program that breaks a rule of the mesh dialect
-├── UnsupportedOp       an op without a row in the op table and without a rule of its own
-├── InvalidHardware     a hardware profile that lacks what the mesh or the graph asks for
+├── UnsupportedOp       an op that has neither a row in the op table nor a rule of its own
+├── InvalidHardware     a hardware profile that lacks what the mesh or the graph needs
 ├── InvalidRequest      an option of the request that makes no sense
 └── RunFailed           a program that could not be executed
 
@@ -21,16 +21,16 @@ MAX_VALUE_LENGTH = 300
 
 
 def _clip(value: object) -> str:
-    """As text on one line: what a terminal would obey, and line ends, are written as escapes."""
+    """Return a value as one line of printable text: control characters and line ends become escapes."""
     text = value if isinstance(value, str) else repr(value)
     text = text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 1] + "…"
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 class ShardplanError(ValueError):
-    """`where: what (got …; wanted …)`. The four parts stay readable as attributes.
+    """An error that says `where: what (got …; wanted …)`; the four parts stay readable as attributes.
 
-    `pointer`: a JSON pointer (RFC 6901) to the fault, where the document it is in is known.
+    `pointer` is a JSON pointer (RFC 6901) to the fault in the document, where it is known.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ShardplanError(ValueError):
         super().__init__(f"{self.where}: {self.what}{detail}" if where else f"{self.what}{detail}")
 
     def at(self, where: str) -> ShardplanError:
-        """The same error seen from one level further out."""
+        """Return the same error with a further place in front."""
         place = f"{where}: {self.where}" if self.where else where
         return type(self)(self.what, where=place, got=self.got, wanted=self.wanted, pointer=self.pointer)
 
@@ -76,11 +76,11 @@ class InvalidProgram(ShardplanError):
 
 
 class UnsupportedOp(ShardplanError):
-    """An op without a row in the op table and without a rule of its own."""
+    """An op that has neither a row in the op table nor a rule of its own."""
 
 
 class InvalidHardware(ShardplanError):
-    """A hardware profile that lacks what the mesh or the graph asks for."""
+    """A hardware profile that lacks what the mesh or the graph needs."""
 
 
 class InvalidRequest(ShardplanError):

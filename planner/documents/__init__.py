@@ -1,13 +1,9 @@
-"""Documents and values: the one place that knows JSON.
+"""Documents: the only package that knows JSON. It turns documents into the planner's values and back.
 
-reading   files and text -> JSON, within limits
-writing   JSON -> files, whole or not at all
-ids       canonical JSON and SHA-256
-strict    what documents are made of (pydantic)
-schemas   the shape of graph, mesh, pins and plan documents; results: the parts of a plan that are numbers
-publish   writes their JSON Schemas to planner/schemas/
-graphs    graph and mesh documents <-> Graph, Mesh
-programs  instructions <-> Program
-plans     Plan -> plan document
-reports   what a report shows of plan documents; drawings: a program as columns to draw
+    json_reader      files and bytes -> JSON, within limits        json_writer   JSON -> files, written whole
+    canonical_json   canonical text and ids                        strict_model  the base of all document models
+    schemas          graphs, meshes, pins, plans                   plan_sections the parts of a plan
+    renamed_keys     old names of keys                             export_schemas  writes planner/schemas/
+
+The other modules convert one kind of document each.
 """

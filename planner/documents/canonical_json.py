@@ -15,29 +15,32 @@ _ESCAPE = re.compile(r"\\.")
 
 
 def digest_document(document: Any) -> str:
-    """SHA-256 of canonical JSON, in hexadecimal."""
+    """Return the SHA-256 of a document's canonical JSON, in hexadecimal."""
     return hashlib.sha256(canonical_json(document).encode()).hexdigest()
 
 
 def canonical_json(document: Any) -> str:
-    """The one text of a JSON value: keys in UTF-16 order, numbers as ECMAScript writes them, no white space.
+    """Return the one text of a JSON value: keys in UTF-16 order, numbers as ECMAScript writes them, no white space.
 
     Raises ValueError for nan and infinity.
     """
     text = _dump_json(document, sort_keys=True)
-    if not text.isascii() and max(text) > "\uffff":  # code points and UTF-16 order differ
+    if not text.isascii() and max(text) > "\uffff":  # only then do code points and UTF-16 sort differently
         text = _dump_json(_sort_keys(document), sort_keys=False)
     return _restore_numbers(f",{text}")[1:]
 
 
 def _restore_numbers(text: str) -> str:
-    """What looks like a float, rewritten where an even number of quotes is before it: outside of strings."""
+    """Rewrite floats as ECMAScript writes them.
+
+    A match is a number, not part of a string, where an even number of quotes precedes it.
+    """
     parts, done, quotes = [], 0, 0
-    for found in _FLOAT.finditer(text):
-        between = text[done : found.start(1)]
+    for match in _FLOAT.finditer(text):
+        between = text[done : match.start(1)]
         quotes += (_ESCAPE.sub("", between) if "\\" in between else between).count('"')
-        parts += [between, found[1] if quotes % 2 else _format_number(float(found[1]))]
-        done = found.end()
+        parts += [between, match[1] if quotes % 2 else _format_number(float(match[1]))]
+        done = match.end()
     return "".join([*parts, text[done:]])
 
 
@@ -64,7 +67,7 @@ def _sort_keys(document: Any) -> Any:
 
 @lru_cache(maxsize=4096)
 def _format_number(number: float) -> str:
-    """ECMA-262, Number::toString: the shortest digits that read back the same."""
+    """Return the shortest digits that read back the same (ECMA-262, Number::toString)."""
     if number == 0:
         return "0"
     sign, digits, exponent = Decimal(repr(number)).normalize().as_tuple()

@@ -1,4 +1,4 @@
-"""Capacity documents from files, as a report shows them."""
+"""The shape of capacity documents, for reports."""
 
 from __future__ import annotations
 
@@ -15,27 +15,31 @@ MAX_CANDIDATES = 1 << 16
 
 
 class CapacityGraphDocument(StrictModel):
-    """A graph, and how many tokens one of its steps takes in."""
+    """A graph, and the number of tokens that one of its steps processes."""
 
     name: Name
     tokens: Size | None
 
 
 class OfferDocument(StrictModel):
-    """A hardware profile, and the price of an hour of one device."""
+    """A hardware profile, and the price of one of its devices for an hour."""
 
     name: Id
     price_per_device_hour: float | None
 
 
 class CapacityRequestDocument(RequestDocument):
-    """How every candidate is planned; without a limit the hardware's memory counts."""
+    """How every candidate is planned; without a limit, the memory of the hardware counts."""
 
     memory_limit_bytes: Size | None  # type: ignore[assignment]
 
 
 class CandidateDocument(StrictModel):
-    """A mesh of one hardware for one graph: what its plan takes, or why it was not planned."""
+    """A graph on a mesh of one kind of hardware: its plan's figures, or why it was skipped.
+
+    `initial_bound_s` and `initial_bound_bytes` are lower bounds known without planning; `bound_s` is proven by the
+    solver. `dominated_by` is the mesh whose plan proves this one no better.
+    """
 
     graph: Size
     hardware: Id
@@ -63,7 +67,7 @@ class FrontierPlanDocument(StrictModel):
 
 
 class FrontierDocument(CandidateDocument):
-    """A candidate that no other beats."""
+    """A candidate that no other one beats."""
 
     plan: FrontierPlanDocument | None
 
@@ -95,5 +99,5 @@ class CapacityDocument(StrictModel):
 
 
 def checked_capacity(raw: Any, where: str) -> dict[str, Any]:
-    """The capacity document in a JSON value. Raises InvalidDocument."""
+    """Return a valid capacity document. Raises InvalidDocument."""
     return validate_document(CapacityDocument, raw, where).model_dump(mode="json", exclude_unset=True)

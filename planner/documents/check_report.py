@@ -1,6 +1,6 @@
-"""What `check` finds, as JSON: the comparison of two plans, and what became of every limit.
+"""The result of `check` as JSON: the comparison of two plans, and what became of every limit.
 
-A figure is in picoseconds, bytes or, of gaps, a share. The terms of a broken limit add up to its change exactly.
+Figures are picoseconds, bytes, or, for gaps, shares. The terms of a broken limit add up to its change exactly.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from planner.usecases.check import ComparedPlans, Replanned, read_graph
 
 Document = dict[str, Any]
 FEASIBLE = "a plan"
-"""The limit that no one has to set: that there is one."""
+"""The implicit limit that there must be a plan."""
 
 
 def dump_check(
-    found: ComparedPlans, limits: Sequence[Threshold], known: Sequence[Waiver] = (), *, today: date = date.min
+    plans: ComparedPlans, limits: Sequence[Threshold], waivers: Sequence[Waiver] = (), *, today: date = date.min
 ) -> Document:
     """Return the comparison of two plans with what became of every limit.
 
@@ -35,40 +35,40 @@ def dump_check(
     `replanned`: plans of another version, with the plan that this version makes of the same graph; they are no part
     of the comparison.
     """
-    told = _compared(found, limits, known, today=today)
-    return {**told, "replanned": [_replanned(each) for each in found.replanned]}
+    document = _compared(plans, limits, waivers, today=today)
+    return {**document, "replanned": [_replanned(each) for each in plans.replanned]}
 
 
-def _compared(found: ComparedPlans, limits: Sequence[Threshold], known: Sequence[Waiver], *, today: date) -> Document:
-    base, new = found.base, found.new
-    if found.graphs_equal or base is None or new is None:
-        told = {**dump_unchanged(base, new), "limits": [_dump_unknown_limit(limit, 0) for limit in limits]}
-        return {**told, **_decide_verdict([], known, today), "graphs_equal": True, "notes": list(found.notes)}
+def _compared(plans: ComparedPlans, limits: Sequence[Threshold], waivers: Sequence[Waiver], *, today: date) -> Document:
+    base, new = plans.base, plans.new
+    if plans.graphs_equal or base is None or new is None:
+        document = {**dump_unchanged(base, new), "limits": [_dump_unknown_limit(limit, 0) for limit in limits]}
+        return {**document, **_decide_verdict([], waivers, today), "graphs_equal": True, "notes": list(plans.notes)}
     regression = load_regression(base, new)
-    told = {**dump_regression(base, new, regression), "graphs_equal": False, "notes": list(found.notes)}
+    document = {**dump_regression(base, new, regression), "graphs_equal": False, "notes": list(plans.notes)}
     if regression is not None:
-        answers = check_limits(regression, (_dump_certificate(base), _dump_certificate(new)), limits, known=known)
-        figures = [_dump_figure(each) for each in answers]
+        checked = check_limits(regression, (_dump_certificate(base), _dump_certificate(new)), limits, known=waivers)
+        figures = [_dump_figure(each) for each in checked]
         return {
-            **told,
+            **document,
             "limits": figures,
-            **_decide_verdict([each for each in answers if each.is_broken], known, today),
+            **_decide_verdict([each for each in checked if each.is_broken], waivers, today),
         }
-    told["limits"] = [_dump_unknown_limit(limit, None) for limit in limits]
-    told |= _decide_verdict([], known, today)
+    document["limits"] = [_dump_unknown_limit(limit, None) for limit in limits]
+    document |= _decide_verdict([], waivers, today)
     if new.program:
-        return {**told, "notes": [*found.notes, "the base is infeasible: there is nothing to rise from"]}
-    return {**told, "exceeded": [_dump_infeasible(base, new)]}
+        return {**document, "notes": [*plans.notes, "the base is infeasible: there is nothing to rise from"]}
+    return {**document, "exceeded": [_dump_infeasible(base, new)]}
 
 
-def has_changes(told: Document) -> bool:
-    """Whether anything differs but names and order."""
-    moved = any(total["change"] for total in told["totals"].values())
-    return bool(told["changes"] or told["options"] or told["terms"] or moved or told["exceeded"])
+def has_changes(document: Document) -> bool:
+    """Return whether anything but names and order differs."""
+    moved = any(total["change"] for total in document["totals"].values())
+    return bool(document["changes"] or document["options"] or document["terms"] or moved or document["exceeded"])
 
 
 def _replanned(one: Replanned) -> Document:
-    """The totals' `base` is the plan as it was recorded, `new` the one that this version makes of the same graph."""
+    """Return both plans of a graph; in its totals, `base` is the recorded one, `new` the one of this version."""
     sides = (("recorded", one.recorded), ("current", one.current))
     return {
         "side": one.side,
@@ -78,29 +78,37 @@ def _replanned(one: Replanned) -> Document:
     }
 
 
-def _decide_verdict(broken: Sequence[CheckedLimit], known: Sequence[Waiver], today: date) -> Document:
-    told = [_dump_broken_limit(each, today) for each in broken]
-    used = [id(each.waiver) for each in broken]
+def _decide_verdict(broken: Sequence[CheckedLimit], waivers: Sequence[Waiver], today: date) -> Document:
+    entries = [_dump_broken_limit(each, today) for each in broken]
+    used_waivers = [id(each.waiver) for each in broken]
     return {
-        "exceeded": [entry for entry in told if not _dump_kept_limit(entry)],
-        "waived": [entry for entry in told if _dump_kept_limit(entry)],
-        "unused_waivers": [_dump_waiver(one, today) for one in known if id(one) not in used],
+        "exceeded": [entry for entry in entries if not _is_waived(entry)],
+        "waived": [entry for entry in entries if _is_waived(entry)],
+        "unused_waivers": [_dump_waiver(one, today) for one in waivers if id(one) not in used_waivers],
     }
 
 
-def _dump_kept_limit(entry: Document) -> bool:
-    told = entry["waiver"]
-    return told is not None and not told["expired"]
+def _is_waived(entry: Document) -> bool:
+    waiver = entry["waiver"]
+    return waiver is not None and not waiver["expired"]
 
 
 def _dump_unknown_limit(limit: Threshold, change: int | None) -> Document:
-    told = {"limit": limit.text, "measure": limit.measure, "place": limit.place, "unit": MEASURE_UNITS[limit.measure]}
-    return {**told, "base": None, "new": None, "change": change, "share": None}
+    figures = {
+        "limit": limit.text,
+        "measure": limit.measure,
+        "place": limit.place,
+        "unit": MEASURE_UNITS[limit.measure],
+    }
+    return {**figures, "base": None, "new": None, "change": change, "share": None}
 
 
 def _dump_figure(each: CheckedLimit) -> Document:
-    on, scale = each.change, SHARE_UNITS if each.limit.measure == "gap" else 1
-    base, new, change = (number / scale if scale > 1 else number for number in (on.base, on.new, on.new - on.base))
+    measured, scale = each.change, SHARE_UNITS if each.limit.measure == "gap" else 1
+    base, new, change = (
+        number / scale if scale > 1 else number
+        for number in (measured.base, measured.new, measured.new - measured.base)
+    )
     share = change / base if base and scale == 1 else None
     return {**_dump_unknown_limit(each.limit, None), "base": base, "new": new, "change": change, "share": share}
 
@@ -116,7 +124,7 @@ def _dump_broken_limit(each: CheckedLimit, today: date) -> Document:
 
 
 def _dump_term(term: ChangedTerm) -> Document:
-    """By its name in the new graph, or, of what is gone, in the base."""
+    """Return a term under its name in the new graph, or in the base where it was removed."""
     name, base_name = (
         (term.base_name, None)
         if term.name is None
@@ -144,16 +152,16 @@ def _dump_certificate(plan: PlanDocument) -> ProvenObjective:
 
 
 def _dump_infeasible(base: PlanDocument, new: PlanDocument) -> Document:
-    """That no plan of the new graph was found."""
+    """Return the broken limit of a new graph without a feasible plan."""
     mesh = load_mesh(new.mesh)
     graphs = read_graph(base, mesh), read_graph(new, mesh)
-    same = match_graphs(*graphs)
+    matching = match_graphs(*graphs)
     return {
         **dict.fromkeys(("place", "unit", "base", "new", "change", "share")),
         "limit": FEASIBLE,
         "measure": "plan",
         "certificate": new.solver.reason or new.solver.status,
         "terms": [],
-        "causes": [_dump_cause(edit) for edit in Revision(*graphs, same, match_edited(*graphs, same)).edits],
+        "causes": [_dump_cause(edit) for edit in Revision(*graphs, matching, match_edited(*graphs, matching)).edits],
         "waiver": None,
     }

@@ -1,4 +1,4 @@
-"""What differs between two plan documents: totals, layouts, the terms of time that moved, memory at the peak."""
+"""The differences between two plan documents: totals, layouts, terms of time, memory at the peaks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NO_CHANGE: dict[str, Any] = {"changes": [], "options": [], "terms": []}
 
 
 def dump_unchanged(base: PlanDocument | None, new: PlanDocument | None) -> dict[str, Any]:
-    """The comparison of a plan with itself, looked at no further; None: a plan that was not made."""
+    """Return the comparison of a plan with itself; None stands for a plan that was not made."""
     numbers = {} if base is None else _totals_of(base)
     return {
         "base": base and base.id,
@@ -34,7 +34,7 @@ def dump_unchanged(base: PlanDocument | None, new: PlanDocument | None) -> dict[
 
 
 def load_regression(base: PlanDocument, new: PlanDocument) -> PlanDiff | None:
-    """The programs of two plans side by side, their numbers counted again; None where one is infeasible."""
+    """Return the programs of two plans side by side, with recomputed figures; None where one is infeasible."""
     return PlanDiff(_analysis(base), _analysis(new)) if base.program and new.program else None
 
 
@@ -48,42 +48,44 @@ def compare_documents(base: PlanDocument, new: PlanDocument) -> dict[str, Any]:
     return dump_regression(base, new, load_regression(base, new))
 
 
-def dump_regression(base: PlanDocument, new: PlanDocument, found: PlanDiff | None) -> dict[str, Any]:
-    """The same of programs that stand side by side already."""
+def dump_regression(base: PlanDocument, new: PlanDocument, diff: PlanDiff | None) -> dict[str, Any]:
+    """Return the comparison of programs that are side by side already."""
     return {
         "base": base.id,
         "new": new.id,
         "versions": {"base": base.solver.versions, "new": new.solver.versions},
         "totals": totals_document(base, new),
-        **(NO_CHANGE if found is None else _dump_differences(found)),
+        **(NO_CHANGE if diff is None else _dump_differences(diff)),
         "memory": _dump_memory(base, new),
     }
 
 
 def totals_document(base: PlanDocument, new: PlanDocument) -> dict[str, dict[str, float | None]]:
-    """The figures of two plans as they were written, and their change."""
+    """Return the figures of two plans as recorded, and their changes."""
     numbers = _totals_of(base), _totals_of(new)
     return {key: _dump_total(numbers[0].get(key), numbers[1].get(key)) for key in KEYS}
 
 
 def _totals_of(plan: PlanDocument) -> dict[str, float | None]:
-    found = {**plan.cost.model_dump(include=set(TOTALS)), **plan.memory.model_dump(include={"peak_bytes"})}
-    return {**found, "objective_s": plan.solver.objective_s}
+    totals = {**plan.cost.model_dump(include=set(TOTALS)), **plan.memory.model_dump(include={"peak_bytes"})}
+    return {**totals, "objective_s": plan.solver.objective_s}
 
 
 def _dump_total(base: float | None, new: float | None) -> dict[str, float | None]:
     return {"base": base, "new": new, "change": None if base is None or new is None else new - base}
 
 
-def _dump_differences(found: PlanDiff) -> dict[str, Any]:
-    meshes = found.base.program.mesh, found.new.program.mesh
-    changes = found.changes()
-    laid_out = [
+def _dump_differences(diff: PlanDiff) -> dict[str, Any]:
+    meshes = diff.base.program.mesh, diff.new.program.mesh
+    changes = diff.changes()
+    changed_layouts = [
         change for change in changes if _dump_layout(change.base, meshes[0]) != _dump_layout(change.new, meshes[1])
     ]
     return {
-        "changes": [_dump_sharding_change(change, "value", *meshes) for change in laid_out if change.what == "value"],
-        "options": [_dump_sharding_change(change, "op", *meshes) for change in laid_out if change.what == "op"],
+        "changes": [
+            _dump_sharding_change(change, "value", *meshes) for change in changed_layouts if change.what == "value"
+        ],
+        "options": [_dump_sharding_change(change, "op", *meshes) for change in changed_layouts if change.what == "op"],
         "terms": [_dump_term(change) for change in changes if change.change_ps],
     }
 
@@ -109,7 +111,7 @@ def _changed_name(change: LayoutChange) -> str:
 
 
 def _base_name(change: LayoutChange) -> str | None:
-    """The name in the base, where it is another."""
+    """Return the name in the base where it differs, else None."""
     return change.base.name if change.base and change.base.name != _changed_name(change) else None
 
 
@@ -136,10 +138,10 @@ def _dump_term(change: LayoutChange) -> dict[str, Any]:
 
 
 def _dump_memory(base: PlanDocument, new: PlanDocument) -> dict[str, Any] | None:
-    """The moments of both peaks, and by kind how much more there is of what fills them."""
-    held = [plan.memory.model_dump(include={"at", "peak_bytes", "by_kind"}) for plan in (base, new)]
-    if not all(held):
+    """Return both peaks, and the change of each kind of memory at them."""
+    peaks = [plan.memory.model_dump(include={"at", "peak_bytes", "by_kind"}) for plan in (base, new)]
+    if not all(peaks):
         return None
-    before, after = (each["by_kind"] for each in held)
+    before, after = (each["by_kind"] for each in peaks)
     change = {kind: after.get(kind, 0) - before.get(kind, 0) for kind in dict.fromkeys([*before, *after])}
-    return {"base": held[0], "new": held[1], "change_bytes": change}
+    return {"base": peaks[0], "new": peaks[1], "change_bytes": change}

@@ -1,4 +1,4 @@
-"""Explanations -> JSON; a plan document -> what is explained. Times are whole picoseconds, so that terms add up."""
+"""Explanations as JSON, and the explanation of a plan document. Times are whole picoseconds, so that terms add up."""
 
 from __future__ import annotations
 
@@ -24,31 +24,42 @@ MAX_ROWS = 20
 
 
 def explain_plan(document: PlanDocument) -> PlanExplanation:
-    """What a plan document holds, ready to be asked about time, whatever was asked for the least of; within the limit,
-    or the least memory. Raises InvalidDocument where it is infeasible or damaged.
+    """Return the explanation of a plan document; its terms are times, whatever the plan minimises.
+
+    The memory limit is the plan's, or its peak where it minimises memory. Raises InvalidDocument where the plan is
+    infeasible or damaged.
     """
     program = load_program(document)
     model = CostModel(program.mesh, load_planned_hardware(document))
-    asked, solver = document.request, document.solver
-    limit = solver.objective_bytes if asked.objective == "memory" else asked.memory_limit_bytes
+    request, solver = document.request, document.solver
+    limit = solver.objective_bytes if request.objective == "memory" else request.memory_limit_bytes
     bound = round(solver.bound_s / PICO)
-    return PlanExplanation(program, model, limit or asked.memory_limit_bytes, bound, load_request(document))
+    return PlanExplanation(program, model, limit or request.memory_limit_bytes, bound, load_request(document))
 
 
 def load_request(document: PlanDocument) -> Request:
-    """What was asked for."""
-    asked = document.request
+    """Return the request of a plan document."""
+    request = document.request
     return Request(
-        asked.memory_limit_bytes, asked.gap, None, asked.deterministic, asked.seed, asked.recompute, asked.objective
+        request.memory_limit_bytes,
+        request.gap,
+        None,
+        request.deterministic,
+        request.seed,
+        request.recompute,
+        request.objective,
     )
 
 
 def dump_overview(document: PlanDocument, seconds: float) -> dict[str, Any]:
-    """Where time and memory go, or, of an infeasible plan, what blocks it."""
+    """Return where time and memory go, or, for an infeasible plan, what does not fit.
+
+    `seconds`: the time limit of the solve that finds a plan at the least sufficient limit.
+    """
     if not document.program:
         return _dump_infeasible(document, seconds)
-    found = explain_plan(document)
-    analysis = found.analysis
+    explanation = explain_plan(document)
+    analysis = explanation.analysis
     return {
         "plan": document.id,
         "objective": document.request.objective,
@@ -58,22 +69,22 @@ def dump_overview(document: PlanDocument, seconds: float) -> dict[str, Any]:
         "ops": [asdict(group) for group in group_ops(analysis)],
         "collectives": [asdict(group) for group in group_collectives(analysis)],
         "slowest_ops": [asdict(single) for single in find_slowest_ops(analysis, MAX_ROWS)],
-        "overlap": dump_overlap(analysis, found.limit_bytes),
-        "products": _dump_products(analysis, found.limit_bytes),
-        "memory": _dump_memory(analysis, found.limit_bytes),
+        "overlap": dump_overlap(analysis, explanation.limit_bytes),
+        "products": _dump_products(analysis, explanation.limit_bytes),
+        "memory": _dump_memory(analysis, explanation.limit_bytes),
         "memory_price_s_per_gib": document.solver.memory_price_s_per_gib,
-        "sensitivity": [asdict(turn) for turn in found.break_evens()],
+        "sensitivity": [asdict(break_even) for break_even in explanation.break_evens()],
     }
 
 
 def _dump_products(analysis: Analysis, limit: int) -> list[dict[str, Any]]:
-    """The products that move most, each with what it would have to with one copy of everything."""
-    found = sorted(measure_products(analysis, limit), key=lambda each: -each.received_bytes)
-    return [_dump_communication(each) for each in found[:MAX_ROWS]]
+    """Return the matrix products that receive most bytes, each with the lower bound with one copy of every operand."""
+    products = sorted(measure_products(analysis, limit), key=lambda each: -each.received_bytes)
+    return [_dump_communication(each) for each in products[:MAX_ROWS]]
 
 
-def _dump_communication(found: ProductCommunication) -> dict[str, Any]:
-    return {**asdict(found), "ratio": found.ratio}
+def _dump_communication(product: ProductCommunication) -> dict[str, Any]:
+    return {**asdict(product), "ratio": product.ratio}
 
 
 def _dump_memory(analysis: Analysis, limit: int) -> dict[str, Any]:
@@ -88,7 +99,7 @@ def _dump_memory(analysis: Analysis, limit: int) -> dict[str, Any]:
 
 def _dump_infeasible(document: PlanDocument, seconds: float) -> dict[str, Any]:
     solver = document.solver
-    found: dict[str, Any] = {
+    overview: dict[str, Any] = {
         "plan": document.id,
         "status": solver.status,
         "limit_bytes": document.request.memory_limit_bytes,
@@ -101,31 +112,37 @@ def _dump_infeasible(document: PlanDocument, seconds: float) -> dict[str, Any]:
         graph, model = load_graph(document.graph.document, mesh), CostModel(mesh, load_planned_hardware(document))
         least = solver.least_limit_bytes
         analysis = analyze_at_least_limit(graph, model, least, request=load_request(document), seconds=seconds)
-        found["memory"] = None if analysis is None else _dump_memory(analysis, least)
-    return found
+        overview["memory"] = None if analysis is None else _dump_memory(analysis, least)
+    return overview
 
 
-def dump_decision(found: PlanExplanation, asked: Decision, forced: dict[int, ForcedOptionCost]) -> dict[str, Any]:
-    """The options of one decision with their terms, and what forcing them costs in all."""
-    mesh = found.program.mesh
-    listed = measure_products(found.analysis, found.limit_bytes)
-    own = (each for each in listed if each.op == asked.variable.name)
+def dump_decision(
+    explanation: PlanExplanation, decision: Decision, forced: dict[int, ForcedOptionCost]
+) -> dict[str, Any]:
+    """Return the options of one decision with their terms, and the total cost of forcing each."""
+    mesh = explanation.program.mesh
+    products = measure_products(explanation.analysis, explanation.limit_bytes)
+    own_products = (each for each in products if each.op == decision.variable.name)
     return {
-        "role": asked.variable.role.value,
-        "name": asked.variable.name,
-        "objective": found.request.objective,
-        "step_ps": found.analysis.step_ps,
-        "bound_ps": found.bound_ps,
-        "limit_bytes": found.limit_bytes,
-        "communication": next(map(_dump_communication, own), None),
-        "options": [_dump_option(each, asked, forced.get(each.strategy), mesh=mesh) for each in asked.option_costs],
+        "role": decision.variable.role.value,
+        "name": decision.variable.name,
+        "objective": explanation.request.objective,
+        "step_ps": explanation.analysis.step_ps,
+        "bound_ps": explanation.bound_ps,
+        "limit_bytes": explanation.limit_bytes,
+        "communication": next(map(_dump_communication, own_products), None),
+        "options": [
+            _dump_option(each, decision, forced.get(each.strategy), mesh=mesh) for each in decision.option_costs
+        ],
     }
 
 
-def _dump_option(option: OptionCost, asked: Decision, forced: ForcedOptionCost | None, *, mesh: Mesh) -> dict[str, Any]:
+def _dump_option(
+    option: OptionCost, decision: Decision, forced: ForcedOptionCost | None, *, mesh: Mesh
+) -> dict[str, Any]:
     return {
         "option": option.split,
-        "chosen": option.strategy == asked.chosen,
+        "chosen": option.strategy == decision.chosen,
         "time_ps": option.time_ps,
         "compute_ps": option.compute_ps,
         "peak_bytes": option.memory_bytes,

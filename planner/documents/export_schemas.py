@@ -11,7 +11,7 @@ SCHEMA_FOLDER = Path(__file__).resolve().parents[1] / "schemas"
 
 
 def published_schema(name: str) -> str:
-    """The text of a published JSON Schema."""
+    """Return the text of a published JSON Schema."""
     return json.dumps(json_schema(name), indent=1, sort_keys=True) + "\n"
 
 

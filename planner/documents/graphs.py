@@ -1,4 +1,4 @@
-"""Graph and mesh documents <-> values."""
+"""Graph and mesh documents, and the values they describe."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from planner.ops import bind_op
 
 
 def read_graph(path: Path, mesh: Mesh, pins: Path | None = None) -> Graph:
-    """The graph in a file, with the annotations of a pins file added. Raises ShardplanError with the place."""
+    """Return the graph in a file, with the annotations of a pins file added. Raises ShardplanError with the place."""
     document = validate_document(GraphDocument, read_json(path), str(path))
     more = validate_document(PinsDocument, read_json(pins), str(pins)).annotations if pins else []
     try:
@@ -40,7 +40,7 @@ def read_graph(path: Path, mesh: Mesh, pins: Path | None = None) -> Graph:
 
 
 def load_graph(document: GraphDocument, mesh: Mesh, pins: Iterable[AnnotationDocument] = ()) -> Graph:
-    """The graph a document describes; axes in its annotations are those of the mesh."""
+    """Return the graph of a document; annotations name axes of the mesh. Raises ShardplanError."""
     counts = Counter([*(entry.id for entry in document.inputs), *(node.id for node in document.nodes)])
     if twice := [name for name, count in counts.items() if count > 1]:
         raise InvalidGraph("id used twice", where=f"id {twice[0]!r}", wanted="unique ids")
@@ -73,7 +73,7 @@ def _load_type(shape: Iterable[int], dtype: str, where: str) -> TensorType:
 
 
 _tensor_type = lru_cache(maxsize=4096)(TensorType)
-"""A graph has few types, and each is checked once."""
+"""Cached, because a graph has few distinct types and each is checked when it is made."""
 
 
 def _load_op(node: NodeDocument, types: Mapping[str, TensorType], mesh: Mesh) -> Op:
@@ -93,16 +93,16 @@ def _load_op(node: NodeDocument, types: Mapping[str, TensorType], mesh: Mesh) ->
 
 
 def load_option(document: Mapping[str, Sequence[int | str]], rule: Rule, mesh: Mesh) -> Option:
-    """The option in which named loops are split. Raises InvalidMesh, InvalidSharding for a loop the rule lacks."""
+    """Return the option that splits the named loops. Raises InvalidMesh, InvalidSharding for an unknown loop."""
     names = [loop.name for loop in rule.loops]
     for name in document:
         if name not in names:
-            raise InvalidSharding("option of no loop", got=name, wanted=f"one of {', '.join(names)}")
+            raise InvalidSharding("option of an unknown loop", got=name, wanted=f"one of {', '.join(names)}")
     return tuple(tuple(mesh.axis(axis) for axis in document.get(name, ())) for name in names)
 
 
 def dump_option(option: Option, rule: Rule, mesh: Mesh) -> dict[str, list[str]]:
-    """The loops that an option splits, in the names of the mesh's axes."""
+    """Return the loops that an option splits, with the names of their mesh axes."""
     split = zip(rule.loops, option, strict=False)
     return {loop.name: [mesh.names[axis] for axis in axes] for loop, axes in split if axes}
 
@@ -116,7 +116,7 @@ def _load_annotation(entry: AnnotationDocument, mesh: Mesh) -> Annotation:
 
 
 def load_sharding(document: ShardingDocument, mesh: Mesh) -> Sharding:
-    """The sharding a document describes. Raises InvalidMesh for an axis the mesh lacks, InvalidSharding."""
+    """Return the sharding of a document. Raises InvalidMesh for an axis the mesh lacks, InvalidSharding."""
     partial = document.partial
     split = tuple(tuple(mesh.axis(axis) for axis in axes) for axes in document.split_axes)
     return Sharding(
@@ -129,7 +129,7 @@ def load_sharding(document: ShardingDocument, mesh: Mesh) -> Sharding:
 
 
 def split_offsets(flat: Sequence[int], split: Sequence[Axes], mesh: Mesh) -> tuple[tuple[int, ...], ...]:
-    """Offsets as the dialect writes them, one dim after the other, by dim. Raises InvalidSharding for a wrong count."""
+    """Return the dialect's flat list of offsets as one tuple per dim. Raises InvalidSharding for a wrong count."""
     counts = [mesh.group_size(axes) + 1 for axes in split if axes and flat]
     if sum(counts) != len(flat):
         raise InvalidSharding("number of sharded dims offsets", got=len(flat), wanted=" + ".join(map(str, counts)))
@@ -138,7 +138,7 @@ def split_offsets(flat: Sequence[int], split: Sequence[Axes], mesh: Mesh) -> tup
 
 
 def dump_sharding(sharding: Sharding, mesh: Mesh) -> dict[str, Any]:
-    """A sharding in the names of the mesh's axes."""
+    """Return the document of a sharding, with the names of the mesh axes."""
     document: dict[str, Any] = {"split_axes": [[mesh.names[axis] for axis in axes] for axes in sharding.split_axes]}
     if sharding.partial:
         names = [mesh.names[axis] for axis in sharding.partial]
@@ -151,7 +151,7 @@ def dump_sharding(sharding: Sharding, mesh: Mesh) -> dict[str, Any]:
 
 
 def dump_graph(graph: Graph, mesh: Mesh) -> dict[str, Any]:
-    """The document of a graph, annotations in the names of the mesh's axes. Raises InvalidGraph for unknown sizes."""
+    """Return the document of a graph, with the names of the mesh axes. Raises InvalidGraph for unknown sizes."""
     check_sizes(graph)
     return {
         "format": "shardplan.graph",
@@ -167,13 +167,13 @@ def dump_graph(graph: Graph, mesh: Mesh) -> dict[str, Any]:
 
 def _dump_annotation(one: Annotation, mesh: Mesh) -> dict[str, Any]:
     sharding = dump_sharding(one.sharding, mesh)
-    asked = {"value": one.value, "sharding": sharding, "required": one.required, "user": one.user}
-    return asked if one.operand is None else {**asked, "operand": one.operand}
+    document = {"value": one.value, "sharding": sharding, "required": one.required, "user": one.user}
+    return document if one.operand is None else {**document, "operand": one.operand}
 
 
 def _dump_input(entry: Input) -> dict[str, Any]:
-    known = {"id": entry.id, "kind": entry.kind, "name": entry.name, **_dump_type(entry.type)}
-    return known if entry.next is None else {**known, "next": entry.next}
+    document = {"id": entry.id, "kind": entry.kind, "name": entry.name, **_dump_type(entry.type)}
+    return document if entry.next is None else {**document, "next": entry.next}
 
 
 def _dump_type(kind: TensorType) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _dump_node(op: Op, mesh: Mesh) -> dict[str, Any]:
 
 
 def read_mesh(text: str, device: str | None = None) -> Mesh:
-    """A mesh from `dp=2,tp=4`, `2x4` or the path of a mesh document. Raises InvalidMesh or InvalidDocument."""
+    """Return the mesh of `dp=2,tp=4`, `2x4`, or the path of a mesh document. Raises InvalidMesh or InvalidDocument."""
     path = Path(text)
     if not (text.endswith((".json", ".json.gz")) or path.is_file()):
         return Mesh.parse(text, device)
@@ -207,13 +207,13 @@ def read_mesh(text: str, device: str | None = None) -> Mesh:
 
 
 def load_mesh(document: MeshDocument) -> Mesh:
-    """The mesh a document describes."""
+    """Return the mesh of a document."""
     axes = (MeshAxis(a.name, None if a.size == "?" else a.size, a.link) for a in document.axes)
     return Mesh(tuple(axes), document.device)
 
 
 def dump_mesh(mesh: Mesh) -> dict[str, Any]:
-    """The document of a mesh."""
+    """Return the document of a mesh."""
     axes = [{"name": a.name, "size": a.size or "?", **({"link": a.link} if a.link else {})} for a in mesh.axes]
     return {
         "format": "shardplan.mesh",

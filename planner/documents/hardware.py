@@ -1,4 +1,4 @@
-"""Hardware profiles by name or from files."""
+"""Reads hardware profiles by name or from files."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from planner.errors import InvalidHardware
 
 
 def read_hardware(text: str) -> Hardware:
-    """A profile by its name, or from the path of a hardware document. Raises InvalidHardware, InvalidDocument."""
+    """Return a profile by name, or from the path of a hardware document. Raises InvalidHardware, InvalidDocument."""
     return parse_hardware(read_profile(text)) if _is_file(text) else load_profile(text)
 
 
 def read_profile(text: str) -> dict[str, Any]:
-    """The document of a profile, built in or in a file. Raises InvalidHardware, InvalidDocument."""
+    """Return the document of a profile, built in or in a file. Raises InvalidHardware, InvalidDocument."""
     raw = read_json(Path(text)) if _is_file(text) else parse_json(read_source(text).encode(), text)
     document = validate_document(ProfileDocument, raw, text).model_dump(exclude_unset=True)
     try:
@@ -29,11 +29,11 @@ def read_profile(text: str) -> dict[str, Any]:
 
 
 def load_planned_hardware(document: PlanDocument) -> Hardware:
-    """The profile that a plan was priced with. Raises InvalidHardware where an old plan names one not built in."""
-    known = document.hardware
-    if known.links is None or known.tiers is None:
-        return load_profile(known.name)
-    return parse_hardware(known.model_dump(exclude_none=False))
+    """Return the profile that a plan was priced with. Raises InvalidHardware where an old plan names an unknown one."""
+    recorded = document.hardware
+    if recorded.links is None or recorded.tiers is None:
+        return load_profile(recorded.name)
+    return parse_hardware(recorded.model_dump(exclude_none=False))
 
 
 def _is_file(text: str) -> bool:

@@ -1,7 +1,7 @@
-"""The shape of a hardware profile, and profile <-> document.
+"""The shape of a hardware profile, and its conversion to a document.
 
-The bounds are far outside what any device does; a number beyond them is in another unit (GB for bytes, TFLOP/s for
-flop/s, microseconds for seconds).
+The bounds are far outside what any device does; a number beyond them has another unit (GB for bytes, TFLOP/s for
+FLOP/s, microseconds for seconds).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Points = Annotated[list[Point], Field(min_length=1, max_length=256, fail_fast=Tr
 
 
 class SwitchDocument(StrictModel):
-    """Reduction in the switch: how much faster, its pipeline's fill in s, the fewest devices it is used for."""
+    """Reduction in the switch: the speed-up, the fill time of its pipeline, and the fewest devices it is used for."""
 
     factor: Annotated[float, Field(ge=1, le=100)]
     fill_s: Seconds
@@ -34,8 +34,11 @@ class SwitchDocument(StrictModel):
 
 
 class LinkDocument(StrictModel):
-    """A link: s a collective, a step of a ring or chain, a level of a tree (null: chains) and the fill of a pipeline;
-    B/s a device and direction."""
+    """A link. `bandwidth` is in B/s per device and direction.
+
+    `latency_s` per collective, `step_s` per step of a ring or chain, `level_s` per level of a tree (null: chains),
+    `fill_s` to fill a pipeline.
+    """
 
     latency_s: Seconds
     bandwidth: Rate
@@ -46,24 +49,26 @@ class LinkDocument(StrictModel):
 
 
 class TierDocument(StrictModel):
-    """Up to `devices` devices (null: any number) joined by a link."""
+    """Up to `devices` devices (null: any number) that are joined by a link."""
 
     link: Id
     devices: Annotated[int, Field(ge=1)] | None
 
 
 class CurvesDocument(StrictModel):
-    """What an op took: points [work, seconds] by flops, and by bytes read and written; the longer counts."""
+    """Measured times of an op: points [work, seconds] by FLOPs, and by bytes read and written; the longer counts."""
 
     flops: Points | None = None
     bytes: Points | None = None
 
 
 class ProfileDocument(StrictModel):
-    """A hardware profile: rates per device, links innermost first, tiers of the network innermost first; `curves`:
-    measured times of ops by name, or `name.dtype`, in place of the roofline; `efficiency`: points [flops, share of
-    peak] of classes of ops, in place of `compute_efficiency`; `overlap`: the share of the gain of collectives beside
-    ops that counts; `sources`: where a number is from."""
+    """A hardware profile: rates per device, and links and tiers of the network, innermost first.
+
+    `curves`: measured times of ops by name, or `name.dtype`, instead of the roofline. `efficiency`: points [FLOPs,
+    share of peak] of classes of ops, instead of `compute_efficiency`. `overlap`: the share of the possible gain from
+    running collectives during ops that counts. `sources`: the origin of a number.
+    """
 
     format: Literal["shardplan.hardware"]
     version: Version2
@@ -84,7 +89,7 @@ class ProfileDocument(StrictModel):
 
 
 def dump_network(hardware: Hardware) -> dict[str, Any]:
-    """Links, tiers, curves, efficiency and overlap of a profile."""
+    """Return links, tiers, curves, efficiency and overlap of a profile."""
     return {
         "links": {name: asdict(link) for name, link in hardware.links.items()},
         "tiers": [asdict(tier) for tier in hardware.tiers],
@@ -95,13 +100,15 @@ def dump_network(hardware: Hardware) -> dict[str, Any]:
 
 
 def dump_curves(curves: Mapping[str, Curves]) -> dict[str, Any]:
-    """Curves by op."""
+    """Return curves by op."""
     return {name: {"flops": _dump_points(own.flops), "bytes": _dump_points(own.bytes)} for name, own in curves.items()}
 
 
-def dump_efficiency(known: Mapping[str, Efficiency]) -> dict[str, list[list[float]]]:
-    """Points of every class."""
-    return {key: [list(point) for point in zip(own.flops, own.share, strict=True)] for key, own in known.items()}
+def dump_efficiency(efficiency: Mapping[str, Efficiency]) -> dict[str, list[list[float]]]:
+    """Return the points of every class of ops."""
+    return {
+        key: [list(point) for point in zip(curve.flops, curve.share, strict=True)] for key, curve in efficiency.items()
+    }
 
 
 def _dump_points(curve: Curve | None) -> list[list[float]] | None:

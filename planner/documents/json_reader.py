@@ -1,4 +1,4 @@
-"""JSON from a file or text, within limits: a hostile document ends in one clear error."""
+"""Reads JSON from files or bytes within limits, so that a hostile document ends in one clear error."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def read_json(path: Path) -> Any:
-    """The JSON in a file, gzip or plain, up to 16 MiB inflated. Raises InvalidDocument."""
+    """Return the JSON in a file, gzip or plain, up to 16 MiB decompressed. Raises InvalidDocument."""
     return parse_json(_read_bytes(path), str(path))
 
 
 def read_text(path: Path) -> str:
-    """The text in a file, gzip or plain, up to 16 MiB inflated. Raises InvalidDocument."""
+    """Return the text in a file, gzip or plain, up to 16 MiB decompressed. Raises InvalidDocument."""
     try:
         return _read_bytes(path).decode()
     except UnicodeDecodeError as error:
@@ -35,7 +35,7 @@ def read_text(path: Path) -> str:
 
 
 def read_compressed(raw: bytes, where: str) -> Any:
-    """The JSON in bytes, gzip or plain, up to 16 MiB inflated. Raises InvalidDocument."""
+    """Return the JSON in bytes, gzip or plain, up to 16 MiB decompressed. Raises InvalidDocument."""
     return parse_json(_decompress(BytesIO(raw), where), where)
 
 
@@ -57,36 +57,36 @@ def _decompress(file: BinaryIO, where: str) -> bytes:
 
 
 def parse_json(raw: bytes, where: str) -> Any:
-    """The JSON in bytes. Raises InvalidDocument for text that is not JSON, NaN, repeated keys, deep nesting."""
+    """Return the JSON in bytes. Raises InvalidDocument for text that is not JSON, NaN, repeated keys, deep nesting."""
     if raw.count(b",") + raw.count(b"[") + raw.count(b"{") > MAX_VALUES:
         raise InvalidDocument("too many values", where=where, wanted=f"at most {MAX_VALUES}")
     try:
         with gc_paused():
-            found = json.loads(
+            document = json.loads(
                 raw.decode(), parse_constant=_reject_non_finite, object_pairs_hook=_reject_duplicate_keys
             )
         if _SURROGATE.search(raw):
-            json.dumps(found, ensure_ascii=False).encode()
-        return found
+            json.dumps(document, ensure_ascii=False).encode()
+        return document
     except InvalidDocument as error:
         raise error.at(where) from None
     except UnicodeDecodeError as error:
         raise InvalidDocument("not UTF-8 text", where=where, got=f"byte {error.start}") from None
     except UnicodeEncodeError:
-        raise InvalidDocument("half of a surrogate pair", where=where, wanted="text") from None
+        raise InvalidDocument("unpaired surrogate", where=where, wanted="text") from None
     except json.JSONDecodeError as error:
         place = f"{where}: line {error.lineno} column {error.colno}"
         raise InvalidDocument("not JSON", where=place, got=error.msg, wanted="a JSON document") from None
     except RecursionError:
         wanted = "a graph, mesh or plan document"
         raise InvalidDocument("nested too deeply", where=where, wanted=wanted) from None
-    except ValueError:  # of int(), which alone is left
+    except ValueError:  # only int() is left to raise it
         raise InvalidDocument("number too long", where=where, wanted="at most 4300 digits") from None
 
 
 @contextmanager
 def gc_paused() -> Iterator[None]:
-    """A document holds no cycles; to walk it again and again while it grows takes five times the reading."""
+    """Pause the garbage collector: documents have no cycles, and scanning one takes five times its parsing."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -104,13 +104,13 @@ def _read_bounded(stream: BinaryIO, where: str) -> bytes:
 
 
 def _reject_non_finite(text: str) -> NoReturn:
-    raise InvalidDocument("not a JSON number", got=text, wanted="a finite number")
+    raise InvalidDocument("NaN or infinity not representable in JSON", got=text, wanted="a finite number")
 
 
 def _reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    entries = dict(pairs)
+    if len(entries) != len(pairs):
         counts = Counter(name for name, _ in pairs)
         twice = next(name for name, count in counts.items() if count > 1)
         raise InvalidDocument("key repeated in one object", got=twice, wanted="every key once")
-    return found
+    return entries

@@ -1,4 +1,4 @@
-"""Documents to files: whole or not at all, and the same bytes for the same document."""
+"""Writes documents to files: whole or not at all, and the same bytes for the same document."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from planner.errors import InvalidDocument
 
 
 def check_writable(path: Path) -> None:
-    """Raises InvalidDocument where no document can be written: asked before long work is done for it."""
+    """Raise InvalidDocument where no file can be written; called before long work, so that its result is not lost."""
     if os.path.isdir(path):
         raise _write_error(path, "a folder")
     if not os.path.isdir(path.parent) or not os.access(path.parent, os.W_OK | os.X_OK):
-        raise _write_error(path, "no such folder, or not one to write in")
+        raise _write_error(path, "no such folder, or not writable")
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> str:
-    """Write a document (gzip when the name ends in .gz) by replacing the file; returns the document's digest.
+    """Write a document (gzip where the name ends in .gz) by replacing the file, and return the document's digest.
 
     Raises InvalidDocument where the file cannot be written.
     """
@@ -44,12 +44,12 @@ def _write_temporary(path: Path, content: bytes) -> None:
         raise _write_error(path, error.strerror or str(error)) from None
 
 
-def _write_error(path: Path, why: str) -> InvalidDocument:
-    return InvalidDocument("cannot be written", where=str(path), got=why, wanted="a file in a folder that can be")
+def _write_error(path: Path, reason: str) -> InvalidDocument:
+    return InvalidDocument("cannot be written", where=str(path), got=reason, wanted="a file in a writable folder")
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """The whole content beside the file first, then in its place; the permissions those of any new file."""
+    """Write the content to a temporary file in the same folder, then rename it; with a new file's usual permissions."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".shardplan.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -1,4 +1,4 @@
-"""The parts of a plan document that say what was asked, proven, priced and run."""
+"""The parts of a plan document: request, certificate, costs, memory, verdict."""
 
 from __future__ import annotations
 
@@ -12,9 +12,7 @@ from planner.documents.strict_model import Id, Name, Size, StrictModel
 
 
 class HardwareDocument(StrictModel):
-    """The numbers of the hardware profile that the plan was priced with, a device; `axis_links`: the outermost link
-    of every mesh axis.
-    """
+    """The profile that the plan was priced with, per device; `axis_links`: the outermost link of every mesh axis."""
 
     name: Name
     peak_flops: dict[Name, float]
@@ -33,7 +31,7 @@ class HardwareDocument(StrictModel):
 
 
 class RequestDocument(StrictModel):
-    """What was asked for."""
+    """What was requested."""
 
     objective: Literal["time", "bytes", "memory"]
     memory_limit_bytes: Size
@@ -45,7 +43,12 @@ class RequestDocument(StrictModel):
 
 
 class FoldingDocument(StrictModel):
-    """Equal layers planned alike at first; no plan is faster than that one by a larger share than `loss_bound`."""
+    """Repeated layers that were first planned alike.
+
+    `layers`: the number of layers in each stack; `groups` of decisions taken as one; `variables` left of
+    `total_variables`. No plan is faster than the folded one by a larger share than `loss_bound`. `unfolded`: equal
+    layers differ in the plan.
+    """
 
     layers: list[Size]
     groups: Size
@@ -56,12 +59,12 @@ class FoldingDocument(StrictModel):
 
 
 class SolverDocument(StrictModel):
-    """What is proven: no plan is faster than `bound_s`, or none fits a limit below `least_limit_bound_bytes`.
+    """The certificate: no plan is faster than `bound_s`; none fits a limit below `least_limit_bound_bytes`.
 
-    Where the least bytes are asked for, `objective_bytes` are received in all collectives (each at its largest shard),
-    or held at the peak, and none receives or holds less than `bound_bytes`: `status` and `gap` then speak of bytes.
-    `objective_s` stays the time of a step; `bound_s` is 0 for bytes received, and for memory that of plans which hold
-    no more. `versions`: of what has planned, part of the plan's id.
+    Where bytes or memory are minimised, `objective_bytes` are received in all collectives (each at its largest shard),
+    or held at the peak, and no plan receives or holds less than `bound_bytes`; `status` and `gap` then refer to bytes.
+    `objective_s` stays the time of a step; `bound_s` is 0 for bytes received, and for memory a bound over plans that
+    hold no more. `versions` are those of the planner, part of the plan's id.
     """
 
     status: Literal["optimal", "feasible", "infeasible", "unknown"]
@@ -102,8 +105,10 @@ class CollectivesDocument(StrictModel):
 
 
 class OverlapDocument(StrictModel):
-    """A step with collectives beside ops, as far as the hardware's `overlap` goes; the longer of compute and
-    communication, which no order beats; the length of the schedule that fits the limit, and its peak.
+    """The step with collectives running during ops.
+
+    `step_s` counts the hardware's share of overlap; `lower_bound_s`, the longer of compute and communication, holds for
+    any schedule; `scheduled_s` and `peak_bytes` are those of a schedule that fits the limit.
     """
 
     step_s: float
@@ -113,9 +118,11 @@ class OverlapDocument(StrictModel):
 
 
 class CostDocument(StrictModel):
-    """Time of a step and bytes received, by collective and by mesh axes; `recompute_s`: the part of the compute time
-    that ops take which are done again. `step_s` is the serial sum, `overlap` what collectives beside ops make of it.
-    `mfu` is the share of the devices' peak rate that the model's own `model_flops` are in a step (`planner.judge.mfu`).
+    """Time of a step and bytes received, by collective and by mesh axes.
+
+    `step_s` is the sum without overlap. `recompute_s` is the part of the compute time spent on ops that are computed
+    again. `mfu` is the share of the devices' peak rate that the model's own `model_flops` use in a step
+    (`planner.judge.mfu`).
     """
 
     step_s: float
@@ -132,8 +139,9 @@ class CostDocument(StrictModel):
 
 
 class KindDocument(StrictModel):
-    """Bytes of one kind: `bytes[i]` from instruction `moments[i]` (the first is 0) until `moments[i + 1]`. The number
-    of instructions stands for the end of the program, when its outputs are held.
+    """Memory of one kind: `bytes[i]` from instruction `moments[i]` (the first is 0) until `moments[i + 1]`.
+
+    The number of instructions stands for the end of the program, when its outputs are held.
     """
 
     kind: Name
@@ -144,13 +152,15 @@ class KindDocument(StrictModel):
     def _check(self) -> Self:
         rising = self.moments[:1] == [0] and all(map(lt, self.moments, self.moments[1:]))
         if not rising or len(self.moments) != len(self.bytes):
-            raise ValueError("moments that rise from 0, and bytes for each")
+            raise ValueError("increasing moments from 0, and bytes for each")
         return self
 
 
 class MemoryDocument(StrictModel):
-    """Peak memory, the value that is made then, its parts, and the bytes live over time, kind by kind: those of the
-    device that reaches the peak first. At every moment the kinds add up to what it holds.
+    """Memory of the device that reaches the peak first: the peak, the value computed then (`at`), its parts, and the
+    timeline.
+
+    At every moment, the kinds add up to what the device holds.
     """
 
     peak_bytes: Size
@@ -160,7 +170,7 @@ class MemoryDocument(StrictModel):
 
 
 class FiguresDocument(StrictModel):
-    """The numbers of a named layout."""
+    """The figures of a standard layout."""
 
     name: Name
     step_s: float
@@ -170,7 +180,7 @@ class FiguresDocument(StrictModel):
 
 
 class ShardDocument(StrictModel):
-    """What a device read: its elements row by row (null: one that is no number), or null where they are too many."""
+    """What a device read: its elements row by row (null: not a number), or null where there are too many."""
 
     device: Size | None = None
     value: Name
@@ -179,7 +189,7 @@ class ShardDocument(StrictModel):
 
 
 class DifferenceDocument(StrictModel):
-    """Where a run begins to differ from the unsharded graph; a number that is not finite is null."""
+    """Where a run first differs from the unsharded graph; a number that is not finite is null."""
 
     what: Literal["value", "received_bytes", "peak_bytes"]
     instruction: Size
@@ -193,7 +203,7 @@ class DifferenceDocument(StrictModel):
 
 
 class VerdictDocument(StrictModel):
-    """The plan run against the unsharded graph; an error that is no number is null."""
+    """The result of running the plan against the unsharded graph; a relative error that is not finite is null."""
 
     verdict: Literal["equal", "different", "structural"]
     max_relative_error: float | None
@@ -211,4 +221,4 @@ class VerdictDocument(StrictModel):
 
 
 class NothingDocument(StrictModel):
-    """What an infeasible plan costs and holds."""
+    """The cost and memory of an infeasible plan."""

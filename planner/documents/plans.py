@@ -1,4 +1,4 @@
-"""Plan -> plan document; plan documents from files."""
+"""Plans as documents, and plan documents from files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ MAX_COLLECTIVES = 20
 
 
 def dump_plan(plan: Plan) -> dict[str, Any]:
-    """The document of a plan. Same input, same document, but for `wall_s` and what a clock has stopped."""
+    """Return the document of a plan. Equal requests give equal documents, except for `wall_s` and limits set by a
+    clock.
+    """
     document = {
         "format": "shardplan.plan",
         "version": 2,
@@ -60,7 +62,7 @@ def dump_plan(plan: Plan) -> dict[str, Any]:
 
 
 def dump_identity(graph: Graph, model: CostModel, request: Request) -> dict[str, Any]:
-    """All that determines a plan, and the plan's id, the digest of it; known before the plan is made."""
+    """Return everything that determines a plan, with the plan's id, its digest; the plan need not exist yet."""
     document = dump_graph(graph, model.mesh)
     limit = request.memory_limit_bytes or model.hardware.memory_bytes
     parts = {
@@ -76,14 +78,18 @@ def dump_identity(graph: Graph, model: CostModel, request: Request) -> dict[str,
 
 
 def dump_verdict(verdict: Verdict) -> dict[str, Any]:
-    """The document of a verdict; an error that is no number is null."""
+    """Return the document of a verdict; a relative error that is not finite is null."""
     error = None if verdict.max_relative_error is None else _finite_or_none(verdict.max_relative_error)
     difference = None if verdict.difference is None else _dump_difference(verdict.difference)
-    known = {**asdict(replace(verdict, difference=None)), "max_relative_error": error, "not_run": list(verdict.not_run)}
-    return {**known, "difference": difference}
+    fields = {
+        **asdict(replace(verdict, difference=None)),
+        "max_relative_error": error,
+        "not_run": list(verdict.not_run),
+    }
+    return {**fields, "difference": difference}
 
 
-def _dump_difference(found: Difference) -> dict[str, Any]:
+def _dump_difference(difference: Difference) -> dict[str, Any]:
     inputs = [
         {
             "device": shard.device,
@@ -91,10 +97,10 @@ def _dump_difference(found: Difference) -> dict[str, Any]:
             "shape": list(shard.shape),
             "elements": None if shard.elements is None else list(map(_finite_or_none, shard.elements)),
         }
-        for shard in found.inputs
+        for shard in difference.inputs
     ]
-    numbers = {"got": _finite_or_none(found.got), "wanted": _finite_or_none(found.wanted)}
-    return {**asdict(replace(found, inputs=())), "index": list(found.index), **numbers, "inputs": inputs}
+    numbers = {"got": _finite_or_none(difference.got), "wanted": _finite_or_none(difference.wanted)}
+    return {**asdict(replace(difference, inputs=())), "index": list(difference.index), **numbers, "inputs": inputs}
 
 
 def _finite_or_none(number: float) -> float | None:
@@ -154,31 +160,31 @@ def _dump_cost(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
 
 
 def _utilisation(plan: Plan, analysis: Analysis) -> dict[str, float]:
-    """Of the graph that was asked for: ops that the plan repeats are not in it."""
+    """Return FLOPs and MFU of the graph that was requested, without ops that the plan computes again."""
     flops, model = model_flops(plan.graph), plan.model
     mfu = utilisation(flops, model.hardware, model.mesh.devices, step_s=analysis.step_ps * PICO)
     return {"model_flops": sum(flops.values()), "mfu": mfu}
 
 
 def dump_overlap(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
-    """The step with collectives beside ops, the bound that no order beats, the schedule's length and its peak."""
-    found = schedule_overlap(analysis, limit_bytes)
+    """Return the step with overlap, its lower bound for any schedule, and a schedule's length and peak."""
+    overlap = schedule_overlap(analysis, limit_bytes)
     return {
-        "step_s": apply_overlap(found, analysis.model.hardware.overlap) * PICO,
-        "lower_bound_s": found.floor_ps * PICO,
-        "scheduled_s": found.scheduled_ps * PICO,
-        "peak_bytes": found.schedule.peak_bytes if found.schedule else analysis.peak_bytes,
+        "step_s": apply_overlap(overlap, analysis.model.hardware.overlap) * PICO,
+        "lower_bound_s": overlap.floor_ps * PICO,
+        "scheduled_s": overlap.scheduled_ps * PICO,
+        "peak_bytes": overlap.schedule.peak_bytes if overlap.schedule else analysis.peak_bytes,
     }
 
 
 def _dump_collectives(analysis: Analysis) -> list[tuple[Reshard, int, int]]:
-    """Every collective with its time in ps and the bytes of the device that receives most."""
+    """Return every collective with its time in ps and the bytes of the device that receives most."""
     listed = zip(analysis.program.instructions, analysis.times_ps, analysis.received, strict=True)
     return [(done, time, int(received.max())) for done, time, received in listed if isinstance(done, Reshard)]
 
 
 def _dump_top_collectives(analysis: Analysis) -> list[dict[str, Any]]:
-    """The single collectives that take longest."""
+    """Return the single collectives that take longest."""
     names = analysis.program.mesh.names
     first = sorted(_dump_collectives(analysis), key=lambda entry: -entry[1])[:MAX_COLLECTIVES]
     return [
@@ -194,13 +200,13 @@ def _dump_top_collectives(analysis: Analysis) -> list[dict[str, Any]]:
 
 
 def _by_collective(analysis: Analysis) -> list[dict[str, Any]]:
-    """Collectives of one kind over the same axes together, the dearest first."""
+    """Return collectives grouped by kind and axes, the slowest group first."""
     names = analysis.program.mesh.names
     groups: dict[tuple[str, tuple[str, ...]], list[tuple[int, int]]] = defaultdict(list)
     for done, time, size in _dump_collectives(analysis):
         axes = tuple(names[axis] for axis in done.collective.axes)
         groups[done.collective.kind.value, axes].append((time, size))
-    found = [
+    rows = [
         {
             "collective": kind,
             "axes": list(axes),
@@ -210,7 +216,7 @@ def _by_collective(analysis: Analysis) -> list[dict[str, Any]]:
         }
         for (kind, axes), each in groups.items()
     ]
-    return sorted(found, key=lambda entry: -entry["time_s"])
+    return sorted(rows, key=lambda entry: -entry["time_s"])
 
 
 def _dump_memory(analysis: Analysis) -> dict[str, Any]:
@@ -223,19 +229,22 @@ def _dump_memory(analysis: Analysis) -> dict[str, Any]:
 
 
 def _dump_changes(kind: str, live: Integers) -> dict[str, Any]:
-    """The instructions at which the bytes of a kind change, and what they are from there on."""
+    """Return the instructions at which the bytes of a kind change, and the bytes from there on."""
     moments = [0, *(np.flatnonzero(np.diff(live)) + 1).tolist()]
     return {"kind": kind, "moments": moments, "bytes": live[moments].tolist()}
 
 
 def read_plan(path: Path) -> PlanDocument:
-    """The plan document in a file. Raises InvalidDocument, also where the graph is not the one planned."""
+    """Return the plan document in a file. Raises InvalidDocument, also where the graph is not the planned one."""
     return parse_plan(read_json(path), str(path))
 
 
 def parse_plan(raw: Any, where: str) -> PlanDocument:
-    """The plan document in a JSON value. Raises InvalidDocument, also where graph, mesh, hardware or request are not
-    those that its id is of, or anything else is not what was written."""
+    """Return the plan document in a JSON value.
+
+    Raises InvalidDocument, also where graph, mesh, hardware or request do not match the plan's id, or anything else was
+    changed since the plan was written.
+    """
     document = validate_document(PlanDocument, raw, where)
     graph = document.graph
     if digest_document(graph.document.model_dump(exclude_unset=True)) != graph.digest:

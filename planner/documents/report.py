@@ -1,6 +1,6 @@
-"""What a report shows of a plan, and of another to compare it with: parts of their documents, and their programs drawn.
+"""The data of a report: parts of a plan document, of another one to compare it with, and their programs as columns.
 
-An infeasible plan has no program; it is shown with what blocks it (`planner.documents.explain`).
+An infeasible plan has no program; its report shows what does not fit (`planner.documents.explain`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from planner.errors import InvalidRequest
 PARTS = ("id", "mesh", "request", "solver", "cost", "memory", "baselines", "verdict", "recomputed")
 HARDWARE = ("name", "memory_bytes", "memory_bandwidth", "launch_s", "overlap", "axis_links")
 SECONDS = 10.0
-"""For a program at the least limit that is known to be enough, where nothing fits."""
+"""The time limit of planning at the least sufficient limit, where nothing fits."""
 
 
 def dump_report(plan: PlanDocument, compare_to: PlanDocument | None = None) -> dict[str, Any]:
@@ -31,19 +31,19 @@ def dump_report(plan: PlanDocument, compare_to: PlanDocument | None = None) -> d
 
 def _dump_comparison(plan: PlanDocument, compare_to: PlanDocument) -> dict[str, Any]:
     """Compare a plan with `compare_to`, the base; `matching_ops` counts the ops that are equal in both."""
-    found = load_regression(compare_to, plan)
-    matching = len(found.exact_matching.ops) if found else None
+    diff = load_regression(compare_to, plan)
+    matching = len(diff.exact_matching.ops) if diff else None
     if matching == 0:
         got = f"no op of {plan.graph.name!r} is one of {compare_to.graph.name!r}"
         raise InvalidRequest("the plans are of models that have nothing in common", got=got, wanted="two of one model")
-    return {**dump_regression(compare_to, plan, found), "matching_ops": matching}
+    return {**dump_regression(compare_to, plan, diff), "matching_ops": matching}
 
 
 def _dump_plan_page(plan: PlanDocument) -> dict[str, Any]:
-    known = plan.model_dump(mode="json", include=set(PARTS), exclude_unset=True)
+    parts = plan.model_dump(mode="json", include=set(PARTS), exclude_unset=True)
     graph = plan.graph.document
     return {
-        **known,
+        **parts,
         "graph": {
             "name": plan.graph.name,
             "digest": plan.graph.digest,

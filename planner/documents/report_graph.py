@@ -1,10 +1,9 @@
-"""A planned program as columns that a page draws: ops, values, collectives, and when each runs.
+"""A planned program as columns that a page draws: ops, values, collectives, and their schedule.
 
-Columns are lists of equal length; text that recurs (types, shardings, rules, scopes) stands once in `strings` and is
-named by its position there. An op reads each operand as [value, sharding, moves...]: the value of the graph, the
-sharding in which the op wants it, and the collectives that bring it there, in order; a graph output likewise. It makes
-the values named by their positions. Times are whole picoseconds, so that they add up; bytes are those of the device
-that has most.
+Columns are lists of equal length. Repeated texts (types, shardings, rules, scopes) are stored once in `strings` and
+given by their position. An operand of an op, or an output of the graph, is [value, sharding, collectives...]: a value
+of the graph, the sharding in which it is read, and the collectives that lead there, in order. `results` are positions
+of values. Times are whole picoseconds, so that they add up; bytes are those of the device that has most.
 """
 
 from __future__ import annotations
@@ -28,52 +27,52 @@ from planner.usecases.explain import PlanExplanation
 
 ReadPath = tuple[int, tuple[int, ...]]
 OPTIONS = 3
-"""Other options told of every op."""
+"""Alternatives listed per op."""
 
 
 class _StringTable(dict[str, int]):
-    """Every text once: text -> its position."""
+    """Every text once, with its position."""
 
     def __missing__(self, text: str) -> int:
         return self.setdefault(text, len(self))
 
 
-def dump_report_graph(found: PlanExplanation) -> dict[str, Any]:
-    """The columns of a plan's program, with the best other options of every op."""
-    strings, analysis = _StringTable(), found.analysis
-    others = find_alternatives(found.question, found.strategies, OPTIONS)
-    ways = _read_paths(analysis.program)
-    drawn = {
+def dump_report_graph(explanation: PlanExplanation) -> dict[str, Any]:
+    """Return the columns of a plan's program, with the best alternatives of every op."""
+    strings, analysis = _StringTable(), explanation.analysis
+    alternatives = find_alternatives(explanation.question, explanation.strategies, OPTIONS)
+    paths = _read_paths(analysis.program)
+    columns = {
         "values": _dump_values(analysis, strings),
         "collectives": _dump_moves(analysis, strings),
-        "ops": _dump_ops(analysis, ways, others, strings=strings),
-        "outputs": [_dump_read(name, analysis.program, ways, strings=strings) for name in analysis.program.outputs],
-        "schedule": _dump_schedule(analysis, found.limit_bytes),
+        "ops": _dump_ops(analysis, paths, alternatives, strings=strings),
+        "outputs": [_dump_read(name, analysis.program, paths, strings=strings) for name in analysis.program.outputs],
+        "schedule": _dump_schedule(analysis, explanation.limit_bytes),
     }
-    return {"strings": list(strings), **drawn}
+    return {"strings": list(strings), **columns}
 
 
 def _dump_values(analysis: Analysis, strings: _StringTable) -> dict[str, list[Any]]:
-    """Values of the graph as they are made: inputs first, `kind` and `name` being theirs, then results of ops."""
+    """Return the values of the graph: inputs first, for which `kind` and `name` are given, then results of ops."""
     program, graph = analysis.program, analysis.program.graph
-    listed = list(graph.types)
-    held = [program.values[value] for value in listed]
+    names = list(graph.types)
+    values = [program.values[value] for value in names]
     return {
-        "id": listed,
+        "id": names,
         "kind": [strings[entry.kind] for entry in graph.inputs],
         "name": [entry.name for entry in graph.inputs],
-        "type": [strings[str(each.type)] for each in held],
-        "sharding": [strings[each.sharding.format_axes(program.mesh)] for each in held],
-        "local": [strings[str(list(shard_shape(each.sharding, each.type.shape, program.mesh)))] for each in held],
-        "bytes": [int(analysis.accounting.value_bytes[value].max()) for value in listed],
+        "type": [strings[str(each.type)] for each in values],
+        "sharding": [strings[each.sharding.format_axes(program.mesh)] for each in values],
+        "local": [strings[str(list(shard_shape(each.sharding, each.type.shape, program.mesh)))] for each in values],
+        "bytes": [int(analysis.accounting.value_bytes[value].max()) for value in names],
     }
 
 
 def _dump_moves(analysis: Analysis, strings: _StringTable) -> dict[str, list[Any]]:
-    """The collectives, in the order in which they run."""
+    """Return the collectives in the order in which they run."""
     program, names = analysis.program, analysis.program.mesh.names
-    listed = zip(program.instructions, analysis.times_ps, analysis.received, strict=True)
-    moves = [(done, time, int(received.max())) for done, time, received in listed if isinstance(done, Reshard)]
+    instructions = zip(program.instructions, analysis.times_ps, analysis.received, strict=True)
+    moves = [(done, time, int(received.max())) for done, time, received in instructions if isinstance(done, Reshard)]
     return {
         "collective": [strings[done.collective.kind.value] for done, _, _ in moves],
         "axes": [strings[",".join(names[axis] for axis in done.collective.axes)] for done, _, _ in moves],
@@ -85,8 +84,8 @@ def _dump_moves(analysis: Analysis, strings: _StringTable) -> dict[str, list[Any
 
 def _dump_ops(
     analysis: Analysis,
-    ways: Mapping[str, ReadPath],
-    others: Mapping[str, Sequence[Alternative]],
+    paths: Mapping[str, ReadPath],
+    alternatives: Mapping[str, Sequence[Alternative]],
     *,
     strings: _StringTable,
 ) -> dict[str, list[Any]]:
@@ -102,13 +101,13 @@ def _dump_ops(
         "attrs": [strings[json.dumps(dict(run.op.attrs), default=str)] for run, _ in runs],
         "split": [strings[_dump_split(run.op, run.option, program.mesh)] for run, _ in runs],
         "recompute_of": [run.op.recompute_of for run, _ in runs],
-        "results": [[ways[name][0] for name in run.results] for run, _ in runs],
+        "results": [[paths[name][0] for name in run.results] for run, _ in runs],
         "time_ps": [time for _, time in runs],
-        "operands": [[_dump_read(name, program, ways, strings=strings) for name in run.operands] for run, _ in runs],
+        "operands": [[_dump_read(name, program, paths, strings=strings) for name in run.operands] for run, _ in runs],
         "alternatives": [
             [
                 [strings[_dump_split(run.op, each.option, program.mesh)], each.compute_ps, each.reshards_ps]
-                for each in others.get(run.op.id, ())
+                for each in alternatives.get(run.op.id, ())
             ]
             for run, _ in runs
         ],
@@ -116,49 +115,51 @@ def _dump_ops(
 
 
 def _dump_split(op: Op, option: Option, mesh: Mesh) -> str:
-    """`b:dp, n:tp`: the loops that are split, each over its mesh axes."""
+    """Return the split loops of an op, each with its mesh axes: `b:dp, n:tp`."""
     pairs = zip(op.rule.loops, option, strict=True)
     return ", ".join(f"{loop.name}:{'/'.join(mesh.names[axis] for axis in axes)}" for loop, axes in pairs if axes)
 
 
 def _read_paths(program: Program) -> dict[str, ReadPath]:
-    """Of every value of the program: the graph's value that it is, by its place, and the moves that led there."""
-    place = {value: number for number, value in enumerate(program.graph.types)}
-    ways: dict[str, ReadPath] = {name: (place[name], ()) for name, _ in program.arguments}
+    """Return, for every value of the program, the position of the graph's value and the collectives that lead to it."""
+    positions = {value: number for number, value in enumerate(program.graph.types)}
+    paths: dict[str, ReadPath] = {name: (positions[name], ()) for name, _ in program.arguments}
     moves = 0
     for done in program.instructions:
         if isinstance(done, Reshard):
-            origin, before = ways[done.operand]
-            ways[done.result] = origin, (*before, moves)
+            origin, before = paths[done.operand]
+            paths[done.result] = origin, (*before, moves)
             moves += 1
         else:
-            ways |= {name: (place[value], ()) for name, value in zip(done.results, done.op.values, strict=True)}
-    return ways
+            paths |= {name: (positions[value], ()) for name, value in zip(done.results, done.op.values, strict=True)}
+    return paths
 
 
-def _dump_read(name: str, program: Program, ways: Mapping[str, ReadPath], *, strings: _StringTable) -> list[int]:
-    value, moves = ways[name]
+def _dump_read(name: str, program: Program, paths: Mapping[str, ReadPath], *, strings: _StringTable) -> list[int]:
+    value, moves = paths[name]
     return [value, strings[program.values[name].sharding.format_axes(program.mesh)], *moves]
 
 
 def _dump_schedule(analysis: Analysis, limit_bytes: int) -> dict[str, Any]:
-    """Every instruction's stream, start and end, ops counted up and moves counted down: op k is k, move k is -1 - k."""
-    found = schedule_overlap(analysis, limit_bytes).schedule
-    ends = np.cumsum(analysis.times_ps).tolist() if found is None else list(found.ends)
-    starts = [end - time for end, time in zip(ends, analysis.times_ps, strict=True)] if found is None else found.starts
-    listed = [str(stream) for stream in assign_streams(analysis.program, analysis.model)]
-    names = list(dict.fromkeys([COMPUTE, *listed]))
+    """Return the stream, start and end of every instruction; op k has number k, collective k number -1 - k."""
+    schedule = schedule_overlap(analysis, limit_bytes).schedule
+    ends = np.cumsum(analysis.times_ps).tolist() if schedule is None else list(schedule.ends)
+    starts = (
+        [end - time for end, time in zip(ends, analysis.times_ps, strict=True)] if schedule is None else schedule.starts
+    )
+    streams = [str(stream) for stream in assign_streams(analysis.program, analysis.model)]
+    names = list(dict.fromkeys([COMPUTE, *streams]))
     count = {True: 0, False: 0}
-    done = []
+    numbers = []
     for instruction in analysis.program.instructions:
         is_run = isinstance(instruction, OpCall)
-        done.append(count[is_run] if is_run else -1 - count[is_run])
+        numbers.append(count[is_run] if is_run else -1 - count[is_run])
         count[is_run] += 1
     return {
-        "serial": found is None,
+        "serial": schedule is None,
         "streams": names,
-        "instruction": done,
-        "stream": [names.index(stream) for stream in listed],
+        "instruction": numbers,
+        "stream": [names.index(stream) for stream in streams],
         "start_ps": list(starts),
         "end_ps": ends,
     }

@@ -1,4 +1,4 @@
-"""The shape of graph, mesh, pins and plan documents, and how a JSON value is held against it."""
+"""The shape of graph, mesh, pins and plan documents, and the validation of JSON values against it."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ _JSON_NAMES: dict[type, str] = {dict: "an object", list: "an array"}
 
 
 class PartialDocument(StrictModel):
-    """Axes over which terms must be reduced."""
+    """Mesh axes over which the terms must be reduced."""
 
     reduction: Literal["sum", "max", "min", "product", "average", "bitwise_and", "bitwise_or", "bitwise_xor"] = "sum"
     axes: AxisList
 
 
 class ShardingDocument(StrictModel):
-    """Mesh axes per tensor dim, major first; a shorter list leaves the other dims whole.
+    """Mesh axes per tensor dim, major first; dims beyond the list are not split.
 
-    `halo_sizes`: before and after, for every split dim. `sharded_dims_offsets`: for every split dim the cuts, one
-    more than it has blocks, one dim after the other.
+    `halo_sizes`: before and after, for every split dim. `sharded_dims_offsets`: the cuts of every split dim, one more
+    than it has blocks, dim after dim.
     """
 
     split_axes: AxisLists
@@ -70,7 +70,7 @@ class TypeDocument(StrictModel):
 
 
 class InputDocument(StrictModel):
-    """A value that comes from outside; `next` is the output that takes its place in the next run."""
+    """An input of the graph; `next` is the output that replaces it in the next run."""
 
     id: Id
     kind: Literal["parameter", "buffer", "input", "constant", "optimizer_state"]
@@ -81,9 +81,9 @@ class InputDocument(StrictModel):
 
 
 class NodeDocument(StrictModel):
-    """An op. Its first result is named by its id, result k > 0 `id:k`.
+    """An op. Its first result has the node's id, result k > 0 the id `id:k`.
 
-    `option`: the mesh axes of loops of its rule, by their names there; loops it leaves out are whole.
+    `option`: the mesh axes of loops of its rule, by loop name; other loops are not split.
     """
 
     id: Id
@@ -98,9 +98,9 @@ class NodeDocument(StrictModel):
 
 
 class AnnotationDocument(StrictModel):
-    """A sharding asked for: of the value's definition, or of its use by the node `user`.
+    """A required or hinted sharding: of a value where it is defined, or where the node `user` reads it.
 
-    `operand`: a position among the inputs of the node, where it reads the value more than once.
+    `operand`: the position among the node's inputs, where it reads the value more than once.
     """
 
     value: Id
@@ -124,7 +124,7 @@ class GraphDocument(StrictModel):
 
 
 class PinsDocument(StrictModel):
-    """Annotations given beside a graph."""
+    """Annotations in a file of their own."""
 
     format: Literal["shardplan.pins"]
     version: Version
@@ -149,7 +149,7 @@ class MeshDocument(StrictModel):
 
 
 class PlannedGraphDocument(StrictModel):
-    """The planned graph: its digest, and the document itself, so that a plan can be run alone."""
+    """The planned graph with its digest, so that a plan can be run without other files."""
 
     digest: str
     name: Name
@@ -157,12 +157,12 @@ class PlannedGraphDocument(StrictModel):
 
 
 class PlanDocument(StrictModel):
-    """A plan: choice, program, numbers, certificate, verdict.
+    """A plan: choice, program, figures, certificate, verdict.
 
-    `recomputed`: the ops that are done again for the backward pass, each with the op before which it is.
-    `options` has the mesh axes of every loop of an op in the order of its rule, then of every group of operands
-    through which a partial sum may pass. Times are seconds, sizes bytes of the device that receives or holds most.
-    `digest` is of all else in the document; older plans have none.
+    `recomputed`: ops that are computed again for the backward pass, each with the op that it precedes. `options`: the
+    mesh axes of every loop of an op in the order of its rule, then of every group of operands through which a partial
+    sum may pass. Times are seconds, sizes bytes of the device that receives or holds most. `digest` covers the rest of
+    the document; plans of version 1 are read without it.
     """
 
     format: Literal["shardplan.plan"]
@@ -201,18 +201,18 @@ SCHEMAS: dict[str, type[StrictModel]] = {
 
 
 def json_schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of graph, mesh, pins or plan documents."""
+    """Return the JSON Schema of graph, hardware, mesh, pins or plan documents."""
     schema = SCHEMAS[name].model_json_schema()
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
 
 
 def validate_document(kind: type[Document], raw: Any, where: str) -> Document:
-    """The document in a JSON value. Raises InvalidDocument with the path to the first fault."""
+    """Return the document in a JSON value. Raises InvalidDocument with the path to the first fault."""
     try:
         with gc_paused():
             return kind.model_validate(raw)
     except ValidationError as error:
-        if error.error_count() > MAX_FAULTS:  # to list a million of them would take seconds and a gigabyte
+        if error.error_count() > MAX_FAULTS:  # listing a million faults would take seconds and a gigabyte
             raise InvalidDocument("too many faults", where=where, got=error.error_count(), wanted="none") from None
         faults = error.errors(include_url=False, include_context=False)
         unknown = (fault for fault in faults if fault["type"] == "extra_forbidden")
@@ -227,7 +227,7 @@ def _format_fault(fault: Any, raw: Any, where: str) -> InvalidDocument:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
     where = f"{where}: {path}" if path else where
     if kind == "missing":
-        return InvalidDocument("missing key", where=where, wanted="every key that has no default", pointer=pointer)
+        return InvalidDocument("missing key", where=where, wanted="every key without a default", pointer=pointer)
     if kind == "extra_forbidden" and (new_name := find_new_key(place)):
         return InvalidDocument(f"{place[-1]} is now {new_name}", where=where, pointer=pointer)
     if kind == "extra_forbidden":
@@ -238,7 +238,7 @@ def _format_fault(fault: Any, raw: Any, where: str) -> InvalidDocument:
 
 
 def _fault_pointer(parts: tuple[int | str, ...], raw: Any, *, missing: bool) -> list[int | str]:
-    """`nodes`, 3, `op`; parts that name a branch of a type, not a place in the document, are left out."""
+    """Return the path to a fault, such as `nodes`, 3, `op`, without parts that name a branch of a union."""
     place: list[int | str] = []
     for number, part in enumerate(parts):
         if isinstance(raw, list) and isinstance(part, int):

@@ -1,4 +1,4 @@
-"""What every document is made of: exact types, no unknown keys, nothing that changes."""
+"""The base of all document models: exact types, no unknown keys, immutable."""
 
 from __future__ import annotations
 

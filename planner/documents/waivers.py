@@ -1,7 +1,7 @@
-"""Acknowledged rises, from a TOML file that lives in the repository beside what it is about.
+"""Waivers of rises, in a TOML file in the repository that they apply to.
 
 [[waiver]]
-limit = "time[h.0.mlp]"       # as `--fail-on` writes it, without the amount
+limit = "time[h.0.mlp]"       # as in `--fail-on`, without the amount
 up_to = "12%"
 reason = "the wider layer is wanted"
 expires = 2027-03-31          # the last day on which it holds
@@ -25,7 +25,7 @@ from planner.judge.check.verdict import Waiver
 
 
 class WaiverDocument(StrictModel):
-    """One rise, who answers for it being the file's history."""
+    """One accepted rise; the file's history shows who accepted it."""
 
     limit: Id
     up_to: Id
@@ -34,13 +34,13 @@ class WaiverDocument(StrictModel):
 
 
 class WaiversDocument(StrictModel):
-    """A file of them."""
+    """A file of waivers."""
 
     waiver: Annotated[list[WaiverDocument], Field(max_length=1000)] = Field(default=[])
 
 
 def read_waivers(path: Path) -> list[Waiver]:
-    """Those in a file. Raises InvalidDocument, InvalidRequest with the entry and key that is wrong."""
+    """Return the waivers in a file. Raises InvalidDocument, InvalidRequest with the entry and key that is wrong."""
     document = validate_document(WaiversDocument, _parse_toml(path), str(path))
     return [_load_waiver(entry, f"{path}: waiver[{k}]") for k, entry in enumerate(document.waiver)]
 
@@ -53,7 +53,7 @@ def _parse_toml(path: Path) -> Any:
 
 
 def _load_waiver(entry: WaiverDocument, where: str) -> Waiver:
-    found = parse_limits(f"{entry.limit}>{entry.up_to}", f"{where}: limit>up_to")
-    if len(found) != 1:
-        raise InvalidDocument("several limits", where=where, got=entry.limit, wanted="a table for each")
-    return Waiver(found[0], entry.reason, entry.expires)
+    limits = parse_limits(f"{entry.limit}>{entry.up_to}", f"{where}: limit>up_to")
+    if len(limits) != 1:
+        raise InvalidDocument("several limits in one waiver", where=where, got=entry.limit, wanted="a waiver per limit")
+    return Waiver(limits[0], entry.reason, entry.expires)

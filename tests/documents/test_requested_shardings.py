@@ -155,7 +155,11 @@ def test_a_plan_has_the_option_of_a_node(tmp_path: Path) -> None:
 
 # document, error, message
 REFUSED: list[tuple[Document, type[ShardplanError], str]] = [
-    (asking(q=["tp"]), InvalidSharding, r"node 'n' \(matmul\): option of no loop \(got q; wanted one of m, k, n"),
+    (
+        asking(q=["tp"]),
+        InvalidSharding,
+        r"node 'n' \(matmul\): option of an unknown loop \(got q; wanted one of m, k, n",
+    ),
     (asking(k=["pp"]), InvalidMesh, r"node 'n' \(matmul\): unknown mesh axis \(got pp; wanted one of dp, tp"),
     (asking(k=["tp"], m=["tp"]), InvalidSharding, r"option of node 'n': .*mesh axis duplicated"),
     (asking(k=[True]), InvalidDocument, r"nodes\[0\].option.k\[0\]"),

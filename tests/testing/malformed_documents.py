@@ -86,9 +86,9 @@ TEXTS: list[tuple[str | bytes, str]] = [
     (b"\xff", "not UTF-8"),
     ('{"format": 1, "format": 1}', "key repeated in one object (got format"),
     *((json.dumps(changed(GRAPH, "version", 7)).replace("7", text), words) for text, words in (
-        ("NaN", "not a JSON number (got NaN"),
-        ("Infinity", "not a JSON number (got Infinity"),
-        ("-Infinity", "not a JSON number (got -Infinity"),
+        ("NaN", "NaN or infinity not representable in JSON (got NaN"),
+        ("Infinity", "NaN or infinity not representable in JSON (got Infinity"),
+        ("-Infinity", "NaN or infinity not representable in JSON (got -Infinity"),
         ("1" * 5000, "number too long"),
         ("1e999", "value does not fit"),
     )),

@@ -151,7 +151,7 @@ def test_a_journal_of_another_question_or_no_journal_is_refused() -> None:
     line = dump_journal_line(found().question, 0, next(iter(found().outcomes.values())))
     with pytest.raises(InvalidDocument, match="journal of another question"):
         load_journal(question((2,)), line, "journal")
-    with pytest.raises(InvalidDocument, match="journal:2: not a line of a journal"):
+    with pytest.raises(InvalidDocument, match="journal:2: not a journal line"):
         load_journal(found().question, f"{line}[]\n", "journal")
 
 
