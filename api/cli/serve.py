@@ -37,7 +37,7 @@ def serve(
     max_queued: Annotated[int, typer.Option(min=1, help="Queued plans per tenant.")] = Limits().max_queued,
     rate_limit: Annotated[float, typer.Option(min=1, help="Requests per second and key.")] = Limits().requests_per_s,
     retention_days: Annotated[float | None, typer.Option(min=0, help="Delete plans that ended longer ago.")] = None,
-    webhooks: Annotated[bool, typer.Option("--webhooks", help="Allow webhooks to public https addresses.")] = False,
+    webhooks: Annotated[bool, typer.Option("--webhooks", help="Allow webhooks to public addresses.")] = False,
 ) -> None:
     """Serve plans over HTTP, with one worker inside."""
     configure_logging()
@@ -51,10 +51,7 @@ def serve(
     )
     with closing(WorkerProcesses()) as children:
         service = Service(settings, children)
-        if service.settings.keys_required and not service.keys.any_valid:
-            raise InvalidRequest(
-                "no keys", where=f"--host {host}", wanted="`shardplan keys create` first, or 127.0.0.1"
-            )
+        _require_key(service, host)
         config = uvicorn.Config(
             create_app(service),
             host,
@@ -66,6 +63,11 @@ def serve(
             timeout_graceful_shutdown=SHUTDOWN_S,
         )
         UvicornServer(config, service).run()
+
+
+def _require_key(service: Service, host: str) -> None:
+    if service.settings.keys_required and not service.keys.any_valid:
+        raise InvalidRequest("no keys", where=f"--host {host}", wanted="`shardplan keys create` first, or 127.0.0.1")
 
 
 def configure_logging() -> None:

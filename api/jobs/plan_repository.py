@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Select, and_, bindparam, func, select
 
 from api.jobs.database import Database
-from api.jobs.tables import events, outcomes, plans, workers
+from api.jobs.tables import IS_CURRENT_RESULT, events, outcomes, plans, workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,9 @@ class PlanRepository:
     def counts(self) -> dict[str, int]:
         """Return the number of plans of all tenants by status."""
         status = func.coalesce(outcomes.c.status, plans.c.state)
-        counted = select(status, func.count()).select_from(plans.outerjoin(outcomes, _IS_CURRENT)).group_by(status)
+        counted = (
+            select(status, func.count()).select_from(plans.outerjoin(outcomes, IS_CURRENT_RESULT)).group_by(status)
+        )
         with self.store.connect() as connection:
             return {row[0]: row[1] for row in connection.execute(counted)}
 
@@ -89,16 +91,13 @@ class PlanRepository:
             return connection.execute(select(func.count()).where(workers.c.seen_at >= late)).scalar_one()
 
 
-_IS_CURRENT = and_(outcomes.c.number == plans.c.number, outcomes.c.generation == plans.c.generation)
-
-
 def _select_records() -> Select[Any]:
     columns = [
         plans.c[name]
         for name in ("number", "id", "name", "generation", "state", "created_at", "started_at", "progress")
     ]
     ended = [outcomes.c.status, outcomes.c.error, outcomes.c.ended_at]
-    return select(*columns, *ended).select_from(plans.outerjoin(outcomes, _IS_CURRENT))
+    return select(*columns, *ended).select_from(plans.outerjoin(outcomes, IS_CURRENT_RESULT))
 
 
 _FIND_PLAN = _select_records().where(plans.c.tenant == bindparam("tenant"), plans.c.id == bindparam("plan"))

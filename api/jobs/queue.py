@@ -30,7 +30,7 @@ from sqlalchemy import (
 
 from api.jobs.database import Database
 from api.jobs.group_commit import GroupCommit, WriteRejected
-from api.jobs.tables import events, idempotency, outcomes, plans, workers
+from api.jobs.tables import IS_CURRENT_RESULT, events, idempotency, outcomes, plans, workers
 from api.settings import DAY_S
 from api.webhooks.store import queue_deliveries
 
@@ -129,7 +129,7 @@ class JobQueue:
         _append_event(connection, number, "queued", data={"status": "queued"})
 
     def claim(self) -> Lease | None:
-        """The plan that waits longest, held; None where none waits."""
+        """Lease the plan that has waited longest; None where no plan waits."""
         with self.store.connect() as connection:
             if connection.execute(_NEXT_NUMBER, {"now": self.store.now(connection)}).scalar() is None:
                 return None
@@ -289,11 +289,7 @@ _NEXT_NUMBER = select(func.min(_CLAIMABLE.c.number))
 _NEXT_PLAN = select(plans).where(plans.c.number == _NEXT_NUMBER.scalar_subquery())
 _LAST_GENERATION = (
     select(plans.c.number, plans.c.generation, outcomes.c.status)
-    .select_from(
-        plans.outerjoin(
-            outcomes, and_(outcomes.c.number == plans.c.number, outcomes.c.generation == plans.c.generation)
-        )
-    )
+    .select_from(plans.outerjoin(outcomes, IS_CURRENT_RESULT))
     .where(plans.c.tenant == bindparam("tenant"), plans.c.id == bindparam("plan"))
 )
 _QUEUED_COUNT = (

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import and_, delete, select
 
 from api.jobs.database import Database
-from api.jobs.tables import events, idempotency, outcomes, plans
+from api.jobs.tables import IS_CURRENT_RESULT, events, idempotency, outcomes, plans
 from planner.errors import InvalidRequest
 
 BATCH_PLANS = 500
@@ -24,11 +24,15 @@ def purge(store: Database, older_than_s: float) -> int:
 
 
 def _purge_batch(store: Database, older_than_s: float) -> int:
-    last = and_(outcomes.c.number == plans.c.number, outcomes.c.generation == plans.c.generation)
     with store.begin() as connection:
         late = store.now(connection) - older_than_s
         ended = and_(plans.c.state == "done", outcomes.c.ended_at < late)
-        chosen = select(plans.c.number, plans.c.tenant, plans.c.id).join(outcomes, last).where(ended).limit(BATCH_PLANS)
+        chosen = (
+            select(plans.c.number, plans.c.tenant, plans.c.id)
+            .join(outcomes, IS_CURRENT_RESULT)
+            .where(ended)
+            .limit(BATCH_PLANS)
+        )
         rows = connection.execute(chosen).all()
         numbers = [row.number for row in rows]
         for table in (events, outcomes, plans):

@@ -18,6 +18,7 @@ from sqlalchemy import (
     String,
     Table,
     UniqueConstraint,
+    and_,
 )
 
 metadata = MetaData()
@@ -58,6 +59,9 @@ outcomes = Table(
     Column("ended_at", Float, nullable=False),
     ForeignKeyConstraint(["number"], ["plans.number"]),
 )
+
+IS_CURRENT_RESULT = and_(outcomes.c.number == plans.c.number, outcomes.c.generation == plans.c.generation)
+"""Joins a plan with the result of its current generation."""
 
 events = Table(
     "events",

@@ -46,7 +46,7 @@ def test_the_answer_has_the_keys_that_checks_rely_on_and_its_plans_are_run(graph
 def test_the_page_names_the_smallest_the_cheapest_and_the_fastest(graph: Path) -> None:
     answer = shardplan("capacity", graph, "--devices", "2..4", "--hardware", "cpu=0.5", "--jobs", 1)
     assert answer.code == 0, answer.err
-    for word in ("Plans that no other beats", "smallest", "cheapest", "fastest", "planned"):
+    for word in ("Frontier: no other plan is better", "smallest", "cheapest", "fastest", "planned"):
         assert word in answer.out
 
 
