@@ -1,4 +1,7 @@
-"""The options of one op: mesh axes for every loop, each axis on at most one loop, in every order.
+"""The options of one op: mesh axes for every loop, each axis on at most one loop.
+
+On meshes of up to MAX_ORDERED_AXES axes that split anything, the axes of one loop come in every order; on larger
+meshes only in the mesh's own, because the number of orders grows with the factorial of the number of axes.
 
 Loops that cannot be split that far are left out (`Rule.allows`), and of several options with the same operand and
 result shardings only the cheapest is kept, because nothing else of an option is seen by its neighbours. Operands
@@ -30,7 +33,8 @@ from planner.ir.mesh import MAX_AXES, Mesh
 from planner.ir.sharding import Axes, Reduction, Shape, Sharding
 
 MAX_OPTIONS = 30_000
-MAX_LAYOUTS = 700
+MAX_LAYOUTS = 1300
+MAX_ORDERED_AXES = 3
 MAX_CACHED_RULES = 128
 """Of how many rules the options are."""
 DivisibleAxes = tuple[frozenset[Axes], ...]
@@ -72,6 +76,7 @@ class _RuleKey:
 
     rule: Rule
     divisible_axes: DivisibleAxes
+    any_order: bool
     halos: Mesh | None
     mesh: Mesh = field(compare=False)
 
@@ -80,7 +85,13 @@ class _RuleKey:
         parts = _splitting_axes(mesh)
         may = tuple(frozenset(axes for axes, count in parts.items() if _may_split(each, count)) for each in rule.loops)
         check_option_count("options of an op", sum(map(bool, may)), mesh, most=MAX_OPTIONS)
-        return cls(rule if rule.windows else _drop_sizes(rule), may, mesh if rule.windows else None, mesh)
+        return cls(
+            rule if rule.windows else _drop_sizes(rule),
+            may,
+            takes_any_order(mesh),
+            mesh if rule.windows else None,
+            mesh,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +107,7 @@ class _Enumerated:
 @lru_cache(maxsize=MAX_CACHED_RULES)
 def _enumerate_rule(asked: _RuleKey) -> _Enumerated:
     rule, mesh = asked.rule, asked.mesh
-    listed = tuple(option for option in _assign_axes(asked.divisible_axes) if rule.is_sound(option, mesh))
+    listed = tuple(option for option in _assign_axes(asked.divisible_axes, asked.any_order) if rule.is_sound(option, mesh))
     like = _shared_operands(rule)
     read = {i: OperandLayouts.of(rule.read_sharding(i, option, mesh) for option in listed) for i in dict.fromkeys(like)}
     made = tuple(
@@ -125,8 +136,13 @@ def _may_split(loop: Loop, parts: int) -> bool:
     return sums and can_split(loop, parts)
 
 
-def _assign_axes(fits: DivisibleAxes) -> Iterator[Option]:
-    """All ways to put mesh axes on what they may split, each on one at most, in every order."""
+def takes_any_order(mesh: Mesh) -> bool:
+    """Return whether the axes of one loop or dim are tried in every order, or else only in the mesh's own."""
+    return sum(size > 1 for size in mesh.shape) <= MAX_ORDERED_AXES
+
+
+def _assign_axes(fits: DivisibleAxes, any_order: bool) -> Iterator[Option]:
+    """Yield all ways to put mesh axes on what they may split, each on one at most."""
     axes = sorted({axis for each in fits for some in each for axis in some})
     places = [[None, *(at for at, each in enumerate(fits) if (axis,) in each)] for axis in axes]
     for assignment in product(*places):
@@ -136,7 +152,7 @@ def _assign_axes(fits: DivisibleAxes) -> Iterator[Option]:
                 chosen[at].append(axis)
         sets = list(map(tuple, chosen))
         if all(not some or some in each for some, each in zip(sets, fits, strict=True)):
-            yield from product(*map(_orders, sets))
+            yield from product(*map(_orders, sets)) if any_order else [tuple(sets)]
 
 
 @lru_cache(maxsize=1 << MAX_AXES)
@@ -160,7 +176,7 @@ def list_layouts(kind: TensorType, mesh: Mesh) -> list[Sharding]:
     Raises InvalidRequest where there are too many.
     """
     check_option_count("shardings of a tensor", len(kind.shape), mesh, most=MAX_LAYOUTS)
-    return list(map(Sharding, _assign_axes(divisible_axes(kind.shape, mesh))))
+    return list(map(Sharding, _assign_axes(divisible_axes(kind.shape, mesh), takes_any_order(mesh))))
 
 
 def divisible_axes(shape: Shape, mesh: Mesh) -> DivisibleAxes:
@@ -170,9 +186,12 @@ def divisible_axes(shape: Shape, mesh: Mesh) -> DivisibleAxes:
 
 
 def check_option_count(what: str, places: int, mesh: Mesh, *, most: int) -> None:
-    """Refuse what would not end: m of k axes in order on p places can be chosen in C(k,m) m! C(m+p-1,m) ways."""
+    """Refuse what would not end: k axes on p places can be put in (p+1)^k ways, m of them in order in
+    C(k,m) m! C(m+p-1,m) ways."""
     axes = sum(size > 1 for size in mesh.shape)
-    count = sum(comb(axes, m) * factorial(m) * comb(m + places - 1, m) for m in range(axes + 1)) if places else 1
+    count = (places + 1) ** axes
+    if takes_any_order(mesh):
+        count = sum(comb(axes, m) * factorial(m) * comb(m + places - 1, m) for m in range(axes + 1)) if places else 1
     if count > most:
         raise InvalidRequest(
             f"too many {what}",
