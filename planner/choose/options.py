@@ -1,7 +1,6 @@
 """The options of one op: mesh axes for every loop, each axis on at most one loop.
 
-On meshes of up to MAX_ORDERED_AXES axes that split anything, the axes of one loop come in every order; on larger
-meshes only in the mesh's own, because the number of orders grows with the factorial of the number of axes.
+On meshes of many axes not in every order, and not each on its own (`planner.choose.axis_units`).
 
 Loops that cannot be split that far are left out (`Rule.allows`), and of several options with the same operand and
 result shardings only the cheapest is kept, because nothing else of an option is seen by its neighbours. Operands
@@ -18,12 +17,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import combinations, permutations, product
+from itertools import permutations, product
 from math import comb, factorial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.choose.axis_units import Units, combine_units, list_units, takes_any_order
 from planner.choose.cost import CostModel
 from planner.choose.operand_layouts import OperandLayouts
 from planner.errors import InvalidRequest
@@ -34,7 +34,6 @@ from planner.ir.sharding import Axes, Reduction, Shape, Sharding
 
 MAX_OPTIONS = 30_000
 MAX_LAYOUTS = 1300
-MAX_ORDERED_AXES = 3
 MAX_CACHED_RULES = 128
 """Of how many rules the options are."""
 DivisibleAxes = tuple[frozenset[Axes], ...]
@@ -76,7 +75,7 @@ class _RuleKey:
 
     rule: Rule
     divisible_axes: DivisibleAxes
-    any_order: bool
+    units: Units
     halos: Mesh | None
     mesh: Mesh = field(compare=False)
 
@@ -88,7 +87,7 @@ class _RuleKey:
         return cls(
             rule if rule.windows else _drop_sizes(rule),
             may,
-            takes_any_order(mesh),
+            list_units(mesh),
             mesh if rule.windows else None,
             mesh,
         )
@@ -107,7 +106,7 @@ class _Enumerated:
 @lru_cache(maxsize=MAX_CACHED_RULES)
 def _enumerate_rule(asked: _RuleKey) -> _Enumerated:
     rule, mesh = asked.rule, asked.mesh
-    listed = tuple(option for option in _assign_axes(asked.divisible_axes, asked.any_order) if rule.is_sound(option, mesh))
+    listed = tuple(option for option in _assign_axes(asked.divisible_axes, asked.units) if rule.is_sound(option, mesh))
     like = _shared_operands(rule)
     read = {i: OperandLayouts.of(rule.read_sharding(i, option, mesh) for option in listed) for i in dict.fromkeys(like)}
     made = tuple(
@@ -127,8 +126,7 @@ def _drop_sizes(rule: Rule) -> Rule:
 
 def _splitting_axes(mesh: Mesh) -> dict[Axes, int]:
     """The sets of mesh axes that split what they are put on, and into how many parts."""
-    axes = [axis for axis, size in enumerate(mesh.shape) if size > 1]
-    return {some: mesh.group_size(some) for n in range(1, len(axes) + 1) for some in combinations(axes, n)}
+    return {some: mesh.group_size(some) for some in combine_units(list_units(mesh))}
 
 
 def _may_split(loop: Loop, parts: int) -> bool:
@@ -136,23 +134,17 @@ def _may_split(loop: Loop, parts: int) -> bool:
     return sums and can_split(loop, parts)
 
 
-def takes_any_order(mesh: Mesh) -> bool:
-    """Return whether the axes of one loop or dim are tried in every order, or else only in the mesh's own."""
-    return sum(size > 1 for size in mesh.shape) <= MAX_ORDERED_AXES
-
-
-def _assign_axes(fits: DivisibleAxes, any_order: bool) -> Iterator[Option]:
+def _assign_axes(fits: DivisibleAxes, units: Units) -> Iterator[Option]:
     """Yield all ways to put mesh axes on what they may split, each on one at most."""
-    axes = sorted({axis for each in fits for some in each for axis in some})
-    places = [[None, *(at for at, each in enumerate(fits) if (axis,) in each)] for axis in axes]
+    places = [[None, *(at for at, each in enumerate(fits) if unit in each)] for unit in units]
     for assignment in product(*places):
         chosen: list[list[int]] = [[] for _ in fits]
-        for axis, at in zip(axes, assignment, strict=True):
+        for unit, at in zip(units, assignment, strict=True):
             if at is not None:
-                chosen[at].append(axis)
+                chosen[at].extend(unit)
         sets = list(map(tuple, chosen))
         if all(not some or some in each for some, each in zip(sets, fits, strict=True)):
-            yield from product(*map(_orders, sets)) if any_order else [tuple(sets)]
+            yield from product(*map(_orders, sets)) if takes_any_order(units) else [tuple(sets)]
 
 
 @lru_cache(maxsize=1 << MAX_AXES)
@@ -176,7 +168,7 @@ def list_layouts(kind: TensorType, mesh: Mesh) -> list[Sharding]:
     Raises InvalidRequest where there are too many.
     """
     check_option_count("shardings of a tensor", len(kind.shape), mesh, most=MAX_LAYOUTS)
-    return list(map(Sharding, _assign_axes(divisible_axes(kind.shape, mesh), takes_any_order(mesh))))
+    return list(map(Sharding, _assign_axes(divisible_axes(kind.shape, mesh), list_units(mesh))))
 
 
 def divisible_axes(shape: Shape, mesh: Mesh) -> DivisibleAxes:
@@ -186,11 +178,11 @@ def divisible_axes(shape: Shape, mesh: Mesh) -> DivisibleAxes:
 
 
 def check_option_count(what: str, places: int, mesh: Mesh, *, most: int) -> None:
-    """Refuse what would not end: k axes on p places can be put in (p+1)^k ways, m of them in order in
+    """Refuse what would not end: k units on p places can be put in (p+1)^k ways, m of them in order in
     C(k,m) m! C(m+p-1,m) ways."""
-    axes = sum(size > 1 for size in mesh.shape)
+    axes = len(list_units(mesh))
     count = (places + 1) ** axes
-    if takes_any_order(mesh):
+    if takes_any_order(list_units(mesh)):
         count = sum(comb(axes, m) * factorial(m) * comb(m + places - 1, m) for m in range(axes + 1)) if places else 1
     if count > most:
         raise InvalidRequest(

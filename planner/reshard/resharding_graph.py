@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.choose.axis_units import Units, combine_units, list_units, takes_any_order
 from planner.choose.cost import CostModel
 from planner.choose.options import DivisibleAxes, divisible_axes, list_layouts
 from planner.ir.basis_moves import list_basis_moves
@@ -34,7 +34,7 @@ class SplitShape:
     `uneven`: the sizes of dims of which some blocks are uneven (of others 0), and where there are such the mesh.
     """
 
-    axes: Axes
+    units: Units
     divisible_axes: DivisibleAxes
     reductions: tuple[Reduction, ...]
     uneven: tuple[Shape, Mesh] | None
@@ -43,10 +43,10 @@ class SplitShape:
 
     @classmethod
     def of(cls, shape: Shape, reductions: tuple[Reduction, ...], mesh: Mesh) -> SplitShape:
-        axes, found = tuple(axis for axis, size in enumerate(mesh.shape) if size > 1), divisible_axes(shape, mesh)
+        found = divisible_axes(shape, mesh)
         dims = zip(shape, found, strict=True)
         uneven = tuple(size if any(size % mesh.group_size(some) for some in each) else 0 for size, each in dims)
-        return cls(axes, found, reductions, (uneven, mesh) if any(uneven) else None, shape, mesh)
+        return cls(list_units(mesh), found, reductions, (uneven, mesh) if any(uneven) else None, shape, mesh)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,8 +70,13 @@ class ReshardingGraph:
         """Of all tensors that are split so."""
         states = _enumerate_states(split)
         index = {state: i for i, state in enumerate(states)}
+        in_mesh_order = not takes_any_order(split.units)
         ways = tuple(
-            tuple((move, index[to]) for move, to in list_basis_moves(state, split.shape, split.mesh) if to in index)
+            tuple(
+                (move, index[to])
+                for move, to in list_basis_moves(state, split.shape, split.mesh, in_mesh_order=in_mesh_order)
+                if to in index
+            )
             for state in states
         )
         there = np.zeros((len(states), max(1, *map(len, ways))), bool)
@@ -100,7 +105,7 @@ class ReshardingGraph:
 
 def _enumerate_states(split: SplitShape) -> tuple[Sharding, ...]:
     whole = list_layouts(TensorType(split.shape, "bool"), split.mesh)
-    partials = [part for n in range(1, len(split.axes) + 1) for part in combinations(split.axes, n)]
+    partials = combine_units(split.units)
     return (
         *whole,
         *(
