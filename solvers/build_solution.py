@@ -32,11 +32,18 @@ def build_solution(
         reason=_stop_reason(state),
         memory_price=float(sum(multipliers.values())),
         min_feasible_limit=state.min_peak if status == "infeasible" else None,
-        min_feasible_limit_bound=state.min_feasible_limit_bound if status == "infeasible" else None,
+        min_feasible_limit_bound=_bound_feasible_limit(state) if status == "infeasible" else None,
         reproducible=state.reproducible,
         min_peak_assignment=_postsolve(state.min_peak_assignment, reduced) if status == "infeasible" else None,
         nearest=tuple(filter(None, (_postsolve(each, reduced) for each in state.nearest(multipliers, nearest)))),
     )
+
+
+def _bound_feasible_limit(state: SolveState) -> int:
+    """Return a proven lower bound of every feasible limit: where the costs prove that this limit is infeasible, no
+    limit up to it is feasible either."""
+    limit = state.problem.limit
+    return state.min_feasible_limit_bound if limit is None else max(state.min_feasible_limit_bound, limit + 1)
 
 
 def _stop_reason(state: SolveState) -> str:

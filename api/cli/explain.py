@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from api.cli.memory_price import describe_memory_price
 from api.cli.options import JsonOption, PlanArgument, console, print_json
 from planner.choose.cost import PICO
 from planner.documents.explain import dump_decision, dump_overview, explain_plan
@@ -71,9 +72,7 @@ def _render_overview(found: Document) -> Iterator[Any]:
     )
     yield _render_peak(found["memory"])
     price = found["memory_price_s_per_gib"]
-    yield Text(
-        f"a further GiB a device would save about {format_time(price)}" if price else "the memory limit is not binding"
-    )
+    yield Text(describe_memory_price(price) or "the memory limit is not binding")
     lines = [
         f"{turn['link']} at {turn['factor']:.3g} of its bandwidth: {turn['layout']} is faster"
         for turn in found["sensitivity"]

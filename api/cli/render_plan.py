@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from api.cli.memory_price import describe_memory_price, describe_next_layout
 from planner.units import format_bytes, format_share, format_time
 
 Document = dict[str, Any]
@@ -45,8 +46,10 @@ def _render_certificate(plan: Document) -> Text:
         return Text(f"{solver['status']}: no plan found ({solver['reason']})")
     if solver.get("objective_bytes") is not None:
         return Text(_format_bytes_objective(plan))
-    price = solver["memory_price_s_per_gib"]
-    worth = f"; one more GiB per device would save about {format_time(price)}" if price else ""
+    limit = plan["request"]["memory_limit_bytes"]
+    price = describe_memory_price(solver["memory_price_s_per_gib"])
+    following = describe_next_layout(solver["objective_s"], limit, plan["baselines"]) if price else ""
+    worth = "".join(f"; {each}" for each in (price, following) if each)
     return Text(
         f"{solver['status']}: step {format_time(solver['objective_s'])}, proven not below "
         f"{format_time(solver['bound_s'])} (gap {format_share(solver['gap'])}, {solver['reason']}){worth}"

@@ -67,8 +67,8 @@ class Folding:
 class Certificate:
     """What is proven: no plan is faster than `bound_s` (gap = 1 - bound / objective), or none fits the limit.
 
-    `memory_price_s_per_gib`: seconds saved per further GiB on every device. `least_limit_bytes`: of an
-    infeasible question, the least limit known to be feasible; below `least_limit_bound_bytes` none is. `folding`:
+    `memory_price_s_per_gib`: seconds by which the bound falls per further GiB on every device. `least_limit_bytes`: of
+    an infeasible question, the least limit known to be feasible; below `least_limit_bound_bytes` none is. `folding`:
     where repeated layers made a start.
 
     Where the least bytes are asked for, `objective_bytes` are received in all collectives, or held at the peak, and

@@ -183,7 +183,7 @@ function certificate({ solver, request }) {
       ["stopped because", solver.reason],
       ["solved in", time(solver.wall_s)],
       ["reproducible", solver.reproducible ? "yes: the same input gives the same plan" : "no: stopped by a time limit"],
-      ["one more GiB per device", price ? `would save about ${time(price)}` : "would save nothing"],
+      ["one more MiB per device", price ? `saves at most ${time(price / 1024)}` : "saves nothing"],
       [
         "repeated layers",
         folding &&
