@@ -36,6 +36,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "headline": (*PLANNING, "planner/run", "api/cli/plan.py"),
     "jax_models": (*PLANNING, "planner/frontends/stablehlo"),
     "local_compute": (*RUNNING, "planner/usecases/calibrate.py", "planner/choose"),
+    "mesh_scaling": (*PLANNING, *ZOO),
     "models": (*PLANNING, "planner/frontends/torch", "planner/frontends/zoo"),
     "mutants": ("planner/choose", *RUNNING, "solvers", "tests"),
     "plan_accounting": (*PLANNING, "planner/run"),

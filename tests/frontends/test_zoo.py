@@ -34,6 +34,7 @@ PARAMETERS = {
     "llama-70b": 68_976_648_192,
     "llama-3-8b": 8_030_261_248,
     "llama-3-70b": 70_553_706_496,
+    "llama-3-405b": 405_853_388_800,
     "mixtral-8x7b": 46_702_792_704,
 }
 # The smallest of each family that still has every part.

@@ -80,6 +80,7 @@ MODELS: Mapping[str, Model] = MappingProxyType(
         "llama-70b": Model("llama", 80, 8192, 64, 8, 28672, 32000, 4096, source=LLAMA2),
         "llama-3-8b": Model("llama", 32, 4096, 32, 8, 14336, 128256, 8192, source=LLAMA3),
         "llama-3-70b": Model("llama", 80, 8192, 64, 8, 28672, 128256, 8192, source=LLAMA3),
+        "llama-3-405b": Model("llama", 126, 16384, 128, 8, 53248, 128256, 8192, source=LLAMA3),
         "mixtral-8x7b": Model("mixtral", 32, 4096, 32, 8, 14336, 32000, 32768, 8, 2, source=MIXTRAL),
     }
 )
