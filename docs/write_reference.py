@@ -16,6 +16,7 @@ import mkdocs_gen_files
 from api.cli.main import COMMANDS, load_command
 from examples.clients.generate import description
 from planner.ops import FAMILIES, OpDef, OpSignature
+from planner.ops.attributes import Attribute
 from tests.testing.op_cases import CASES
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -130,11 +131,18 @@ def list_ops() -> Iterator[str]:
     rows = sum(len(family.OP_DEFS) for family in FAMILIES)
     yield f"# Ops\n\nThe op table has {rows} rows. [Rules notation](../concepts/rules.md) explains the rules."
     yield "Where a rule depends on ranks or attributes, it is that of an example."
+    yield "An attribute without a default is required. A dim counts from 0, or from the end where it is negative."
     for family in FAMILIES:
         title = family.__name__.rsplit(".", 1)[-1].replace("_", " ")
-        yield f"\n## {title}\n\n| op | rule |\n|---|---|"
+        yield f"\n## {title}\n\n| op | rule | attributes |\n|---|---|---|"
         for row in family.OP_DEFS:
-            yield f"| {code(row.name)} | {code(example_rule(row))} |"
+            attributes = "<br>".join(map(describe_attribute, row.attrs))
+            yield f"| {code(row.name)} | {code(example_rule(row))} | {attributes} |"
+
+
+def describe_attribute(attribute: Attribute[Any]) -> str:
+    default = "" if attribute.is_required else f" = {json.dumps(attribute.default)}"
+    return f"{code(attribute.name + default)}: {cell(attribute.type.kind)}"
 
 
 def example_rule(row: OpDef) -> str:

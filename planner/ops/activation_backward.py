@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from planner.ops.elementwise import erf, sigmoid
+from planner.ops.elementwise import APPROXIMATE, REVERSED, erf, sigmoid
 from planner.ops.op_def import Array, OpContext, OpDef, float_dtype
 
 
@@ -22,7 +22,7 @@ def _silu_backward(local: OpContext, grad: Array, x: Array) -> Array:
 
 
 def _gelu_backward(local: OpContext, grad: Array, x: Array) -> Array:
-    if local.attrs.get("approximate", "none") == "tanh":
+    if local.read(APPROXIMATE) == "tanh":
         slope = math.sqrt(2 / math.pi)
         bend = local.xp.tanh(slope * (x + 0.044715 * x * x * x))
         inner = slope * (1 + 3 * 0.044715 * x * x)
@@ -38,7 +38,7 @@ def _relu_backward(local: OpContext, grad: Array, y: Array) -> Array:
 def _rope(local: OpContext, x: Array, cos: Array, sin: Array) -> Array:
     half = x.shape[-1] // 2
     first, second = x[..., :half], x[..., half:]
-    sin = -sin if local.attrs.get("reversed") else sin
+    sin = -sin if local.read(REVERSED) else sin
     return local.xp.concatenate([first * cos - second * sin, second * cos + first * sin], axis=-1)
 
 
@@ -49,11 +49,9 @@ def _rope_flops(sizes: Mapping[str, int]) -> float:
 
 OP_DEFS = (
     OpDef("silu_backward", "..., ... -> ...; linear 0", _silu_backward, 11, float_dtype),
-    OpDef("gelu_backward", "..., ... -> ...; linear 0", _gelu_backward, 18, float_dtype, attrs=("approximate",)),
+    OpDef("gelu_backward", "..., ... -> ...; linear 0", _gelu_backward, 18, float_dtype, attrs=(APPROXIMATE,)),
     OpDef("relu_backward", "..., ... -> ...; linear 0", _relu_backward, 1, float_dtype),
     OpDef("tanh_backward", "..., ... -> ...; linear 0", lambda local, grad, y: grad * (1 - y * y), 3, float_dtype),
     OpDef("sigmoid_backward", "..., ... -> ...; linear 0", lambda local, grad, y: grad * y * (1 - y), 3, float_dtype),
-    OpDef(
-        "rope", "... s {p|q}, s p, s p -> ... s {p|q}; linear 0", _rope, _rope_flops, float_dtype, attrs=("reversed",)
-    ),
+    OpDef("rope", "... s {p|q}, s p, s p -> ... s {p|q}; linear 0", _rope, _rope_flops, float_dtype, attrs=(REVERSED,)),
 )

@@ -16,7 +16,12 @@ from collections.abc import Mapping
 from planner.errors import InvalidGraph
 from planner.ir.dtypes import is_float
 from planner.ir.sharding import Shape
+from planner.ops import attribute_types as types
+from planner.ops.attributes import Attribute
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature
+
+CAUSAL = Attribute("causal", types.FLAG, False)
+SCALE: Attribute[float | None] = Attribute("scale", types.NUMBER, None)
 
 
 def _attention_rule(signature: OpSignature) -> str:
@@ -41,14 +46,14 @@ def _attention(local: OpContext, query: Array, key: Array, value: Array, mask: A
 
 
 def _scale(local: OpContext, query: Array) -> Array:
-    scale = local.attrs.get("scale")
+    scale = local.read(SCALE)
     return query.dtype.type(1 / math.sqrt(query.shape[-1]) if scale is None else scale)
 
 
 def _probabilities(local: OpContext, query: Array, key: Array, *, mask: Array | None) -> Array:
     xp = local.xp
     scores = xp.matmul(query, key.swapaxes(-1, -2)) * _scale(local, query)
-    if local.attrs.get("causal"):
+    if local.read(CAUSAL):
         rows = local.spans["s"].start + xp.arange(scores.shape[-2])
         visible = xp.arange(scores.shape[-1])[None, :] <= rows[:, None]
         scores = xp.where(visible, scores, query.dtype.type(-math.inf))
@@ -68,7 +73,7 @@ def _seen(attrs: Mapping[str, object], sizes: Mapping[str, int]) -> float:
     """Share of the scores that causal attention makes on the device that makes most: the last s queries see t - s to t
     of t keys."""
     s, t = sizes["s"], sizes["t"]
-    return 1 - s / (2 * t) if attrs.get("causal") and s <= t else 1.0
+    return 1 - s / (2 * t) if CAUSAL.read(attrs) and s <= t else 1.0
 
 
 def _backward_rule(signature: OpSignature) -> str:
@@ -143,7 +148,7 @@ OP_DEFS = (
         _attention,
         _attention_flops,
         _attention_dtypes,
-        attrs=("causal", "scale"),
+        attrs=(CAUSAL, SCALE),
         flops_fraction=_seen,
     ),
     OpDef(
@@ -152,7 +157,7 @@ OP_DEFS = (
         _backward,
         _backward_flops,
         _backward_dtypes,
-        attrs=("causal", "scale"),
+        attrs=(CAUSAL, SCALE),
         flops_fraction=_seen,
     ),
 )

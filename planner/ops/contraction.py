@@ -6,7 +6,11 @@ import string
 
 from planner.errors import InvalidGraph
 from planner.ir.notation import ELLIPSIS, Term, parse_rule
+from planner.ops import attribute_types as types
+from planner.ops.attributes import Attribute
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature
+
+EQUATION = Attribute("equation", types.EQUATION)
 
 
 def _linear_rule(signature: OpSignature) -> str:
@@ -46,9 +50,7 @@ def _matmul_rule(signature: OpSignature) -> str:
 
 def _einsum_rule(signature: OpSignature) -> str:
     """The attribute `equation`, in our notation: one loop a dim. A product is linear in every factor."""
-    equation = signature.attrs.get("equation")
-    if not isinstance(equation, str):
-        raise InvalidGraph("attribute 'equation'", got=equation, wanted="terms of loops, as 'b k, k n -> b n'")
+    equation = signature.read(EQUATION)
     pattern = parse_rule(equation)
     read, made = _loops(pattern.operands), _loops(pattern.results)
     single = len(pattern.results) == 1 and pattern.operands and ";" not in equation
@@ -66,7 +68,7 @@ def _loops(terms: tuple[Term, ...]) -> set[str | None]:
 
 def _einsum(local: OpContext, *operands: Array) -> Array:
     """The array modules' einsum knows letters, not words."""
-    pattern = parse_rule(str(local.attrs["equation"]))
+    pattern = parse_rule(local.read(EQUATION))
     terms = [[dim.loops[0] for dim in term] for term in (*pattern.operands, *pattern.results)]
     letter = dict(zip(dict.fromkeys(loop for term in terms for loop in term), string.ascii_letters, strict=False))
     *read, made = ("".join(letter[loop] for loop in term) for term in terms)
@@ -77,5 +79,5 @@ OP_DEFS = (
     OpDef("matmul", _matmul_rule, lambda local, a, b: local.xp.matmul(a, b), 2),
     OpDef("linear", _linear_rule, _linear, 2),
     OpDef("addmm", _addmm_rule, _addmm, 2),
-    OpDef("einsum", _einsum_rule, _einsum, 2, attrs=("equation",)),
+    OpDef("einsum", _einsum_rule, _einsum, 2, attrs=(EQUATION,)),
 )

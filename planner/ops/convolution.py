@@ -21,9 +21,17 @@ from itertools import chain, product
 from typing import Any
 
 from planner.errors import InvalidGraph
+from planner.ops import attribute_types as types
+from planner.ops.attributes import Attribute
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, float_dtype
 
-ATTRS = ("stride", "padding", "dilation")
+STRIDE = Attribute("stride", types.whole_numbers(1), (1,))
+PADDING = Attribute("padding", types.whole_numbers(0), (0,))
+DILATION = Attribute("dilation", types.whole_numbers(1), (1,))
+WINDOW_ATTRS = (STRIDE, PADDING, DILATION)
+"""One number for every spatial dim; the defaults hold for each of them."""
+GROUPS = Attribute("groups", types.whole_number(1), 1)
+ATTRS = (*WINDOW_ATTRS, GROUPS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,20 +64,14 @@ class Geometry:
 def parse_geometry(attrs: Mapping[str, Any], rank: int) -> list[Geometry]:
     """Of every spatial dim. Raises InvalidGraph for an attribute that is not a list of as many whole numbers."""
     columns = []
-    for key, default, least in zip(ATTRS, (1, 0, 1), (1, 0, 1), strict=True):
-        listed = attrs.get(key, (default,) * rank)
-        whole = parse_integers(listed, least)
-        if len(whole) != rank:
-            raise InvalidGraph(f"attribute {key!r}", got=listed, wanted=f"{rank} whole numbers of {least} or more")
-        columns.append(whole)
+    for attribute in WINDOW_ATTRS:
+        numbers = attribute.read(attrs)
+        numbers = numbers if attribute.name in attrs else numbers * rank
+        if len(numbers) != rank:
+            wanted = f"{rank} numbers, one a spatial dim"
+            raise InvalidGraph(f"attribute {attribute.name!r}", got=list(numbers), wanted=wanted)
+        columns.append(numbers)
     return [Geometry(*each) for each in zip(*columns, strict=True)]
-
-
-def parse_integers(listed: object, least: int) -> tuple[int, ...]:
-    """A list of whole numbers, none of them too small; nothing where it is none."""
-    numbers = tuple(listed) if isinstance(listed, Sequence) and not isinstance(listed, str) else ()
-    fits = all(isinstance(n, int) and not isinstance(n, bool) and n >= least for n in numbers)
-    return numbers if fits else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +89,11 @@ class _ConvolutionTerms:
         cls, signature: OpSignature, x: tuple[int, ...], weight: tuple[int, ...], made: tuple[int, ...]
     ) -> _ConvolutionTerms:
         """Raises InvalidGraph for shapes that are not those of one convolution."""
-        rank, groups = len(x) - 2, signature.integer("groups", 1)
+        rank, groups = len(x) - 2, signature.read(GROUPS)
         if rank < 1 or not len(x) == len(weight) == len(made):
             raise InvalidGraph("rank", got=[len(x), len(weight), len(made)], wanted="one rank, 3 or more")
         geometry = parse_geometry(signature.attrs, rank)
-        if groups < 1 or x[1] != groups * weight[1] or weight[0] % groups:
+        if x[1] != groups * weight[1] or weight[0] % groups:
             wanted = "as many times the weight's channels as x has, dividing its filters"
             raise InvalidGraph("attribute 'groups'", got=groups, wanted=wanted)
         check_positions(geometry, x[2:], weight[2:], made=made[2:])
@@ -245,7 +247,7 @@ def _flops(sizes: Mapping[str, int]) -> float:
 
 
 OP_DEFS = (
-    OpDef("convolution", _forward_rule, _forward, _flops, float_dtype, attrs=(*ATTRS, "groups")),
-    OpDef("convolution_transpose", _transpose_rule, _transpose, _flops, float_dtype, attrs=(*ATTRS, "groups")),
-    OpDef("convolution_weight_backward", _weight_rule, _weight_backward, _flops, float_dtype, attrs=(*ATTRS, "groups")),
+    OpDef("convolution", _forward_rule, _forward, _flops, float_dtype, attrs=ATTRS),
+    OpDef("convolution_transpose", _transpose_rule, _transpose, _flops, float_dtype, attrs=ATTRS),
+    OpDef("convolution_weight_backward", _weight_rule, _weight_backward, _flops, float_dtype, attrs=ATTRS),
 )

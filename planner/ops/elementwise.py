@@ -10,9 +10,14 @@ from collections.abc import Callable
 
 from planner.errors import InvalidGraph
 from planner.ir.dtypes import is_float, is_integer
+from planner.ops import attribute_types as types
+from planner.ops.attributes import Attribute
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, any_dtype, float_dtype, predicate_dtype, same_dtype
 
-_ARITY = (1, 2)
+SCALAR = Attribute("scalar", types.ELEMENT, 0)
+"""The other operand, where there is one tensor; the default is that of ops on two tensors, which do not read it."""
+REVERSED = Attribute("reversed", types.FLAG, False)
+APPROXIMATE = Attribute("approximate", types.one_of("none", "tanh"), "none")
 
 
 def _unary(name: str, compute: Callable[[OpContext, Array], Array], flops: float = 1, *, modifiers: str = "") -> OpDef:
@@ -31,12 +36,13 @@ def _binary(
     dtypes: Callable[[OpSignature], str | None] = same_dtype,
 ) -> OpDef:
     def rule(signature: OpSignature) -> str:
-        scalar = "scalar" in signature.attrs
+        scalar = SCALAR.name in signature.attrs
         if len(signature.operands) != (1 if scalar else 2):
             raise InvalidGraph(
                 "number of operands", got=len(signature.operands), wanted="two, or one and attribute 'scalar'"
             )
-        if "reversed" in signature.attrs and not scalar:
+        signature.check_element(SCALAR, signature.operands[0].dtype)
+        if REVERSED.name in signature.attrs and not scalar:
             raise InvalidGraph("attribute 'reversed'", wanted="attribute 'scalar' beside it")
         return ("... -> ..." if scalar else "..., ... -> ...") + (modifiers(signature) if modifiers else "")
 
@@ -44,29 +50,29 @@ def _binary(
         function = getattr(local.xp, numpy_name)
         if right is not None:
             return function(left, right).astype(local.dtypes[0], copy=False)
-        scalar = left.dtype.type(local.number("scalar"))
-        result = function(scalar, left) if local.attrs.get("reversed") else function(left, scalar)
+        scalar = left.dtype.type(local.read(SCALAR))
+        result = function(scalar, left) if local.read(REVERSED) else function(left, scalar)
         return result.astype(local.dtypes[0], copy=False)
 
-    return OpDef(name, rule, compute, dtypes=dtypes, attrs=("scalar", "reversed"))
+    return OpDef(name, rule, compute, dtypes=dtypes, attrs=(SCALAR, REVERSED))
 
 
 def _jointly(signature: OpSignature) -> str:
-    return "; linear 0+1" if "scalar" not in signature.attrs else ""
+    return "; linear 0+1" if SCALAR.name not in signature.attrs else ""
 
 
 def _singly(signature: OpSignature) -> str:
-    return "; linear 0, 1; commutes product 0+1" if "scalar" not in signature.attrs else "; linear 0"
+    return "; linear 0, 1; commutes product 0+1" if SCALAR.name not in signature.attrs else "; linear 0"
 
 
 def _numerator(signature: OpSignature) -> str:
     """Integers are rounded: the quotient of a sum is not the sum of quotients."""
     rounded = not all(is_float(kind.dtype) for kind in signature.operands)
-    return "" if rounded or signature.attrs.get("reversed") else "; linear 0"
+    return "" if rounded or signature.read(REVERSED) else "; linear 0"
 
 
 def _extreme(kind: str) -> Callable[[OpSignature], str]:
-    return lambda signature: f"; commutes {kind} " + ("0+1" if "scalar" not in signature.attrs else "0")
+    return lambda signature: f"; commutes {kind} " + ("0+1" if SCALAR.name not in signature.attrs else "0")
 
 
 def _apply(numpy_name: str) -> Callable[[OpContext, Array], Array]:
@@ -97,7 +103,7 @@ def erf(local: OpContext, x: Array) -> Array:
 
 
 def _gelu(local: OpContext, x: Array) -> Array:
-    if local.attrs.get("approximate", "none") == "tanh":
+    if local.read(APPROXIMATE) == "tanh":
         inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
         return 0.5 * x * (1 + local.xp.tanh(inner))
     return 0.5 * x * (1 + erf(local, x / math.sqrt(2)))
@@ -156,7 +162,7 @@ OP_DEFS = (
     OpDef("is_finite", "... -> ...", _apply("isfinite"), dtypes=predicate_dtype),
     OpDef("is_nan", "... -> ...", _apply("isnan"), dtypes=predicate_dtype),
     OpDef("bitwise_not", "... -> ...", _apply("bitwise_not"), dtypes=_integers),
-    OpDef("gelu", "... -> ...", _gelu, 10, float_dtype, attrs=("approximate",)),
+    OpDef("gelu", "... -> ...", _gelu, 10, float_dtype, attrs=(APPROXIMATE,)),
     OpDef("cast", _cast_rule, _cast, dtypes=any_dtype),
     OpDef("where", "..., ..., ... -> ...; linear 1+2", _where, dtypes=_select_dtypes),
     _binary("add", "add", _jointly),

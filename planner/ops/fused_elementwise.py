@@ -12,10 +12,10 @@ else that it reads depends on S: x y + z in x+z and in y+z, but x y + y only in 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from planner.ir.dtypes import DTYPE_BYTES, is_float, is_integer
 from planner.ir.graph import TensorType
 from planner.ir.notation import parse_rule
 from planner.ops import elementwise
+from planner.ops.attribute_types import AttributeType
+from planner.ops.attributes import Attribute
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, any_dtype
 
 FUSIBLE_OPS = {row.name: row for row in elementwise.OP_DEFS}
@@ -33,6 +35,35 @@ FLOPS = 8
 """Per point, roughly: what bounds such an op is memory."""
 
 Group = frozenset[int]
+
+
+class Step(NamedTuple):
+    """One op of the tree; `reads` are the numbers of the values it reads."""
+
+    op: str
+    reads: tuple[int, ...]
+    dtype: str
+    attrs: Mapping[str, object]
+
+
+def _parse_steps(value: object, rank: int) -> tuple[Step, ...] | None:
+    """Return the steps of the tree, or None where one is malformed."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or not 0 < len(value) <= MAX_STEPS:
+        return None
+    steps = tuple(step for step in map(_parse_step, value) if step is not None)
+    return steps if len(steps) == len(value) else None
+
+
+def _parse_step(step: object) -> Step | None:
+    match step:
+        case [str(op), [*numbers], str(dtype), dict(attrs)] if op in FUSIBLE_OPS and numbers and dtype in DTYPE_BYTES:
+            reads = tuple(number for number in numbers if type(number) is int and number >= 0)
+            return Step(op, reads, dtype, attrs) if len(reads) == len(numbers) else None
+    return None
+
+
+_WANTED = f"a list of 1 to {MAX_STEPS} steps [pointwise op, numbers of values before, dtype, attributes]"
+STEPS = Attribute("steps", AttributeType("list of steps", _WANTED, _parse_steps))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +78,9 @@ class _TypedValue:
 def _rule(signature: OpSignature) -> str:
     """Raises InvalidGraph for steps that are none, or that make something else than the result."""
     values = [_TypedValue(kind, frozenset({i}), (frozenset({i}),)) for i, kind in enumerate(signature.operands)]
-    for step in _check_steps(signature.attrs.get("steps")):
+    for step in signature.read(STEPS):
         values.append(_infer_step(step, values))
-    read = {number for step in _check_steps(signature.attrs["steps"]) for number in step[1]}
+    read = {number for step in signature.read(STEPS) for number in step.reads}
     if unread := sorted(set(range(len(values) - 1)) - read):
         raise InvalidGraph(
             "steps", got=f"value {unread[0]}, which no step reads", wanted="every value read but the last"
@@ -62,23 +93,12 @@ def _rule(signature: OpSignature) -> str:
     return f"{terms} -> ..." + (f"; linear {groups}" if groups else "")
 
 
-def _check_steps(listed: object) -> Sequence[Any]:
-    if not isinstance(listed, Sequence) or isinstance(listed, str) or not 0 < len(listed) <= MAX_STEPS:
-        raise InvalidGraph("attribute 'steps'", got=listed, wanted=f"a list of 1 to {MAX_STEPS} steps")
-    return listed
-
-
-def _infer_step(step: Any, values: Sequence[_TypedValue]) -> _TypedValue:
+def _infer_step(step: Step, values: Sequence[_TypedValue]) -> _TypedValue:
     """Raises InvalidGraph."""
-    wanted = "[pointwise op, numbers of values before, dtype, attributes]"
-    match step:
-        case [str(op), [*numbers], str(dtype), dict(attrs)] if op in FUSIBLE_OPS and numbers and dtype in DTYPE_BYTES:
-            pass
-        case _:
-            raise InvalidGraph("step", got=step, wanted=wanted)
-    if not all(type(n) is int and 0 <= n < len(values) for n in numbers):
-        raise InvalidGraph("step", got=step, wanted=wanted)
-    read = [values[n] for n in numbers]
+    op, reads, dtype, attrs = step
+    if max(reads) >= len(values):
+        raise InvalidGraph("step", got=list(step), wanted=f"numbers of values before it, 0 to {len(values) - 1}")
+    read = [values[n] for n in reads]
     try:
         shape = np.broadcast_shapes(*(each.type.shape for each in read))
     except ValueError:
@@ -87,7 +107,7 @@ def _infer_step(step: Any, values: Sequence[_TypedValue]) -> _TypedValue:
     kind = TensorType(tuple(map(int, shape)), dtype)
     pattern = parse_rule(FUSIBLE_OPS[op].notation(OpSignature(tuple(each.type for each in read), (kind,), attrs)))
     if len(pattern.operands) != len(read):
-        raise InvalidGraph("operands of a step", got=step, wanted=f"{len(pattern.operands)}")
+        raise InvalidGraph("operands of a step", got=list(step), wanted=f"{len(pattern.operands)}")
     found = dict.fromkeys(group for members in pattern.linear for group in _linear_groups(read, members))
     on = frozenset[int]().union(*(each.operands for each in read))
     return _TypedValue(kind, on, tuple(islice(found, MAX_GROUPS)))
@@ -106,7 +126,7 @@ def _linear_groups(read: Sequence[_TypedValue], members: Sequence[int]) -> list[
 
 def _compute(local: OpContext, *operands: Array) -> Array:
     """Inner values are kept in the widest dtype of their kind that comes in or goes out."""
-    values, steps = list(operands), _check_steps(local.attrs["steps"])
+    values, steps = list(operands), local.read(STEPS)
     kinds = [*(array.dtype for array in operands), local.dtypes[0]]
     for op, numbers, dtype, attrs in steps:
         inner = OpContext(local.xp, attrs, local.spans, local.shapes, (_widest_dtype(kinds, dtype),))
@@ -121,4 +141,4 @@ def _widest_dtype(kinds: Sequence[Any], dtype: str) -> Any:
     return np.result_type(*alike) if alike else np.dtype({"f": "float64", "iu": "int64", "b": "bool"}[letters])
 
 
-OP_DEFS = (OpDef("pointwise", _rule, _compute, FLOPS, any_dtype, attrs=("steps",)),)
+OP_DEFS = (OpDef("pointwise", _rule, _compute, FLOPS, any_dtype, attrs=(STEPS,)),)

@@ -19,7 +19,15 @@ import numpy as np
 
 from planner.errors import InvalidGraph
 from planner.ir.dtypes import is_float, is_integer
-from planner.ops.local_indices import broadcast_term, indexed_dims, indexed_operands, local_positions, name_loops
+from planner.ops.attributes import DIM, DIMS
+from planner.ops.local_indices import (
+    BEYOND,
+    broadcast_term,
+    indexed_dims,
+    indexed_operands,
+    local_positions,
+    name_loops,
+)
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature
 
 
@@ -93,7 +101,7 @@ def move_to_front(local: OpContext, array: Array, first: int, *, count: int) -> 
 
 
 def _index(local: OpContext, x: Array, *ids: Array) -> Array:
-    first = local.dims("dims", x.ndim)[0]
+    first = local.read(DIMS, x.ndim)[0]
     inside, places = local_index_positions(local, ids)
     if x.size == 0:
         return local.xp.zeros(local.shapes[0], local.dtypes[0])
@@ -105,7 +113,7 @@ def _index(local: OpContext, x: Array, *ids: Array) -> Array:
 def dim_terms(signature: OpSignature, *loops: str) -> list[str]:
     """Terms of the first operand's rank that have each of the loops in dim `dim` and agree in the others."""
     rank = signature.rank(0)
-    dim = signature.dim("dim", rank)
+    dim = signature.read(DIM)
     return [" ".join([*name_loops(rank)[:dim], loop, *name_loops(rank)[dim + 1 :]]) for loop in loops]
 
 
@@ -119,7 +127,7 @@ def _gather(local: OpContext, x: Array, ids: Array) -> Array:
     inside, places = local_positions(local, ids, "v")
     if local.spans["v"].length == 0:
         return local.xp.zeros(local.shapes[0], local.dtypes[0])
-    taken = local.xp.take_along_axis(x, places, axis=int(local.number("dim")))
+    taken = local.xp.take_along_axis(x, places, axis=local.read(DIM, x.ndim))
     return local.xp.where(inside, taken, x.dtype.type(0))
 
 
@@ -145,7 +153,7 @@ def clamp_start(local: OpContext, start: Array, k: int) -> Array:
 def _dynamic_slice(local: OpContext, x: Array, *starts: Array) -> Array:
     if x.size == 0:
         return local.xp.zeros(local.shapes[0], local.dtypes[0])
-    for k, (dim, start) in enumerate(zip(local.dims("dims", x.ndim), starts, strict=True)):
+    for k, (dim, start) in enumerate(zip(local.read(DIMS, x.ndim), starts, strict=True)):
         span = local.spans[f"k{k}"]
         wanted = clamp_start(local, start, k) + local.xp.arange(span.start, span.stop)
         inside, places = local_positions(local, wanted.clip(0, local.spans[f"v{k}"].size - 1), f"v{k}")
@@ -184,12 +192,8 @@ def _cross_entropy_dtypes(signature: OpSignature) -> str | None:
     return None if good else "gradient and log-sum-exp of one float dtype, float logits, integer ids; as the logits out"
 
 
-OUT_OF_RANGE_ATTRS = ("beyond",)
-
 OP_DEFS = (
-    OpDef(
-        "embedding", _embedding_rule, _embedding, 0, _lookup_dtypes, indexed_loops={1: "v"}, attrs=OUT_OF_RANGE_ATTRS
-    ),
+    OpDef("embedding", _embedding_rule, _embedding, 0, _lookup_dtypes, indexed_loops={1: "v"}, attrs=(BEYOND,)),
     OpDef(
         "embedding_backward",
         _embedding_backward_rule,
@@ -197,7 +201,7 @@ OP_DEFS = (
         0,
         _lookup_dtypes,
         indexed_loops={1: "v"},
-        attrs=OUT_OF_RANGE_ATTRS,
+        attrs=(BEYOND,),
     ),
     OpDef(
         "index",
@@ -206,11 +210,9 @@ OP_DEFS = (
         0,
         _lookup_dtypes,
         indexed_loops=indexed_operands(1),
-        attrs=("dims", *OUT_OF_RANGE_ATTRS),
+        attrs=(DIMS, BEYOND),
     ),
-    OpDef(
-        "gather", _gather_rule, _gather, 0, _lookup_dtypes, indexed_loops={1: "v"}, attrs=("dim", *OUT_OF_RANGE_ATTRS)
-    ),
+    OpDef("gather", _gather_rule, _gather, 0, _lookup_dtypes, indexed_loops={1: "v"}, attrs=(DIM, BEYOND)),
     OpDef(
         "dynamic_slice",
         _dynamic_slice_rule,
@@ -218,9 +220,9 @@ OP_DEFS = (
         0,
         _starts_dtypes,
         indexed_loops=indexed_operands(1),
-        attrs=("dims",),
+        attrs=(DIMS,),
     ),
-    OpDef("one_hot", "... -> ... v", _one_hot, 1, _one_hot_dtypes, indexed_loops={0: "v"}, attrs=OUT_OF_RANGE_ATTRS),
+    OpDef("one_hot", "... -> ... v", _one_hot, 1, _one_hot_dtypes, indexed_loops={0: "v"}, attrs=(BEYOND,)),
     OpDef(
         "cross_entropy_backward",
         "... 1, ... v, ... 1, ... 1 -> ... v; linear 0",

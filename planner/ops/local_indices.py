@@ -10,7 +10,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from planner.ir.sharding import Shape
+from planner.ops import attribute_types as types
+from planner.ops.attributes import DIMS, Attribute
 from planner.ops.op_def import Array, OpContext, OpSignature
+
+BEYOND = Attribute("beyond", types.one_of("refuse", "clamp", "wrap", "drop"), "refuse")
 
 
 def local_positions(local: OpContext, ids: Array, loop: str) -> tuple[Array, Array]:
@@ -18,7 +22,7 @@ def local_positions(local: OpContext, ids: Array, loop: str) -> tuple[Array, Arr
 
     Raises IndexError for one outside the loop where that is refused.
     """
-    span, beyond = local.spans[loop], local.attrs.get("beyond", "refuse")
+    span, beyond = local.spans[loop], local.read(BEYOND)
     if beyond == "clamp":
         ids = ids.clip(0, span.size - 1)
     if beyond == "wrap":
@@ -48,7 +52,7 @@ def broadcast_term(shape: Shape, whole: Sequence[int], names: Sequence[str]) -> 
 
 def indexed_dims(signature: OpSignature, count: int) -> tuple[int, ...]:
     """Attribute `dims`: as many dims of the first operand. Raises ValueError where their number is another."""
-    dims = signature.dims("dims", signature.rank(0))
+    dims = signature.read(DIMS)
     if len(dims) != count:
         raise ValueError(f"{count} positions for {len(dims)} dims")
     return dims

@@ -15,13 +15,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from planner.errors import InvalidGraph
+from planner.ops import attribute_types as types
+from planner.ops.attributes import Attribute
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, float_dtype
+
+NORMALIZED_DIMS = Attribute("normalized_dims", types.whole_number(1), 1)
+EPS = Attribute("eps", types.NUMBER, 1e-5)
+ATTRS = (NORMALIZED_DIMS, EPS)
 
 
 def _names(signature: OpSignature) -> str:
-    count = signature.integer("normalized_dims", 1)
+    count = signature.read(NORMALIZED_DIMS)
     rank = signature.rank(0)
-    if not 1 <= count <= rank:
+    if count > rank:
         raise InvalidGraph("attribute 'normalized_dims'", got=count, wanted=f"1 to {rank}")
     return " ".join(f"n{i}" for i in range(count))
 
@@ -46,14 +52,14 @@ def _backward_rule(signature: OpSignature) -> str:
 
 
 def _dims(local: OpContext, x: Array) -> tuple[int, ...]:
-    return tuple(range(x.ndim - int(local.number("normalized_dims", 1)), x.ndim))
+    return tuple(range(x.ndim - local.read(NORMALIZED_DIMS), x.ndim))
 
 
 def _normal(local: OpContext, x: Array, centred: bool) -> tuple[Array, Array]:
     """h and r."""
     dims = _dims(local, x)
     x = x - x.mean(axis=dims, keepdims=True) if centred else x
-    scale = 1 / local.xp.sqrt((x * x).mean(axis=dims, keepdims=True) + local.number("eps", 1e-5))
+    scale = 1 / local.xp.sqrt((x * x).mean(axis=dims, keepdims=True) + local.read(EPS))
     return x * scale, scale
 
 
@@ -92,15 +98,13 @@ def _by_statistics(local: OpContext, x: Array, mean: Array, variance: Array, *sc
     def over_channels(numbers: Array) -> Array:
         return numbers.reshape(-1, *(1,) * (x.ndim - 2))
 
-    made = (x - over_channels(mean)) / over_channels(local.xp.sqrt(variance + local.number("eps", 1e-5)))
+    made = (x - over_channels(mean)) / over_channels(local.xp.sqrt(variance + local.read(EPS)))
     made = made * over_channels(scales[0]) if scales else made
     return made + over_channels(scales[1]) if len(scales) > 1 else made
 
 
-ATTRS = ("normalized_dims", "eps")
-
 OP_DEFS = (
-    OpDef("batch_norm", _by_statistics_rule, _by_statistics, 4, float_dtype, attrs=("eps",)),
+    OpDef("batch_norm", _by_statistics_rule, _by_statistics, 4, float_dtype, attrs=(EPS,)),
     OpDef("layer_norm", _rule, _forward(centred=True), 8, float_dtype, attrs=ATTRS),
     OpDef("layer_norm_backward", _backward_rule, _backward(centred=True), 18, float_dtype, attrs=ATTRS),
     OpDef("rms_norm", _rule, _forward(centred=False), 6, float_dtype, attrs=ATTRS),

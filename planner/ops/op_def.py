@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from planner.errors import InvalidGraph
-from planner.ir.dtypes import is_float
+from planner.ir.dtypes import DTYPE_BYTES, is_float, is_integer
 from planner.ir.graph import TensorType
 from planner.ir.sharding import Shape
+from planner.ops.attributes import Attribute
+
+T = TypeVar("T")
 
 Array = Any
 """A numpy or cupy array."""
@@ -28,42 +31,19 @@ class OpSignature:
     def rank(self, operand: int) -> int:
         return len(self.operands[operand].shape)
 
-    def dim(self, key: str, rank: int) -> int:
-        """Attribute `key` as a dim of a tensor of `rank`. Raises InvalidGraph when it is none."""
-        return _check_dim(self.attrs.get(key), key, rank)
+    def read(self, attribute: Attribute[T]) -> T:
+        """Return the typed value of an attribute. Raises InvalidGraph where it is missing or of another type."""
+        first = (*self.operands, *self.results)[0]
+        return attribute.read(self.attrs, len(first.shape))
 
-    def dims(self, key: str, rank: int) -> tuple[int, ...]:
-        """Attribute `key` as different dims. Raises InvalidGraph when they are not."""
-        listed = self.attrs.get(key)
-        if not isinstance(listed, Sequence) or isinstance(listed, str):
-            raise InvalidGraph(f"attribute {key!r}", got=listed, wanted="a list of dims")
-        dims = tuple(_check_dim(dim, key, rank) for dim in listed)
-        if len(set(dims)) != len(dims):
-            raise InvalidGraph(f"attribute {key!r}", got=listed, wanted="different dims")
-        return dims
-
-    def integer(self, key: str, default: int | None = None) -> int:
-        """Attribute `key` as a whole number. Raises InvalidGraph when it is none."""
-        value = self.attrs.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise InvalidGraph(f"attribute {key!r}", got=value, wanted="a whole number")
-        return value
-
-    def integers(self, key: str, count: int, least: int | None = None) -> tuple[int, ...]:
-        """Attribute `key` as `count` whole numbers, none below `least`. Raises InvalidGraph when it is not."""
-        listed = self.attrs.get(key)
-        numbers = tuple(listed) if isinstance(listed, Sequence) and not isinstance(listed, str) else ()
-        whole = all(isinstance(n, int) and not isinstance(n, bool) and (least is None or n >= least) for n in numbers)
-        if len(numbers) != count or not whole:
-            bound = "" if least is None else f" of {least} or more"
-            raise InvalidGraph(f"attribute {key!r}", got=listed, wanted=f"{count} whole numbers{bound}")
-        return numbers
-
-
-def _check_dim(value: object, key: str, rank: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not -rank <= value < rank:
-        raise InvalidGraph(f"attribute {key!r}", got=value, wanted=f"a dim of a tensor of rank {rank}")
-    return value % rank
+    def check_element(self, attribute: Attribute[float], dtype: str) -> None:
+        """Check that tensors of `dtype` can hold the attribute's number. Raises InvalidGraph."""
+        number = self.read(attribute)
+        if is_integer(dtype):
+            bits = 8 * DTYPE_BYTES[dtype]
+            low, high = (0, 1 << bits) if dtype.startswith("u") else (-(1 << bits - 1), 1 << bits - 1)
+            if not low <= number < high:
+                raise InvalidGraph(f"attribute {attribute.name!r}", got=number, wanted=f"a number that {dtype} holds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,46 +77,12 @@ class OpContext:
     dtypes: tuple[Any, ...]
     is_strict: bool = True
 
-    def number(self, key: str, default: float | None = None) -> float:
-        value = self.attrs.get(key, default)
-        assert isinstance(value, (int, float)), f"attribute {key!r} passed the reader as {value!r}"
-        return value
-
-    def dims(self, key: str, rank: int) -> tuple[int, ...]:
-        """Attribute `key`, a list of dims of a tensor of `rank`."""
-        listed: Any = self.attrs[key]
-        return tuple(dim % rank for dim in listed)
+    def read(self, attribute: Attribute[T], rank: int = 0) -> T:
+        """Return the typed value of an attribute; dims are those of a tensor of `rank`."""
+        return attribute.read(self.attrs, rank)
 
 
 Compute = Callable[..., Any]
-
-_NUMBERS = (
-    "scalar",
-    "value",
-    "start",
-    "stop",
-    "step",
-    "eps",
-    "scale",
-    "lr",
-    "beta1",
-    "beta2",
-    "weight_decay",
-    "correction",
-)
-_FLAGS = ("reversed", "causal", "keepdim", "accumulate", "descending")
-_WORDS = MappingProxyType({"approximate": ("none", "tanh"), "beyond": ("refuse", "clamp", "wrap", "drop")})
-
-
-def _attribute_error(key: str, value: object) -> str | None:
-    """What an attribute of this name must be, where it is not; dims are checked where the rank is known."""
-    if key in _NUMBERS and not isinstance(value, (int, float)):
-        return "a number"
-    if key in _FLAGS and not isinstance(value, bool):
-        return "true or false"
-    if value not in _WORDS.get(key, (value,)):
-        return f"one of {', '.join(_WORDS[key])}"
-    return None
 
 
 def same_dtype(signature: OpSignature) -> str | None:
@@ -172,7 +118,7 @@ class OpDef:
     dtypes   what the dtypes must be: returns what is wanted when they are not
     indexes  operand -> loop: the operand's elements are positions in that loop
     free     the op moves no data (a view): it costs nothing
-    attrs    names of the attributes the op may have
+    attrs    the attributes the op may have, with their types and defaults
     padding  what windows read beyond the ends of an operand
     part     share of the flops that is done, by attributes and loops' sizes, where it is not all of them
     """
@@ -184,17 +130,17 @@ class OpDef:
     dtypes: Callable[[OpSignature], str | None] = same_dtype
     indexed_loops: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     is_view: bool = False
-    attrs: tuple[str, ...] = ()
+    attrs: tuple[Attribute[Any], ...] = ()
     padding: float = 0
     flops_fraction: Callable[[Mapping[str, object], Mapping[str, int]], float] | None = None
 
     def notation(self, signature: OpSignature) -> str:
         """The rule of an op with this signature. Raises InvalidGraph for attributes or dtypes it cannot have."""
-        if unknown := sorted(set(signature.attrs) - set(self.attrs)):
-            raise InvalidGraph("unknown attribute", got=unknown[0], wanted=f"one of {list(self.attrs)}")
-        for key, value in signature.attrs.items():
-            if wanted := _attribute_error(key, value):
-                raise InvalidGraph(f"attribute {key!r}", got=value, wanted=wanted)
+        names = [attribute.name for attribute in self.attrs]
+        if unknown := sorted(set(signature.attrs) - set(names)):
+            raise InvalidGraph("unknown attribute", got=unknown[0], wanted=f"one of {names}")
+        for attribute in self.attrs:
+            signature.read(attribute)
         if wanted := self.dtypes(signature):
             got = [str(kind) for kind in (*signature.operands, *signature.results)]
             raise InvalidGraph("dtype mismatch", got=got, wanted=wanted)

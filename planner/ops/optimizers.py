@@ -10,19 +10,27 @@ decay regularization", 2017. The gradient may have a narrower dtype than the wei
 from __future__ import annotations
 
 from planner.ir.dtypes import is_float
+from planner.ops import attribute_types as types
+from planner.ops.attributes import Attribute
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature
+
+LR = Attribute("lr", types.NUMBER, 1e-3)
+BETA1 = Attribute("beta1", types.NUMBER, 0.9)
+BETA2 = Attribute("beta2", types.NUMBER, 0.999)
+EPS = Attribute("eps", types.NUMBER, 1e-8)
+WEIGHT_DECAY = Attribute("weight_decay", types.NUMBER, 0.0)
 
 
 def _adam(
     local: OpContext, weight: Array, grad: Array, first: Array, second: Array, step: Array
 ) -> tuple[Array, Array, Array]:
-    beta1, beta2 = local.number("beta1", 0.9), local.number("beta2", 0.999)
-    rate = local.number("lr", 1e-3)
+    beta1, beta2 = local.read(BETA1), local.read(BETA2)
+    rate = local.read(LR)
     grad = grad.astype(weight.dtype, copy=False)
     first = beta1 * first + (1 - beta1) * grad
     second = beta2 * second + (1 - beta2) * grad * grad
-    root = local.xp.sqrt(second / (1 - beta2**step)) + local.number("eps", 1e-8)
-    kept = weight * (1 - rate * local.number("weight_decay", 0.0))
+    root = local.xp.sqrt(second / (1 - beta2**step)) + local.read(EPS)
+    kept = weight * (1 - rate * local.read(WEIGHT_DECAY))
     made = (kept - rate * (first / (1 - beta1**step)) / root, first, second)
     return tuple(array.astype(weight.dtype, copy=False) for array in made)
 
@@ -41,6 +49,6 @@ OP_DEFS = (
         _adam,
         15,
         _adam_dtypes,
-        attrs=("lr", "beta1", "beta2", "eps", "weight_decay"),
+        attrs=(LR, BETA1, BETA2, EPS, WEIGHT_DECAY),
     ),
 )

@@ -14,25 +14,28 @@ from typing import Any
 
 from planner.errors import InvalidGraph
 from planner.ir.sharding import Shape
+from planner.ops import attribute_types as types
+from planner.ops.attributes import Attribute
 from planner.ops.convolution import (
-    ATTRS,
+    WINDOW_ATTRS,
     Geometry,
     check_positions,
     kernel_taps,
     name_each,
     parse_geometry,
-    parse_integers,
 )
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, float_dtype
+
+SIZE = Attribute("size", types.whole_numbers(1))
+ATTRS = (SIZE, *WINDOW_ATTRS)
 
 
 def _checked(signature: OpSignature, shape: Shape, made: Shape) -> tuple[list[Geometry], tuple[int, ...]]:
     """Geometry and size of the windows. Raises InvalidGraph where they do not fit."""
-    listed = signature.attrs.get("size")
-    size = parse_integers(listed, 1)
+    size = signature.read(SIZE)
     rank = len(size)
     if not 1 <= rank <= len(shape):
-        raise InvalidGraph("attribute 'size'", got=listed, wanted="1 or more for each of the last dims")
+        raise InvalidGraph("attribute 'size'", got=list(size), wanted=f"1 to {len(shape)} numbers, for the last dims")
     geometry = parse_geometry(signature.attrs, rank)
     check_positions(geometry, shape[-rank:], size, made=made[-rank:])
     if wide := [each.padding for each, taps in zip(geometry, size, strict=True) if 2 * each.padding > taps]:
@@ -75,18 +78,14 @@ def _backward_rule(reads_x: bool) -> Callable[[OpSignature], str]:
 
 
 def _padded(local: OpContext, x: Array, value: float) -> Array:
-    rank = len(_size(local))
+    rank = len(local.read(SIZE))
     ends = [(each.padding, each.padding) for each in parse_geometry(local.attrs, rank)]
     return local.xp.pad(x, [(0, 0)] * (x.ndim - rank) + ends, constant_values=value)
 
 
-def _size(local: OpContext) -> tuple[int, ...]:
-    return parse_integers(local.attrs["size"], 1)
-
-
 def _places(local: OpContext, positions: Shape) -> Iterator[tuple[Any, ...]]:
     """For every tap where it is in what is padded: an element for every window."""
-    size = _size(local)
+    size = local.read(SIZE)
     geometry = parse_geometry(local.attrs, len(size))
     for tap in product(*map(range, size)):
         starts = [each.dilation * at for each, at in zip(geometry, tap, strict=True)]
@@ -95,7 +94,7 @@ def _places(local: OpContext, positions: Shape) -> Iterator[tuple[Any, ...]]:
 
 
 def _inner(local: OpContext, padded: Array, x: Shape) -> Array:
-    rank = len(_size(local))
+    rank = len(local.read(SIZE))
     geometry = parse_geometry(local.attrs, rank)
     return padded[(..., *(slice(each.padding, each.padding + n) for each, n in zip(geometry, x[-rank:], strict=True)))]
 
@@ -114,15 +113,13 @@ def _max_pool_backward(local: OpContext, grad: Array, x: Array) -> Array:
 def _average_pool_backward(local: OpContext, grad: Array) -> Array:
     made = _padded(local, local.xp.zeros(local.shapes[0], grad.dtype), 0)
     for place in _places(local, grad.shape):
-        made[place] = made[place] + grad / math.prod(_size(local))
+        made[place] = made[place] + grad / math.prod(local.read(SIZE))
     return _inner(local, made, local.shapes[0])
 
 
-POOL = ("size", *ATTRS)
-
 OP_DEFS = (
-    OpDef("max_pool", _rule("commutes max 0"), _max_pool, 1, float_dtype, attrs=POOL, padding=-math.inf),
-    OpDef("max_pool_backward", _backward_rule(reads_x=True), _max_pool_backward, 2, float_dtype, attrs=POOL),
-    OpDef("average_pool", _rule("linear 0"), _average_pool, 1, float_dtype, attrs=POOL),
-    OpDef("average_pool_backward", _backward_rule(reads_x=False), _average_pool_backward, 1, float_dtype, attrs=POOL),
+    OpDef("max_pool", _rule("commutes max 0"), _max_pool, 1, float_dtype, attrs=ATTRS, padding=-math.inf),
+    OpDef("max_pool_backward", _backward_rule(reads_x=True), _max_pool_backward, 2, float_dtype, attrs=ATTRS),
+    OpDef("average_pool", _rule("linear 0"), _average_pool, 1, float_dtype, attrs=ATTRS),
+    OpDef("average_pool_backward", _backward_rule(reads_x=False), _average_pool_backward, 1, float_dtype, attrs=ATTRS),
 )

@@ -13,14 +13,17 @@ import math
 from collections.abc import Callable
 
 from planner.ir.dtypes import is_float
+from planner.ops import attribute_types as types
+from planner.ops.attributes import DIM, DIMS, KEEPDIM, Attribute
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, float_dtype
+
+CORRECTION = Attribute("correction", types.NUMBER, 1)
 
 
 def _reduced(signature: OpSignature) -> tuple[str, str, list[str]]:
     """Operand term, result term and the reduced loops."""
-    rank = signature.rank(0)
-    dims = signature.dims("dims", rank)
-    kept = ["1"] if signature.attrs.get("keepdim") else []
+    rank, dims = signature.rank(0), signature.read(DIMS)
+    kept = ["1"] if signature.read(KEEPDIM) else []
     names = [f"d{i}" for i in range(rank)]
     result = [piece for i, name in enumerate(names) for piece in (kept if i in dims else [name])]
     return " ".join(names) or "[]", " ".join(result) or "[]", [names[i] for i in dims]
@@ -36,12 +39,12 @@ def _reduction(name: str, numpy_name: str, kind: str, *, flops: float = 1) -> Op
         return f"{operand} -> {result}{modifiers}; {commutes}"
 
     def compute(local: OpContext, x: Array) -> Array:
-        dims = local.dims("dims", x.ndim)
+        dims = local.read(DIMS, x.ndim)
         if any(x.shape[dim] == 0 for dim in dims):
             return local.xp.full(local.shapes[0], _NEUTRAL[kind](x.dtype), x.dtype)
-        return getattr(local.xp, numpy_name)(x, axis=dims, keepdims=bool(local.attrs.get("keepdim")))
+        return getattr(local.xp, numpy_name)(x, axis=dims, keepdims=local.read(KEEPDIM))
 
-    return OpDef(name, rule, compute, flops, attrs=("dims", "keepdim"))
+    return OpDef(name, rule, compute, flops, attrs=(DIMS, KEEPDIM))
 
 
 def _limit(dtype: Array, highest: bool) -> object:
@@ -71,9 +74,9 @@ def _sum_exp_dtypes(signature: OpSignature) -> str | None:
 
 def _mean(local: OpContext, x: Array) -> Array:
     """A term of the mean: the local sum over the whole loops' size."""
-    dims = local.dims("dims", x.ndim)
+    dims = local.read(DIMS, x.ndim)
     whole = math.prod(local.spans[f"d{dim}"].size for dim in dims)
-    return local.xp.sum(x, axis=dims, keepdims=bool(local.attrs.get("keepdim"))) / x.dtype.type(whole)
+    return local.xp.sum(x, axis=dims, keepdims=local.read(KEEPDIM)) / x.dtype.type(whole)
 
 
 def _mean_rule(signature: OpSignature) -> str:
@@ -87,21 +90,20 @@ def _whole_dims_rule(signature: OpSignature) -> str:
 
 
 def _variance(local: OpContext, x: Array) -> Array:
-    dims, keepdim = local.dims("dims", x.ndim), bool(local.attrs.get("keepdim"))
-    return x.var(axis=dims, keepdims=keepdim, ddof=int(local.number("correction", 1)))
+    dims, keepdim = local.read(DIMS, x.ndim), local.read(KEEPDIM)
+    return x.var(axis=dims, keepdims=keepdim, ddof=local.read(CORRECTION))
 
 
 def _log_sum_exp(local: OpContext, x: Array) -> Array:
-    xp, dims = local.xp, local.dims("dims", x.ndim)
+    xp, dims = local.xp, local.read(DIMS, x.ndim)
     high = x.max(axis=dims, keepdims=True)
     made = xp.log(xp.exp(x - high).sum(axis=dims, keepdims=True)) + high
-    return made if local.attrs.get("keepdim") else made.squeeze(axis=dims)
+    return made if local.read(KEEPDIM) else made.squeeze(axis=dims)
 
 
 def _whole_dim(signature: OpSignature) -> tuple[str, str]:
     rank = signature.rank(0)
-    dim = signature.dim("dim", rank)
-    return " ".join(f"d{i}" for i in range(rank)), f"d{dim}"
+    return " ".join(f"d{i}" for i in range(rank)), f"d{signature.read(DIM)}"
 
 
 def _softmax_rule(signature: OpSignature) -> str:
@@ -110,7 +112,7 @@ def _softmax_rule(signature: OpSignature) -> str:
 
 
 def _softmax(local: OpContext, x: Array) -> Array:
-    axis = int(local.number("dim"))
+    axis = local.read(DIM, x.ndim)
     powers = local.xp.exp(x - x.max(axis=axis, keepdims=True))
     return powers / powers.sum(axis=axis, keepdims=True)
 
@@ -122,17 +124,17 @@ def _softmax_backward_rule(signature: OpSignature) -> str:
 
 def _softmax_backward(local: OpContext, grad: Array, y: Array) -> Array:
     """Of softmax, from what it made: y (grad - sum(grad y))."""
-    return y * (grad - (grad * y).sum(axis=int(local.number("dim")), keepdims=True))
+    return y * (grad - (grad * y).sum(axis=local.read(DIM, y.ndim), keepdims=True))
 
 
 def _log_softmax(local: OpContext, x: Array) -> Array:
-    axis = int(local.number("dim"))
+    axis = local.read(DIM, x.ndim)
     shifted = x - x.max(axis=axis, keepdims=True)
     return shifted - local.xp.log(local.xp.exp(shifted).sum(axis=axis, keepdims=True))
 
 
 def _log_softmax_backward(local: OpContext, grad: Array, y: Array) -> Array:
-    return grad - local.xp.exp(y) * grad.sum(axis=int(local.number("dim")), keepdims=True)
+    return grad - local.xp.exp(y) * grad.sum(axis=local.read(DIM, y.ndim), keepdims=True)
 
 
 def _cumsum_rule(signature: OpSignature) -> str:
@@ -142,7 +144,7 @@ def _cumsum_rule(signature: OpSignature) -> str:
 
 def _cumulative(numpy_name: str) -> Callable[[OpContext, Array], Array]:
     def compute(local: OpContext, x: Array) -> Array:
-        return getattr(local.xp, numpy_name)(x, axis=int(local.number("dim"))).astype(local.dtypes[0], copy=False)
+        return getattr(local.xp, numpy_name)(x, axis=local.read(DIM, x.ndim)).astype(local.dtypes[0], copy=False)
 
     return compute
 
@@ -152,14 +154,14 @@ OP_DEFS = (
     _reduction("max", "max", "max"),
     _reduction("min", "min", "min"),
     _reduction("product", "prod", "product"),
-    OpDef("mean", _mean_rule, _mean, dtypes=float_dtype, attrs=("dims", "keepdim")),
+    OpDef("mean", _mean_rule, _mean, dtypes=float_dtype, attrs=(DIMS, KEEPDIM)),
     OpDef("sum_exp", "... v, ... 1 -> ... 1", _sum_exp, 6, _sum_exp_dtypes),
-    OpDef("softmax", _softmax_rule, _softmax, 8, float_dtype, attrs=("dim",)),
-    OpDef("softmax_backward", _softmax_backward_rule, _softmax_backward, 4, float_dtype, attrs=("dim",)),
-    OpDef("log_softmax", _softmax_rule, _log_softmax, 8, float_dtype, attrs=("dim",)),
-    OpDef("log_softmax_backward", _softmax_backward_rule, _log_softmax_backward, 7, float_dtype, attrs=("dim",)),
-    OpDef("log_sum_exp", _whole_dims_rule, _log_sum_exp, 7, float_dtype, attrs=("dims", "keepdim")),
-    OpDef("variance", _whole_dims_rule, _variance, 4, float_dtype, attrs=("dims", "keepdim", "correction")),
-    OpDef("cumsum", _cumsum_rule, _cumulative("cumsum"), attrs=("dim",)),
-    OpDef("cumprod", _softmax_rule, _cumulative("cumprod"), attrs=("dim",)),
+    OpDef("softmax", _softmax_rule, _softmax, 8, float_dtype, attrs=(DIM,)),
+    OpDef("softmax_backward", _softmax_backward_rule, _softmax_backward, 4, float_dtype, attrs=(DIM,)),
+    OpDef("log_softmax", _softmax_rule, _log_softmax, 8, float_dtype, attrs=(DIM,)),
+    OpDef("log_softmax_backward", _softmax_backward_rule, _log_softmax_backward, 7, float_dtype, attrs=(DIM,)),
+    OpDef("log_sum_exp", _whole_dims_rule, _log_sum_exp, 7, float_dtype, attrs=(DIMS, KEEPDIM)),
+    OpDef("variance", _whole_dims_rule, _variance, 4, float_dtype, attrs=(DIMS, KEEPDIM, CORRECTION)),
+    OpDef("cumsum", _cumsum_rule, _cumulative("cumsum"), attrs=(DIM,)),
+    OpDef("cumprod", _softmax_rule, _cumulative("cumprod"), attrs=(DIM,)),
 )

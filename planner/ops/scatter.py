@@ -14,9 +14,13 @@ from __future__ import annotations
 from planner.errors import InvalidGraph
 from planner.ir.dtypes import is_integer
 from planner.ir.sharding import Shape
+from planner.ops import attribute_types as types
+from planner.ops.attributes import DIM, DIMS, Attribute
 from planner.ops.gather import clamp_start, dim_terms, index_terms, local_index_positions, move_to_front, slice_terms
-from planner.ops.local_indices import indexed_operands, local_positions
+from planner.ops.local_indices import BEYOND, indexed_operands, local_positions
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature
+
+ACCUMULATE = Attribute("accumulate", types.FLAG, False)
 
 
 def _put_dtypes(signature: OpSignature) -> str | None:
@@ -28,7 +32,7 @@ def _put_dtypes(signature: OpSignature) -> str | None:
 
 def _written_term(signature: OpSignature, loops: list[str]) -> str:
     """What is written over is whole; what is added may be split."""
-    return f"; blocked {' '.join(loops)}" if loops and not signature.attrs.get("accumulate") else ""
+    return f"; blocked {' '.join(loops)}" if loops and not signature.read(ACCUMULATE) else ""
 
 
 def _scatter_rule(signature: OpSignature) -> str:
@@ -47,11 +51,11 @@ def _index_put_rule(signature: OpSignature) -> str:
 def _base_array(local: OpContext, x: Array) -> Array:
     """What is written to: of those who add terms, the first has x and the others zeros."""
     adds = [span.start for loop, span in local.spans.items() if loop[0] == "k"]
-    return x.copy() if not (local.attrs.get("accumulate") and any(adds)) else local.xp.zeros_like(x)
+    return x.copy() if not (local.read(ACCUMULATE) and any(adds)) else local.xp.zeros_like(x)
 
 
 def _write(local: OpContext, ground: Array, inside: Array, *, places: tuple[Array, ...], updates: Array) -> None:
-    if local.attrs.get("accumulate"):
+    if local.read(ACCUMULATE):
         # cupy adds no i64 at places, and sums of u64 have the same bits.
         kind = "uint64" if ground.dtype == "int64" else ground.dtype
         local.xp.add.at(ground.view(kind), tuple(each[inside] for each in places), updates[inside].view(kind))
@@ -73,14 +77,14 @@ def _last_writes(local: OpContext, shape: Shape, inside: Array, *, places: tuple
 def _scatter(local: OpContext, x: Array, ids: Array, updates: Array) -> Array:
     inside, places = local_positions(local, ids, "v")
     ground, everywhere = _base_array(local, x), list(local.xp.indices(ids.shape))
-    everywhere[int(local.number("dim"))] = places
+    everywhere[local.read(DIM, x.ndim)] = places
     _write(local, ground, inside, places=tuple(everywhere), updates=updates)
     return ground
 
 
 def _index_put(local: OpContext, x: Array, *others: Array) -> Array:
     *ids, updates = others
-    first = local.dims("dims", x.ndim)[0]
+    first = local.read(DIMS, x.ndim)[0]
     inside, places = local_index_positions(local, tuple(ids))
     ground = _base_array(local, move_to_front(local, x, first, count=len(ids)))
     _write(local, ground, inside, places=places, updates=move_to_front(local, updates, first, count=inside.ndim))
@@ -96,7 +100,7 @@ def _update_slice_rule(signature: OpSignature) -> str:
 def _update_slice(local: OpContext, x: Array, updates: Array, *starts: Array) -> Array:
     """Every place of the local part takes the update that belongs there, if one does."""
     written, beside = local.xp.ones((1,) * x.ndim, bool), updates
-    for k, (dim, start) in enumerate(zip(local.dims("dims", x.ndim), starts, strict=True)):
+    for k, (dim, start) in enumerate(zip(local.read(DIMS, x.ndim), starts, strict=True)):
         span, length = local.spans[f"v{k}"], updates.shape[dim]
         wanted = local.xp.arange(span.start, span.stop) - clamp_start(local, start, k)
         inside = (wanted >= 0) & (wanted < length)
@@ -120,7 +124,7 @@ OP_DEFS = (
         0,
         _put_dtypes,
         indexed_loops={1: "v"},
-        attrs=("dim", "accumulate", "beyond"),
+        attrs=(DIM, ACCUMULATE, BEYOND),
     ),
     OpDef(
         "index_put",
@@ -129,7 +133,7 @@ OP_DEFS = (
         0,
         _put_dtypes,
         indexed_loops=indexed_operands(1),
-        attrs=("dims", "accumulate", "beyond"),
+        attrs=(DIMS, ACCUMULATE, BEYOND),
     ),
     OpDef(
         "dynamic_update_slice",
@@ -138,6 +142,6 @@ OP_DEFS = (
         0,
         _update_slice_dtypes,
         indexed_loops=indexed_operands(2),
-        attrs=("dims",),
+        attrs=(DIMS,),
     ),
 )

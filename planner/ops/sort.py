@@ -9,8 +9,12 @@ from collections.abc import Callable
 
 from planner.errors import InvalidGraph
 from planner.ir.dtypes import is_integer
+from planner.ops import attribute_types as types
+from planner.ops.attributes import DIM, KEEPDIM, Attribute
 from planner.ops.gather import dim_terms
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature
+
+DESCENDING = Attribute("descending", types.FLAG, False)
 
 
 def _order(local: OpContext, x: Array, axis: int, *, descending: bool) -> Array:
@@ -22,7 +26,7 @@ def _order(local: OpContext, x: Array, axis: int, *, descending: bool) -> Array:
 
 def _topk_rule(signature: OpSignature) -> str:
     data, chosen = dim_terms(signature, "n", "k")
-    dim = signature.dim("dim", signature.rank(0))
+    dim = signature.read(DIM)
     size, count = signature.operands[0].shape[dim], signature.results[0].shape[dim]
     if count > size:
         raise InvalidGraph("more of the largest than there are", got=count, wanted=f"at most {size}")
@@ -31,7 +35,7 @@ def _topk_rule(signature: OpSignature) -> str:
 
 def _topk(local: OpContext, x: Array) -> tuple[Array, Array]:
     """The largest, in falling order, and where they are."""
-    axis, count = int(local.number("dim")) % x.ndim, local.spans["k"].size
+    axis, count = local.read(DIM, x.ndim), local.spans["k"].size
     places = _order(local, x, axis, descending=True)[(slice(None),) * axis + (slice(count),)]
     return local.xp.take_along_axis(x, places, axis=axis), places.astype(local.dtypes[1])
 
@@ -48,19 +52,19 @@ def _sort_rule(signature: OpSignature) -> str:
 
 
 def _sort(local: OpContext, x: Array) -> tuple[Array, Array]:
-    axis = int(local.number("dim"))
-    places = _order(local, x, axis, descending=bool(local.attrs.get("descending")))
+    axis = local.read(DIM, x.ndim)
+    places = _order(local, x, axis, descending=local.read(DESCENDING))
     return local.xp.take_along_axis(x, places, axis=axis), places.astype(local.dtypes[1])
 
 
 def _arg_rule(signature: OpSignature) -> str:
-    data, dropped = dim_terms(signature, "n", "1" if signature.attrs.get("keepdim") else "")
+    data, dropped = dim_terms(signature, "n", "1" if signature.read(KEEPDIM) else "")
     return f"{data} -> {dropped.strip() or '[]'}; blocked n"
 
 
 def _arg(numpy_name: str) -> Callable[[OpContext, Array], Array]:
     def compute(local: OpContext, x: Array) -> Array:
-        axis, keepdim = int(local.number("dim")), bool(local.attrs.get("keepdim"))
+        axis, keepdim = local.read(DIM, x.ndim), local.read(KEEPDIM)
         return getattr(local.xp, numpy_name)(x, axis=axis, keepdims=keepdim).astype(local.dtypes[0])
 
     return compute
@@ -71,8 +75,8 @@ def _arg_dtypes(signature: OpSignature) -> str | None:
 
 
 OP_DEFS = (
-    OpDef("topk", _topk_rule, _topk, 8, _topk_dtypes, attrs=("dim",)),
-    OpDef("sort", _sort_rule, _sort, 16, _topk_dtypes, attrs=("dim", "descending")),
-    OpDef("argmax", _arg_rule, _arg("argmax"), 1, _arg_dtypes, attrs=("dim", "keepdim")),
-    OpDef("argmin", _arg_rule, _arg("argmin"), 1, _arg_dtypes, attrs=("dim", "keepdim")),
+    OpDef("topk", _topk_rule, _topk, 8, _topk_dtypes, attrs=(DIM,)),
+    OpDef("sort", _sort_rule, _sort, 16, _topk_dtypes, attrs=(DIM, DESCENDING)),
+    OpDef("argmax", _arg_rule, _arg("argmax"), 1, _arg_dtypes, attrs=(DIM, KEEPDIM)),
+    OpDef("argmin", _arg_rule, _arg("argmin"), 1, _arg_dtypes, attrs=(DIM, KEEPDIM)),
 )

@@ -6,7 +6,17 @@ import math
 
 from planner.errors import InvalidGraph
 from planner.ir.sharding import Shape
+from planner.ops import attribute_types as types
+from planner.ops.attributes import DIM, Attribute
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, any_dtype
+
+PERMUTATION = Attribute("permutation", types.PERMUTATION)
+SLICE_START = Attribute("start", types.whole_number(0))
+SLICE_STOP = Attribute("stop", types.whole_number(1))
+START = Attribute("start", types.NUMBER, 0)
+STEP = Attribute("step", types.NUMBER, 1)
+ARANGE_DIM = Attribute("dim", types.DIM, 0)
+VALUE = Attribute("value", types.ELEMENT)
 
 
 def _loops(count: int, prefix: str = "d") -> list[str]:
@@ -93,16 +103,12 @@ def _reshape(local: OpContext, x: Array) -> Array:
 
 
 def _transpose_rule(signature: OpSignature) -> str:
-    order = signature.dims("permutation", signature.rank(0))
     names = _loops(signature.rank(0))
-    if len(order) != len(names):
-        raise InvalidGraph("attribute 'permutation'", got=list(order), wanted=f"all {len(names)} dims")
-    return f"{_dims(names)} -> {_dims([names[dim] for dim in order])}; linear 0"
+    return f"{_dims(names)} -> {_dims([names[dim] for dim in signature.read(PERMUTATION)])}; linear 0"
 
 
 def _transpose(local: OpContext, x: Array) -> Array:
-    permutation = local.attrs["permutation"]
-    return x.transpose([dim % x.ndim for dim in permutation])  # type: ignore[attr-defined]
+    return x.transpose(local.read(PERMUTATION, x.ndim))
 
 
 def _expand_rule(signature: OpSignature) -> str:
@@ -126,9 +132,9 @@ def _dim_terms(signature: OpSignature, dim: int, inside: list[str], *, rank: int
 
 def _slice_rule(signature: OpSignature) -> str:
     rank = signature.rank(0)
-    dim = signature.dim("dim", rank)
+    dim = signature.read(DIM)
     size, length = signature.operands[0].shape[dim], signature.results[0].shape[dim]
-    start, stop = signature.integer("start"), signature.integer("stop")
+    start, stop = signature.read(SLICE_START), signature.read(SLICE_STOP)
     if not 0 <= start < stop <= size or stop - start != length:
         raise InvalidGraph("slice bounds", got=[start, stop], wanted=f"{length} elements inside 0..{size}")
     parts = ["p"] * (start > 0) + ["z"] + ["q"] * (stop < size)
@@ -140,7 +146,7 @@ def _slice_rule(signature: OpSignature) -> str:
 
 
 def _slice(local: OpContext, x: Array) -> Array:
-    dim = int(local.number("dim")) % x.ndim
+    dim = local.read(DIM, x.ndim)
     span = local.spans["z"]
     if not {"p", "q"} & set(local.spans):
         return x  # the whole range: the operand comes in parts as the result leaves
@@ -150,14 +156,14 @@ def _slice(local: OpContext, x: Array) -> Array:
 
 def _split_rule(signature: OpSignature) -> str:
     rank = signature.rank(0)
-    dim = signature.dim("dim", rank)
+    dim = signature.read(DIM)
     parts = [f"z{k}" for k in range(len(signature.results))]
     joined, *pieces = _dim_terms(signature, dim, ["{" + "|".join(parts) + "}", *parts], rank=rank)
     return f"{joined} -> {', '.join(pieces)}; linear 0"
 
 
 def _split(local: OpContext, x: Array) -> tuple[Array, ...]:
-    dim = int(local.number("dim")) % x.ndim
+    dim = local.read(DIM, x.ndim)
     pieces, before = [], 0
     for k in range(len(local.shapes)):
         span = local.spans[f"z{k}"]
@@ -168,50 +174,49 @@ def _split(local: OpContext, x: Array) -> tuple[Array, ...]:
 
 def _concat_rule(signature: OpSignature) -> str:
     rank = len(signature.results[0].shape)
-    dim = signature.dim("dim", rank)
+    dim = signature.read(DIM)
     parts = [f"z{k}" for k in range(len(signature.operands))]
     joined, *pieces = _dim_terms(signature, dim, ["{" + "|".join(parts) + "}", *parts], rank=rank)
     return f"{', '.join(pieces)} -> {joined}; linear {'+'.join(map(str, range(len(parts))))}"
 
 
 def _concat(local: OpContext, *pieces: Array) -> Array:
-    return local.xp.concatenate(pieces, axis=int(local.number("dim")))
+    return local.xp.concatenate(pieces, axis=local.read(DIM, pieces[0].ndim))
 
 
 def _arange_rule(signature: OpSignature) -> str:
     """Counts along `dim`, alike in the others."""
     shape = signature.results[0].shape
-    if "dim" not in signature.attrs and len(shape) != 1:
+    dim = signature.read(ARANGE_DIM)
+    if ARANGE_DIM.name not in signature.attrs and len(shape) != 1:
         raise InvalidGraph("arange makes one dim", got=list(shape), wanted="[length], or attribute 'dim'")
-    dim = signature.dim("dim", len(shape)) if "dim" in signature.attrs else 0
     return f"-> {_dim_terms(signature, dim, ['n'], rank=len(shape))[0]}"
 
 
 def _arange(local: OpContext) -> Array:
     span, shape = local.spans["n"], local.shapes[0]
     index = local.xp.arange(span.start, span.stop)
-    counted = (local.number("start", 0) + local.number("step", 1) * index).astype(local.dtypes[0])
-    behind = (1,) * (len(shape) - 1 - int(local.number("dim", 0)) % len(shape))
+    counted = (local.read(START) + local.read(STEP) * index).astype(local.dtypes[0])
+    behind = (1,) * (len(shape) - 1 - local.read(ARANGE_DIM, len(shape)))
     return local.xp.broadcast_to(counted.reshape(-1, *behind), shape)
 
 
 def _full_rule(signature: OpSignature) -> str:
-    if "value" not in signature.attrs:
-        raise InvalidGraph("attribute 'value'", got="none", wanted="a number")
+    signature.check_element(VALUE, signature.results[0].dtype)
     return "-> " + _dims(_loops(len(signature.results[0].shape)))
 
 
 def _full(local: OpContext) -> Array:
-    return local.xp.full(local.shapes[0], local.number("value"), dtype=local.dtypes[0])
+    return local.xp.full(local.shapes[0], local.read(VALUE), dtype=local.dtypes[0])
 
 
 OP_DEFS = (
     OpDef("reshape", _reshape_rule, _reshape, 0, is_view=True),
-    OpDef("transpose", _transpose_rule, _transpose, 0, is_view=True, attrs=("permutation",)),
+    OpDef("transpose", _transpose_rule, _transpose, 0, is_view=True, attrs=(PERMUTATION,)),
     OpDef("expand", _expand_rule, _expand, 0, is_view=True),
-    OpDef("slice", _slice_rule, _slice, 0, is_view=True, attrs=("dim", "start", "stop")),
-    OpDef("split", _split_rule, _split, 0, is_view=True, attrs=("dim",)),
-    OpDef("concat", _concat_rule, _concat, 0, attrs=("dim",)),
-    OpDef("arange", _arange_rule, _arange, 0, any_dtype, attrs=("start", "step", "dim")),
-    OpDef("full", _full_rule, _full, 0, any_dtype, attrs=("value",)),
+    OpDef("slice", _slice_rule, _slice, 0, is_view=True, attrs=(DIM, SLICE_START, SLICE_STOP)),
+    OpDef("split", _split_rule, _split, 0, is_view=True, attrs=(DIM,)),
+    OpDef("concat", _concat_rule, _concat, 0, attrs=(DIM,)),
+    OpDef("arange", _arange_rule, _arange, 0, any_dtype, attrs=(START, STEP, ARANGE_DIM)),
+    OpDef("full", _full_rule, _full, 0, any_dtype, attrs=(VALUE,)),
 )

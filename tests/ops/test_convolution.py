@@ -72,7 +72,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     ("convolution", "2 3 8, 4 3 3 -> 2 4 8", {}, r"spatial dims.* \(got \[8\]; wanted \[6\]"),
     ("convolution", "2 3 2, 4 3 3 -> 2 4 1", {}, "spatial dims"),
     ("convolution", "2 3, 4 3 -> 2 4", {}, "rank"),
-    ("convolution", "2 3 8, 4 3 3 -> 2 4 6", {"stride": [0]}, "attribute 'stride'.*whole numbers of 1 or more"),
+    ("convolution", "2 3 8, 4 3 3 -> 2 4 6", {"stride": [0]}, "attribute 'stride'.*whole numbers, each 1 or more"),
     ("convolution", "2 3 8, 4 3 3 -> 2 4 6", {"padding": [0, 0]}, "attribute 'padding'"),
     ("convolution", "2 3 8, 4 3 3 -> 2 4 6", {"dilation": 1}, "attribute 'dilation'"),
     ("convolution", "2 4 8, 3 2 3 -> 2 3 6", {"groups": 2}, "attribute 'groups'"),

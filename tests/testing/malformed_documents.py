@@ -98,7 +98,7 @@ TEXTS: list[tuple[str | bytes, str]] = [
 # Attributes that no op of that name can have.
 ATTRIBUTES: list[tuple[str, list[Document], Document, Document, str]] = [
     ("sum", [typed(4, 6)], typed(4), {"dims": "x"}, "attribute 'dims'"),
-    ("sum", [typed(4, 6)], typed(4), {"dims": [2]}, "attribute 'dims' (got 2"),
+    ("sum", [typed(4, 6)], typed(4), {"dims": [2]}, "attribute 'dims' (got [2]"),
     ("sum", [typed(4, 6)], typed(4), {"dims": [True]}, "attribute 'dims'"),
     ("sum", [typed(4, 6)], typed(4), {"dims": [1, -1]}, "different dims"),
     ("sum", [typed(4, 6)], typed(4), {"dims": [1], "keepdim": 1}, "attribute 'keepdim'"),
