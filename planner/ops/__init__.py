@@ -1,4 +1,4 @@
-"""The op table: one row an op. A new op is a new row; no algorithm asks which op it has."""
+"""The op table, one row per op. To add an op, add a row: no algorithm depends on which op it has."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ OPS: Mapping[str, OpDef] = MappingProxyType({row.name: row for family in FAMILIE
 
 
 MAX_CACHED_RULES = 1024
-"""Letters of attributes with which a bound rule is remembered: a model has few kinds of op, and layers repeat them."""
+"""Bound rules are cached for ops whose attributes print in at most this many characters; layers repeat few such ops."""
 
 
 def indexed_loops(op: Op) -> Mapping[int, str]:
-    """Operand -> loop: the operand's elements are positions in that loop of an op."""
+    """Return the operands of an op whose elements are positions in a loop, each with the name of that loop."""
     indexes = OPS[op.op].indexed_loops if op.op in OPS else {}
     sizes = op.rule.sizes
     return {operand: loop for operand, loop in indexes.items() if loop in sizes}
@@ -73,9 +73,10 @@ def bind_op(
     attrs: Mapping[str, object],
     notation: str | None,
 ) -> Rule:
-    """The rule of an op over its shapes: its row's, or the notation given for an op without a row.
+    """Return the rule of an op, bound to its shapes: that of its row, or `notation` for an op without a row.
 
-    Raises UnsupportedOp when there is neither; InvalidGraph or InvalidRule when the op contradicts its rule.
+    Raises UnsupportedOp for an op without a row and without notation, and InvalidGraph or InvalidRule for an op that
+    contradicts its rule.
     """
     text = repr(attrs)
     bound = _bind_cached if len(text) <= MAX_CACHED_RULES else _bind_cached.__wrapped__
@@ -84,7 +85,7 @@ def bind_op(
 
 @dataclass(frozen=True, slots=True)
 class _AttributesKey:
-    """Attributes that are the same where their text is: 1, 1.0 and True are not."""
+    """A cache key for attributes that compares their text, as 1, 1.0 and True are equal values."""
 
     text: str
     values: Mapping[str, object] = field(compare=False)

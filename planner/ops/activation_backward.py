@@ -1,10 +1,10 @@
-"""Backward of pointwise activations, and the rotary embedding, whose backward is itself, turned back.
+"""Gradients of pointwise activations, and the rotary embedding, whose gradient is the reversed rotation.
 
 silu  d/dx x s(x) = s + x s (1 - s),  s the sigmoid
-gelu  d/dx x P(x) = P + x p,  P the normal distribution, p its density; or of the tanh approximation
-relu, tanh, sigmoid: from what they made, y: dy where y > 0, dy (1 - y^2), dy y (1 - y)
-rope  (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) for the halves x1, x2 of the last dim: rotations; `reversed`
-      by the negative angles, their transpose (J. Su et al., "RoFormer", 2021; halves as in GPT-NeoX)
+gelu  d/dx x P(x) = P + x p,  P the normal distribution, p its density; or the derivative of the tanh approximation
+relu, tanh, sigmoid read the activation's result y: dy where y > 0, dy (1 - y^2), dy y (1 - y)
+rope  (x1, x2) -> (x1 cos - x2 sin, x2 cos + x1 sin) rotates the halves x1, x2 of the last dim; with `reversed` the
+      angles are negative, which is the transpose (J. Su et al., "RoFormer", 2021; halves as in GPT-NeoX)
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _rope(local: OpContext, x: Array, cos: Array, sin: Array) -> Array:
 
 
 def _rope_flops(sizes: Mapping[str, int]) -> float:
-    """Six a pair; the halves p and q of the last dim are two loops."""
+    """Count six operations per pair. The halves p and q of the last dim are two loops of equal size: q is left out."""
     return 6 * math.prod(size for loop, size in sizes.items() if loop != "q")
 
 

@@ -3,9 +3,10 @@
     p = softmax(q k^T scale + mask)    out = p v
     dv = p^T dout    dp = dout v^T    ds = p (dp - sum_t(dp p))    dq = ds k scale    dk = ds^T q scale    dmask = ds
 
-Queries (s) are independent of each other: split, they leave terms of dk and dv. So do the dims of a value (v), of
-which dp is a sum, for dq, dk and dmask. Keys (t) meet in the softmax, and so do, in q k^T, the dims of a head (e): both
-stay whole. The backward op makes p anew, block by block, as T. Dao et al., "FlashAttention", 2022, do.
+Queries (s) are independent of each other; where they are split, dk and dv are partial sums. dp is a sum over the dims
+of a value (v); where these are split, dq, dk and dmask are partial sums. The softmax needs all keys (t), and q k^T
+needs all dims of a head (e): both loops are blocked. The backward op recomputes p instead of reading it, as T. Dao et
+al., "FlashAttention", 2022, do.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _attention_dtypes(signature: OpSignature) -> str | None:
 
 
 def _attention(local: OpContext, query: Array, key: Array, value: Array, mask: Array | None = None) -> Array:
-    """softmax(q k^T scale + mask) v; with `causal`, query i (of the whole loop) sees keys 0..i."""
+    """Compute softmax(q k^T scale + mask) v. With `causal`, query i, counted over all devices, attends to keys 0..i."""
     return local.xp.matmul(_probabilities(local, query, key, mask=mask), value)
 
 
@@ -64,22 +65,24 @@ def _probabilities(local: OpContext, query: Array, key: Array, *, mask: Array | 
 
 
 def _attention_flops(sizes: Mapping[str, int]) -> float:
-    """Two products (q k^T over e, p v over v) and about five operations a score."""
+    """Count two products (q k^T over e, p v over v) and about five operations per score."""
     batch = math.prod(size for loop, size in sizes.items() if loop not in "stev")
     return batch * sizes["s"] * sizes["t"] * (2 * sizes["e"] + 2 * sizes["v"] + 5)
 
 
-def _seen(attrs: Mapping[str, object], sizes: Mapping[str, int]) -> float:
-    """Share of the scores that causal attention makes on the device that makes most: the last s queries see t - s to t
-    of t keys."""
+def _visible_fraction(attrs: Mapping[str, object], sizes: Mapping[str, int]) -> float:
+    """Return the fraction of scores that causal attention computes on the device with the last s queries.
+
+    These attend to t - s ... t of t keys, more than the queries of any other device.
+    """
     s, t = sizes["s"], sizes["t"]
     return 1 - s / (2 * t) if CAUSAL.read(attrs) and s <= t else 1.0
 
 
 def _backward_rule(signature: OpSignature) -> str:
-    """Written out dim by dim: where queries share a key (1 under a dim of theirs), dk and dv are sums over them.
+    """Return the rule with the batch dims written out: dk and dv are sums over batch dims in which keys have size 1.
 
-    With a fourth result it is the gradient of the mask.
+    A fourth result is the gradient of the mask.
     """
     if not 4 <= len(signature.operands) <= 5:
         wanted = "query, key, value, gradient of the result, mask?"
@@ -101,7 +104,7 @@ def _backward_rule(signature: OpSignature) -> str:
 
 
 def _leading(shape: Shape, batch: Shape) -> str:
-    """Dims that broadcast to the batch's, right-aligned."""
+    """Return the term of leading dims that broadcast to the batch dims, aligned at the right."""
     names = [f"d{i}" for i in range(len(batch))][len(batch) - len(shape) :]
     whole = batch[len(batch) - len(shape) :]
     return " ".join("1" if have == 1 != want else name for have, want, name in zip(shape, whole, names, strict=True))
@@ -114,14 +117,14 @@ def _backward(
     weights = _probabilities(local, query, key, mask=mask)
     change = xp.matmul(grad, value.swapaxes(-1, -2))
     change = weights * (change - (change * weights).sum(axis=-1, keepdims=True))
-    scale, in_mask = _scale(local, query), (_shared(change, mask),) if len(local.shapes) == 4 else ()
+    scale, in_mask = _scale(local, query), (_sum_to_operand(change, mask),) if len(local.shapes) == 4 else ()
     in_key = xp.matmul(change.swapaxes(-1, -2), query) * scale
     in_value = xp.matmul(weights.swapaxes(-1, -2), grad)
-    return xp.matmul(change, key) * scale, _shared(in_key, key), _shared(in_value, value), *in_mask
+    return xp.matmul(change, key) * scale, _sum_to_operand(in_key, key), _sum_to_operand(in_value, value), *in_mask
 
 
-def _shared(gradient: Array, operand: Array) -> Array:
-    """Summed over the queries that share the operand, which may lack leading dims."""
+def _sum_to_operand(gradient: Array, operand: Array) -> Array:
+    """Sum a gradient over the dims in which its operand is broadcast or that it lacks."""
     gradient = gradient.sum(axis=tuple(range(gradient.ndim - operand.ndim)))
     axes = tuple(axis for axis in range(operand.ndim) if gradient.shape[axis] != operand.shape[axis])
     return gradient.sum(axis=axes, keepdims=True) if axes else gradient
@@ -136,7 +139,7 @@ def _backward_dtypes(signature: OpSignature) -> str | None:
 
 
 def _backward_flops(sizes: Mapping[str, int]) -> float:
-    """Five products (q k^T, dq, dk over e; dout v^T, dv over v) and about ten operations a score."""
+    """Count five products (q k^T, dq, dk over e; dout v^T, dv over v) and about ten operations per score."""
     batch = math.prod(size for loop, size in sizes.items() if loop not in "stev")
     return batch * sizes["s"] * sizes["t"] * (6 * sizes["e"] + 4 * sizes["v"] + 10)
 
@@ -149,7 +152,7 @@ OP_DEFS = (
         _attention_flops,
         _attention_dtypes,
         attrs=(CAUSAL, SCALE),
-        flops_fraction=_seen,
+        flops_fraction=_visible_fraction,
     ),
     OpDef(
         "scaled_dot_product_attention_backward",
@@ -158,6 +161,6 @@ OP_DEFS = (
         _backward_flops,
         _backward_dtypes,
         attrs=(CAUSAL, SCALE),
-        flops_fraction=_seen,
+        flops_fraction=_visible_fraction,
     ),
 )

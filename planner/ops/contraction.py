@@ -1,4 +1,4 @@
-"""Matrix products. A bias is added once: on the first device of every reduction group."""
+"""Matrix products. In each reduction group only the first device adds the bias, so that the sum contains it once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EQUATION = Attribute("equation", types.EQUATION)
 
 
 def _linear_rule(signature: OpSignature) -> str:
-    """x w^T (+ bias): linear jointly in x and bias, and in w and bias."""
+    """Return the rule of x w^T (+ bias): linear in x and bias together, and in w and bias together."""
     if len(signature.operands) == 3:
         return "... k, n k, n -> ... n; linear 0+2, 1+2"
     return "... k, n k -> ... n; linear 0, 1"
@@ -26,7 +26,7 @@ def _linear(local: OpContext, x: Array, weight: Array, bias: Array | None = None
 
 
 def _addmm_rule(signature: OpSignature) -> str:
-    """bias + x w: linear jointly in bias and x, and in bias and w."""
+    """Return the rule of bias + x w: linear in bias and x together, and in bias and w together."""
     bias, result = signature.operands[0].shape, signature.results[0].shape
     term = ("... " if len(bias) > 1 else "") + ("n" if bias[-1:] == result[-1:] else "1") if bias else "[]"
     return f"{term}, ... k, k n -> ... n; linear 0+1, 0+2"
@@ -38,7 +38,10 @@ def _addmm(local: OpContext, bias: Array, x: Array, weight: Array) -> Array:
 
 
 def _adds_bias(local: OpContext) -> bool:
-    """The contraction's first device; a partial bias comes with its partial operand and is always added."""
+    """Return whether this device holds the start of the contraction.
+
+    A bias that is a partial sum over some axes is added on all of their devices: each holds the start.
+    """
     return local.spans["k"].start == 0
 
 
@@ -49,7 +52,7 @@ def _matmul_rule(signature: OpSignature) -> str:
 
 
 def _einsum_rule(signature: OpSignature) -> str:
-    """The attribute `equation`, in our notation: one loop a dim. A product is linear in every factor."""
+    """Return the attribute `equation`, which is rule notation with one loop per dim. It is linear in each factor."""
     equation = signature.read(EQUATION)
     pattern = parse_rule(equation)
     read, made = _loops(pattern.operands), _loops(pattern.results)
@@ -60,14 +63,14 @@ def _einsum_rule(signature: OpSignature) -> str:
 
 
 def _loops(terms: tuple[Term, ...]) -> set[str | None]:
-    """The loops of the terms; None for a dim that is not a single loop."""
+    """Return the loops of the terms, and None if some dim is not a single loop."""
     dims = [dim for term in terms for dim in term]
     plain = [len(dim.loops) == 1 and not (dim.joined or dim.coefficients or dim.loops[0] == ELLIPSIS) for dim in dims]
     return {dim.loops[0] if simple else None for dim, simple in zip(dims, plain, strict=True)}
 
 
 def _einsum(local: OpContext, *operands: Array) -> Array:
-    """The array modules' einsum knows letters, not words."""
+    """Compute an einsum; loops are renamed to letters, as the array modules accept no words."""
     pattern = parse_rule(local.read(EQUATION))
     terms = [[dim.loops[0] for dim in term] for term in (*pattern.operands, *pattern.results)]
     letter = dict(zip(dict.fromkeys(loop for term in terms for loop in term), string.ascii_letters, strict=False))

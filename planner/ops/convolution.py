@@ -4,10 +4,10 @@
     dw[g f, c, r] = sum_{n, i} x[n, g c, s i + d r - p] dy[n, g f, i]
     dx[n, g c, j] = sum_{f, r} dy[n, g f, (j + p - d r) / s] w[g f, c, r]               where s divides: the transpose
 
-An operand's spatial dims are windows: what a device reads of them is cut and padded before its array function runs, so
-that it sees a convolution without padding. The transpose reads windows too: with j = s q + t the places of dy are
-q + e, where e = (t + p - d r) / s takes the whole numbers of an interval; q splits a dim of s q elements evenly. (A dim
-that s does not divide stays whole.) Everything is a sum over the kernel's taps of matrix products.
+An operand's spatial dims are windows: the executor cuts and pads what a device reads of them before it calls the array
+function, which therefore sees a convolution without padding. The transpose reads windows too: with j = s q + t it reads
+dy at q + e, where e = (t + p - d r) / s takes the whole numbers of an interval, and q splits a dim of s q elements
+evenly. (A dim that s does not divide is not split.) All three are sums of matrix products over the kernel's taps.
 
 V. Dumoulin, F. Visin, "A guide to convolution arithmetic for deep learning", 2016.
 """
@@ -29,14 +29,14 @@ STRIDE = Attribute("stride", types.whole_numbers(1), (1,))
 PADDING = Attribute("padding", types.whole_numbers(0), (0,))
 DILATION = Attribute("dilation", types.whole_numbers(1), (1,))
 WINDOW_ATTRS = (STRIDE, PADDING, DILATION)
-"""One number for every spatial dim; the defaults hold for each of them."""
+"""Each lists one number per spatial dim; the default holds for every dim."""
 GROUPS = Attribute("groups", types.whole_number(1), 1)
 ATTRS = (*WINDOW_ATTRS, GROUPS)
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Stride, padding (alike before and after) and dilation along one spatial dim."""
+    """Stride, padding (the same before and after) and dilation along one spatial dim."""
 
     stride: int
     padding: int
@@ -47,22 +47,22 @@ class Geometry:
         return f"({self.stride}*{out}+{self.dilation}*{tap}{padding})"
 
     def positions(self, size: int, taps: int) -> int:
-        """How often a kernel fits."""
+        """Count the positions of a kernel of `taps` elements in a dim of this size."""
         return (size + 2 * self.padding - self.dilation * (taps - 1) - 1) // self.stride + 1
 
     def sources(self, taps: int) -> dict[tuple[int, int], int]:
-        """(t, r) -> e of the transpose, where it is a whole number."""
+        """Return e of the transpose by (t, r), for those pairs where it is a whole number."""
         reach = {(t, r): t + self.padding - self.dilation * r for t in range(self.stride) for r in range(taps)}
         return {place: far // self.stride for place, far in reach.items() if far % self.stride == 0}
 
     def interval(self, taps: int) -> tuple[int, int]:
-        """First and last e of the transpose, and 0."""
-        found = self.sources(taps).values()
-        return min((0, *found)), max((0, *found))
+        """Return the smallest interval that holds 0 and every e of the transpose."""
+        offsets = self.sources(taps).values()
+        return min((0, *offsets)), max((0, *offsets))
 
 
 def parse_geometry(attrs: Mapping[str, Any], rank: int) -> list[Geometry]:
-    """Of every spatial dim. Raises InvalidGraph for an attribute that is not a list of as many whole numbers."""
+    """Return the geometry of each spatial dim. Raises InvalidGraph for a list of another length than `rank`."""
     columns = []
     for attribute in WINDOW_ATTRS:
         numbers = attribute.read(attrs)
@@ -76,7 +76,7 @@ def parse_geometry(attrs: Mapping[str, Any], rank: int) -> list[Geometry]:
 
 @dataclass(frozen=True, slots=True)
 class _ConvolutionTerms:
-    """The terms of a convolution of x [n, channels, ...] with a weight [filters, channels of a group, taps ...]."""
+    """The rule's terms, for x [n, channels, ...] and a weight [filters, channels per group, taps ...]."""
 
     x: tuple[int, ...]
     weight: tuple[int, ...]
@@ -88,7 +88,7 @@ class _ConvolutionTerms:
     def of(
         cls, signature: OpSignature, x: tuple[int, ...], weight: tuple[int, ...], made: tuple[int, ...]
     ) -> _ConvolutionTerms:
-        """Raises InvalidGraph for shapes that are not those of one convolution."""
+        """Check that these are the shapes of one convolution. Raises InvalidGraph."""
         rank, groups = len(x) - 2, signature.read(GROUPS)
         if rank < 1 or not len(x) == len(weight) == len(made):
             raise InvalidGraph("rank", got=[len(x), len(weight), len(made)], wanted="one rank, 3 or more")
@@ -105,7 +105,7 @@ class _ConvolutionTerms:
 
     @property
     def filters(self) -> str:
-        """The term of the dim of all filters, and of a bias; the channels' is alike."""
+        """Return the dim of all filters, in the weight, the result and the bias."""
         return f"({self.group}f)"
 
     @property
@@ -136,7 +136,7 @@ def check_positions(
 
 
 def _forward_rule(signature: OpSignature) -> str:
-    """x, weight (, bias)."""
+    """Return the rule of (x, weight) or (x, weight, bias) -> y."""
     x, weight, *bias = (kind.shape for kind in signature.operands)
     rule = _ConvolutionTerms.of(signature, x, weight, signature.results[0].shape)
     term, linear = (f", {rule.filters}", "0+2, 1+2") if bias else ("", "0, 1")
@@ -144,14 +144,14 @@ def _forward_rule(signature: OpSignature) -> str:
 
 
 def _weight_rule(signature: OpSignature) -> str:
-    """x, dy -> dw."""
+    """Return the rule of (x, dy) -> dw."""
     x, made = (kind.shape for kind in signature.operands)
     rule = _ConvolutionTerms.of(signature, x, signature.results[0].shape, made)
     return f"{rule.windows()}, {rule.outputs()} -> {rule.taps()}; linear 0, 1"
 
 
 def _transpose_rule(signature: OpSignature) -> str:
-    """dy, weight -> dx."""
+    """Return the rule of (dy, weight) -> dx."""
     made, weight = (kind.shape for kind in signature.operands)
     x = signature.results[0].shape
     rule = _ConvolutionTerms.of(signature, x, weight, made)
@@ -171,7 +171,7 @@ def _transpose_rule(signature: OpSignature) -> str:
 
 
 def kernel_taps(local: OpContext, x: Array) -> Iterator[tuple[tuple[int, ...], Array]]:
-    """Every tap of the kernel, with what it reads of the windows: an element for every position."""
+    """Yield each tap of the kernel with the elements of x that it reads, one per position."""
     rank = sum(loop[0] == "r" for loop in local.spans)
     geometry = parse_geometry(local.attrs, rank)
     counts = [loop_length(local, f"y{i}") for i in range(rank)]
@@ -186,13 +186,13 @@ def loop_length(local: OpContext, loop: str) -> int:
 
 
 def _grouped(local: OpContext, array: Array, loop: str) -> Array:
-    """[n, groups, channels or filters, positions]."""
+    """Reshape to [n, groups, channels or filters, positions]."""
     positions = math.prod(array.shape[2:])
     return array.reshape(array.shape[0], loop_length(local, "g"), loop_length(local, loop), positions)
 
 
 def _kernel(local: OpContext, weight: Array) -> Array:
-    """[groups, filters, channels, taps ...]."""
+    """Reshape a weight to [groups, filters, channels, taps ...]."""
     return weight.reshape(loop_length(local, "g"), loop_length(local, "f"), *weight.shape[1:])
 
 
@@ -206,7 +206,7 @@ def _forward(local: OpContext, x: Array, weight: Array, bias: Array | None = Non
 
 
 def _adds_bias(local: OpContext, loop: str) -> bool:
-    """Whether a device is the first of those that add up over a loop: it adds the bias."""
+    """Return whether this device holds the start of the reduction loop; only that device adds the bias."""
     return loop not in local.spans or local.spans[loop].start == 0
 
 
@@ -242,7 +242,7 @@ def _pairs(one: Sequence[Any], other: Sequence[Any]) -> Iterator[Any]:
 
 
 def _flops(sizes: Mapping[str, int]) -> float:
-    """Two for every product; places beside the ends and between the strides of a transpose have none."""
+    """Count two operations per product. Loops e, t and x of a transpose only place elements: they multiply nothing."""
     return 2 * math.prod(size for loop, size in sizes.items() if loop[0] not in "etx")
 
 

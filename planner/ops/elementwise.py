@@ -1,6 +1,6 @@
-"""Pointwise ops, with numpy broadcasting. A scalar operand is the attribute `scalar` (`reversed`: on the left).
+"""Pointwise ops with numpy broadcasting. A scalar operand is the attribute `scalar`; with `reversed`, the left one.
 
-A maximum commutes with maxima, relu with maxima and minima (it is monotone, exactly), a product with products.
+A maximum commutes with maxima, a product with products, and relu, which is monotone, with maxima and minima.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from planner.ops.attributes import Attribute
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, any_dtype, float_dtype, predicate_dtype, same_dtype
 
 SCALAR = Attribute("scalar", types.ELEMENT, 0)
-"""The other operand, where there is one tensor; the default is that of ops on two tensors, which do not read it."""
+"""Second operand of an op on one tensor. Ops on two tensors do not have it, and do not read its default."""
 REVERSED = Attribute("reversed", types.FLAG, False)
 APPROXIMATE = Attribute("approximate", types.one_of("none", "tanh"), "none")
 
@@ -57,21 +57,21 @@ def _binary(
     return OpDef(name, rule, compute, dtypes=dtypes, attrs=(SCALAR, REVERSED))
 
 
-def _jointly(signature: OpSignature) -> str:
+def _linear_together(signature: OpSignature) -> str:
     return "; linear 0+1" if SCALAR.name not in signature.attrs else ""
 
 
-def _singly(signature: OpSignature) -> str:
+def _linear_in_each(signature: OpSignature) -> str:
     return "; linear 0, 1; commutes product 0+1" if SCALAR.name not in signature.attrs else "; linear 0"
 
 
-def _numerator(signature: OpSignature) -> str:
-    """Integers are rounded: the quotient of a sum is not the sum of quotients."""
+def _linear_in_numerator(signature: OpSignature) -> str:
+    """Return the modifier of a division: none for integers, whose quotients are rounded and do not add up."""
     rounded = not all(is_float(kind.dtype) for kind in signature.operands)
     return "" if rounded or signature.read(REVERSED) else "; linear 0"
 
 
-def _extreme(kind: str) -> Callable[[OpSignature], str]:
+def _commutes(kind: str) -> Callable[[OpSignature], str]:
     return lambda signature: f"; commutes {kind} " + ("0+1" if SCALAR.name not in signature.attrs else "0")
 
 
@@ -84,7 +84,7 @@ def sigmoid(local: OpContext, x: Array) -> Array:
 
 
 def erf(local: OpContext, x: Array) -> Array:
-    """Error function: Taylor series below |x| = 3, continued fraction above (DLMF 7.6.2, 7.9.1); 1e-15."""
+    """Compute the error function to 1e-15: Taylor series for |x| < 3, else continued fraction (DLMF 7.6.2, 7.9.1)."""
     xp = local.xp
     wide = x.astype("float64")
     square, near = wide * wide, xp.abs(wide) < 3
@@ -165,13 +165,13 @@ OP_DEFS = (
     OpDef("gelu", "... -> ...", _gelu, 10, float_dtype, attrs=(APPROXIMATE,)),
     OpDef("cast", _cast_rule, _cast, dtypes=any_dtype),
     OpDef("where", "..., ..., ... -> ...; linear 1+2", _where, dtypes=_select_dtypes),
-    _binary("add", "add", _jointly),
-    _binary("subtract", "subtract", _jointly),
-    _binary("multiply", "multiply", _singly),
-    _binary("divide", "true_divide", _numerator),
+    _binary("add", "add", _linear_together),
+    _binary("subtract", "subtract", _linear_together),
+    _binary("multiply", "multiply", _linear_in_each),
+    _binary("divide", "true_divide", _linear_in_numerator),
     _binary("pow", "power"),
-    _binary("maximum", "maximum", _extreme("max")),
-    _binary("minimum", "minimum", _extreme("min")),
+    _binary("maximum", "maximum", _commutes("max")),
+    _binary("minimum", "minimum", _commutes("min")),
     _binary("floor_divide", "floor_divide"),
     _binary("remainder", "remainder"),
     _binary("fmod", "fmod"),

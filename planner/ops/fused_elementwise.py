@@ -1,13 +1,14 @@
-"""Trees of pointwise ops as one op: what a compiler fuses, none of whose inner values is ever stored.
+"""Trees of pointwise ops as one op, as a compiler fuses them: their inner values are never stored.
 
     steps: [["multiply", [0, 1], "f32", {}], ["add", [3, 2], "f32", {"scalar": 1}], ...]
 
-is a list of ops of the family `elementwise`, each with the values it reads, its result's dtype and its attributes.
-Values count from 0: the operands first, then what the steps make; the last step makes the result.
+lists ops of the family `elementwise`, each with the values it reads, the dtype of its result and its attributes. Values
+are numbered from 0: first the operands, then the results of the steps. The last step computes the op's result.
 
-Sums pass through the tree where they pass through its ops. The tree is linear in a set S of operands if its last op is
-linear in some of what it reads, each of these is linear in just those operands of S that it depends on, and nothing
-else that it reads depends on S: x y + z in x+z and in y+z, but x y + y only in x, if z is y.
+Partial sums pass through the tree where they pass through its ops. The tree is linear in a set S of operands if its
+last op is linear in some of its operands, each of these is linear in exactly those operands of S that it depends on,
+and no other operand of the last op depends on S. For example, x y + z is linear in {x, z} and in {y, z}, but x y + y
+is linear in {y} only.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, any_dtype
 
 FUSIBLE_OPS = {row.name: row for row in elementwise.OP_DEFS}
 MAX_STEPS, MAX_GROUPS = 64, 8
-"""Of a tree, and of sets in which it is linear: each is a loop to choose for."""
+"""Limits on the steps of a tree and on the sets in which it is linear, as the solver chooses for each set."""
 FLOPS = 8
-"""Per point, roughly: what bounds such an op is memory."""
+"""Operations per point, a rough figure: memory bounds the time of such an op."""
 
 Group = frozenset[int]
 
@@ -68,7 +69,7 @@ STEPS = Attribute("steps", AttributeType("list of steps", _WANTED, _parse_steps)
 
 @dataclass(frozen=True, slots=True)
 class _TypedValue:
-    """A value of the tree: its type, the operands it depends on, and the sets of these in which it is linear."""
+    """A value of the tree: its type, the operands it depends on, and the sets of operands in which it is linear."""
 
     type: TensorType
     operands: Group
@@ -76,7 +77,7 @@ class _TypedValue:
 
 
 def _rule(signature: OpSignature) -> str:
-    """Raises InvalidGraph for steps that are none, or that make something else than the result."""
+    """Return the rule of the tree. Raises InvalidGraph where a value is unused or the last step is not the result."""
     values = [_TypedValue(kind, frozenset({i}), (frozenset({i}),)) for i, kind in enumerate(signature.operands)]
     for step in signature.read(STEPS):
         values.append(_infer_step(step, values))
@@ -94,7 +95,7 @@ def _rule(signature: OpSignature) -> str:
 
 
 def _infer_step(step: Step, values: Sequence[_TypedValue]) -> _TypedValue:
-    """Raises InvalidGraph."""
+    """Return the value that a step computes from earlier values. Raises InvalidGraph."""
     op, reads, dtype, attrs = step
     if max(reads) >= len(values):
         raise InvalidGraph("step", got=list(step), wanted=f"numbers of values before it, 0 to {len(values) - 1}")
@@ -114,7 +115,7 @@ def _infer_step(step: Step, values: Sequence[_TypedValue]) -> _TypedValue:
 
 
 def _linear_groups(read: Sequence[_TypedValue], members: Sequence[int]) -> list[Group]:
-    """Sets of the tree's operands in which an op is linear by being so in `members` of what it reads."""
+    """Return the sets of the tree's operands in which an op is linear, given that it is linear in its `members`."""
     found = []
     for chosen in product(*(read[member].linear for member in members)):
         together = frozenset[int]().union(*chosen)
@@ -125,7 +126,7 @@ def _linear_groups(read: Sequence[_TypedValue], members: Sequence[int]) -> list[
 
 
 def _compute(local: OpContext, *operands: Array) -> Array:
-    """Inner values are kept in the widest dtype of their kind that comes in or goes out."""
+    """Run the steps. Inner values have the widest dtype of their kind among the operands and the result."""
     values, steps = list(operands), local.read(STEPS)
     kinds = [*(array.dtype for array in operands), local.dtypes[0]]
     for op, numbers, dtype, attrs in steps:

@@ -1,13 +1,13 @@
-"""Ops that read at positions given by numbers, and what such reads are made of.
+"""Ops that read elements at given positions, and the terms and functions that they share with `scatter`.
 
-A loop that positions run over (`v`) may be split: every device serves the positions in its part and gives zeros for
-the others, so that what is read is a sum over the devices.
+The loop of positions (`v`) may be split: each device returns the elements at positions in its part and zeros for the
+others, so that the result is a partial sum over the devices.
 
     embedding      y[.., d] = table[ids[..], d]
-    index          y[b, k, a] = x[b, ids0[k], ids1[k], .., a]   (k: all dims of the ids, broadcast to each other; in the
-                   place of the dims read, which stand side by side; b, a: dims before and after them)
-    gather         y[.., k, ..] = x[.., ids[.., k, ..], ..]     along one dim; the other dims are the same dims
-    dynamic_slice  y[.., k, ..] = x[.., start + k, ..]          the start moved so that the slice is inside
+    index          y[b, k, a] = x[b, ids0[k], ids1[k], .., a]   (k: all dims of the ids, broadcast together; they
+                   replace the indexed dims, which are adjacent; b, a: the dims before and after these)
+    gather         y[.., k, ..] = x[.., ids[.., k, ..], ..]     along one dim; all other dims are equal
+    dynamic_slice  y[.., k, ..] = x[.., start + k, ..]          the start is clamped so that the slice is inside
     one_hot        y[.., v] = (ids[..] = v)
 """
 
@@ -48,7 +48,7 @@ def _embedding_rule(signature: OpSignature) -> str:
 
 
 def _embedding(local: OpContext, table: Array, ids: Array) -> Array:
-    """Rows of the local part of the table, zero for ids of other parts."""
+    """Return the rows of the local part of the table, and zeros for ids of other parts."""
     inside, places = local_positions(local, ids, "v")
     if local.spans["v"].length == 0:
         return local.xp.zeros(local.shapes[0], local.dtypes[0])
@@ -61,7 +61,7 @@ def _embedding_backward_rule(signature: OpSignature) -> str:
 
 
 def _embedding_backward(local: OpContext, grad: Array, ids: Array) -> Array:
-    """Every row of the local part of the table: the sum of the gradients of where it was read."""
+    """Return for each row of the local part of the table the sum of the gradients of its uses."""
     inside, places = local_positions(local, ids, "v")
     rows = local.xp.zeros(local.shapes[0], local.dtypes[0])
     local.xp.add.at(rows, places[inside], grad[inside])
@@ -69,12 +69,15 @@ def _embedding_backward(local: OpContext, grad: Array, ids: Array) -> Array:
 
 
 def index_terms(signature: OpSignature, ids: list[int]) -> tuple[str, list[str], str, list[str]]:
-    """Of the data, of the ids, of what is read, and the loops over the ids. Raises InvalidGraph for dims apart."""
+    """Return the terms of the data, the ids and the elements read, and the loops over the ids.
+
+    Raises InvalidGraph where the indexed dims are not adjacent.
+    """
     rank, shapes = signature.rank(0), [signature.operands[i].shape for i in ids]
     dims = indexed_dims(signature, len(ids))
     first = dims[0] if dims else 0
     if dims != tuple(range(first, first + len(dims))) or not dims:
-        raise InvalidGraph("attribute 'dims'", got=list(dims), wanted="dims side by side, in order")
+        raise InvalidGraph("attribute 'dims'", got=list(dims), wanted="adjacent dims, in order")
     places = np.broadcast_shapes(*shapes)
     names, k = name_loops(rank), name_loops(len(places), "k")
     data = [f"v{i - first}" if i in dims else name for i, name in enumerate(names)]
@@ -88,7 +91,7 @@ def _index_rule(signature: OpSignature) -> str:
 
 
 def local_index_positions(local: OpContext, ids: tuple[Array, ...]) -> tuple[Array, tuple[Array, ...]]:
-    """Of positions in several loops at once, broadcast to each other: those in the local part of each, their places."""
+    """Return which positions in several loops, broadcast together, are in the local part of each, and where there."""
     each = [local_positions(local, array, f"v{k}") for k, array in enumerate(ids)]
     inside, *places = local.xp.broadcast_arrays(
         reduce(local.xp.logical_and, (one for one, _ in each)), *(place for _, place in each)
@@ -111,7 +114,7 @@ def _index(local: OpContext, x: Array, *ids: Array) -> Array:
 
 
 def dim_terms(signature: OpSignature, *loops: str) -> list[str]:
-    """Terms of the first operand's rank that have each of the loops in dim `dim` and agree in the others."""
+    """Return one term per given loop: that loop in dim `dim`, and the same loops in the other dims."""
     rank = signature.rank(0)
     dim = signature.read(DIM)
     return [" ".join([*name_loops(rank)[:dim], loop, *name_loops(rank)[dim + 1 :]]) for loop in loops]
@@ -127,12 +130,15 @@ def _gather(local: OpContext, x: Array, ids: Array) -> Array:
     inside, places = local_positions(local, ids, "v")
     if local.spans["v"].length == 0:
         return local.xp.zeros(local.shapes[0], local.dtypes[0])
-    taken = local.xp.take_along_axis(x, places, axis=local.read(DIM, x.ndim))
-    return local.xp.where(inside, taken, x.dtype.type(0))
+    values = local.xp.take_along_axis(x, places, axis=local.read(DIM, x.ndim))
+    return local.xp.where(inside, values, x.dtype.type(0))
 
 
 def slice_terms(signature: OpSignature, starts: int) -> tuple[str, str, list[str]]:
-    """Of the whole (v) and of a slice (k) of it at as many starts; the loops of the slice that are not the whole's."""
+    """Return the terms of the whole (loops v) and of a slice of it (loops k), and the loops k.
+
+    `starts` is the number of sliced dims.
+    """
     names, dims = name_loops(signature.rank(0)), indexed_dims(signature, starts)
     whole = [f"v{dims.index(i)}" if i in dims else name for i, name in enumerate(names)]
     part = [f"k{dims.index(i)}" if i in dims else name for i, name in enumerate(names)]
@@ -146,7 +152,7 @@ def _dynamic_slice_rule(signature: OpSignature) -> str:
 
 
 def clamp_start(local: OpContext, start: Array, k: int) -> Array:
-    """The start moved so that the slice is inside of the whole."""
+    """Clamp a start so that the slice is inside the whole."""
     return start.astype("int64").clip(0, local.spans[f"v{k}"].size - local.spans[f"k{k}"].size)
 
 
@@ -168,7 +174,7 @@ def _starts_dtypes(signature: OpSignature) -> str | None:
 
 
 def _one_hot(local: OpContext, ids: Array) -> Array:
-    """A one where the id is, in the local part of the classes."""
+    """Return ones at the ids and zeros elsewhere, for the local part of the classes."""
     inside, places = local_positions(local, ids, "v")
     hits = local.xp.arange(local.spans["v"].length) == places[..., None]
     return (hits & inside[..., None]).astype(local.dtypes[0])
@@ -179,7 +185,7 @@ def _one_hot_dtypes(signature: OpSignature) -> str | None:
 
 
 def _cross_entropy_backward(local: OpContext, grad: Array, logits: Array, lse: Array, ids: Array) -> Array:
-    """grad (softmax(logits) - one_hot(ids)) along the last dim; `lse` is the log-sum-exp over the whole of it."""
+    """Return grad (softmax(logits) - one_hot(ids)) along the last dim, whose log-sum-exp is `lse` on every device."""
     span = local.spans["v"]
     hits = local.xp.arange(span.start, span.stop) == ids
     return ((local.xp.exp(logits - lse) - hits) * grad).astype(local.dtypes[0], copy=False)

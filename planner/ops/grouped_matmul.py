@@ -1,12 +1,12 @@
-"""Products by groups of rows: tokens sorted by expert, a weight matrix for each.
+"""Matrix products by groups of rows: tokens sorted by expert, with one weight matrix per expert.
 
-    y[t]  = x[t] w[e(t)]                   e(t) the expert of row t: offsets are the ends of the experts' rows
+    y[t]  = x[t] w[e(t)]                   e(t) is the expert of row t: offsets are the ends of the experts' rows
     dw[e] = sum_{t of e} x[t]^T dy[t]
 
-An end before an earlier one counts as that one. Rows behind the last end belong to nobody: they are zero. Tokens (t)
-and experts (e) may be split: every device knows all offsets, and so which of its rows are its experts'. Of other
-experts' rows it makes zeros, terms of a sum. The flops are those of experts with equally many tokens (`o` is the number
-of all experts, the offsets').
+An offset smaller than an earlier one counts as that one. Rows after the last offset have no expert: their results are
+zero. Tokens (t) and experts (e) may be split: every device holds all offsets, and so knows which of its rows belong to
+its experts. Rows of other experts give zeros, and the result is a partial sum. The flops assume equally many tokens per
+expert (`o` is the number of all experts).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _check(signature: OpSignature, what: str, experts: int) -> None:
     if len(signature.operands) != 3:
         raise InvalidGraph("number of operands", got=len(signature.operands), wanted=what)
     if signature.operands[2].shape != (experts,):
-        raise InvalidGraph("offsets", got=str(signature.operands[2]), wanted=f"one an expert: {experts}")
+        raise InvalidGraph("offsets", got=str(signature.operands[2]), wanted=f"one per expert: {experts}")
 
 
 def _forward_rule(signature: OpSignature) -> str:
@@ -37,8 +37,9 @@ def _weight_rule(signature: OpSignature) -> str:
 
 
 def _rows(local: OpContext, offsets: Array) -> Iterator[tuple[int, slice]]:
-    """The local experts, each with its rows among the local ones."""
+    """Yield each local expert, counted from the first local one, with its range of local rows."""
     xp, tokens, experts = local.xp, local.spans["t"], local.spans["e"]
+    # A running maximum: an offset smaller than an earlier one counts as that one.
     latest = xp.where(xp.tri(offsets.size, dtype=bool), offsets.astype("int64"), 0).max(axis=1)
     ends = xp.concatenate([xp.zeros(1, latest.dtype), latest]).clip(tokens.start, tokens.stop) - tokens.start
     bounds = ends[xp.arange(experts.start, experts.stop + 1).clip(0, offsets.size)].tolist()
@@ -46,17 +47,17 @@ def _rows(local: OpContext, offsets: Array) -> Iterator[tuple[int, slice]]:
 
 
 def _forward(local: OpContext, x: Array, weights: Array, offsets: Array) -> Array:
-    made = local.xp.zeros(local.shapes[0], x.dtype)
+    result = local.xp.zeros(local.shapes[0], x.dtype)
     for expert, rows in _rows(local, offsets):
-        made[rows] = local.xp.matmul(x[rows], weights[expert])
-    return made
+        result[rows] = local.xp.matmul(x[rows], weights[expert])
+    return result
 
 
 def _weight_backward(local: OpContext, x: Array, grad: Array, offsets: Array) -> Array:
-    made = local.xp.zeros(local.shapes[0], x.dtype)
+    result = local.xp.zeros(local.shapes[0], x.dtype)
     for expert, rows in _rows(local, offsets):
-        made[expert] = local.xp.matmul(x[rows].T, grad[rows])
-    return made
+        result[expert] = local.xp.matmul(x[rows].T, grad[rows])
+    return result
 
 
 def _dtypes(signature: OpSignature) -> str | None:

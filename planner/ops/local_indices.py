@@ -1,7 +1,7 @@
-"""Positions in a loop that is split: every device serves those in its part.
+"""Positions in a loop that is split: each device reads or writes those in its part.
 
-What lies outside the whole loop is refused, or as the attribute `beyond` says: `clamp` takes the nearest end, `wrap`
-counts negative ones from the end, `drop` reads zeros there and writes nothing.
+A position outside the whole loop is an error, unless the attribute `beyond` says otherwise: `clamp` takes the nearest
+end, `wrap` counts negative positions from the end, `drop` reads zeros and writes nothing.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ BEYOND = Attribute("beyond", types.one_of("refuse", "clamp", "wrap", "drop"), "r
 
 
 def local_positions(local: OpContext, ids: Array, loop: str) -> tuple[Array, Array]:
-    """Which positions are in the local part of a loop, and their places there (0 for the others).
+    """Return which positions are in the local part of a loop, and their offsets there (0 for the others).
 
-    Raises IndexError for one outside the loop where that is refused.
+    Raises IndexError for a position outside the loop, unless `beyond` says what to do with it.
     """
     span, beyond = local.spans[loop], local.read(BEYOND)
     if beyond == "clamp":
@@ -39,19 +39,19 @@ def name_loops(rank: int, prefix: str = "d") -> list[str]:
 
 
 def indexed_operands(first: int, count: int = 8) -> Mapping[int, str]:
-    """Operands from `first` on hold positions in the loops v0, v1, ..."""
+    """Map the operands from `first` on to the loops v0, v1, ... whose positions they hold."""
     return MappingProxyType({first + k: f"v{k}" for k in range(count)})
 
 
 def broadcast_term(shape: Shape, whole: Sequence[int], names: Sequence[str]) -> str:
-    """A term that broadcasts to dims of these sizes and names, right-aligned."""
+    """Return the term of a shape that broadcasts to the dims `whole`, named `names` and aligned at the right."""
     back = len(whole) - len(shape)
     triples = zip(shape, whole[back:], names[back:], strict=True)
     return " ".join("1" if have == 1 != want else name for have, want, name in triples) or "[]"
 
 
 def indexed_dims(signature: OpSignature, count: int) -> tuple[int, ...]:
-    """Attribute `dims`: as many dims of the first operand. Raises ValueError where their number is another."""
+    """Return the attribute `dims`. Raises ValueError where it does not list `count` dims."""
     dims = signature.read(DIMS)
     if len(dims) != count:
         raise ValueError(f"{count} positions for {len(dims)} dims")

@@ -1,4 +1,4 @@
-"""A device's part of an op: its span of every loop, what its windows read, and the shapes of its results."""
+"""One device's part of an op: its span of each loop, what its windows read, and the shapes of its results."""
 
 from __future__ import annotations
 
@@ -20,20 +20,24 @@ Ends = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class WindowRead:
-    """What windows read of an operand: start and stop in what the device holds, and padding on both sides, by dim."""
+    """What the windows of an operand read, by dim.
+
+    takes  start and stop within the device's shard
+    pads   elements of padding before and after, where windows reach beyond the tensor
+    """
 
     takes: tuple[Ends, ...]
     pads: tuple[Ends, ...]
 
     def cut(self, xp: Any, array: Array, padding: float) -> Array:
-        """Just what is read, with padding beyond the tensor."""
+        """Return the elements that are read, padded where windows reach beyond the tensor."""
         cut = array[tuple(slice(*ends) for ends in self.takes)]
         return xp.pad(cut, self.pads, constant_values=padding) if any(map(any, self.pads)) else cut
 
 
 @dataclass(frozen=True, slots=True)
 class LocalPart:
-    """Spans by loop, shapes of the results, windows by operand."""
+    """Spans by loop, local shapes of the results, and window reads by operand."""
 
     spans: Mapping[str, Span]
     shapes: tuple[Shape, ...]
@@ -41,7 +45,7 @@ class LocalPart:
 
 
 def local_part(done: OpCall, mesh: Mesh, device: int) -> LocalPart:
-    """What a device does of an op, cut as its instruction says."""
+    """Return a device's part of an op, under the option and the loop partitions of its call."""
     op, spans = done.op, _loop_spans(done, mesh, device)
     shapes = [
         held_shape(done.result_sharding(i, mesh), kind.shape, mesh, device=device) for i, kind in enumerate(op.results)
@@ -51,7 +55,7 @@ def local_part(done: OpCall, mesh: Mesh, device: int) -> LocalPart:
 
 
 def held_shape(sharding: Sharding, shape: Shape, mesh: Mesh, *, device: int) -> Shape:
-    """The shape of a device's shard, halos included."""
+    """Return the shape of a device's shard, halos included."""
     ends = held_bounds(sharding, shape, mesh)[device]
     return tuple((ends[:, 1] - ends[:, 0]).tolist())
 

@@ -1,13 +1,13 @@
-"""Layer and RMS normalisation over the last dims, forward and backward; batch normalisation by given statistics.
+"""Layer and RMS normalization over the last dims, forward and backward; batch normalization with given statistics.
 
     y = h w (+ b)    h = c r    r = 1 / sqrt(mean(c^2) + eps)    c = x - mean(x) (layer norm) or x (RMS norm)
     g = dy w         dx = r (g - mean(g) - h mean(g h)) (RMS norm: without mean(g))
-    dw = sum dy h    db = sum dy    over all other dims, in terms where these are split
-    y = (x - m) / sqrt(v + eps) w (+ b) for every channel, m and v its mean and variance (batch norm, S. Ioffe and
-    C. Szegedy, 2015, when it does not train)
+    dw = sum dy h    db = sum dy    over all other dims; partial sums where these are split
+    y = (x - m) / sqrt(v + eps) w (+ b) for each channel, with m and v its mean and variance (batch norm in inference,
+    S. Ioffe and C. Szegedy, 2015)
 
 J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer normalization", 2016; B. Zhang, R. Sennrich, "Root mean square layer
-normalization", 2019. The backward ops make r anew: they read x anyhow, and nothing else has to be kept for them.
+normalization", 2019. The backward ops recompute r: they read x anyway, and so nothing else has to be kept for them.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def _names(signature: OpSignature) -> str:
 
 
 def _rule(signature: OpSignature) -> str:
-    """x, weight and bias where they are given."""
+    """Return the rule of x (, weight (, bias)) -> y."""
     names = _names(signature)
     scales = f", {names}" * (len(signature.operands) - 1)
     return f"... {names}{scales} -> ... {names}; blocked {names}"
 
 
 def _backward_rule(signature: OpSignature) -> str:
-    """dy, x, weight -> dx, dw (, db); dy, x -> dx; linear in dy."""
+    """Return the rule of (dy, x, weight) -> dx, dw (, db) or of (dy, x) -> dx, both linear in dy."""
     names = _names(signature)
     weight, scales = (
         f", {names}" * (len(side) - rest) for side, rest in ((signature.operands, 2), (signature.results, 1))
@@ -56,7 +56,7 @@ def _dims(local: OpContext, x: Array) -> tuple[int, ...]:
 
 
 def _normal(local: OpContext, x: Array, centred: bool) -> tuple[Array, Array]:
-    """h and r."""
+    """Return h and r."""
     dims = _dims(local, x)
     x = x - x.mean(axis=dims, keepdims=True) if centred else x
     scale = 1 / local.xp.sqrt((x * x).mean(axis=dims, keepdims=True) + local.read(EPS))
@@ -87,7 +87,7 @@ def _backward(centred: bool) -> Callable[..., tuple[Array, ...]]:
 
 
 def _by_statistics_rule(signature: OpSignature) -> str:
-    """x, mean, variance, and weight and bias where they are given: one number a channel, the second dim of x."""
+    """Return the rule of (x, mean, variance (, weight (, bias))) -> y. Channels are the second dim of x."""
     if not 3 <= len(signature.operands) <= 5:
         got, wanted = len(signature.operands), "x, mean, variance, weight?, bias?"
         raise InvalidGraph("number of operands", got=got, wanted=wanted)

@@ -1,4 +1,4 @@
-"""What one row of the op table says, and what one device knows when it runs the row's array function."""
+"""Rows of the op table, and the context in which one device runs a row's array function."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Array = Any
 
 @dataclass(frozen=True, slots=True)
 class OpSignature:
-    """The types and attributes of one op: what a rule may depend on."""
+    """Types and attributes of one op, on which its rule may depend."""
 
     operands: tuple[TensorType, ...]
     results: tuple[TensorType, ...]
@@ -48,7 +48,7 @@ class OpSignature:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The part [start, stop) of a loop of `size` that one device runs."""
+    """Part [start, stop) of a loop of `size`, which one device runs."""
 
     start: int
     stop: int
@@ -65,9 +65,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class OpContext:
-    """What one device knows of the op it runs: its part of every loop, its result shapes, the array module.
+    """What one device knows of the op it runs.
 
-    `refuses`: whether a position outside a loop is refused, where it is; else what is read there is zero.
+    xp         array module: numpy, cupy, or one that records calls
+    spans      the device's part of each loop
+    shapes     local shapes of the results, and `dtypes` their dtypes in the array module
+    is_strict  whether a position outside its loop raises; if not, zero is read there
     """
 
     xp: Any
@@ -86,41 +89,41 @@ Compute = Callable[..., Any]
 
 
 def same_dtype(signature: OpSignature) -> str | None:
-    """Operands and results of one dtype."""
+    """Check that operands and results have one dtype."""
     kinds = {kind.dtype for kind in (*signature.operands, *signature.results)}
     return None if len(kinds) == 1 else "operands and results of one dtype"
 
 
 def float_dtype(signature: OpSignature) -> str | None:
-    """Operands and results of one float dtype."""
+    """Check that operands and results have one float dtype."""
     floats = all(is_float(kind.dtype) for kind in (*signature.operands, *signature.results))
     return None if floats and same_dtype(signature) is None else "operands and results of one float dtype"
 
 
 def predicate_dtype(signature: OpSignature) -> str | None:
-    """Operands of one dtype, bool results."""
+    """Check that operands have one dtype and results are bool."""
     one = len({kind.dtype for kind in signature.operands}) <= 1
     return None if one and all(k.dtype == "bool" for k in signature.results) else "one dtype in, bool out"
 
 
 def any_dtype(signature: OpSignature) -> str | None:
-    """Any dtypes."""
+    """Accept any dtypes."""
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class OpDef:
-    """An op: name, rule, array function, flops.
+    """A row of the op table.
 
-    rule     notation, or a function from the op's signature to notation
-    compute  (local, *operands) -> array, or a tuple of arrays for several results
-    flops    per point of the loops' product, or a function of the loops' sizes
-    dtypes   what the dtypes must be: returns what is wanted when they are not
-    indexes  operand -> loop: the operand's elements are positions in that loop
-    free     the op moves no data (a view): it costs nothing
-    attrs    the attributes the op may have, with their types and defaults
-    padding  what windows read beyond the ends of an operand
-    part     share of the flops that is done, by attributes and loops' sizes, where it is not all of them
+    rule            notation, or a function from the op's signature to notation
+    compute         (local, *operands) -> array, or a tuple of arrays for several results
+    flops           operations per point of the product of all loops, or a function of the loops' sizes
+    dtypes          checks the dtypes: returns what is wanted, or None where they are right
+    indexed_loops   operand -> loop, for operands whose elements are positions in that loop
+    is_view         whether the op moves no data, and so costs nothing
+    attrs           attributes of the op, with their types and defaults
+    padding         value that windows read beyond the ends of an operand
+    flops_fraction  (attributes, loop sizes) -> fraction of the flops that is computed; None: all of them
     """
 
     name: str
@@ -135,7 +138,7 @@ class OpDef:
     flops_fraction: Callable[[Mapping[str, object], Mapping[str, int]], float] | None = None
 
     def notation(self, signature: OpSignature) -> str:
-        """The rule of an op with this signature. Raises InvalidGraph for attributes or dtypes it cannot have."""
+        """Return the rule of an op with this signature. Raises InvalidGraph for wrong attributes or dtypes."""
         names = [attribute.name for attribute in self.attrs]
         if unknown := sorted(set(signature.attrs) - set(names)):
             raise InvalidGraph("unknown attribute", got=unknown[0], wanted=f"one of {names}")
@@ -147,6 +150,6 @@ class OpDef:
         return self.rule if isinstance(self.rule, str) else self.rule(signature)
 
     def count_flops(self, sizes: Mapping[str, int], attrs: Mapping[str, object] = MappingProxyType({})) -> float:
-        """Floating-point operations over loops of these sizes."""
+        """Count the floating-point operations over loops of these sizes."""
         flops = self.flops(sizes) if callable(self.flops) else self.flops * math.prod(sizes.values())
         return flops * self.flops_fraction(attrs, sizes) if self.flops_fraction else flops

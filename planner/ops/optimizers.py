@@ -1,10 +1,10 @@
-"""Optimizer steps: pointwise, so they run on whatever part of a parameter a device holds.
+"""Optimizer steps. They are pointwise: each device updates the part of a parameter that it holds.
 
     m' = beta1 m + (1 - beta1) g        v' = beta2 v + (1 - beta2) g^2
     w' = (1 - lr decay) w - lr (m' / (1 - beta1^t)) / (sqrt(v' / (1 - beta2^t)) + eps)
 
-at step t (from 1). D. P. Kingma, J. Ba, "Adam", 2014; the decay as in I. Loshchilov, F. Hutter, "Decoupled weight
-decay regularization", 2017. The gradient may have a narrower dtype than the weight and its moments.
+at step t, counted from 1. D. P. Kingma, J. Ba, "Adam", 2014; weight decay as in I. Loshchilov, F. Hutter, "Decoupled
+weight decay regularization", 2017. The gradient may have a narrower dtype than the weight and its moments.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Ops that put elements into other places of a dim, which has to be whole then, or zeros between and around them.
+"""Ops that move elements within a dim, which is then not split, or insert elements between and around them.
 
-pad            low, z, high -> one dim                  low and high elements of `value` before and after a dim
-strided_slice  y[k] = x[step k]                         from the first element on, to the last that fits
-dilate         y[step k] = x[k], zeros between          its transpose: the result's dim says how many follow
+pad            low, z, high -> one dim                  inserts low and high elements of `value` at the ends
+strided_slice  y[k] = x[step k]                         starts at the first element of x
+dilate         y[step k] = x[k], zeros between          the transpose of strided_slice
 flip, roll     y[k] = x[n - 1 - k], x[(k - shift) mod n]
 tril, triu     x[r, c] where c <= r + diagonal, where c >= r + diagonal; zeros elsewhere
 """
@@ -27,7 +27,7 @@ DIAGONAL = Attribute("diagonal", types.whole_number(), 0)
 
 
 def _pad_rule(signature: OpSignature) -> str:
-    """Linear where zeros are added."""
+    """Return the rule of pad, which is linear where the padding is zero."""
     rank = signature.rank(0)
     signature.check_element(VALUE, signature.operands[0].dtype)
     ends = [signature.read(attribute) for attribute in (LOW, HIGH)]
@@ -55,13 +55,13 @@ def _strided_rule(signature: OpSignature) -> str:
 
 
 def _strided(local: OpContext, x: Array) -> Array:
-    """Of the windows: from the first local element of the result to the last, and what lies between."""
+    """Take every `step`-th element of x, which reaches from the first local element of the result to the last."""
     dim = local.read(DIM, x.ndim)
     return x[(slice(None),) * dim + (slice(None, None, local.read(STEP)),)]
 
 
 def _dilate_rule(signature: OpSignature) -> str:
-    """With as many zeros behind every element blocks make blocks of the result; fewer behind the last: whole."""
+    """Return the rule of dilate. The dim may be split where as many zeros follow the last element as others."""
     step, dim = signature.read(STEP), signature.read(DIM)
     size, made = signature.operands[0].shape[dim], signature.results[0].shape[dim]
     if not step * (size - 1) < made <= step * size:
@@ -79,7 +79,7 @@ def _dilate(local: OpContext, x: Array) -> Array:
     return made
 
 
-def _whole(signature: OpSignature) -> str:
+def _whole_dims_rule(signature: OpSignature) -> str:
     dims = signature.read(DIMS)
     term = _dims(name_loops(signature.rank(0)))
     blocked = f"; blocked {' '.join(f'd{dim}' for dim in dims)}" if dims else ""
@@ -92,7 +92,7 @@ def _roll_rule(signature: OpSignature) -> str:
         raise InvalidGraph(
             "attribute 'shifts'", got=list(shifts), wanted=f"{len(dims)} numbers, one for each of 'dims'"
         )
-    return _whole(signature)
+    return _whole_dims_rule(signature)
 
 
 def _roll(local: OpContext, x: Array) -> Array:
@@ -112,7 +112,7 @@ OP_DEFS = (
     OpDef("pad", _pad_rule, _pad, 0, attrs=(LOW, HIGH, VALUE)),
     OpDef("strided_slice", _strided_rule, _strided, 0, attrs=(DIM, STEP)),
     OpDef("dilate", _dilate_rule, _dilate, 0, attrs=(DIM, STEP)),
-    OpDef("flip", _whole, lambda local, x: local.xp.flip(x, local.read(DIMS, x.ndim)), 0, attrs=(DIMS,)),
+    OpDef("flip", _whole_dims_rule, lambda local, x: local.xp.flip(x, local.read(DIMS, x.ndim)), 0, attrs=(DIMS,)),
     OpDef("roll", _roll_rule, _roll, 0, attrs=(DIMS, SHIFTS)),
     OpDef("tril", "... r c -> ... r c; linear 0", _triangle(lower=True), attrs=(DIAGONAL,)),
     OpDef("triu", "... r c -> ... r c; linear 0", _triangle(lower=False), attrs=(DIAGONAL,)),

@@ -1,7 +1,7 @@
-"""Pooling, windows over the last dims, and its backward.
+"""Pooling by windows over the last dims, and its gradients.
 
-A maximum's gradient goes to the first place of a window that has it, a mean's to all places alike. A place takes from
-every window that reaches it: there the pooled dims are whole.
+The gradient of a maximum goes to the first element of a window that equals it, that of a mean to all elements alike. An
+element sums the gradients of all windows that contain it: the backward ops do not split the pooled dims.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ SIZE = Attribute("size", types.whole_numbers(1))
 ATTRS = (SIZE, *WINDOW_ATTRS)
 
 
-def _checked(signature: OpSignature, shape: Shape, made: Shape) -> tuple[list[Geometry], tuple[int, ...]]:
-    """Geometry and size of the windows. Raises InvalidGraph where they do not fit."""
+def _read_windows(signature: OpSignature, shape: Shape, made: Shape) -> tuple[list[Geometry], tuple[int, ...]]:
+    """Return geometry and size of the windows of a tensor of `shape`. Raises InvalidGraph where they do not fit."""
     size = signature.read(SIZE)
     rank = len(size)
     if not 1 <= rank <= len(shape):
@@ -45,7 +45,7 @@ def _checked(signature: OpSignature, shape: Shape, made: Shape) -> tuple[list[Ge
 
 def _rule(modifier: str) -> Callable[[OpSignature], str]:
     def rule(signature: OpSignature) -> str:
-        geometry, size = _checked(signature, signature.operands[0].shape, signature.results[0].shape)
+        geometry, size = _read_windows(signature, signature.operands[0].shape, signature.results[0].shape)
         windows = " ".join(each.window(f"y{i}", f"r{i}") for i, each in enumerate(geometry))
         taps = " ".join(f"r{i}={n}" for i, n in enumerate(size))
         return f"... {windows} -> ... {name_each('y', len(size))}; size {taps}; {modifier}"
@@ -63,13 +63,13 @@ def _average_pool(local: OpContext, x: Array) -> Array:
 
 
 def _backward_rule(reads_x: bool) -> Callable[[OpSignature], str]:
-    """dy (, x) -> dx; x and dx have loops of their own, as the shapes of windows do not follow from one another."""
+    """Return a rule function of dy (, x) -> dx. The pooled dims of dy, x and dx are separate, blocked loops."""
 
     def rule(signature: OpSignature) -> str:
         made = signature.results[0].shape
         if reads_x and signature.operands[1].shape != made:
             raise InvalidGraph("gradient of an operand", got=list(made), wanted=list(signature.operands[1].shape))
-        _, size = _checked(signature, made, signature.operands[0].shape)
+        _, size = _read_windows(signature, made, signature.operands[0].shape)
         y, x, dx = (name_each(loop, len(size)) for loop in "yxz")
         x_term, x_loops = (f", ... {x}", f"{x} ") if reads_x else ("", "")
         return f"... {y}{x_term} -> ... {dx}; blocked {y} {x_loops}{dx}; linear 0"
@@ -84,7 +84,7 @@ def _padded(local: OpContext, x: Array, value: float) -> Array:
 
 
 def _places(local: OpContext, positions: Shape) -> Iterator[tuple[Any, ...]]:
-    """For every tap where it is in what is padded: an element for every window."""
+    """Yield for each tap an index into the padded operand, which selects one element per window."""
     size = local.read(SIZE)
     geometry = parse_geometry(local.attrs, len(size))
     for tap in product(*map(range, size)):

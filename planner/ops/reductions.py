@@ -1,10 +1,10 @@
-"""Reductions, and ops that need a whole dim at once.
+"""Reductions, and ops that need all elements of a dim at once.
 
     variance     sum((x - mean(x))^2) / (n - correction)
     log_sum_exp  log(sum(exp(x)))    log_softmax = x - log_sum_exp(x), backward dy - exp(y) sum(dy)
 
-`sum_exp`, the sum of exp(x - m) over the last dim, is the part of a softmax that can be summed in parts: with m the
-maximum, log(sum_exp) + m is the log-sum-exp, whichever way the dim is split.
+`sum_exp`, the sum of exp(x - m) over the last dim, is the part of a softmax that may be a partial sum: where m is the
+maximum, log(sum_exp) + m is the log-sum-exp, however the dim is split.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ CORRECTION = Attribute("correction", types.NUMBER, 1)
 
 
 def _reduced(signature: OpSignature) -> tuple[str, str, list[str]]:
-    """Operand term, result term and the reduced loops."""
+    """Return the operand's term, the result's term and the reduced loops."""
     rank, dims = signature.rank(0), signature.read(DIMS)
     kept = ["1"] if signature.read(KEEPDIM) else []
     names = [f"d{i}" for i in range(rank)]
@@ -30,7 +30,7 @@ def _reduced(signature: OpSignature) -> tuple[str, str, list[str]]:
 
 
 def _reduction(name: str, numpy_name: str, kind: str, *, flops: float = 1) -> OpDef:
-    """A reduction over dims; it commutes with its own kind (with sums: it is linear)."""
+    """Return the row of a reduction over dims. It commutes with reductions of its own kind; a sum is linear."""
     commutes = "linear 0" if kind == "sum" else f"commutes {kind} 0"
 
     def rule(signature: OpSignature) -> str:
@@ -73,7 +73,7 @@ def _sum_exp_dtypes(signature: OpSignature) -> str | None:
 
 
 def _mean(local: OpContext, x: Array) -> Array:
-    """A term of the mean: the local sum over the whole loops' size."""
+    """Return the local term of the mean: the local sum divided by the number of elements on all devices."""
     dims = local.read(DIMS, x.ndim)
     whole = math.prod(local.spans[f"d{dim}"].size for dim in dims)
     return local.xp.sum(x, axis=dims, keepdims=local.read(KEEPDIM)) / x.dtype.type(whole)
@@ -123,7 +123,7 @@ def _softmax_backward_rule(signature: OpSignature) -> str:
 
 
 def _softmax_backward(local: OpContext, grad: Array, y: Array) -> Array:
-    """Of softmax, from what it made: y (grad - sum(grad y))."""
+    """Return the gradient of softmax from its result y: y (grad - sum(grad y))."""
     return y * (grad - (grad * y).sum(axis=local.read(DIM, y.ndim), keepdims=True))
 
 

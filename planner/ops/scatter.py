@@ -1,12 +1,13 @@
-"""Ops that write at positions given by numbers.
+"""Ops that write elements at given positions.
 
-    scatter               x with x[.., ids[.., k, ..], ..] = u[.., k, ..]       along one dim
-    index_put             x with x[b, ids0[k], ids1[k], .., a] = u[b, k, a]
-    dynamic_update_slice  x with x[.., start + k, ..] = u[.., k, ..]            the start moved so that u is inside
+    scatter               x after x[.., ids[.., k, ..], ..] = u[.., k, ..]      along one dim
+    index_put             x after x[b, ids0[k], ids1[k], .., a] = u[b, k, a]
+    dynamic_update_slice  x after x[.., start + k, ..] = u[.., k, ..]            the start is clamped so that u is inside
 
-A loop that is written to (`v`) may be split: every device writes what falls into its part. What is written (`k`) meets
-in one place of x, where the last wins: it is whole. With `accumulate` it is added to what is there (+= above): then it
-may be split, and every device makes a term of the result, the first of them with x. All are linear in x and u jointly.
+The loop of positions (`v`) may be split: each device writes the elements that fall into its part. Several updates (`k`)
+may write one element of x, where the last wins: loop k is blocked. With `accumulate` updates are added (+= instead of =
+above): then k may be split, each device computes a term of the result, and only the first adds x. All are linear in x
+and u together.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ def _put_dtypes(signature: OpSignature) -> str | None:
     return None if good else "data, integer ids, updates and a result of the data's dtype"
 
 
-def _written_term(signature: OpSignature, loops: list[str]) -> str:
-    """What is written over is whole; what is added may be split."""
+def _blocked_updates(signature: OpSignature, loops: list[str]) -> str:
+    """Return the modifier that blocks the loops of updates, which may be split only where updates are added."""
     return f"; blocked {' '.join(loops)}" if loops and not signature.read(ACCUMULATE) else ""
 
 
@@ -39,17 +40,17 @@ def _scatter_rule(signature: OpSignature) -> str:
     if len(signature.operands) != 3:
         raise InvalidGraph("number of operands", got=len(signature.operands), wanted="data, ids, updates")
     data, ids = dim_terms(signature, "v", "k")
-    return f"{data}, {ids}, {ids} -> {data}; linear 0+2{_written_term(signature, ['k'])}"
+    return f"{data}, {ids}, {ids} -> {data}; linear 0+2{_blocked_updates(signature, ['k'])}"
 
 
 def _index_put_rule(signature: OpSignature) -> str:
     updates = len(signature.operands) - 1
     data, ids, read, loops = index_terms(signature, list(range(1, updates)))
-    return f"{data}, {', '.join(ids)}, {read} -> {data}; linear 0+{updates}{_written_term(signature, loops)}"
+    return f"{data}, {', '.join(ids)}, {read} -> {data}; linear 0+{updates}{_blocked_updates(signature, loops)}"
 
 
 def _base_array(local: OpContext, x: Array) -> Array:
-    """What is written to: of those who add terms, the first has x and the others zeros."""
+    """Return the array to write to: x, or zeros on all but the first of the devices that compute terms of a sum."""
     adds = [span.start for loop, span in local.spans.items() if loop[0] == "k"]
     return x.copy() if not (local.read(ACCUMULATE) and any(adds)) else local.xp.zeros_like(x)
 
@@ -65,7 +66,7 @@ def _write(local: OpContext, ground: Array, inside: Array, *, places: tuple[Arra
 
 
 def _last_writes(local: OpContext, shape: Shape, inside: Array, *, places: tuple[Array, ...]) -> Array:
-    """Of those that are to be written to one place, the last: a GPU writes in no order."""
+    """Return which updates are the last for their element: on a GPU, the order of writes is undefined."""
     order = local.xp.arange(inside.size).reshape(inside.shape).astype("int32")
     latest = local.xp.full(shape, -1, "int32")
     if latest.size == 0:
@@ -94,11 +95,11 @@ def _index_put(local: OpContext, x: Array, *others: Array) -> Array:
 def _update_slice_rule(signature: OpSignature) -> str:
     starts = len(signature.operands) - 2
     whole, part, loops = slice_terms(signature, starts)
-    return f"{whole}, {part}{', []' * starts} -> {whole}; linear 0+1{_written_term(signature, loops)}"
+    return f"{whole}, {part}{', []' * starts} -> {whole}; linear 0+1{_blocked_updates(signature, loops)}"
 
 
 def _update_slice(local: OpContext, x: Array, updates: Array, *starts: Array) -> Array:
-    """Every place of the local part takes the update that belongs there, if one does."""
+    """Return the local part of x, with the updates of those elements that have one."""
     written, beside = local.xp.ones((1,) * x.ndim, bool), updates
     for k, (dim, start) in enumerate(zip(local.read(DIMS, x.ndim), starts, strict=True)):
         span, length = local.spans[f"v{k}"], updates.shape[dim]

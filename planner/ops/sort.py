@@ -1,6 +1,6 @@
-"""Ops that order the elements along a dim: they need the whole of it at once.
+"""Ops that order the elements along a dim, which is not split.
 
-Equal elements keep the order in which they stand; of equal extremes the first counts.
+Equal elements keep their order; of equal extremes the first counts.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ DESCENDING = Attribute("descending", types.FLAG, False)
 
 
 def _order(local: OpContext, x: Array, axis: int, *, descending: bool) -> Array:
-    """Where the elements stand, the least first; of the greatest first: the order of those counted from the end."""
+    """Return the positions of the elements in ascending order, or in descending order, equal elements by position."""
     if not descending:
         return local.xp.argsort(x, axis=axis, kind="stable")
+    # Reversing the ascending order would reverse equal elements too: sort the flipped array instead.
     return x.shape[axis] - 1 - local.xp.flip(local.xp.argsort(local.xp.flip(x, axis), axis=axis, kind="stable"), axis)
 
 
@@ -29,12 +30,12 @@ def _topk_rule(signature: OpSignature) -> str:
     dim = signature.read(DIM)
     size, count = signature.operands[0].shape[dim], signature.results[0].shape[dim]
     if count > size:
-        raise InvalidGraph("more of the largest than there are", got=count, wanted=f"at most {size}")
+        raise InvalidGraph("more of the largest elements than the dim has", got=count, wanted=f"at most {size}")
     return f"{data} -> {chosen}, {chosen}; blocked n k"
 
 
 def _topk(local: OpContext, x: Array) -> tuple[Array, Array]:
-    """The largest, in falling order, and where they are."""
+    """Return the largest elements in descending order, and their positions."""
     axis, count = local.read(DIM, x.ndim), local.spans["k"].size
     places = _order(local, x, axis, descending=True)[(slice(None),) * axis + (slice(count),)]
     return local.xp.take_along_axis(x, places, axis=axis), places.astype(local.dtypes[1])

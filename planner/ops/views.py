@@ -1,4 +1,4 @@
-"""Ops that only rearrange elements, and those that make them from nothing."""
+"""Ops that only rearrange elements, and ops without operands."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def _loops(count: int, prefix: str = "d") -> list[str]:
 
 
 def _reshape_rule(signature: OpSignature) -> str:
-    """Both shapes as products of common loops, e.g. `d0 d1 (d2 d3) -> d0 d1 d2 d3`.
+    """Return a rule that writes both shapes as products of common loops, such as `d0 d1 (d2 d3) -> d0 d1 d2 d3`.
 
-    The dims are cut where the prefix products agree; inside such a stretch loops are the greatest common
-    divisors found from the minor end, and what has none in common is blocked on both sides.
+    From the minor end, a loop is the smaller of two dims where it divides the other. Dims that do not divide each
+    other are blocked loops of one side, up to where the products of both sides agree again.
     """
     source, target = signature.operands[0].shape, signature.results[0].shape
     if math.prod(source) != math.prod(target):
@@ -38,7 +38,7 @@ def _reshape_rule(signature: OpSignature) -> str:
 
 
 def _common_loops(source: Shape, target: Shape) -> tuple[list[str], list[str], list[str]]:
-    """Dims of source and target in loops, and the loops that exist on one side only."""
+    """Return the dims of source and target in loops, and the loops that exist on one side only."""
     left: list[list[str]] = [[] for _ in source]
     right: list[list[str]] = [[] for _ in target]
     rest_left, rest_right = list(source), list(target)
@@ -72,7 +72,10 @@ def _block_stretch(
     blocked: list[str],
     at: tuple[int, int, int],
 ) -> tuple[int, int, int]:
-    """Whole dims on both sides up to where their products agree again, each a loop of its own."""
+    """Make each dim a blocked loop, on both sides, up to where the products of the sides agree again.
+
+    `at` and the result are the dims reached in source and target and the number of loops.
+    """
     i, j, count = at
     product_left = product_right = 1
     while True:
@@ -112,7 +115,7 @@ def _transpose(local: OpContext, x: Array) -> Array:
 
 
 def _expand_rule(signature: OpSignature) -> str:
-    """numpy broadcasting: right-aligned; a dim of size 1 grows, and so do leading dims it lacks."""
+    """Return the rule of numpy broadcasting: dims of size 1 grow, and missing leading dims are added."""
     source, target = signature.operands[0].shape, signature.results[0].shape
     names = _loops(len(target))
     kept = list(zip(source, target[len(target) - len(source) :], names[len(target) - len(source) :], strict=True))
@@ -125,7 +128,7 @@ def _expand(local: OpContext, x: Array) -> Array:
 
 
 def _dim_terms(signature: OpSignature, dim: int, inside: list[str], *, rank: int) -> list[str]:
-    """Terms that agree in every dim but `dim`, which is written as given."""
+    """Return one term per text in `inside`: that text in dim `dim`, and the same loops in the other dims."""
     names = _loops(rank)
     return [" ".join([*names[:dim], text, *names[dim + 1 :]]) for text in inside]
 
@@ -149,7 +152,7 @@ def _slice(local: OpContext, x: Array) -> Array:
     dim = local.read(DIM, x.ndim)
     span = local.spans["z"]
     if not {"p", "q"} & set(local.spans):
-        return x  # the whole range: the operand comes in parts as the result leaves
+        return x  # The slice is the whole dim, so operand and result are split alike.
     before = local.spans["p"].size if "p" in local.spans else 0
     return x[(slice(None),) * dim + (slice(before + span.start, before + span.stop),)]
 
@@ -185,7 +188,7 @@ def _concat(local: OpContext, *pieces: Array) -> Array:
 
 
 def _arange_rule(signature: OpSignature) -> str:
-    """Counts along `dim`, alike in the others."""
+    """Return the rule of arange, which counts along `dim` and is constant along the other dims."""
     shape = signature.results[0].shape
     dim = signature.read(ARANGE_DIM)
     if ARANGE_DIM.name not in signature.attrs and len(shape) != 1:

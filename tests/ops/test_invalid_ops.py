@@ -31,7 +31,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
     ("scaled_dot_product_attention_backward", "a 2, a 2, a 3 -> a 2, a 2, a 3", {}, "number of operands"),
     ("cross_entropy_backward", "a 1, a b, a 1, a 1 -> a b", {}, "dtype"),
     ("index", "a b, i: c -> c", {"dims": [0, 1]}, "operands"),
-    ("index", "a b c, i: d, i: d -> d b", {"dims": [0, 2]}, "side by side"),
+    ("index", "a b c, i: d, i: d -> d b", {"dims": [0, 2]}, "adjacent"),
     ("index", "a b, i: c -> c b", {"dims": [0], "beyond": "never"}, "'beyond'"),
     ("index", "a b, c -> c b", {"dims": [0]}, "dtype"),
     ("scatter", "a b, i: a c -> a b", {"dim": 1}, "dtype|number of operands"),
