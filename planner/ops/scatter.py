@@ -1,6 +1,6 @@
 """Ops that write elements at given positions.
 
-    scatter               x after x[.., ids[.., k, ..], ..] = u[.., k, ..]      along one dim
+    scatter               x after x[.., ids[.., k, ..], ..] = u[.., k, ..]     along one dim
     index_put             x after x[b, ids0[k], ids1[k], .., a] = u[b, k, a]
     dynamic_update_slice  x after x[.., start + k, ..] = u[.., k, ..]            the start is clamped so that u is inside
 
