@@ -1,6 +1,6 @@
-"""shardplan: how a model is sharded over a device mesh, with a certificate and the verdict of having run it.
+"""shardplan: choose how a model is sharded over a device mesh, prove how good the choice is, and run it.
 
-Each name is imported from its home when it is first asked for: `planner.run` alone needs no solver.
+Names are imported from their modules at first use, as `planner.run` alone needs no solver.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Two plans side by side: what changes in time and memory from one to the other."""
+"""Compare two plans: what changes in time and memory from one to the other."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from planner.planning.plan_types import Plan
 from planner.units import format_bytes, format_time
 
 SHOWN = 12
-"""Changes that a notebook shows."""
+"""Number of changes that a notebook shows."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two plans of a model; `changes` are of values and ops that are sharded, moved or timed differently, and their
-    times add up to the difference of the steps."""
+    """Two plans of a model, and the values and ops that are sharded, moved or timed differently.
+
+    The times of `changes` add up to the difference of the step times.
+    """
 
     base: Plan
     new: Plan
@@ -31,7 +33,7 @@ class Comparison:
         return PlanDiff(*map(_analysis, (self.base, self.new))).changes()
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """Return the HTML that a notebook shows."""
         sides = [_analysis(self.base), _analysis(self.new)]
         names = [f"{plan.graph.name} on {plan.model.mesh.notation}" for plan in (self.base, self.new)]
         lead = f"{len(self.changes)} ops and values differ in sharding or time"
@@ -45,7 +47,7 @@ class Comparison:
 
 
 def compare(base: Plan, new: Plan) -> Comparison:
-    """The comparison of two plans. Raises InvalidRequest where one is infeasible."""
+    """Compare two plans. Raises InvalidRequest where one is infeasible."""
     for plan in (base, new):
         _analysis(plan)
     return Comparison(base, new)

@@ -1,4 +1,4 @@
-"""One line for JAX: a function, shapes of its arguments and a mesh in; shardings for its arguments and results out."""
+"""Plan a JAX function for a mesh, and get the shardings of its arguments and results."""
 
 from planner.integrations.jax import JaxPlan, plan
 

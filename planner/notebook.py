@@ -1,5 +1,7 @@
-"""How plans, comparisons and capacity answers show themselves in a notebook: a title, a sentence, small tables. It is
-plain HTML, without scripts or style sheets, so that it also stays in a saved or exported notebook."""
+"""HTML of plans, comparisons and capacity searches in a notebook: a title, a sentence, small tables.
+
+It has no scripts or style sheets, so that it looks the same in a saved or exported notebook.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ class HtmlTable(NamedTuple):
 
 
 def notebook_html(title: str, lead: str, *tables: HtmlTable) -> str:
-    """The HTML that `_repr_html_` gives."""
+    """Return the HTML for a `_repr_html_` method."""
     parts = "".join(map(_table, tables))
     return f"<div><p><b>{escape(title)}</b><br/>{escape(lead)}</p>{parts}</div>"
 

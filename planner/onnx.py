@@ -1,4 +1,4 @@
-"""A plan written back onto the ONNX model that its graph came from."""
+"""Write a plan into the ONNX model that its graph was imported from."""
 
 from planner.integrations.onnx import annotated_model
 

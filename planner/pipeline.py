@@ -1,4 +1,4 @@
-"""The one way data flows: graph and mesh in, plan out. Each line is an arrow of the design."""
+"""The pipeline from a graph and a mesh to a plan."""
 
 from __future__ import annotations
 
@@ -38,8 +38,14 @@ def plan(
     on_progress: OnProgress | None = None,
     known: Collection[Choice] = (),
 ) -> Plan:
-    """The best sharding of a graph on a mesh, with what is proven about it; an infeasible plan has no program. None of
-    the choices `known` that it offers is better."""
+    """Plan a graph on a mesh: find the best sharding, and prove how far from optimal it can be.
+
+    request      objective, memory limit and limits of the search; None: the defaults
+    on_progress  called with the incumbent, the bound and the gap while the solver runs
+    known        choices to start from; the plan is no worse than those of them that are feasible
+
+    An infeasible plan has no choice and no program. Raises InvalidGraph for a graph with dims of unknown size.
+    """
     request = request or Request()
     check_sizes(graph)
     model = CostModel(mesh, hardware)
@@ -47,24 +53,28 @@ def plan(
     plain = formulate(graph, model, limit)
     named = {each.name: encode_baseline(plain, each) for each in list_baselines(graph, mesh)}
     layouts = {name: plain.decode(start) for name, start in named.items() if start is not None}
-    asking = _make_solver(
+    solver = _make_solver(
         graph, model, request, known=[*layouts.values(), *known], on_progress=on_progress, plain=plain
     )
-    found = asking.solve()
-    analysis = None if found.choice is None else Analysis(write_program(found.question, found.choice), model)
+    result = solver.solve()
+    analysis = None if result.choice is None else Analysis(write_program(result.question, result.choice), model)
     figures = _price_baselines(plain, layouts)
-    made = Plan(graph, model, request, _make_certificate(found), found.choice, analysis, figures)
+    fastest = Plan(graph, model, request, _make_certificate(result), result.choice, analysis, figures)
     if request.objective != "time":
-        return made
+        return fastest
     return choose_by_schedule(
-        made, found.question, layouts, ask=lambda priced: asking.make_formulation(priced, limit), write=write_program
+        fastest,
+        result.question,
+        layouts,
+        ask=lambda priced: solver.make_formulation(priced, limit),
+        write=write_program,
     )
 
 
 def solve_choice(
     graph: Graph, model: CostModel, request: Request, *, known: Collection[Choice] = (), cutoff: int | None = None
 ) -> ObjectiveResult:
-    """The choice alone, with what is proven of it; a step that takes `cutoff` ps is of no interest."""
+    """Find a choice and its bound, without a plan. A step that takes `cutoff` ps or longer is of no interest."""
     return replace(_make_solver(graph, model, request, known=known), cutoff=cutoff).solve()
 
 
@@ -77,33 +87,37 @@ def _make_solver(
     on_progress: OnProgress | None = None,
     plain: Formulation | None = None,
 ) -> ObjectiveSolver:
-    """All that is asked with; `plain`: the question of the request where nothing is made again, if it is there."""
+    """Return the solver of a request; `plain` is its formulation without recomputation, where it is known."""
     late = find_recomputable_ops(graph) if request.recompute == "auto" else {}
     limit = request.memory_limit_bytes or model.hardware.memory_bytes
 
-    def ask(priced: CostModel, most: int) -> Formulation:
+    def make_formulation(priced: CostModel, most: int) -> Formulation:
         if plain is not None and not late and priced is model and most == limit:
             return plain
         return formulate(graph, priced, most, late=late)
 
-    return ObjectiveSolver(ask, partial(_encode_starts, known), write_program, model, limit, request, on_progress)
+    make_starts = partial(_encode_starts, known)
+    return ObjectiveSolver(make_formulation, make_starts, write_program, model, limit, request, on_progress)
 
 
-def _encode_starts(kept: Collection[Choice], question: Formulation) -> Starts:
-    """The choices that a question offers: all values kept, and where it may make some again, all made again, and this
-    with no copy held of a graph input."""
+def _encode_starts(known: Collection[Choice], question: Formulation) -> Starts:
+    """Encode the known choices that a question offers.
+
+    Where it allows recomputation, each is also tried with everything recomputed, and this without shared copies of
+    graph inputs.
+    """
     if question.with_clones.clone_of:
-        again = [recompute_everything(question, choice) for choice in kept]
-        kept = [*kept, *again, *map(unshare_inputs, again)]
-    found = []
-    for choice in kept:
+        again = [recompute_everything(question, choice) for choice in known]
+        known = [*known, *again, *map(unshare_inputs, again)]
+    starts = []
+    for choice in known:
         with suppress(InvalidRequest):
-            found.append(encode_choice(question, choice))
-    return found
+            starts.append(encode_choice(question, choice))
+    return starts
 
 
 def write_program(question: Formulation, choice: Choice) -> Program:
-    """A choice as an SPMD program."""
+    """Write a choice as an SPMD program."""
     graph, listed = question.with_clones.prune(choice.options)
     return materialize(
         graph,
@@ -120,14 +134,14 @@ def write_program(question: Formulation, choice: Choice) -> Program:
 def validate_plan(
     plan: Plan, backend: str = "numpy", shrinking: str = "auto", *, on_progress: Progress | None = None
 ) -> Plan:
-    """The plan with the verdict of having run it; an infeasible plan as it is."""
+    """Run a plan on logical devices and return it with the verdict. An infeasible plan is returned unchanged."""
     if plan.analysis is None:
         return plan
     return replace(plan, verdict=validate(plan.analysis.program, backend, shrinking, on_progress=on_progress))
 
 
-def _make_certificate(found: ObjectiveResult) -> Certificate:
-    solution = found.solution
+def _make_certificate(result: ObjectiveResult) -> Certificate:
+    solution = result.solution
     return Certificate(
         status=solution.status,
         objective_s=None if solution.cost is None else solution.cost * PICO,
@@ -139,16 +153,18 @@ def _make_certificate(found: ObjectiveResult) -> Certificate:
         memory_price_s_per_gib=solution.memory_price * PICO * GIB,
         least_limit_bytes=solution.min_feasible_limit,
         least_limit_bound_bytes=solution.min_feasible_limit_bound,
-        folding=found.folding,
-        objective_bytes=found.least_bytes,
-        bound_bytes=found.bound_bytes,
+        folding=result.folding,
+        objective_bytes=result.least_bytes,
+        bound_bytes=result.bound_bytes,
     )
 
 
 def _price_baselines(question: Formulation, layouts: Mapping[str, Choice]) -> tuple[BaselineFigures, ...]:
-    found = []
+    figures = []
     for name, choice in layouts.items():
         numbers = Analysis(write_program(question, choice), question.model)
         fits = numbers.peak_bytes <= (question.problem.limit or 0)
-        found.append(BaselineFigures(name, numbers.step_ps * PICO, numbers.collective_bytes, numbers.peak_bytes, fits))
-    return tuple(found)
+        figures.append(
+            BaselineFigures(name, numbers.step_ps * PICO, numbers.collective_bytes, numbers.peak_bytes, fits)
+        )
+    return tuple(figures)

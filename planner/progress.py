@@ -1,4 +1,4 @@
-"""One line that tells how far a search is, rewritten in place: in a notebook or on a terminal, nowhere else.
+"""A progress line that is rewritten in place, in a notebook or on a terminal; elsewhere nothing is shown.
 
 with planner.solving_line() as on_progress:
     plan = planner.plan(graph, mesh, hardware, on_progress=on_progress)
@@ -21,8 +21,10 @@ Show = Callable[[str], None]
 
 @contextmanager
 def solving_line(stream: TextIO | None = None) -> Iterator[Callable[[solvers.Progress], None]]:
-    """`on_progress` of `planner.plan`: the best step, the bound and the gap. `stream`: where, else where a person
-    looks."""
+    """Yield an `on_progress` for `planner.plan` that shows the best step, the bound and the gap.
+
+    `stream` is where to write; None: the notebook or terminal, if there is one.
+    """
     with _line(stream) as show:
 
         def on_progress(now: solvers.Progress) -> None:
@@ -35,20 +37,20 @@ def solving_line(stream: TextIO | None = None) -> Iterator[Callable[[solvers.Pro
 
 @contextmanager
 def capacity_line(stream: TextIO | None = None) -> Iterator[Callable[[CapacitySearch, int], None]]:
-    """`on_outcome` of `planner.usecases.capacity.search_meshes`: how many candidates are done."""
+    """Yield an `on_outcome` for `planner.usecases.capacity.search_meshes` that shows how many candidates are done."""
     with _line(stream) as show:
 
-        def on_outcome(found: CapacitySearch, _number: int) -> None:
-            done, total = len(found.outcomes) + len(found.skipped), len(found.question.candidates)
-            show(f"capacity: {done} of {total} candidates, {found.planned_count} planned")
+        def on_outcome(search: CapacitySearch, _number: int) -> None:
+            done, total = len(search.outcomes) + len(search.skipped), len(search.question.candidates)
+            show(f"capacity: {done} of {total} candidates, {search.planned_count} planned")
 
         yield on_outcome
 
 
 @contextmanager
 def _line(stream: TextIO | None) -> Iterator[Show]:
-    """What is shown takes the place of what was; in the end the line is empty again."""
-    to, width = stream or _watched(), 0
+    """Yield a function that replaces the text of the line. The line is cleared at the end."""
+    to, width = stream or _interactive_stream(), 0
 
     def show(text: str) -> None:
         nonlocal width
@@ -65,8 +67,8 @@ def _line(stream: TextIO | None) -> Iterator[Show]:
             to.flush()
 
 
-def _watched() -> TextIO | None:
-    """The stream that a person looks at: that of a notebook's cell, or a terminal."""
+def _interactive_stream() -> TextIO | None:
+    """Return the stream of a notebook's cell or a terminal, or None where there is neither."""
     shell = sys.modules.get("IPython")
     if shell is not None and shell.get_ipython() is not None:
         return sys.stdout

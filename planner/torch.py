@@ -1,4 +1,4 @@
-"""One line for PyTorch: a module, example inputs and a mesh in; DTensor placements by name out."""
+"""Plan a PyTorch module for a mesh, and get DTensor placements by name."""
 
 from planner.integrations.torch import TorchPlan, plan
 

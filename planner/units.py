@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def format_bytes(size: float) -> str:
-    """`12.3 MiB`."""
+    """Format a number of bytes, such as `12.3 MiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.0f} B" if unit == "B" else f"{size:.1f} {unit}"
@@ -13,7 +13,7 @@ def format_bytes(size: float) -> str:
 
 
 def format_time(seconds: float) -> str:
-    """`3.486 ms`."""
+    """Format a time, such as `3.486 ms`."""
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("us", 1e6)):
         if seconds * scale >= 1 or unit == "us":
             return f"{seconds * scale:.3f} {unit}"
@@ -21,7 +21,7 @@ def format_time(seconds: float) -> str:
 
 
 def format_share(part: float | None) -> str:
-    """`0.1 %`, `100 %`; a gap that nothing is known of is `-`."""
+    """Format a share, such as `0.1 %` or `100 %`; None, an unknown share, is `-`."""
     if part is None:
         return "-"
     return f"{100 * part:.0f} %" if part >= 0.095 else f"{100 * part:.2g} %"

@@ -1,7 +1,7 @@
-"""The version of the package, said once: pyproject.toml reads it here, and so do plans, whose ids it is part of.
+"""The version of the package, which pyproject.toml reads and which is part of the ids of plans.
 
-Raise it whenever the same question gets another plan (tests/test_golden_plans.py sees to it): after a release to the
-next one with `.dev1`, then `.dev2`, and so on.
+Raise it whenever the same request returns another plan (tests/test_golden_plans.py checks this): after a release to the
+next version with `.dev1`, then `.dev2`, and so on.
 """
 
 from __future__ import annotations

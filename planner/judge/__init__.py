@@ -1,1 +1,1 @@
-"""Numbers and reasons: what a program costs, moves and holds."""
+"""Analyze programs and plans: costs, bytes, memory, bounds, comparisons and explanations."""

@@ -1,11 +1,12 @@
-"""What the other options of every op would cost where all other decisions stay: a first answer for the whole graph.
+"""Price the other options of every op while all other decisions stay as they are.
 
-For op v with time c_v(s) and edges e to neighbours that stay as they are (`planner.choose.formulate`)
+For op v with time c_v(s) and edges e to its neighbours (`planner.choose.formulate`)
 
-    cost(s) = c_v(s) + sum over e of m_e(s, chosen),    of which only differences to the chosen option are told
+    cost(s) = c_v(s) + sum over e of m_e(s, chosen),    reported as the difference to the chosen option
 
-so one pass over the edges answers for all ops, where `planner.judge.explain` asks about one, with memory, and
-`planner.judge.what_if` lets the neighbours follow. An option that a neighbour cannot go with is not told of.
+so that one pass over the edges prices the options of all ops. `planner.judge.explain` treats one op in more detail and
+with memory, and `planner.judge.what_if` lets the neighbours change too. Options that contradict a neighbour are left
+out.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """Another option of an op: the change of its own time, and of the reshards around it, in ps."""
+    """Another option of an op: the change in its own time, and in that of the reshards around it, in ps."""
 
     option: Option
     compute_ps: int
@@ -38,11 +39,11 @@ class Alternative:
 
 
 def find_alternatives(question: Formulation, strategies: Sequence[int], most: int) -> Mapping[str, list[Alternative]]:
-    """Of every op the other options that would cost least, at most so many, the cheapest first."""
-    moved = _neighbour_costs(question, strategies)
+    """Return for each op its `most` cheapest other options, in ascending order of cost."""
+    edge_costs = _neighbour_costs(question, strategies)
     return {
         variable.name: _cheapest_alternatives(
-            variable.costs, moved[node], variable.options, chosen=strategies[node], most=most
+            variable.costs, edge_costs[node], variable.options, chosen=strategies[node], most=most
         )
         for node, variable in enumerate(question.variables)
         if variable.role is Role.OP
@@ -50,20 +51,21 @@ def find_alternatives(question: Formulation, strategies: Sequence[int], most: in
 
 
 def _neighbour_costs(question: Formulation, strategies: Sequence[int]) -> list[Integers]:
-    """[nodes][strategies]: what the edges of a node cost with its neighbours as they are."""
-    found = [np.zeros(len(variable.costs), np.int64) for variable in question.variables]
+    """Return the edge costs of each strategy of each node while its neighbours stay as they are."""
+    edge_costs = [np.zeros(len(variable.costs), np.int64) for variable in question.variables]
     for edge in question.problem.edges:
         source, target = edge.source_class[strategies[edge.source]], edge.target_class[strategies[edge.target]]
-        found[edge.source] += edge.matrix[edge.source_class, target]
-        found[edge.target] += edge.matrix[source, edge.target_class]
-    return found
+        edge_costs[edge.source] += edge.matrix[edge.source_class, target]
+        edge_costs[edge.target] += edge.matrix[source, edge.target_class]
+    return edge_costs
 
 
 def _cheapest_alternatives(
-    costs: Integers, moved: Integers, options: Sequence[Option], *, chosen: int, most: int
+    costs: Integers, edge_costs: Integers, options: Sequence[Option], *, chosen: int, most: int
 ) -> list[Alternative]:
-    total = costs + moved
+    total = costs + edge_costs
     possible = [int(s) for s in np.argsort(total, kind="stable") if s != chosen and total[s] < IMPOSSIBLE]
     return [
-        Alternative(options[s], int(costs[s] - costs[chosen]), int(moved[s] - moved[chosen])) for s in possible[:most]
+        Alternative(options[s], int(costs[s] - costs[chosen]), int(edge_costs[s] - edge_costs[chosen]))
+        for s in possible[:most]
     ]

@@ -1,6 +1,6 @@
-"""What a program costs, moves and holds, read off the program itself.
+"""Time, received bytes and memory of a program.
 
-Time is the sum over instructions (cost model); bytes and memory are those of `planner.ir.accounting`, of the
+The time is the sum over instructions by the cost model. Bytes and memory are counted by `planner.ir.accounting`, on the
 device that receives or holds most.
 """
 
@@ -23,7 +23,7 @@ Integers = NDArray[np.int64]
 
 
 def price_instruction(model: CostModel, done: Instruction, values: Mapping[str, ShardedValue]) -> int:
-    """Time of an instruction; `values` are those it reads."""
+    """Return the time of an instruction in ps; `values` contains those it reads."""
     if isinstance(done, Reshard):
         source = values[done.operand]
         return model.move_ps(done.collective, source.sharding, source.type)
@@ -32,14 +32,14 @@ def price_instruction(model: CostModel, done: Instruction, values: Mapping[str, 
 
 @dataclass(frozen=True)
 class Analysis:
-    """The numbers of a program on the cost model's hardware."""
+    """Figures of a program on the hardware of a cost model."""
 
     program: Program
     model: CostModel
 
     @cached_property
     def times_ps(self) -> tuple[int, ...]:
-        """Time of every instruction."""
+        """Time of each instruction."""
         return tuple(price_instruction(self.model, done, self.program.values) for done in self.program.instructions)
 
     @property
@@ -53,28 +53,28 @@ class Analysis:
 
     @property
     def recompute_ps(self) -> int:
-        """Of the compute time, that of ops which are done again."""
+        """Part of the compute time that recomputation takes."""
         listed = zip(self.times_ps, self.program.instructions, strict=True)
         return sum(time for time, done in listed if isinstance(done, OpCall) and done.op.recompute_of is not None)
 
     @cached_property
     def accounting(self) -> Accounting:
-        """Bytes received and live, by class of devices."""
+        """Bytes received and live, by device class."""
         return Accounting(self.program)
 
     @property
     def received(self) -> Integers:
-        """[instructions, classes of devices]: bytes received."""
+        """Bytes received, `[instructions, device classes]`."""
         return self.accounting.received
 
     @property
     def memory(self) -> Integers:
-        """[instructions + 1, classes of devices]: bytes live while an instruction runs, and at the end."""
+        """Bytes live while each instruction runs, and at the end, `[instructions + 1, device classes]`."""
         return self.accounting.live
 
     @property
     def collective_bytes(self) -> int:
-        """Bytes received in all by the device that receives most."""
+        """Bytes that the device receives that receives most."""
         return int(self.received.sum(axis=0).max(initial=0))
 
     @property
@@ -83,35 +83,35 @@ class Analysis:
 
     @property
     def peak_instruction(self) -> int:
-        """The instruction during which the peak is first reached."""
+        """Number of the instruction during which the peak is first reached."""
         return int(self.memory.max(axis=1).argmax())
 
     def by_axis(self) -> Mapping[str, int]:
-        """Bytes received along each set of mesh axes, by the device that receives most there."""
-        found: dict[str, Integers] = {}
+        """Return the bytes received along each set of mesh axes, on the device that receives most there."""
+        totals: dict[str, Integers] = {}
         for received, done in zip(self.received, self.program.instructions, strict=True):
             if isinstance(done, Reshard) and received.any():
                 axes = ",".join(self.program.mesh.names[axis] for axis in done.collective.axes)
-                found[axes] = found.get(axes, np.zeros_like(received)) + received
-        return {axes: int(received.max()) for axes, received in found.items()}
+                totals[axes] = totals.get(axes, np.zeros_like(received)) + received
+        return {axes: int(received.max()) for axes, received in totals.items()}
 
     @property
     def peak_device(self) -> int:
-        """The device that reaches the peak first."""
+        """Number of the first device that holds most at the peak."""
         return self.accounting.classes.first_device(int(self.memory[self.peak_instruction].argmax()))
 
     @property
     def peak_value(self) -> str:
-        """What is made while the peak is first reached; `return`: nothing, it is the end."""
+        """The value that is computed when the peak is first reached; `return`: none, it is reached at the end."""
         done = self.program.instructions
         return done[self.peak_instruction].results[0] if self.peak_instruction < len(done) else OUTPUTS
 
     @cached_property
     def memory_by_kind(self) -> Mapping[str, Integers]:
-        """[instructions + 1] of every kind (`planner.ir.memory_kinds`): bytes live on the busiest device."""
+        """Bytes live on the peak device by kind (`planner.ir.memory_kinds`), each `[instructions + 1]`."""
         return count_live_by_kind(self.accounting, self.peak_device)
 
     def peak_by_kind(self) -> Mapping[str, int]:
-        """Bytes of every kind at the peak, on the busiest device."""
-        found = {kind: int(live[self.peak_instruction]) for kind, live in self.memory_by_kind.items()}
-        return {kind: size for kind, size in found.items() if size}
+        """Return the bytes of each kind on the peak device at the peak."""
+        sizes = {kind: int(live[self.peak_instruction]) for kind, live in self.memory_by_kind.items()}
+        return {kind: size for kind, size in sizes.items() if size}

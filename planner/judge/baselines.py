@@ -1,16 +1,17 @@
-"""The layouts people write by hand, priced by the same evaluator as the plan.
+"""Standard layouts that people write by hand, priced by the same evaluator as the plan.
 
-fully replicated         every device does everything
-data parallel            the first dim of every `input` over as many axes as divide it; parameters replicated
-FSDP                     data parallel, with every parameter stored split and gathered before each use
-Megatron tensor parallel a product with a weight is column parallel (its new loop is split), and row
-                         parallel (its contraction is split) when what it reads comes from a column parallel
-                         one (Shoeybi et al., "Megatron-LM", 2019); the rest follows by propagation, and
-                         parameters are stored as they are read; a product fused for q, k and v is gathered
-                         where it is cut (the paper's weight with interleaved heads is another graph)
+fully replicated         every device computes everything
+data parallel            the first dim of each `input` is split over as many axes as divide it; parameters are
+                         replicated
+FSDP                     data parallel, with parameters stored split and gathered before each use
+Megatron tensor parallel a product with a weight is column parallel (the weight's new loop is split), or row parallel
+                         (its contraction is split) where it reads the result of a column parallel one (Shoeybi et al.,
+                         "Megatron-LM", 2019). Propagation decides the rest, and parameters are stored as they are read.
+                         A fused product for q, k and v is gathered where it is sliced (the paper's weight with
+                         interleaved heads is another graph)
 DPxTP                    data parallel over the first axis, Megatron over the others
 
-In all of them an update runs, and its optimizer states are stored, as the parameter is that it updates.
+In all of them an update runs, and its optimizer states are stored, in the sharding of the parameter that it updates.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from planner.rewrite.best_effort import complete_options
 
 @dataclass(frozen=True)
 class Baseline:
-    """A named layout: graph inputs and op options."""
+    """A named layout: shardings of the graph inputs, and options of the ops."""
 
     name: str
     inputs: Mapping[str, Sharding]
@@ -40,47 +41,47 @@ class Baseline:
 
 
 def list_baselines(graph: Graph, mesh: Mesh) -> list[Baseline]:
-    """The named layouts of a graph that exist on the mesh."""
+    """Return the standard layouts of a graph that exist on the mesh."""
     axes = tuple(axis for axis, size in enumerate(mesh.shape) if size > 1)
-    found = [
+    layouts = [
         _baseline("fully replicated", graph, mesh, data=(), tensor=()),
         _baseline("data parallel", graph, mesh, data=axes, tensor=()),
         _fsdp(_baseline("FSDP", graph, mesh, data=axes, tensor=()), graph, mesh, axes=axes),
         _baseline("Megatron tensor parallel", graph, mesh, data=(), tensor=axes),
     ]
-    found += [_baseline("DPxTP", graph, mesh, data=axes[:1], tensor=axes[1:])] if len(axes) > 1 else []
-    return [_update_as_stored(layout, graph) for layout in found]
+    layouts += [_baseline("DPxTP", graph, mesh, data=axes[:1], tensor=axes[1:])] if len(axes) > 1 else []
+    return [_update_as_stored(layout, graph) for layout in layouts]
 
 
 def _baseline(name: str, graph: Graph, mesh: Mesh, *, data: Axes, tensor: Axes) -> Baseline:
     inputs = {}
     for entry in graph.inputs:
         shape = entry.type.shape
-        batch = _fitting(data, shape[0], mesh) if entry.kind == "input" and shape else ()
+        batch = _dividing_axes(data, shape[0], mesh) if entry.kind == "input" and shape else ()
         inputs[entry.id] = Sharding((batch, *((),) * (len(shape) - 1)) if shape else ())
     options = complete_options(graph, mesh, _megatron(graph, mesh, tensor) if tensor else {}, inputs=inputs)
     return Baseline(name, {**inputs, **_layouts_as_read(graph, options)}, options)
 
 
 def _layouts_as_read(graph: Graph, options: Mapping[str, Option]) -> dict[str, Sharding]:
-    """Parameters in the layout in which the first op that reads them wants them."""
+    """Return for each parameter the sharding in which the first op reads it."""
     parameters = {entry.id for entry in graph.inputs if entry.kind == "parameter"}
-    found: dict[str, Sharding] = {}
+    shardings: dict[str, Sharding] = {}
     for op in graph.ops:
         for position, value in enumerate(op.inputs):
             wanted = op.rule.operand_sharding(position, options[op.id])
             if value in parameters and not wanted.partial:
-                found.setdefault(value, wanted)
-    return found
+                shardings.setdefault(value, wanted)
+    return shardings
 
 
-def _fitting(axes: Axes, size: int, mesh: Mesh) -> Axes:
-    """The first axes, as many as together divide a dim."""
+def _dividing_axes(axes: Axes, size: int, mesh: Mesh) -> Axes:
+    """Return the longest prefix of the axes whose devices divide a dim of this size."""
     return max((axes[:n] for n in range(len(axes) + 1) if size % mesh.group_size(axes[:n]) == 0), key=len)
 
 
 def _fsdp(plain: Baseline, graph: Graph, mesh: Mesh, *, axes: Axes) -> Baseline:
-    """Parameters split over all axes along the first dim that they divide, else the first that is large enough."""
+    """Split parameters over all axes, along the first dim that these divide, else the first that is large enough."""
     parts = mesh.group_size(axes)
     inputs = dict(plain.inputs)
     for entry in graph.inputs:
@@ -92,29 +93,36 @@ def _fsdp(plain: Baseline, graph: Graph, mesh: Mesh, *, axes: Axes) -> Baseline:
 
 
 def _update_as_stored(layout: Baseline, graph: Graph) -> Baseline:
-    """Ops of the update, from the new parameters back to the states they read, as the parameters are stored."""
+    """Shard the ops of the update, from the new parameters back to the states that they read, like the parameters."""
     inputs, options = dict(layout.inputs), dict(layout.options)
     states = {entry.id for entry in graph.inputs if entry.kind == "optimizer_state"}
-    kept = {entry.next: inputs[entry.id] for entry in graph.inputs if entry.next and entry.kind == "parameter"}
+    shardings = {entry.next: inputs[entry.id] for entry in graph.inputs if entry.next and entry.kind == "parameter"}
     for op in reversed(graph.ops):
-        made = [(term, kept[value]) for term, value in zip(op.rule.results, op.values, strict=True) if value in kept]
-        if op.phase != "update" or not made:
+        updated = [
+            (term, shardings[value])
+            for term, value in zip(op.rule.results, op.values, strict=True)
+            if value in shardings
+        ]
+        if op.phase != "update" or not updated:
             continue
-        term, stored = made[0]
+        term, stored = updated[0]
         loops = {dim.loops[0]: axes for dim, axes in zip(term, stored.split_axes, strict=True) if dim.loops}
         options[op.id] = tuple(loops.get(loop.name, ()) for loop in op.rule.loops)
         for operand, value in enumerate(op.inputs):
             read = op.rule.operand_sharding(operand, options[op.id])
-            kept.setdefault(value, read)
+            shardings.setdefault(value, read)
             if value in states:
                 inputs[value] = read
     return Baseline(layout.name, inputs, options)
 
 
 def _megatron(graph: Graph, mesh: Mesh, axes: Axes) -> dict[str, dict[str, Axes]]:
-    """What is cut out of weights, turned or cast, is a weight as well: a layer's, of those that a loop stacks."""
+    """Return which loops of which products Megatron splits over the axes.
+
+    A slice, transpose or cast of a weight is a weight too: loops over layers stack the weights of all layers.
+    """
     weights = {entry.id for entry in graph.inputs if entry.kind == "parameter"}
-    given: dict[str, dict[str, Axes]] = {}
+    split_loops: dict[str, dict[str, Axes]] = {}
     columns: set[str] = set()
     for op in graph.ops:
         if len(op.inputs) == 1 and op.inputs[0] in weights:
@@ -122,15 +130,18 @@ def _megatron(graph: Graph, mesh: Mesh, axes: Axes) -> dict[str, dict[str, Axes]
         inside = any(value in columns for value in op.inputs)
         loop = _weight_loop(op, weights, contraction=inside)
         if loop is not None and can_split(op.rule.loops[loop], mesh.group_size(axes)):
-            given[op.id] = {op.rule.loops[loop].name: axes}
+            split_loops[op.id] = {op.rule.loops[loop].name: axes}
             inside = not inside
         if inside:
             columns.update(op.values)
-    return given
+    return split_loops
 
 
 def _weight_loop(op: Op, weights: set[str], contraction: bool) -> int | None:
-    """The loop that a product with a weight contracts, or the one that only the weight brings into the result."""
+    """Return the loop that a product with a weight contracts, or the result loop that only the weight has.
+
+    The result is the number of the loop in the rule, or None for other ops.
+    """
     terms = [{loop for dim in term for loop in dim.loops} for term in op.rule.operands]
     mine = [term for term, value in zip(terms, op.inputs, strict=True) if value in weights]
     other = [term for term, value in zip(terms, op.inputs, strict=True) if value not in weights]
@@ -144,9 +155,9 @@ def _weight_loop(op: Op, weights: set[str], contraction: bool) -> int | None:
 
 
 def encode_baseline(formulation: Formulation, baseline: Baseline) -> list[int] | None:
-    """The baseline as the solver's choice; every hub and output takes its cheapest sharding given the rest.
+    """Encode a baseline as an assignment. Shared copies and outputs take their cheapest strategy given the rest.
 
-    None where the graph's required annotations leave no room for it.
+    Returns None where required annotations of the graph rule the baseline out.
     """
     fixed: dict[int, int] = {}
     for op in formulation.graph.ops:
@@ -164,14 +175,14 @@ def encode_baseline(formulation: Formulation, baseline: Baseline) -> list[int] |
 
 
 def _fix_node(fixed: dict[int, int], formulation: Formulation, node: int, *, wanted: Sequence[Sharding]) -> bool:
-    """Give a node the strategy with these shardings, if it has one."""
+    """Fix a node's strategy with these shardings. Return whether it has one."""
     variable = formulation.variables[node]
-    same = np.ones(len(variable.costs), bool)
+    matches = np.ones(len(variable.costs), bool)
     for port, state in zip((*variable.operands, *variable.results), wanted, strict=True):
-        same &= np.array([other == state for other in port.states])[port.classes]
-    if same.any():
-        fixed[node] = int(same.argmax())
-    return bool(same.any())
+        matches &= np.array([other == state for other in port.states])[port.classes]
+    if matches.any():
+        fixed[node] = int(matches.argmax())
+    return bool(matches.any())
 
 
 def _complete_strategies(fixed: dict[int, int], formulation: Formulation) -> None:
@@ -189,7 +200,7 @@ def _complete_strategies(fixed: dict[int, int], formulation: Formulation) -> Non
 
 
 def _neighbour_prices(fixed: Mapping[int, int], formulation: Formulation) -> list[np.ndarray]:
-    """Per node and strategy: the edges to what is fixed, and at best to what is not."""
+    """Return by node and strategy the cost of edges to fixed nodes, plus the least cost of edges to the others."""
     price = [np.zeros(len(v.costs)) for v in formulation.variables]
     for edge in formulation.problem.edges:
         if edge.source in fixed and edge.target not in fixed:

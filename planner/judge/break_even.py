@@ -1,8 +1,9 @@
-"""At what change of a link another known layout would be the faster one, by the same evaluator.
+"""Find the bandwidth of a link at which another known layout would be faster than the plan.
 
-Both programs stay as they are and are priced anew with the link's bandwidth times a factor. The lead of the plan, a
-continuous function of the factor, is followed by powers of two to where it is lost first, up to REACH either way, and
-that place is found by bisection. Times are whole picoseconds, so the factor is good to STEP and no more is said.
+Both programs stay as they are and are priced with the link's bandwidth times a factor. The difference of their times is
+a continuous function of the factor. It is evaluated at powers of two, up to MAX_FACTOR doublings or halvings, until it
+changes sign, and the break-even is found by bisection. Times are whole picoseconds, so the factor is determined to a
+ratio of FACTOR_STEP and no better.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MAX_FACTOR, FACTOR_STEP = 10, 1.01
 
 
 class CountedMove(NamedTuple):
-    """A move as often as a program makes it."""
+    """A reshard, as a key to count equal ones."""
 
     collective: Collective
     source: Sharding
@@ -33,7 +34,7 @@ class CountedMove(NamedTuple):
 
 @dataclass(frozen=True)
 class RepricedProgram:
-    """A program whose moves are priced again and again; `compute_ps` is the time of its ops."""
+    """A program whose reshards are priced repeatedly; `compute_ps` is the time of its ops."""
 
     name: str
     program: Program
@@ -60,7 +61,7 @@ class RepricedProgram:
 
 @dataclass(frozen=True, slots=True)
 class BreakEven:
-    """With the bandwidth of a link times `factor` (below 1: slower) the layout is the faster one."""
+    """With the bandwidth of the link times `factor` (below 1: slower), the layout is faster than the plan."""
 
     link: str
     layout: str
@@ -68,18 +69,18 @@ class BreakEven:
 
 
 def find_break_evens(plan: RepricedProgram, layouts: Iterable[RepricedProgram], model: CostModel) -> list[BreakEven]:
-    """For every link that the mesh crosses, slower and faster, the first layout to overtake; of a tie, the earlier."""
-    found = []
+    """Return for each link, slower and faster, the first layout to overtake the plan; of ties the earlier."""
+    break_evens = []
     listed = list(layouts)
     for link in _crossed_links(model):
         for up in (False, True):
-            places = [
-                (place, each.name) for each in listed if (place := _find_factor(plan, each, model, link=link, up=up))
+            factors = [
+                (factor, each.name) for each in listed if (factor := _find_factor(plan, each, model, link=link, up=up))
             ]
-            if places:
-                factor, name = min(places, key=lambda each: abs(math.log(each[0])))
-                found.append(BreakEven(link, name, factor))
-    return found
+            if factors:
+                factor, name = min(factors, key=lambda each: abs(math.log(each[0])))
+                break_evens.append(BreakEven(link, name, factor))
+    return break_evens
 
 
 def _crossed_links(model: CostModel) -> list[str]:
@@ -90,23 +91,23 @@ def _crossed_links(model: CostModel) -> list[str]:
 def _find_factor(
     plan: RepricedProgram, layout: RepricedProgram, model: CostModel, *, link: str, up: bool
 ) -> float | None:
-    """The factor nearest to 1 at which the layout is found to be faster, None within the reach."""
+    """Return the factor nearest to 1 at which the layout is faster, or None where there is none in the range."""
 
-    def ahead(factor: float) -> bool:
+    def is_faster(factor: float) -> bool:
         changed = _scale_link(model, link, factor)
         return layout.step_ps(changed) < plan.step_ps(changed)
 
-    if ahead(1.0):
+    if is_faster(1.0):
         return 1.0
     factors = (2.0 ** (power if up else -power) for power in range(1, MAX_FACTOR + 1))
-    far = next((factor for factor in factors if ahead(factor)), None)
-    return None if far is None else _bisect_factor(ahead, far / 2 if up else far * 2, far)
+    far = next((factor for factor in factors if is_faster(factor)), None)
+    return None if far is None else _bisect_factor(is_faster, far / 2 if up else far * 2, far)
 
 
-def _bisect_factor(ahead: Callable[[float], bool], near: float, far: float) -> float:
+def _bisect_factor(is_faster: Callable[[float], bool], near: float, far: float) -> float:
     while max(near / far, far / near) > FACTOR_STEP:
         middle = math.sqrt(near * far)
-        near, far = (near, middle) if ahead(middle) else (middle, far)
+        near, far = (near, middle) if is_faster(middle) else (middle, far)
     return far
 
 

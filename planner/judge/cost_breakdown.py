@@ -1,6 +1,6 @@
-"""Where the time and the memory of a program go: its terms together and one by one, the dearest first.
+"""Break down the time and memory of a program: groups of instructions, single ops and tensors, largest first.
 
-Every instruction is in one group of ops, or of collectives, and the groups add up to the step exactly.
+Every instruction is in exactly one group of ops or of collectives, and the groups add up to the step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from planner.judge.analysis import Analysis
 
 @dataclass(frozen=True, slots=True)
 class InstructionGroup:
-    """Instructions that do the same: an op's name, or a collective's and its mesh axes."""
+    """Instructions of one op name, or of one collective over the same mesh axes."""
 
     what: str
     axes: tuple[str, ...]
@@ -26,7 +26,7 @@ class InstructionGroup:
 
 @dataclass(frozen=True, slots=True)
 class OpTime:
-    """One op."""
+    """One op and its time."""
 
     id: str
     what: str
@@ -36,7 +36,7 @@ class OpTime:
 
 @dataclass(frozen=True, slots=True)
 class LiveTensor:
-    """A value live at the peak, on the busiest device; `producer`: the op or collective that made it."""
+    """A value that is live at the peak on the peak device; `producer` is the input, op or collective that made it."""
 
     value: str
     kind: str
@@ -45,13 +45,13 @@ class LiveTensor:
 
 
 def group_ops(analysis: Analysis) -> list[InstructionGroup]:
-    """Ops of one name together."""
+    """Group the ops by name."""
     pairs = zip(analysis.program.instructions, analysis.times_ps, strict=True)
     return _group_terms(((done.op.op, ()), time) for done, time in pairs if isinstance(done, OpCall))
 
 
 def group_collectives(analysis: Analysis) -> list[InstructionGroup]:
-    """Collectives of one kind over the same mesh axes together."""
+    """Group the collectives by kind and mesh axes."""
     names = analysis.program.mesh.names
     pairs = zip(analysis.program.instructions, analysis.times_ps, strict=True)
     return _group_terms(
@@ -62,29 +62,31 @@ def group_collectives(analysis: Analysis) -> list[InstructionGroup]:
 
 
 def _group_terms(terms: Iterable[tuple[tuple[str, tuple[str, ...]], int]]) -> list[InstructionGroup]:
-    found: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
+    times_by_key: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
     for key, time in terms:
-        found[key].append(time)
-    groups = [InstructionGroup(*key, len(times), sum(times)) for key, times in found.items()]
+        times_by_key[key].append(time)
+    groups = [InstructionGroup(*key, len(times), sum(times)) for key, times in times_by_key.items()]
     return sorted(groups, key=lambda group: -group.time_ps)
 
 
 def find_slowest_ops(analysis: Analysis, most: int) -> list[OpTime]:
-    """The ops that take longest."""
+    """Return the `most` slowest ops."""
     pairs = zip(analysis.program.instructions, analysis.times_ps, strict=True)
     runs = [OpTime(run.op.id, run.op.op, run.op.scope, time) for run, time in pairs if isinstance(run, OpCall)]
     return sorted(runs, key=lambda single: -single.time_ps)[:most]
 
 
 def find_largest_tensors(analysis: Analysis, most: int) -> list[LiveTensor]:
-    """The largest values live at the peak."""
+    """Return the `most` largest values that are live at the peak."""
     program, sizes = analysis.program, analysis.accounting.value_bytes
     busiest = analysis.accounting.classes.find(analysis.peak_device)
-    by = {entry.id: entry.name for entry in program.graph.inputs}
+    producers = {entry.id: entry.name for entry in program.graph.inputs}
     for done in program.instructions:
-        by |= dict.fromkeys(done.results, done.op.id if isinstance(done, OpCall) else str(done.collective.kind.value))
+        producers |= dict.fromkeys(
+            done.results, done.op.id if isinstance(done, OpCall) else str(done.collective.kind.value)
+        )
     live = [
-        LiveTensor(each.value, each.kind, int(sizes[each.value][busiest]), by[each.value])
+        LiveTensor(each.value, each.kind, int(sizes[each.value][busiest]), producers[each.value])
         for each in find_live_ranges(program)
         if each.contains(analysis.peak_instruction)
     ]

@@ -1,9 +1,9 @@
-"""What changed between two planned programs, and what each change costs.
+"""Find what changed between two planned programs, and what each change costs.
 
-The time of an op is its own; that of a collective belongs to the graph value it moves. So every picosecond of a step
-belongs to one op or one value, and the changes of all ops and values add up to the change of the step. The same holds
-of bytes received, and of bytes held at the peak (`planner.judge.check.measures`). Ops and values of the two are matched
-by `planner.judge.graph_matching`.
+The time of a collective is attributed to the graph value it moves, so that every picosecond of a step belongs to one op
+or one value, and the changes of all ops and values add up to the change of the step. The same holds for bytes received,
+and for bytes held at the peak (`planner.judge.check.measures`). `planner.judge.graph_matching` matches the ops and
+values of the two programs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Owned = TypeVar("Owned")
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTerm:
-    """A collective of a value."""
+    """A collective that moves a value."""
 
     collective: str
     axes: tuple[str, ...]
@@ -34,7 +34,7 @@ class CollectiveTerm:
 
 @dataclass(frozen=True, slots=True)
 class DiffSide:
-    """A value or an op in one of the programs: its sharding or option, its time, and of a value its collectives."""
+    """A value or op in one program: its sharding or option, its time in ps, and the collectives that move a value."""
 
     name: str
     layout: Sharding | Option
@@ -44,7 +44,7 @@ class DiffSide:
 
 @dataclass(frozen=True, slots=True)
 class LayoutChange:
-    """A value or op that is laid out, moved or timed otherwise; None on the side that lacks it."""
+    """A value or op whose layout, collectives or time changed; None on the side that lacks it."""
 
     what: str
     base: DiffSide | None
@@ -60,37 +60,37 @@ Pairs = list[tuple[str | None, str | None]]
 
 @dataclass(frozen=True)
 class PlanDiff:
-    """Two programs with their numbers."""
+    """Two analyzed programs, and their differences."""
 
     base: Analysis
     new: Analysis
 
     @cached_property
     def exact_matching(self) -> GraphMatching:
-        """What is the same in both."""
+        """Ops and values that are the same in both."""
         return match_graphs(self.base.program.graph, self.new.program.graph)
 
     @cached_property
     def matching(self) -> GraphMatching:
-        """And what was edited, beside what it was."""
+        """The same, and edited ops and values with what they were."""
         return match_edited(self.base.program.graph, self.new.program.graph, self.exact_matching)
 
     @cached_property
     def sides(self) -> dict[str, tuple[dict[str, DiffSide], dict[str, DiffSide]]]:
-        """Of values and of ops, those of the base and of the new program, by name."""
+        """Values and ops, each of the base and of the new program, by name."""
         both = self.base, self.new
         return {"value": (_values(both[0]), _values(both[1])), "op": (_ops(both[0]), _ops(both[1]))}
 
     def pairs(self, what: str) -> Pairs:
-        """Names of values or ops in base and new, in the order of the new program, what is gone last."""
-        same = self.matching.values if what == "value" else self.matching.ops
+        """Return the names of values or ops in base and new, in the order of the new program, removed ones last."""
+        matched = self.matching.values if what == "value" else self.matching.ops
         base, new = self.sides[what]
-        found: Pairs = [(same.get(name), name) for name in new]
-        gone = set(base) - {one for one, _ in found}
-        return found + [(name, None) for name in base if name in gone]
+        pairs: Pairs = [(matched.get(name), name) for name in new]
+        removed = set(base) - {one for one, _ in pairs}
+        return pairs + [(name, None) for name in base if name in removed]
 
     def changes(self) -> list[LayoutChange]:
-        """Of values, then of ops; times add up to the step's."""
+        """Return the changes of values, then of ops. Their times add up to the change of the step."""
         listed = []
         for what, (base, new) in self.sides.items():
             for one, other in self.pairs(what):
@@ -105,16 +105,16 @@ def _get_side(sides: Mapping[str, Owned], name: str | None) -> Owned | None:
 
 
 def find_origins(program: Program) -> dict[str, str]:
-    """Every value of a program -> the graph value of which it is a copy, or which it is."""
-    found = {name: name for name in program.graph.types}
+    """Return for each value of a program the graph value that it is, or is a copy of."""
+    origins = {name: name for name in program.graph.types}
     for done in program.instructions:
         if isinstance(done, Reshard):
-            found[done.result] = found[done.operand]
-    return found
+            origins[done.result] = origins[done.operand]
+    return origins
 
 
 def _values(analysis: Analysis) -> dict[str, DiffSide]:
-    """Every value of the graph as it is made, with the collectives that move it."""
+    """Return each graph value with the sharding in which it is computed, and the collectives that move it."""
     program, names = analysis.program, analysis.program.mesh.names
     origin = find_origins(program)
     terms: dict[str, list[CollectiveTerm]] = defaultdict(list)
@@ -134,7 +134,7 @@ def _ops(analysis: Analysis) -> dict[str, DiffSide]:
 
 
 def _is_changed(one: DiffSide, other: DiffSide) -> bool:
-    """Whether more than the name is another."""
+    """Return whether more than the name differs."""
     return (one.layout, one.time_ps, sorted(map(_term_key, one.terms))) != (
         other.layout,
         other.time_ps,

@@ -1,8 +1,8 @@
-"""Why a decision is as it is: what every other option would cost where its neighbours stay as they are.
+"""Explain a decision: what each other option would cost while its neighbours stay as they are.
 
-The terms of an option are its own time and the reshards between it and its neighbours: the variables that make what
-it reads and read what it makes (an op, a graph input or output, or the sharding a value is shared in). Over a plan
-own times and reshards, each counted once, add up to the step exactly.
+The cost of an option is its own time and that of the reshards between it and its neighbours: the variables that produce
+its operands and read its results (ops, graph inputs and outputs, shared copies of values). Over a plan, own times and
+reshards, each counted once, add up to the step.
 """
 
 from __future__ import annotations
@@ -26,8 +26,12 @@ from solvers import Edge
 
 @dataclass(frozen=True, slots=True)
 class ReshardCost:
-    """A value on its way in or out: who makes or reads it, its sharding there and the one the option has, in ps (None:
-    there is no way)."""
+    """The reshard of a value between an option and a neighbour.
+
+    direction  "in" for an operand, "out" for a result
+    there      the sharding at the neighbour, and `here` at the option
+    time_ps    None where no reshard leads from one to the other
+    """
 
     value: str
     direction: Literal["in", "out"]
@@ -39,9 +43,10 @@ class ReshardCost:
 
 @dataclass(frozen=True, slots=True)
 class OptionCost:
-    """An option (`split`: its loops, or the value's sharding) and its terms, the other decisions being the plan's.
+    """An option and its costs, while the other decisions are the plan's.
 
-    `memory_bytes`: the plan's peak with it.
+    split         the loops that an op splits, or the sharding of a value
+    memory_bytes  peak of the plan with this option
     """
 
     strategy: int
@@ -53,14 +58,14 @@ class OptionCost:
 
     @property
     def time_ps(self) -> int | None:
-        """None where a neighbour has to change for it."""
+        """Time of the option with its reshards, or None where a neighbour would have to change."""
         moves = [each.time_ps for each in self.reshards]
         return None if None in moves else self.compute_ps + sum(filter(None, moves))
 
 
 @dataclass(frozen=True)
 class Decision:
-    """One variable of a question in the light of a choice of all."""
+    """One variable of a question, within an assignment of all variables."""
 
     question: Formulation
     strategies: Sequence[int]
@@ -76,9 +81,9 @@ class Decision:
 
     @cached_property
     def option_costs(self) -> tuple[OptionCost, ...]:
-        """Every option, in the order of its time, the chosen one first among equals."""
-        found = [self._price_option(strategy) for strategy in range(len(self.variable.costs))]
-        return tuple(sorted(found, key=self._rank))
+        """All options in the order of time, the chosen one first among equals."""
+        options = [self._price_option(strategy) for strategy in range(len(self.variable.costs))]
+        return tuple(sorted(options, key=self._rank))
 
     def _rank(self, option: OptionCost) -> tuple[bool, int, bool, int]:
         time = option.time_ps
@@ -87,10 +92,12 @@ class Decision:
     def _price_option(self, strategy: int) -> OptionCost:
         changed = list(self.strategies)
         changed[self.node] = strategy
-        worth = solvers.evaluate(self.question.problem, changed)
+        evaluation = solvers.evaluate(self.question.problem, changed)
         reshards = tuple(self._price_reshard(edge, step, strategy) for edge, step in self._edge_steps)
         compute = int(self.variable.costs[strategy])
-        return OptionCost(strategy, self._describe_split(strategy), compute, reshards, worth.peak, worth.feasible)
+        return OptionCost(
+            strategy, self._describe_split(strategy), compute, reshards, evaluation.peak, evaluation.feasible
+        )
 
     def _describe_split(self, strategy: int) -> str:
         variable, mesh = self.variable, self.question.model.mesh
@@ -102,7 +109,7 @@ class Decision:
 
     @cached_property
     def _edge_steps(self) -> list[tuple[Edge, Share | Read]]:
-        """The edges of the variable, each with the step that it stands for."""
+        """The edges of the variable, each with the step of the execution order that it prices."""
         moves = (step for step in order_steps(self.question.graph) if not isinstance(step, Execute))
         pairs = zip(self.question.problem.edges, moves, strict=True)
         return [(edge, step) for edge, step in pairs if self.node in (edge.source, edge.target)]
@@ -144,7 +151,7 @@ def _sharding_of(port: OperandLayouts, strategy: int) -> Sharding:
 
 
 def explain_decision(question: Formulation, strategies: Sequence[int], name: str) -> Decision:
-    """The decision on an op, or on the layout of a graph input. Raises InvalidRequest for a name that is neither."""
+    """Return the decision on an op, or on the layout of a graph input. Raises InvalidRequest for another name."""
     for role in (Role.OP, Role.INPUT):
         if (role, name) in question.index:
             return Decision(question, strategies, question.index[role, name])

@@ -1,22 +1,23 @@
-"""Which op of one graph is which of another, whatever they are called and in whatever order they stand.
+"""Match the ops of two graphs, independently of their names and order.
 
-The label of an op says what it does: its name, attributes and rule, what it reads and makes. A view adds where it
-stands: the views of what it reads, then those of all who read it, then the first again - equal for two ops only if all
-that they depend on and all that depends on them is alike. Ops match
+The label of an op describes what it does: its op name, attributes, rule, and the types of operands and results. Its
+view adds its place in the graph, by colour refinement: the views of its operands, then those of its readers, then those
+of its operands again. Two ops have equal views only if everything that they depend on, and that depends on them, is
+alike. Ops match in this order of criteria:
 
-    of equal view            renamed, reordered, untouched
-    else of equal halves     by what they depend on and by what depends on them: something beside them changed
-    else of one equal half   by what they depend on alone, then by what depends on them: changed after or before them
-    else read by a match     as the same operand, and of one label: of branches alike, each with its own
-    else of equal name       if they are of one label: changed before and after them
-    else of equal label      along the longest common stretches of both graphs: and renamed
+    equal views          the op was renamed or reordered at most
+    equal halves         equal by what they depend on and by what depends on them: something beside them changed
+    one equal half       equal by what they depend on, else by what depends on them: something after or before changed
+    read by a match      as the same operand, with equal labels: this tells parallel branches apart
+    equal names          with equal labels: something before and after them changed
+    equal labels         along the longest common runs of both graphs: the same, and renamed
 
-Those that are the only ones of their view are matched first; of several, those of one name, then in order.
-Inputs match as the values that ops read do. Time grows linearly in ops, but for the last step, which is quadratic in
-what the others leave.
+Ops whose view is unique are matched first; among several, those of equal name, then in order. Inputs match as the
+operands of matched ops. Time is linear in the number of ops, except for the last step, which is quadratic in the ops
+that the others leave.
 
-What does not match was edited, is new or is gone. `match_edited` tells these apart: the same is done once more of what
-is left, with labels that say no more of an op than its name, and nothing of shapes.
+An op without a match was edited, added or removed. To find edited ops, `match_edited` matches the remaining ops again,
+with labels that consist of the op name only, without shapes.
 """
 
 from __future__ import annotations
@@ -35,22 +36,22 @@ Label = Callable[[Op, Graph], Hashable]
 
 @dataclass(frozen=True)
 class GraphMatching:
-    """Names of ops and values in the new graph -> in the base; what is not named is new, or gone."""
+    """Maps names of ops and values of the new graph to those of the base. Others were added or removed."""
 
     ops: Mapping[str, str]
     values: Mapping[str, str]
 
 
 def match_graphs(base: Graph, new: Graph) -> GraphMatching:
-    """The ops and values of two graphs that are the same."""
+    """Match the ops and values of two graphs that are the same."""
     ops = _pair_ops(base, new, {}, label=_op_label, given=lambda entry: (entry.kind, entry.type))
     return GraphMatching(ops, _match_values(base, new, ops))
 
 
-def match_edited(base: Graph, new: Graph, found: GraphMatching) -> GraphMatching:
-    """The same, and ops that were edited beside what they were, with what they read and make."""
+def match_edited(base: Graph, new: Graph, exact: GraphMatching) -> GraphMatching:
+    """Extend an exact matching by ops that were edited, with their operands and results."""
     ops = _pair_ops(
-        base, new, found.ops, label=lambda op, graph: (op.op, op.recompute_of is None), given=lambda entry: entry.kind
+        base, new, exact.ops, label=lambda op, graph: (op.op, op.recompute_of is None), given=lambda entry: entry.kind
     )
     return GraphMatching(ops, _match_values(base, new, ops))
 
@@ -58,7 +59,7 @@ def match_edited(base: Graph, new: Graph, found: GraphMatching) -> GraphMatching
 def _pair_ops(
     base: Graph, new: Graph, known: Mapping[str, str], *, label: Label, given: Callable[[Input], Hashable]
 ) -> dict[str, str]:
-    """The ops that match, and those known to."""
+    """Return the known matches, extended by all ops that match by the given labels."""
     numbers: dict[Hashable, int] = {}
     labels = [_number_keys(graph, numbers, label) for graph in (base, new)]
     pairs = zip((base, new), labels, strict=True)
@@ -67,29 +68,29 @@ def _pair_ops(
         {op: numbers.setdefault((low[op], high[op]), len(numbers)) for op in low}
         for low, high in zip(below, above, strict=True)
     )
-    found = dict(known)
+    matches = dict(known)
     for mine, other in (views, halves, below, above):
-        _pair_class(found, base, new, mine=mine, other=other, alone=True)
-    _propagate_pair(found, base, new, *labels)
+        _pair_class(matches, base, new, mine=mine, other=other, alone=True)
+    _propagate_pair(matches, base, new, *labels)
     for mine, other in (views, halves, below, above):
-        _pair_class(found, base, new, mine=mine, other=other, alone=False)
-        _propagate_pair(found, base, new, *labels)
-    _pair_leftovers(found, base, new, *labels)
-    return found
+        _pair_class(matches, base, new, mine=mine, other=other, alone=False)
+        _propagate_pair(matches, base, new, *labels)
+    _pair_leftovers(matches, base, new, *labels)
+    return matches
 
 
 def _pair_leftovers(
-    found: dict[str, str], base: Graph, new: Graph, mine: Mapping[str, int], other: Mapping[str, int]
+    matches: dict[str, str], base: Graph, new: Graph, mine: Mapping[str, int], other: Mapping[str, int]
 ) -> None:
-    """Ops of one label: by name, then along common stretches."""
-    taken = set(found.values())
+    """Match the remaining ops of equal labels: by name, then along common runs."""
+    taken = set(matches.values())
     free = {op.id: mine[op.id] for op in base.ops if op.id not in taken}
-    found |= {op.id: op.id for op in new.ops if op.id not in found and free.get(op.id) == other[op.id]}
-    taken = set(found.values())
-    left = [op.id for op in base.ops if op.id not in taken], [op.id for op in new.ops if op.id not in found]
+    matches |= {op.id: op.id for op in new.ops if op.id not in matches and free.get(op.id) == other[op.id]}
+    taken = set(matches.values())
+    left = [op.id for op in base.ops if op.id not in taken], [op.id for op in new.ops if op.id not in matches]
     kinds = [mine[op] for op in left[0]], [other[op] for op in left[1]]
     for block in SequenceMatcher(None, *kinds, autojunk=False).get_matching_blocks():
-        found |= {left[1][block.b + k]: left[0][block.a + k] for k in range(block.size)}
+        matches |= {left[1][block.b + k]: left[0][block.a + k] for k in range(block.size)}
 
 
 def _number_keys(graph: Graph, numbers: dict[Hashable, int], label: Label) -> dict[str, int]:
@@ -111,7 +112,7 @@ def _op_label(op: Op, graph: Graph) -> Hashable:
 def _refine_views(
     graph: Graph, numbers: dict[Hashable, int], labels: Mapping[str, int], *, given: Callable[[Input], Hashable]
 ) -> tuple[dict[str, int], ...]:
-    """Of every op the view of what it depends on, of what depends on it, and of all."""
+    """Return the views of each op: by what it depends on, by what depends on it, and by both."""
 
     def number(key: Hashable) -> int:
         return numbers.setdefault(key, len(numbers))
@@ -130,27 +131,27 @@ def _refine_views(
 def _view_from_inputs(
     graph: Graph, inputs: Mapping[str, int], own: Mapping[str, int], *, number: Callable[[Hashable], int]
 ) -> dict[str, int]:
-    """Every value with what its op is and reads."""
-    found = {entry.id: inputs[entry.id] for entry in graph.inputs}
+    """Number each value by its op's own number and the numbers of its operands."""
+    views = {entry.id: inputs[entry.id] for entry in graph.inputs}
     for op in graph.ops:
-        key = own[op.id], tuple(found[value] for value in op.inputs)
-        found |= {value: number((key, k)) for k, value in enumerate(op.values)}
-    return found
+        key = own[op.id], tuple(views[value] for value in op.inputs)
+        views |= {value: number((key, k)) for k, value in enumerate(op.values)}
+    return views
 
 
 def _view_from_readers(graph: Graph, own: Mapping[str, int], number: Callable[[Hashable], int]) -> dict[str, int]:
-    """Every value with what it is and who reads it."""
-    who = find_readers(graph)
-    found: dict[str, int] = {}
+    """Number each value by its own number and the numbers of its readers."""
+    readers = find_readers(graph)
+    views: dict[str, int] = {}
     listed = [value for op in graph.ops for value in op.values]
     for value in [*reversed(listed), *(entry.id for entry in graph.inputs)]:
-        uses = [(-1 if r.op is None else found[graph.ops[r.op].values[0]], r.operand) for r in who.get(value, ())]
-        found[value] = number((own[value], tuple(sorted(uses))))
-    return found
+        uses = [(-1 if r.op is None else views[graph.ops[r.op].values[0]], r.operand) for r in readers.get(value, ())]
+        views[value] = number((own[value], tuple(sorted(uses))))
+    return views
 
 
 def _pair_class(
-    found: dict[str, str],
+    matches: dict[str, str],
     base: Graph,
     new: Graph,
     *,
@@ -158,60 +159,62 @@ def _pair_class(
     other: Mapping[str, int],
     alone: bool,
 ) -> None:
-    """Ops of one key that are not matched yet, those of one name first, then in order; `alone`: only where there is
-    one of the key in each graph."""
-    taken, left = set(found.values()), defaultdict[int, list[str]](list)
+    """Match the remaining ops of equal keys, those of equal names first, then in order.
+
+    With `alone`, only ops whose key is unique in both graphs are matched.
+    """
+    taken, left = set(matches.values()), defaultdict[int, list[str]](list)
     for op in base.ops:
         if op.id not in taken:
             left[mine[op.id]].append(op.id)
-    waiting = [op.id for op in new.ops if op.id not in found]
+    waiting = [op.id for op in new.ops if op.id not in matches]
     if alone:
         counts = Counter(other[name] for name in waiting)
         waiting = [name for name in waiting if counts[other[name]] == 1 == len(left[other[name]])]
     for op_id in [*(name for name in waiting if name in left[other[name]]), *waiting]:
-        if op_id not in found and (names := left[other[op_id]]):
-            found[op_id] = op_id if op_id in names else names[0]
-            names.remove(found[op_id])
+        if op_id not in matches and (names := left[other[op_id]]):
+            matches[op_id] = op_id if op_id in names else names[0]
+            names.remove(matches[op_id])
 
 
 def _propagate_pair(
-    found: dict[str, str], base: Graph, new: Graph, mine: Mapping[str, int], other: Mapping[str, int]
+    matches: dict[str, str], base: Graph, new: Graph, mine: Mapping[str, int], other: Mapping[str, int]
 ) -> None:
-    """What a matched pair reads is matched, where it is of one label: of branches alike, each with its own."""
+    """Match the producers of the operands of matched ops, where their labels are equal."""
     makers = [{value: op.id for op in graph.ops for value in op.values} for graph in (base, new)]
-    known, taken = {op.id: op for op in base.ops}, set(found.values())
+    known, taken = {op.id: op for op in base.ops}, set(matches.values())
     for op in reversed(new.ops):
-        was_read = known[found[op.id]].inputs if op.id in found else ()
+        was_read = known[matches[op.id]].inputs if op.id in matches else ()
         for was, value in zip(was_read, op.inputs, strict=False):
             one, this = makers[0].get(was), makers[1].get(value)
-            if one and this and this not in found and one not in taken and mine[one] == other[this]:
-                found[this] = one
+            if one and this and this not in matches and one not in taken and mine[one] == other[this]:
+                matches[this] = one
                 taken.add(one)
 
 
 def _match_values(base: Graph, new: Graph, ops: Mapping[str, str]) -> dict[str, str]:
     known = {op.id: op for op in base.ops}
-    found: dict[str, str] = {}
+    matches: dict[str, str] = {}
     for op in new.ops:
         if op.id in ops:
-            found |= dict(zip(op.values, known[ops[op.id]].values, strict=False))
+            matches |= dict(zip(op.values, known[ops[op.id]].values, strict=False))
     inputs = {entry.id: entry for entry in base.inputs}
     for op in new.ops:
         if op.id in ops:
-            _match_inputs(found, inputs, op.inputs, theirs=known[ops[op.id]].inputs)
-    taken = set(found.values())
+            _match_inputs(matches, inputs, op.inputs, theirs=known[ops[op.id]].inputs)
+    taken = set(matches.values())
     for entry in new.inputs:
-        if entry.id not in found and entry.id in inputs and entry.id not in taken:
-            found[entry.id] = entry.id
-    return found
+        if entry.id not in matches and entry.id in inputs and entry.id not in taken:
+            matches[entry.id] = entry.id
+    return matches
 
 
 def _match_inputs(
-    found: dict[str, str], inputs: Mapping[str, object], mine: Iterable[str], *, theirs: Iterable[str]
+    matches: dict[str, str], inputs: Mapping[str, object], mine: Iterable[str], *, theirs: Iterable[str]
 ) -> None:
-    """What a matched pair reads from outside is the same."""
-    taken = set(found.values())
+    """Match the graph inputs that a matched pair of ops reads."""
+    taken = set(matches.values())
     for value, other in zip(mine, theirs, strict=False):
-        if value not in found and other in inputs and other not in taken:
-            found[value] = other
+        if value not in matches and other in inputs and other not in taken:
+            matches[value] = other
             taken.add(other)

@@ -1,10 +1,9 @@
-"""Changing a sharding where the analysis says it pays, and materialising anew (RFC, SLD: sharding mutation).
+"""Improve a plan by local search: change one sharding at a time and materialize again (RFC, SLD: sharding mutation).
 
-Suspects are what the analysis finds wanting: the makers, the shared sharding and the readers of values that
-collectives move, and the ops whose work several devices repeat, the dearest first. A suspect takes the strategy
-that is best next to its neighbours as they are; the change stays if the whole program is faster. Every change
-lowers the step time, so this ends, at a program that no such change of one sharding improves: not the optimum,
-which is the solver's, but good without one.
+Candidates are the producers, shared copies and readers of values that collectives move, and the ops whose work several
+devices repeat, in the order of the time they might save. A candidate takes the strategy that is cheapest while its
+neighbours stay as they are, and the change is kept if the whole program becomes faster. Every kept change lowers the
+step time, so the search ends, in a local optimum. It needs no solver.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ from planner.judge.analysis import Analysis
 from planner.judge.redundancy import find_redundancies
 
 Write = Callable[[Formulation, Choice], Program]
-"""Materialises a choice."""
+"""Writes a choice as a program."""
 
 
 @dataclass(frozen=True)
 class LocalSearchResult:
-    """The strategies at the end, their program, and the step times in ps from the start on."""
+    """The final strategies, their program, and the step times in ps from the start on."""
 
     strategies: tuple[int, ...]
     program: Program
@@ -39,7 +38,10 @@ class LocalSearchResult:
 def improve_locally(
     question: Formulation, strategies: Sequence[int], write: Write, *, limit: int | None = None
 ) -> LocalSearchResult:
-    """Improve strategies one at a time. `limit` in bytes per device: no change exceeds it and the peak before."""
+    """Improve strategies one at a time.
+
+    `limit` is in bytes per device: no change may raise the peak above it. None: no limit.
+    """
     chosen = tuple(strategies)
     analysis = Analysis(write(question, question.decode(chosen)), question.model)
     times = [analysis.step_ps]
@@ -67,15 +69,15 @@ def _find_improvement(
 
 
 def _rank_candidates(question: Formulation, analysis: Analysis) -> Iterator[int]:
-    """Nodes by the time in ps that they might save, most first."""
-    weight = Counter[tuple[Role, str]]()
+    """Yield nodes by the time in ps that they might save, in descending order."""
+    savings = Counter[tuple[Role, str]]()
     program, graph = analysis.program, question.graph
     maker = {value: (Role.OP, op.id) for op in graph.ops for value in op.values}
     read, origin = find_readers(graph), dict[str, str]()
     repeated = {one.op: 1 - 1 / one.times for one in find_redundancies(program)}
     for done, time in zip(program.instructions, analysis.times_ps, strict=True):
         if isinstance(done, OpCall):
-            weight[Role.OP, done.op.id] += int(time * repeated.get(done.op.id, 0))
+            savings[Role.OP, done.op.id] += int(time * repeated.get(done.op.id, 0))
         elif isinstance(done, Reshard):
             value = origin[done.result] = origin.get(done.operand, done.operand)
             near = {maker.get(value, (Role.INPUT, value)), (Role.SHARED_COPY, value)}
@@ -83,23 +85,23 @@ def _rank_candidates(question: Formulation, analysis: Analysis) -> Iterator[int]
                 (Role.OUTPUT, str(by.operand)) if by.op is None else (Role.OP, graph.ops[by.op].id)
                 for by in read.get(value, ())
             }
-            weight.update(dict.fromkeys(near, time))
-    return (question.index[key] for key, saved in weight.most_common() if saved and key in question.index)
+            savings.update(dict.fromkeys(near, time))
+    return (question.index[key] for key, saved in savings.most_common() if saved and key in question.index)
 
 
 def _node_edges(question: Formulation) -> list[list[tuple[bool, int]]]:
-    """Edges of every node: whether it is their source, and their number."""
-    found: list[list[tuple[bool, int]]] = [[] for _ in question.variables]
+    """Return the edges of each node: whether it is their source, and their number."""
+    edges: list[list[tuple[bool, int]]] = [[] for _ in question.variables]
     for number, edge in enumerate(question.problem.edges):
-        found[edge.source].append((True, number))
-        found[edge.target].append((False, number))
-    return found
+        edges[edge.source].append((True, number))
+        edges[edge.target].append((False, number))
+    return edges
 
 
 def _strategy_costs(
     question: Formulation, edges: list[tuple[bool, int]], chosen: tuple[int, ...], *, node: int
 ) -> NDArray[np.int64]:
-    """Cost of every strategy of a node in ps, its neighbours as chosen."""
+    """Return the cost in ps of each strategy of a node while its neighbours stay as chosen."""
     costs = question.problem.nodes[node].cost.copy()
     for is_source, number in edges:
         edge = question.problem.edges[number]

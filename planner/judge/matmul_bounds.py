@@ -1,8 +1,8 @@
-"""What a product must communicate at least, and what it does in a program.
+"""Lower bounds on the communication of matrix products, and what products communicate in a program.
 
 A product contracts operands of sizes m x k and k x n over a loop that both have (several loops of a kind count as one).
-Of P devices that each hold their share of one copy of both operands and of the result, and do their share of the
-multiplications, some device sends or receives at least
+Let each of P devices hold an equal part of one copy of both operands and of the result, and do an equal part of the
+multiplications. Then some device sends or receives at least
 
     D - (mk + kn + mn) / P   elements, with the sizes sorted a >= b >= c:
 
@@ -12,11 +12,11 @@ multiplications, some device sends or receives at least
 
 (Al Daas, Ballard, Grigori, Kumar, Rouse, "Tight memory-independent parallel matrix multiplication communication lower
 bounds", SPAA 2022), and at least mnk / (2 sqrt(2 M) P) - M where it holds no more than M (Irony, Toledo, Tiskin,
-"Communication lower bounds for distributed-memory matrix multiplication", 2004). Both assume one copy of everything:
-a program that keeps an operand on several devices may stay below, for the memory it pays.
+"Communication lower bounds for distributed-memory matrix multiplication", 2004). Both assume one copy of everything: a
+program that keeps an operand on several devices may stay below, at the cost of memory.
 
-What a product does communicate: its device's bytes on the way of its operands from where they are made, moves it shares
-with other readers included, and of its result until its terms are summed.
+The communication of a product in a program is that of the busiest device: for its operands, all moves since they were
+computed, including moves shared with other readers, and for its result, all moves until its partial sums are reduced.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from planner.judge.analysis import Analysis
 
 @dataclass(frozen=True, slots=True)
 class ProductCommunication:
-    """Of one product, in bytes of a device: what it receives, and what it must with one copy of everything."""
+    """Bytes that a device receives for one product, and their lower bound with one copy of everything."""
 
     op: str
     received_bytes: int
@@ -42,12 +42,12 @@ class ProductCommunication:
 
     @property
     def ratio(self) -> float | None:
-        """None where nothing has to move."""
+        """Received bytes divided by the bound, or None where the bound is 0."""
         return self.received_bytes / self.bound_bytes if self.bound_bytes else None
 
 
 def min_elements(m: int, n: int, k: int, devices: int) -> float:
-    """Elements that some device sends or receives at least."""
+    """Return the least number of elements that some device sends or receives."""
     a, b, c = sorted((m, n, k), reverse=True)
     if devices <= a / b:
         accessed = (a * b + a * c) / devices + b * c
@@ -59,13 +59,13 @@ def min_elements(m: int, n: int, k: int, devices: int) -> float:
 
 
 def min_elements_within(m: int, n: int, k: int, devices: int, held: int) -> float:
-    """The same where a device holds no more than so many elements."""
+    """Return the same bound for devices that hold no more than `held` elements."""
     return max(0.0, m * n * k / (2 * math.sqrt(2 * held) * devices) - held)
 
 
 @dataclass(frozen=True, slots=True)
 class ProductOperands:
-    """The operands that a product contracts, and its sizes m, n, k."""
+    """The numbers of the operands that a product contracts, and its sizes m, n, k."""
 
     left: int
     right: int
@@ -73,13 +73,13 @@ class ProductOperands:
 
 
 def find_product(op: Op) -> ProductOperands | None:
-    """Of a product without batch loops; None of what is none. What it adds beside them does not count."""
+    """Return the operands of a product without batch loops, or None for other ops. Further operands are ignored."""
     terms = [{loop for dim in term for loop in dim.loops} for term in op.rule.operands]
-    made = {loop for term in op.rule.results for dim in term for loop in dim.loops}
+    kept = {loop for term in op.rule.results for dim in term for loop in dim.loops}
     reduced = {loop.name for loop in op.rule.loops if loop.kind is LoopKind.REDUCTION}
     for i, j in combinations(range(len(terms)), 2):
         m, n, k = terms[i] - terms[j], terms[j] - terms[i], terms[i] & terms[j]
-        if m and n and k and k <= reduced - made and m | n == made:
+        if m and n and k and k <= reduced - kept and m | n == kept:
             return ProductOperands(i, j, (_loop_product(op, m), _loop_product(op, n), _loop_product(op, k)))
     return None
 
@@ -89,7 +89,7 @@ def _loop_product(op: Op, loops: set[str]) -> int:
 
 
 def measure_products(analysis: Analysis, limit_bytes: int) -> list[ProductCommunication]:
-    """Of every product, in the order of the program."""
+    """Measure each product, in the order of the program."""
     program, devices = analysis.program, analysis.program.mesh.devices
     most = analysis.received.max(axis=1, initial=0).tolist()
     received = {done.results[0]: size for done, size in zip(program.instructions, most, strict=True)}
@@ -97,7 +97,7 @@ def measure_products(analysis: Analysis, limit_bytes: int) -> list[ProductCommun
     after: dict[str, str] = {}
     for result, operand in before.items():
         after.setdefault(operand, result)
-    found = []
+    products = []
     for run in program.instructions:
         if isinstance(run, OpCall) and (parts := find_product(run.op)):
             item = run.op.results[0].itemsize
@@ -107,8 +107,8 @@ def measure_products(analysis: Analysis, limit_bytes: int) -> list[ProductCommun
                 _received_on_chain(run.operands[operand], before, received) for operand in (parts.left, parts.right)
             )
             moved += _received_by_result(run.results[0], after, received, analysis=analysis)
-            found.append(ProductCommunication(run.op.id, moved, least * item))
-    return found
+            products.append(ProductCommunication(run.op.id, moved, least * item))
+    return products
 
 
 def _received_on_chain(name: str, before: Mapping[str, str], received: Mapping[str, int]) -> int:
@@ -120,7 +120,7 @@ def _received_on_chain(name: str, before: Mapping[str, str], received: Mapping[s
 
 
 def _received_by_result(name: str, after: Mapping[str, str], received: Mapping[str, int], *, analysis: Analysis) -> int:
-    """Of the moves of a result while its terms are apart."""
+    """Sum the bytes of the moves of a result while it is a partial sum."""
     total = 0
     while analysis.program.values[name].sharding.partial and name in after:
         name = after[name]

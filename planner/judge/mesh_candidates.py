@@ -1,11 +1,11 @@
-"""Meshes that so many devices can form, and which of them can do all that another can.
+"""Meshes that a number of devices can form, and which of them refine others.
 
-A mesh axis is seen by what it joins: how many devices, or nodes, over each link (`Hardware.crossings`). Mesh B covers
-mesh A of the same hardware where every axis of A joins what some axes of B, no axis of B used twice, join together.
-Then every plan on A is a plan on B, at no higher cost: B splits along its axes what A splits along one (blocks of
-blocks are the blocks of the product, ceil(ceil(d / a) / b) = ceil(d / ab)), moves the same bytes over the same links
-flat over those axes, and leaves the axes that A lacks unused. So what is proven of B - a bound, or that no plan fits -
-holds for A too. Meshes that cover each other differ in the names of their axes alone.
+A mesh axis is described by how many devices, or nodes, it joins over each link (`Hardware.tier_spans`). Mesh B refines
+mesh A of the same hardware where each axis of A joins what some axes of B join together, and no axis of B is used
+twice. Then every plan on A is a plan on B at no higher cost: B splits along its axes what A splits along one (blocks of
+blocks are the blocks of the product, ceil(ceil(d / a) / b) = ceil(d / ab)), moves the same bytes over the same links in
+one collective over those axes, and leaves the other axes unused. So a bound that is proven on B, or that no plan fits
+there, holds on A too. Meshes that refine each other differ only in the names of their axes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from planner.errors import InvalidMesh, InvalidRequest
 from planner.ir.mesh import Mesh, MeshAxis
 
 TierCounts = tuple[int, ...]
-"""Devices, or nodes, joined over each link of a hardware, innermost first."""
+"""Numbers of devices or nodes that an axis joins over each link of the hardware, innermost first."""
 MAX_CANDIDATES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class MeshCandidate:
-    """Devices of one hardware joined as a mesh, for one of the graphs: both by number."""
+    """A mesh for one of the graphs on one of the hardware profiles, both by number."""
 
     graph: int
     hardware: int
@@ -35,8 +35,10 @@ class MeshCandidate:
 
 
 def enumerate_meshes(devices: int, axes: int, template: Mesh | None = None) -> Iterator[Mesh]:
-    """Every mesh of so many devices: of up to `axes` axes of two or more, in every order; or the template's, with its
-    unknown sizes filled in."""
+    """Yield each mesh of `devices` devices: up to `axes` axes of size two or more, in every order of sizes.
+
+    With a template, yield its meshes with unknown sizes filled in instead.
+    """
     if template is None:
         counts = range(1, axes + 1) if devices > 1 else (1,)
         shapes = (sizes for count in counts for sizes in _factorizations(devices, count, 2 if devices > 1 else 1))
@@ -51,7 +53,7 @@ def enumerate_meshes(devices: int, axes: int, template: Mesh | None = None) -> I
 
 
 def _factorizations(number: int, factors: int, least: int) -> Iterator[tuple[int, ...]]:
-    """Every ordered way to write a number as so many factors."""
+    """Yield each ordered factorization of a number into `factors` factors of `least` or more."""
     if factors == 0:
         yield from [()] if number == 1 else []
         return
@@ -63,8 +65,7 @@ def _factorizations(number: int, factors: int, least: int) -> Iterator[tuple[int
 def enumerate_candidates(
     graphs: int, hardware: int, numbers: Iterable[int], *, axes: int, template: Mesh | None = None
 ) -> tuple[MeshCandidate, ...]:
-    """Every mesh for every graph and hardware. Raises InvalidRequest for more than are ever looked at, before listing
-    them."""
+    """Return each mesh for each graph and hardware. Raises InvalidRequest for more than MAX_CANDIDATES of them."""
     listed = [
         mesh for devices in numbers for mesh in islice(enumerate_meshes(devices, axes, template), MAX_CANDIDATES + 1)
     ]
@@ -75,12 +76,12 @@ def enumerate_candidates(
 
 
 def devices_per_tier(mesh: Mesh, hardware: Hardware) -> tuple[TierCounts, ...]:
-    """What every axis joins. Raises InvalidHardware for a link that the hardware lacks."""
+    """Return what each axis joins. Raises InvalidHardware for a link that the hardware lacks."""
     return tuple(tuple(part.fanout for part in axis) for axis in hardware.tier_spans(mesh))
 
 
 def refines(one: Sequence[TierCounts], other: Sequence[TierCounts]) -> bool:
-    """Can the first do all that the other can?"""
+    """Return whether the first mesh refines the other."""
     for places in product(range(len(other) + 1), repeat=len(one)):
         together = [[1] * len(axis) for axis in other]
         for axis, place in zip(one, places, strict=True):
@@ -92,17 +93,17 @@ def refines(one: Sequence[TierCounts], other: Sequence[TierCounts]) -> bool:
 
 
 def mesh_distance(one: Mesh, other: Mesh) -> float:
-    """How far the sizes of two meshes of as many axes are from each other, in doublings."""
+    """Return the distance between the sizes of two meshes with equally many axes, in doublings."""
     return math.fsum(abs(math.log2(a / b)) for a, b in zip(one.shape, other.shape, strict=True))
 
 
 def parse_device_counts(text: str) -> tuple[int, ...]:
-    """Numbers of devices: `8,16,24`, or `8..512`, which doubles. Raises InvalidMesh."""
-    found: set[int] = set()
+    """Parse numbers of devices: `8,16,24`, or `8..512`, which doubles. Raises InvalidMesh."""
+    counts: set[int] = set()
     for piece in text.split(","):
         ends = re.fullmatch(r"\s*(\d{1,9})\s*(?:\.\.\s*(\d{1,9})\s*)?", piece, re.ASCII)
         low, high = (int(ends[1]), int(ends[2] or ends[1])) if ends else (0, 0)
         if not 1 <= low <= high:
             raise InvalidMesh("numbers of devices", got=text, wanted="such as 8,16,24 or 8..512, which doubles from 8")
-        found |= {low << doubled for doubled in range(30) if low << doubled <= high}
-    return tuple(sorted(found))
+        counts |= {low << doubled for doubled in range(30) if low << doubled <= high}
+    return tuple(sorted(counts))

@@ -1,9 +1,9 @@
-"""What a step gains when collectives run beside computation.
+"""Compute what a step gains when collectives overlap with computation.
 
-A schedule (`planner.judge.overlap_schedule`) is made for every prefetch distance of AHEAD and for none, and the
-shortest that fits the memory limit counts; where none fits, instructions run one after the other. Its length lies
-between max(compute, communication), which no order beats, and their sum, the step without overlap. Collectives whose
-outermost link is the same take turns.
+A schedule (`planner.judge.overlap_schedule`) is simulated for each prefetch distance of LOOKAHEADS, and the shortest
+one that fits the memory limit is used; where none fits, instructions run one after the other. Its length lies between
+max(compute, communication), a lower bound for any order, and their sum, the step without overlap. Collectives with the
+same outermost link do not overlap each other.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from planner.judge.analysis import Analysis
 from planner.judge.overlap_schedule import COMPUTE, Schedule, Stream, distinct_sizes, simulate_schedule
 
 LOOKAHEADS = (64, 16, 4, 0)
-"""Ops by which a collective that grows is issued early."""
+"""Numbers of ops by which a collective that needs more memory than it frees is issued early."""
 
 
 @dataclass(frozen=True, slots=True)
 class Overlap:
-    """Times of a step in ps; `schedule` is None where nothing runs beside another."""
+    """Times of a step in ps; `schedule` is None where nothing overlaps."""
 
     compute_ps: int
     communication_ps: int
@@ -45,23 +45,23 @@ class Overlap:
 
 
 def schedule_overlap(analysis: Analysis, limit_bytes: int) -> Overlap:
-    """The shortest schedule of a program that holds no more than the limit at any time."""
+    """Find the shortest schedule of a program whose peak is within the memory limit."""
     program, times = analysis.program, analysis.times_ps
     listed = assign_streams(program, analysis.model)
     communication = sum(time for time, stream in zip(times, listed, strict=True) if stream != COMPUTE)
     sizes = distinct_sizes(program)
-    found = (
+    schedules = (
         [simulate_schedule(program, times, listed, ahead=ahead, sizes=sizes) for ahead in LOOKAHEADS]
         if communication
         else []
     )
-    fitting = [each for each in found if each.peak_bytes <= limit_bytes]
+    fitting = [each for each in schedules if each.peak_bytes <= limit_bytes]
     best = min(fitting, key=lambda each: (each.length_ps, each.peak_bytes), default=None)
     return Overlap(sum(times) - communication, communication, best)
 
 
 def assign_streams(program: Program, model: CostModel) -> list[Stream]:
-    """The stream of every instruction: that of ops, or the outermost link a collective crosses."""
+    """Return the stream of each instruction: COMPUTE, or the outermost link that a collective crosses."""
     links = list(model.hardware.links.values())
     rank = [links.index(link) for link in model.links]
     names = list(model.hardware.links)
@@ -75,5 +75,5 @@ def assign_streams(program: Program, model: CostModel) -> list[Stream]:
 
 
 def is_communication(done: Instruction) -> bool:
-    """Whether an instruction sends anything: an all_slice is a local copy."""
+    """Return whether an instruction sends data; an all_slice, for one, is a local copy."""
     return isinstance(done, Reshard) and done.collective.definition.sends

@@ -1,17 +1,18 @@
-"""When every instruction of a program starts and ends where collectives run beside computation.
+"""Simulate when each instruction of a program starts and ends where collectives overlap with computation.
 
-Streams: one for ops and local copies, in program order, and one for every link that collectives cross outermost. An
-instruction starts when its stream is free, what it reads is there, and it has been issued. A collective is issued
+There is one stream for ops and local copies, in program order, and one for each link that is the outermost of some
+collective. An instruction starts when its stream is free, its operands are ready, and it has been issued. A collective
+is issued
 
-    when what it reads is there   if it holds no more than it frees: a gradient is reduced as soon as it is made;
-    `ahead` ops early, else       a gathered parameter is prefetched; with 0, not before all earlier ops have ended.
+    as soon as its operand is ready   if its result is no larger than what it frees: a gradient is reduced at once;
+    `ahead` ops early, else           a parameter is gathered ahead of its use; with 0, after all earlier ops.
 
-Of those that wait for a stream the first of the program goes first. The first unfinished instruction can always run, so
-no schedule is longer than the sum of all times, and none is shorter than the busiest stream. A value is held from the
-start of what makes it to the end of its last reader; the peak is counted over all devices, event by event. That
-computing and sending slow each other down where they share a device is not counted.
+Among the instructions that wait for a stream, the first of the program goes first. The first unfinished instruction can
+always run, so no schedule is longer than the sum of all times, and none is shorter than the busiest stream. A value is
+held from the start of its producer to the end of its last reader; the peak is counted on all devices, at each event.
+The simulation does not model that computing and sending slow each other down on a device.
 
-Time grows as n log n, and with n * devices for the peak.
+The running time is O(n log n), plus O(n * devices) for the peak.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ COMPUTE: Stream = "compute"
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """[instruction] each: start and end in ps; the peak in bytes, on the device that holds most."""
+    """Start and end of each instruction in ps, and the peak in bytes on the device that holds most."""
 
     starts: tuple[int, ...]
     ends: tuple[int, ...]
@@ -48,15 +49,15 @@ class Schedule:
 def simulate_schedule(
     program: Program, times_ps: Sequence[int], streams: Sequence[Stream], *, ahead: int, sizes: Sizes | None = None
 ) -> Schedule:
-    """The schedule of a program whose instructions take `times_ps` on `streams`.
+    """Simulate a program whose instructions take `times_ps` on `streams`.
 
-    `sizes` are those of `distinct_sizes`.
+    `sizes` are those of `distinct_sizes`, to share them between simulations.
     """
     return _Simulation(program, times_ps, streams, ahead, sizes or distinct_sizes(program)).finish()
 
 
 def distinct_sizes(program: Program) -> Sizes:
-    """Bytes of every value, on every device that holds others than those before it."""
+    """Return the bytes of each value, with one entry for devices that hold equal bytes of all values."""
     sizes = Accounting(program).value_bytes
     table = np.array(list(sizes.values()), np.int64).reshape(len(sizes), -1)
     return dict(zip(sizes, np.unique(table, axis=1), strict=True))
@@ -64,6 +65,15 @@ def distinct_sizes(program: Program) -> Sizes:
 
 @dataclass
 class _Simulation:
+    """State of the simulation; instructions are named by their numbers.
+
+    needs    conditions that an instruction still waits for: operands, and being issued
+    waiting  by stream, a heap of the instructions that can start
+    running  a heap of (end, instruction)
+    left     by value, readers that have not ended
+    issues   by number of ended ops, the collectives that are issued then
+    """
+
     program: Program
     times: Sequence[int]
     streams: Sequence[Stream]
@@ -93,7 +103,7 @@ class _Simulation:
         self._issue()
 
     def _issue(self) -> None:
-        """Every collective waits for its operand, and the one that grows for an op before it to end."""
+        """Make collectives that grow memory wait for an earlier op, and queue instructions that wait for nothing."""
         earlier = np.cumsum([stream == COMPUTE for stream in self.streams])
         for place, stream in enumerate(self.streams):
             after = int(earlier[place]) - self.ahead
@@ -121,11 +131,11 @@ class _Simulation:
         heapq.heappush(self.waiting[self.streams[place]], place)
 
     def _start(self) -> bool:
-        """Start what can start; whether anything did."""
-        found = [stream for stream in self.waiting if self._next(stream) is not None]
-        for stream in found:
+        """Start the instructions that can start. Return whether any did."""
+        ready = [stream for stream in self.waiting if self._next(stream) is not None]
+        for stream in ready:
             self._begin(stream)
-        return bool(found)
+        return bool(ready)
 
     def _next(self, stream: Stream) -> int | None:
         waiting = self.waiting[stream]

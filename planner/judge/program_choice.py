@@ -1,7 +1,7 @@
-"""The choice behind a program, read off the program: the way back from `planner.rewrite.materialize`.
+"""Recover the choice that a program was written from, the inverse of `planner.rewrite.materialize`, and encode choices.
 
-A value's copies are a tree of moves that begins at what its op made. Every reader of a shared value moves it for itself
-from the one sharding they share, so that is where the ways of its readers part.
+The copies of a value form a tree of moves that starts at its op's result. The readers of a shared value each move it
+from one shared copy, which is therefore the last common ancestor of what they read.
 """
 
 from __future__ import annotations
@@ -22,40 +22,42 @@ from planner.ir.sharding import Sharding
 
 
 def recover_choice(program: Program) -> Choice:
-    """The choice that a program was written from."""
+    """Recover the choice that a program was written from."""
     runs = {done.op.id: done for done in program.instructions if isinstance(done, OpCall)}
     before = {done.result: done.operand for done in program.instructions if isinstance(done, Reshard)}
     shared = {}
-    for value, who in find_readers(program.graph).items():
-        if len(who) > 1:
+    for value, readers in find_readers(program.graph).items():
+        if len(readers) > 1:
             ops = program.graph.ops
-            read = [program.outputs[r.operand] if r.op is None else runs[ops[r.op].id].operands[r.operand] for r in who]
+            read = [
+                program.outputs[r.operand] if r.op is None else runs[ops[r.op].id].operands[r.operand] for r in readers
+            ]
             shared[value] = program.values[_common_ancestor([_chain_to_source(name, before) for name in read])].sharding
     outputs = tuple(program.values[name].sharding for name in program.outputs)
     return Choice(dict(program.arguments), {op: run.option for op, run in runs.items()}, shared, outputs)
 
 
 def _chain_to_source(name: str, before: Mapping[str, str]) -> list[str]:
-    """From what the op made to a copy."""
-    way = [name]
-    while way[-1] in before:
-        way.append(before[way[-1]])
-    return way[::-1]
+    """Return the names on the path from an op's result to a copy of it."""
+    path = [name]
+    while path[-1] in before:
+        path.append(before[path[-1]])
+    return path[::-1]
 
 
-def _common_ancestor(ways: list[list[str]]) -> str:
-    """The last name that all ways have in common."""
-    common: list[str] = [names[0] for names in zip(*ways, strict=False) if len(set(names)) == 1]
+def _common_ancestor(paths: list[list[str]]) -> str:
+    """Return the last name that all paths have in common."""
+    common: list[str] = [names[0] for names in zip(*paths, strict=False) if len(set(names)) == 1]
     return common[-1]
 
 
 def encode_choice(question: Formulation, choice: Choice) -> list[int]:
-    """The solver's choice of the planner's. Raises InvalidRequest for one that the question does not offer."""
+    """Encode a choice as an assignment. Raises InvalidRequest for a choice that the question does not offer."""
     return _ChoiceEncoder(question, choice).strategies()
 
 
 def recompute_everything(question: Formulation, choice: Choice) -> Choice:
-    """The choice with all that may be done again done again, as it was done first."""
+    """Return the choice with every recomputable op recomputed, under the same option."""
     first = question.with_clones.clone_of
     options = choice.options | {copy: choice.options[op] for copy, op in first.items()}
     shared = choice.shared | {copy: choice.shared[value] for copy, value in first.items() if value in choice.shared}
@@ -63,7 +65,7 @@ def recompute_everything(question: Formulation, choice: Choice) -> Choice:
 
 
 def unshare_inputs(choice: Choice) -> Choice:
-    """The choice in which every reader of a graph input fetches it for itself, so that no copy is held between."""
+    """Return the choice in which readers of a graph input reshard it themselves, without a shared copy."""
     stored = {value: choice.inputs[value] for value in choice.shared if value in choice.inputs}
     return replace(choice, shared=choice.shared | stored)
 
@@ -74,7 +76,7 @@ class _ChoiceEncoder:
     choice: Choice
 
     def strategies(self) -> list[int]:
-        """A hub that the choice does not speak of stays as its value is made."""
+        """Return the strategies. A shared copy that the choice does not mention keeps the sharding of its value."""
         return [self._strategy(variable) for variable in self.question.variables]
 
     def _strategy(self, variable: Variable) -> int:
@@ -112,7 +114,7 @@ class _ChoiceEncoder:
         return None if last is None else SharedLifetime(last, kept)
 
     def _last(self, value: str) -> int | None:
-        """The position of the last op that runs and reads a value."""
+        """Return the position of the last op that runs and reads a value, or None where none does."""
         time, ops = self.question.liveness, self.question.graph.ops
         places = [group.position for group in time.read_groups[value]]
         ran = [at for at in places if at not in time.optional or ops[at].id in self.choice.options]
@@ -125,11 +127,11 @@ class _ChoiceEncoder:
         return self.choice.shared.get(first) or (self._producer_sharding(first) if first != value else None)
 
     def _producer_sharding(self, value: str) -> Sharding:
-        """The sharding in which a value is made."""
-        found = self.question.producer(value)
-        if found is None:
+        """Return the sharding in which a value is computed or comes in."""
+        producer = self.question.producer(value)
+        if producer is None:
             return self.choice.inputs[value]
-        op, result = found
+        op, result = producer
         return op.rule.result_sharding(result, self.choice.options[op.id])
 
 
@@ -141,5 +143,5 @@ def _strategies_with(variable: Variable, wanted: Sharding | None) -> NDArray[np.
 def _first_strategy(variable: Variable, fits: NDArray[np.bool_]) -> int:
     if not fits.any():
         what = f"{variable.role} {variable.name!r}"
-        raise InvalidRequest("the plan chose what is not offered", where=what, wanted="a plan of this version")
+        raise InvalidRequest("the plan's choice is not among the options", where=what, wanted="a plan of this version")
     return int(fits.argmax())

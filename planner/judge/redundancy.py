@@ -1,7 +1,7 @@
-"""Work that several devices do alike.
+"""Find work that several devices repeat.
 
-The mesh axes that no loop of an op is split over replicate it: all devices along them compute the same (terms of a
-partial sum are different work). An op that moves or fills without arithmetic repeats no computation.
+An op is replicated along the mesh axes over which none of its loops is split: all devices along them compute the same
+(terms of a partial sum are different work). An op without arithmetic repeats no computation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from planner.ops import OPS
 
 @dataclass(frozen=True, slots=True)
 class Redundancy:
-    """An op computed `times` over along `axes`; `wasted_flops` of what a device computes others compute too."""
+    """An op that is computed `times` times along `axes`.
+
+    `wasted_flops` is the part of a device's flops that is redundant.
+    """
 
     op: str
     axes: Axes
@@ -26,10 +29,10 @@ class Redundancy:
 
 
 def find_redundancies(program: Program) -> list[Redundancy]:
-    """The ops of a program whose work is repeated, in order. Ops without a row have no known work."""
+    """Return the ops of a program whose work is repeated, in order. Ops without a row have no known work."""
     runs = [done for done in program.instructions if isinstance(done, OpCall)]
-    found = [_measure_redundancy(run, program.mesh) for run in runs]
-    return [one for one in found if one.times > 1 and one.wasted_flops > 0]
+    redundancies = [_measure_redundancy(run, program.mesh) for run in runs]
+    return [one for one in redundancies if one.times > 1 and one.wasted_flops > 0]
 
 
 def _measure_redundancy(run: OpCall, mesh: Mesh) -> Redundancy:
@@ -40,7 +43,7 @@ def _measure_redundancy(run: OpCall, mesh: Mesh) -> Redundancy:
 
 
 def count_local_flops(run: OpCall, mesh: Mesh) -> float:
-    """Floating-point operations of the device with the largest part of an op."""
+    """Count the floating-point operations of the device with the largest part of an op."""
     row = OPS.get(run.op.op)
     if row is None or row.is_view:
         return 0.0

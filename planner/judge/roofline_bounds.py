@@ -1,11 +1,11 @@
-"""What no plan on so many devices can do better, read off the graph alone.
+"""Lower bounds on time and memory of any plan on a number of devices, from the graph alone.
 
-Time    n devices together do at least the unsharded work of every op, so one of them does an n-th of its flops and of
+Time    n devices together do at least the unsharded work of each op, so one of them does an n-th of its flops and of
         the bytes it reads and writes; more work never takes less time (`planner.choose.hardware`), and every op is
         launched. Collectives are not counted.
-Memory  n devices together hold at least one whole copy of every value that is there, so one of them holds an n-th of
-        their bytes: of all graph inputs and, where nothing is made again, of what is made already and read later;
-        where something may be, of what an op reads and makes.
+Memory  n devices together hold at least one whole copy of each live value, so one of them holds an n-th of their bytes.
+        Live are all graph inputs and, without recomputation, the values that are computed and still read later; with
+        recomputation, only the operands and results of the current op.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from planner.ops import OPS
 
 
 class Floor(NamedTuple):
-    """Seconds of a step, and bytes of some device, that no plan stays below."""
+    """Lower bounds of any plan: seconds of a step, and peak bytes of some device."""
 
     step_s: float
     peak_bytes: int
 
 
 def min_step_s(graph: Graph, hardware: Hardware, devices: int) -> float:
-    """Seconds that no plan of a graph on so many devices stays below; the sum of picoseconds rounded up or down."""
+    """Return a lower bound on the seconds of a step, with a margin for the cost model's rounding to picoseconds."""
     alone = CostModel(Mesh.parse("1"), hardware)
     return sum(_min_op_s(graph, op, alone, devices=devices) for op in graph.ops) - len(graph.ops) * PICO
 
@@ -45,13 +45,13 @@ def _min_op_s(graph: Graph, op: Op, alone: CostModel, *, devices: int) -> float:
     return alone.hardware.op_s(op_variant(op), op.results[0].dtype, flops / devices, moved=moved / devices, kind=kind)
 
 
-def min_memory_bytes(graph: Graph, devices: int, again: bool) -> int:
-    """Bytes that some device holds at some moment of any plan; `again`: values may be made again."""
-    return -(-max(_live_bytes(graph, again)) // devices)
+def min_memory_bytes(graph: Graph, devices: int, recompute: bool) -> int:
+    """Return a lower bound on the peak bytes of some device; `recompute`: values may be recomputed."""
+    return -(-max(_live_bytes(graph, recompute)) // devices)
 
 
-def _live_bytes(graph: Graph, again: bool) -> Iterator[int]:
-    """Bytes of one copy of all that is there, while each op runs and at the end."""
+def _live_bytes(graph: Graph, recompute: bool) -> Iterator[int]:
+    """Yield the bytes of one copy of all live values, while each op runs and at the end."""
     inputs = sum(entry.type.bytes for entry in graph.inputs)
     outside = {entry.id for entry in graph.inputs}
     last = {
@@ -59,10 +59,9 @@ def _live_bytes(graph: Graph, again: bool) -> Iterator[int]:
     }
     live: dict[str, int] = {}
     for position, op in enumerate(graph.ops):
-        made = dict(zip(op.values, (kind.bytes for kind in op.results), strict=True))
-        live |= made
+        live |= dict(zip(op.values, (kind.bytes for kind in op.results), strict=True))
         around = {value: graph.types[value].bytes for value in {*op.inputs, *op.values} - outside}
-        yield inputs + sum((around if again else live).values())
+        yield inputs + sum((around if recompute else live).values())
         for value in {*op.inputs, *op.values} & live.keys():
             if last.get(value, position) <= position:
                 del live[value]

@@ -1,8 +1,9 @@
-"""What forcing an option costs in all: the choice problem again, with one variable held.
+"""Price a forced option: solve the assignment problem again with one variable fixed.
 
-A problem of up to WHOLE variables is solved anew as a whole, from the plan as its start: exact where the solver ends,
-else between what it found and what it proved. Of a larger one only the variables around the held one are free, as
-many as NEAR; what is found so is what forcing costs at most, and the plan's own bound is what it costs at least.
+A problem of up to EXACT_VARIABLES variables is solved as a whole, starting from the plan: the cost is exact where the
+solver closes the gap, else it lies between the solution and the bound. In a larger problem only the NEIGHBOURHOOD
+variables nearest to the fixed one are free: the solution is an upper bound of the cost, and the plan's own bound is the
+lower bound.
 """
 
 from __future__ import annotations
@@ -25,8 +26,13 @@ MIN_SOLVE_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class ForcedOptionCost:
-    """The best plan with an option takes at least `bound_ps`, and no more than `cost_ps` (None: none is known);
-    `exact`: proven to be that plan, to the gap asked for; `infeasible`: proven that none fits."""
+    """Cost of the best plan with an option.
+
+    cost_ps     of the best such plan found; None: none is known
+    bound_ps    no such plan is faster
+    exact       whether the plan found is optimal, within the requested gap
+    infeasible  whether it is proven that no such plan fits
+    """
 
     cost_ps: int | None
     bound_ps: int
@@ -36,8 +42,11 @@ class ForcedOptionCost:
 
 @dataclass(frozen=True)
 class WhatIf:
-    """A question with a known choice; nothing better than `bound_ps` exists. `whole`: so many variables are solved as a
-    whole, of more only `near`."""
+    """A problem with the plan's assignment and bound: no assignment costs less than `bound_ps`.
+
+    Problems of up to `exact_variables` variables are solved as a whole, larger ones in a `neighbourhood` of as many
+    variables.
+    """
 
     question: Formulation
     strategies: Sequence[int]
@@ -48,27 +57,29 @@ class WhatIf:
     neighbourhood: int = NEIGHBOURHOOD
 
     def force_options(self, node: int, strategies: Sequence[int], seconds: float) -> dict[int, ForcedOptionCost]:
-        """Strategy of a variable -> what it costs in all. When the time is up, the rest is not solved but priced
-        with all else as it is."""
+        """Return what each strategy of a variable costs, by strategy.
+
+        When the time is up, the remaining strategies are priced with all other decisions unchanged.
+        """
         whole = len(self.question.variables) <= self.exact_variables
         free = np.ones(len(self.question.variables), bool) if whole else self._near_variables(node)
-        found, ends = dict[int, ForcedOptionCost](), time.monotonic() + seconds
+        costs, ends = dict[int, ForcedOptionCost](), time.monotonic() + seconds
         for done, strategy in enumerate(strategies):
             left = seconds - done * seconds / len(strategies) if self.deterministic else ends - time.monotonic()
             share = left / (len(strategies) - done)
             known = self._plan_cost(node, strategy)
-            found[strategy] = (
+            costs[strategy] = (
                 known
                 if share < MIN_SOLVE_S / 10
                 else self._solve_restricted(node, strategy, free, whole=whole, seconds=share, known=known)
             )
-        return found
+        return costs
 
     def _plan_cost(self, node: int, strategy: int) -> ForcedOptionCost:
         changed = list(self.strategies)
         changed[node] = strategy
-        worth = solvers.evaluate(self.question.problem, changed)
-        return ForcedOptionCost(worth.cost if worth.feasible else None, self.bound_ps, exact=False)
+        evaluation = solvers.evaluate(self.question.problem, changed)
+        return ForcedOptionCost(evaluation.cost if evaluation.feasible else None, self.bound_ps, exact=False)
 
     def _solve_restricted(
         self, node: int, strategy: int, free: NDArray[np.bool_], *, whole: bool, seconds: float, known: ForcedOptionCost
@@ -95,7 +106,10 @@ class WhatIf:
         return ForcedOptionCost(best, max(self.bound_ps, solution.bound), solution.status == "optimal", impossible)
 
     def _allowed_strategies(self, node: int, strategy: int, free: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """A flag per strategy, flat: all of the free variables, the plan's of the others, the held one's."""
+        """Return which strategies are allowed, as a flat array of flags.
+
+        These are all strategies of the free variables, the plan's of the others, and the forced one.
+        """
         starts = self.question.problem.arrays.node_start
         allowed = np.repeat(free, np.diff(starts))
         allowed[starts[:-1] + np.array(self.strategies)] = True
@@ -104,20 +118,20 @@ class WhatIf:
         return allowed
 
     def _near_variables(self, node: int) -> NDArray[np.bool_]:
-        """The `near` variables that are the fewest edges away, the earlier first."""
+        """Return flags of the variables that are the fewest edges away, of equally near ones the earlier."""
         layout = self.question.problem.arrays
         joined = defaultdict[int, list[int]](list)
         for source, target in zip(layout.source.tolist(), layout.target.tolist(), strict=True):
             joined[source].append(target)
             joined[target].append(source)
-        seen = [node]
-        known = {node}
-        for at in seen:
-            for other in sorted(set(joined[at]) - known):
-                known.add(other)
-                seen.append(other)
-            if len(seen) > self.neighbourhood:
+        queue = [node]
+        seen = {node}
+        for current in queue:
+            for other in sorted(set(joined[current]) - seen):
+                seen.add(other)
+                queue.append(other)
+            if len(queue) > self.neighbourhood:
                 break
         flags = np.zeros(len(self.question.variables), bool)
-        flags[seen[: self.neighbourhood]] = True
+        flags[queue[: self.neighbourhood]] = True
         return flags

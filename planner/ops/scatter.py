@@ -1,8 +1,8 @@
 """Ops that write elements at given positions.
 
-    scatter               x after x[.., ids[.., k, ..], ..] = u[.., k, ..]     along one dim
+    scatter               x after x[.., ids[.., k, ..], ..] = u[.., k, ..]      along one dim
     index_put             x after x[b, ids0[k], ids1[k], .., a] = u[b, k, a]
-    dynamic_update_slice  x after x[.., start + k, ..] = u[.., k, ..]            the start is clamped so that u is inside
+    dynamic_update_slice  x after x[.., start + k, ..] = u[.., k, ..]       the start is clamped so that u is inside
 
 The loop of positions (`v`) may be split: each device writes the elements that fall into its part. Several updates (`k`)
 may write one element of x, where the last wins: loop k is blocked. With `accumulate` updates are added (+= instead of =

@@ -1,1 +1,1 @@
-"""What the pipeline is made of: requests and plans, objectives, folded solves, overlap pricing."""
+"""Parts of the pipeline: requests and plans, objectives, folded solves, overlap pricing."""

@@ -1,12 +1,12 @@
-"""A choice problem solved by way of its folded one (`planner.choose.fold`).
+"""Solve an assignment problem by way of its folded problem (`planner.choose.fold`).
 
-Where layers repeat, the problem in which equal layers are planned alike is solved first; the search of the unfolded
-problem starts from its answer, and its bound from the folded problem's prices and messages, which soon prove as much
-there. A memory limit wants some layers treated differently: a choice that fits and a cheaper one that does not are
-spliced, and where more than a hundredth of the cost is still unproven, each half of the layers is folded for itself
-before all are unfolded. The bound is always that of the unfolded problem, so that the gap counts what folding loses. A
-cutoff wants a bound and no choice: under one, the unfolded problem is looked at before all else, until a choice is
-found that costs less.
+Where layers repeat, the folded problem, which shards equal layers alike, is solved first. The search of the unfolded
+problem starts from its solution, and the lower bound from its Lagrange multipliers and messages, which soon prove as
+much there. Under a memory limit some layers have to differ: an assignment that fits and a cheaper one that does not are
+combined by crossover, and while more than 1 % of the cost is unproven, each half of the layers is folded separately
+before all layers are unfolded. The bound is always that of the unfolded problem, so that the gap includes the loss by
+folding. With a cutoff, a bound is enough and no assignment is needed: the unfolded problem is searched first, briefly,
+until an assignment is found that costs less.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from planner.planning.plan_types import Folding, Request
 OnProgress = Callable[[solvers.Progress], None]
 Starts = Sequence[Sequence[int]]
 
-# A problem of fewer nodes is solved in the time that folding takes; one that folds to more of its nodes gains little.
+# Smaller problems are solved in the time that folding takes; problems that keep more of their nodes gain little.
 MIN_NODES, MAX_NODE_SHARE = 1000, 0.6
-# Runs of layers folded for themselves, tried in turn while the gap is larger than this; choices that are spliced.
+# Numbers of runs of layers that are folded separately, tried in turn while the gap is large; assignments to combine.
 PIECES, LARGE_GAP, CROSSOVERS = (1, 2), 0.01, 20
-# Of the time limit, for each folded problem; without one, seconds' worth of work.
+# Share of the time limit for each folded problem; without a limit, seconds' worth of work.
 SHARE, SECONDS = 0.2, 15.0
-# The same, for messages and for a look at a cutoff.
+# The same, for computing messages and for the brief search under a cutoff.
 BRIEF_SHARE, BRIEF_SECONDS = 0.1, 6.0
 
 
@@ -40,12 +40,16 @@ def solve_folded(
     on_progress: OnProgress | None = None,
     cutoff: int | None = None,
 ) -> tuple[solvers.Solution, Folding | None]:
-    """The best choice found, no worse than a feasible start, and how folding was used (None: not). cutoff: what costs
-    as much is of no interest."""
+    """Return the best solution, no worse than a feasible start, and how folding was used, or None where it was not.
+
+    An assignment that costs `cutoff` or more is of no interest.
+    """
     began, shares = time.monotonic(), 0.0
-    told = on_progress and _add_elapsed(began, on_progress)
+    report = on_progress and _add_elapsed(began, on_progress)
     if len(problem.nodes) < MIN_NODES:
-        return _run_solver(problem, request, request.time_limit_s, starts=starts, on_progress=told, cutoff=cutoff), None
+        return _run_solver(
+            problem, request, request.time_limit_s, starts=starts, on_progress=report, cutoff=cutoff
+        ), None
     if cutoff is not None:
         look, shares = _check_cutoff(problem, request, starts, cutoff=cutoff), BRIEF_SHARE
         if look.reason == solvers.CUT_OFF:
@@ -54,9 +58,14 @@ def solve_folded(
     layers = RepeatedLayers.of(problem)
     if layers.node_count > MAX_NODE_SHARE * len(problem.nodes):
         return _run_solver(
-            problem, request, _remaining_time_s(request, began, shares), starts=starts, on_progress=told, cutoff=cutoff
+            problem,
+            request,
+            _remaining_time_s(request, began, shares),
+            starts=starts,
+            on_progress=report,
+            cutoff=cutoff,
         ), None
-    stages = list(_solve_stages(layers, request, starts, on_progress=told and _drop_bound(told)))
+    stages = list(_solve_stages(layers, request, starts, on_progress=report and _drop_bound(report)))
     last, shares = stages[-1], shares + len(stages) * (BRIEF_SHARE + SHARE)
     if last.solution.multipliers:
         last, shares = last.at_multipliers(request), shares + BRIEF_SHARE
@@ -66,7 +75,7 @@ def solve_folded(
         request,
         _remaining_time_s(request, began, shares),
         starts=last.starts,
-        on_progress=told,
+        on_progress=report,
         cutoff=cutoff,
         start=start,
     )
@@ -77,7 +86,7 @@ def solve_folded(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoldStage:
-    """A folded problem, where its messages began and its answer; choices of the unfolded one known by then."""
+    """A folded problem, its dual's warm start, its solution, and known assignments of the unfolded problem."""
 
     quotient: FoldedProblem
     start: solvers.DualWarmStart
@@ -85,14 +94,14 @@ class FoldStage:
     starts: Starts
 
     def at_multipliers(self, request: Request) -> FoldStage:
-        """Its messages at the prices found."""
+        """Return the stage with messages computed at the multipliers of its solution."""
         start = solvers.compute_warm_start(
             self.quotient.problem, request.gap, _brief_time_s(request), multipliers=self.solution.multipliers
         )
         return replace(self, start=start)
 
     def is_near(self, problem: solvers.Problem) -> bool:
-        """Is the best choice known near to what is proven of the folded problem?"""
+        """Return whether the best known assignment is near the lower bound of the folded problem."""
         judged = [solvers.evaluate(problem, start) for start in self.starts]
         least = min((each.cost for each in judged if each.feasible), default=None)
         return least is not None and least - self.solution.bound <= LARGE_GAP * least
@@ -101,45 +110,49 @@ class FoldStage:
 def _solve_stages(
     layers: RepeatedLayers, request: Request, starts: Starts, *, on_progress: OnProgress | None
 ) -> Iterator[FoldStage]:
-    """The folded problem solved, and that of more pieces while much is unproven, each from the answer before."""
+    """Solve the folded problem, then folded problems of more pieces while the gap is large.
+
+    Each stage starts from the assignments of the one before.
+    """
     for pieces in PIECES:
         folded = layers.quotient(pieces)
         start = solvers.compute_warm_start(folded.problem, request.gap, _brief_time_s(request))
         solution = _solve_stage(folded, request, starts, on_progress=on_progress, start=start)
-        starts = [*_lift_choices(layers, folded, solution), *starts]
+        starts = [*_unfold_assignments(layers, folded, solution), *starts]
         stage = FoldStage(folded, start, solution, starts)
         yield stage
         if stage.is_near(layers.problem):
             return
 
 
-def _lift_choices(
+def _unfold_assignments(
     layers: RepeatedLayers, folded: FoldedProblem, solution: solvers.Solution
 ) -> Iterator[tuple[int, ...]]:
-    """The choice found (where none fits, the leanest), and what splicing makes of those like it."""
+    """Yield the solution unfolded (where none fits, the min-peak assignment), and a crossover of it and its like."""
     best = solution.assignment or solution.min_peak_assignment
-    found = [folded.unfold_choice(choice) for choice in (best, *solution.nearest) if choice is not None]
-    spliced = layers.crossover(found)
-    yield from found[:1] if best else ()
-    if spliced is not None:
-        yield spliced
+    unfolded = [folded.unfold_choice(choice) for choice in (best, *solution.nearest) if choice is not None]
+    combined = layers.crossover(unfolded)
+    yield from unfolded[:1] if best else ()
+    if combined is not None:
+        yield combined
 
 
 def _check_cutoff(problem: solvers.Problem, request: Request, starts: Starts, *, cutoff: int) -> solvers.Solution:
-    """A little work on whether anything costs less than the cutoff."""
+    """Search briefly for an assignment that costs less than the cutoff."""
     cheaper: list[int] = []
 
-    def see(now: solvers.Progress) -> None:
+    def note_cheaper(now: solvers.Progress) -> None:
         if now.incumbent is not None and now.incumbent < cutoff:
             cheaper.append(now.incumbent)
 
-    asked = replace(request, deterministic=True)
+    # Deterministic: this search must not end by the clock, or whether it finds something would depend on load.
+    brief = replace(request, deterministic=True)
     return _run_solver(
         problem,
-        asked,
+        brief,
         _brief_time_s(request),
         starts=starts,
-        on_progress=see,
+        on_progress=note_cheaper,
         cutoff=cutoff,
         cancelled=lambda: bool(cheaper),
     )
@@ -180,14 +193,14 @@ def _solve_stage(
     on_progress: OnProgress | None,
     start: solvers.DualWarmStart,
 ) -> solvers.Solution:
-    """Of the folded problem, to half the gap, which leaves the other half for what folding loses."""
+    """Solve a folded problem to half the gap, which leaves the other half for the loss by folding."""
     limit = request.time_limit_s
-    asked = replace(request, gap=request.gap / 2, deterministic=request.deterministic or limit is None)
+    half_gap = replace(request, gap=request.gap / 2, deterministic=request.deterministic or limit is None)
     lowered = [low for low in map(folded.fold_choice, starts) if low is not None]
     seconds = SECONDS if limit is None else SHARE * limit
     return _run_solver(
         folded.problem,
-        asked,
+        half_gap,
         seconds,
         starts=lowered,
         on_progress=on_progress,
@@ -202,7 +215,10 @@ def _brief_time_s(request: Request) -> float:
 
 
 def _remaining_time_s(request: Request, began: float, shares: float) -> float | None:
-    """Seconds; what was not used of the shares before is kept only where the clock is looked at anyway."""
+    """Return the seconds that are left, or None without a limit.
+
+    A deterministic request gives up unused time of earlier shares, as how much is unused depends on the clock.
+    """
     limit = request.time_limit_s
     if limit is None:
         return None
@@ -211,7 +227,7 @@ def _remaining_time_s(request: Request, began: float, shares: float) -> float | 
 
 
 def _drop_bound(on_progress: OnProgress) -> OnProgress:
-    """What is proven of a folded problem is not of the unfolded one."""
+    """Report progress without its bound: a bound of the folded problem is none of the unfolded one."""
     return lambda now: on_progress(replace(now, bound=0, gap=None if now.incumbent is None else 1.0))
 
 

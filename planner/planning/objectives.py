@@ -1,13 +1,14 @@
-"""What is asked for the least of: seconds of a step, bytes received, or bytes held. One answer to each.
+"""Solve for an objective: least seconds of a step, least bytes received, or least bytes held.
 
-    time     the choice problem as it is
-    bytes    the same problem with costs in bytes (`planner.choose.communication_volume`). Many plans move as little,
-             above all where some move nothing; so it is asked once more in seconds with a price on bytes at which
-             those received cost PRICES times the step. That answer stands where it receives no more, or is within
-             the gap asked for.
-    memory   the least limit that any choice fits, known and bounded (`solvers.min_peak_dual`); then time under it
+    time     solve the assignment problem as it is
+    bytes    solve it with costs in bytes (`planner.choose.communication_volume`). Many plans receive equally few bytes,
+             above all where some receive none. So it is solved again in seconds, with a price on bytes at which the
+             fewest bytes cost BYTE_PRICES times the step. That solution is the answer where it receives no more, or
+             is within the requested gap.
+    memory   find and bound the least memory limit that any assignment fits (`solvers.min_peak_dual`), then minimize
+             time under that limit
 
-Of a time limit the first question has half, and what follows the rest.
+The first solve gets half of a time limit, and the following ones the rest.
 """
 
 from __future__ import annotations
@@ -32,17 +33,18 @@ MakeStarts = Callable[[Formulation], Starts]
 WriteProgram = Callable[[Formulation, Choice], Program]
 
 BYTE_PRICES = (8, 64)
-"""What the fewest bytes cost together, in steps: within the gap asked for, the less they cost the better the time is;
-at too low a price more are received."""
+"""Price of the fewest bytes in units of the step time. A lower price leaves more weight to time, but at too low a price
+the plan receives more bytes."""
 PROVEN = "gap proven"
-"""What a solution's reason says, also where it proves that nothing fits."""
+"""The reason of a solution whose gap is closed, or which is proven infeasible."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveResult:
-    """The choice found for a question and what is proven of it: `solution`, in ps. Where bytes are asked for,
-    `min_required_bytes` are received or held, no plan does with less than `bound_bytes`, and gap and status speak of
-    them.
+    """The choice found for a question, with its solution in ps.
+
+    Where the objective is bytes or memory, the plan receives or holds `least_bytes`, no plan needs less than
+    `bound_bytes`, and gap and status of the solution refer to these.
     """
 
     question: Formulation
@@ -53,7 +55,7 @@ class ObjectiveResult:
     bound_bytes: int | None = None
 
     def with_bytes(self, least: int, bound: int, request: Request, *, first: solvers.Solution) -> ObjectiveResult:
-        """The answer to what the first solution has bounded, as far as its means went."""
+        """Return the result with a number of bytes and the lower bound that the `first` solution proved of it."""
         gap = (least - bound) / least if least else 0.0
         closed, ended = gap <= request.gap, "methods exhausted" if first.reason == PROVEN else first.reason
         solution = replace(
@@ -69,8 +71,14 @@ class ObjectiveResult:
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveSolver:
-    """Everything there is to ask with: the problem under a cost model and a limit, starts for it, a program of its
-    choice."""
+    """Solves a request for its objective.
+
+    make_formulation  (cost model, limit in bytes) -> the assignment problem
+    make_starts       formulation -> known assignments to start from
+    write_program     (formulation, choice) -> program
+    limit             memory limit in bytes per device
+    cutoff            in ps, for the objective time: a step that takes as long is of no interest
+    """
 
     make_formulation: MakeFormulation
     make_starts: MakeStarts
@@ -80,7 +88,6 @@ class ObjectiveSolver:
     request: Request
     on_progress: OnProgress | None
     cutoff: int | None = None
-    """In ps, where time is asked for: a step that takes as long is of no interest."""
 
     def solve(self) -> ObjectiveResult:
         match self.request.objective:
@@ -119,43 +126,44 @@ class ObjectiveSolver:
         if first.choice is None:
             return replace(first, solution=replace(first.solution, bound=0))
         bound, fewest = first.solution.bound, self._price_program(first, self._volume_model(None))
-        found, rest = first, _split_time_limit(self.request, 2 * len(BYTE_PRICES))
+        result, rest = first, _split_time_limit(self.request, 2 * len(BYTE_PRICES))
         for price in self._byte_prices(fewest, self._price_program(first, self.model)):
             question = self.make_formulation(self._volume_model(price), self.limit)
-            found = self._solve(question, rest, quiet, starts=[encode_choice(question, first.choice)])
-            received = self._price_program(found, self._volume_model(None))
+            result = self._solve(question, rest, quiet, starts=[encode_choice(question, first.choice)])
+            received = self._price_program(result, self._volume_model(None))
             if received <= fewest or received - bound <= self.request.gap * received:
                 break
         else:
-            found, received = first, fewest
-        step = self._price_program(found, self.model)
-        in_time = replace(found, solution=replace(found.solution, cost=step, bound=0, memory_price=0.0))
+            result, received = first, fewest
+        step = self._price_program(result, self.model)
+        in_time = replace(result, solution=replace(result.solution, cost=step, bound=0, memory_price=0.0))
         return in_time.with_bytes(received, bound, self.request, first=first.solution)
 
     def _volume_model(self, byte_ps: int | None) -> VolumeModel:
         return VolumeModel(self.model.mesh, self.model.hardware, byte_ps)
 
-    def _price_program(self, found: ObjectiveResult, model: CostModel) -> int:
-        """What the program of an answer costs."""
-        assert found.choice is not None
-        return Analysis(self.write_program(found.question, found.choice), model).step_ps
+    def _price_program(self, result: ObjectiveResult, model: CostModel) -> int:
+        """Return the cost of a result's program under a cost model: ps, or bytes for a volume model."""
+        assert result.choice is not None
+        return Analysis(self.write_program(result.question, result.choice), model).step_ps
 
     def _byte_prices(self, received: int, step_ps: int) -> Sequence[int]:
-        """Of a byte in ps; none is too high where nothing need be received."""
+        """Return the prices of a byte in ps to try. Where nothing needs to be received, receiving is forbidden."""
         return [max(1, times * step_ps // received) for times in BYTE_PRICES] if received else [IMPOSSIBLE]
 
     def _minimize_memory(self) -> ObjectiveResult:
         half, quiet = _split_time_limit(self.request, 2), _hide_costs(self.on_progress)
-        nothing = self.make_formulation(self.model, 1)
-        solution, _ = folded_solve.solve_folded(nothing.problem, half, self.make_starts(nothing), on_progress=quiet)
+        # A limit of one byte is infeasible: the solver then finds and bounds the least limit that is feasible.
+        one_byte = self.make_formulation(self.model, 1)
+        solution, _ = folded_solve.solve_folded(one_byte.problem, half, self.make_starts(one_byte), on_progress=quiet)
         leanest = solution.assignment or solution.min_peak_assignment
-        peak = self.limit + 1 if leanest is None else solvers.evaluate(nothing.problem, leanest).peak
+        peak = self.limit + 1 if leanest is None else solvers.evaluate(one_byte.problem, leanest).peak
         if leanest is None or peak > self.limit:
             return self._solve(self.make_formulation(self.model, self.limit), half, quiet)
-        found = self._solve(self.make_formulation(self.model, peak), half, self.on_progress, starts=[leanest])
-        assert found.solution.assignment is not None, "a start is feasible"
-        held = solvers.evaluate(found.question.problem, found.solution.assignment).peak
-        return found.with_bytes(held, min(held, solution.min_feasible_limit_bound or 0), self.request, first=solution)
+        result = self._solve(self.make_formulation(self.model, peak), half, self.on_progress, starts=[leanest])
+        assert result.solution.assignment is not None, "a start is feasible"
+        held = solvers.evaluate(result.question.problem, result.solution.assignment).peak
+        return result.with_bytes(held, min(held, solution.min_feasible_limit_bound or 0), self.request, first=solution)
 
 
 def _split_time_limit(request: Request, parts: int) -> Request:
@@ -163,5 +171,5 @@ def _split_time_limit(request: Request, parts: int) -> Request:
 
 
 def _hide_costs(on_progress: OnProgress | None) -> OnProgress | None:
-    """Costs that are not seconds are not shown."""
+    """Report progress without costs, which are not seconds here."""
     return on_progress and (lambda now: on_progress(replace(now, incumbent=None, bound=0)))

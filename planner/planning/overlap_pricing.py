@@ -1,13 +1,14 @@
-"""Plans for hardware on which collectives run beside ops: `overlap` of a profile, 0 by default.
+"""Plans for hardware on which collectives overlap with ops: `overlap` of a profile, 0 by default.
 
-The choice problem adds up times, so it does not see what a schedule hides. With o the profile's overlap, a step takes
+The assignment problem adds up times, so it does not see what a schedule hides. With o the profile's overlap, a step
+takes
 
     serial - o (serial - scheduled)
 
-(`planner.judge.overlap`; o = 1: ops do not suffer beside collectives). The first plan is the fastest one after the
-other. Then every link is priced anew, at the share of its time that the first plan's schedule leaves exposed,
-1 - o (1 - exposed), and the question is asked once more. Of both answers and the named layouts that fit, the one with
-the shortest step is the plan. What is proven stays a bound on the serial sum.
+(`planner.judge.overlap`; o = 1: collectives do not slow down ops). The first plan is the fastest without overlap. Then
+the time of each link is multiplied by 1 - o (1 - exposed), with `exposed` the share of its time that the first plan's
+schedule does not hide, and the problem is solved again. The plan is the one with the shortest step among both results
+and the named layouts that fit. The proven bound remains one on the serial sum.
 """
 
 from __future__ import annotations
@@ -33,46 +34,50 @@ WriteProgram = Callable[[Formulation, Choice], Program]
 MakeFormulation = Callable[[CostModel], Formulation]
 INITIAL, REPRICED = "first", "the layout found with collectives priced as they are exposed"
 MIN_SHARE = 1e-3
-"""Of a link that is wholly hidden: it does not become free, or sending would."""
+"""Least factor on the time of a link, even of one that is wholly hidden: otherwise sending would be free."""
 
 
 def choose_by_schedule(
     plan: Plan, question: Formulation, layouts: Mapping[str, Choice], *, ask: MakeFormulation, write: WriteProgram
 ) -> Plan:
-    """The plan, or another that a schedule makes faster; its certificate then says which. `layouts` keep all values."""
+    """Return the plan, or another one that overlap makes faster, as its certificate then says.
+
+    layouts  named layouts without recomputation
+    ask      cost model -> formulation of the same request
+    """
     if plan.choice is None or plan.analysis is None or not plan.model.hardware.overlap:
         return plan
-    found = {INITIAL: (plan.choice, plan.analysis)}
-    known = {name: question.decode(encode_choice(question, choice)) for name, choice in layouts.items()}
-    for name, choice in {**known, **_solve_exposed(plan, plan.analysis, ask)}.items():
+    candidates = {INITIAL: (plan.choice, plan.analysis)}
+    named = {name: question.decode(encode_choice(question, choice)) for name, choice in layouts.items()}
+    for name, choice in {**named, **_solve_exposed(plan, plan.analysis, ask)}.items():
         analysis = Analysis(write(question, choice), plan.model)
         if analysis.peak_bytes <= plan.limit_bytes:
-            found[name] = choice, analysis
-    times = {name: overlapped_step_ps(analysis, plan.limit_bytes) for name, (_, analysis) in found.items()}
+            candidates[name] = choice, analysis
+    times = {name: overlapped_step_ps(analysis, plan.limit_bytes) for name, (_, analysis) in candidates.items()}
     best = min(times, key=lambda name: times[name])
     if times[best] >= times[INITIAL]:
         return plan
-    choice, analysis = found[best]
+    choice, analysis = candidates[best]
     objective = analysis.step_ps * PICO
-    known_of = plan.certificate
-    reason = f"{known_of.reason}; with overlap {best} takes {times[best] / times[INITIAL]:.1%} of its time"
-    gap = 1 - known_of.bound_s / objective if objective else 0.0
-    certificate = replace(known_of, status="feasible", objective_s=objective, gap=gap, reason=reason)
+    proven = plan.certificate
+    reason = f"{proven.reason}; with overlap {best} takes {times[best] / times[INITIAL]:.1%} of its time"
+    gap = 1 - proven.bound_s / objective if objective else 0.0
+    certificate = replace(proven, status="feasible", objective_s=objective, gap=gap, reason=reason)
     return replace(plan, choice=choice, analysis=analysis, certificate=certificate)
 
 
 def overlapped_step_ps(analysis: Analysis, limit_bytes: int) -> int:
-    """A step with the overlap of the model's hardware."""
+    """Return the time of a step in ps with the overlap of the model's hardware."""
     return apply_overlap(schedule_overlap(analysis, limit_bytes), analysis.model.hardware.overlap)
 
 
-def apply_overlap(found: Overlap, share: float) -> int:
-    """The serial sum less a share of what the schedule gains."""
-    return found.serial_ps - round(share * found.gain_ps)
+def apply_overlap(overlap: Overlap, share: float) -> int:
+    """Return the serial time less a share of what the schedule gains, in ps."""
+    return overlap.serial_ps - round(share * overlap.gain_ps)
 
 
 def _solve_exposed(plan: Plan, analysis: Analysis, ask: MakeFormulation) -> dict[str, Choice]:
-    """What the question's answer is with links priced by what is exposed; nothing where no time is left."""
+    """Solve again with links priced by their exposed time; empty where no time is left or nothing fits."""
     request, limit = plan.request, plan.request.time_limit_s
     left = None if limit is None else limit - plan.certificate.wall_s
     if left is not None and left <= 0:
@@ -84,13 +89,14 @@ def _solve_exposed(plan: Plan, analysis: Analysis, ask: MakeFormulation) -> dict
     return {} if solution.assignment is None else {REPRICED: question.decode(solution.assignment)}
 
 
-def exposed_shares(analysis: Analysis, found: Overlap) -> dict[str, float]:
-    """By link, the share of the time of its collectives in which no op runs."""
+def exposed_shares(analysis: Analysis, overlap: Overlap) -> dict[str, float]:
+    """Return by link the share of the time of its collectives during which no op runs."""
     listed = assign_streams(analysis.program, analysis.model)
-    if found.schedule is None:
+    if overlap.schedule is None:
         return {}
-    starts, ends = (np.array(each, np.int64) for each in (found.schedule.starts, found.schedule.ends))
+    starts, ends = (np.array(each, np.int64) for each in (overlap.schedule.starts, overlap.schedule.ends))
     computes = np.array([stream == COMPUTE for stream in listed], bool)
+    # `busy` is the time that ops have run by each edge; between edges it is linear, so interp() integrates exactly.
     edges = np.ravel([[0, *starts[computes]], [0, *ends[computes]]], order="F")
     busy = np.concatenate([[0], np.cumsum(np.diff(edges) * (np.arange(1, len(edges)) % 2))])
     shares = {}
@@ -103,7 +109,7 @@ def exposed_shares(analysis: Analysis, found: Overlap) -> dict[str, float]:
 
 
 def reprice_links(hardware: Hardware, shares: Mapping[str, float]) -> Hardware:
-    """The profile with every link's time times what counts of it."""
+    """Return the profile with the time of each link scaled by its exposed share."""
     links = {
         name: _scale_link(link, max(MIN_SHARE, 1 - hardware.overlap * (1 - shares.get(name, 1.0))))
         for name, link in hardware.links.items()
@@ -112,7 +118,7 @@ def reprice_links(hardware: Hardware, shares: Mapping[str, float]) -> Hardware:
 
 
 def _scale_link(link: Link, share: float) -> Link:
-    """All seconds of a link times a share: each of its figures is a time, or a time a byte."""
+    """Scale every time of a link. Each of its figures is a time, or a rate, which is divided."""
     switch = link.switch and replace(link.switch, fill_s=link.switch.fill_s * share)
     return replace(
         link,

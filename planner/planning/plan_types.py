@@ -1,4 +1,4 @@
-"""What is asked of the planner, and what it answers."""
+"""Requests to the planner, and the plans that it returns."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ RecomputeMode = Literal["none", "auto"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How to plan. The memory limit is in bytes per device (None: what the hardware has), times in seconds.
+    """How to plan.
 
-    `objective`: least seconds of a step, least bytes received, or least memory; of what is least, the fastest found.
-    `recompute`: none, or auto - values of the forward pass may be made again for the backward pass.
+    memory_limit_bytes  per device; None: the memory of the hardware
+    gap                 largest gap between cost and proven bound, as a share of the cost, at which the search may stop
+    time_limit_s        of the search; None: no limit
+    deterministic       whether the same request always returns the same plan
+    recompute           "none", or "auto": values of the forward pass may be recomputed for the backward pass
+    objective           least "time" of a step, "bytes" received or "memory" held; among equals, the fastest found
     """
 
     memory_limit_bytes: int | None = None
@@ -50,9 +54,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Folding:
-    """Equal layers planned alike at first: how many `layers` each stack has, `groups` of like decisions taken as one,
-    `variables` left `of` so many. No plan is faster than the folded one by a larger share than `loss_bound` (None:
-    no folded plan was found); `unfolded`: the plan is another, in which equal layers differ.
+    """How repeated layers were folded to find a start.
+
+    layers           number of layers of each stack
+    groups           groups of variables that share one decision
+    variables        variables of the folded problem, of `total_variables`
+    loss_bound       no plan is faster than the folded one by a larger share; None: no folded plan was found
+    unfolded         whether the plan is a better one, in which equal layers differ
     """
 
     layers: tuple[int, ...]
@@ -65,15 +73,16 @@ class Folding:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What is proven: no plan is faster than `bound_s` (gap = 1 - bound / objective), or none fits the limit.
+    """What is proven of a plan: none is faster than `bound_s` (gap = 1 - bound / objective), or none fits the limit.
 
-    `memory_price_s_per_gib`: seconds by which the bound falls per further GiB on every device. `least_limit_bytes`: of
-    an infeasible question, the least limit known to be feasible; below `least_limit_bound_bytes` none is. `folding`:
-    where repeated layers made a start.
-
-    Where the least bytes are asked for, `objective_bytes` are received in all collectives, or held at the peak, and
-    none receives or holds less than `bound_bytes`; `gap` and `status` speak of them. `bound_s` is then 0 for bytes
-    received, and for memory that of plans which hold no more.
+    memory_price_s_per_gib   seconds by which the bound falls per additional GiB on every device
+    least_limit_bytes        least memory limit known to be feasible, where the requested one is not
+    least_limit_bound_bytes  no smaller memory limit is feasible
+    folding                  how repeated layers were folded; None: they were not
+    objective_bytes          where the objective is bytes or memory: bytes received in all collectives, or held at the
+                             peak. Then no plan receives or holds less than `bound_bytes`, `gap` and `status` refer to
+                             bytes, and `bound_s` is 0 for the objective bytes, and for memory the bound of plans that
+                             hold no more.
     """
 
     status: str
@@ -93,7 +102,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class BaselineFigures:
-    """The numbers of a named layout under the plan's own evaluator; `fits`: within the memory limit."""
+    """Figures of a named layout, by the same evaluator as the plan's; `fits`: within the memory limit."""
 
     name: str
     step_s: float
@@ -104,7 +113,7 @@ class BaselineFigures:
 
 @dataclass(frozen=True)
 class Plan:
-    """A graph planned on a mesh: the choice, its program and numbers, the certificate; all None if infeasible."""
+    """A graph planned on a mesh: choice, analysis and certificate. An infeasible plan has no choice and no analysis."""
 
     graph: Graph
     model: CostModel
@@ -120,18 +129,18 @@ class Plan:
         return self.request.memory_limit_bytes or self.model.hardware.memory_bytes
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """Return the HTML that a notebook shows."""
         return _html(self)
 
 
 def _html(plan: Plan) -> str:
-    """A plan in a notebook: what is proven, its figures, and the standard layouts under the same cost model."""
+    """Return a plan as HTML: what is proven, its figures, and the standard layouts under the same cost model."""
     mesh, hardware, proven = plan.model.mesh, plan.model.hardware, plan.certificate
     title = f"{plan.graph.name} on {mesh.notation} ({hardware.name}): {proven.status}"
     if plan.analysis is None:
         return notebook_html(title, f"No plan within {format_bytes(plan.limit_bytes)} per device: {proven.reason}")
-    found = plan.analysis
-    own = BaselineFigures("this plan", found.step_ps * PICO, found.collective_bytes, found.peak_bytes, fits=True)
+    numbers = plan.analysis
+    own = BaselineFigures("this plan", numbers.step_ps * PICO, numbers.collective_bytes, numbers.peak_bytes, fits=True)
     mfu = utilisation(model_flops(plan.graph), hardware, mesh.devices, step_s=own.step_s)
     lead = (
         f"step {format_time(own.step_s)}, gap {format_share(proven.gap)}, model FLOPs utilisation {format_share(mfu)}; "

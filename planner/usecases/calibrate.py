@@ -1,7 +1,8 @@
-"""A profile of the device at hand: what its ops were measured to take, and the links of another profile.
+"""Measure a hardware profile on this machine.
 
-Every op that is probed gets a curve; rates and launch, for the ops that are not, are the best that was seen. A number
-that nothing measures stays as the profile it begins with has it, and says so.
+Each probed op gets a curve of its measured times. Other ops are priced by the best rates and the shortest time that
+were measured. Figures that are not measured, such as those of links, are copied from a given profile; `sources` says
+which.
 """
 
 from __future__ import annotations
@@ -33,18 +34,21 @@ def calibrate_profile(
     probes: Sequence[Probe] = PROBES,
     clock: Clock = time.perf_counter,
 ) -> dict[str, Any]:
-    """The document of a profile `name` that begins with that of another. Raises RunFailed without the backend."""
+    """Return the document of a measured profile, based on the document of another one.
+
+    Raises RunFailed where the backend is not available.
+    """
     xp, hardware = array_module(backend), parse_hardware(base)
-    found = [each for dtype in _PROBED[backend] for each in measure_ops(xp, dtype, probes, clock=clock)]
-    work = list(_count_work(found, CostModel(SINGLE_DEVICE, hardware)))
-    curves = {key: _fit_curves(points) for key, points in _points_by_op(found, work).items()}
-    flops, moved, launch = _peak_rates(found, work)
+    measurements = [each for dtype in _PROBED[backend] for each in measure_ops(xp, dtype, probes, clock=clock)]
+    work = list(_count_work(measurements, CostModel(SINGLE_DEVICE, hardware)))
+    curves = {key: _fit_curves(points) for key, points in _points_by_op(measurements, work).items()}
+    flops, moved, launch = _peak_rates(measurements, work)
     version = f"{backend} {_backend_version(backend)}"
-    how = f"measured by hardware calibrate: {version}, {platform.machine()}, {len(found)} timings"
-    kept = f"achievable as {base['name']}, not measured"
+    how = f"measured by hardware calibrate: {version}, {platform.machine()}, {len(measurements)} timings"
+    copied = f"achievable as {base['name']}, not measured"
     sources = dict.fromkeys(("compute_efficiency", "memory_efficiency", "memory_bytes", "launch_s", "curves"), how)
-    sources |= {"memory_bandwidth": how if moved else kept, "tiers": kept}
-    sources |= {"peak_flops": f"{', '.join(flops) or 'none'}: {how}; others: {kept}"}
+    sources |= {"memory_bandwidth": how if moved else copied, "tiers": copied}
+    sources |= {"peak_flops": f"{', '.join(flops) or 'none'}: {how}; others: {copied}"}
     return {
         **base,
         "name": name,
@@ -57,27 +61,29 @@ def calibrate_profile(
         "launch_s": launch,
         "curves": dump_curves(curves),
         "efficiency": {},
-        "sources": sources | {f"links.{link}": kept for link in base["links"]},
+        "sources": sources | {f"links.{link}": copied for link in base["links"]},
     }
 
 
 def select_probes(ops: Sequence[str]) -> list[Probe]:
-    """The probes of some ops; of all where none is named. Raises InvalidRequest for an op that has none."""
+    """Return the probes of the named ops, or all probes. Raises InvalidRequest for an op without a probe."""
     known = list(dict.fromkeys(probe.op for probe in PROBES))
     if unknown := [op for op in ops if op not in known]:
         raise InvalidRequest("no such op to measure", got=unknown[0], wanted=f"one of {', '.join(known)}")
     return [probe for probe in PROBES if not ops or probe.op in ops]
 
 
-def _count_work(found: Sequence[Measurement], model: CostModel) -> Iterator[tuple[float, int]]:
-    """Flops and bytes of every op measured, as the cost model counts them."""
-    for each in found:
+def _count_work(measurements: Sequence[Measurement], model: CostModel) -> Iterator[tuple[float, int]]:
+    """Yield flops and bytes of each measured op, as the cost model counts them."""
+    for each in measurements:
         yield model.op_work(each.op, each.operands, ((),) * len(each.op.rule.loops))
 
 
-def _points_by_op(found: Sequence[Measurement], work: Sequence[tuple[float, int]]) -> dict[str, dict[str, Points]]:
+def _points_by_op(
+    measurements: Sequence[Measurement], work: Sequence[tuple[float, int]]
+) -> dict[str, dict[str, Points]]:
     points: dict[str, dict[str, Points]] = defaultdict(lambda: defaultdict(list))
-    for each, (flops, moved) in zip(found, work, strict=True):
+    for each, (flops, moved) in zip(measurements, work, strict=True):
         key = f"{op_variant(each.op)}.{each.op.results[0].dtype}"
         points[key][each.by].append((flops if each.by == "flops" else float(moved), each.seconds))
     return points
@@ -88,19 +94,19 @@ def _fit_curves(points: Mapping[str, Points]) -> Curves:
 
 
 def _peak_rates(
-    found: Sequence[Measurement], work: Sequence[tuple[float, int]]
+    measurements: Sequence[Measurement], work: Sequence[tuple[float, int]]
 ) -> tuple[dict[str, float], float, float]:
-    """The highest flop rate by dtype, the byte rate of the largest op that goes with bytes (0: none), the shortest
+    """Return the highest flop rate by dtype, the byte rate of the largest memory-bound op (0: none), and the shortest
     time."""
     flops: dict[str, float] = {}
     largest = (0, 0.0)
-    for each, (done, moved) in zip(found, work, strict=True):
+    for each, (done, moved) in zip(measurements, work, strict=True):
         dtype = each.op.results[0].dtype
         if each.by == "flops":
             flops[dtype] = max(flops.get(dtype, 0.0), done / each.seconds)
         else:
             largest = max(largest, (moved, moved / each.seconds))
-    return flops, largest[1], min(each.seconds for each in found)
+    return flops, largest[1], min(each.seconds for each in measurements)
 
 
 def _backend_version(backend: str) -> str:

@@ -1,19 +1,19 @@
-"""Which devices a model needs: many meshes, few of them planned.
+"""Find the devices that a model needs, by planning few of many meshes.
 
-Candidates are taken in turn (`CapacitySearch.order`), fewest devices first. One is passed over where that is proven to
-lose nothing:
+Candidates are visited in order (`CapacitySearch.sort_candidates`), fewest devices first. A candidate is skipped where
+it is proven that this loses nothing:
 
     memory      some device would hold more than its limit (`planner.judge.roofline_bounds`)
-    infeasible  a mesh that covers it (`planner.judge.mesh_candidates`) fits no plan
-    bound       a plan is known that is no worse than anything there (`planner.judge.pareto`), by the least time of
-                the work itself and by what was proven of the meshes that cover it
+    infeasible  no plan fits on a mesh that refines this one (`planner.judge.mesh_candidates`)
+    bound       a known plan is no worse than any plan of the candidate can be (`planner.judge.pareto`), by the least
+                time of the work itself and by the bounds of the meshes that refine this one
 
-What is left is asked as any plan is, with the choice of the nearest mesh of as many axes as a start, and with a cutoff:
-where its own bound comes to show that the plans known are no worse, that is all it is asked for. As many as there are
-processes are asked at a time; whenever the one asked first is done, the next is picked by what is known of all but
-those still asked, so that the answer depends on their number, not their pace. The frontier is of what was planned, and
-nothing that was passed over beats it by more than the gap asked for. Work grows linearly in the candidates planned; n
-devices form O(log(n)^(k - 1)) meshes of k axes where n is a power of two.
+The others are planned, from the choice of the nearest mesh with as many axes as a start and with a cutoff: the search
+ends once its bound shows that a known plan is no worse. `processes` candidates are planned at a time. The next one is
+chosen when the oldest ends, from the results of all but those still running, so that the outcome depends on the number
+of processes and not on their speed. The frontier consists of plans that were found, and no skipped candidate beats it
+by more than the requested gap. Work grows linearly in the candidates planned; where n is a power of two, n devices form
+O(log(n)^(k - 1)) meshes of k axes.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from planner.usecases.capacity_question import CandidateResult, CandidateTask, C
 from planner.usecases.capacity_search import BOUNDED, CapacitySearch
 
 StartTask = Callable[[CandidateTask], Callable[[], CandidateResult] | None]
-"""Has a candidate planned; its outcome is waited for when it is wanted. None: nobody would before time was up."""
+"""Starts planning a candidate and returns a function that waits for its result, or None where no time is left."""
 
 
 def search_meshes(
@@ -52,28 +52,33 @@ def search_meshes(
     known: Mapping[int, CandidateResult] | None = None,
     on_outcome: Callable[[CapacitySearch, int], None] | None = None,
 ) -> CapacitySearch:
-    """Every candidate planned or passed over, `processes` at a time: by `ask`, else in processes of this machine.
-    `known`: outcomes of an earlier run, by number."""
-    found, ends = CapacitySearch(question, dict(known or {})), time.monotonic() + (time_limit_s or math.inf)
-    waiting = found.sort_candidates(set(found.order) - found.outcomes.keys())
+    """Plan or skip every candidate.
+
+    processes   candidates to plan at a time
+    ask         starts a candidate; None: in processes of this machine
+    known       outcomes of an earlier run, by the candidates' numbers
+    on_outcome  called with the search and the number of each candidate that was planned
+    """
+    search, ends = CapacitySearch(question, dict(known or {})), time.monotonic() + (time_limit_s or math.inf)
+    waiting = search.sort_candidates(set(search.order) - search.outcomes.keys())
     running: deque[tuple[int, Callable[[], CandidateResult]]] = deque()
     with nullcontext(ask) if ask else _start_workers(processes) as begun:
         while waiting or running:
             while waiting and len(running) < processes:
                 number = waiting.pop(0)
                 late = SkippedCandidate("time") if time.monotonic() > ends else None
-                reason = found.find_skip_reason(number) or late
-                if reason is None and (asked := begun(found.make_task(number))):
+                reason = search.find_skip_reason(number) or late
+                if reason is None and (asked := begun(search.make_task(number))):
                     running.append((number, asked))
                 else:
-                    found.skipped[number] = reason or SkippedCandidate("time")
+                    search.skipped[number] = reason or SkippedCandidate("time")
             if running:
                 number, outcome = running.popleft()
-                found.outcomes[number] = outcome()
-                waiting = found.sort_candidates(waiting)
+                search.outcomes[number] = outcome()
+                waiting = search.sort_candidates(waiting)
                 if on_outcome is not None:
-                    on_outcome(found, number)
-    return found
+                    on_outcome(search, number)
+    return search
 
 
 @contextmanager
@@ -86,20 +91,20 @@ def _start_workers(processes: int) -> Iterator[StartTask]:
 
 
 def count_tokens(document: Mapping[str, Any]) -> int | None:
-    """How many tokens a step takes in: the elements of the graph's first input of whole numbers, if it has one."""
+    """Count the tokens of a step: the elements of the graph's first integer input, or None where it has none."""
     whole = (each for each in document["inputs"] if each["kind"] == "input" and each["dtype"] in ("i32", "i64"))
     return next((math.prod(each["shape"]) for each in whole), None)
 
 
 def plan_candidate(task: CandidateTask) -> CandidateResult:
-    """A candidate planned, without comparisons, or proven to be of no interest."""
+    """Plan a candidate, without baselines, or prove that none of its plans is below the cutoff."""
     began = time.monotonic()
     hardware = parse_hardware(task.profile)
     graph = load_graph(GraphDocument.model_validate(task.graph), task.mesh)
     known = [] if task.start is None else [task.start]
     cutoff = None if task.cutoff_s is None else math.ceil(task.cutoff_s / PICO) + 1
-    found = pipeline.solve_choice(graph, CostModel(task.mesh, hardware), task.request, known=known, cutoff=cutoff)
-    solution, wall_s = found.solution, time.monotonic() - began
+    result = pipeline.solve_choice(graph, CostModel(task.mesh, hardware), task.request, known=known, cutoff=cutoff)
+    solution, wall_s = result.solution, time.monotonic() - began
     if solution.reason == solvers.CUT_OFF:
         return CandidateResult(BOUNDED, None, solution.bound * PICO, None, None, None, wall_s, None)
     return CandidateResult(
@@ -109,16 +114,16 @@ def plan_candidate(task: CandidateTask) -> CandidateResult:
         gap=solution.gap,
         peak_bytes=None
         if solution.assignment is None
-        else solvers.evaluate(found.question.problem, solution.assignment).peak,
+        else solvers.evaluate(result.question.problem, solution.assignment).peak,
         least_limit_bytes=solution.min_feasible_limit,
         wall_s=wall_s,
-        choice=found.choice,
+        choice=result.choice,
     )
 
 
-def plan_in_full(found: CapacitySearch, number: int) -> Plan:
-    """The plan of a candidate that was planned: no worse than what is known of it."""
-    task, outcome = found.make_task(number), found.outcomes[number]
+def plan_in_full(search: CapacitySearch, number: int) -> Plan:
+    """Return the plan of a candidate that was planned. It is no worse than the candidate's known choice."""
+    task, outcome = search.make_task(number), search.outcomes[number]
     graph = load_graph(GraphDocument.model_validate(task.graph), task.mesh)
     hardware = parse_hardware(task.profile)
     mesh = replace(task.mesh, device=hardware.name)

@@ -1,4 +1,4 @@
-"""What a capacity search is asked, and what it learns of one mesh."""
+"""The question of a capacity search, and the results of its candidates."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class CapacityWorkload:
-    """A graph and how many tokens a step of it takes in, if known."""
+    """A graph document, and the tokens of one step (None: unknown)."""
 
     document: Mapping[str, Any]
     tokens: int | None
@@ -28,7 +28,7 @@ class CapacityWorkload:
 
 @dataclass(frozen=True, slots=True)
 class HardwareOffer:
-    """A hardware profile, and what a device of it costs an hour, if known."""
+    """A hardware profile document, and the price of one device per hour (None: unknown)."""
 
     document: Mapping[str, Any]
     price_per_device_hour: float | None
@@ -36,7 +36,7 @@ class HardwareOffer:
 
 @dataclass(frozen=True)
 class CapacityQuestion:
-    """Graphs, hardware, and the meshes to look at. Raises InvalidRequest for what cannot be compared."""
+    """Graphs, hardware, and candidate meshes. Raises InvalidRequest where they cannot be compared."""
 
     graphs: tuple[CapacityWorkload, ...]
     offers: tuple[HardwareOffer, ...]
@@ -45,7 +45,7 @@ class CapacityQuestion:
 
     def __post_init__(self) -> None:
         if not self.candidates:
-            raise InvalidRequest("no mesh to look at", wanted="numbers of devices that the mesh's known sizes divide")
+            raise InvalidRequest("no candidate mesh", wanted="numbers of devices that the mesh's known sizes divide")
         if len({offer.price_per_device_hour is None for offer in self.offers}) > 1:
             raise InvalidRequest("a price for some hardware only", wanted="one for each, or none")
         for offer in self.offers:
@@ -56,14 +56,14 @@ class CapacityQuestion:
                     "price of a device-hour", got=offer.price_per_device_hour, wanted="a number above 0"
                 )
         if len(self.graphs) > 1 and any(asked.tokens is None for asked in self.graphs):
-            raise InvalidRequest("several graphs are compared by the token", wanted="how many tokens each takes in")
+            raise InvalidRequest("several graphs are compared per token", wanted="the tokens of a step of each graph")
 
     @cached_property
     def unit(self) -> str:
         return "step" if any(asked.tokens is None for asked in self.graphs) else "token"
 
     def point(self, candidate: MeshCandidate, step_s: float) -> Point:
-        """Cost (in device-seconds where nothing has a price) and seconds of a step, or of a token."""
+        """Return devices, cost and seconds of a step, or per token; the cost is in device-seconds without prices."""
         devices, hour = candidate.mesh.devices, self.offers[candidate.hardware].price_per_device_hour
         seconds = step_s / (self.graphs[candidate.graph].tokens or 1)
         return Point(devices, devices * seconds * (1.0 if hour is None else hour / SECONDS_PER_HOUR), seconds)
@@ -71,7 +71,7 @@ class CapacityQuestion:
 
 @dataclass(frozen=True, slots=True)
 class CandidateResult:
-    """What planning a candidate gave: status as of a plan, or `BOUNDED`; times in s, of a step."""
+    """Result of planning a candidate: the status of a plan, or `BOUNDED`; times in seconds per step."""
 
     status: str
     objective_s: float | None
@@ -85,7 +85,7 @@ class CandidateResult:
 
 @dataclass(frozen=True, slots=True)
 class CandidateTask:
-    """A candidate to be planned, with a choice to start from; a step that takes `cutoff_s` is of no interest."""
+    """A candidate to plan, with a choice to start from. A step that takes `cutoff_s` or longer is of no interest."""
 
     graph: Mapping[str, Any]
     profile: Mapping[str, Any]
@@ -97,7 +97,7 @@ class CandidateTask:
 
 @dataclass(frozen=True, slots=True)
 class CapacityBudget:
-    """The most seconds of a step, and the most that a step, or a token, may cost."""
+    """Upper limits on the seconds of a step, and on the cost of a step or a token; None: no limit."""
 
     step_s: float | None = None
     cost: float | None = None
@@ -108,8 +108,10 @@ class CapacityBudget:
 
 @dataclass(frozen=True, slots=True)
 class SkippedCandidate:
-    """Why a candidate was not planned: memory, infeasible, bound, or time where the limit ran out; and by which other
-    candidate, by number."""
+    """Why a candidate was not planned: "memory", "infeasible", "bound", or "time" where the time limit ran out.
+
+    `dominated_by` is the number of the candidate that proves it, if one does.
+    """
 
     skip_reason: str
     dominated_by: int | None = None

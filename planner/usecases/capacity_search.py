@@ -1,4 +1,4 @@
-"""A question of capacity, and what is known of every mesh it asks about: the nouns of `planner.usecases.capacity`."""
+"""State of a capacity search: the candidates, and the known results and bounds of each."""
 
 from __future__ import annotations
 
@@ -27,20 +27,19 @@ from planner.usecases.capacity_question import (
 )
 
 BOUNDED = "bounded"
-"""Of an outcome: proven, before any plan was looked for, to be no better than what was known."""
-
+"""Status of a candidate that was proven, by its bound alone, to be no better than a known plan."""
 
 UNBOUNDED = CapacityBudget()
 
 
 def _candidate_kind(one: MeshCandidate) -> tuple[int, int]:
-    """What candidates share whose choices are alike: graph, number of axes."""
+    """Return the graph and the number of axes: candidates that share them can start from each other's choices."""
     return one.graph, len(one.mesh.axes)
 
 
 @dataclass
 class CapacitySearch:
-    """Candidates, by number, and what is known of each so far."""
+    """Outcomes of the candidates so far, by number."""
 
     question: CapacityQuestion
     outcomes: dict[int, CandidateResult] = field(default_factory=dict)
@@ -52,38 +51,38 @@ class CapacitySearch:
 
     @cached_property
     def order(self) -> list[int]:
-        """In which candidates are listed."""
+        """Numbers of the candidates in the order of reports."""
         listed = self.question.candidates
         return sorted(range(len(listed)), key=lambda n: (listed[n].mesh.devices, -len(listed[n].mesh.axes), n))
 
     @cached_property
     def bounds(self) -> dict[int, Floor]:
-        """Of every candidate: those of as many devices have the same."""
-        found: dict[tuple[int, int, int], Floor] = {}
-        return {number: self._find_bounds(one, found) for number, one in enumerate(self.question.candidates)}
+        """Lower bounds of each candidate, which depend on its number of devices alone."""
+        known: dict[tuple[int, int, int], Floor] = {}
+        return {number: self._find_bounds(one, known) for number, one in enumerate(self.question.candidates)}
 
     def _find_bounds(self, one: MeshCandidate, known: dict[tuple[int, int, int], Floor]) -> Floor:
         key = one.graph, one.hardware, one.mesh.devices
         if key not in known:
             graph = self._graphs[one.graph]
-            again = self.question.request.recompute != "none"
+            recompute = self.question.request.recompute != "none"
             seconds = min_step_s(graph, self.hardware[one.hardware], one.mesh.devices)
-            known[key] = Floor(seconds, min_memory_bytes(graph, one.mesh.devices, again))
+            known[key] = Floor(seconds, min_memory_bytes(graph, one.mesh.devices, recompute))
         return known[key]
 
     @cached_property
     def _graphs(self) -> tuple[Graph, ...]:
-        """On the first mesh each is asked for: floors are read off what is the same on all."""
+        """The graphs, each on its first candidate mesh: lower bounds read only what is the same on all meshes."""
         meshes = {one.graph: one.mesh for one in reversed(self.question.candidates)}
         documents = (GraphDocument.model_validate(asked.document) for asked in self.question.graphs)
         return tuple(load_graph(document, meshes[number]) for number, document in enumerate(documents))
 
     @cached_property
-    def _joined(self) -> list[tuple[TierCounts, ...]]:
+    def _tier_counts(self) -> list[tuple[TierCounts, ...]]:
         return [devices_per_tier(one.mesh, self.hardware[one.hardware]) for one in self.question.candidates]
 
     def mfu(self, number: int, step_s: float) -> float:
-        """The model FLOPs utilisation of a step of a candidate (`planner.judge.mfu`)."""
+        """Return the model FLOPs utilization of a step of a candidate (`planner.judge.mfu`)."""
         one = self.question.candidates[number]
         return utilisation(self._flops[one.graph], self.hardware[one.hardware], one.mesh.devices, step_s=step_s)
 
@@ -92,53 +91,56 @@ class CapacitySearch:
         return [model_flops(graph) for graph in self._graphs]
 
     def memory_limit_bytes(self, number: int) -> int:
-        """Bytes of a device."""
+        """Return the memory limit per device of a candidate."""
         hardware = self.hardware[self.question.candidates[number].hardware]
         return self.question.request.memory_limit_bytes or hardware.memory_bytes
 
     def _refining_outcomes(self, number: int) -> Iterator[tuple[int, CandidateResult]]:
-        """Outcomes that tell what no plan of a candidate can do. Pins name mesh axes: with them each stands alone."""
+        """Yield the outcomes whose bounds hold for a candidate too: its own, and those of meshes that refine its mesh.
+
+        Pins name mesh axes: with them, bounds of other meshes do not hold.
+        """
         one = self.question.candidates[number]
         graph = self._graphs[one.graph]
-        alone = bool(graph.annotations) or any(op.option is not None for op in graph.ops)
+        is_pinned = bool(graph.annotations) or any(op.option is not None for op in graph.ops)
         for other, outcome in self.outcomes.items():
-            of = self.question.candidates[other]
-            alike = not alone and (of.graph, of.hardware) == (one.graph, one.hardware)
-            if other == number or (alike and refines(self._joined[other], self._joined[number])):
+            candidate = self.question.candidates[other]
+            is_comparable = not is_pinned and (candidate.graph, candidate.hardware) == (one.graph, one.hardware)
+            if other == number or (is_comparable and refines(self._tier_counts[other], self._tier_counts[number])):
                 yield other, outcome
 
     def find_skip_reason(self, number: int) -> SkippedCandidate | None:
-        """Why a candidate need not be planned, or planned further, if it need not."""
+        """Return why a candidate need not be planned, or None where it has to be."""
         floor, known = self.bounds[number], list(self._refining_outcomes(number))
         if floor.peak_bytes > self.memory_limit_bytes(number):
             return SkippedCandidate("memory")
         if empty := [other for other, outcome in known if outcome.status == "infeasible"]:
             return SkippedCandidate("infeasible", empty[0])
         least = max([floor.step_s, *(outcome.bound_s for _, outcome in known)])
-        at = self.question.point(self.question.candidates[number], least)
+        best_possible = self.question.point(self.question.candidates[number], least)
         slack = self.question.request.gap
-        better = [other for other, point in self.points() if point.is_no_worse(at, slack)]
+        better = [other for other, point in self.points() if point.is_no_worse(best_possible, slack)]
         return SkippedCandidate("bound", better[0]) if better else None
 
     @property
     def planned_count(self) -> int:
-        """How many candidates were planned, or proven to fit no plan."""
+        """Number of candidates that were planned, or proven to be infeasible."""
         return sum(outcome.status != BOUNDED for outcome in self.outcomes.values())
 
     def skip_reason(self, number: int) -> SkippedCandidate | None:
-        """Why there is no plan of a candidate, where it was passed over."""
+        """Return why a candidate has no plan, or None where it has one."""
         outcome = self.outcomes.get(number)
         return self.find_skip_reason(number) if outcome and outcome.status == BOUNDED else self.skipped.get(number)
 
     def cutoff_s(self, number: int) -> float | None:
-        """Seconds of a step from which on a plan that is known is no worse, but for the gap."""
+        """Return the step time from which on a known plan is no worse, up to the gap; None: no plan is known."""
         one, share = self.question.candidates[number], 1 - self.question.request.gap
         unit = self.question.point(one, 1.0)
         fewer = (point for _, point in self.points() if point.devices <= unit.devices)
         return min((share * max(p.cost / unit.cost, p.time_s / unit.time_s) for p in fewer), default=None)
 
     def points(self) -> list[tuple[int, Point]]:
-        """The plans that were found."""
+        """Return the candidates for which a plan was found, with devices, cost and time."""
         done = ((number, outcome.objective_s) for number, outcome in sorted(self.outcomes.items()))
         return [(n, self.question.point(self.question.candidates[n], s)) for n, s in done if s is not None]
 
@@ -146,8 +148,10 @@ class CapacitySearch:
         return pareto_frontier(self.points())
 
     def frontier_within(self, budget: CapacityBudget) -> list[int]:
-        """The frontier, as far as a budget allows. Raises InvalidRequest where it allows none of the plans found, with
-        the least that is known."""
+        """Return the part of the frontier that a budget allows.
+
+        Raises InvalidRequest where it allows no plan that was found, and names the least known time and cost.
+        """
         points = dict(self.points())
         steps = {number: self.outcomes[number].objective_s or 0.0 for number in points}
         allowed = [number for number in self.frontier() if budget.allows(steps[number], points[number])]
@@ -159,7 +163,7 @@ class CapacitySearch:
         return allowed
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it: the frontier, and how many candidates were planned."""
+        """Return the HTML that a notebook shows: the frontier, and how many candidates were planned."""
         title = f"Capacity of {', '.join(asked.document['name'] for asked in self.question.graphs)}"
         lead = f"{len(self.order)} candidates, {self.planned_count} planned; the others are proven to be no better"
         columns = ("mesh", "hardware", "devices", "step", "cost", "MFU", "gap", "peak memory")
@@ -175,27 +179,30 @@ class CapacitySearch:
         return *where, *figures, *shares, format_bytes(outcome.peak_bytes or 0)
 
     def sort_candidates(self, numbers: Iterable[int]) -> list[int]:
-        """Candidates in the order to look at them: fewest devices first, of as many those of most axes, which cover
-        others, and of those the ones nearest to the fastest plan of their kind so far, likely to be better still."""
+        """Sort candidates into the order in which to plan them.
+
+        Fewest devices come first; among these most axes, as their bounds hold for meshes of fewer axes; among these
+        the meshes nearest to that of the fastest plan so far, which are the most likely to improve on it.
+        """
         listed, fastest = self.question.candidates, dict[tuple[int, int], int]()
         for number in sorted(dict(self.points()), key=lambda n: self.outcomes[n].objective_s or 0.0):
             fastest.setdefault(_candidate_kind(listed[number]), number)
 
-        def turn(number: int) -> tuple[float, ...]:
+        def priority(number: int) -> tuple[float, ...]:
             one, lead = listed[number], fastest.get(_candidate_kind(listed[number]))
             far = 0.0 if lead is None else mesh_distance(one.mesh, listed[lead].mesh)
             return one.mesh.devices, -len(one.mesh.axes), far, number
 
-        return sorted(numbers, key=turn)
+        return sorted(numbers, key=priority)
 
     def start(self, number: int) -> Choice | None:
-        """The choice of the nearest mesh of as many axes that has one."""
+        """Return the choice of the nearest mesh with as many axes, or None where no such mesh has one."""
         one = self.question.candidates[number]
         near = [
-            (mesh_distance(one.mesh, of.mesh), other)
+            (mesh_distance(one.mesh, candidate.mesh), other)
             for other, outcome in self.outcomes.items()
             if outcome.choice is not None
-            and _candidate_kind(of := self.question.candidates[other]) == _candidate_kind(one)
+            and _candidate_kind(candidate := self.question.candidates[other]) == _candidate_kind(one)
         ]
         return self.outcomes[min(near)[1]].choice if near else None
 

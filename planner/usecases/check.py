@@ -1,9 +1,10 @@
-"""A plan or graph beside its base, made comparable: the same question asked of both graphs.
+"""Make a plan or graph comparable with its base: plan both graphs under the same question.
 
-The question (mesh, hardware, request) is that of whichever is a plan, the base first. What is a graph is planned
-under it, deterministically, with ops in the base's order. A plan that another version made, or that a clock may have
-stopped, is planned again from its own graph, so that only the graphs differ. Where they do not, nothing is planned,
-but for a plan of another version: what became of it is not the edit's doing, and is told apart.
+The question (mesh, hardware, request) is that of the base if it is a plan, else that of the new plan. A graph is
+planned under it, deterministically, with its ops in the base's order. A plan that another version made, or that a time
+limit may have stopped, is planned again from its own graph, so that only the graphs differ. Where the graphs are equal,
+nothing is planned, except where a plan is of another version: then the differences between the versions are reported
+separately from those of an edit.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ from planner.planning.plan_types import Request
 
 PlanOrGraph = PlanDocument | GraphDocument
 FindPlan = Callable[[str], PlanDocument | None]
-"""Plans that somebody keeps, by their ids."""
+"""Looks up a stored plan by its id; None: it is not stored."""
 SIDES = ("base", "new")
 PlanAgain = Callable[[Graph, "CheckQuestion"], PlanDocument]
-UNCHANGED = "the graphs say the same: nothing was planned"
-CLOCKED = "it may depend on the clock that stopped it"
-REPLANNED_NOTE = f"plan was made again: {CLOCKED}; keep a deterministic one, and this is spared"
+UNCHANGED = "the graphs are equal: nothing was planned"
+CLOCKED = "a time limit may have stopped it"
+REPLANNED_NOTE = f"plan was planned again: {CLOCKED}; a deterministic plan is not planned again"
 
 
 @dataclass(frozen=True, slots=True)
 class CheckQuestion:
-    """Under what a graph is planned."""
+    """Mesh, hardware and request under which a graph is planned."""
 
     mesh: Mesh
     hardware: Hardware
@@ -52,7 +53,7 @@ class CheckQuestion:
 
 @dataclass(frozen=True, slots=True)
 class Replanned:
-    """The base or new plan (`side`) as another version made it, and as this version makes it from the same graph."""
+    """The base or new plan (`side`) as another version made it, and as this version plans the same graph."""
 
     side: str
     recorded: PlanDocument
@@ -61,8 +62,12 @@ class Replanned:
 
 @dataclass(frozen=True, slots=True)
 class ComparedPlans:
-    """Two plans of one question, both of this version. `same`: the new graph is the base's but for names and order;
-    then a plan is None where none was given. `notes`: what was done to compare them."""
+    """Two plans of one question, both by this version.
+
+    graphs_equal  whether the graphs differ in names and order only; then a plan is None where none was given
+    notes         what was done to compare the plans
+    replanned     plans of other versions, as they were and as this version plans them
+    """
 
     base: PlanDocument | None
     new: PlanDocument | None
@@ -72,7 +77,7 @@ class ComparedPlans:
 
 
 def question_from_plan(plan: PlanDocument) -> CheckQuestion:
-    """What a plan answers, asked deterministically."""
+    """Return the question that a plan answers, with a deterministic request."""
     request = replace(load_request(plan), deterministic=True)
     return CheckQuestion(load_mesh(plan.mesh), load_planned_hardware(plan), request)
 
@@ -84,8 +89,11 @@ def compare_plans(
     on_progress: OnProgress | None = None,
     kept: FindPlan | None = None,
 ) -> ComparedPlans:
-    """Base and new as plans of one question; `question` where neither is a plan. A plan that is kept is not made again.
-    Raises InvalidRequest, or whatever planning raises."""
+    """Return base and new as plans of one question.
+
+    `question` is used where neither is a plan; a stored plan that `kept` returns is not planned again. Raises
+    InvalidRequest where base and new cannot be compared, and the errors of planning.
+    """
     plan_again = partial(_plan_document, on_progress, kept)
     plans = [given for given in (base, new) if isinstance(given, PlanDocument)]
     if len(plans) == 2:
@@ -96,10 +104,10 @@ def compare_plans(
     if asked is None:
         raise InvalidRequest("no mesh to plan on", where="check", got="two graphs", wanted="a mesh, or a plan as base")
     graphs = read_graph(base, asked.mesh), read_graph(new, asked.mesh)
-    found = match_graphs(*graphs)
-    if is_equivalent(*graphs, found):
+    matching = match_graphs(*graphs)
+    if is_equivalent(*graphs, matching):
         return _unchanged(base, new, plan_again)
-    sides = (base, graphs[0]), (new, align_order(*graphs, match_edited(*graphs, found)))
+    sides = (base, graphs[0]), (new, align_order(*graphs, match_edited(*graphs, matching)))
     one, other = (_comparable(given) or plan_again(graph, asked) for given, graph in sides)
     notes = (
         f"the {side} {REPLANNED_NOTE}" for side, given in zip(SIDES, (base, new), strict=True) if _is_clocked(given)
@@ -108,11 +116,11 @@ def compare_plans(
 
 
 def _unchanged(base: PlanOrGraph, new: PlanOrGraph, plan_again: PlanAgain) -> ComparedPlans:
-    """Graphs that say the same, of which one may be that of a plan."""
+    """Compare equal graphs, one of which may be that of a plan."""
     known = next((given for given in (base, new) if isinstance(given, PlanDocument)), None)
     if known is None or not _is_of_another_version(known):
         clocked = known is not None and _is_clocked(known)
-        notes = (UNCHANGED, f"the plan is no measure for others: {CLOCKED}") if clocked else (UNCHANGED,)
+        notes = (UNCHANGED, f"the plan is not reproducible: {CLOCKED}") if clocked else (UNCHANGED,)
         return ComparedPlans(known, known, True, notes)
     current = _current(known, plan_again)
     sides = [current if given is known else given for given in (base, new)]
@@ -120,7 +128,7 @@ def _unchanged(base: PlanOrGraph, new: PlanOrGraph, plan_again: PlanAgain) -> Co
 
 
 def read_graph(given: PlanOrGraph, mesh: Mesh) -> Graph:
-    """The graph that a document is or holds."""
+    """Load the graph of a graph document or plan."""
     return load_graph(given.graph.document if isinstance(given, PlanDocument) else given, mesh)
 
 
@@ -131,12 +139,12 @@ def _plan_document(
         identity = dump_identity(graph, CostModel(asked.mesh, asked.hardware), asked.request)["id"]
         if (known := kept(identity)) is not None:
             return known
-    found = pipeline.plan(graph, asked.mesh, asked.hardware, request=asked.request, on_progress=on_progress)
-    return parse_plan(json.loads(json.dumps(dump_plan(found))), "the plan")
+    plan = pipeline.plan(graph, asked.mesh, asked.hardware, request=asked.request, on_progress=on_progress)
+    return parse_plan(json.loads(json.dumps(dump_plan(plan))), "the plan")
 
 
 def _comparable(given: PlanOrGraph) -> PlanDocument | None:
-    """A plan that can stand beside one made now."""
+    """Return a plan that can be compared with one planned now; None: it has to be planned again."""
     if not isinstance(given, PlanDocument) or _is_of_another_version(given) or _is_clocked(given):
         return None
     return given
@@ -147,18 +155,18 @@ def _is_of_another_version(plan: PlanDocument) -> bool:
 
 
 def _is_clocked(given: PlanOrGraph) -> bool:
-    """Whether a plan of this version may depend on the clock."""
+    """Return whether a time limit may have stopped a plan of this version."""
     return isinstance(given, PlanDocument) and not given.request.deterministic and not _is_of_another_version(given)
 
 
 def _current(plan: PlanDocument, plan_again: PlanAgain) -> PlanDocument:
-    """A plan as this version makes it."""
+    """Return a plan as this version plans it."""
     asked = question_from_plan(plan)
     return plan_again(read_graph(plan, asked.mesh), asked) if _is_of_another_version(plan) else plan
 
 
 def _replanned(given: Sequence[PlanOrGraph], current: Sequence[PlanOrGraph]) -> tuple[Replanned, ...]:
-    """Of what was given, the plans that another version made."""
+    """Return the given plans that another version made, beside the current ones."""
     return tuple(
         Replanned(side, before, now)
         for side, before, now in zip(SIDES, given, current, strict=True)
@@ -167,12 +175,12 @@ def _replanned(given: Sequence[PlanOrGraph], current: Sequence[PlanOrGraph]) -> 
 
 
 def _compare_finished(base: PlanDocument, new: PlanDocument, plan_again: PlanAgain) -> ComparedPlans:
-    """Two finished plans. Raises InvalidRequest where they answer different questions."""
+    """Compare two plans. Raises InvalidRequest where they answer different questions."""
     if base.id == new.id:
-        return ComparedPlans(base, new, True, ("the plans are one and the same",))
+        return ComparedPlans(base, new, True, ("the plans are identical",))
     for what, asked, got in _differing_conditions(base, new):
         if got != asked:
-            wanted = f"{asked}, as the base has it; or check the graph document, which is planned as the base was"
+            wanted = f"{asked}, as the base has it; or the graph document, which is planned as the base was"
             raise InvalidRequest(f"plans of another {what} cannot be compared", where="check", got=got, wanted=wanted)
     mesh = load_mesh(base.mesh)
     graphs = read_graph(base, mesh), read_graph(new, mesh)
@@ -180,14 +188,14 @@ def _compare_finished(base: PlanDocument, new: PlanDocument, plan_again: PlanAga
     replanned = _replanned((base, new), (one, other))
     settled = one.request == other.request and one.solver.reproducible and other.solver.reproducible
     if settled and is_equivalent(*graphs, match_graphs(*graphs)):
-        return ComparedPlans(one, other, True, ("the graphs say the same, but for names and order",), replanned)
+        return ComparedPlans(one, other, True, ("the graphs differ in names and order only",), replanned)
     return ComparedPlans(one, other, False, (), replanned)
 
 
 def _differing_conditions(base: PlanDocument, new: PlanDocument) -> Iterator[tuple[str, str, str]]:
-    """What two plans must share, as text."""
-    for what, told in (("mesh", _mesh_text), ("hardware", _hardware_text), ("memory limit", _limit_text)):
-        yield what, told(base), told(new)
+    """Yield the conditions that two plans must share, as text: name, base, new."""
+    for what, describe in (("mesh", _mesh_text), ("hardware", _hardware_text), ("memory limit", _limit_text)):
+        yield what, describe(base), describe(new)
     yield "objective", base.request.objective, new.request.objective
     yield "recomputation", base.request.recompute, new.request.recompute
 
@@ -198,7 +206,7 @@ def _mesh_text(plan: PlanDocument) -> str:
 
 
 def _hardware_text(plan: PlanDocument) -> str:
-    """The name, and enough of the digest to tell profiles of one name apart."""
+    """Return the name, and enough of the digest to distinguish profiles of one name."""
     return f"{plan.hardware.name} ({digest_document(plan.hardware.model_dump(mode='json'))[:8]})"
 
 

@@ -1,4 +1,4 @@
-"""A plan explained: its question asked again, with the profile it was priced with, and its own choice as the answer."""
+"""Explain a plan: formulate its problem again, with the hardware profile it was priced with, and judge its choice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from planner.planning.plan_types import Request
 
 @dataclass(frozen=True)
 class PlanExplanation:
-    """A planned program and what is known about it; `bound_ps`: no plan is faster."""
+    """A planned program and its certificate: no plan is faster than `bound_ps`."""
 
     program: Program
     model: CostModel
@@ -42,32 +42,35 @@ class PlanExplanation:
         return encode_choice(self.question, recover_choice(self.program))
 
     def break_evens(self) -> list[BreakEven]:
-        """At what change of a link another known layout that fits would win."""
+        """Return the changes of links at which another named layout that fits would be faster."""
         plan = RepricedProgram.of("plan", self.program, self.model)
-        found = []
+        layouts = []
         for named in list_baselines(self.program.graph, self.program.mesh):
             start = encode_baseline(self.question, named)
             if start is not None and start != self.strategies:
                 program = pipeline.write_program(self.question, self.question.decode(start))
                 if Analysis(program, self.model).peak_bytes <= self.limit_bytes:
-                    found.append(RepricedProgram.of(named.name, program, self.model))
-        return find_break_evens(plan, found, self.model)
+                    layouts.append(RepricedProgram.of(named.name, program, self.model))
+        return find_break_evens(plan, layouts, self.model)
 
     def explain_decision(self, name: str) -> Decision:
-        """On an op, or the layout of a graph input."""
+        """Explain the decision on an op, or on the layout of a graph input."""
         return explain_decision(self.question, self.strategies, name)
 
-    def force_options(self, asked: Decision, most: int, seconds: float) -> dict[int, ForcedOptionCost]:
-        """What the options that come next, as many as `most`, cost in all; by strategy."""
+    def force_options(self, decision: Decision, most: int, seconds: float) -> dict[int, ForcedOptionCost]:
+        """Return by strategy what the `most` cheapest other options cost when all else may follow."""
         request = self.request
         forcing = WhatIf(self.question, self.strategies, self.bound_ps, request.gap, request.deterministic)
-        listed = [each.strategy for each in asked.option_costs if each.strategy != asked.chosen][:most]
-        return forcing.force_options(asked.node, listed, seconds)
+        listed = [each.strategy for each in decision.option_costs if each.strategy != decision.chosen][:most]
+        return forcing.force_options(decision.node, listed, seconds)
 
 
 def analyze_at_least_limit(
     graph: Graph, model: CostModel, least_bytes: int, *, request: Request, seconds: float
 ) -> Analysis | None:
-    """A program that fits the least limit known to be feasible: what fills it is what blocks a smaller one."""
-    asked = replace(request, memory_limit_bytes=least_bytes, time_limit_s=seconds, objective="time")
-    return pipeline.plan(graph, model.mesh, model.hardware, request=asked).analysis
+    """Analyze a plan within the least memory limit known to be feasible: its peak is what prevents a smaller one.
+
+    Returns None where no plan is found within `seconds`.
+    """
+    within_limit = replace(request, memory_limit_bytes=least_bytes, time_limit_s=seconds, objective="time")
+    return pipeline.plan(graph, model.mesh, model.hardware, request=within_limit).analysis

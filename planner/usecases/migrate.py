@@ -1,7 +1,7 @@
-"""A tensor, or the state of a whole plan, brought from one layout to another; and the verdict of having run it.
+"""Reshard a tensor, or the state of a whole plan, from one layout to another, and verify it by running it.
 
 State is what a plan holds between steps: parameters, buffers and optimizer state. On the same mesh a value takes the
-cheapest program between its two shardings; on another, one exchange between the meshes.
+cheapest program between its two shardings; between meshes, one exchange.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ Integers = NDArray[np.int64]
 ReshardWay = ReshardPath | CrossMeshReshard
 STATE_KINDS = ("parameter", "buffer", "optimizer_state")
 MAX_ELEMENTS = 1 << 22
-"""Elements on all devices together up to which a way is run at its own sizes."""
+"""Elements on all devices together, up to which a reshard is run at its own sizes."""
 
 
 def verify_reshard(way: ReshardWay) -> bool | None:
-    """Whether a way, run on every logical device, brings what it should, counted bytes as predicted.
+    """Run a reshard on logical devices. Return whether it moves the right elements and the predicted bytes.
 
-    Large tensors are shrunk alike first; None where they cannot be.
+    Large tensors are shrunk first; the result is None where they cannot be.
     """
     if isinstance(way, ReshardPath):
         program = way.program if _peak_elements(way) <= MAX_ELEMENTS else shrink(way.program)
@@ -52,12 +52,15 @@ def verify_reshard(way: ReshardWay) -> bool | None:
 
 
 def _peak_elements(way: ReshardWay) -> int:
-    """What all devices hold together at the fullest."""
+    """Count the elements that all devices hold together at the peak."""
     return int(way.buffer_bytes.sum(axis=1).max()) // way.kind.itemsize
 
 
 def _shrink_shape(way: CrossMeshReshard) -> Shape:
-    """A shape on which both meshes cut as they do on the tensor's, as uneven as it is; offsets and halos stay."""
+    """Return a small shape that both meshes split like the tensor's, evenly or unevenly.
+
+    Dims with offsets or halos keep their sizes.
+    """
     return tuple(_shrink_dim(way, dim, size) for dim, size in enumerate(way.kind.shape))
 
 
@@ -71,18 +74,21 @@ def _shrink_dim(way: CrossMeshReshard, dim: int, size: int) -> int:
 
 @dataclass(frozen=True)
 class Migration:
-    """The state of one plan in the layout of another: each value with its way, the same for equal values."""
+    """The state of one plan brought into the layout of another: each value with its reshard.
+
+    Values of equal type and shardings share one reshard.
+    """
 
     values: tuple[tuple[Input, ReshardWay], ...]
 
     @property
     def distinct_ways(self) -> tuple[ReshardWay, ...]:
-        """The different ones."""
+        """The reshards, each once."""
         return tuple({id(way): way for _, way in self.values}.values())
 
     @cached_property
     def received(self) -> Integers:
-        """[devices by number]: bytes."""
+        """Bytes received, by device number."""
         most = max((way.received.shape[-1] for way in self.distinct_ways), default=0)
         total = np.zeros(most, np.int64)
         for _, way in self.values:
@@ -92,7 +98,7 @@ class Migration:
 
     @property
     def time_ps(self) -> int:
-        """One value after the other."""
+        """Time in ps, with one value after the other."""
         return sum(sum(way.times_ps) if isinstance(way, ReshardPath) else way.time_ps for _, way in self.values)
 
     @property
@@ -108,9 +114,10 @@ def plan_migration(
     objective: Objective = Objective.TIME,
     devices: Sequence[Sequence[int]] | None = None,
 ) -> Migration:
-    """The ways of all state of `old` that `new` holds; `devices` are the numbers of the old and new mesh's.
+    """Plan the reshards of all state that `new` holds from its layout in `old`.
 
-    Raises InvalidGraph where the new plan holds state that the old one has not, or has in another type.
+    `devices` are the device numbers of the old and of the new mesh; None: both start at 0. Raises InvalidGraph where
+    the old plan lacks a state of the new one, or holds it in another type.
     """
     numbers = devices or (range(old.mesh.devices), range(new.mesh.devices))
     held = {entry.id: entry for entry in old.graph.inputs}
@@ -119,7 +126,7 @@ def plan_migration(
     for entry in (entry for entry in new.graph.inputs if entry.kind in STATE_KINDS):
         if entry.id not in held or held[entry.id].type != entry.type:
             got = str(held[entry.id].type) if entry.id in held else "nothing"
-            raise InvalidGraph("the old plan holds other state", where=entry.id, got=got, wanted=str(entry.type))
+            raise InvalidGraph("state differs from the old plan's", where=entry.id, got=got, wanted=str(entry.type))
         ends = [dict(program.arguments)[entry.id] for program in (old, new)]
         key = entry.type, *ends
         if key not in ways:
@@ -140,7 +147,10 @@ def find_reshard(
     objective: Objective = Objective.TIME,
     limit_bytes: int | None = None,
 ) -> ReshardWay:
-    """The cheapest program on one mesh, or an exchange between two. Shardings are checked against the shape."""
+    """Find the cheapest program on one mesh, or the exchange between two.
+
+    Raises InvalidSharding for a sharding that does not fit the tensor or its mesh.
+    """
     ends = [
         replace(place, sharding=_check_sharding(place, kind, what))
         for place, what in ((source, "source"), (target, "target"))

@@ -1,8 +1,8 @@
-"""Plan files run and checked on a GPU: `python -m planner.usecases.validate_gpu PLAN... -o RESULT` (`make gpu`).
+"""Run and check plan files on a GPU: `python -m planner.usecases.validate_gpu PLAN... -o RESULT` (`make gpu`).
 
-It takes numpy, networkx, pydantic and cupy: no solver, no service, no command line. For every plan the verdict, the
-peak of every logical device's memory pool beside what its live values come to (aligned as cupy does), and the seconds
-of ops by name are written as JSON. Ends with 1 where a plan is not equal or a pool not as predicted.
+Requires numpy, networkx, pydantic and cupy, but no solver, service or command line. For each plan it writes as JSON the
+verdict, the peak of each logical device's memory pool beside the predicted one (with cupy's alignment), and the seconds
+of ops by name. Exits with 1 where a plan is not equal or a pool is not as predicted.
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ from planner.run.validate import execute
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The exit code."""
+    """Run the command and return its exit code."""
     parser = argparse.ArgumentParser(prog="python -m planner.usecases.validate_gpu", description=__doc__)
     parser.add_argument("plans", nargs="+", type=Path, metavar="PLAN")
     parser.add_argument("-o", "--output", type=Path, help="where to write the result (else: standard output)")
     parser.add_argument("--backend", default="cupy", choices=("cupy", "numpy"))
     parser.add_argument("--precision", default="f32", choices=(*PRECISIONS, ROUNDED, HALF))
     parser.add_argument("--shrink", action="store_true", help="run the same instructions on small sizes")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        if asked.output:
-            check_writable(asked.output)
-        xp = array_module(asked.backend)
-        found = [_check_plan(path, asked) for path in asked.plans]
+        if options.output:
+            check_writable(options.output)
+        xp = array_module(options.backend)
+        checks = [_check_plan(path, options) for path in options.plans]
     except ShardplanError as error:
         sys.stderr.write(f"planner.usecases.validate_gpu: {error}\n")
         return 1
-    text = json.dumps({"device": _device_name(xp), "alignment_bytes": ALIGNMENT, "plans": found}, indent=1) + "\n"
-    if asked.output:
-        write_text(asked.output, text)
+    text = json.dumps({"device": _device_name(xp), "alignment_bytes": ALIGNMENT, "plans": checks}, indent=1) + "\n"
+    if options.output:
+        write_text(options.output, text)
     else:
         sys.stdout.write(text)
-    return 0 if all(each["verdict"]["verdict"] == "equal" and each["pools_agree"] for each in found) else 1
+    return 0 if all(each["verdict"]["verdict"] == "equal" and each["pools_agree"] for each in checks) else 1
 
 
-def _check_plan(path: Path, asked: argparse.Namespace) -> dict[str, Any]:
+def _check_plan(path: Path, options: argparse.Namespace) -> dict[str, Any]:
     whole = load_program(read_plan(path))
-    program = shrink(whole) if asked.shrink else whole
-    verdict, done = execute(program, asked.backend, asked.precision)
+    program = shrink(whole) if options.shrink else whole
+    verdict, done = execute(program, options.backend, options.precision)
     pools = [pool for pool in done.measured_peaks if pool is not None]
     return {
         "plan": path.name,
@@ -68,12 +68,12 @@ def _check_plan(path: Path, asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def _op_seconds(program: Program, done: Execution) -> dict[str, float]:
-    """Of every op by name, on the device that takes longest, all of them together."""
-    taken = Counter[str]()
+    """Sum the seconds of the ops of each name, each on the device that takes longest."""
+    totals = Counter[str]()
     for instruction, seconds in zip(program.instructions, done.seconds.max(axis=1).tolist(), strict=True):
         if isinstance(instruction, OpCall):
-            taken[instruction.op.op] += seconds
-    return dict(sorted(taken.items()))
+            totals[instruction.op.op] += seconds
+    return dict(sorted(totals.items()))
 
 
 def _device_name(xp: Any) -> str:

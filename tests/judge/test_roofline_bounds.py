@@ -29,7 +29,7 @@ def test_the_best_plan_is_no_better_than_the_floors(number: int, mesh: str) -> N
     assert best.cost is not None
     assert min_step_s(graph, load_profile("h100-sxm"), devices.devices) <= best.cost * PICO
     assert least.min_feasible_limit is not None
-    assert 0 < min_memory_bytes(graph, devices.devices, again=False) <= least.min_feasible_limit
+    assert 0 < min_memory_bytes(graph, devices.devices, recompute=False) <= least.min_feasible_limit
 
 
 @pytest.mark.parametrize("seed", seeds(6))
@@ -37,7 +37,7 @@ def test_the_memory_floor_holds_where_values_are_made_again(seed: int) -> None:
     graph, mesh = random_step(seed), Mesh.parse("2")
     problem = formulate(graph, CostModel(mesh, load_profile("h100-sxm")), 1, late=find_recomputable_ops(graph)).problem
     least = solvers.solve(problem, time_limit=5, deterministic=True).min_feasible_limit
-    assert least is None or min_memory_bytes(graph, 2, again=True) <= least
+    assert least is None or min_memory_bytes(graph, 2, recompute=True) <= least
 
 
 @pytest.mark.parametrize("name", list_profiles())

@@ -179,13 +179,13 @@ def test_a_budget_leaves_what_meets_it_and_one_that_nothing_meets_is_refused() -
 
 
 BAD = [
-    ({"candidates": ()}, "no mesh to look at"),
+    ({"candidates": ()}, "no candidate mesh"),
     (
         {"offers": (HardwareOffer({"name": "a"}, 1.0), HardwareOffer({"name": "b"}, None))},
         "a price for some hardware only",
     ),
     ({"offers": (HardwareOffer({"name": "a"}, -1.0),)}, "price of a device-hour"),
-    ({"graphs": (CapacityWorkload({}, None), CapacityWorkload({}, 5))}, "compared by the token"),
+    ({"graphs": (CapacityWorkload({}, None), CapacityWorkload({}, 5))}, "compared per token"),
 ]
 
 

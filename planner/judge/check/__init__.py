@@ -1,1 +1,1 @@
-"""The gate: limits on what may rise from one plan to the next, what broke them, and what was edited there."""
+"""Check two plans against limits: what rose from one to the other, and which edit of the graph caused it."""

@@ -1,8 +1,8 @@
-"""What was edited between two graphs, and which edit lies nearest to what rose.
+"""Find what was edited between two graphs, and which edit is nearest to what rose.
 
-An op is edited where it is new, or is not what it was (`planner.judge.graph_matching`) by its own doing: what merely
-reads something edited is not. Other edits: an op that is gone, an annotation or option asked for, an output, the kind
-of an input. The cause of a rise is the edit fewest ops away from the term that rose most, in either direction.
+An op is edited where it is new, or differs from the op that it matches (`planner.judge.graph_matching`) in more than
+its operands' changes. Other edits are a removed op, a requested annotation or option, an output, and the kind of an
+input. The cause of a rise is the edit fewest ops away from the term that rose most, in either direction.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from planner.judge.graph_matching import GraphMatching
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """`what` (op, input, annotation, output) of this name is another, and how; `at`: nodes of the new graph."""
+    """A change of an op, input, annotation or output (`what`); `at` are the nodes of the new graph that it touches."""
 
     what: str
     name: str
@@ -32,7 +32,7 @@ class Edit:
 
 @dataclass(frozen=True)
 class Revision:
-    """Two graphs, what is the same in both, and what is at least alike."""
+    """Two graphs, the matching of what is the same in both, and that which includes edited ops."""
 
     base: Graph
     new: Graph
@@ -41,34 +41,36 @@ class Revision:
 
     @cached_property
     def changed_values(self) -> frozenset[str]:
-        """Values of the new graph that ops make which are not what they were."""
+        """Results, in the new graph, of ops that have no exact match."""
         return frozenset(value for op in self.new.ops if op.id not in self.exact.ops for value in op.values)
 
     @cached_property
     def edits(self) -> tuple[Edit, ...]:
-        """In the order of the new graph."""
+        """All edits, by kind and in the order of the new graph."""
         return (*self._edited_ops(), *self._removed_ops(), *self._annotation_edits(), *self._output_edits())
 
     def nearest_edits(self, what: ChangedTerm) -> list[Edit]:
-        """The edits by their distance to an op or value that moved."""
+        """Return the edits in the order of their distance to an op or value that changed."""
         start = self._nodes_of(what)
         steps = nx.multi_source_dijkstra_path_length(nx.Graph(self.new.dag), set(start)) if start else {}
         far = len(self.new.dag) + 1
         return sorted(self.edits, key=lambda edit: min((steps.get(node, far) for node in edit.at), default=far))
 
     def _nodes_of(self, what: ChangedTerm) -> list[str]:
-        """The nodes of the new graph that stand for a term."""
+        """Return the nodes of the new graph that a term is about."""
         return (
             self._nodes_around(_maker(self.base, what.base_name or ""))
             if what.name is None
             else [_maker(self.new, what.name)]
         )
 
-    def _nodes_around(self, gone: str) -> list[str]:
-        """Where a node of the base stood."""
+    def _nodes_around(self, removed: str) -> list[str]:
+        """Return the neighbours, in the new graph, of a node of the base."""
         back = {was: name for name, was in (*self.edited.values.items(), *self.edited.ops.items())}
         return [
-            back[node] for node in (*self.base.dag.successors(gone), *self.base.dag.predecessors(gone)) if node in back
+            back[node]
+            for node in (*self.base.dag.successors(removed), *self.base.dag.predecessors(removed))
+            if node in back
         ]
 
     def _edited_ops(self) -> Iterator[Edit]:
@@ -80,7 +82,7 @@ class Revision:
                 yield Edit("op", op.id, reason, (op.id,))
 
     def _describe_edit(self, was: Op, op: Op) -> str:
-        """What an op does or reads otherwise; nothing where that follows from what it reads."""
+        """Describe how an op was edited; empty where it was not, or where only its operands changed."""
         types = self.base.types, self.new.types
         for old, value in zip(was.inputs, op.inputs, strict=False):
             if value not in self.changed_values and types[0][old] != types[1][value]:
@@ -88,39 +90,39 @@ class Revision:
             if value not in self.changed_values and self.edited.values.get(value) != old:
                 return f"reads {value}, was {old}"
         if op.option is not None and op.option != was.option:
-            return "its option is asked for"
+            return "its option is pinned"
         if op.id in self.exact.ops or not self.changed_values.isdisjoint(op.inputs):
             return ""
         for key in {**op.attrs, **was.attrs}:
             if op.attrs.get(key) != was.attrs.get(key):
                 return f"{key} {op.attrs.get(key)}, was {was.attrs.get(key)}"
-        made = [" ".join(map(str, each.results)) for each in (was, op)]
-        if made[0] != made[1]:
-            return f"makes {made[1]}, was {made[0]}"
-        return "its rule is another" if op.notation != was.notation else ""
+        results = [" ".join(map(str, each.results)) for each in (was, op)]
+        if results[0] != results[1]:
+            return f"makes {results[1]}, was {results[0]}"
+        return "its rule changed" if op.notation != was.notation else ""
 
     def _removed_ops(self) -> Iterator[Edit]:
-        """They stood where those who read them, or were read, still do."""
+        """Yield removed ops, at their neighbours that still exist."""
         left = set(self.edited.ops.values())
         for op in self.base.ops:
             if op.id not in left and op.recompute_of is None:
-                yield Edit("op", op.id, f"{op.op} is gone", tuple(self._nodes_around(op.id)))
+                yield Edit("op", op.id, f"{op.op} was removed", tuple(self._nodes_around(op.id)))
 
     def _annotation_edits(self) -> Iterator[Edit]:
-        """Annotations of either graph that the other has not."""
+        """Yield values with an annotation that the other graph does not have."""
         mine, old = (
             collect_annotations(self.new, self.edited.values, self.edited.ops),
             collect_annotations(self.base, {}, {}),
         )
         back = {was: name for name, was in self.edited.values.items()}
-        listed = {back[value]: "no longer asked for" for key, value in old.items() if key not in mine and value in back}
-        listed |= {value: "asked for" for key, value in mine.items() if key not in old}
+        listed = {back[value]: "no longer requested" for key, value in old.items() if key not in mine and value in back}
+        listed |= {value: "requested" for key, value in mine.items() if key not in old}
         for value, how in listed.items():
             maker = _maker(self.new, value)
             yield Edit("annotation", value, f"its sharding is {how}", (maker, *self.new.dag.successors(maker)))
 
     def _output_edits(self) -> Iterator[Edit]:
-        """Values that became outputs, and inputs of another kind."""
+        """Yield values that became outputs, and inputs whose kind changed."""
         same = self.edited.values
         more = Counter(same.get(value, value) for value in self.new.outputs) - Counter(self.base.outputs)
         for value in dict.fromkeys(self.new.outputs):
@@ -134,5 +136,5 @@ class Revision:
 
 
 def _maker(graph: Graph, name: str) -> str:
-    """The node that an op or value is of."""
+    """Return the node of an op or value."""
     return name if name in graph.dag else next(op.id for op in graph.ops if name in op.values)

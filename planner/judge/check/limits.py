@@ -1,14 +1,14 @@
-"""Limits on what may rise, as text.
+"""Parse limits on rises from text.
 
     limits  = limit {"," limit}
     limit   = measure ["[" place "]"] ">" amount
     measure = "time" | "bytes" | "memory" | "gap"
-    place   = a mesh axis (of time and bytes: the collectives over it) | a scope, with all below it
-    amount  = number ("%" | unit), of the base's figure or in
+    place   = a mesh axis (time and bytes of the collectives over it) | a scope, with all scopes below
+    amount  = number ("%" | unit): a share of the base's figure, or an absolute amount in
               ps ns us ms s (time) · B KB KiB MB MiB GB GiB TB TiB (bytes, memory)
 
-`time` is the step, `bytes` what the device that receives most receives, `memory` the peak. A gap is a share already:
-`gap>1%` is one of 100 points more. A limit is broken by a *rise* beyond the amount; all comparisons are exact.
+`time` is that of the step, `bytes` those of the device that receives most, `memory` the peak. A gap is already a share:
+`gap>1%` allows a rise by one percentage point. A limit is exceeded by a *rise* above the amount; comparisons are exact.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fractions import Fraction
 from planner.errors import InvalidRequest
 
 SHARE_UNITS = 10**12
-"""Of a gap, which is counted in whole units like all else."""
+"""Units of a gap of 1: gaps are counted in whole units, like other measures."""
 _TIMES = {"ps": 1, "ns": 10**3, "us": 10**6, "ms": 10**9, "s": 10**12}
 _SIZES = {"B": 1, **{f"{p}B": 1000**i for i, p in enumerate("KMGT", 1)}}
 _SIZES |= {f"{p}iB": 1024**i for i, p in enumerate("KMGT", 1)}
@@ -35,7 +35,7 @@ _LIMIT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """A limit: `amount` in units of the measure, or, if `relative`, a share of the base's figure."""
+    """A limit on a rise: `amount` in units of the measure, or a share of the base's figure if `relative`."""
 
     measure: str
     place: str | None
@@ -49,22 +49,22 @@ class Threshold:
         return self.measure + (f"[{self.place}]" if self.place is not None else "")
 
     def allows(self, base: int, new: int) -> bool:
-        """Whether a figure may become another."""
+        """Return whether a figure may change from `base` to `new`."""
         return new - base <= (self.amount * base if self.relative else self.amount)
 
 
 def parse_limits(text: str, where: str = "limits") -> tuple[Threshold, ...]:
-    """The limits that a text lists. Raises InvalidRequest with the place of the first fault."""
+    """Parse a list of limits. Raises InvalidRequest with the position of the first error."""
     return tuple(dict.fromkeys(_scan_limits(text, where))) if text.strip() else ()
 
 
 def _scan_limits(text: str, where: str) -> Iterator[Threshold]:
     at = 0
     while True:
-        found = _LIMIT.match(text, at)
-        assert found is not None
-        yield _parse_limit(found, text, where)
-        at = found.end()
+        match = _LIMIT.match(text, at)
+        assert match is not None
+        yield _parse_limit(match, text, where)
+        at = match.end()
         if at == len(text):
             return
         if text[at] != ",":
@@ -74,33 +74,33 @@ def _scan_limits(text: str, where: str) -> Iterator[Threshold]:
         at += 1
 
 
-def _parse_limit(found: re.Match[str], text: str, where: str) -> Threshold:
-    measure, unit = found["measure"], found["unit"]
+def _parse_limit(match: re.Match[str], text: str, where: str) -> Threshold:
+    measure, unit = match["measure"], match["unit"]
     if measure not in UNITS:
         raise _limit_error(
-            "unknown measure", where, text, at=found.start("measure"), wanted=f"one of {', '.join(UNITS)}"
+            "unknown measure", where, text, at=match.start("measure"), wanted=f"one of {', '.join(UNITS)}"
         )
-    place = None if found["place"] is None else found["place"][1:-1].strip()
+    place = None if match["place"] is None else match["place"][1:-1].strip()
     if place == "" or (place and measure == "gap"):
         wanted = "gap without a place" if measure == "gap" else f"{measure}[AXIS] or {measure}[SCOPE]"
-        raise _limit_error("place", where, text, at=found.start("place"), wanted=wanted)
-    if not found["more"]:
+        raise _limit_error("place", where, text, at=match.start("place"), wanted=wanted)
+    if not match["more"]:
         raise _limit_error(
-            "no limit", where, text, at=found.start("more"), wanted=f"> and an amount, such as {measure}>5%"
+            "no limit", where, text, at=match.start("more"), wanted=f"> and an amount, such as {measure}>5%"
         )
     units = ("%", *UNITS[measure])
-    if not found["number"] or unit not in units:
+    if not match["number"] or unit not in units:
         wanted = f"a number with {', '.join(units)}"
         raise _limit_error(
-            "amount", where, text, at=found.start("unit" if found["number"] else "number"), wanted=wanted
+            "amount", where, text, at=match.start("unit" if match["number"] else "number"), wanted=wanted
         )
-    number = Fraction(found["number"])
+    number = Fraction(match["number"])
     if unit == "%":
         share = number / 100
         amount, relative = (share * SHARE_UNITS, False) if measure == "gap" else (share, True)
     else:
         amount, relative = number * UNITS[measure][unit], False
-    return Threshold(measure, place, amount, relative, found[0].strip())
+    return Threshold(measure, place, amount, relative, match[0].strip())
 
 
 def _limit_error(what: str, where: str, text: str, *, at: int, wanted: str) -> InvalidRequest:

@@ -1,14 +1,14 @@
-"""Two plans under limits: which are broken, by what, and what is known of it beyond the plans themselves.
+"""Check two plans against limits: which are exceeded, by which edit, and what is proven of it.
 
-A plan has the least time (or memory: its objective) that was found, and a bound below which no plan is. So of a rise
-in the objective there is more to say:
+A plan has the least time (or memory: its objective) that was found, and a lower bound. So a rise of the objective has a
+certificate:
 
-    proven     the new bound is beyond the limit: no plan of the new graph would be within it
-    dearer     the new bound is above the base's figure: the graph is dearer, by how much is not proven
-    in gaps    the new bound is not above the base's figure: it may be the solver that is to blame, not the graph
+    proven     the new bound exceeds the limit: no plan of the new graph would be within it
+    dearer     the new bound exceeds the base's figure: the graph costs more, but how much more is not proven
+    in gaps    the new bound does not exceed the base's figure: the rise may be due to the solver, not to the graph
 
-Nothing is proven of the other measures, which a plan spends freely for its objective; nor of bytes, where what is
-least is the sum over collectives of the largest shard, not what one device receives.
+Nothing is proven of other measures, which the solver does not minimize. This includes bytes: the objective bytes is the
+sum over collectives of the largest shard, not the bytes that one device receives.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ MAX_CAUSES = 3
 
 @dataclass(frozen=True, slots=True)
 class ProvenObjective:
-    """Of a plan: the measure that is its objective, what was found of it and the bound in whole units, and the gap in
-    those of a share."""
+    """The objective of a plan: its measure, figure and bound in whole units of it, and the gap in share units."""
 
     measure: str
     objective: int
@@ -39,7 +38,7 @@ class ProvenObjective:
 
 @dataclass(frozen=True, slots=True)
 class Waiver:
-    """A rise that somebody answers for: up to a limit, for a reason, until a day (the last on which it holds)."""
+    """An accepted rise: up to a limit, for a reason, until a day, the last on which it holds."""
 
     limit: Threshold
     reason: str
@@ -51,7 +50,7 @@ class Waiver:
 
 @dataclass(frozen=True, slots=True)
 class CheckedLimit:
-    """A limit and what it is on. `acknowledgement`: one that covers the rise, expired or not."""
+    """A limit and the change of its figure. `waiver`: one that covers the rise, expired or not."""
 
     limit: Threshold
     change: MeasuredChange
@@ -65,27 +64,30 @@ class CheckedLimit:
 
 
 def check_limits(
-    found: PlanDiff,
+    diff: PlanDiff,
     proven: tuple[ProvenObjective, ProvenObjective],
     limits: Sequence[Threshold],
     *,
     known: Iterable[Waiver],
 ) -> list[CheckedLimit]:
-    """Every limit on two plans of one mesh. Raises InvalidRequest for a place that neither has."""
-    revision = Revision(found.base.program.graph, found.new.program.graph, found.exact_matching, found.matching)
-    answers, kept = [], list(known)
+    """Check every limit on two plans of one mesh. Raises InvalidRequest for a place that neither plan has.
+
+    `known` are waivers.
+    """
+    revision = Revision(diff.base.program.graph, diff.new.program.graph, diff.exact_matching, diff.matching)
+    checked, waivers = [], list(known)
     for limit in limits:
-        on = (
-            MeasuredChange(proven[0].gap, proven[1].gap, ()) if limit.measure == "gap" else measure_change(found, limit)
+        change = (
+            MeasuredChange(proven[0].gap, proven[1].gap, ()) if limit.measure == "gap" else measure_change(diff, limit)
         )
-        if limit.allows(on.base, on.new):
-            answers.append(CheckedLimit(limit, on, None, (), None))
+        if limit.allows(change.base, change.new):
+            checked.append(CheckedLimit(limit, change, None, (), None))
             continue
-        causes = revision.nearest_edits(on.changed_terms[0]) if on.changed_terms else revision.edits
-        covering = [one for one in kept if one.covers(limit, on.base, on.new)]
+        causes = revision.nearest_edits(change.changed_terms[0]) if change.changed_terms else revision.edits
+        covering = [one for one in waivers if one.covers(limit, change.base, change.new)]
         latest = max(covering, key=lambda one: one.expires, default=None)
-        answers.append(CheckedLimit(limit, on, _certify_rise(limit, *proven), tuple(causes[:MAX_CAUSES]), latest))
-    return answers
+        checked.append(CheckedLimit(limit, change, _certify_rise(limit, *proven), tuple(causes[:MAX_CAUSES]), latest))
+    return checked
 
 
 def _certify_rise(limit: Threshold, base: ProvenObjective, new: ProvenObjective) -> str | None:
@@ -97,5 +99,5 @@ def _certify_rise(limit: Threshold, base: ProvenObjective, new: ProvenObjective)
 
 
 def to_share_units(gap: float) -> int:
-    """A gap as a limit counts it."""
+    """Convert a gap to whole share units."""
     return round(gap * SHARE_UNITS)

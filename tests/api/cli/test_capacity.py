@@ -17,7 +17,7 @@ BAD = [
     (["--devices", "4", "--hardware", "h101"], "unknown hardware (got h101"),
     (["--devices", "4", "--hardware", "cpu=dear"], "price of a device-hour (got dear"),
     (["--devices", "4", "--hardware", "cpu=1,h100-sxm"], "a price for some hardware only"),
-    (["--devices", "4", "--hardware", "cpu", "--mesh", "dp=?,tp=3"], "no mesh to look at"),
+    (["--devices", "4", "--hardware", "cpu", "--mesh", "dp=?,tp=3"], "no candidate mesh"),
     (["--devices", "1..16384", "--hardware", ",".join(["cpu"] * 200), "--axes", "3"], "too many meshes"),
     (["--devices", "2", "--hardware", "cpu", "--max-step", "1e-9"], "no plan meets the budget"),
     (["--devices", "2", "--hardware", "cpu", "-o", "/nowhere/answer.json"], "no such folder"),

@@ -122,4 +122,4 @@ def test_plans_of_other_graphs_are_refused(tmp_path: Path) -> None:
         graph = written(tmp_path / f"{width}.json", transformer(1, d=width, ff=128, heads=4, batch=8, seq=16))
         plans.append(tmp_path / f"plan{width}.json")
         assert shardplan("plan", graph, "--mesh", "2", "-o", plans[-1]).code == 0
-    refused(shardplan("migrate", *plans), "the old plan holds other state")
+    refused(shardplan("migrate", *plans), "state differs from the old plan's")

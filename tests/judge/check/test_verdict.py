@@ -102,7 +102,7 @@ def test_an_op_of_other_sizes_is_the_same_op_edited() -> None:
 
 def test_nothing_is_planned_where_the_graphs_say_the_same() -> None:
     found = compare_plans(base(), load_model(model()))
-    assert found == ComparedPlans(base(), base(), True, ("the graphs say the same: nothing was planned",))
+    assert found == ComparedPlans(base(), base(), True, ("the graphs are equal: nothing was planned",))
     told = dump_check(found, parse_limits("time>0ps"), [], today=TODAY)
     assert told["graphs_equal"]
     assert not has_changes(told)
