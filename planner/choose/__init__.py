@@ -1,1 +1,1 @@
-"""The decisions: which options an op has, what they cost, how layouts change, which to take."""
+"""Formulate the assignment problem: the options of ops, their costs, reshards between them, and the way back."""

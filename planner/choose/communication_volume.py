@@ -1,14 +1,15 @@
-"""What a program costs where bytes count: those that a device receives in every collective.
+"""Cost model of the objective bytes: those that a device receives in each collective.
 
-With n devices a group and B = bytes of the largest shard, a collective costs
+With n devices in a group and B bytes in the largest shard, a collective costs
 
     all_gather      (n - 1) B           reduce_scatter, all_to_all      B (n - 1) / n
     all_reduce      2 B (n - 1) / n     all_slice                       0
-    exchange        what the busiest device receives (`planner.reshard.traffic`)
+    exchange        the bytes that the busiest device receives (`planner.reshard.traffic`)
 
-which is what is counted (`planner.ir.collectives.count_received_elements`), but where shards are uneven, by what blocks
-are rounded. An op costs nothing, so that very different plans cost the same; with a price of a byte in ps times count
-beside: at a high enough one, of the plans that move least the fastest.
+These are the bytes that the executor counts (`planner.ir.collectives.count_received_elements`), except that uneven
+shards are rounded up to whole blocks. Ops cost nothing, so that very different plans cost the same. With a price per
+byte in ps, costs are times plus priced bytes: at a high enough price, the optimum is the fastest of the plans that move
+the fewest bytes.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class VolumeModel(CostModel):
-    """Costs in bytes, or, given the price of a byte, in ps; beyond what can be chosen at all a price rises no more."""
+    """Costs in bytes, or in ps where a price per byte is given. Priced bytes are capped at IMPOSSIBLE."""
 
     byte_ps: int | None = None
 

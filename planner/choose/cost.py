@@ -1,17 +1,17 @@
-"""What an instruction costs, in whole picoseconds, so that costs add up exactly.
+"""Cost model: the time of each instruction, in whole picoseconds, so that sums are exact.
 
     op          max(flops / flop rate, bytes read and written / memory rate) + launch        (roofline;
-                Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 2009);
-                the flop rate that of the op's class and size where the profile has one, or, on a calibrated profile,
-                the time as measured (`planner.choose.hardware.efficiency`, `.curves`);
-                of a table in which positions are looked up no more is read than is made
+                Williams, Waterman, Patterson, "Roofline: an insightful visual performance model", CACM 2009).
+                The flop rate depends on the op's class and size where the profile has efficiencies; a calibrated
+                profile has measured times instead (`planner.choose.hardware.efficiency`, `.curves`).
+                A lookup reads no more bytes of its table than its result has
     collective  its time on the links that its group crosses (`planner.choose.hardware.network`)
     all_slice   a local copy, as is an exchange in which nothing is sent
-    exchange    the same form for the messages and bytes of the busiest device (`planner.reshard.traffic`), on the
+    exchange    as a collective, by the messages and bytes of the busiest device (`planner.reshard.traffic`), on the
                 slowest link of its mesh axes
 
-The largest shard counts (that of the first device). Over several axes a collective runs flat, as one group, or axis
-by axis (hierarchically), whichever is faster. Overlap is not counted.
+Times are those of the device with the largest shard (the first one). Over several axes a collective runs flat, as one
+group, or hierarchically, axis by axis, whichever is faster. Overlap is not counted.
 """
 
 from __future__ import annotations
@@ -47,29 +47,29 @@ VERSION = 5
 
 @dataclass(frozen=True)
 class CostModel:
-    """Costs on a mesh of a hardware."""
+    """Times of ops and collectives on a mesh of a hardware profile."""
 
     mesh: Mesh
     hardware: Hardware
 
     @cached_property
     def tier_spans(self) -> tuple[tuple[TierSpan, ...], ...]:
-        """[axis][link, innermost first]."""
+        """The links that each mesh axis crosses, innermost first."""
         return self.hardware.tier_spans(self.mesh)
 
     @cached_property
     def links(self) -> tuple[Link, ...]:
-        """The outermost link of every mesh axis."""
+        """The outermost link of each mesh axis."""
         return tuple(
             next((link for link, count in reversed(each) if count > 1), each[0].link) for each in self.tier_spans
         )
 
     def op_ps(self, op: Op, operands: tuple[TensorType, ...], option: Option) -> int:
-        """Time of an op's largest local part. An op without a row costs its memory traffic."""
+        """Return the time of an op's largest local part. An op without a row costs its memory traffic."""
         return int(self.options_ps(op, operands, (option,), *self._layouts(op, option))[0])
 
     def op_work(self, op: Op, operands: tuple[TensorType, ...], option: Option) -> tuple[float, int]:
-        """Flops of an op's largest local part, and the bytes it reads and writes."""
+        """Return the flops of an op's largest local part, and the bytes it reads and writes."""
         return self._work(op, operands, (option,), *self._layouts(op, option))[0]
 
     def options_ps(
@@ -80,7 +80,7 @@ class CostModel:
         read: Sequence[OperandLayouts],
         made: Sequence[OperandLayouts],
     ) -> Integers:
-        """[options]: times of an op, given the shardings in which they read its operands and make its results."""
+        """Return the time of each option of an op; `read` and `made` are its layouts of operands and results."""
         row = OPS.get(op.op)
         if row and row.is_view:
             return np.zeros(len(options), np.int64)
@@ -102,17 +102,17 @@ class CostModel:
         read: Sequence[OperandLayouts],
         made: Sequence[OperandLayouts],
     ) -> list[tuple[float, int]]:
-        """[options]: flops and bytes."""
-        few = looked_up_operands(op)
+        """Return flops and bytes of each option."""
+        looked_up = looked_up_operands(op)
         written = [sum(sizes) for sizes in zip(*map(self._port_bytes, op.results, made), strict=True)]
         moved = list(written)
         for i, sizes in enumerate(map(self._port_bytes, operands, read)):
-            least = map(min, sizes, written) if i in few else sizes
+            least = map(min, sizes, written) if i in looked_up else sizes
             moved = [size + more for size, more in zip(moved, least, strict=True)]
         return list(zip(self._flops(op, options), moved, strict=True))
 
     def _flops(self, op: Op, options: Sequence[Option]) -> list[float]:
-        """[options]; those that leave loops of the same sizes do as much."""
+        """Return the flops of each option. Options with loops of equal local sizes are counted once."""
         row = OPS.get(op.op)
         if row is None:
             return [0.0] * len(options)
@@ -130,12 +130,12 @@ class CostModel:
         return [flops[each] for each in sizes]
 
     def _port_bytes(self, kind: TensorType, port: OperandLayouts) -> list[int]:
-        """[strategies]: bytes of the largest shard."""
+        """Return the bytes of the largest shard under each strategy."""
         sizes = [self.shard_bytes(kind, state) for state in port.states]
         return [sizes[state] for state in port.classes.tolist()]
 
     def _class(self, op: Op) -> str | None:
-        """The class of an op, where the profile knows rates of classes."""
+        """Return the work class of an op, or None where the profile has no efficiencies by class."""
         if op.rule.pattern not in self._classes:
             self._classes[op.rule.pattern] = work_class(op) if self.hardware.efficiency else None
         return self._classes[op.rule.pattern]
@@ -145,7 +145,7 @@ class CostModel:
         return {}
 
     def move_ps(self, move: Collective, source: Sharding, kind: TensorType) -> int:
-        """Time of a collective on the largest shard of `source`."""
+        """Return the time of a collective on the largest shard of `source`."""
         if move.to is not None:
             return self._exchange_ps(source, move.to, kind)
         local = self.shard_bytes(kind, source)
@@ -154,7 +154,7 @@ class CostModel:
         return _to_ps(self._transfer_s(move, float(local)))
 
     def exchanges_ps(self, sources: Sequence[Sharding], targets: Sequence[Sharding], kind: TensorType) -> Integers:
-        """[sources, targets]: times of exchanges between shardings with the same partial axes, if any."""
+        """Return the times `[sources, targets]` of exchanges between shardings with equal partial axes, if any."""
         return self._distinct_exchanges_ps(
             ReshardTraffic.of(sources, targets, kind.shape, self.mesh), sources, targets, kind=kind
         )
@@ -186,7 +186,7 @@ class CostModel:
         return np.rint(seconds / PICO).astype(np.int64)
 
     def _copy_s(self, kind: TensorType, sharding: Sharding) -> float:
-        """Time in which a device copies its shard from what it holds."""
+        """Return the time in which a device copies its shard from what it holds."""
         return 2 * self.shard_bytes(kind, sharding) / self.hardware.bytes_rate + self.hardware.launch_s
 
     def shard_bytes(self, kind: TensorType, sharding: Sharding) -> int:
@@ -210,19 +210,19 @@ class CostModel:
 
 
 def op_variant(op: Op) -> str:
-    """The name by which an op's curve is known: with the words among its attributes, which say how it is computed."""
+    """Return the key of an op's curves: its name with the word-valued attributes, which say how it is computed."""
     words = [value for key, value in sorted(op.attrs.items()) if isinstance(value, str) and value != "none"]
     return ":".join([op.op, *words])
 
 
 def price_key(op: Op) -> str:
-    """What an op's price depends on beside its rule and types: attributes, where they say how much of it is done."""
+    """Return what an op's cost depends on beside rule and types: its variant, and attributes that change flops."""
     row = OPS.get(op.op)
     return op_variant(op) + (repr(sorted(op.attrs.items())) if row and row.flops_fraction else "")
 
 
 def looked_up_operands(op: Op) -> set[int]:
-    """Operands of which an op reads only what positions in them ask for: no more than it makes."""
+    """Return the operands that an op reads at given positions only: no more bytes than it computes."""
     indexes = indexed_loops(op)
     if not indexes:
         return set()
@@ -231,7 +231,7 @@ def looked_up_operands(op: Op) -> set[int]:
 
 
 def _axis_role(sharding: Sharding, axis: int) -> object:
-    """What a mesh axis does in a sharding; an exchange is over the axes whose roles differ."""
+    """Return what a mesh axis does in a sharding. An exchange runs over the axes whose roles differ."""
     for dim, axes in enumerate(sharding.split_axes):
         if axis in axes:
             return dim, axes, sharding.halo_or_offsets(dim)
@@ -239,7 +239,7 @@ def _axis_role(sharding: Sharding, axis: int) -> object:
 
 
 def _grouped_collective_s(kind: Kind, groups: list[tuple[TierSpan, ...]], local: float) -> float:
-    """Seconds of one collective as a phase per group; gathering grows what is held, scattering shrinks it."""
+    """Return the seconds of a collective in one phase per group. A gather grows the shard, a scatter shrinks it."""
     row = COLLECTIVES[kind]
     if row.phases and len(groups) > 1:
         (scatter, gather), n = row.phases, math.prod(each.fanout for group in groups for each in group)

@@ -1,24 +1,25 @@
-"""The planner's question as a choice problem, and the answer back. A strategy of `solvers` is an option here.
+"""Formulate planning as an assignment problem, and decode assignments. A strategy of `solvers` is an option here.
 
-A node for every variable; an edge between the maker of a value, or its hub, and each reader, which costs the
-cheapest reshard. Costs are picoseconds, so the objective is the program's time.
+There is one node per variable. An edge connects the producer of a value, or its shared copy, with each reader, and
+costs the cheapest reshard. Costs are picoseconds, so that the objective is the time of the program.
 
-Moments are the steps of `planner.ir.execution_order` and a last one for the finished program. A value counts from the
-step that makes it to the step that last reads it:
-    one reader      node [made, read); edge: the chain's peak at read, the copy after it until the reader has run
-    several         node [made, shared); hub [shared + 1, last read); the last reader's edge as above, the
-                    others' beside the source, with no copy where nothing changed
-    graph input     lives throughout; only copies count
-The count is exact but for two cautious roundings: where the last op reads a shared value twice, and where a
-graph input is shared, the hub counts until that op has run.
+Time steps are those of `planner.ir.execution_order`, and a last one for the finished program. A value uses memory from
+the step that computes it to the step that reads it last:
+    one reader      node [produced, read); edge: the peak of the reshard at the read, then the copy until the reader has
+                    run
+    several         node [produced, shared); shared copy [shared + 1, last read); the edge of the last reader as above,
+                    those of the others in addition to the shared copy, and without a copy where nothing changes
+    graph input     lives throughout; only copies use further memory
+The count is exact except for two conservative cases: where the last op reads a shared value twice, and where a graph
+input is shared, the shared copy counts until that op has run.
 
-With recomputation (`planner.choose.rematerialization`) there is a node for every copy of an op, which may take the
-strategy not to run, at no cost; its edges then cost and use nothing. Who reads a value last is the hub's to choose (its
-life), and an edge forbids what does not fit: to read after the last reader, to be the last and not to run, to read what
-is not there. Of a value that may be made again
-    kept            its hub lives until that of its copy does, which takes the same sharding: an edge between the two
-    made again      its hub lives until its last early reader, and the copy runs, and is shared as any value is
-so that what is held while is exact in either case.
+With recomputation (`planner.choose.rematerialization`) there is a node per clone of an op, with an additional strategy
+not to run, at no cost; its edges then cost and use nothing. The shared copy decides which reader is the last (its
+lifetime), and edges forbid contradictions: reading after the last reader, being the last reader and not running, and
+reading a value that is not there. For a value that may be recomputed,
+    kept            its shared copy lives until that of its clone begins, in the same sharding: an edge connects the two
+    recomputed      its shared copy lives until its last early reader; the clone runs and is shared like any value
+so that memory is exact in both cases.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from solvers import Problem
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen: a layout per graph input and output, an option per op that runs, a sharding per shared value."""
+    """A decoded assignment: a sharding per graph input, output and shared value, and an option per op that runs."""
 
     inputs: dict[str, Sharding]
     options: dict[str, Option]
@@ -52,7 +53,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Formulation:
-    """A graph's choice problem with what its numbers mean; `distances` has a table for every value."""
+    """The assignment problem of a graph, with the meaning of its numbers; `distances` are the reshards by value."""
 
     liveness: Liveness
     model: CostModel
@@ -66,11 +67,11 @@ class Formulation:
 
     @property
     def graph(self) -> Graph:
-        """With a copy of every op that may be done again."""
+        """The graph with a clone of each op that may be recomputed."""
         return self.with_clones.graph
 
     def producer(self, value: str) -> tuple[Op, int] | None:
-        """The op that makes a value, as which of its results; None for a graph input."""
+        """Return the op that computes a value, and as which of its results; None for a graph input."""
         return self._producers.get(value)
 
     @cached_property
@@ -82,7 +83,7 @@ class Formulation:
         return {(variable.role, variable.name): i for i, variable in enumerate(self.variables)}
 
     def decode(self, strategies: Sequence[int]) -> Choice:
-        """The planner's choice of the solver's."""
+        """Decode an assignment of the solver."""
         picked = list(zip(self.variables, strategies, strict=True))
 
         def shardings_of(role: Role) -> dict[str, Sharding]:
@@ -103,15 +104,15 @@ class Formulation:
 def formulate(
     graph: Graph | GraphWithClones, model: CostModel, limit: int | None = None, *, late: Mapping[str, int] | None = None
 ) -> Formulation:
-    """The choice problem of a graph on the model's mesh, under a limit of bytes per device.
+    """Formulate the assignment problem of a graph on the model's mesh, under a limit of bytes per device.
 
-    `late`: the ops that may be done again, each with the position of the op before which it would be.
-    Grows linearly in ops; with (dims + 2)^axes options an op has and the square of that for an edge.
+    `late` contains the ops that may be recomputed, each with the position of the op before which it would be. The size
+    is linear in ops; an op has up to (dims + 2)^axes options, and an edge the square of that.
     """
-    doubled = graph if isinstance(graph, GraphWithClones) else GraphWithClones.of(graph, late)
-    time = Liveness(doubled)
-    listed = list_variables(time, model)
-    tables = EdgeMatrices(time, model, listed)
-    writing = ProblemBuilder(time, listed, tables)
-    problem = Problem(writing.nodes(), writing.edges(), limit)
-    return Formulation(time, model, tuple(listed), problem, tables.by_value)
+    with_clones = graph if isinstance(graph, GraphWithClones) else GraphWithClones.of(graph, late)
+    liveness = Liveness(with_clones)
+    variables = list_variables(liveness, model)
+    matrices = EdgeMatrices(liveness, model, variables)
+    builder = ProblemBuilder(liveness, variables, matrices)
+    problem = Problem(builder.nodes(), builder.edges(), limit)
+    return Formulation(liveness, model, tuple(variables), problem, matrices.by_value)

@@ -1,11 +1,11 @@
-"""When values are made, shared and read, and how long a shared value may live.
+"""When values are computed, shared and read, and how long a shared value may live.
 
-Moments are the steps of `planner.ir.execution_order` and a last one for the finished program. Ops that a plan may do
-without (copies of what is done before, `planner.choose.rematerialization`) have their steps as all others; what a
-shared value is held for depends on which of them run. Its *life* is the reader after which it is dead, so that a life
-is free of the others' choices; that it is the last one which reads is for the edges to say. A value that may be made
-again has two halves: its own, up to its last early reader, and that of its copy. They are *linked* where nothing is
-made again: then the first half lives until the second one begins, in one and the same sharding.
+Time steps are those of `planner.ir.execution_order`, and a last one for the finished program. Clones of ops, which a
+plan need not run (`planner.choose.rematerialization`), have steps like all ops, and how long a shared value is held
+depends on which of them run. Its *lifetime* names the reader after which the value is dead, so that it does not depend
+on other variables; edges forbid later reads. A value that may be recomputed has two halves: its own, up to its last
+early reader, and that of its clone. Where it is kept instead, the first half lives until the second one begins, in the
+same sharding.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from planner.ir.execution_order import Execute, Read, Reader, Share
 
 
 class SharedLifetime(NamedTuple):
-    """A shared value is read last by the op at position `last` (outputs: the number of ops)."""
+    """A shared value is read last by the op at position `last` (for outputs, the number of ops).
+
+    `is_kept`: it is not recomputed, and lives until its clone's shared copy begins.
+    """
 
     last: int
     is_kept: bool = False
 
 
 class ReadGroup(NamedTuple):
-    """The reads of a value by one op: its position, the moment of the last, whether there is but one."""
+    """The reads of a value by one op: its position, the step of the last read, and whether it is the only one."""
 
     position: int
     moment: int
@@ -35,7 +38,7 @@ class ReadGroup(NamedTuple):
 
 @dataclass
 class Liveness:
-    """Moments: when every value is made, shared and read, when every op has run, and the end."""
+    """Time steps at which each value is computed, shared and read, and at which each op runs."""
 
     with_clones: GraphWithClones
     produced_at: dict[str, int] = field(default_factory=dict)
@@ -59,17 +62,17 @@ class Liveness:
 
     @cached_property
     def read_groups(self) -> dict[str, list[ReadGroup]]:
-        """Who reads a value, in order."""
-        found: dict[str, list[ReadGroup]] = {}
+        """The readers of each value, in order."""
+        groups: dict[str, list[ReadGroup]] = {}
         for value, reads in self.reads_at.items():
             by_op: dict[int, list[int]] = {}
             for moment, reader in reads:
                 by_op.setdefault(self.position_of(reader), []).append(moment)
-            found[value] = [ReadGroup(place, moments[-1], len(moments) == 1) for place, moments in by_op.items()]
-        return found
+            groups[value] = [ReadGroup(place, moments[-1], len(moments) == 1) for place, moments in by_op.items()]
+        return groups
 
     def lifetimes(self, value: str) -> tuple[SharedLifetime | None, ...]:
-        """How long a shared value may live (None: it is not there at all); one life where its readers always run."""
+        """Return the possible lifetimes of a shared value, one if its readers always run; None: it is not computed."""
         groups = self.read_groups[value]
         firm = max((n for n, group in enumerate(groups) if group.position not in self.optional), default=-1)
         plain = [SharedLifetime(group.position) for group in groups[max(firm, 0) :]]
@@ -80,7 +83,7 @@ class Liveness:
         return tuple(plain)
 
     def held(self, value: str, life: SharedLifetime | None) -> tuple[int, int]:
-        """The moments from which and to which a shared value is held in a life, beside what edges count."""
+        """Return the steps from which and to which a shared value is held, apart from the memory of edges."""
         if life is None:
             return 0, 0
         start = self.shared_at[value] + (0 if life.is_kept and value in self.with_clones.clone_of else 1)
@@ -90,16 +93,16 @@ class Liveness:
         return start, group.moment if group.is_single_read else self.released_at(group.position)
 
     def is_in_place(self, value: str, life: SharedLifetime | None) -> bool:
-        """Whether what is made again, or may be, is shared as it is made: its only reader starts from there."""
+        """Return whether a recomputable value or clone is shared as it is computed, as it has a single reader."""
         halves = value in self.with_clones.clones or value in self.with_clones.clone_of
         return halves and life is not None and not life.is_kept and len(self.reads_at[value]) == 1
 
     def first_read_at(self, value: str) -> int:
-        """The moment at which a value, as it was made, is first read."""
+        """Return the step at which a value is first read as it was computed."""
         return self.shared_at.get(value, self.reads_at[value][0][0])
 
     def is_last_read(self, value: str, life: SharedLifetime | None, reader: Reader) -> bool:
-        """Whether a read is the last of a value, and the only one by its op."""
+        """Return whether a read is the last of a value, and the only one by its op."""
         place = self.position_of(reader)
         return life is not None and life.last == place and self._is_single_read(value, place)
 
@@ -110,5 +113,5 @@ class Liveness:
         return len(self.ops) if reader.op is None else reader.op
 
     def released_at(self, place: int) -> int:
-        """The first moment at which the copies of the reader at a position are dead."""
+        """Return the first step at which the copies that the reader at a position made are dead."""
         return self.end + 1 if place == len(self.ops) else self.ran_at[place] + 1

@@ -1,4 +1,4 @@
-"""One value as the strategies of a decision make or read it."""
+"""The shardings in which the strategies of a variable produce or read one value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from planner.ir.sharding import Sharding
 
 @dataclass(frozen=True, eq=False)
 class OperandLayouts:
-    """The distinct shardings, and which of them each strategy has (one more than there are: it has none)."""
+    """The distinct shardings, and the index of each strategy's (`len(states)`: the strategy has no such value)."""
 
     states: tuple[Sharding, ...]
     classes: NDArray[np.int32]
@@ -25,9 +25,9 @@ class OperandLayouts:
         return cls(tuple(states), np.array([states[state] for state in listed], np.int32))
 
     def with_none(self) -> OperandLayouts:
-        """The same with one more strategy, which has none."""
+        """Return the layouts with one more strategy, which has no such value."""
         return OperandLayouts(self.states, np.append(self.classes, np.int32(len(self.states))))
 
     def select(self, chosen: NDArray[np.intp]) -> OperandLayouts:
-        """The same of some of the strategies."""
+        """Return the layouts of some of the strategies."""
         return OperandLayouts.of(self.states[self.classes[strategy]] for strategy in chosen)

@@ -1,16 +1,15 @@
-"""Which values of a training step may be made again for the backward pass, and when.
+"""Find the values of a training step that may be recomputed for the backward pass, and when.
 
-Kept always is what the model hands from block to block: the values at a *cut*, a moment of the forward pass at which
-ops wait for one value alone, as they do for the residual stream between two blocks (Chen et al., "Training Deep Nets
-with Sublinear Memory Cost", 2016, keep those). What lies between two cuts is made again of the first of them, so that
-making a value again never reaches back further than its block. A value at a cut may be made again all the same where
-one op made it of one other value at less than its keep, without a contraction (a norm, a nonlinearity): of a chain of
-layers nothing else would be left. Values that no parameter has touched (masks, positions) are the data's own: kept,
-and no part of a cut.
+The values that a model passes from block to block are always kept: the values at a *cut*, a step of the forward pass
+after which later ops need one value only, such as the residual stream between two blocks (Chen et al., "Training Deep
+Nets with Sublinear Memory Cost", 2016, keep these). Values between two cuts are recomputed from the first of them, so
+that recomputation never reaches back further than a block. A value at a cut may be recomputed nevertheless where one op
+computes it from one other value without a contraction (a norm, a nonlinearity): in a chain of layers no value would be
+left otherwise. Values that do not depend on parameters (masks, positions) are kept, and do not count for cuts.
 
-A value between cuts is a candidate where a later phase reads it, or the copy of a candidate does. It is made again
-right before the first op of a later phase that may need it so. Only rows of `planner.ops` with one result are
-made again: they are functions, whose second run equals the first.
+A value between cuts is a candidate where a later phase, or the clone of a candidate, reads it. It is recomputed right
+before the first op of a later phase that may need it. Only ops of `planner.ops` with one result are recomputed: they
+are functions, so that the second run returns the same.
 """
 
 from __future__ import annotations
@@ -27,14 +26,17 @@ from planner.ops import OPS
 
 
 def find_recomputable_ops(graph: Graph) -> dict[str, int]:
-    """Op that may be done again -> position of the op before which it is. Linear in ops and their operands."""
+    """Return the ops that may be recomputed, each with the position of the op before which it is.
+
+    The time is linear in ops and their operands.
+    """
     read = find_readers(graph)
-    touched, kept = _parameter_dependent(graph), _cut_values(graph)
+    dependent, kept = _parameter_dependent(graph), _cut_values(graph)
     late: dict[str, int] = {}
     for place, op in reversed(list(enumerate(graph.ops))):
         value = op.values[0]
         users = [] if len(op.values) > 1 or value in graph.outputs else [reader.op for reader in read.get(value, ())]
-        if op.phase != "forward" or op.op not in OPS or value not in touched or value in kept:
+        if op.phase != "forward" or op.op not in OPS or value not in dependent or value in kept:
             continue
         forward = [user for user in users if user is not None and graph.ops[user].phase == "forward"]
         again = [late[graph.ops[user].id] for user in forward if graph.ops[user].id in late]
@@ -45,16 +47,16 @@ def find_recomputable_ops(graph: Graph) -> dict[str, int]:
 
 
 def _parameter_dependent(graph: Graph) -> set[str]:
-    """Values made with a parameter."""
-    touched = {entry.id for entry in graph.inputs if entry.kind == "parameter"}
+    """Return the values that depend on a parameter."""
+    dependent = {entry.id for entry in graph.inputs if entry.kind == "parameter"}
     for op in graph.ops:
-        if not touched.isdisjoint(op.inputs):
-            touched.update(op.values)
-    return touched
+        if not dependent.isdisjoint(op.inputs):
+            dependent.update(op.values)
+    return dependent
 
 
 def _cut_values(graph: Graph) -> set[str]:
-    """Values at cuts, but for those made of one other value at little cost."""
+    """Return the values at cuts, except those that are cheap to compute from one other value."""
     waiting = _AwaitedValues(graph)
     kept: set[str] = set()
     for place, op in enumerate(graph.ops):
@@ -64,11 +66,11 @@ def _cut_values(graph: Graph) -> set[str]:
 
 
 class _AwaitedValues:
-    """The values touched by parameters for which forward ops wait."""
+    """The parameter-dependent values that later forward ops still read."""
 
     def __init__(self, graph: Graph) -> None:
         parameters = {entry.id for entry in graph.inputs}
-        self.touched = _parameter_dependent(graph) - parameters
+        self.dependent = _parameter_dependent(graph) - parameters
         self.last = {
             value: max((r.op for r in who if r.op is not None and graph.ops[r.op].phase == "forward"), default=-1)
             for value, who in find_readers(graph).items()
@@ -77,19 +79,19 @@ class _AwaitedValues:
         self.now: set[str] = set()
 
     def awaited_after(self, place: int) -> set[str]:
-        """Those after the op at a place; to be asked place by place."""
+        """Return the awaited values after the op at a position. Call it for each position in order."""
         op = self.graph.ops[place]
-        self.now |= {value for value in op.values if value in self.touched}
+        self.now |= {value for value in op.values if value in self.dependent}
         self.now = {value for value in self.now if self.last.get(value, -1) > place}
         return self.now
 
     def is_cheap(self, op: Op) -> bool:
-        """Whether it makes its result of one touched value alone, and contracts nothing but a dim of that."""
-        return len(self.touched.intersection(op.inputs)) <= 1 and not _is_contraction(op)
+        """Return whether an op reads one parameter-dependent value only and has no contraction."""
+        return len(self.dependent.intersection(op.inputs)) <= 1 and not _is_contraction(op)
 
 
 def _is_contraction(op: Op) -> bool:
-    """Whether two operands share a loop that is reduced."""
+    """Return whether two operands share a reduction loop."""
     reduced = {loop.name for loop in op.rule.loops if loop.kind is LoopKind.REDUCTION}
     terms = [{loop for dim in term for loop in dim.loops} for term in op.rule.operands]
     return any(sum(loop in term for term in terms) > 1 for loop in reduced)
@@ -97,9 +99,10 @@ def _is_contraction(op: Op) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class GraphWithClones:
-    """A graph with a copy of every op that may be done again, and the steps in which both have their place.
+    """A graph with a clone of each op that may be recomputed, and the steps of all of them.
 
-    Both values of such an op are shared, however few read them: the step that shares one says who holds it since.
+    Both values of such an op are shared, even with one reader: from the step that shares a value, its shared copy
+    holds it.
     """
 
     graph: Graph
@@ -108,18 +111,21 @@ class GraphWithClones:
 
     @classmethod
     def of(cls, graph: Graph, late: Mapping[str, int] | None = None) -> GraphWithClones:
-        """With copies as `candidates` gives them; without, the graph as it is."""
-        both = clone_ops(graph, late) if late else graph
-        again = find_cloned_values(both) if late else {}
-        return cls(both, again, order_steps(both, frozenset((*again, *again.values()))))
+        """Clone the ops that `find_recomputable_ops` returned; with None, the graph stays as it is."""
+        cloned = clone_ops(graph, late) if late else graph
+        clones = find_cloned_values(cloned) if late else {}
+        return cls(cloned, clones, order_steps(cloned, frozenset((*clones, *clones.values()))))
 
     @cached_property
     def clone_of(self) -> dict[str, str]:
-        """Copy -> the value that it is made of. An op with one result has its id."""
+        """The original of each clone. An op with one result has the id of that value."""
         return {copy: value for value, copy in self.clones.items()}
 
     def prune(self, ran: Collection[str]) -> tuple[Graph, tuple[Step, ...]]:
-        """The graph and the steps of a plan in which only some ops run. What stays as it is made is not shared."""
+        """Return the graph and the steps of a plan in which only the clones in `ran` run.
+
+        A value with a single reader is not shared.
+        """
         if not self.clones:
             return self.graph, self.listed
         left = drop_clones(self.graph, self.clone_of.keys() - set(ran))

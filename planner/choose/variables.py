@@ -1,11 +1,11 @@
-"""The variables of the choice: a layout per graph input and output, an option per op, a hub per shared value.
+"""The variables of the assignment problem: a sharding per graph input and output, an option per op, a shared copy.
 
-A hub is the one sharding into which a value with several readers is brought before they read it, so that a
-reshard they share is paid once. It may be any sharding in which the value is made or read. Where it depends on the plan
-who reads it, the hub also decides how long the value lives (`planner.choose.liveness`).
+A value with several readers has a shared copy: the sharding into which it is brought before they read it, so that a
+common reshard is paid once. It is any sharding in which the value is produced or read. Where the readers depend on the
+plan, the shared copy also decides how long the value lives (`planner.choose.liveness`).
 
-An op that the plan may do without has one more strategy, the last: it does not run. Its ports' class is then one more
-than they have states, as is that of a hub whose value is not there.
+An op that a plan need not run has one more strategy, the last: not to run. The class of its operands and results is
+then `len(states)`, as is that of a shared copy whose value is not computed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Role(StrEnum):
 
 
 class ValueUse(NamedTuple):
-    """A value as it is defined (no user), or read by a user as one of its operands."""
+    """The definition of a value (no user), or its use by a user as one of its operands."""
 
     value: str
     user: str | None = None
@@ -49,8 +49,13 @@ class ValueUse(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Variable:
-    """One decision: `costs[s]` in ps, the value made per result and read per operand, the option if an op, and of a hub
-    the life of the value: `lives[life[s]]`. Of an op that may not run, `life[s]` is 1 where it does not."""
+    """One decision, with a cost in ps per strategy.
+
+    results, operands  layouts of the values that it produces and reads, by strategy
+    options            of an op: the option of each strategy
+    lifetimes          of a shared copy: those of the value; strategy s has `lifetimes[lifetime_of[s]]`
+    lifetime_of        of an op that need not run: 1 for the strategy not to run, else 0
+    """
 
     role: Role
     name: str
@@ -62,13 +67,13 @@ class Variable:
     lifetime_of: NDArray[np.int32] | None = None
 
     def with_none(self) -> Variable:
-        """The decision with one more strategy, at no cost: not to run."""
+        """Return the variable with one more strategy, at no cost: not to run."""
         results, operands = (tuple(port.with_none() for port in ports) for ports in (self.results, self.operands))
         life = np.append(np.zeros(len(self.costs), np.int32), np.int32(1))
         return replace(self, costs=np.append(self.costs, 0), results=results, operands=operands, lifetime_of=life)
 
     def select(self, chosen: NDArray[np.intp]) -> Variable:
-        """The same decision among some of its strategies."""
+        """Return the variable with some of its strategies only."""
         return Variable(
             self.role,
             self.name,
@@ -80,7 +85,7 @@ class Variable:
 
 
 def list_variables(time: Liveness, model: CostModel) -> list[Variable]:
-    """Every variable in the order of the program's steps. Raises InvalidSharding for a pin that nothing meets."""
+    """Return the variables in the order of the steps. Raises InvalidSharding for a pin that no option meets."""
     return _VariableBuilder(time, model).all()
 
 
@@ -157,7 +162,7 @@ class _VariableBuilder:
         return self._apply_pins(variable, [ValueUse(value, OUTPUTS, int(name))])
 
     def _fix_option(self, variable: Variable, op: Op) -> Variable:
-        """Only the strategy of the option that is asked of the op itself, if one is."""
+        """Restrict an op to the option that its document requires, if it does."""
         if op.option is None:
             return variable
         wanted = Sharding(op.option).complete(len(op.rule.loops), self.model.mesh, f"option of node {op.id!r}")
@@ -168,7 +173,7 @@ class _VariableBuilder:
         return variable.select(np.array(chosen))
 
     def _apply_pins(self, variable: Variable, uses: Sequence[ValueUse]) -> Variable:
-        """Only the strategies that meet the required annotations of what the variable makes and reads, in order."""
+        """Restrict a variable to the strategies that meet the pins of its results and operands, listed in `uses`."""
         fits = None
         for use, port in zip(uses, (*variable.results, *variable.operands), strict=True):
             for pin in self.pins.get(use.value, ()):
@@ -195,8 +200,10 @@ class _VariableBuilder:
         return hubs
 
     def _shared_copy(self, value: str, own: list[OperandLayouts], other: list[OperandLayouts]) -> Variable:
-        """A hub of any state of its ends; linked to another, of the other's too. What is made for one reader alone
-        stays as it is made. Values made and read alike share the port."""
+        """Return the shared copy of a value: any sharding in which it, or its clone, is produced or read.
+
+        A value with a single reader stays as it is produced. Values with equal layouts share their arrays.
+        """
         lives = self.liveness.lifetimes(value)
         made = own[:1] if any(self.liveness.is_in_place(value, life) for life in lives) else own
         kinds = tuple(life and life.is_kept for life in lives)
@@ -217,7 +224,7 @@ class _VariableBuilder:
         )
 
     def _whole_layouts(self, kind: TensorType) -> OperandLayouts:
-        """The shardings that an input or output may have."""
+        """Return the shardings that an input or output may have."""
         if kind not in self.layouts:
             self.layouts[kind] = OperandLayouts.of(list_layouts(kind, self.model.mesh))
         return self.layouts[kind]
@@ -228,7 +235,7 @@ def _merge_states(ports: Iterable[OperandLayouts]) -> dict[Sharding, None]:
 
 
 def _shared_copy_variable(states: tuple[Sharding, ...], offered: Sequence[Iterable[Sharding] | None]) -> Variable:
-    """A hub of these states, of which every life is offered some (None: of no value)."""
+    """Build a shared copy with these states; `offered` are those of each lifetime (None: the value is not computed)."""
     number = {state: i for i, state in enumerate(states)}
     listed = [[len(states)] if some is None else [number[state] for state in some] for some in offered]
     port = OperandLayouts(states, np.array([state for each in listed for state in each], np.int32))

@@ -1,16 +1,16 @@
-"""Repeated layers found by structure and planned as one: a smaller choice problem, and its choices unfolded.
+"""Find repeated layers by structure and fold them: a smaller assignment problem, in which equal layers share decisions.
 
-content     arrays by what they hold
-structure   a choice problem as a labelled graph; how far its nodes look alike
-shifts      stacks of equal layers, as maps of each layer to the next
-tie         the problem in which like variables of a stack's layers take one strategy
-usage       what those layers use together, and the moments that matter
-spread      where message passing over the unfolded problem begins
-splice      choices that are one up to some layer, and another from there on
+interning          numbers of arrays by content
+colour_refinement  an assignment problem as a labelled graph, and how far its nodes look alike
+repeated_layers    stacks of equal layers, as maps from each layer to the next
+quotient_problem   the problem in which corresponding variables of a stack's layers take one strategy
+usage_profile      the memory that those layers use together, and the time steps that matter
+dual_prolongation  the start of message passing on the unfolded problem
+crossover          assignments that equal one up to some layer, and another from there on
 
-What is found of the folded problem holds for the unfolded one, at exactly its cost and peak; what is proven of
-it does not, because a plan may treat equal layers differently. Only a bound of the unfolded problem says how much
-was lost.
+An assignment of the folded problem is one of the unfolded problem, with equal cost and peak. A bound of the folded
+problem is none of the unfolded one, as a plan may treat equal layers differently. Only a bound of the unfolded problem
+shows how much folding loses.
 """
 
 from __future__ import annotations
@@ -35,7 +35,11 @@ __all__ = ["FoldedProblem", "RepeatedLayers"]
 
 @dataclass(frozen=True, eq=False)
 class FoldedProblem:
-    """A folded problem; `member[v]` is the node there of node v, `moments[k]` what its moment k was."""
+    """A folded problem.
+
+    quotient_node  its node of each node of the unfolded problem
+    moments        the time step, in the unfolded problem, of each of its time steps
+    """
 
     problem: Problem
     quotient_node: tuple[int, ...]
@@ -43,25 +47,25 @@ class FoldedProblem:
 
     @property
     def groups(self) -> tuple[int, ...]:
-        """How many nodes stand behind each node that stands for several."""
+        """Sizes of the classes of nodes that share one decision."""
         return tuple(count for count in Counter(self.quotient_node).values() if count > 1)
 
     def unfold_choice(self, choice: Sequence[int]) -> tuple[int, ...]:
-        """The unfolded choice that a folded one stands for."""
+        """Return the assignment of the unfolded problem that a folded one stands for."""
         return tuple(choice[node] for node in self.quotient_node)
 
     def fold_choice(self, choice: Sequence[int]) -> tuple[int, ...] | None:
-        """The folded choice that stands for this one; None where it treats tied variables differently."""
-        found: dict[int, int] = {}
+        """Return the folded assignment of an unfolded one, or None where tied variables differ."""
+        folded: dict[int, int] = {}
         for node, strategy in zip(self.quotient_node, choice, strict=True):
-            if found.setdefault(node, strategy) != strategy:
+            if folded.setdefault(node, strategy) != strategy:
                 return None
-        return tuple(found.values())
+        return tuple(folded.values())
 
 
 @dataclass(frozen=True, eq=False)
 class RepeatedLayers:
-    """The repeated layers of a problem: `counts` of every stack found, the largest stack first."""
+    """The repeated layers of a problem; `counts` has the number of layers of each stack, the largest stack first."""
 
     problem: Problem
     contents: ArrayInterner
@@ -69,7 +73,7 @@ class RepeatedLayers:
 
     @classmethod
     def of(cls, problem: Problem) -> RepeatedLayers:
-        """Time grows linearly in nodes and edges, and with the nodes times the number of stacks."""
+        """Find the repeated layers. The time is linear in edges, and in nodes times the number of stacks."""
         contents = ArrayInterner()
         return cls(problem, contents, find_stacks(LabelledGraph.of(problem, contents)))
 
@@ -79,17 +83,17 @@ class RepeatedLayers:
 
     @property
     def node_count(self) -> int:
-        """How many nodes a folded problem has."""
+        """Number of nodes of the folded problem."""
         return len(self.problem.nodes) - sum(len(orbit) - 1 for orbit in self.stacks.orbits)
 
     def quotient(self, pieces: int = 1) -> FoldedProblem:
-        """Like variables of all layers tied, or of every one of so many runs of layers for itself."""
+        """Tie corresponding variables of all layers, or of each of `pieces` runs of layers separately."""
         member = self.stacks.tie_classes(len(self.problem.nodes), pieces)
         problem, moments = build_quotient(self.problem, member, self.contents)
         return FoldedProblem(problem, member, moments)
 
     def prolong(self, folded: FoldedProblem, start: DualWarmStart) -> DualWarmStart:
-        """Where the folded problem may begin, as where this one may."""
+        """Turn a warm start of the folded problem into one of the unfolded problem."""
         prices = {int(folded.moments[moment]): price for moment, price in start.multipliers.items()}
         return DualWarmStart(
             prices,
@@ -99,6 +103,6 @@ class RepeatedLayers:
         )
 
     def crossover(self, choices: Sequence[Sequence[int]]) -> tuple[int, ...] | None:
-        """The cheapest choice that fits, of those made of one of these that does in some layers, and of one that does
-        not in the others."""
+        """Return the cheapest feasible combination of a feasible assignment in some layers and an infeasible one in
+        the others, or None where there is none."""
         return crossover(self.problem, self.stacks.orbits, choices)

@@ -1,9 +1,9 @@
-"""A choice problem as a labelled graph, and how much of it looks alike from each of its nodes.
+"""Colour refinement of an assignment problem: which of its nodes look alike up to a depth.
 
-The label of a node is what its strategies cost; that of an edge its matrix, the classes of both ends, and its rank
-among the edges into its target, which for an op is the number of the operand. No name takes part. A node's *view*
-of depth d is its label with the labels and the views of depth d - 1 over its edges (colour refinement, Weisfeiler
-and Leman 1968): nodes of equal number have equal views, not just equal hashes.
+The label of a node consists of its strategies' costs; that of an edge of its matrix, the classes of both ends, and its
+rank among the edges into its target, which for an op is the number of the operand. Names do not count. A node's *view*
+of depth d consists of its label, and of the labels and the views of depth d - 1 over its edges (Weisfeiler and Leman,
+1968). Numbers of views are exact: nodes of equal number have equal views, not just equal hashes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from solvers import Problem
 
 
 class LabelledEdge(NamedTuple):
-    """An edge as one of its ends has it: the node at the other end, the edge's label."""
+    """An edge, as seen from one end: the node at the other end, and the edge's label."""
 
     other: int
     label: int
@@ -25,7 +25,7 @@ class LabelledEdge(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LabelledGraph:
-    """Labels of nodes, and per node the edges into it (by rank) and out of it (in the problem's order)."""
+    """Labels of the nodes, and for each node the edges into it (by rank) and out of it (in the problem's order)."""
 
     labels: list[int]
     in_edges: list[list[LabelledEdge]]
@@ -46,28 +46,28 @@ class LabelledGraph:
         return cls(_number_keys([(number(node.cost), node.multiplicity) for node in problem.nodes]), into, out)
 
     def colours(self, depth: int) -> list[list[int]]:
-        """[depth + 1][nodes]: the number of every node's view, by depth."""
-        found = [self.labels]
+        """Return the number of each node's view, `[depth + 1][nodes]`."""
+        colours = [self.labels]
         for _ in range(depth):
-            inner = found[-1]
+            inner = colours[-1]
             ends = zip(inner, self.in_edges, self.out_edges, strict=True)
-            found.append(
+            colours.append(
                 _number_keys(
                     [(own, *_refine_colours(into, inner), -1, *_refine_colours(out, inner)) for own, into, out in ends]
                 )
             )
-        return found
+        return colours
 
     def find_depths(self) -> list[int]:
-        """The longest way to every node, in edges that lead from an earlier node to a later one."""
-        found: list[int] = []
+        """Return the longest path to each node, in edges from an earlier node to a later one."""
+        depths: list[int] = []
         for v, links in enumerate(self.in_edges):
-            found.append(1 + max((found[link.other] for link in links if link.other < v), default=-1))
-        return found
+            depths.append(1 + max((depths[link.other] for link in links if link.other < v), default=-1))
+        return depths
 
 
 def _refine_colours(links: list[LabelledEdge], inner: list[int]) -> list[int]:
-    """A number for every pair of a label and a view; there are fewer views than nodes."""
+    """Return a number for each pair of a label and a view; view numbers are below the number of nodes."""
     return sorted([label * len(inner) + inner[other] for other, label in links])
 
 

@@ -1,14 +1,14 @@
-"""Choices of the unfolded problem that are one up to some layer and another from there on.
+"""Combine two assignments of the unfolded problem: one up to some layer, the other from there on.
 
-Planned alike, layers either all fit the limit or all break it. The cheapest way to just fit it is often that some are
-planned one way and the others another, and the cheapest place for the change is between two layers, once. So a choice
-that fits and one that is cheaper and does not are spliced: the former in the first layers, or in the last, as few as
-make it fit. That number is found by bisection, as if more of them always used less (else it is not the fewest, but fits
-all the same). Which of the two the nodes outside all layers follow is tried both ways.
+If all layers are sharded alike, either all of them fit the memory limit together or none do. The cheapest assignment
+that just fits often shards some layers one way and the others another, with one change between two layers. So a
+feasible assignment is combined with a cheaper infeasible one: it is used in the first layers, or in the last, as few as
+make the result feasible. Their number is found by bisection, as if more of them always used less memory; where this is
+wrong the number is not minimal, but the result is feasible all the same. Nodes outside all layers follow either.
 
-What the change costs is seen only by evaluating it (where mesh axes are equal, a plan may be there with its axes
-exchanged, and only one goes with the other), so several of each are tried: time grows with their pairs, the logarithm
-of the layers, and one evaluation.
+The cost of the change is known only after an evaluation (where mesh axes are equal, an assignment may have its axes
+exchanged and not fit the other one), so several assignments of each kind are tried. The time grows with the number of
+pairs, the logarithm of the number of layers, and the time of an evaluation.
 """
 
 from __future__ import annotations
@@ -24,27 +24,30 @@ from solvers import Problem, evaluate
 Integers = NDArray[np.int64]
 Choice = tuple[int, ...]
 
-# So many of the choices that fit, and of those that do not.
+# Numbers of feasible and of infeasible assignments to try.
 MAX_CROSSOVERS = 4
 
 
 def crossover(problem: Problem, orbits: Sequence[Sequence[int]], choices: Sequence[Sequence[int]]) -> Choice | None:
-    """The cheapest that fits; None where none of the choices does, or all do. orbits: like nodes of consecutive layers;
-    choices: the best first."""
+    """Return the cheapest feasible combination, or None where all or none of the assignments are feasible.
+
+    orbits   corresponding nodes of consecutive layers
+    choices  assignments, the best first
+    """
     different = [np.array(choice, np.int64) for choice in dict.fromkeys(map(tuple, choices))]
     fits = [evaluate(problem, choice).feasible for choice in different]
     lean = [choice for choice, fit in zip(different, fits, strict=True) if fit][:MAX_CROSSOVERS]
     rich = [choice for choice, fit in zip(different, fits, strict=True) if not fit][:MAX_CROSSOVERS]
-    found = [
+    combined = [
         each
         for some, others, order in product(lean, rich, tuple(_layer_orders(len(problem.nodes), orbits)))
         for each in _search_crossover(problem, some, others, order=order)
     ]
-    return min(found)[1] if found else None
+    return min(combined)[1] if combined else None
 
 
 def _layer_orders(nodes: int, orbits: Sequence[Sequence[int]]) -> Iterator[Integers]:
-    """The layer of every node, counted from the first or from the last; of those in none, before or behind all."""
+    """Yield the layer of each node, from the first or the last layer; nodes outside are before or after all layers."""
     layers = max(map(len, orbits), default=0)
     place = np.full(nodes, -1)
     for orbit in orbits:
@@ -57,14 +60,14 @@ def _layer_orders(nodes: int, orbits: Sequence[Sequence[int]]) -> Iterator[Integ
 def _search_crossover(
     problem: Problem, some: Integers, others: Integers, *, order: Integers
 ) -> Iterator[tuple[int, Choice]]:
-    """Costs and choices that fit, on the way to the fewest layers that must be as in `some`."""
+    """Yield the feasible assignments met while bisecting the number of layers that follow `some`, with their costs."""
     few, many = 0, int(order.max(initial=0)) + 2
     while few < many:
         middle = (few + many) // 2
         choice = np.where(order < middle, some, others)
-        judged = evaluate(problem, choice)
-        if judged.feasible:
+        evaluation = evaluate(problem, choice)
+        if evaluation.feasible:
             many = middle
-            yield judged.cost, tuple(choice.tolist())
+            yield evaluation.cost, tuple(choice.tolist())
         else:
             few = middle + 1

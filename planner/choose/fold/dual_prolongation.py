@@ -1,9 +1,10 @@
-"""Prices and messages of a folded problem as those of the unfolded one.
+"""Turn the messages of a folded problem into messages of the unfolded one.
 
-An edge of the folded problem stands for as many equal ones as it counts, and each of them gets an equal share of its
-messages; an edge within a class has become part of a node, and gets none. Any messages are valid (solvers/trws.py).
-Where layers are alike, to their ends, and use as much at the moments that have a price, these give each node of a class
-an equal share of what is left at the folded node: the bound begins near the folded problem's.
+An edge of the folded problem stands for several equal edges, each of which gets an equal share of its messages. An edge
+within a class has become part of a node, and gets none. Any messages are valid for the bound (solvers/trws.py). Where
+layers are alike, up to their ends, and use equal memory at the time steps with multipliers, these messages give each
+node of a class an equal share of the folded node's reparametrized cost, so that the bound starts near that of the
+folded problem.
 """
 
 from __future__ import annotations
@@ -24,8 +25,10 @@ Values = NDArray[np.float64]
 def prolong_messages(
     whole: Problem, member: Sequence[int], folded: Problem, *, contents: ArrayInterner, messages: Values
 ) -> Values:
-    """Of each strategy at the source of each edge of the whole problem, then at the targets, as `messages` are of the
-    folded one; member[v]: the node there of node v."""
+    """Return messages of the whole problem: for each strategy at the source of each edge, then at the targets.
+
+    `messages` are those of the folded problem, in the same order; member[v] is the folded node of node v.
+    """
     kinds = [edge_class(edge, edge.source, edge.target, contents=contents) for edge in folded.edges]
     first = {kind: e for e, kind in reversed(list(enumerate(kinds)))}
     ends = ((edge, member[edge.source], member[edge.target]) for edge in whole.edges)
@@ -42,8 +45,11 @@ def prolong_messages(
 
 
 def _share_messages(starts: Integers, folded: Integers, of: Integers, *, times: Integers, messages: Values) -> Values:
-    """At one end of every edge: edge e's values begin at starts[e], those of the folded edge that it is part of, of
-    so many, at folded[of[e]]."""
+    """Return the messages at one end of every edge.
+
+    The values of edge e start at starts[e]. It is one of times[of[e]] edges that the folded edge of[e] stands for,
+    whose values start at folded[of[e]]; of[e] is -1 for an edge within a class.
+    """
     edge = np.repeat(np.arange(of.size), np.diff(starts))
     shared = of[edge] >= 0
     edge, at = edge[shared], np.flatnonzero(shared)

@@ -1,4 +1,4 @@
-"""Arrays by what they hold: a number for every different content; equal numbers mean equal arrays, not equal hashes."""
+"""Number arrays by content. Equal numbers mean equal arrays, not just equal hashes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = NDArray[np.int64] | NDArray[np.int32]
 
 @dataclass(eq=False)
 class ArrayInterner:
-    """Numbers of arrays, in the order in which they are seen; an array seen before costs a look-up."""
+    """Numbers arrays in the order in which they are seen. An array object that was seen before costs one lookup."""
 
     _first: list[Array] = field(default_factory=list)
     _by_identity: dict[int, int] = field(default_factory=dict)
@@ -21,7 +21,7 @@ class ArrayInterner:
     _kept: list[Array] = field(default_factory=list)
 
     def number(self, array: Array) -> int:
-        """Equal for arrays of one type, shape and content, and only for them."""
+        """Return the number of an array, equal for arrays of equal type, shape and content only."""
         known = self._by_identity.get(id(array))
         if known is not None:
             return known
@@ -32,5 +32,5 @@ class ArrayInterner:
             self._first.append(array)
             alike.append(found)
         self._by_identity[id(array)] = found
-        self._kept.append(array)  # or its identity could be another's
+        self._kept.append(array)  # A freed array's id could be reused by another one.
         return found

@@ -1,9 +1,9 @@
-"""A choice problem of which some variables are tied: they take one and the same strategy.
+"""Build the quotient of an assignment problem, in which the variables of a class take the same strategy.
 
-Of every class of nodes the folded problem has one, with their costs summed; of every kind of edge between two classes
-one, as often as there are such edges; an edge within a class is the diagonal of its matrix, and adds to the node.
-Usages keep their own moments (`planner.choose.fold.usage_profile`). So for each choice of the folded problem, cost and
-peak are exactly those of the choice it stands for.
+The quotient has one node per class, with the sum of the costs, and one edge per kind of edge between two classes, with
+the number of such edges as its multiplicity. An edge within a class contributes the diagonal of its matrix to the node.
+Memory usages keep their own time steps (`planner.choose.fold.usage_profile`). So cost and peak of an assignment of the
+quotient are exactly those of the assignment that it stands for.
 """
 
 from __future__ import annotations
@@ -21,25 +21,32 @@ from solvers import IMPOSSIBLE, Edge, EdgeUsage, Node, Problem
 
 Integers = NDArray[np.int64]
 EdgeClass = tuple[int, int, int, int, int]
-"""Of an edge: source, target, and the numbers of its matrix and of the classes of both ends."""
+"""Kind of an edge: source, target, and the numbers of its matrix and of the classes at both ends."""
 
 
 def edge_class(edge: Edge, source: int, target: int, *, contents: ArrayInterner) -> EdgeClass:
-    """Of an edge between members of these classes."""
+    """Return the kind of an edge between members of the classes `source` and `target`."""
     number = contents.number
     return source, target, number(edge.matrix), number(edge.source_class), number(edge.target_class)
 
 
 def build_quotient(problem: Problem, member: Sequence[int], contents: ArrayInterner) -> tuple[Problem, Integers]:
-    """The problem in which node v takes the strategy of class member[v] (classes are numbered by first member), and
-    which of the moments each of its is."""
+    """Return the problem in which node v takes the strategy of class member[v], and the original time steps of its own.
+
+    Classes are numbered in the order of their first members.
+    """
     return _QuotientBuilder(problem, member, contents).problem()
 
 
 @dataclass
 class _QuotientBuilder:
-    """By number of an array: `arrays` themselves, whether there is `some` usage in one, the `largest` cost in a matrix.
-    By number of a node: `costs`, as how often which array counts."""
+    """Collects the nodes and edges of the quotient.
+
+    arrays   the interned arrays, by number
+    some     whether an array has a usage that is not 0, by number
+    largest  the largest possible cost in a matrix, by number
+    costs    by class, how often each cost array counts
+    """
 
     whole: Problem
     member: Sequence[int]
@@ -111,7 +118,7 @@ class _QuotientBuilder:
         return Node.over(name, cost, spans)
 
     def _cost(self, owner: int) -> Integers:
-        """The sum of all costs; what is IMPOSSIBLE or more is IMPOSSIBLE."""
+        """Return the sum of a class's costs, capped at IMPOSSIBLE."""
         total = np.zeros_like(self.arrays[next(iter(self.costs[owner]))])
         for number, times in self.costs[owner].items():
             cost = self.arrays[number]
@@ -120,7 +127,7 @@ class _QuotientBuilder:
         return total
 
     def _tied_edges(self, kind: EdgeClass, used: list[tuple[int, Counts]]) -> Iterator[Edge]:
-        """One edge, or several where a cost so often would count as forbidden."""
+        """Yield one edge, or several where the multiplied cost would reach IMPOSSIBLE."""
         source, target, like = kind[0], kind[1], self.like[kind]
         usages = tuple(
             self._multiple(array, times).over(start, stop)
@@ -134,13 +141,13 @@ class _QuotientBuilder:
             left, usages = left - times, ()
 
     def _most(self, number: int, cost: Integers) -> int:
-        """How often the largest cost in a matrix can be counted before it would count as forbidden."""
+        """Return the largest multiplicity at which every possible cost of a matrix stays below IMPOSSIBLE."""
         if number not in self.largest:
             self.largest[number] = max(1, int(cost.max(initial=0, where=cost < IMPOSSIBLE)))
         return (IMPOSSIBLE - 1) // self.largest[number]
 
     def _multiple(self, array: int, times: int) -> EdgeUsage:
-        """Usages of several edges share it; its moments are to be said."""
+        """Return a multiple of a usage, shared between edges; its time steps are set with `over`."""
         if (array, times) not in self.multiples:
             self.multiples[array, times] = EdgeUsage(0, 0, self.arrays[array] * times)
         return self.multiples[array, times]

@@ -1,14 +1,14 @@
-"""Stacks of equal layers, found as shifts: maps that take every layer of a stack to the next one.
+"""Find stacks of equal layers as shifts: maps from each layer of a stack to the next one.
 
-A shift is a partial isomorphism of the labelled graph without fixed points, grown from seeds, pairs of like
-nodes of consecutive layers, along the edges: over an edge into a pair the sources are a pair, by rank; of the edges
-out of it those that look like no other, and when nothing else is left those that do, in order. Two nodes become a
-pair only where their views of a small depth are equal, so that at the ends of a stack, where the neighbours are
-others, it stops. The orbits of a shift are what the layers have in common: one variable for each.
+A shift is a partial isomorphism of the labelled graph without fixed points. It grows from seeds, pairs of corresponding
+nodes in consecutive layers, along the edges: the sources of edges into a pair become pairs, by rank; so do the targets
+of edges out of it that are unique by label and view, and, when nothing else is left, the ambiguous ones, in order. Two
+nodes become a pair only if their views of a small depth are equal, so that growth stops at the ends of a stack, where
+the neighbours differ. Each orbit of a shift becomes one variable of the folded problem.
 
-Which nodes are the seeds is a guess: like nodes, seen from far enough, each after the other in the flow of the data,
-of a class whose size is the commonest. The shift that maps the most of several is taken. A bad guess costs a plan
-time; never is it wrong, since any classes of nodes with equal strategies may be tied.
+Seeds are guessed: nodes with equal views of a larger depth, each later in the data flow than the one before, from a
+class of the most frequent size. Of several guesses, the shift that maps the most nodes is used. A bad guess costs time
+but is never wrong, since any class of nodes with equal strategies may be tied.
 """
 
 from __future__ import annotations
@@ -20,24 +20,27 @@ from itertools import pairwise
 
 from planner.choose.fold.colour_refinement import LabelledEdge, LabelledGraph
 
-# How far nodes must look alike to be tied, and how far to be seeds, tried in turn.
+# Depth to which views of tied nodes must be equal, and depths for seeds, tried in turn.
 MIN_DEPTH, SEED_DEPTHS = 2, (6, 4, 2)
-# A stack that maps a smaller share of all nodes is left alone.
+# A shift that maps a smaller share of all nodes is not used.
 MIN_NODE_SHARE = 0.05
 Shift = dict[int, int]
 EdgesByLabel = dict[tuple[int, int], list[int]]
-"""The far ends of a node's edges, those together that cannot be told apart: by label and view."""
+"""The other ends of a node's edges, grouped by label and view, by which they cannot be distinguished."""
 
 
 @dataclass(frozen=True)
 class LayerStacks:
-    """Like nodes of consecutive layers, in the layers' order, and per stack the most layers in which there are any."""
+    """Orbits: corresponding nodes of consecutive layers, in order; and the number of layers of each stack."""
 
     orbits: tuple[tuple[int, ...], ...]
     layers: tuple[int, ...]
 
     def tie_classes(self, nodes: int, pieces: int = 1) -> tuple[int, ...]:
-        """Classes of nodes to be tied, as a number per node, by first member; orbits cut into up to so many pieces."""
+        """Return the class of each node; the members of an orbit, cut into up to `pieces` pieces, form classes.
+
+        Classes are numbered in the order of their first members.
+        """
         first = list(range(nodes))
         for orbit in self.orbits:
             for cut in range(pieces):
@@ -49,28 +52,28 @@ class LayerStacks:
 
 
 def find_stacks(structure: LabelledGraph) -> LayerStacks:
-    """Every stack of a graph, the largest first."""
+    """Find the stacks of a graph, the largest first."""
     views, levels = structure.colours(max(SEED_DEPTHS)), structure.find_depths()
     free = set(range(len(structure.labels)))
     orbits: list[tuple[int, ...]] = []
     layers: list[int] = []
-    ways = [_edges_by_label(links, views[MIN_DEPTH]) for links in structure.out_edges]
+    edges_by_label = [_edges_by_label(links, views[MIN_DEPTH]) for links in structure.out_edges]
     while True:
         tried = [
-            _grow_shift(structure, ways, views[MIN_DEPTH], free=free, seeds=seeds)
+            _grow_shift(structure, edges_by_label, views[MIN_DEPTH], free=free, seeds=seeds)
             for seeds in _find_seeds(views, levels, free)
         ]
         shift = max(tried, key=len, default={})
         if len(shift) < max(1.0, MIN_NODE_SHARE * len(structure.labels)):
             return LayerStacks(tuple(orbits), tuple(layers))
-        found = _find_orbits(shift)
-        free.difference_update(*found)
-        orbits += found
-        layers.append(max(map(len, found)))
+        stack = _find_orbits(shift)
+        free.difference_update(*stack)
+        orbits += stack
+        layers.append(max(map(len, stack)))
 
 
 def _find_seeds(views: list[list[int]], levels: list[int], free: set[int]) -> Iterable[list[tuple[int, int]]]:
-    """Consecutive members of the first class of the commonest size, by the views of several depths."""
+    """Yield seeds for each depth: consecutive members of the first class of the most frequent size."""
     ordered = sorted(free, key=lambda v: (levels[v], v))
     for depth in SEED_DEPTHS:
         classes: dict[int, list[int]] = defaultdict(list)
@@ -94,28 +97,28 @@ def _find_orbits(shift: Shift) -> list[tuple[int, ...]]:
 
 
 def _edges_by_label(links: list[LabelledEdge], views: list[int]) -> EdgesByLabel:
-    ways: EdgesByLabel = {}
+    groups: EdgesByLabel = {}
     for link in links:
-        ways.setdefault((link.label, views[link.other]), []).append(link.other)
-    return ways
+        groups.setdefault((link.label, views[link.other]), []).append(link.other)
+    return groups
 
 
 def _grow_shift(
     structure: LabelledGraph,
-    ways: list[EdgesByLabel],
+    edges_by_label: list[EdgesByLabel],
     views: list[int],
     *,
     free: set[int],
     seeds: Iterable[tuple[int, int]],
 ) -> Shift:
-    growth = _ShiftGrowth(structure, ways, views, free, deque(seeds))
+    growth = _ShiftGrowth(structure, edges_by_label, views, free, deque(seeds))
     growth.run()
     return growth.shift
 
 
 @dataclass
 class _ShiftGrowth:
-    """`first` of the last and `last` of the first of every orbit so far."""
+    """A shift that grows; `first` maps the last node of each orbit to its first one, and `last` the reverse."""
 
     structure: LabelledGraph
     edges_by_label: list[EdgesByLabel]
@@ -136,7 +139,7 @@ class _ShiftGrowth:
                 self._visit_neighbours(*pair)
 
     def _try_pair(self, one: int, other: int) -> bool:
-        """Take a pair, if it may be one; a cycle would be no shift."""
+        """Add a pair to the shift, if it may be one. A pair that would close a cycle is refused."""
         fits = one != other and one in self.unused and other in self.unused and self.colours[one] == self.colours[other]
         if not fits or one in self.shift or other in self.used or self.first.get(one) == other:
             return False

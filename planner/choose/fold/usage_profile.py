@@ -1,11 +1,11 @@
-"""What the layers of a stack use together, moment by moment, and the moments that matter.
+"""Count the memory that the layers of a stack use together at each time step, and drop time steps that cannot peak.
 
-A *usage* is an array of bytes (per strategy, or per pair of classes) that an owner, a node or an edge of the folded
-problem, uses over an interval. Layers that were tied use equal arrays at different times, so that an owner uses
-each of its arrays a number of times that changes with the moment: its *count*. Usage is linear in the counts, so a
-moment is left out where a weighted mean of two others has no smaller count of anything: it cannot have the highest
-usage, whatever is chosen. What a step of a layer finds live changes evenly from layer to layer of a stack (more
-activations kept for the backward pass, fewer gradients), so that of each step about two layers are left.
+A *usage* is an array of bytes (per strategy, or per pair of classes) that an owner, a node or edge of the folded
+problem, uses over an interval. Tied layers use equal arrays at different times, so that at each time step an owner uses
+each of its arrays a number of times, the *count*. Usage is linear in the counts. So a time step is dropped where a
+weighted mean of two others has no smaller count of any array: whatever is chosen, it is not the peak alone. What is
+live at one step of a layer changes evenly from layer to layer of a stack (more activations kept for the backward pass,
+fewer gradients), so that about two layers are left for each step.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ Counts = NDArray[np.int32]
 
 @dataclass(eq=False)
 class Usages:
-    """Uses of arrays, which are numbered, by owners, which are numbered too; an interval each."""
+    """Intervals over which owners use arrays; both are named by numbers."""
 
     rows: dict[tuple[int, int], int] = field(default_factory=dict)
     uses: list[tuple[int, int, int]] = field(default_factory=list)
 
     def add(self, owner: int, array: int, interval: tuple[int, int]) -> None:
-        """`owner` uses `array` over a half-open interval."""
+        """Record that `owner` uses `array` over a half-open interval."""
         start, stop = interval
         if start < stop:
             self.uses.append((self.rows.setdefault((owner, array), len(self.rows)), start, stop))
 
     def profile(self) -> Profile:
-        """Counts at the moments that matter."""
+        """Return the counts at the time steps that matter."""
         if not self.uses:
             return Profile({}, np.zeros((0, 0), np.int32), np.zeros(0, np.int64))
         row, start, stop = np.array(self.uses, np.int64).T
@@ -50,22 +50,22 @@ class Usages:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """counts[row, moment] of the (owner, array) with that row; `moments[k]` is what the k-th was."""
+    """Counts `[rows, moments]`, with a row per (owner, array); `moments` are the original time steps."""
 
     rows: dict[tuple[int, int], int]
     counts: Counts
     moments: Integers
 
     def by_owner(self) -> dict[int, list[tuple[int, Counts]]]:
-        """The arrays of every owner and their counts over the moments."""
-        found: dict[int, list[tuple[int, Counts]]] = defaultdict(list)
+        """Return the arrays of each owner, with their counts over the time steps."""
+        counts: dict[int, list[tuple[int, Counts]]] = defaultdict(list)
         for (owner, array), row in self.rows.items():
-            found[owner].append((array, self.counts[row]))
-        return found
+            counts[owner].append((array, self.counts[row]))
+        return counts
 
 
 def constant_segments(counts: list[Counts]) -> Iterator[tuple[int, int, list[int]]]:
-    """Half-open intervals of moments over which counts stay the same and are not all 0."""
+    """Yield the half-open intervals of time steps over which counts are constant and not all 0."""
     if not counts:
         return
     stacked = np.stack(counts)
@@ -76,7 +76,10 @@ def constant_segments(counts: list[Counts]) -> Iterator[tuple[int, int, list[int
 
 
 def _last_moments(start: Integers, stop: Integers) -> Integers:
-    """The last moments before something ends, if something has begun since the one before: all others use less."""
+    """Return the last time steps before some use ends, where one has begun since the previous such step.
+
+    At all other steps no more is used.
+    """
     ends = np.unique(stop) - 1
     begun = np.searchsorted(np.sort(start), ends, side="right")
     kept: Integers = ends[np.diff(begun, prepend=0) > 0]
@@ -84,7 +87,7 @@ def _last_moments(start: Integers, stop: Integers) -> Integers:
 
 
 def _undominated_moments(counts: Counts) -> Integers:
-    """Moments of which no mean of two others holds at least as much; only those with the same things are compared."""
+    """Return the time steps that no mean of two others dominates; only steps with the same live arrays are compared."""
     held = np.ascontiguousarray(counts.T)
     groups: dict[bytes, list[int]] = defaultdict(list)
     for moment, things in enumerate(np.packbits(held > 0, axis=1)):
@@ -96,9 +99,10 @@ def _undominated_moments(counts: Counts) -> Integers:
 
 
 def _extreme_rows(held: Integers) -> list[int]:
-    """Of several rows the first and the last, unless the other dominates it, and those that no mean of the two does.
+    """Return the first and last row, unless the other dominates it, and the rows that no mean of these two dominates.
 
-    A mean is p/q of the first and the rest of the last: the one is tried that agrees where the two differ most.
+    A mean is p/q of the first row plus the rest of the last. Only that one is tried which equals the row in the column
+    where the first and last differ most. Integer arithmetic keeps the comparison exact.
     """
     first, last = held[0], held[-1]
     widest = int(np.abs(first - last).argmax())
