@@ -1,12 +1,12 @@
-"""Hardware profiles: what a device can do and how it is linked, as data with a source for every number.
+"""Hardware profiles: rates of a device and links between devices, as data with a source for every number.
 
-A profile names its links, innermost first, and the tiers of its network. Devices d and e are on the first tier with
-d // devices == e // devices; so a mesh axis of n devices, `stride` apart, runs over that tier as far as it holds the
-axis and all after it, and over the next ones for the rest, unless the mesh names a link for the axis.
+A profile lists its links, innermost first, and the tiers of its network. Devices d and e communicate over the first
+tier with d // devices == e // devices. So a mesh axis of n devices, `stride` apart, runs over a tier as far as this
+holds the axis and all later axes, and over the next tiers for the rest, unless the mesh names a link for the axis.
 
-An op takes max(flops / flop rate, bytes / memory rate) + launch (roofline), the flop rate that of its class and size
-where the profile has one (`planner.choose.hardware.efficiency`); or what its curves say: a calibrated profile has them
-for the ops that were measured (`planner.choose.hardware.curves`).
+An op takes max(flops / flop rate, bytes / memory rate) + launch (roofline). The flop rate depends on its class and size
+where the profile has efficiencies (`planner.choose.hardware.efficiency`). A calibrated profile has curves of measured
+times instead, for the ops that were measured (`planner.choose.hardware.curves`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from planner.errors import InvalidHardware
 from planner.ir.mesh import Mesh
 
 DEFAULT_PROFILE = "h100-sxm"
-Made = TypeVar("Made")
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,12 @@ class Tier:
 
 @dataclass(frozen=True)
 class Hardware:
-    """One profile. Rates are per device: flop/s by dtype, B/s; times in s; memory in bytes. `overlap`: the share of
-    what a schedule with collectives beside ops gains that counts in a step (`planner.judge.overlap`)."""
+    """One profile. Rates are per device, in FLOP/s by dtype and in B/s; times are in seconds, memory in bytes.
+
+    curves      measured times by op name or variant, with or without `.dtype`
+    efficiency  share of the peak rate by work class
+    overlap     share of the gain of overlapping collectives with ops that counts in a step (`planner.judge.overlap`)
+    """
 
     name: str
     peak_flops: Mapping[str, float]
@@ -87,7 +91,7 @@ class Hardware:
                 )
 
     def flops_rate(self, dtype: str) -> float:
-        """Achievable flop/s; element types without a figure of their own run at the f32 rate."""
+        """Return the achievable FLOP/s. Element types without a figure of their own have the rate of f32."""
         return self.peak_flops.get(dtype, self.peak_flops["f32"]) * self.compute_efficiency
 
     @property
@@ -95,7 +99,12 @@ class Hardware:
         return self.memory_bandwidth * self.memory_efficiency
 
     def op_s(self, op: str, dtype: str, flops: float, moved: float, kind: str | None = None) -> float:
-        """Seconds of an op of a class that makes elements of `dtype`, by its flops and the bytes read and written."""
+        """Return the seconds of an op.
+
+        dtype  element type of its result
+        moved  bytes that it reads and writes
+        kind   its work class, if it has one
+        """
         curves = self.curves.get(f"{op}.{dtype}") or self.curves.get(op)
         if curves is not None:
             return curves.seconds(flops, moved)
@@ -105,7 +114,7 @@ class Hardware:
         return max(flops / rate, moved / self.bytes_rate) + self.launch_s
 
     def tier_spans(self, mesh: Mesh) -> tuple[tuple[TierSpan, ...], ...]:
-        """[axis][link, innermost first]: how a mesh axis runs over the links.
+        """Return for each mesh axis how many devices or nodes each link joins, innermost link first.
 
         Raises InvalidHardware for a link the profile lacks.
         """
@@ -126,7 +135,7 @@ class Hardware:
         return tuple(TierSpan(link, joined.get(name, 1)) for name, link in self.links.items())
 
     def _count_joined(self, stride: int, count: int) -> dict[str, int]:
-        """How many of an axis, or groups of them, each tier joins; the last joins what no other holds whole."""
+        """Return how many devices of an axis, or groups of them, each tier joins. The last tier joins what is left."""
         joined: dict[str, int] = {}
         for tier in self.tiers[:-1]:
             held = count if tier.devices is None else max(1, min(count, tier.devices // stride))
@@ -139,13 +148,13 @@ class Hardware:
 
 
 def list_profiles() -> list[str]:
-    """Names of the built-in profiles."""
+    """Return the names of the built-in profiles."""
     files = resources.files(__package__).iterdir()
     return sorted(file.name.removesuffix(".json") for file in files if file.name.endswith(".json"))
 
 
 def read_source(name: str) -> str:
-    """The file of a built-in profile, sources included. Raises InvalidHardware for a name there is none of."""
+    """Return the file of a built-in profile, sources included. Raises InvalidHardware for an unknown name."""
     if name not in list_profiles():
         raise InvalidHardware("unknown hardware", got=name, wanted=f"one of {', '.join(list_profiles())}")
     return (resources.files(__package__) / f"{name}.json").read_text()
@@ -153,12 +162,12 @@ def read_source(name: str) -> str:
 
 @lru_cache
 def load_profile(name: str) -> Hardware:
-    """A built-in profile. Raises InvalidHardware for a name there is none of."""
+    """Load a built-in profile. Raises InvalidHardware for an unknown name."""
     return parse_hardware(json.loads(read_source(name)))
 
 
 def parse_hardware(raw: Mapping[str, Any]) -> Hardware:
-    """The profile in a hardware document. Raises InvalidHardware for numbers that no device has."""
+    """Parse a hardware document. Raises InvalidHardware for numbers out of range."""
     return Hardware(
         name=raw["name"],
         peak_flops=MappingProxyType(dict(raw["peak_flops"])),
@@ -175,15 +184,15 @@ def parse_hardware(raw: Mapping[str, Any]) -> Hardware:
     )
 
 
-def _parse_each(raw: Mapping[str, Any], key: str, made: Callable[[Any], Made]) -> Mapping[str, Made]:
-    """What is made of every entry under a key; errors say of which."""
-    found = {}
-    for name, given in raw.get(key, {}).items():
+def _parse_each(raw: Mapping[str, Any], key: str, parse: Callable[[Any], Parsed]) -> Mapping[str, Parsed]:
+    """Parse each entry under a key; errors name the entry."""
+    parsed = {}
+    for name, entry in raw.get(key, {}).items():
         try:
-            found[name] = made(given)
+            parsed[name] = parse(entry)
         except InvalidHardware as error:
             raise error.at(f"hardware {raw['name']!r}: {key}.{name}") from None
-    return MappingProxyType(found)
+    return MappingProxyType(parsed)
 
 
 def _parse_link(switch: Mapping[str, Any] | None = None, **numbers: float) -> Link:
@@ -191,5 +200,5 @@ def _parse_link(switch: Mapping[str, Any] | None = None, **numbers: float) -> Li
 
 
 def _parse_curves(raw: Mapping[str, Any]) -> Curves:
-    """Of points [work, seconds]."""
+    """Parse curves from points [work, seconds]."""
     return Curves(**{key: Curve(*zip(*points, strict=True)) for key, points in raw.items() if points})

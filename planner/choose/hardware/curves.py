@@ -1,7 +1,7 @@
-"""What an op took on a device, by how much it did: measured points, and a law between and beyond them.
+"""Measured times of an op by amount of work, interpolated between the points and extrapolated beyond them.
 
-Seconds are piecewise linear in the work, through the points with the least above each (a larger one never takes less);
-below the first point as long as there, beyond the last at the rate of the last. So more work never costs less.
+The time is piecewise linear in the work. Each measured time is lowered to the least time of any larger work, so that
+more work never takes less time. Below the first point the time is constant; beyond the last point the rate is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from planner.errors import InvalidHardware
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points (work, seconds), both ascending; work in flops or bytes, above 0."""
+    """Points (work, seconds), both ascending and above 0; work is in flops or bytes."""
 
     work: tuple[float, ...]
     seconds: tuple[float, ...]
@@ -31,13 +31,13 @@ class Curve:
 
     @classmethod
     def of(cls, measured: Iterable[tuple[float, float]]) -> Curve:
-        """The largest curve that is monotone and nowhere above what was measured."""
+        """Return the largest monotone curve that is nowhere above the measured points."""
         work, seconds = zip(*sorted(dict(sorted(measured, reverse=True)).items()), strict=True)
         lowest = np.minimum.accumulate(np.array(seconds)[::-1])[::-1]
         return cls(tuple(map(float, work)), tuple(lowest.tolist()))
 
     def at(self, work: float) -> float:
-        """Seconds of an amount of work."""
+        """Return the seconds of an amount of work."""
         if work > self.work[-1]:
             return self.seconds[-1] * work / self.work[-1]
         return float(np.interp(work, self.work, self.seconds))
@@ -45,7 +45,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Of one op: by flops, by bytes read and written; where both are known the longer counts."""
+    """Curves of one op by flops and by bytes read and written. Where both are known, the longer time counts."""
 
     flops: Curve | None = None
     bytes: Curve | None = None

@@ -1,9 +1,9 @@
-"""What share of a device's peak rate a class of ops reaches, by how much work it does at once.
+"""Share of a device's peak rate that a class of ops reaches, as a function of its work.
 
-Classes: `product` (operands contracted over common loops), `attention` (a contraction that a softmax keeps whole) and
-`attention_backward` (the same with a gradient for each operand).
-Between measured points the share goes as a power of the work, beyond them it stays. Points must be such that more work
-never takes less time; then it holds between them too.
+The classes are `product` (operands contracted over common loops), `attention` (a contraction over a loop that a softmax
+blocks) and `attention_backward` (the same with a gradient for each operand). Between measured points the share is a
+power of the work, and beyond them it is constant. The points must be such that more work never takes less time, which
+then holds between them too.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PRODUCT, ATTENTION, ATTENTION_BACKWARD = "product", "attention", "attention_back
 
 @dataclass(frozen=True, slots=True)
 class Efficiency:
-    """Points (flops, share of peak), flops ascending."""
+    """Points (flops, share of the peak rate), flops ascending."""
 
     flops: tuple[float, ...]
     share: tuple[float, ...]
@@ -43,7 +43,7 @@ class Efficiency:
 
     @classmethod
     def of(cls, points: Sequence[Sequence[float]]) -> Efficiency:
-        """Of pairs [flops, share]."""
+        """Build from pairs [flops, share]."""
         return cls(*(tuple(map(float, column)) for column in zip(*points, strict=True)))
 
     def at(self, flops: float) -> float:
@@ -58,8 +58,11 @@ def _log_points(points: tuple[float, ...]) -> NDArray[np.float64]:
 
 
 def work_class(op: Op) -> str | None:
-    """The class of an op, by its rule: of two operands that each have loops of their own, what they have in common is
-    contracted, or kept whole by what happens between two contractions."""
+    """Return the class of an op by its rule, or None.
+
+    An op of a class has two operands with loops of their own each; the loops that they share are contracted, or, in
+    attention, blocked by the softmax between two contractions.
+    """
     terms = [{loop for dim in term for loop in dim.loops} for term in op.rule.operands]
     common = {loop for one, other in combinations(terms, 2) if one - other and other - one for loop in one & other}
     made = {loop for term in op.rule.results for dim in term for loop in dim.loops}

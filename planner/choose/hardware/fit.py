@@ -1,8 +1,9 @@
-"""A network's figures from measured collectives: those with the least mean relative error.
+"""Fit the figures of a network to measured collectives: minimize the mean relative error.
 
-A pattern search over logarithms (Hooke, Jeeves, "Direct search solution of numerical and statistical problems", 1961):
-every figure in turn is tried e^s times larger and smaller; s starts at 1/2 and is halved for a figure that neither
-improves. Figures that no measurement depends on stay as they were. Time grows with rounds * figures * measurements.
+This is a pattern search over logarithms (Hooke, Jeeves, "Direct search solution of numerical and statistical problems",
+1961): each figure in turn is tried e^s times larger and smaller, where s starts at 1/2 and is halved for a figure when
+neither is better. Figures on which no measurement depends keep their values. The time grows with rounds * figures *
+measurements.
 """
 
 from __future__ import annotations
@@ -19,16 +20,20 @@ from planner.ir.collectives import COLLECTIVES, Kind
 
 FIT_ROUNDS = 30
 MIN_TIMINGS = 8
-"""Of a link that is fitted, and of small messages where its waits are: it has up to seven figures."""
+"""Least number of measurements of a link, and of small messages to fit its latencies; it has up to seven figures."""
 SMALL_MESSAGE_BYTES = 1 << 20
-"""Bytes below which waits are what is measured."""
+"""Messages below this size measure latencies rather than bandwidth."""
 RATES = ("bandwidth", "factor")
 FIGURES = ("bandwidth", "latency_s", "fill_s", "step_s", "level_s", "factor", "switch_fill_s")
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """A measured collective: how many of its group each link joins, innermost first; bytes a device before; seconds."""
+    """A measured collective.
+
+    counts       devices or nodes of the group that each link joins, innermost first
+    local_bytes  bytes that each device holds before
+    """
 
     kind: Kind
     counts: tuple[int, ...]
@@ -37,7 +42,7 @@ class Timing:
 
     @property
     def whole_bytes(self) -> float:
-        """Of what a device gathers, or starts from."""
+        """Bytes of the whole tensor: what a device gathers, or starts from."""
         return self.local_bytes * (math.prod(self.counts) if COLLECTIVES[self.kind].gathers else 1)
 
     def predicted_s(self, links: Sequence[Link]) -> float:
@@ -45,15 +50,17 @@ class Timing:
         return collective_s(self.kind, group, self.local_bytes)
 
     def error(self, links: Sequence[Link]) -> float:
-        """Relative, above 0."""
+        """Return the relative error of the prediction, as a positive number."""
         return abs(self.predicted_s(links) / self.seconds - 1)
 
 
 def fit_links(
     links: Sequence[Link], timings: Sequence[Timing], rounds: int = FIT_ROUNDS, *, held: int = 0
 ) -> tuple[Link, ...]:
-    """The links, innermost first, with the figures that fit best, from those given as the start; the first `held`
-    of them as given, and waits that `timings` say nothing of."""
+    """Return the links, innermost first, with the figures that fit the timings best, starting from the given ones.
+
+    The first `held` links keep their figures, as do latencies that the timings do not determine.
+    """
     now, figures = list(links), _identifiable_figures(timings)
     strides = dict.fromkeys(((at, figure) for at in range(held, len(now)) for figure in figures), 0.5)
     error = _mean_error(now, timings)
@@ -70,7 +77,7 @@ def fit_links(
 
 @dataclass(frozen=True, slots=True)
 class Refit:
-    """A link anew: from how many measurements, and their median relative error before and after."""
+    """A refitted link: the number of measurements, and their median relative error before and after."""
 
     name: str
     link: Link
@@ -80,18 +87,18 @@ class Refit:
 
 
 def refit_hardware(hardware: Hardware, timings: Sequence[Timing], far: str | None = None) -> list[Refit]:
-    """The links of a profile anew: the innermost one fitted to what ran on one host, then `far`, the one between hosts
-    (None: that of the second tier), to the rest; counts are those of the two links.
+    """Refit the links of a profile: the innermost one to timings on one host, then the one between hosts to the rest.
 
-    Raises InvalidHardware where there is no such link, or too few measurements of one.
+    `far` names the link between hosts (None: that of the second tier); the counts of the timings are those of these
+    two links. Raises InvalidHardware where there is no such link, or too few measurements of one.
     """
     near, inside = next(iter(hardware.links)), [each for each in timings if each.counts[1] == 1]
     between = [each for each in timings if each.counts[1] > 1]
-    found = [_refit(hardware, (near, near), inside, held=0)] if inside else []
+    refits = [_refit(hardware, (near, near), inside, held=0)] if inside else []
     if between:
-        base = replace(hardware, links={**hardware.links, **{each.name: each.link for each in found}})
-        found.append(_refit(base, (near, far or _inter_node_link(hardware)), between, held=1))
-    return found
+        base = replace(hardware, links={**hardware.links, **{each.name: each.link for each in refits}})
+        refits.append(_refit(base, (near, far or _inter_node_link(hardware)), between, held=1))
+    return refits
 
 
 def _inter_node_link(hardware: Hardware) -> str:
@@ -116,14 +123,17 @@ def _refit(hardware: Hardware, ends: tuple[str, str], timings: Sequence[Timing],
 
 
 def _identifiable_figures(timings: Sequence[Timing]) -> tuple[str, ...]:
-    """Figures that measurements say something of: waits, if enough of them are of small messages; steps of rings only
-    beside an all_reduce's own, which trees take as long for, and levels of trees only by an all_reduce."""
+    """Return the figures that the timings determine.
+
+    Latencies need enough small messages. The steps of rings need a collective without trees, as an all_reduce may take
+    the tree instead, and the levels of trees need an all_reduce.
+    """
     small = [each.kind for each in timings if each.whole_bytes < SMALL_MESSAGE_BYTES]
     if len(small) < MIN_TIMINGS:
         return RATES
     trees = [COLLECTIVE_TIMES[kind].uses_trees for kind in small]
-    untold = {"level_s"} if not any(trees) else {"step_s"} if all(trees) else set()
-    return tuple(figure for figure in FIGURES if figure not in untold)
+    undetermined = {"level_s"} if not any(trees) else {"step_s"} if all(trees) else set()
+    return tuple(figure for figure in FIGURES if figure not in undetermined)
 
 
 def _trial_links(links: list[Link], at: int, figure: str, *, stride: float) -> Iterator[list[Link]]:
@@ -134,7 +144,7 @@ def _trial_links(links: list[Link], at: int, figure: str, *, stride: float) -> I
 
 
 def _scale_figure(link: Link, figure: str, factor: float) -> Link | None:
-    """A link with one figure scaled, if it has it."""
+    """Return the link with one figure scaled, or None where it lacks the figure."""
     if figure in ("factor", "switch_fill_s"):
         if link.switch is None:
             return None

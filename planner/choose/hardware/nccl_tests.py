@@ -1,13 +1,13 @@
-"""What nccl-tests printed (https://github.com/NVIDIA/nccl-tests): collectives timed over the ranks of some hosts.
+"""Read the output of nccl-tests (https://github.com/NVIDIA/nccl-tests): collectives timed over the ranks of hosts.
 
     # Collective test starting: all_reduce_perf
     #  Rank  0 Group  0 Pid   1655 on host-1 device  0 [0000:06:00] NVIDIA H100 80GB HBM3
     #       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
         33554432       8388608     float     sum      -1   183.52  182.84  319.97      0   180.10  186.31  326.05      0
 
-A text may hold several runs; a line may begin with what a launcher puts before it. Both times of a row count, out of
-place and in place. The row's own columns are checked against each other: algbw = size / time, and busbw / algbw is
-2 (n - 1) / n of an all_reduce of n ranks and (n - 1) / n of the others; rounded to what is printed.
+A text may contain several runs, and lines may begin with a launcher's prefix. Both times of a row count, out of place
+and in place. The columns of a row are checked against each other, up to rounding: algbw = size / time, and busbw /
+algbw is 2 (n - 1) / n for an all_reduce of n ranks and (n - 1) / n for other collectives.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _NAME = re.compile(r"\b([a-z_]+)_perf")
 _RANK = re.compile(r"#\s+Rank\s+(\d+)\s+(?:Group\s+\d+\s+)?Pid\s+\d+\s+on\s+(\S+)\s+device\s+\d+")
 _ROW = re.compile(r"(?:^|[\s:>])(\d+)\s+(\d+)\s+[a-z]\w*\s+[a-z]\w*\s+-?\d+\s+(\S.*)$")
 _SMALLEST_BANDWIDTH = 1.0
-"""GB/s: two printed decimals say nothing of less."""
+"""In GB/s: below it, two printed decimals are too few for the check."""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveRun:
-    """One run: `rows` are (nccl-tests size in bytes, seconds), over `hosts` hosts of `ranks` / `hosts` ranks each."""
+    """One run over `hosts` hosts of `ranks` / `hosts` ranks each; `rows` are (size in bytes, seconds)."""
 
     kind: Kind
     ranks: int
@@ -45,14 +45,14 @@ class CollectiveRun:
     rows: tuple[tuple[int, float], ...]
 
     def timings(self) -> list[Timing]:
-        """With the ranks of a host joined by the first of two links, hosts by the second."""
+        """Return the timings for two links, of which the first joins the ranks of a host and the second the hosts."""
         share = self.ranks if COLLECTIVES[self.kind].gathers else 1
         counts = (self.ranks // self.hosts, self.hosts)
         return [Timing(self.kind, counts, size / share, seconds) for size, seconds in self.rows if size]
 
 
 def read_runs(text: str, where: str) -> list[CollectiveRun]:
-    """The runs in a text. Raises InvalidDocument for a text without one, and for what contradicts itself."""
+    """Read the runs in a text. Raises InvalidDocument for a text without a run, or with contradicting numbers."""
     drafts = list(_split_runs(text.splitlines(), where))
     if not drafts:
         raise InvalidDocument("no table of nccl-tests", where=where, wanted="what all_reduce_perf or its like printed")
@@ -115,7 +115,7 @@ class _RunParser:
 
 
 def _split_runs(lines: Iterable[str], where: str) -> Iterator[_RunParser]:
-    """A run begins where, after a table, a new one is announced."""
+    """Yield the runs. A new run begins with the first header line after a table."""
     now = _RunParser(where)
     for number, line in enumerate(lines, start=1):
         named, ranked, row = _NAME.search(line), _RANK.search(line), _ROW.search(line)

@@ -1,31 +1,33 @@
-"""What a collective takes on a network of tiers: links inside a node, between nodes, and so on outwards.
+"""Time of collectives on a network of tiers: links inside a node, between nodes, and so on outwards.
 
-n devices in a group, n_i of them (or of their nodes) joined by link i, innermost first, n = prod n_i; the outermost
-with n_i > 1 is the top: k = n_top, g = n / k. B bytes a device before, S the whole tensor. w is the time of the bytes:
+A group has n devices, of which link i joins n_i (or n_i of their nodes), innermost first, n = prod n_i. The outermost
+link with n_i > 1 is the top: k = n_top, g = n / k. Each device holds B bytes before. w is the time of the bytes:
 
-    ring          rate = least over i with n_i > 1 of bandwidth_i * prod_{j<i} n_j: a ring enters a node by every NIC
+    ring          rate = min over i with n_i > 1 of bandwidth_i * prod_{j<i} n_j: a ring enters a node by every NIC
     all_gather    w = (n - 1) B / rate
-    reduce_scatter, and whatever else scatters: w = B (n - 1) / n / rate
-    all_reduce    w = 2 B (n - 1) / n / rate; inside one tier over its switch's factor, where it reduces in the switch;
-                  of two (k = 2) no more than the larger of all_reduce inside and B / (g bandwidth): trees halve it
-    all_to_all    w = largest over i of B (prod_{j<=i} n_j - prod_{j<i} n_j) / n / bandwidth_i: peers reached there
+    reduce_scatter w = B (n - 1) / n / rate
+    all_reduce    w = 2 B (n - 1) / n / rate; within one tier divided by its switch's factor, if that reduces; between
+                  two nodes (k = 2) at most the larger of all_reduce inside and B / (g bandwidth), as trees halve it
+    all_to_all    w = max over i of B (prod_{j<=i} n_j - prod_{j<i} n_j) / n / bandwidth_i: the peers reached over i
     exchange      w = bytes that the busiest device receives or sends / bandwidth of the slowest link
 
     seconds = latency + steps + 2 sqrt(fill w) + w
 
-latency is the top's. 2 sqrt(fill w) + w is a pipeline of chunks of the best size, each paying a fill (Hockney, "The
-communication challenge for MPP", 1994, with the number of chunks chosen); fill counts log2 k times in trees. Plain
-latency + bytes / bandwidth misses the published nccl-tests rows by 16-35 % about the knee. The steps are NCCL's:
+The latency is that of the top link. 2 sqrt(fill w) + w is a pipeline of chunks of the best size, each of which costs a
+fill (Hockney, "The communication challenge for MPP", 1994, with the number of chunks optimized); in trees the fill
+counts log2 k times. Without this term, latency + bytes / bandwidth misses the published nccl-tests rows by 16-35 % near
+the knee. The steps are those of NCCL:
 
-    all_gather, reduce_scatter      sum step_i (n_i - 1) prod_{j>i} n_j: a ring through all n, by link i inside each of
-                                    what it joins; between k nodes k - 1 steps, inside them n - k
-    all_reduce                      twice that, or twice from the leaves to the root if less: a chain of n_i - 1 steps
-                                    inside a node, a tree of log2 n_i levels where a link has them
+    all_gather, reduce_scatter      sum step_i (n_i - 1) prod_{j>i} n_j: a ring through all n devices, with k - 1 steps
+                                    between k nodes and n - k inside them
+    all_reduce                      twice that, or, if less, twice the way from the leaves to the root: a chain of
+                                    n_i - 1 steps inside a node, a tree of log2 n_i levels where a link has levels
     all_to_all, any other exchange  sum of step_i over the messages that a device sends over link i
 
-"NVIDIA/nccl" 2.30.7, src/graph/tuning.cc: of a ring (nsteps - nInterSteps) intraLat + nInterSteps interLat, nsteps =
-2 (n - 1) or n - 1, of a tree 2 ((n / k - 1) intraLat + log2i(k) interLat). An all_to_all it does not price: those are
-grouped sends and receives, one to each peer. `benchmarks/collective_costs.py` measures all of it.
+"NVIDIA/nccl" 2.30.7, src/graph/tuning.cc, has for rings (nsteps - nInterSteps) intraLat + nInterSteps interLat, with
+nsteps = 2 (n - 1) or n - 1, and for trees 2 ((n / k - 1) intraLat + log2i(k) interLat). It does not price an
+all_to_all, which consists of grouped sends and receives, one to each peer. `benchmarks/collective_costs.py` measures
+the errors of these formulas.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from planner.ir.collectives import Kind
 
 @dataclass(frozen=True, slots=True)
 class InSwitchReduction:
-    """Reduction in the switch, for all_reduce among at least so many devices: faster by `factor`, with its own fill."""
+    """Reduction in the switch: an all_reduce of at least `devices` devices is faster by `factor`, with its own fill."""
 
     factor: float
     fill_s: float
@@ -50,8 +52,14 @@ class InSwitchReduction:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Seconds of any collective, of a step of a ring or chain, of a level of a tree (None: chains), of filling a
-    pipeline; bus bandwidth in B/s per device and direction."""
+    """Figures of a link; times in seconds.
+
+    latency_s  of any collective
+    bandwidth  bus bandwidth in B/s, per device and direction
+    step_s     of a step of a ring or chain
+    level_s    of a level of a tree; None: the link uses chains
+    fill_s     of filling a pipeline
+    """
 
     latency_s: float
     bandwidth: float
@@ -62,23 +70,23 @@ class Link:
 
     @property
     def peak_bandwidth(self) -> float:
-        """B/s that no collective exceeds."""
+        """Bandwidth in B/s that no collective exceeds."""
         return self.bandwidth * (self.switch.factor if self.switch else 1.0)
 
     def seconds(self, wire_s: float, steps_s: float, fill_s: float) -> float:
-        """Of a collective of which this link is the outermost."""
+        """Return the seconds of a collective whose outermost link this is."""
         return self.latency_s + steps_s + 2 * math.sqrt(fill_s * wire_s) + wire_s
 
 
 class TierSpan(NamedTuple):
-    """A link and how many devices, or nodes, of a group it joins."""
+    """A link, and the number of devices or nodes of a group that it joins."""
 
     link: Link
     fanout: int
 
 
 def collective_s(kind: Kind, group: Sequence[TierSpan], local: float) -> float:
-    """Seconds of a collective of `local` bytes a device in one group, innermost link first."""
+    """Return the seconds of a collective in one group, given innermost link first; `local` are bytes per device."""
     crossed = [each for each in group if each.fanout > 1]
     if not crossed:
         return 0.0
@@ -86,7 +94,7 @@ def collective_s(kind: Kind, group: Sequence[TierSpan], local: float) -> float:
 
 
 def exchange_s(link: Link, messages: float, size: float) -> float:
-    """Seconds of an exchange on its slowest link: messages and bytes of the busiest device."""
+    """Return the seconds of an exchange on its slowest link, by messages and bytes (`size`) of the busiest device."""
     return link.seconds(size / link.bandwidth, messages * link.step_s, link.fill_s)
 
 
@@ -100,7 +108,7 @@ def _reduce_scatter_s(crossed: Sequence[TierSpan], local: float) -> float:
 
 
 def _one_ring_s(crossed: Sequence[TierSpan], received: float) -> float:
-    """Seconds of one pass of a ring, of the bytes that each device receives."""
+    """Return the seconds of one pass of a ring, by the bytes that each device receives."""
     top = crossed[-1].link
     return top.seconds(received / _ring_rate(crossed), _ring_s(crossed), top.fill_s)
 
@@ -130,14 +138,14 @@ def _all_reduce_s(crossed: Sequence[TierSpan], local: float) -> float:
 
 
 def _intra_node_s(inner: Sequence[TierSpan], local: float) -> float:
-    """Time of the bytes of an all_reduce inside a node."""
+    """Return the time of the bytes of an all_reduce inside a node."""
     n, link = _group_size(inner), inner[-1].link
     factor = link.switch.factor if len(inner) == 1 and link.switch and n >= link.switch.devices else 1.0
     return 2 * local * (n - 1) / n / (_ring_rate(inner) * factor)
 
 
 def _steps_s(crossed: Sequence[TierSpan]) -> float:
-    """A step to each of the others: on a link as many times as what it joins holds."""
+    """Return the time of one step to each other device, by the link that reaches it."""
     seconds, held = 0.0, 1
     for link, count in crossed:
         seconds, held = seconds + link.step_s * (count - 1) * held, held * count
@@ -145,12 +153,12 @@ def _steps_s(crossed: Sequence[TierSpan]) -> float:
 
 
 def _ring_s(crossed: Sequence[TierSpan]) -> float:
-    """Steps through all of a group: inner links are used in every one of what outer ones join."""
+    """Return the time of the steps of a ring through a group; inner links count in each node that outer links join."""
     return _steps_s(crossed[::-1])
 
 
 def _tree_s(link: Link, count: int) -> float:
-    """From the leaves to the root of what a link joins."""
+    """Return the time from the leaves to the root of the devices that a link joins."""
     return link.step_s * (count - 1) if link.level_s is None else link.level_s * math.log2(count)
 
 
@@ -162,7 +170,7 @@ def _ring_rate(crossed: Sequence[TierSpan]) -> float:
 
 
 def _peers_s(crossed: Sequence[TierSpan], local: float) -> float:
-    """Time of the bytes of an all_to_all on the busiest of the links."""
+    """Return the time of the bytes of an all_to_all on the busiest link."""
     slowest, reached, n = 0.0, 1, _group_size(crossed)
     for link, count in crossed:
         slowest = max(slowest, local * reached * (count - 1) / n / link.bandwidth)
@@ -188,4 +196,4 @@ COLLECTIVE_TIMES: Mapping[Kind, CollectiveTime] = MappingProxyType(
         Kind.ALL_TO_ALL: CollectiveTime(_all_to_all_s),
     }
 )
-"""Every basis move that sends anything. An exchange is timed by its traffic (`exchange_s`), a local copy by memory."""
+"""Collectives that send data. An exchange is timed by its traffic (`exchange_s`), a local copy by memory bandwidth."""
