@@ -1,10 +1,10 @@
-"""The matrices of edges: what bringing a value from one port's shardings to another's costs and holds.
+"""Cost and usage matrices of edges: what resharding a value costs, and the bytes it holds meanwhile.
 
-A matrix is put together from blocks, one for every pair of lives of its ends, each named after what it holds: the
-names that `AllPairsResharding.cost_matrix` takes, or
-    free    nothing     barred  forbidden     same    nothing between equal shardings, all else forbidden
-Lives that a matrix and its usages treat alike share their rows; a life to which every sharding is the same has one.
-Equal matrices are one array.
+A matrix consists of blocks, one for each pair of lifetimes of its ends. A block is named by its content: a name that
+`AllPairsResharding.cost_matrix` takes, or
+    free    0 throughout     barred  forbidden     same    0 between equal shardings, forbidden otherwise
+Lifetimes with equal blocks in a cost matrix and its usages share their rows. A lifetime whose blocks do not depend on
+the sharding has one row. Equal matrices are one array.
 """
 
 from __future__ import annotations
@@ -31,8 +31,12 @@ EVEN = ("free", "barred")
 
 
 class LifetimeRows(NamedTuple):
-    """The rows or columns of blocks, equal ones together: of every life its line, of every line a life, and whether it
-    tells shardings apart."""
+    """Groups of lifetimes with equal rows (or columns) of blocks.
+
+    row_of_lifetime  the group of each lifetime
+    representatives  a lifetime of each group
+    by_sharding      whether the blocks of a group depend on the sharding
+    """
 
     row_of_lifetime: tuple[int, ...]
     representatives: tuple[int, ...]
@@ -40,7 +44,7 @@ class LifetimeRows(NamedTuple):
 
     @classmethod
     def of(cls, seen: Sequence[tuple[tuple[str, ...], ...]]) -> LifetimeRows:
-        """From what every life has in each of some matrices."""
+        """Group lifetimes by their rows of blocks in all matrices of an edge."""
         numbers: dict[tuple[tuple[str, ...], ...], int] = {}
         of_life = tuple(numbers.setdefault(line, len(numbers)) for line in seen)
         wide = tuple(any(name not in EVEN for names in line for name in names) for line in numbers)
@@ -49,7 +53,7 @@ class LifetimeRows(NamedTuple):
 
 @dataclass
 class EdgeMatrices:
-    """The distances of every value; values of a type share them, and a copy those of what it is made of."""
+    """Resharding tables of all values. Values of equal type share them, and a clone those of its original."""
 
     liveness: Liveness
     model: CostModel
@@ -92,7 +96,7 @@ class EdgeMatrices:
         rows: LifetimeRows,
         columns: LifetimeRows,
     ) -> Integers:
-        """[source classes, target classes]: `blocks` by the lives of both ends; lines keep those that differ."""
+        """Return a matrix `[source classes, target classes]` with `blocks` by the lifetimes of both ends."""
         table = self.by_value[value]
         kept = tuple(tuple(blocks[row][column] for column in columns.representatives) for row in rows.representatives)
         key = (id(table), *map(self._layouts_number, ports), kept, rows.by_sharding, columns.by_sharding)
@@ -110,7 +114,7 @@ class EdgeMatrices:
         return self.arrays[key]
 
     def held(self, value: str, port: OperandLayouts) -> Integers:
-        """[strategies]: bytes of a value as a port has it; 0 where it has none."""
+        """Return the bytes of a value under each strategy; 0 for a strategy without the value."""
         table = self.by_value[value]
         key = ("held", id(table), id(port))
         if key not in self.arrays:
@@ -125,7 +129,7 @@ class EdgeMatrices:
         return table.cost_matrix(what)[np.ix_(rows, columns)]
 
     def _layouts_number(self, port: OperandLayouts) -> int:
-        """Equal for ports of equal states, whose matrices are then the same."""
+        """Return a number that is equal for layouts with equal states, whose matrices are the same."""
         if id(port) not in self.numbers:
             self.numbers[id(port)] = self.by_states.setdefault(port.states, len(self.by_states))
         return self.numbers[id(port)]

@@ -1,4 +1,4 @@
-"""Nodes and edges of the choice problem, step by step; what they use, and while (`planner.choose.formulate`)."""
+"""Build the nodes and edges of the assignment problem, with their memory usages (`planner.choose.formulate`)."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from solvers import Edge, EdgeUsage, Node
 Integers = NDArray[np.int64]
 UsageSpan = tuple[int, int, Integers]
 UsageBlocks = tuple[int, int, MatrixBlocks]
-"""Moments from and to, and what is held then."""
+"""First step, step after the last, and the blocks of what is held in between."""
 
 
 @dataclass
 class ProblemBuilder:
-    """The parts of the problem in the order of the steps."""
+    """Builds the nodes and edges of a problem, in the order of the steps."""
 
     liveness: Liveness
     listed: list[Variable]
@@ -58,7 +58,7 @@ class ProblemBuilder:
         return found
 
     def _make_node(self, name: str, costs: Integers, spans: list[UsageSpan]) -> Node:
-        """Nodes that differ by name and moments alone are checked once."""
+        """Build a node. Nodes that differ in name and time steps only are validated once."""
         if len(spans) != 1:
             return Node.over(name, costs, spans)
         ((start, stop, usage),) = spans
@@ -68,7 +68,7 @@ class ProblemBuilder:
         return self.node_cache[key].at(name, start, stop)
 
     def _node_usage(self, variable: Variable) -> list[UsageSpan]:
-        """A node's own usage: of an input, a hub, an op's only result, or the results nobody reads."""
+        """Return the usage of an input, a shared copy, an op's only result, or an op's results without readers."""
         match variable.role:
             case Role.INPUT:
                 return [(0, self.liveness.end + 1, self.tables.held(variable.name, variable.results[0]))]
@@ -90,7 +90,7 @@ class ProblemBuilder:
                 return []
 
     def _shared_copy_usage(self, hub: Variable) -> list[UsageSpan]:
-        """What a hub's strategies hold between the moments at which any of its lives begins or ends."""
+        """Return the usage of a shared copy, between the steps at which any of its lifetimes begins or ends."""
         whens = [self.liveness.held(hub.name, life) for life in hub.lifetimes]
         moments = sorted({moment for start, stop in whens if start < stop for moment in (start, stop)})
         return [
@@ -99,7 +99,7 @@ class ProblemBuilder:
         ]
 
     def _live_bytes(self, hub: Variable, lives: tuple[bool, ...]) -> Integers:
-        """[strategies]: what a hub holds while only some of its lives last."""
+        """Return the bytes `[strategies]` of a shared copy while only some of its lifetimes last."""
         held = self.tables.held(hub.name, hub.results[0])
         key = id(held), id(hub.lifetime_of), lives
         if key not in self.alive:
@@ -112,7 +112,10 @@ class ProblemBuilder:
         return {op.id: i for i, op in enumerate(self.graph.ops)}
 
     def _share_edge(self, value: str, moment: int) -> Edge:
-        """From the maker of a value to its hub. What is made again, or may be, for one reader stays as it is made."""
+        """Build the edge from a value's producer to its shared copy.
+
+        A recomputable value or clone with a single reader keeps the sharding in which it is produced.
+        """
         maker, result = self.maker[value]
         hub = self.at[Role.SHARED_COPY, value]
         lives = self.listed[hub].lifetimes
@@ -138,12 +141,12 @@ class ProblemBuilder:
         )
 
     def _is_optional(self, node: int) -> bool:
-        """Whether it is an op that the plan may do without."""
+        """Return whether a node is a clone, which a plan need not run."""
         variable = self.listed[node]
         return variable.role is Role.OP and variable.name in self.liveness.with_clones.clone_of
 
     def _link_edge(self, value: str, copy: str) -> Edge:
-        """Between the hubs of a value and of its copy: where it is kept, they are one."""
+        """Build the edge between the shared copies of a value and its clone, which are equal where it is kept."""
         ends = self.at[Role.SHARED_COPY, value], self.at[Role.SHARED_COPY, copy]
         ports = self.listed[ends[0]].results[0], self.listed[ends[1]].operands[0]
         costs = tuple(
@@ -181,7 +184,7 @@ class ProblemBuilder:
     def _read_terms(
         self, value: str, life: SharedLifetime | None, reader: Reader, *, shared: bool
     ) -> tuple[str, str, str]:
-        """What a read costs, and holds while it lasts and after it."""
+        """Return the blocks of a read: its cost, and its memory during and after it."""
         if life is None or life.last < self.liveness.position_of(reader):
             return "barred", "free", "free"
         last = value not in self.inputs and (not shared or self.liveness.is_last_read(value, life, reader))
@@ -192,7 +195,7 @@ class ProblemBuilder:
         return user, self.listed[user].operands[operand]
 
     def _output_layout(self, number: int) -> tuple[int, OperandLayouts]:
-        """What decides an output's layout: the input whose place it takes in the next run, or its own variable."""
+        """Return the variable of an output's layout: the input that it becomes in the next step, or its own."""
         if number in self.graph.state_outputs:
             user = self.at[Role.INPUT, self.graph.state_outputs[number]]
             return user, self.listed[user].results[0]
@@ -200,7 +203,7 @@ class ProblemBuilder:
         return user, self.listed[user].operands[0]
 
     def _result_usage(self, value: str, moment: int) -> list[UsageBlocks]:
-        """What an op with several results holds of each until it is first read."""
+        """Return the usage of one of an op's several results until it is first read."""
         maker = self.listed[self.maker[value][0]]
         if maker.role is Role.INPUT or maker.name in self.single:
             return []
@@ -216,7 +219,7 @@ class ProblemBuilder:
         cost: MatrixBlocks,
         uses: list[UsageBlocks],
     ) -> Edge:
-        """Edges that differ by their nodes and moments alone are put together and checked once."""
+        """Build an edge. Edges that differ in nodes and time steps only are built and validated once."""
         blocks, lives = (
             (cost, *(held for _, _, held in uses)),
             (self.listed[maker].lifetime_of, self.listed[user].lifetime_of),
@@ -235,7 +238,7 @@ class ProblemBuilder:
         return self.edge_cache[key].between(maker, user, list(spans.values()))
 
     def _classify(self, node: int, port: OperandLayouts, lines: LifetimeRows) -> NDArray[np.int32]:
-        """The class of every strategy: by its line and, in one that tells them apart, its sharding."""
+        """Return the class of each strategy: its row of blocks and, where these depend on it, its sharding."""
         life = self.listed[node].lifetime_of
         if life is None:
             return port.classes
