@@ -57,7 +57,7 @@ def _binary(
     return OpDef(name, rule, compute, dtypes=dtypes, attrs=(SCALAR, REVERSED))
 
 
-def _linear_together(signature: OpSignature) -> str:
+def _jointly_linear(signature: OpSignature) -> str:
     return "; linear 0+1" if SCALAR.name not in signature.attrs else ""
 
 
@@ -165,8 +165,8 @@ OP_DEFS = (
     OpDef("gelu", "... -> ...", _gelu, 10, float_dtype, attrs=(APPROXIMATE,)),
     OpDef("cast", _cast_rule, _cast, dtypes=any_dtype),
     OpDef("where", "..., ..., ... -> ...; linear 1+2", _where, dtypes=_select_dtypes),
-    _binary("add", "add", _linear_together),
-    _binary("subtract", "subtract", _linear_together),
+    _binary("add", "add", _jointly_linear),
+    _binary("subtract", "subtract", _jointly_linear),
     _binary("multiply", "multiply", _linear_in_each),
     _binary("divide", "true_divide", _linear_in_numerator),
     _binary("pow", "power"),

@@ -29,7 +29,6 @@ DIAGONAL = Attribute("diagonal", types.whole_number(), 0)
 def _pad_rule(signature: OpSignature) -> str:
     """Return the rule of pad, which is linear where the padding is zero."""
     rank = signature.rank(0)
-    signature.check_element(VALUE, signature.operands[0].dtype)
     ends = [signature.read(attribute) for attribute in (LOW, HIGH)]
     left, sizes = [], []
     for i, (low, high) in enumerate(zip(*ends, strict=True)):

@@ -205,7 +205,6 @@ def _arange(local: OpContext) -> Array:
 
 
 def _full_rule(signature: OpSignature) -> str:
-    signature.check_element(VALUE, signature.results[0].dtype)
     return "-> " + _dims(_loops(len(signature.results[0].shape)))
 
 

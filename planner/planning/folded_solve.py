@@ -40,16 +40,12 @@ def solve_folded(
     on_progress: OnProgress | None = None,
     cutoff: int | None = None,
 ) -> tuple[solvers.Solution, Folding | None]:
-    """Return the best solution, no worse than a feasible start, and how folding was used, or None where it was not.
-
-    An assignment that costs `cutoff` or more is of no interest.
-    """
+    """Return the best solution, no worse than a feasible start, and how folding was used, or None where it was not. An
+    assignment that costs `cutoff` or more is of no interest."""
     began, shares = time.monotonic(), 0.0
-    report = on_progress and _add_elapsed(began, on_progress)
+    hook = on_progress and _add_elapsed(began, on_progress)
     if len(problem.nodes) < MIN_NODES:
-        return _run_solver(
-            problem, request, request.time_limit_s, starts=starts, on_progress=report, cutoff=cutoff
-        ), None
+        return _run_solver(problem, request, request.time_limit_s, starts=starts, on_progress=hook, cutoff=cutoff), None
     if cutoff is not None:
         look, shares = _check_cutoff(problem, request, starts, cutoff=cutoff), BRIEF_SHARE
         if look.reason == solvers.CUT_OFF:
@@ -58,14 +54,9 @@ def solve_folded(
     layers = RepeatedLayers.of(problem)
     if layers.node_count > MAX_NODE_SHARE * len(problem.nodes):
         return _run_solver(
-            problem,
-            request,
-            _remaining_time_s(request, began, shares),
-            starts=starts,
-            on_progress=report,
-            cutoff=cutoff,
+            problem, request, _remaining_time_s(request, began, shares), starts=starts, on_progress=hook, cutoff=cutoff
         ), None
-    stages = list(_solve_stages(layers, request, starts, on_progress=report and _drop_bound(report)))
+    stages = list(_solve_stages(layers, request, starts, on_progress=hook and _drop_bound(hook)))
     last, shares = stages[-1], shares + len(stages) * (BRIEF_SHARE + SHARE)
     if last.solution.multipliers:
         last, shares = last.at_multipliers(request), shares + BRIEF_SHARE
@@ -75,13 +66,13 @@ def solve_folded(
         request,
         _remaining_time_s(request, began, shares),
         starts=last.starts,
-        on_progress=report,
+        on_progress=hook,
         cutoff=cutoff,
         start=start,
     )
     reproducible = all(each.solution.reproducible for each in stages) and solution.reproducible
-    together = replace(solution, wall_s=time.monotonic() - began, reproducible=reproducible)
-    return together, _report_folding(layers, last, solution)
+    timed = replace(solution, wall_s=time.monotonic() - began, reproducible=reproducible)
+    return timed, _report_folding(layers, last, solution)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -102,7 +102,7 @@ ATTRIBUTES: list[tuple[str, list[Document], Document, Document, str]] = [
     ("sum", [typed(4, 6)], typed(4), {"dims": [True]}, "attribute 'dims'"),
     ("sum", [typed(4, 6)], typed(4), {"dims": [1, -1]}, "different dims"),
     ("sum", [typed(4, 6)], typed(4), {"dims": [1], "keepdim": 1}, "attribute 'keepdim'"),
-    ("transpose", [typed(4, 6)], typed(4, 6), {"permutation": [0, 0]}, "different dims"),
+    ("transpose", [typed(4, 6)], typed(4, 6), {"permutation": [0, 0]}, "each once"),
     ("transpose", [typed(4, 6)], typed(4, 6), {"permutation": [0]}, "all 2 dims"),
     ("layer_norm", [typed(4, 6)], typed(4, 6), {"normalized_dims": 99}, "normalized_dims"),
     ("layer_norm", [typed(4, 6)], typed(4, 6), {"eps": "small"}, "attribute 'eps'"),

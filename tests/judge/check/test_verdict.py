@@ -115,7 +115,7 @@ def test_a_base_that_a_clock_may_have_stopped_is_planned_again() -> None:
     assert found.base is not None
     assert found.base.request.deterministic
     assert found.base.id == base().id
-    assert "keep a deterministic one" in found.notes[0]
+    assert "a deterministic plan is not planned again" in found.notes[0]
 
 
 def test_a_plan_that_is_kept_is_not_made_again() -> None:
