@@ -1,8 +1,8 @@
-"""The options of one op: mesh axes for every loop, each axis on at most one loop.
+"""The options of one op: mesh axes for each loop, where each axis splits at most one loop.
 
-On meshes of many axes not in every order, and not each on its own (`planner.choose.axis_units`).
+On meshes of many axes, axes are not put in every order, and some are joined (`planner.choose.axis_units`).
 
-Loops that cannot be split that far are left out (`Rule.allows`), and of several options with the same operand and
+Options that split a loop too far are left out (`Rule.is_allowed`), and of several options with the same operand and
 result shardings only the cheapest is kept, because nothing else of an option is seen by its neighbours. Operands
 come with the halos that windows need. Partial sums pass through the ops that are linear in them; partial maxima and
 their like are reduced where they arise (`planner.rewrite.optimize` moves those reductions past the ops that commute
@@ -35,15 +35,15 @@ from planner.ir.sharding import Axes, Reduction, Shape, Sharding
 MAX_OPTIONS = 30_000
 MAX_LAYOUTS = 1300
 MAX_CACHED_RULES = 128
-"""Of how many rules the options are."""
+"""Number of rules whose options are cached."""
 DivisibleAxes = tuple[frozenset[Axes], ...]
-"""Per loop, or dim, the sets of mesh axes, in order, that it may be split over."""
+"""The ordered sets of mesh axes over which each loop, or dim, may be split."""
 Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OpCandidates:
-    """Options with what the neighbours see of them; `costs_ps` are the op's own times."""
+    """Options with the layouts that neighbours see, and the op's own time under each in ps."""
 
     options: tuple[Option, ...]
     operands: tuple[OperandLayouts, ...]
@@ -52,16 +52,16 @@ class OpCandidates:
 
 
 def enumerate_options(rule: Rule, mesh: Mesh) -> tuple[Option, ...]:
-    """Every option of a rule; the first leaves all loops whole. Raises InvalidRequest where there are too many."""
+    """Return all options of a rule; the first splits no loop. Raises InvalidRequest where there are too many."""
     return _enumerate_rule(_RuleKey.of(rule, mesh)).options
 
 
 def distinct_options(op: Op, operands: tuple[TensorType, ...], model: CostModel) -> OpCandidates:
-    """The options of an op worth choosing from: the cheapest, and of those the first, that look alike from outside."""
+    """Return the cheapest of the options with equal shardings of operands and results; of ties the first."""
     seen = _enumerate_rule(_RuleKey.of(op.rule, model.mesh))
     costs = model.options_ps(op, operands, seen.options, read=seen.operands, made=seen.results)
-    by_look = np.lexsort((costs, seen.signature))
-    chosen = by_look[np.flatnonzero(np.diff(seen.signature[by_look], prepend=-1))]
+    by_signature = np.lexsort((costs, seen.signature))
+    chosen = by_signature[np.flatnonzero(np.diff(seen.signature[by_signature], prepend=-1))]
     read, made = (
         [OperandLayouts(each.states, each.classes[chosen]) for each in side] for side in (seen.operands, seen.results)
     )
@@ -70,8 +70,10 @@ def distinct_options(op: Op, operands: tuple[TensorType, ...], model: CostModel)
 
 @dataclass(frozen=True, slots=True)
 class _RuleKey:
-    """A rule on a mesh, which are any of those whose loops are split alike; with windows, whose halos depend on sizes,
-    none but this rule on this mesh (`halos`)."""
+    """Cache key of a rule on a mesh, equal for rules and meshes with the same options.
+
+    The halos of windows depend on sizes: a rule with windows keeps its sizes and its mesh (`halos`).
+    """
 
     rule: Rule
     divisible_axes: DivisibleAxes
@@ -95,7 +97,7 @@ class _RuleKey:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Enumerated:
-    """All options of a rule, in which shardings they read and make values, and for each the first that looks alike."""
+    """All options of a rule, their layouts, and for each the first option with equal layouts (`signature`)."""
 
     options: tuple[Option, ...]
     operands: tuple[OperandLayouts, ...]
@@ -112,20 +114,22 @@ def _enumerate_rule(asked: _RuleKey) -> _Enumerated:
     made = tuple(
         OperandLayouts.of(rule.result_sharding(i, option) for option in listed) for i in range(len(rule.results))
     )
-    look = np.zeros(len(listed), np.int64)
+    signature = np.zeros(len(listed), np.int64)
     for port in (*read.values(), *made):
-        _, first, number = np.unique(look * len(port.states) + port.classes, return_index=True, return_inverse=True)
-        look = first[number]
-    return _Enumerated(listed, tuple(read[i] for i in like), made, look)
+        _, first, number = np.unique(
+            signature * len(port.states) + port.classes, return_index=True, return_inverse=True
+        )
+        signature = first[number]
+    return _Enumerated(listed, tuple(read[i] for i in like), made, signature)
 
 
 def _drop_sizes(rule: Rule) -> Rule:
-    """What is left of a rule without windows where the sizes of its loops do not count."""
+    """Return a rule without windows with all sizes removed, as its options do not depend on them."""
     return replace(rule, loops=tuple(replace(loop, size=1, even=False) for loop in rule.loops), shapes=())
 
 
 def _splitting_axes(mesh: Mesh) -> dict[Axes, int]:
-    """The sets of mesh axes that split what they are put on, and into how many parts."""
+    """Return the sets of mesh axes that an option may put on a loop, each with its number of parts."""
     return {some: mesh.group_size(some) for some in combine_units(list_units(mesh))}
 
 
@@ -153,7 +157,7 @@ def _orders(axes: Axes) -> tuple[Axes, ...]:
 
 
 def _shared_operands(rule: Rule) -> list[int]:
-    """Per operand the first that every option reads in the same sharding."""
+    """Return for each operand the first one that every option reads in the same sharding."""
     windows = set(rule.windows)
     keys = [
         (term, [i in loop.operands for loop in rule.loops], i if i in windows else None)
@@ -163,7 +167,7 @@ def _shared_operands(rule: Rule) -> list[int]:
 
 
 def list_layouts(kind: TensorType, mesh: Mesh) -> list[Sharding]:
-    """Every sharding of a tensor without partial axes: what an input or output may have.
+    """Return all shardings of a tensor without partial axes: those that an input or output may have.
 
     Raises InvalidRequest where there are too many.
     """
@@ -172,14 +176,16 @@ def list_layouts(kind: TensorType, mesh: Mesh) -> list[Sharding]:
 
 
 def divisible_axes(shape: Shape, mesh: Mesh) -> DivisibleAxes:
-    """Per dim the sets of mesh axes that split it into no more parts than it has elements."""
+    """Return for each dim the sets of mesh axes that split it into no more parts than it has elements."""
     parts = _splitting_axes(mesh)
     return tuple(frozenset(axes for axes, count in parts.items() if count <= size) for size in shape)
 
 
 def check_option_count(what: str, places: int, mesh: Mesh, *, most: int) -> None:
-    """Refuse what would not end: k units on p places can be put in (p+1)^k ways, m of them in order in
-    C(k,m) m! C(m+p-1,m) ways."""
+    """Raise InvalidRequest where there are more than `most` ways to put k axis units on p places.
+
+    There are (p+1)^k ways, or, where the order of units counts, C(k,m) m! C(m+p-1,m) for each number m of units.
+    """
     axes = len(list_units(mesh))
     count = (places + 1) ** axes
     if takes_any_order(list_units(mesh)):
