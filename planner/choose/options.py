@@ -8,8 +8,8 @@ come with the halos that windows need. Partial sums pass through the ops that ar
 their like are reduced where they arise (`planner.rewrite.optimize` moves those reductions past the ops that commute
 with them).
 
-What the options are, and what neighbours see of them, depends on a mesh only by how far each loop can be split (and by
-the halos of windows): it is remembered for the next mesh of which that is the same. Prices are the mesh's own.
+The options and their shardings depend on the mesh only through how far each loop can be split (and through the halos of
+windows), so they are cached for all meshes that agree in this. Costs are computed for each mesh.
 """
 
 from __future__ import annotations
