@@ -11,19 +11,18 @@ import typer
 from api.cli.options import JsonOption, print_json_or_lines
 from api.cli.parameters import with_options
 from api.options import ReshardOptions
+from api.reshard import solve_reshard
 from planner.choose import hardware
 from planner.documents.graphs import load_sharding, read_mesh
 from planner.documents.hardware import read_hardware
 from planner.documents.json_reader import parse_json
-from planner.documents.reshard import dump_reshard, read_cases
+from planner.documents.reshard import read_cases
 from planner.documents.schemas import ShardingDocument, validate_document
 from planner.errors import InvalidRequest
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
-from planner.reshard.cheapest_path import Objective
 from planner.reshard.cross_mesh import PlacedSharding
 from planner.units import format_bytes, format_time
-from planner.usecases.migrate import find_reshard, verify_reshard
 
 MAX_DEVICES_SHOWN = 16
 HardwareOption = Annotated[str, typer.Option("--hardware", help="The profile it is priced on: a name, or a file.")]
@@ -62,15 +61,7 @@ def reshard(
         listed = [("reshard", before, after, TensorType(_parse_shape(shape), options.dtype))]
     wrong = False
     for name, before, after, kind in listed:
-        way = find_reshard(
-            before,
-            after,
-            kind,
-            hardware=profile,
-            objective=Objective(options.objective),
-            limit_bytes=options.memory_limit_bytes,
-        )
-        document = dump_reshard(name, way, verify_reshard(way) if options.verify else None, scheduled=options.schedule)
+        document = solve_reshard(name, before, after, kind=kind, profile=profile, options=options)
         wrong |= document["verified"] is False
         print_json_or_lines(document, bool(cases) or as_json, _format_reshard)
     if wrong:

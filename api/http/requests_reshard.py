@@ -8,16 +8,14 @@ from pydantic import Field
 
 from api.http.requests import BuiltInHardware, MeshInput, at_pointer, build_mesh
 from api.options import ReshardOptions
+from api.reshard import solve_reshard
 from planner.choose import hardware
 from planner.documents.graphs import load_sharding
-from planner.documents.reshard import dump_reshard
 from planner.documents.schemas import ShardingDocument, validate_document
 from planner.documents.strict_model import AxisLists, Name, Shape
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
-from planner.reshard.cheapest_path import Objective
 from planner.reshard.cross_mesh import PlacedSharding
-from planner.usecases.migrate import find_reshard, verify_reshard
 
 DeviceNumbers = Annotated[list[Annotated[int, Field(ge=0, le=1 << 20)]], Field(max_length=1 << 14, fail_fast=True)]
 ShardingInput = Annotated[ShardingDocument | AxisLists, Field(description="A sharding, or its split_axes alone.")]
@@ -52,17 +50,7 @@ def answer_reshard(raw: Any) -> dict[str, Any]:
     before = _build_layout(request.source, source_mesh, request.devices, key="source")
     after = _build_layout(request.target, target_mesh, numbers, key="target")
     kind = TensorType(tuple(request.shape), request.dtype)
-    path = find_reshard(
-        before,
-        after,
-        kind,
-        hardware=profile,
-        objective=Objective(request.objective),
-        limit_bytes=request.memory_limit_bytes,
-    )
-    return dump_reshard(
-        request.name, path, verify_reshard(path) if request.verify else None, scheduled=request.schedule
-    )
+    return solve_reshard(request.name, before, after, kind=kind, profile=profile, options=request)
 
 
 def _build_layout(

@@ -39,7 +39,7 @@ from planner.ops import OPS, indexed_loops
 from planner.reshard.traffic import ReshardTraffic
 
 PICO = 1e-12
-MAX_ORDERED_AXES = 4
+MAX_PERMUTED_AXES = 4
 """Axes of a collective that are tried in every order; of more, only the mesh's order and its reverse."""
 Integers = NDArray[np.int64]
 VERSION = 5
@@ -204,7 +204,7 @@ class CostModel:
         flat = [
             tuple(TierSpan(each[0].link, math.prod(part.fanout for part in each)) for each in zip(*axes, strict=True))
         ]
-        orders = (tuple(axes), tuple(axes[::-1])) if len(axes) > MAX_ORDERED_AXES else tuple(permutations(axes))
+        orders = (tuple(axes), tuple(axes[::-1])) if len(axes) > MAX_PERMUTED_AXES else tuple(permutations(axes))
         orders = tuple(dict.fromkeys(orders)) if len(axes) > 1 else ()
         return min(_grouped_collective_s(move.kind, list(order), local) for order in (flat, *orders))
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from planner.ir.accounting import Accounting, count_value_bytes
+from planner.ir.accounting import Accounting
 from planner.ir.program import Instruction, OpCall, Program
 from planner.ir.sharding import shard_shape
 
@@ -21,10 +21,11 @@ Attributes = Mapping[str, object]
 
 def print_model_explorer(program: Program) -> str:
     """Return the JSON text: one collection of one graph."""
-    received = Accounting(program).received.max(axis=1).tolist()
+    account = Accounting(program)
+    received = account.received.max(axis=1).tolist()
     ids = {value: (f"argument {value}", 0) for value, _ in program.arguments}
     nodes = [
-        _node(ids[i.id][0], i.name, i.kind, edges=[], outputs=_outputs(program, [i.id])) for i in program.graph.inputs
+        _node(ids[i.id][0], i.name, i.kind, edges=[], outputs=_outputs(account, [i.id])) for i in program.graph.inputs
     ]
     homes, groups = _producers(program), Counter[str]()
     for place, (done, count) in enumerate(zip(program.instructions, received, strict=True)):
@@ -32,7 +33,7 @@ def print_model_explorer(program: Program) -> str:
         edges = [_edge(ids[value], k) for k, value in enumerate(done.operands)]
         facts = _node_attributes(program, done, count)
         nodes.append(
-            _node(name, label, homes[place], edges=edges, outputs=_outputs(program, done.results), facts=facts)
+            _node(name, label, homes[place], edges=edges, outputs=_outputs(account, done.results), facts=facts)
         )
         ids |= {value: (name, number) for number, value in enumerate(done.results)}
         parts = homes[place].split("/") if homes[place] else []
@@ -69,8 +70,8 @@ def _node_attributes(program: Program, done: Instruction, received: int) -> Attr
     return {"phase": done.op.phase, "split loops": loops, **done.op.attrs}
 
 
-def _outputs(program: Program, values: Iterable[str]) -> list[dict[str, Any]]:
-    shown = []
+def _outputs(account: Accounting, values: Iterable[str]) -> list[dict[str, Any]]:
+    program, shown = account.program, []
     for number, value in enumerate(values):
         held = program.values[value]
         facts = {
@@ -78,7 +79,7 @@ def _outputs(program: Program, values: Iterable[str]) -> list[dict[str, Any]]:
             "type": str(held.type),
             "sharding": held.sharding.format_axes(program.mesh),
             "shape on a device": list(shard_shape(held.sharding, held.type.shape, program.mesh)),
-            "held bytes": int(count_value_bytes(program, value).max()),
+            "held bytes": int(account.value_bytes[value].max()),
         }
         shown.append({"id": str(number), "attrs": _pairs(facts)})
     return shown

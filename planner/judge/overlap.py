@@ -49,7 +49,7 @@ def schedule_overlap(analysis: Analysis, limit_bytes: int) -> Overlap:
     program, times = analysis.program, analysis.times_ps
     listed = assign_streams(program, analysis.model)
     communication = sum(time for time, stream in zip(times, listed, strict=True) if stream != COMPUTE)
-    sizes = distinct_sizes(program)
+    sizes = distinct_sizes(analysis.accounting)
     schedules = (
         [simulate_schedule(program, times, listed, ahead=ahead, sizes=sizes) for ahead in LOOKAHEADS]
         if communication

@@ -53,12 +53,12 @@ def simulate_schedule(
 
     `sizes` are those of `distinct_sizes`, to share them between simulations.
     """
-    return _Simulation(program, times_ps, streams, ahead, sizes or distinct_sizes(program)).finish()
+    return _Simulation(program, times_ps, streams, ahead, sizes or distinct_sizes(Accounting(program))).finish()
 
 
-def distinct_sizes(program: Program) -> Sizes:
+def distinct_sizes(account: Accounting) -> Sizes:
     """Return the bytes of each value, with one entry for devices that hold equal bytes of all values."""
-    sizes = Accounting(program).value_bytes
+    sizes = account.value_bytes
     table = np.array(list(sizes.values()), np.int64).reshape(len(sizes), -1)
     return dict(zip(sizes, np.unique(table, axis=1), strict=True))
 

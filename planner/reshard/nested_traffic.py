@@ -9,6 +9,7 @@ do not depend on the number of devices.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -17,11 +18,12 @@ from numpy.typing import NDArray
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Shape, Sharding, shard_elements
 from planner.reshard.device_traffic import PairCounts
-from planner.reshard.dim_splits import DimSplits, count_copies, unused_axes
-from planner.reshard.nested_splits import SplitPair, compare_splits
+from planner.reshard.dim_splits import DimSplit, DimSplits, count_copies, unused_axes
+from planner.reshard.nested_splits import compare_splits
 
 Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+MAX_CACHED_DIMS = 8
 
 
 def all_blocks_nest(sources: Sequence[Sharding], targets: Sequence[Sharding], shape: Shape, *, mesh: Mesh) -> bool:
@@ -62,11 +64,7 @@ def _list_splits(sources: Sequence[Sharding], targets: Sequence[Sharding], shape
 def _list_tables(ends: Sequence[DimSplits], shape: Shape, mesh: Mesh) -> Iterator[_DimTable]:
     """Yield the table of every dim."""
     for source, target, size in zip(*(end.splits for end in ends), shape, strict=True):
-        yield _DimTable.of(
-            [[compare_splits(before[0], after[0], mesh.shape) for after in target] for before in source],
-            size,
-            len(mesh.shape),
-        )
+        yield _DimTable.of(source, target, size, mesh.shape)
 
 
 class _DimTable(NamedTuple):
@@ -88,16 +86,21 @@ class _DimTable(NamedTuple):
     differing: Flags
 
     @classmethod
-    def of(cls, pairs: Sequence[Sequence[SplitPair]], size: int, axes: int) -> _DimTable:
+    @lru_cache(maxsize=MAX_CACHED_DIMS)
+    def of(cls, sources: tuple[DimSplit, ...], targets: tuple[DimSplit, ...], size: int, axes: Shape) -> _DimTable:
+        """Compare all splits of a dim of `size` over mesh axes of the sizes `axes`."""
+        pairs = [[compare_splits(source[0], target[0], axes) for target in targets] for source in sources]
         exact = np.array([[pair.is_exact(size) for pair in row] for row in pairs])
         common = np.array([[pair.common_length(size) for pair in row] for row in pairs], np.int64)
-        met = [[pair.parts_met if pair.is_exact(size) else pair.max_parts_met(size) for pair in row] for row in pairs]
+        nested_met = np.array([[pair.parts_met for pair in row] for row in pairs], np.int64)
+        most_met = np.array([[pair.max_parts_met(size) for pair in row] for row in pairs], np.int64)
         is_held = np.array([[pair.source_parts == 1 for pair in row] for row in pairs])
-        compared, differing = np.ones((*exact.shape, axes), np.int64), np.zeros((*exact.shape, axes), bool)
+        compared = np.ones((*exact.shape, len(axes)), np.int64)
+        differing = np.zeros(compared.shape, bool)
         for i, row in enumerate(pairs):
             for k, pair in enumerate(row):
                 differing[i, k, list(pair.differing)] = True
                 for axis, digits in pair.compared:
                     compared[i, k, axis] = digits
         disjoint = np.where(exact, differing.any(axis=2), ~is_held)
-        return cls(common, np.array(met, np.int64), exact, disjoint, compared, differing)
+        return cls(common, np.where(exact, nested_met, most_met), exact, disjoint, compared, differing)
