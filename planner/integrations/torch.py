@@ -1,7 +1,8 @@
 """One call for PyTorch: from a module, example inputs and a mesh to DTensor placements by name.
 
 planned = planner.integrations.torch.plan(module, (ids,), mesh="dp=2,tp=4")
-weight = distribute_tensor(weight, device_mesh, planned.parameters["lm_head.weight"])
+planned.apply(module, device_mesh)
+logits = module(distribute_tensor(ids, device_mesh, planned.inputs["ids"]))
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from planner.choose import hardware
 from planner.export import dtensor
 from planner.frontends.torch import build_module_document
 from planner.integrations.common import ChosenShardings, plan_document
+from planner.ir.graph import INPUT_KINDS
 from planner.ir.mesh import Mesh
 from planner.planning.plan_types import Plan, Request
 
@@ -24,12 +26,29 @@ TensorPlacements = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchPlan:
-    """The plan, and its placements: of parameters and buffers by name, of inputs by name, of results in order."""
+    """The plan, and its placements: by name of parameters, buffers, optimizer state and inputs, in order of results.
+
+    A state of the optimizer is named by its parameter, such as `lm_head.weight.exp_avg`; tied parameters have the
+    first of their names.
+    """
 
     parameters: Mapping[str, TensorPlacements]
+    buffers: Mapping[str, TensorPlacements]
+    optimizer_state: Mapping[str, TensorPlacements]
     inputs: Mapping[str, TensorPlacements]
     results: tuple[TensorPlacements, ...]
     plan: Plan
+
+    def apply(self, module: Any, device_mesh: Any) -> None:
+        """Replace the parameters and buffers of a module by DTensors in place, on a torch DeviceMesh of its mesh.
+
+        Tensors that the plan does not mention are replicated. Values are those of the first rank. A module on the meta
+        device stays there: `module.to_empty(device=...)` then allocates each device's part, to be initialized.
+
+        Raises InvalidMesh for another mesh, InvalidRequest for another module or one that is already distributed.
+        """
+        state = {**self.parameters, **self.buffers}
+        dtensor.distribute_state(module, device_mesh, state, mesh=self.plan.model.mesh)
 
 
 def plan(
@@ -64,9 +83,16 @@ def _place_tensors(chosen: ChosenShardings, mesh: Mesh) -> TorchPlan:
             warnings.warn(f"{where}: {remark}", stacklevel=4)
         return placed
 
-    by_kind: dict[bool, dict[str, TensorPlacements]] = {True: {}, False: {}}
+    by_kind: dict[str, dict[str, TensorPlacements]] = {kind: {} for kind in INPUT_KINDS}
     for entry in graph.inputs:
-        by_kind[entry.kind == "input"][entry.name] = placements(choice.inputs[entry.id], entry.id, entry.name)
+        by_kind[entry.kind][entry.name] = placements(choice.inputs[entry.id], entry.id, entry.name)
     outputs = zip(choice.outputs, graph.outputs, strict=True)
     results = tuple(placements(each, value, f"result {n}") for n, (each, value) in enumerate(outputs))
-    return TorchPlan(by_kind[False], by_kind[True], results, chosen.plan)
+    return TorchPlan(
+        parameters=by_kind["parameter"],
+        buffers=by_kind["buffer"],
+        optimizer_state=by_kind["optimizer_state"],
+        inputs=by_kind["input"],
+        results=results,
+        plan=chosen.plan,
+    )
