@@ -33,7 +33,8 @@ from planner.planning.plan_types import Request
 from planner.run.backend import ROUNDED
 from planner.run.validate import check_backend, validate
 from tests.testing.graphs import Sketch
-from tests.testing.op_cases import CASES, Case
+from tests.testing.op_case import Case
+from tests.testing.op_cases import CASES
 from tests.testing.random_strategies import random_strategies
 
 HARDWARE, SEEDS, TOGETHER = "h100-sxm", 2, 400

@@ -14,6 +14,7 @@ from planner.ir.indexing import Rule
 from planner.ops import (
     activation_backward,
     attention,
+    batch_norm,
     contraction,
     convolution,
     elementwise,
@@ -45,6 +46,7 @@ FAMILIES = (
     reductions,
     sort,
     normalization,
+    batch_norm,
     attention,
     gather,
     scatter,

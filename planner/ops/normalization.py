@@ -1,10 +1,8 @@
-"""Layer and RMS normalization over the last dims, forward and backward; batch normalization with given statistics.
+"""Layer and RMS normalization over the last dims, forward and backward.
 
     y = h w (+ b)    h = c r    r = 1 / sqrt(mean(c^2) + eps)    c = x - mean(x) (layer norm) or x (RMS norm)
     g = dy w         dx = r (g - mean(g) - h mean(g h)) (RMS norm: without mean(g))
     dw = sum dy h    db = sum dy    over all other dims; partial sums where these are split
-    y = (x - m) / sqrt(v + eps) w (+ b) for each channel, with m and v its mean and variance (batch norm in inference,
-    S. Ioffe and C. Szegedy, 2015)
 
 J. L. Ba, J. R. Kiros, G. E. Hinton, "Layer normalization", 2016; B. Zhang, R. Sennrich, "Root mean square layer
 normalization", 2019. The backward ops recompute r: they read x anyway, and so nothing else has to be kept for them.
@@ -86,25 +84,7 @@ def _backward(centred: bool) -> Callable[..., tuple[Array, ...]]:
     return compute
 
 
-def _by_statistics_rule(signature: OpSignature) -> str:
-    """Return the rule of (x, mean, variance (, weight (, bias))) -> y. Channels are the second dim of x."""
-    if not 3 <= len(signature.operands) <= 5:
-        got, wanted = len(signature.operands), "x, mean, variance, weight?, bias?"
-        raise InvalidGraph("number of operands", got=got, wanted=wanted)
-    return f"n c ...{', c' * (len(signature.operands) - 1)} -> n c ..."
-
-
-def _by_statistics(local: OpContext, x: Array, mean: Array, variance: Array, *scales: Array) -> Array:
-    def over_channels(numbers: Array) -> Array:
-        return numbers.reshape(-1, *(1,) * (x.ndim - 2))
-
-    made = (x - over_channels(mean)) / over_channels(local.xp.sqrt(variance + local.read(EPS)))
-    made = made * over_channels(scales[0]) if scales else made
-    return made + over_channels(scales[1]) if len(scales) > 1 else made
-
-
 OP_DEFS = (
-    OpDef("batch_norm", _by_statistics_rule, _by_statistics, 4, float_dtype, attrs=(EPS,)),
     OpDef("layer_norm", _rule, _forward(centred=True), 8, float_dtype, attrs=ATTRS),
     OpDef("layer_norm_backward", _backward_rule, _backward(centred=True), 18, float_dtype, attrs=ATTRS),
     OpDef("rms_norm", _rule, _forward(centred=False), 6, float_dtype, attrs=ATTRS),

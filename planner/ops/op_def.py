@@ -100,6 +100,12 @@ def float_dtype(signature: OpSignature) -> str | None:
     return None if floats and same_dtype(signature) is None else "operands and results of one float dtype"
 
 
+def any_float(signature: OpSignature) -> str | None:
+    """Check that operands and results are floats, of any dtypes."""
+    floats = all(is_float(kind.dtype) for kind in (*signature.operands, *signature.results))
+    return None if floats else "floats"
+
+
 def predicate_dtype(signature: OpSignature) -> str | None:
     """Check that operands have one dtype and results are bool."""
     one = len({kind.dtype for kind in signature.operands}) <= 1

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from planner.ir.dtypes import is_float
 from planner.ops import attribute_types as types
 from planner.ops.attributes import DIM, DIMS, KEEPDIM, Attribute
-from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, float_dtype
+from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, any_float, float_dtype
 
 CORRECTION = Attribute("correction", types.NUMBER, 1)
 
@@ -76,7 +76,8 @@ def _mean(local: OpContext, x: Array) -> Array:
     """Return the local term of the mean: the local sum divided by the number of elements on all devices."""
     dims = local.read(DIMS, x.ndim)
     whole = math.prod(local.spans[f"d{dim}"].size for dim in dims)
-    return local.xp.sum(x, axis=dims, keepdims=local.read(KEEPDIM)) / x.dtype.type(whole)
+    dtype = local.dtypes[0]
+    return local.xp.sum(x, axis=dims, keepdims=local.read(KEEPDIM), dtype=dtype) / dtype.type(whole)
 
 
 def _mean_rule(signature: OpSignature) -> str:
@@ -154,7 +155,7 @@ OP_DEFS = (
     _reduction("max", "max", "max"),
     _reduction("min", "min", "min"),
     _reduction("product", "prod", "product"),
-    OpDef("mean", _mean_rule, _mean, dtypes=float_dtype, attrs=(DIMS, KEEPDIM)),
+    OpDef("mean", _mean_rule, _mean, dtypes=any_float, attrs=(DIMS, KEEPDIM)),
     OpDef("sum_exp", "... v, ... 1 -> ... 1", _sum_exp, 6, _sum_exp_dtypes),
     OpDef("softmax", _softmax_rule, _softmax, 8, float_dtype, attrs=(DIM,)),
     OpDef("softmax_backward", _softmax_backward_rule, _softmax_backward, 4, float_dtype, attrs=(DIM,)),

@@ -32,6 +32,8 @@ K = torch.cos(torch.arange(160.0)).reshape(1, 4, 5, 8)
 B = torch.sin(torch.arange(25.0)).reshape(1, 1, 5, 5)
 LABELS = torch.tensor([1, -100, 3])
 IMAGE = torch.sin(torch.arange(144.0).double()).reshape(2, 2, 6, 6)
+VOLUME = IMAGE.reshape(2, 2, 1, 6, 6)
+TWO = torch.tensor([0.5, 2.0], dtype=torch.float64)
 KERNEL = torch.cos(torch.arange(36.0).double()).reshape(2, 2, 3, 3)
 
 CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
@@ -67,6 +69,53 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
         ),
         (torch.cos(torch.arange(48.0).double()).reshape(2, 2, 3, 4), IMAGE, KERNEL),
     ),
+    (
+        lambda g, x, w: A.convolution_backward.default(
+            g, x, w, [2], [2, 2], [1, 0], [1, 1], True, [1, 1], 1, [True] * 3
+        ),
+        (torch.cos(torch.arange(672.0).double()).reshape(2, 2, 12, 14), IMAGE, KERNEL),
+    ),
+    *(
+        (lambda x, v, t=t: A._native_batch_norm_legit_functional.default(x, v, v, v, v, t, 0.3, 0.1)[::3], (IMAGE, TWO))
+        for t in (True, False)
+    ),
+    (lambda x: A._native_batch_norm_legit.no_stats(x, None, None, True, 0.1, 1e-5), (IMAGE,)),
+    (lambda x: F.batch_norm(x, None, None, training=True), (IMAGE,)),
+    *(
+        (
+            lambda g, x, w, v, on=on: A.native_batch_norm_backward.default(
+                g, x, w, v, v, *A._native_batch_norm_legit.no_stats(x, w, w, True, 0.1, 1e-3)[1:], on, 1e-3, [True] * 3
+            ),
+            (IMAGE.flip(0, 3), IMAGE, TWO, TWO),
+        )
+        for on in (True, False)
+    ),
+    (lambda x: A.max_pool2d_with_indices.default(x, [3, 3], [2, 2], [1, 1])[0], (IMAGE,)),
+    (lambda x: A.max_pool3d_with_indices.default(x, [1, 2, 2])[0], (VOLUME,)),
+    (
+        lambda g, x: A.max_pool2d_with_indices_backward.default(
+            g, x, [3, 3], [2, 2], [1, 1], [1, 1], False, A.max_pool2d_with_indices.default(x, [3, 3], [2, 2], [1, 1])[1]
+        ),
+        (IMAGE[..., :3, :3].exp(), IMAGE),
+    ),
+    (
+        lambda g, x: A.max_pool3d_with_indices_backward.default(
+            g, x, [1, 2, 2], [1, 2, 2], [0] * 3, [1] * 3, False, A.max_pool3d_with_indices.default(x, [1, 2, 2])[1]
+        ),
+        (VOLUME[..., :3, :3].exp(), VOLUME),
+    ),
+    (
+        lambda g, x: A.avg_pool2d_backward.default(g, x, [2, 3], [2, 3], [0, 0], False, True, None),
+        (IMAGE[..., :3, :2], IMAGE),
+    ),
+    (
+        lambda g, x: A.avg_pool3d_backward.default(g, x, [1, 2, 2], [], [0] * 3, False, True, None),
+        (VOLUME[..., :3, :3], VOLUME),
+    ),
+    (lambda x: A._adaptive_avg_pool2d.default(x, [3, 2]), (IMAGE,)),
+    (lambda x: A._adaptive_avg_pool3d.default(x, [1, 3, 2]), (VOLUME,)),
+    (A._adaptive_avg_pool2d_backward.default, (IMAGE[..., :3, :2], IMAGE)),
+    (A._adaptive_avg_pool3d_backward.default, (VOLUME[..., :3, :2], VOLUME)),
     (lambda x, ids: x[ids], (P, ROWS)),
     (lambda x, i, j: x[i, j], (P, IDS, IDS.flip(0))),
     (lambda x, ids: x[:, ids], (P, ROWS)),

@@ -9,7 +9,8 @@ import pytest
 
 from planner.errors import InvalidGraph, ShardplanError
 from planner.ops import OPS, bind_op
-from tests.testing.op_cases import CASES, Case
+from tests.testing.op_case import Case
+from tests.testing.op_cases import CASES
 from tests.testing.op_trials import Trial
 
 VALUES: list[Any] = [

@@ -8,7 +8,8 @@ import pytest
 
 from planner.errors import InvalidGraph, InvalidRule
 from planner.ops import OPS, bind_op
-from tests.testing.op_cases import CASES, Case, of
+from tests.testing.op_case import Case, of
+from tests.testing.op_cases import CASES
 from tests.testing.op_trials import Trial
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")

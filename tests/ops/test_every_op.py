@@ -18,7 +18,8 @@ from planner.choose.options import enumerate_options
 from planner.ir.indexing import LoopKind, Option, Rule
 from planner.ir.mesh import Mesh
 from planner.ops import OPS, Array, OpContext, OpDef
-from tests.testing.op_cases import CASES, Case, of
+from tests.testing.op_case import Case, of
+from tests.testing.op_cases import CASES
 from tests.testing.op_trials import Trial
 from tests.testing.seeds import of_the_day
 

@@ -8,7 +8,7 @@ import pytest
 
 from planner.errors import ShardplanError
 from planner.ops import bind_op
-from tests.testing.op_cases import of
+from tests.testing.op_case import of
 
 # op, types, attributes, what the message names
 REFUSED: list[tuple[str, str, dict[str, Any], str]] = [

@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from tests.testing.op_cases import of
+from tests.testing.op_case import of
 from tests.testing.op_placements import row_ways
 from tests.testing.shardy_oracle import Pair, populated, shardy_ways
 

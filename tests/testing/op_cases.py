@@ -1,52 +1,11 @@
-"""Signatures for every row of the op table, in letters and numbers.
-
-A letter is a size that has an even and an uneven version; numbers are what they say. `i:` in front of a shape
-makes it i64, `?:` bool; otherwise it is f64.
-"""
+"""Signatures for every row of the op table (`tests.testing.op_case`)."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from planner.ir.graph import TensorType
-
-EVEN = {"a": 8, "b": 16, "c": 8, "d": 16, "e": 8}
-UNEVEN = {"a": 5, "b": 9, "c": 7, "d": 3, "e": 6}
-DTYPES = {"f": "f64", "i": "i64", "?": "bool"}
-
-
-@dataclass(frozen=True)
-class Case:
-    """One op with its types."""
-
-    op: str
-    operands: tuple[TensorType, ...]
-    results: tuple[TensorType, ...]
-    attrs: dict[str, Any]
-
-    def __str__(self) -> str:
-        types = ",".join(map(str, self.operands)) + "->" + ",".join(map(str, self.results))
-        attrs = "".join(f" {key}={value}" for key, value in self.attrs.items())
-        return f"{self.op} {types}{attrs}"
-
-
-def of(op: str, signature: str, **attrs: Any) -> list[Case]:
-    """Parse `"a b, b -> a b"` to a case with even sizes and one with uneven ones (one case if there is no letter)."""
-    left, right = signature.split("->")
-    versions = []
-    for sizes in (EVEN, UNEVEN):
-        operands, results = (
-            tuple(_type(text, sizes) for text in side.split(",") if text.strip()) for side in (left, right)
-        )
-        versions.append(Case(op, operands, results, attrs))
-    return versions[:1] if versions[0] == versions[1] else versions
-
-
-def _type(text: str, sizes: dict[str, int]) -> TensorType:
-    words = text.split()
-    dtype = DTYPES[words.pop(0)[0]] if words[0] in ("i:", "?:") else "f64"
-    return TensorType(tuple(sizes[word] if word in sizes else int(word) for word in words if word != "[]"), dtype)
+from tests.testing.op_case import EVEN, UNEVEN, Case, of
 
 
 def _beyond(op: str, signature: str, **attrs: Any) -> list[Case]:
@@ -185,6 +144,11 @@ CASES: list[Case] = [
     *of("layer_norm_backward", "d a b, d a b, a b -> d a b, a b", normalized_dims=2, eps=1e-3),
     *of("batch_norm", "d a b, a, a, a, a -> d a b", eps=1e-3),
     *of("batch_norm", "d a, a, a -> d a"),
+    *of("batch_norm_variance", "d a b c, a -> a"),
+    *of("batch_norm_variance", "d a, a -> a"),
+    *of("batch_norm_backward_sums", "d a b, d a b, a, a -> a, a"),
+    *of("batch_norm_backward", "d a b, d a b, a, a, a, a, a -> d a b"),
+    *of("batch_norm_backward", "d a, d a, a, a, a, a -> d a"),
     *of("layer_norm_backward", "d a b, d a b -> d a b"),
     *of("rms_norm", "d a b, b -> d a b", eps=1e-3),
     *of("rms_norm", "a b -> a b"),

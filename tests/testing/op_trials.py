@@ -16,7 +16,7 @@ from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding
 from planner.ops import Array, OpContext, OpDef, OpSignature, Span
 from tests.testing.layout_oracle import agree, block, box, place, shard_array, unshard_array
-from tests.testing.op_cases import Case
+from tests.testing.op_case import Case
 
 POSITIVE = {
     "sqrt",

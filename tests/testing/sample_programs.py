@@ -19,7 +19,7 @@ from planner.judge.baselines import encode_baseline, list_baselines
 from planner.pipeline import write_program
 from planner.run.shrink import shrink
 from tests.testing.graphs import Sketch
-from tests.testing.op_cases import Case
+from tests.testing.op_case import Case
 from tests.testing.random_strategies import random_strategies
 
 

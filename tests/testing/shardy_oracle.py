@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tests.testing.op_cases import Case
+from tests.testing.op_case import Case
 from tests.testing.op_placements import SIZE, way
 
 POPULATE = """

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from planner.frontends.graph_builder import DocumentValue
-from planner.frontends.torch.aten_call import AtenCall, AtenRow, RowResult
-from planner.frontends.torch.conv_pool import read_geometry
+from planner.frontends.torch.aten_call import AtenCall, AtenRow
 from planner.frontends.torch.matmul_attention import pass_argument, repeat_groups
 from planner.ir.graph import TensorType
 
@@ -118,19 +117,6 @@ def select(call: AtenCall) -> DocumentValue:
 def _pad_dim(call: AtenCall, value: DocumentValue, dim: int, *, low: int, high: int) -> DocumentValue:
     before, after = ([width if i == dim else 0 for i in range(len(value.shape))] for width in (low, high))
     return call.emit("pad", value, low=before, high=after) if low or high else value
-
-
-def convolution(call: AtenCall) -> Sequence[RowResult]:
-    """The gradients of image, kernel and bias that `output_mask` requests."""
-    grad, x, weight, wanted = call["grad_output"], call["input"], call["weight"], call["output_mask"]
-    call.demand("backward of a transposed convolution", not call["transposed"])
-    attrs = read_geometry(call, x, weight)
-    others = [i for i in range(len(grad.shape)) if i != 1]
-    return [
-        call.step("convolution_transpose", [grad, weight], x.shape, dtype=x.dtype, **attrs) if wanted[0] else None,
-        call.step("convolution_weight_backward", [x, grad], weight.shape, **attrs) if wanted[1] else None,
-        call.step("sum", [grad], grad.shape[1:2], dtype=x.dtype, dims=others, keepdim=False) if wanted[2] else None,
-    ]
 
 
 def rows_product(call: AtenCall) -> DocumentValue:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.torch.aten_call import AtenCall, AtenRow
+from planner.ir.sharding import Shape
 
 
 def convolution(call: AtenCall) -> DocumentValue:
@@ -56,27 +56,35 @@ def _repeat_per_dim(given: int | list[int], rank: int) -> list[int]:
 
 
 def max_pool(rank: int) -> AtenRow:
-    return lambda call: call.emit(
-        "max_pool", call["self"], **_pool(call, rank, _repeat_per_dim(call["dilation"], rank))
-    )
+    return lambda call: _max_pool(call, rank)
+
+
+def max_pool_with_indices(rank: int) -> AtenRow:
+    """Return a row for a max pool that also returns positions, which only its gradient reads: it finds them again."""
+    return lambda call: [_max_pool(replace(call, results=call.results[:1]), rank), None]
+
+
+def _max_pool(call: AtenCall, rank: int) -> DocumentValue:
+    return call.emit("max_pool", call["self"], **read_pool(call, rank, pooled=call.result.shape))
 
 
 def average_pool(rank: int) -> AtenRow:
-    def row(call: AtenCall) -> DocumentValue:
-        padded = any(_repeat_per_dim(call["padding"], rank))
-        call.demand("a mean that leaves padding out", call["count_include_pad"] or not padded)
-        call.demand("divisor_override", call.arguments.get("divisor_override") is None)
-        return call.emit("average_pool", call["self"], **_pool(call, rank, [1] * rank))
-
-    return row
+    return lambda call: call.emit(
+        "average_pool", call["self"], **read_pool(call, rank, pooled=call.result.shape, averages=True)
+    )
 
 
-def _pool(call: AtenCall, rank: int, dilation: list[int]) -> dict[str, Any]:
+def read_pool(call: AtenCall, rank: int, *, pooled: Shape, averages: bool = False) -> dict[str, Any]:
+    """Return the attributes of a pool of `self` to the shape `pooled`."""
     size, padding = (_repeat_per_dim(call[key], rank) for key in ("kernel_size", "padding"))
+    if averages:
+        call.demand("a mean that leaves padding out", call["count_include_pad"] or not any(padding))
+        call.demand("divisor_override", call.arguments.get("divisor_override") is None)
+    dilation = _repeat_per_dim(call.arguments.get("dilation", 1), rank)
     stride = _repeat_per_dim(call["stride"], rank) if call["stride"] else size
     steps = zip(call["self"].shape[-rank:], size, stride, padding, dilation, strict=True)
     fitting = [(n + 2 * before - apart * (taps - 1) - 1) // step + 1 for n, taps, step, before, apart in steps]
-    call.demand("ceil_mode with a window over the end", tuple(fitting) == call.result.shape[-rank:])
+    call.demand("ceil_mode with a window over the end", tuple(fitting) == pooled[-rank:])
     return {"size": size, "stride": stride, "padding": padding, "dilation": dilation}
 
 
@@ -85,38 +93,19 @@ def adaptive_average_pool(rank: int) -> AtenRow:
 
     def row(call: AtenCall) -> DocumentValue:
         x = call["self"]
-        pairs = list(zip(x.shape[-rank:], call.result.shape[-rank:], strict=True))
-        call.demand("output_size that does not divide", all(whole % made == 0 for whole, made in pairs))
-        if all(made == 1 for _, made in pairs):
+        size = average_pool_size(call, x.shape[-rank:], call.result.shape[-rank:])
+        if tuple(size) == x.shape[-rank:]:
             return call.emit("mean", x, dims=list(range(len(x.shape)))[-rank:], keepdim=True)
-        size = [whole // made for whole, made in pairs]
         return call.emit("average_pool", x, size=size, stride=size)
 
     return row
 
 
-def upsample(call: AtenCall) -> DocumentValue:
-    """Repeat every element: insert a dim for the copies, broadcast it, merge it."""
-    x, target = call["input"], call.result.shape
-    pairs = list(zip(x.shape[2:], target[2:], strict=True))
-    call.demand("a size that is no multiple", all(large % small == 0 for small, large in pairs))
-    apart = (*x.shape[:2], *(n for small, _ in pairs for n in (small, 1)))
-    copied = (*x.shape[:2], *(n for small, large in pairs for n in (small, large // small)))
-    return call.emit("reshape", call.step("expand", [call.reshape(x, apart)], copied, dtype=x.dtype))
-
-
-def batch_norm(call: AtenCall) -> DocumentValue:
-    """Normalise by the running statistics."""
-    call.demand("batch_norm in training", not call.arguments.get("training") and call["running_mean"] is not None)
-    weight, bias = call["weight"], call["bias"]
-    call.demand("a bias without a weight", weight is not None or bias is None)
-    scales = [each for each in (weight, bias) if each is not None]
-    return call.emit("batch_norm", call["input"], call["running_mean"], call["running_var"], *scales, eps=call["eps"])
-
-
-def batch_norm_alone(call: AtenCall) -> Sequence[DocumentValue]:
-    """Batch normalisation as a call with several results, of which inference has only the first."""
-    return [batch_norm(replace(call, results=call.results[:1]))]
+def average_pool_size(call: AtenCall, whole: Shape, pooled: Shape) -> list[int]:
+    """Return the size of the windows, which touch and do not overlap."""
+    pairs = list(zip(whole, pooled, strict=True))
+    call.demand("output_size that does not divide", all(size % made == 0 for size, made in pairs))
+    return [size // made for size, made in pairs]
 
 
 def group_norm(call: AtenCall) -> DocumentValue:

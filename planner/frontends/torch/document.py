@@ -19,17 +19,19 @@ from planner.frontends.torch.exported_graph import ExportedGraph
 from planner.frontends.torch.op_table import ATEN
 from planner.frontends.torch.translation import TorchTranslation
 from planner.frontends.zoo.model_builder import ModelBuilder
-from planner.frontends.zoo.training import append_update, next_values
+from planner.frontends.zoo.training import append_update
 from planner.ir.graph import TensorType
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentBody:
-    """Inputs and nodes as entries of a document, ids of the outputs, and the gradients' ids by parameter."""
+    """Inputs and nodes as entries of a document, ids of the outputs, of what takes the place of inputs, and of the
+    gradients by parameter."""
 
     inputs: list[Entry]
     nodes: list[Entry]
     outputs: list[str]
+    next_values: Mapping[str, str]
     gradients: Mapping[str, str]
 
 
@@ -43,7 +45,15 @@ def build_graph_document(captured: ExportedGraph, name: str, optimizer: str | No
     if optimizer is not None:
         body = _append_update(body, optimizer)
     producer = captured.producer, torch.__version__.partition("+")[0]
-    return build_document(name, producer, inputs=body.inputs, nodes=body.nodes, outputs=body.outputs)
+    following = [body.next_values[entry["id"]] for entry in body.inputs if entry["id"] in body.next_values]
+    return build_document(
+        name,
+        producer,
+        inputs=body.inputs,
+        nodes=body.nodes,
+        outputs=[*body.outputs, *following],
+        next_values=body.next_values,
+    )
 
 
 def _translate_body(captured: ExportedGraph, name: str) -> DocumentBody:
@@ -52,16 +62,19 @@ def _translate_body(captured: ExportedGraph, name: str) -> DocumentBody:
         translation.add(node)
     translation.builder.uncovered.report(name, ATEN, framework="torch")
     outputs = [value.id for value in translation.outputs]
+    following = {buffer: value.id for buffer, value in translation.next_values().items()}
     gradients = {parameter: value.id for parameter, value in translation.gradients.items()}
-    ends = [*outputs, *gradients.values()]
+    ends = [*outputs, *following.values(), *gradients.values()]
     shapes = {entry["id"]: tuple(entry["shape"]) for entry in translation.inputs}
     nodes, ends = simplify_reshapes(prune_nodes(translation.builder.nodes, ends), ends, shapes)
-    inputs = prune_inputs(translation.inputs, nodes, ends)
-    return DocumentBody(inputs, nodes, ends[: len(outputs)], dict(zip(gradients, ends[len(outputs) :], strict=True)))
+    inputs = prune_inputs(translation.inputs, nodes, [*ends, *following])
+    first, last = len(outputs), len(outputs) + len(following)
+    next_values = dict(zip(following, ends[first:last], strict=True))
+    return DocumentBody(inputs, nodes, ends[:first], next_values, dict(zip(gradients, ends[last:], strict=True)))
 
 
 def _append_update(body: DocumentBody, optimizer: str) -> DocumentBody:
-    """Append the optimizer's update: its states become inputs, the updated values outputs."""
+    """Append the optimizer's update: its states become inputs with next values, and so do the parameters."""
     dtypes = [entry["dtype"] for entry in body.inputs if entry["kind"] == "parameter"]
     builder = ModelBuilder("f64" if "f64" in dtypes else dtypes[0], "update.")
     for entry in body.inputs:
@@ -72,5 +85,5 @@ def _append_update(body: DocumentBody, optimizer: str) -> DocumentBody:
     append_update(
         builder, {name: DocumentValue(made, types[name]) for name, made in gradients if name in types}, optimizer
     )
-    written = builder.document("", next_values(builder))
-    return DocumentBody(written["inputs"], [*body.nodes, *written["nodes"]], [*body.outputs, *written["outputs"]], {})
+    following = {**body.next_values, **{name: value.id for name, value in builder.next.items()}}
+    return DocumentBody(list(builder.inputs.values()), [*body.nodes, *builder.nodes], body.outputs, following, {})

@@ -37,7 +37,8 @@ class Placeholder:
 class ExportedGraph:
     """A graph with its `placeholders` by node name, in the order of the document's inputs; tied parameters share one.
 
-    `gradients` maps the id of a parameter to the node that computes its gradient.
+    `gradients` maps the id of a parameter to the node that computes its gradient, `next_values` the id of a buffer that
+    the forward pass writes to the node of what it holds afterwards.
     """
 
     graph: Graph
@@ -45,12 +46,13 @@ class ExportedGraph:
     results: tuple[Node, ...]
     producer: str = "torch.export"
     gradients: Mapping[str, Node] = field(default_factory=dict)
+    next_values: Mapping[str, Node] = field(default_factory=dict)
 
 
 def from_program(program: ExportedProgram, name: str) -> ExportedGraph:
     """Return the graph of an exported program, with small pieces combined.
 
-    Raises InvalidGraph for a program that writes to its state.
+    Raises InvalidGraph for a program that writes to its inputs.
     """
     program = functionalize(program, name)
     graph = Graph()
@@ -58,8 +60,15 @@ def from_program(program: ExportedProgram, name: str) -> ExportedGraph:
     inline_regions.inline_regions(graph, program.graph_module)
     patterns.replace_patterns(graph)
     (output,) = graph.find_nodes(op="output")
-    results = tuple(result for result in output.args[0] if isinstance(result, Node))
-    return ExportedGraph(graph, _placeholders(program, graph), results)
+    placeholders = _placeholders(program, graph)
+    written = [placeholders[name].id for name in written_buffers(program).values()]
+    following, results = output.args[0][: len(written)], output.args[0][len(written) :]
+    return ExportedGraph(
+        graph,
+        placeholders,
+        tuple(result for result in results if isinstance(result, Node)),
+        next_values=dict(zip(written, following, strict=True)),
+    )
 
 
 def decompose_and_combine(program: ExportedProgram) -> None:
@@ -70,18 +79,37 @@ def decompose_and_combine(program: ExportedProgram) -> None:
 
 
 def functionalize(program: ExportedProgram, name: str) -> ExportedProgram:
-    """The same program without in-place calls. `detach_` is none: it concerns autograd only."""
-    calls = [node.target for node in program.graph.nodes if isinstance(node.target, torch._ops.OpOverload)]
-    if any(call._schema.is_mutable and str(call) != "aten.detach_.default" for call in calls):
+    """The same program without in-place calls, whose first results are what the buffers that it writes hold afterwards.
+
+    Raises InvalidGraph for a program that writes to its inputs.
+    """
+    if any(map(_writes_in_place, program.graph.nodes)):
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch's own
             program = program.run_decompositions({})
-    written = [s.target for s in program.graph_signature.output_specs if s.kind not in _RESULTS]
+    written = [s.target for s in program.graph_signature.output_specs if s.kind not in (*_RESULTS, _WRITTEN)]
     if written:
-        raise InvalidGraph("the forward pass writes to its state", where=name, got=written, wanted="no writes")
+        raise InvalidGraph("the forward pass writes to its inputs", where=name, got=written, wanted="no writes")
     return program
 
 
-_RESULTS = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT)
+def _writes_in_place(node: Node) -> bool:
+    """Return whether a call writes to an operand. `detach_` does not: it concerns autograd only."""
+    if not isinstance(node.target, torch._ops.OpOverload):
+        return False
+    if str(node.target) == "aten.batch_norm.default":  # its schema does not say so
+        return node.args[3] is not None and bool(node.args[5])
+    return node.target._schema.is_mutable and str(node.target) != "aten.detach_.default"
+
+
+_RESULTS, _WRITTEN = (OutputKind.USER_OUTPUT, OutputKind.LOSS_OUTPUT), OutputKind.BUFFER_MUTATION
+
+
+def written_buffers(program: ExportedProgram) -> dict[str, str]:
+    """Return the names of the buffers that a functional program writes, in the order of its results, each with its
+    placeholder."""
+    placeholder = {spec.target: spec.arg.name for spec in program.graph_signature.input_specs}
+    written = [spec.target for spec in program.graph_signature.output_specs if spec.kind == _WRITTEN]
+    return {target: placeholder[target] for target in written}
 
 
 def _placeholders(program: ExportedProgram, graph: Graph) -> dict[str, Placeholder]:
@@ -111,10 +139,13 @@ def _constant_number(constant: Any) -> float | None:
 
 
 def eliminate_dead(captured: ExportedGraph) -> set[Node]:
-    """Return the nodes that a result or a gradient depends on."""
+    """Return the nodes that a result, a gradient or a next value depends on, and the placeholders of these buffers."""
     wanted: set[Node] = set()
-    ends: Iterable[Node] = (*captured.results, *captured.gradients.values())
+    ends: Iterable[Node] = (*captured.results, *captured.gradients.values(), *captured.next_values.values())
     wanted.update(ends)
+    for node in captured.graph.find_nodes(op="placeholder"):
+        if captured.placeholders[node.name].id in captured.next_values:
+            wanted.add(node)
     for node in reversed(captured.graph.nodes):
         if node in wanted:
             wanted.update(node.all_input_nodes)

@@ -7,7 +7,7 @@ attention and norms replaced by the ops of `custom_ops`; then forward and backwa
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -25,7 +25,7 @@ from torch._subclasses import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.fx import Graph, Node
 from torch.fx.traceback import preserve_node_meta
-from torch.utils._pytree import tree_map_only, tree_unflatten
+from torch.utils._pytree import tree_map_only, tree_structure, tree_unflatten
 
 from planner.errors import InvalidGraph
 from planner.frontends.torch import custom_ops, inline_regions
@@ -35,6 +35,7 @@ from planner.frontends.torch.exported_graph import (
     decompose_and_combine,
     first_of_tied,
     functionalize,
+    written_buffers,
 )
 
 ATEN = torch.ops.aten
@@ -73,13 +74,15 @@ def differentiate(program: ExportedProgram, name: str) -> ExportedGraph:
         _pretend_cpu(program)
         args, kwargs = _example_inputs(program)
         module = program.module()
+        _return_next_values(module, list(written_buffers(program)))
         joint = aot_export_joint_with_descriptors(stack, module, args, kwargs, decompositions={})
     return _to_exported_graph(joint.graph_module.graph, program)
 
 
 def _check_loss(program: ExportedProgram, name: str) -> None:
     (output,) = program.graph.find_nodes(op="output")
-    results = [node.meta["val"] for node in output.args[0] if isinstance(node, Node)]
+    results = output.args[0][len(written_buffers(program)) :]
+    results = [node.meta["val"] for node in results if isinstance(node, Node)]
     got = [f"{each.dtype}{list(each.shape)}" for each in results]
     if len(results) != 1 or results[0].numel() != 1 or not results[0].dtype.is_floating_point:
         raise InvalidGraph("results to differentiate", where=name, got=got, wanted="a loss: one floating-point number")
@@ -101,6 +104,25 @@ def _pretend_cpu(program: ExportedProgram) -> None:
     for node in program.graph.nodes:
         node.args, node.kwargs = tree_map_only(torch.device, lambda _: torch.device("cpu"), (node.args, node.kwargs))
     program.graph_module.recompile()
+
+
+def _return_next_values(module: Any, buffers: Sequence[str]) -> None:
+    """Make a module return, after its loss, what it would write to its buffers, in the order of `buffers`, in place.
+
+    Autograd refuses to differentiate past a write to what it has saved.
+    """
+    following = {}
+    for write in module.graph.find_nodes(op="call_function", target=ATEN.copy_.default):
+        target, value = write.args
+        with module.graph.inserting_before(write):
+            following[target.target] = module.graph.call_function(ATEN.detach.default, (value,))
+        write.replace_all_uses_with(value)
+        module.graph.erase_node(write)
+    (output,) = module.graph.find_nodes(op="output")
+    output.args = ((*output.args[0], *(following[name] for name in buffers)),)
+    codegen = module.graph._codegen
+    codegen.pytree_info = codegen.pytree_info._replace(out_spec=tree_structure((0,) * len(output.args[0])))
+    module.recompile()
 
 
 def _example_inputs(program: ExportedProgram) -> Any:
@@ -157,13 +179,15 @@ def _to_exported_graph(graph: Graph, program: ExportedProgram) -> ExportedGraph:
     names = _names(program)
     placeholders = {node.name: _placeholder(node, names, given) for node in graph.find_nodes(op="placeholder")}
     results = list(zip(output.args[0], output.meta["desc"], strict=True))
-    (loss,) = (node for node, role in results if isinstance(role, PlainAOTOutput))
+    loss, *following = (node for node, role in results if isinstance(role, PlainAOTOutput))
     gradients: Mapping[str, Node] = {
         names[role.grad_of.target]: node
         for node, role in results
         if isinstance(role, GradAOTOutput) and isinstance(role.grad_of, ParamAOTInput) and node is not None
     }
-    return ExportedGraph(graph, placeholders, (loss,), "torch.aot_autograd", gradients)
+    written = [names[target] for target in written_buffers(program)]
+    next_values = dict(zip(written, following, strict=True))
+    return ExportedGraph(graph, placeholders, (loss,), "torch.aot_autograd", gradients, next_values)
 
 
 def _names(program: ExportedProgram) -> dict[str, str]:

@@ -6,7 +6,17 @@ functional before.
 
 from __future__ import annotations
 
-from planner.frontends.torch import backward_ops, conv_pool, indexing, losses, matmul_attention, pointwise, views
+from planner.frontends.torch import (
+    backward_ops,
+    batch_norm,
+    conv_pool,
+    image_backward,
+    indexing,
+    losses,
+    matmul_attention,
+    pointwise,
+    views,
+)
 from planner.frontends.torch.aten_call import AtenRow
 
 ATEN: dict[str, AtenRow] = {
@@ -125,15 +135,18 @@ ATEN: dict[str, AtenRow] = {
     "aten.avg_pool1d.default": conv_pool.average_pool(1),
     "aten.avg_pool2d.default": conv_pool.average_pool(2),
     "aten.avg_pool3d.default": conv_pool.average_pool(3),
+    "aten._adaptive_avg_pool2d.default": conv_pool.adaptive_average_pool(2),
+    "aten._adaptive_avg_pool3d.default": conv_pool.adaptive_average_pool(3),
     "aten.max_pool1d.default": conv_pool.max_pool(1),
     "aten.max_pool2d.default": conv_pool.max_pool(2),
     "aten.max_pool3d.default": conv_pool.max_pool(3),
-    "aten._native_batch_norm_legit_no_training.default": conv_pool.batch_norm_alone,
-    "aten.batch_norm.default": conv_pool.batch_norm,
+    "aten.max_pool2d_with_indices.default": conv_pool.max_pool_with_indices(2),
+    "aten.max_pool3d_with_indices.default": conv_pool.max_pool_with_indices(3),
+    "aten._native_batch_norm_legit.no_stats": batch_norm.native_batch_norm,
+    "aten._native_batch_norm_legit_functional.default": batch_norm.native_batch_norm,
+    "aten._native_batch_norm_legit_no_training.default": batch_norm.native_batch_norm,
+    "aten.batch_norm.default": batch_norm.batch_norm,
     "aten.group_norm.default": conv_pool.group_norm,
-    "aten.upsample_nearest1d.vec": conv_pool.upsample,
-    "aten.upsample_nearest2d.vec": conv_pool.upsample,
-    "aten.upsample_nearest3d.vec": conv_pool.upsample,
     # losses over classes
     "aten._log_softmax.default": losses.log_softmax,
     "aten.log_softmax.int": losses.log_softmax,
@@ -160,9 +173,16 @@ ATEN: dict[str, AtenRow] = {
     "aten._fused_rms_norm_backward.default": backward_ops.native_rms_norm,
     "aten._log_softmax_backward_data.default": backward_ops.log_softmax,
     "aten._softmax_backward_data.default": backward_ops.softmax,
-    "aten.convolution_backward.default": backward_ops.convolution,
+    "aten._adaptive_avg_pool2d_backward.default": image_backward.adaptive_average_pool(2),
+    "aten._adaptive_avg_pool3d_backward.default": image_backward.adaptive_average_pool(3),
+    "aten.avg_pool2d_backward.default": image_backward.average_pool(2),
+    "aten.avg_pool3d_backward.default": image_backward.average_pool(3),
+    "aten.convolution_backward.default": image_backward.convolution,
+    "aten.max_pool2d_with_indices_backward.default": image_backward.max_pool(2),
+    "aten.max_pool3d_with_indices_backward.default": image_backward.max_pool(3),
     "aten.embedding_dense_backward.default": backward_ops.embedding,
     "aten.gelu_backward.default": backward_ops.gelu,
+    "aten.native_batch_norm_backward.default": batch_norm.backward,
     "aten.native_layer_norm_backward.default": backward_ops.layer_norm,
     "aten.select_backward.default": backward_ops.select,
     "aten.sigmoid_backward.default": backward_ops.pointwise("sigmoid_backward", "grad_output", "output"),

@@ -34,6 +34,7 @@ HEADS: Mapping[str, tuple[Any, ...]] = {
     "slice": (ATEN.slice.Tensor,),
     "square": (ATEN.square.default,),
     "tanh": (ATEN.tanh.default,),
+    "upsample": tuple(getattr(ATEN, f"upsample_nearest{rank}d").vec for rank in (1, 2, 3)),
     "unsqueeze": (ATEN.unsqueeze.default,),
     "view": VIEWS,
 }

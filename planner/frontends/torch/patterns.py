@@ -8,6 +8,7 @@
     addmm      a product of flattened rows, reshaped back afterwards
     attention  with keys and values repeated for the queries that share them
     loss       the mean cross entropy of flattened logits
+    upsample   copies of each element along spatial dims: a dim for the copies, broadcast and merged
 
 Only the last node of a group is replaced. Inner nodes with other readers stay; dead code elimination removes the rest.
 """
@@ -160,6 +161,17 @@ def replace_loss(match: PatternMatch) -> Node | None:
     return match.call(operator.getitem, both, 0)
 
 
+def replace_upsample(match: PatternMatch) -> Node | None:
+    """Replace an upsampling to multiples of the sizes by views, whose gradients are views and a sum."""
+    x, shape, made = match["x"], tensor_type_of(match["x"]).shape, tensor_type_of(match.root).shape
+    if any(large % small for small, large in zip(shape[2:], made[2:], strict=True)):
+        return None
+    scales = [large // small for small, large in zip(shape[2:], made[2:], strict=True)]
+    apart = match.call(ATEN.view.default, x, [*shape[:2], *chain.from_iterable((size, 1) for size in shape[2:])])
+    copied = [*shape[:2], *chain.from_iterable(zip(shape[2:], scales, strict=True))]
+    return match.call(ATEN.reshape.default, match.call(ATEN.expand.default, apart, copied), list(made))
+
+
 SQUARES: tuple[Pattern, ...] = (("pow", "x", 2), ("mul", "x", "x"), ("square", "x"))
 CUBES: tuple[Pattern, ...] = (("pow", "x", 3), ("mul", ("mul", "x", "x"), "x"))
 ROOTS = [("rsqrt", ("add", ("mean", square, [-1], 1), "eps")) for square in SQUARES]
@@ -181,6 +193,7 @@ PATTERNS: tuple[tuple[Callable[[PatternMatch], Node | None], Iterable[Pattern]],
         replace_attention,
         [("attention", "q", REPEATED["k"], REPEATED["v"], *["mask", "p", "causal"][:n]) for n in range(4)],
     ),
+    (replace_upsample, [("upsample", "x", "size", "scales")]),
     (replace_loss, [("loss", *flat, *"rsio"[:n]) for flat in FLATTENED for n in range(5)]),
 )
 

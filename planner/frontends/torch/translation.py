@@ -46,6 +46,17 @@ class TorchTranslation:
         found = self._captured.gradients.items()
         return {parameter: self._values[made] for parameter, made in found if made in self._values}
 
+    def next_values(self) -> dict[str, DocumentValue]:
+        """Return what takes the place of each written buffer, each a value of its own that is no other output."""
+        other = {*self.builder.inputs, *(value.id for value in self.outputs)}
+        values = {}
+        for name, made in self._captured.next_values.items():
+            if made in self._values:
+                value = self._values[made]
+                values[name] = self.builder.emit("identity", [value]) if value.id in other else value
+                other.add(value.id)
+        return values
+
     def add(self, node: FxNode) -> None:
         """Translate `node`, unless no result depends on it. Raises InvalidGraph for a shape that is not fixed."""
         if node not in self._live or node.op == "output":

@@ -19,7 +19,8 @@ from planner.errors import ShardplanError
 from planner.ir.mesh import Mesh
 from tests.testing.command_line import Answer, refused, shardplan
 from tests.testing.malformed_documents import ATTRIBUTES, CHANGES, MYSTERY, RULES, TEXTS
-from tests.testing.op_cases import CASES, Case
+from tests.testing.op_case import Case
+from tests.testing.op_cases import CASES
 from tests.testing.small_documents import GRAPH, Document, changed, typed, written
 
 # Names that no terminal, file or database should meet; all are refused or shown as escapes.
