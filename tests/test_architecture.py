@@ -49,6 +49,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "planner": ("planner",),  # documents and what else stands beside the pipeline
     "planner.pipeline": ("planner", "solvers"),
     "planner.planning.folded_solve": ("planner", "solvers"),
+    "planner.planning.plain_orders": ("planner", "solvers"),
     "planner.progress": ("planner", "solvers"),
     "planner.usecases.capacity": ("planner", "solvers"),
     "planner.planning.objectives": ("planner", "solvers"),

@@ -25,6 +25,7 @@ from planner.judge.analysis import Analysis
 from planner.judge.program_choice import encode_choice
 from planner.planning import folded_solve
 from planner.planning.folded_solve import OnProgress, Starts
+from planner.planning.plain_orders import order_axes
 from planner.planning.plan_types import Folding, Request
 from solvers import IMPOSSIBLE
 
@@ -117,8 +118,10 @@ class ObjectiveSolver:
         solution, folded = folded_solve.solve_folded(
             question.problem, request, starts, on_progress=on_progress, cutoff=cutoff
         )
-        choice = None if solution.assignment is None else question.decode(solution.assignment)
-        return ObjectiveResult(question, solution, folded, choice)
+        if solution.assignment is None:
+            return ObjectiveResult(question, solution, folded, None)
+        plain = order_axes(question, solution.assignment)
+        return ObjectiveResult(question, replace(solution, assignment=plain), folded, question.decode(plain))
 
     def _minimize_bytes(self) -> ObjectiveResult:
         half, quiet = _split_time_limit(self.request, 2), _hide_costs(self.on_progress)
