@@ -31,7 +31,7 @@ MODEL = ("planner.ops", "planner.spmd", *IR)
 ON_RESHARD = ("planner.reshard", *MODEL)
 ON_MODEL = ("planner.frontends", "planner.choose", "planner.rewrite", "planner.run", "planner.export")
 PRICES = ("planner.choose.cost", "planner.choose.hardware", "planner.choose.options", "planner.choose.axis_units")
-FORMULATION = ("formulate", "edge_matrices", "problem_builder", "communication_volume", "fold")
+FORMULATION = ("formulate", "edge_matrices", "problem_builder", "communication_volume", "fold", "plain_orders")
 JUDGED = ("planner.judge", *ON_MODEL, *ON_RESHARD)
 MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "solvers": ("solvers",),
@@ -49,7 +49,6 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "planner": ("planner",),  # documents and what else stands beside the pipeline
     "planner.pipeline": ("planner", "solvers"),
     "planner.planning.folded_solve": ("planner", "solvers"),
-    "planner.planning.plain_orders": ("planner", "solvers"),
     "planner.progress": ("planner", "solvers"),
     "planner.usecases.capacity": ("planner", "solvers"),
     "planner.planning.objectives": ("planner", "solvers"),

@@ -20,12 +20,12 @@ import solvers
 from planner.choose.communication_volume import VolumeModel
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Choice, Formulation
+from planner.choose.plain_orders import order_axes
 from planner.ir.program import Program
 from planner.judge.analysis import Analysis
 from planner.judge.program_choice import encode_choice
 from planner.planning import folded_solve
 from planner.planning.folded_solve import OnProgress, Starts
-from planner.planning.plain_orders import order_axes
 from planner.planning.plan_types import Folding, Request
 from solvers import IMPOSSIBLE
 

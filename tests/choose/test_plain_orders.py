@@ -12,6 +12,7 @@ import solvers
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Choice, Formulation, formulate
 from planner.choose.hardware import load_profile
+from planner.choose.plain_orders import order_axes
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument, validate_document
 from planner.frontends.zoo import import_zoo
@@ -20,7 +21,6 @@ from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding
 from planner.judge.baselines import encode_baseline, list_baselines
 from planner.judge.program_choice import encode_choice
-from planner.planning.plain_orders import order_axes
 
 SIZES: Any = {"layers": 1, "width": 32, "heads": 2, "feed_forward": 128, "vocabulary": 256, "batch": 16, "seq": 16}
 MESHES = ["dp=2,tp=2", "dp=4,tp=2", "2x2x2"]
