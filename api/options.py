@@ -11,7 +11,9 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from planner.documents.strict_model import Dtype, StrictModel
+from planner.frontends.zoo import OPTIMIZERS
 from planner.frontends.zoo.models import MAX_LAYERS, MAX_SIZE
+from planner.frontends.zoo.update import MasterMode
 from planner.planning.plan_types import ObjectiveName, RecomputeMode, Request
 
 MAX_SEED = (1 << 31) - 1
@@ -132,14 +134,34 @@ class CapacityOptions(StrictModel):
         )
 
 
-class ModelOptions(StrictModel):
+class TrainingOptions(StrictModel):
+    """How a training step updates its parameters."""
+
+    train: Annotated[
+        str | None,
+        Field(
+            max_length=256,
+            description=f"A training step with this optimizer: {', '.join(OPTIMIZERS)}; with hyperparameters as "
+            "adamw:lr=3e-4,weight_decay=0.1.",
+        ),
+    ] = None
+    clip_grad_norm: Annotated[
+        float | None, Field(gt=0, description="Scale gradients to this norm of all together at most.")
+    ] = None
+    master: Annotated[
+        MasterMode,
+        Field(
+            description="f32: parameters narrower than f32 have a copy of f32, which is updated; none: they have none; "
+            "auto: as is usual for the optimizer."
+        ),
+    ] = "auto"
+
+
+class ModelOptions(TrainingOptions):
     """The sizes of a built-in model; what is left out is as it was published."""
 
     batch: Annotated[int, Field(ge=1, le=MAX_SIZE, description="Sequences of a batch.")] = 8
     seq: Annotated[
         int | None, Field(ge=1, le=MAX_SIZE, description="Tokens of a sequence; else 2048, or the longest published.")
-    ] = None
-    train: Annotated[
-        str | None, Field(max_length=64, description="A training step with this optimizer: sgd, sgd-momentum or adam.")
     ] = None
     layers: Annotated[int | None, Field(ge=1, le=MAX_LAYERS, description="Another number of layers.")] = None

@@ -49,7 +49,15 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 MESHES = ("2x4", "8")
 FAMILIES = ("gpt2", "llama-7b", "mixtral-8x7b")
 JAX = ("gpt", "llama", "mixtral", "vit")
-SMALL = {"layers": 1, "width": 64, "heads": 4, "feed_forward": 128, "vocabulary": 96, "batch": 8, "seq": 16}
+SMALL: dict[str, Any] = {
+    "layers": 1,
+    "width": 64,
+    "heads": 4,
+    "feed_forward": 128,
+    "vocabulary": 96,
+    "batch": 8,
+    "seq": 16,
+}
 HARDWARE, GAP, SOLVING = "h100-sxm", 1e-3, 4.0
 EXPLAINED, OPTIONS, SECONDS = 32, 8, 4.0
 LARGE: dict[str, Any] = {"batch": 64, "seq": 2048, "train": "adam"}

@@ -24,7 +24,8 @@ from planner.frontends.zoo import layers
 from planner.frontends.zoo.families import FAMILIES
 from planner.frontends.zoo.model_builder import ModelBuilder
 from planner.frontends.zoo.models import Model
-from planner.frontends.zoo.training import append_update, cross_entropy, differentiate, next_values
+from planner.frontends.zoo.training import cross_entropy, differentiate
+from planner.frontends.zoo.update import Training, append_update, next_values
 from planner.ir.graph import value_id
 
 Document = dict[str, Any]
@@ -47,7 +48,7 @@ def optimizer(parameters: Iterable[Document], dtype: str) -> Document:
     w = ModelBuilder(dtype)
     kept = [w.input(entry["id"], entry["shape"]) for entry in parameters]
     grads = {value.id: w.input(f"{value.id}.grad", value.shape, "input") for value in kept}
-    append_update(w, grads, "adam")
+    append_update(w, grads, Training("adam"))
     return w.document("update", next_values(w))
 
 

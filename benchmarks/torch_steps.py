@@ -22,7 +22,7 @@ from torch.nn import functional
 from planner.export.dtensor import placements
 from planner.export.formats import export_program
 from planner.export.sharding_documents import load_placements
-from planner.frontends.zoo.training import RATE
+from planner.frontends.zoo.optimizers import RATE
 from planner.ir.graph import Op
 from planner.ir.program import OpCall, Program
 from tests.testing.torch_devices import eight_local_devices

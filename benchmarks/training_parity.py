@@ -39,7 +39,7 @@ from planner.run.executor import run_whole
 
 STEPS, MESH = 5, "dp=2,tp=4"
 LAYOUTS = ("DPxTP", "FSDP")
-SMALL = {"vocabulary": 64, "width": 32, "heads": 4, "feed_forward": 64}
+SMALL: dict[str, Any] = {"vocabulary": 64, "width": 32, "heads": 4, "feed_forward": 64}
 WORDS = 61
 FAMILIES = {
     "gpt2": SMALL | {"positions": 16, "vocabulary": WORDS},

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from api.cli.options import JsonOption, OutputOption, console, print_json
 from api.cli.parameters import with_options
-from api.options import CapacityOptions
+from api.options import CapacityOptions, TrainingOptions
 from api.remote_planner import plan_on_server
 from planner import pipeline
 from planner.documents.capacity import dump_capacity, dump_journal_line, load_journal
@@ -52,11 +52,11 @@ def capacity(
     graphs: Graphs,
     hardware: Annotated[str, typer.Option(help="Profiles, names or files, with a price of a device-hour: a=2.5,b.")],
     options: CapacityOptions,
+    training: TrainingOptions,
     *,
     mesh: Annotated[str | None, typer.Option(help="dp=?,tp=8: sizes to fill in; else every factorisation.")] = None,
     batch: Annotated[str, typer.Option(help="Of a named model, one or several: 32,64.")] = "8",
     seq: Annotated[str, typer.Option(help="Tokens of a sequence of a named model, one or several.")] = "2048",
-    train: Annotated[str | None, typer.Option(help="A named model's training step: sgd, sgd-momentum, adam.")] = None,
     layers: Annotated[int | None, typer.Option(min=1, help="Another number of layers of a named model.")] = None,
     jobs: Annotated[int, typer.Option(min=1, max=256, help="Meshes planned at a time.")] = 2,
     server: Server = None,
@@ -67,7 +67,7 @@ def capacity(
     as_json: JsonOption = False,
 ) -> None:
     """Find which devices a model needs: a few of many meshes are planned, the others are proven to be no better."""
-    asked = tuple(one for text in graphs for one in _read_graphs(text, batch, seq, train=train, layers=layers))
+    asked = tuple(one for text in graphs for one in _read_graphs(text, batch, seq, training, layers=layers))
     offers = tuple(map(_parse_offer, hardware.split(",")))
     template = read_mesh(mesh) if mesh else None
     listed = enumerate_candidates(
@@ -93,7 +93,7 @@ def _print_capacity(document: dict[str, Any], output: Path | None, as_json: bool
 
 
 def _read_graphs(
-    text: str, batch: str, seq: str, *, train: str | None, layers: int | None
+    text: str, batch: str, seq: str, training: TrainingOptions, *, layers: int | None
 ) -> Iterator[CapacityWorkload]:
     """Yield a graph document, or a built-in model for every batch size and sequence length."""
     if text not in zoo.MODELS:
@@ -101,7 +101,7 @@ def _read_graphs(
         yield CapacityWorkload(document, planning.count_tokens(document))
         return
     for many, long in product(_parse_numbers("--batch", batch), _parse_numbers("--seq", seq)):
-        document = zoo.import_zoo(text, batch=many, seq=long, train=train, layers=layers)
+        document = zoo.import_zoo(text, batch=many, seq=long, layers=layers, **training.model_dump())
         yield CapacityWorkload(document, planning.count_tokens(document))
 
 

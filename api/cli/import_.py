@@ -15,7 +15,7 @@ import typer
 
 from api.cli.options import JsonOption, print_json
 from api.cli.parameters import with_options
-from api.options import ModelOptions
+from api.options import ModelOptions, TrainingOptions
 from api.units import parse_sizes
 from planner.documents.json_writer import check_writable, write_json
 from planner.errors import InvalidRequest
@@ -33,14 +33,19 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=N
 
 
 @app.command("torch")
+@with_options
 def import_from_torch(
     model: Annotated[
-        str, typer.Option(help="transformers:<type>, such as gpt2, bert, vit, t5; module:function; or a .pt2 file.")
+        str,
+        typer.Option(
+            help="transformers:<type>, such as gpt2, bert, vit, t5; module:function, a function of yours; or a .pt2 "
+            "file of torch.export.save."
+        ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
-    train: Annotated[str | None, typer.Option(help="A training step: sgd, sgd-momentum or adam.")] = None,
+    training: TrainingOptions,
     *,
-    batch: Annotated[int, typer.Option(min=1)] = 1,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences, or images, of a batch.")] = 1,
     seq: Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence, for a model of text.")] = None,
     layers: Annotated[int | None, typer.Option(min=1, help="Another number of layers.")] = None,
     dtype: Annotated[str, typer.Option(help="Element type of the parameters.")] = "f32",
@@ -50,10 +55,31 @@ def import_from_torch(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Capture a PyTorch model, forward pass or training step, without its weights (extra: torch)."""
+    """Capture a PyTorch model, forward pass or training step, without its weights (extra: torch).
+
+    --model module:function calls function(batch=..., seq=...) of a module in the current folder. It returns
+    (module, args, kwargs): a torch.nn.Module and its example inputs, all made on the meta device; with --train, the
+    module returns its loss, and parameters that do not require a gradient are not updated. In my_model.py:
+
+    \b
+      def step(batch, seq):
+          return MyModel(), (torch.zeros(batch, seq, dtype=torch.int64),), {}
+
+    \b
+      shardplan import torch --model my_model:step --batch 8 --seq 128 --train adamw -o step.json
+    """
     sys.path.insert(0, "")  # module:function is the user's own, looked for where the command runs
     settings = _parse_config(config)
-    made = partial(import_torch, model, batch=batch, seq=seq, layers=layers, dtype=dtype, config=settings, train=train)
+    made = partial(
+        import_torch,
+        model,
+        batch=batch,
+        seq=seq,
+        layers=layers,
+        dtype=dtype,
+        config=settings,
+        **training.model_dump(),
+    )
     _write_graph(made, output, as_json)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from planner.choose import hardware
 from planner.export import dtensor
 from planner.frontends.torch import build_module_document
+from planner.frontends.zoo.update import MasterMode
 from planner.integrations.common import ChosenShardings, plan_document
 from planner.ir.graph import INPUT_KINDS
 from planner.ir.mesh import Mesh
@@ -58,19 +59,25 @@ def plan(
     *,
     keywords: Mapping[str, Any] | None = None,
     train: str | None = None,
+    clip_grad_norm: float | None = None,
+    master: MasterMode = "auto",
     device: str = hardware.DEFAULT_PROFILE,
     request: Request | None = None,
 ) -> TorchPlan:
     """Plan a torch.nn.Module on a mesh: a planner Mesh, or text such as `dp=2,tp=4`.
 
-    Weights and inputs may be on the meta device. `train` (sgd, sgd-momentum or adam) plans a training step of a module
-    that returns its loss; None plans a forward pass. `device` names a hardware profile. What DTensor cannot express is
-    dropped with a warning.
+    Weights and inputs may be on the meta device. `train` plans a training step of a module that returns its loss, with
+    an optimizer such as `adamw` or `adamw:lr=3e-4`; None plans a forward pass. Parameters that do not require a
+    gradient are not trained. `clip_grad_norm` limits the norm of all gradients together; `master` is whether
+    parameters narrower than f32 have a copy of f32 in the optimizer's state: f32, none, or auto, as is usual for the
+    optimizer. `device` names a hardware profile. What DTensor cannot express is dropped with a warning.
 
     Raises InvalidRequest if no plan fits the memory, and the errors of tracing and importing.
     """
     ours = Mesh.parse(mesh) if isinstance(mesh, str) else mesh
-    document = build_module_document(module, example_inputs, keywords or {}, train=train)
+    document = build_module_document(
+        module, example_inputs, keywords or {}, train=train, clip_grad_norm=clip_grad_norm, master=master
+    )
     return _place_tensors(plan_document(document, type(module).__name__, ours, device=device, request=request), ours)
 
 

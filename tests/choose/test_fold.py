@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ USES: list[list[Use]] = [
 ]
 
 
-def zoo(name: str, layers: int, train: str | None, **sizes: int) -> Graph:
+def zoo(name: str, layers: int, train: str | None, **sizes: Any) -> Graph:
     batch, seq = sizes.pop("batch"), sizes.pop("seq")
     document = import_zoo(name, batch=batch, seq=seq, dtype="bf16", train=train, capacity=1.0, layers=layers, **sizes)
     return load_graph(validate_document(GraphDocument, document, name), Mesh.parse("2x2"))

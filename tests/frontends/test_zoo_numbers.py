@@ -14,7 +14,7 @@ import pytest
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
 from planner.frontends.zoo import import_zoo
-from planner.frontends.zoo.training import RATE
+from planner.frontends.zoo.optimizers import RATE
 from planner.ir.mesh import Mesh
 from planner.run.executor import run_whole
 

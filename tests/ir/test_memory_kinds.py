@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +29,15 @@ from tests.testing.sample_programs import question_of, random_program
 from tests.testing.seeds import seeds
 
 MESHES = ["2x2", "3x2", "4", "1x2"]
-TINY = {"layers": 1, "width": 16, "heads": 4, "feed_forward": 24, "vocabulary": 24, "batch": 4, "seq": 8}
+TINY: dict[str, Any] = {
+    "layers": 1,
+    "width": 16,
+    "heads": 4,
+    "feed_forward": 24,
+    "vocabulary": 24,
+    "batch": 4,
+    "seq": 8,
+}
 KINDS = {*INPUT_KINDS, "gradient", "activation", "temporary", BUFFER}
 OPTIMIZERS = ["sgd", "sgd-momentum", "adam"]
 

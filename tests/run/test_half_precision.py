@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def perceptron(dtype: str) -> Sketch:
 
 
 def training_step(name: str, dtype: str, layout: str) -> Program:
-    sizes = {"vocabulary": 32, "width": 16, "heads": 4, "feed_forward": 32, "layers": 1}
+    sizes: dict[str, Any] = {"vocabulary": 32, "width": 16, "heads": 4, "feed_forward": 32, "layers": 1}
     document = import_zoo(name, batch=4, seq=8, dtype=dtype, train="adam", **sizes)
     graph = load_graph(validate_document(GraphDocument, document, name), Mesh.parse(MESH))
     question = question_of(graph, MESH)

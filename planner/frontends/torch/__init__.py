@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from planner.errors import InvalidRequest
-from planner.frontends.zoo import OPTIMIZERS
+from planner.frontends.zoo.update import MasterMode, Training, parse_training
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -42,6 +42,8 @@ def import_torch(
     dtype: str = "f32",
     config: Mapping[str, object] | None = None,
     train: str | None = None,
+    clip_grad_norm: float | None = None,
+    master: MasterMode = "auto",
 ) -> dict[str, Any]:
     """Return the graph document of `model` on `batch` sequences of `seq` tokens.
 
@@ -51,24 +53,25 @@ def import_torch(
     * `module:function`: function(batch=batch, seq=seq) is called on the meta device and returns (module, args, kwargs);
     * a file of torch.export.save (.pt2, or the .json inside), whose sizes are fixed.
 
-    No weight is allocated, read or downloaded. `train` names the optimizer of a training step (sgd, sgd-momentum or
-    adam), for which a module of your own returns its loss; None means a forward pass.
+    No weight is allocated, read or downloaded. `train` names the optimizer of a training step, such as `adamw` or
+    `adamw:lr=3e-4` (`planner.frontends.zoo.OPTIMIZERS`), for which a module of your own returns its loss; None means a
+    forward pass. Parameters that do not require a gradient are not updated. `clip_grad_norm` and `master` are those of
+    `planner.frontends.zoo.update.Training`.
 
     Raises InvalidRequest for a model that cannot be built, InvalidGraph for one that cannot be traced and
     UnsupportedOp for ATen calls that cannot be expressed. Warns of calls that are planned replicated.
     """
-    if train not in (None, *OPTIMIZERS):
-        raise InvalidRequest("train", got=train, wanted=f"one of {', '.join(OPTIMIZERS)}")
+    training = parse_training(train, clip_grad_norm, master)
     try:
         from planner.frontends.torch import capture, serialized
 
         if model.endswith(FILES):
-            return build_graph_document(serialized.read_program(Path(model)), Path(model).stem, train)
+            return build_graph_document(serialized.read_program(Path(model)), Path(model).stem, training)
         options = capture.CaptureOptions(layers, dtype, {} if config is None else dict(config))
-        program = capture.export_model(model, batch, seq, options=options, train=train is not None)
+        program = capture.export_model(model, batch, seq, options=options, train=training is not None)
     except ModuleNotFoundError as missing:
         raise _missing_package_error(missing) from missing
-    return build_graph_document(program, model.rpartition(":")[2], train)
+    return build_graph_document(program, model.rpartition(":")[2], training)
 
 
 def import_serialized(data: bytes, name: str) -> dict[str, Any]:
@@ -80,28 +83,34 @@ def import_serialized(data: bytes, name: str) -> dict[str, Any]:
     return build_graph_document(serialized.parse_program(data, name), name)
 
 
-def build_graph_document(program: ExportedProgram, name: str, train: str | None = None) -> dict[str, Any]:
-    """Return the graph document of an exported program; with `train`, its one result is the loss.
+def build_graph_document(program: ExportedProgram, name: str, training: Training | None = None) -> dict[str, Any]:
+    """Return the graph document of an exported program; with `training`, its one result is the loss.
 
     Training consumes the program: it cannot be used afterwards. Raises InvalidGraph and UnsupportedOp.
     """
     from planner.frontends.torch import document, exported_graph, joint_graph
 
-    graph = exported_graph.from_program(program, name) if train is None else joint_graph.differentiate(program, name)
-    return document.build_graph_document(graph, name, train)
+    graph = (joint_graph.differentiate if training else exported_graph.from_program)(program, name)
+    return document.build_graph_document(graph, name, training)
 
 
 def build_module_document(
-    module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, train: str | None = None
+    module: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    *,
+    train: str | None = None,
+    clip_grad_norm: float | None = None,
+    master: MasterMode = "auto",
 ) -> dict[str, Any]:
     """Return the graph document of a torch.nn.Module on example inputs; with `train`, the module returns its loss.
 
-    Raises InvalidGraph and UnsupportedOp.
+    Options are those of import_torch. Raises InvalidRequest, InvalidGraph and UnsupportedOp.
     """
     from planner.frontends.torch import capture
 
-    name = type(module).__name__
-    return build_graph_document(capture.trace_module(module, args, kwargs, name=name), name, train)
+    name, training = type(module).__name__, parse_training(train, clip_grad_norm, master)
+    return build_graph_document(capture.trace_module(module, args, kwargs, name=name), name, training)
 
 
 def _missing_package_error(missing: ModuleNotFoundError) -> Exception:

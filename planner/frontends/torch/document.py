@@ -13,13 +13,14 @@ from typing import Any
 
 import torch
 
+from planner.errors import InvalidRequest
 from planner.frontends.graph_builder import DocumentValue, Entry, build_document, prune_inputs, prune_nodes
 from planner.frontends.simplify_reshapes import simplify_reshapes
 from planner.frontends.torch.exported_graph import ExportedGraph
 from planner.frontends.torch.op_table import ATEN
 from planner.frontends.torch.translation import TorchTranslation
 from planner.frontends.zoo.model_builder import ModelBuilder
-from planner.frontends.zoo.training import append_update
+from planner.frontends.zoo.update import Training, append_update
 from planner.ir.graph import TensorType
 
 
@@ -35,15 +36,19 @@ class DocumentBody:
     gradients: Mapping[str, str]
 
 
-def build_graph_document(captured: ExportedGraph, name: str, optimizer: str | None = None) -> dict[str, Any]:
+def build_graph_document(captured: ExportedGraph, name: str, training: Training | None = None) -> dict[str, Any]:
     """Return the graph document as JSON values, with the optimizer's update of parameters that have a gradient.
 
-    Raises UnsupportedOp naming the calls that cannot be expressed (its notes list all of them and the table) and
-    InvalidGraph for a shape that is not fixed. Warns of calls that are planned replicated.
+    Raises UnsupportedOp naming the calls that cannot be expressed (its notes list all of them and the table),
+    InvalidGraph for a shape that is not fixed, and InvalidRequest where no parameter is to be trained. Warns of calls
+    that are planned replicated.
     """
     body = _translate_body(captured, name)
-    if optimizer is not None:
-        body = _append_update(body, optimizer)
+    if training is not None:
+        if not body.gradients:
+            wanted = "a parameter that requires a gradient and that the loss depends on"
+            raise InvalidRequest("nothing to train", where=name, got="no gradient", wanted=wanted)
+        body = _append_update(body, training)
     producer = captured.producer, torch.__version__.partition("+")[0]
     following = [body.next_values[entry["id"]] for entry in body.inputs if entry["id"] in body.next_values]
     return build_document(
@@ -73,7 +78,7 @@ def _translate_body(captured: ExportedGraph, name: str) -> DocumentBody:
     return DocumentBody(inputs, nodes, ends[:first], next_values, dict(zip(gradients, ends[last:], strict=True)))
 
 
-def _append_update(body: DocumentBody, optimizer: str) -> DocumentBody:
+def _append_update(body: DocumentBody, training: Training) -> DocumentBody:
     """Append the optimizer's update: its states become inputs with next values, and so do the parameters."""
     dtypes = [entry["dtype"] for entry in body.inputs if entry["kind"] == "parameter"]
     builder = ModelBuilder("f64" if "f64" in dtypes else dtypes[0], "update.")
@@ -83,7 +88,7 @@ def _append_update(body: DocumentBody, optimizer: str) -> DocumentBody:
     gradients = body.gradients.items()
     types = {parameter.id: parameter.type for parameter in builder.parameters}
     append_update(
-        builder, {name: DocumentValue(made, types[name]) for name, made in gradients if name in types}, optimizer
+        builder, {name: DocumentValue(made, types[name]) for name, made in gradients if name in types}, training
     )
     following = {**body.next_values, **{name: value.id for name, value in builder.next.items()}}
     return DocumentBody(list(builder.inputs.values()), [*body.nodes, *builder.nodes], body.outputs, following, {})

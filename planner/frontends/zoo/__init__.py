@@ -6,6 +6,9 @@ layers         norms, attention, feed-forward networks, experts
 families       the forward passes
 backward_ops   the backward of every op they use
 training       loss, backward pass and optimizer update, appended to a forward pass
+update         the update: gradients clipped, master copies, next values
+optimizers     the table of optimizers; parameter_updates and matrix_updates write their ops, in the arithmetic of
+               fused_formula
 """
 
 from __future__ import annotations
@@ -16,7 +19,9 @@ from planner.errors import InvalidRequest
 from planner.frontends.zoo.families import FAMILIES
 from planner.frontends.zoo.model_builder import ModelBuilder
 from planner.frontends.zoo.models import MAX_SIZE, MODELS, find_model
-from planner.frontends.zoo.training import OPTIMIZERS, append_training_step
+from planner.frontends.zoo.optimizers import OPTIMIZERS
+from planner.frontends.zoo.training import append_training_step
+from planner.frontends.zoo.update import MasterMode, parse_training
 
 __all__ = ["FLOATS", "MODELS", "OPTIMIZERS", "import_zoo"]
 
@@ -31,14 +36,18 @@ def import_zoo(
     seq: int | None = None,
     dtype: str = "bf16",
     train: str | None = None,
+    clip_grad_norm: float | None = None,
+    master: MasterMode = "auto",
     capacity: float = 1.0,
     **sizes: int | None,
 ) -> dict[str, Any]:
     """Return the graph document of a published model (a key of MODELS).
 
     `seq` defaults to 2048 or to the longest sequence that the model was published for, whichever is less. `train`
-    names the optimizer of a training step on `input_ids` and `labels`; None means inference. `capacity` is how many
-    times its even share of the tokens an expert may take. `sizes` overrides fields of
+    names the optimizer of a training step on `input_ids` and `labels`, a key of OPTIMIZERS such as `adamw`, with
+    hyperparameters as in `adamw:lr=3e-4`; None means inference. `clip_grad_norm` and `master` are those of
+    `planner.frontends.zoo.update.Training`. `capacity` is how many times its even share of the tokens an expert may
+    take. `sizes` overrides fields of
     `planner.frontends.zoo.models.Model`, such as `layers`.
 
     Raises InvalidRequest for a name, an option or sizes that do not exist or contradict each other.
@@ -46,7 +55,7 @@ def import_zoo(
     shape = find_model(name, sizes)
     seq = min(SEQUENCE, shape.positions) if seq is None else seq
     _check("dtype", dtype, FLOATS)
-    _check("train", train, (None, *OPTIMIZERS))
+    training = parse_training(train, clip_grad_norm, master)
     for what, size in (("batch", batch), ("seq", seq)):
         if not 1 <= size <= MAX_SIZE:
             raise InvalidRequest(what, got=size, wanted=f"1 to {MAX_SIZE}")
@@ -56,9 +65,9 @@ def import_zoo(
     ids = builder.input("input_ids", [batch, seq], "input", dtype="i64")
     logits = FAMILIES[shape.family](builder, shape, ids, capacity)
     outputs = [logits]
-    if train is not None:
+    if training is not None:
         outputs = append_training_step(
-            builder, logits, builder.input("labels", [batch, seq], "input", dtype="i64"), optimizer=train
+            builder, logits, builder.input("labels", [batch, seq], "input", dtype="i64"), training=training
         )
     return builder.document(name, outputs)
 

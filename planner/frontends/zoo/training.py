@@ -11,20 +11,14 @@ The outputs are the loss, then the updated parameters and optimizer states in th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Sequence
 
 from planner.frontends.graph_builder import DocumentValue, Entry
 from planner.frontends.zoo.backward_ops import BACKWARD_OPS, BackwardCall
 from planner.frontends.zoo.model_builder import ModelBuilder
+from planner.frontends.zoo.update import Training, append_update, next_values
 from planner.ir.dtypes import is_float
 from planner.ir.graph import value_id
-
-Update = Callable[[ModelBuilder, DocumentValue, DocumentValue], dict[str, DocumentValue]]
-"""Takes a parameter and its gradient; returns the new values of the parameter and of its states by their ids."""
-
-RATE = 1e-3
-MOMENTUM = 0.9
 
 
 def cross_entropy(
@@ -76,62 +70,12 @@ def _differentiable(builder: ModelBuilder, forward: Iterable[Entry]) -> set[str]
     return reached
 
 
-def sgd(builder: ModelBuilder, weight: DocumentValue, grad: DocumentValue) -> dict[str, DocumentValue]:
-    """weight' = weight - rate * grad."""
-    return {weight.id: builder.emit("subtract", [weight, builder.emit("multiply", [grad], scalar=RATE)])}
-
-
-def sgd_momentum(builder: ModelBuilder, weight: DocumentValue, grad: DocumentValue) -> dict[str, DocumentValue]:
-    """weight' = weight - rate * v', where v' = MOMENTUM * v + grad in the wide dtype."""
-    velocity = builder.input(f"{weight.id}.momentum_buffer", weight.shape, "optimizer_state", dtype=builder.wide)
-    decayed = builder.emit("multiply", [velocity], scalar=MOMENTUM)
-    updated = builder.emit("add", [decayed, builder.cast(grad, builder.wide)])
-    moved = builder.emit(
-        "subtract", [builder.cast(weight, builder.wide), builder.emit("multiply", [updated], scalar=RATE)]
-    )
-    return {weight.id: builder.cast(moved, weight.dtype), velocity.id: updated}
-
-
-def adam(builder: ModelBuilder, weight: DocumentValue, grad: DocumentValue) -> dict[str, DocumentValue]:
-    """Adam with moments in the wide dtype, and a master copy of a weight whose own dtype is narrower."""
-    names = ("exp_avg", "exp_avg_sq") if weight.dtype == builder.wide else ("exp_avg", "exp_avg_sq", "master")
-    states = [
-        builder.input(f"{weight.id}.{name}", weight.shape, "optimizer_state", dtype=builder.wide) for name in names
-    ]
-    master = states[2] if len(states) == 3 else weight
-    operands = [master, grad, *states[:2], builder.find_value(STEP)]
-    updated = builder.emit_all("adam", operands, [master.type] * 3, attrs={"lr": RATE})
-    return {weight.id: builder.cast(updated[0], weight.dtype)} | dict(
-        zip((state.id for state in states), (updated[1], updated[2], updated[0]), strict=False)
-    )
-
-
-STEP = "step"
-OPTIMIZERS: Mapping[str, Update] = MappingProxyType({"sgd": sgd, "sgd-momentum": sgd_momentum, "adam": adam})
-
-
 def append_training_step(
-    builder: ModelBuilder, logits: DocumentValue, labels: DocumentValue, *, optimizer: str
+    builder: ModelBuilder, logits: DocumentValue, labels: DocumentValue, *, training: Training
 ) -> list[DocumentValue]:
     """Append loss, backward pass and update to the forward pass written so far; return the outputs."""
     forward = list(builder.nodes)
     loss, seed = cross_entropy(builder, logits, labels)
     grads = differentiate(builder, forward, (logits, seed))
-    append_update(builder, grads, optimizer)
+    append_update(builder, grads, training)
     return [loss, *next_values(builder)]
-
-
-def append_update(builder: ModelBuilder, grads: Mapping[str, DocumentValue], optimizer: str) -> None:
-    """Append the update of every parameter that has a gradient in `grads` (by id), and set `builder.next`."""
-    parameters = [parameter for parameter in builder.parameters if parameter.id in grads]
-    with builder.within("", "update"):
-        if optimizer == "adam":
-            step = builder.input(STEP, [], "optimizer_state", dtype=builder.wide)
-            builder.next[step.id] = builder.emit("add", [step], scalar=1)
-        for weight in parameters:
-            builder.next |= OPTIMIZERS[optimizer](builder, weight, grads[weight.id])
-
-
-def next_values(builder: ModelBuilder) -> list[DocumentValue]:
-    """Return the outputs that replace inputs in the next run, in the order of the inputs."""
-    return [builder.next[name] for name in builder.inputs if name in builder.next]

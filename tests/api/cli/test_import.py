@@ -12,7 +12,14 @@ from tests.testing.command_line import refused, shardplan
 
 SIZES = {"n_embd": 16, "n_head": 2, "vocab_size": 24, "n_positions": 8}
 ZOO = ("gpt2", "--layers", 1, "--dtype", "f32")
-STATES = {None: set(), "sgd": set(), "sgd-momentum": {"momentum_buffer"}, "adam": {"exp_avg", "exp_avg_sq", "step"}}
+STATES = {
+    None: set(),
+    "sgd": set(),
+    "sgd-momentum": {"momentum_buffer"},
+    "adam": {"exp_avg", "exp_avg_sq", "step"},
+    "adamw:lr=3e-4,weight_decay=0.1": {"exp_avg", "exp_avg_sq", "step"},
+    "adafactor": {"row_var", "col_var", "variance", "step"},
+}
 
 torch = pytest.mark.frameworks("transformers")
 
@@ -52,9 +59,14 @@ def test_a_model_of_transformers_has_the_sizes_and_the_optimizer_asked_for(tmp_p
 
 
 BAD = [
-    (("zoo", "gpt2", "--train", "lion"), "wanted one of"),
+    (("zoo", "gpt2", "--train", "adagrad"), "wanted one of sgd, sgd-momentum"),
+    (("zoo", "gpt2", "--train", "adamw:rate=1"), "wanted one of lr, beta1"),
+    (("zoo", "gpt2", "--train", "adamw:lr"), "wanted name=number"),
+    (("zoo", "gpt2", "--train", "sgd", "--clip-grad-norm", "0"), "--clip-grad-norm"),
+    (("zoo", "gpt2", "--train", "sgd", "--master", "f64"), "--master"),
+    (("zoo", "gpt2", "--clip-grad-norm", "1"), "clip_grad_norm: train"),
     (("torch", "--model", "transformers:gpt2", "--config", "width"), "wanted name=value"),
-    (("torch", "--model", "transformers:gpt2", "--train", "lion"), "wanted one of"),
+    (("torch", "--model", "transformers:gpt2", "--train", "adagrad"), "wanted one of"),
 ]
 
 

@@ -19,7 +19,7 @@ SMALL = "batch=2&seq=8&layers=1"
 WRONG = [
     ("/v1/models/nothing/graph", 404),
     ("/v1/models/gpt2/graph?seq=0", 422),
-    ("/v1/models/gpt2/graph?train=lion", 422),
+    ("/v1/models/gpt2/graph?train=adagrad", 422),
     ("/v1/models/gpt2/graph?bathc=2", 422),
 ]
 
