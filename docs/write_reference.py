@@ -9,12 +9,14 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import mkdocs_gen_files
 
 from api.cli.main import COMMANDS, load_command
 from examples.clients.generate import description
+from planner.frontends.zoo import OPTIMIZERS
 from planner.ops import FAMILIES, OpDef, OpSignature
 from planner.ops.attributes import Attribute
 from tests.testing.op_cases import CASES
@@ -61,13 +63,18 @@ def list_commands() -> Iterator[str]:
 
 def describe_command(command: Any) -> Iterator[str]:
     if command.help:
-        yield f"{cell(command.help)}\n"
+        yield "\n\n".join(map(describe_paragraph, command.help.split("\n\n"))) + "\n"
     yield "| parameter | default | |\n|---|---|---|"
     for each in command.params:
         is_argument = each.param_type_name == "argument"
         spelled = (each.metavar or each.name) if is_argument else ", ".join((*each.opts, *each.secondary_opts))
         default = "required" if each.required else "" if each.default in (None, False, ()) else code(each.default)
         yield f"| {code(spelled)} | {default} | {cell(getattr(each, 'help', None) or '')} |"
+
+
+def describe_paragraph(text: str) -> str:
+    """A paragraph of help; one that begins with a backspace is shown as it is written."""
+    return f"```text\n{dedent(text[1:].strip(chr(10)))}\n```" if text.startswith("\b") else cell(text)
 
 
 def list_operations(paths: Schema) -> Iterator[str]:
@@ -163,6 +170,30 @@ def list_frontends() -> Iterator[str]:
             yield f"\nOf these, losses: {', '.join(map(code, losses))}."
 
 
+def list_optimizers() -> Iterator[str]:
+    yield "# Optimizers\n"
+    yield "What `--train` of `import torch`, `import zoo` and `capacity`, and `train` over HTTP and in Python accept,"
+    yield "alone or with hyperparameters: `adamw:lr=3e-4,weight_decay=0.1`. States are of f32, or of f64 for parameters"
+    yield "of f64. `auto` is what `--master auto` does for parameters narrower than f32: keep a copy of f32, or not.\n"
+    yield "| name | | hyperparameters | states of a parameter [m, n] | of [n] | auto |\n|---|---|---|---|---|---|"
+    for name, row in OPTIMIZERS.items():
+        numbers = ", ".join(code(f"{key}={number:g}") for key, number in row.numbers.items())
+        states = (describe_states(row.states(shape)) for shape in (MATRIX, VECTOR))
+        matrix, vector = states if row.rank is None else (next(states), f"as {code(row.others)}")
+        master = "f32" if row.has_master else "none"
+        yield f"| {code(name)} | {row.about} | {numbers} | {matrix} | {vector} | {master} |"
+
+
+MATRIX, VECTOR = (2, 3), (3,)
+LETTERS = {2: "m", 3: "n"}
+
+
+def describe_states(states: Mapping[str, Iterable[int]]) -> str:
+    return ", ".join(
+        f"{code(name)} [{', '.join(LETTERS.get(size, str(size)) for size in shape)}]" for name, shape in states.items()
+    )
+
+
 def read_keys(package: str, table: str) -> list[str]:
     """The words of a frontend's table, read from its source, so that the framework need not be installed."""
     for path in sorted((ROOT / "planner" / "frontends" / package).glob("*.py")):
@@ -181,6 +212,7 @@ def main() -> None:
     write("documents", list_documents())
     write("ops", list_ops())
     write("frontends", list_frontends())
+    write("optimizers", list_optimizers())
 
 
 main()

@@ -67,7 +67,7 @@ def capacity(
     as_json: JsonOption = False,
 ) -> None:
     """Find which devices a model needs: a few of many meshes are planned, the others are proven to be no better."""
-    asked = tuple(one for text in graphs for one in _read_graphs(text, batch, seq, training, layers=layers))
+    asked = tuple(one for text in graphs for one in _read_graphs(text, batch, seq, training=training, layers=layers))
     offers = tuple(map(_parse_offer, hardware.split(",")))
     template = read_mesh(mesh) if mesh else None
     listed = enumerate_candidates(
@@ -93,7 +93,7 @@ def _print_capacity(document: dict[str, Any], output: Path | None, as_json: bool
 
 
 def _read_graphs(
-    text: str, batch: str, seq: str, training: TrainingOptions, *, layers: int | None
+    text: str, batch: str, seq: str, *, training: TrainingOptions, layers: int | None
 ) -> Iterator[CapacityWorkload]:
     """Yield a graph document, or a built-in model for every batch size and sequence length."""
     if text not in zoo.MODELS:
