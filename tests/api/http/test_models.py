@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -15,11 +16,19 @@ from planner.frontends.zoo import MODELS, OPTIMIZERS, import_zoo
 from tests.testing.postgres_cluster import Databases
 from tests.testing.service import Server, planned, start
 
-SMALL = "batch=2&seq=8&layers=1"
+SMALL: dict[str, Any] = {"batch": 2, "seq": 8, "layers": 1}
+TRAININGS: list[dict[str, Any]] = [
+    {},
+    {"train": "adam"},
+    {"train": "lion:lr=1e-3", "clip_grad_norm": 1.0, "master": "none"},
+]
 WRONG = [
     ("/v1/models/nothing/graph", 404),
     ("/v1/models/gpt2/graph?seq=0", 422),
     ("/v1/models/gpt2/graph?train=adagrad", 422),
+    ("/v1/models/gpt2/graph?train=adamw:rate=1", 422),
+    ("/v1/models/gpt2/graph?clip_grad_norm=1", 422),
+    ("/v1/models/gpt2/graph?train=sgd&master=f64", 422),
     ("/v1/models/gpt2/graph?bathc=2", 422),
 ]
 
@@ -42,11 +51,12 @@ def test_the_models_listed_are_those_of_the_zoo(client: httpx2.Client) -> None:
     assert listed["optimizers"] == [*OPTIMIZERS]
 
 
-@pytest.mark.parametrize("train", [None, "adam"])
-def test_a_model_is_given_as_the_graph_that_the_command_line_writes(client: httpx2.Client, train: str | None) -> None:
-    query = SMALL + (f"&train={train}" if train else "")
-    graph = client.get(f"/v1/models/gpt2/graph?{query}").json()
-    assert graph == import_zoo("gpt2", batch=2, seq=8, layers=1, train=train)
+@pytest.mark.parametrize("training", TRAININGS)
+def test_a_model_is_given_as_the_graph_that_the_command_line_writes(
+    client: httpx2.Client, training: dict[str, Any]
+) -> None:
+    graph = client.get("/v1/models/gpt2/graph", params=SMALL | training).json()
+    assert graph == import_zoo("gpt2", **SMALL, **training)
     GraphDocument.model_validate(graph)
     assert planned(client, graph)
 
