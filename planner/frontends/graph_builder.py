@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from planner.errors import InvalidGraph
@@ -56,6 +57,7 @@ class GraphBuilder:
         self._prefix = prefix
         self._call, self._call_start = "", 0
         self._counts = Counter[str]()
+        self._seeds = count()
         self._nodes_by_value: dict[str, Entry] = {}
         self._values: dict[str, DocumentValue] = {}
 
@@ -151,6 +153,10 @@ class GraphBuilder:
         number = self._counts[op]
         self._counts[op] += 1
         return f"{self._prefix}{op}_{number}" if number else f"{self._prefix}{op}"
+
+    def fresh_seed(self) -> int:
+        """Return a seed that no random op has yet: ops of different seeds draw different numbers."""
+        return next(self._seeds)
 
     def _choose_phase(self, operands: Iterable[DocumentValue]) -> str:
         if self.phase:

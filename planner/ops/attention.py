@@ -1,18 +1,19 @@
 """Attention, forward and backward.
 
-    p = softmax(q k^T scale + mask)    out = p v
-    dv = p^T dout    dp = dout v^T    ds = p (dp - sum_t(dp p))    dq = ds k scale    dk = ds^T q scale    dmask = ds
+    p = softmax(q k^T scale + mask)    out = (p z) v    z = 1, or with dropout 0 or 1 / (1 - dropout)
+    dv = (p z)^T dout    dp = dout v^T z    ds = p (dp - sum_t(dp p))    dq = ds k scale    dk = ds^T q scale
+    dmask = ds
 
 Queries (s) are independent of each other; where they are split, dk and dv are partial sums. dp is a sum over the dims
 of a value (v); where these are split, dq, dk and dmask are partial sums. The softmax needs all keys (t), and q k^T
 needs all dims of a head (e): both loops are blocked. The backward op recomputes p instead of reading it, as T. Dao et
-al., "FlashAttention", 2022, do.
+al., "FlashAttention", 2022, do; z is drawn again by its position (`planner.ops.random_numbers`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from planner.errors import InvalidGraph
 from planner.ir.dtypes import is_float
@@ -20,14 +21,18 @@ from planner.ir.sharding import Shape
 from planner.ops import attribute_types as types
 from planner.ops.attributes import Attribute
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature
+from planner.ops.random_numbers import DRAW_FLOPS, SEED, check_probability, draw_mask, keep_scale
 
 CAUSAL = Attribute("causal", types.FLAG, False)
 SCALE: Attribute[float | None] = Attribute("scale", types.NUMBER, None)
+DROPOUT = Attribute("dropout", types.NUMBER, 0)
+ATTRS = (CAUSAL, SCALE, DROPOUT, SEED)
 
 
 def _attention_rule(signature: OpSignature) -> str:
     if not 3 <= len(signature.operands) <= 4:
         raise InvalidGraph("number of operands", got=len(signature.operands), wanted="query, key, value, mask?")
+    check_probability(signature, DROPOUT)
     mask = ", ... s t" if len(signature.operands) == 4 else ""
     if mask and signature.operands[3].shape[-2:-1] == (1,) != signature.operands[0].shape[-2:-1]:
         mask = ", ... 1 t"
@@ -43,7 +48,17 @@ def _attention_dtypes(signature: OpSignature) -> str | None:
 
 def _attention(local: OpContext, query: Array, key: Array, value: Array, mask: Array | None = None) -> Array:
     """Compute softmax(q k^T scale + mask) v. With `causal`, query i, counted over all devices, attends to keys 0..i."""
-    return local.xp.matmul(_probabilities(local, query, key, mask=mask), value)
+    weights = _probabilities(local, query, key, mask=mask)
+    return local.xp.matmul(weights * _kept(local, weights) if local.read(DROPOUT) else weights, value)
+
+
+def _kept(local: OpContext, weights: Array) -> Array:
+    """Return z: 0 for the weights that dropout drops, by their positions, and what it multiplies the others by."""
+    count = weights.ndim - 2
+    # The forward rule's `...` names batch dims from the last one, the backward rule from the first.
+    batch = [f"d{dim}" if "d0" in local.spans else f"_{count - 1 - dim}" for dim in range(count)]
+    mask = draw_mask(local, [local.spans[loop] for loop in (*batch, "s", "t")], local.read(DROPOUT))
+    return mask.astype(weights.dtype) * weights.dtype.type(keep_scale(local.read(DROPOUT)))
 
 
 def _scale(local: OpContext, query: Array) -> Array:
@@ -64,19 +79,36 @@ def _probabilities(local: OpContext, query: Array, key: Array, *, mask: Array | 
     return powers / powers.sum(axis=-1, keepdims=True)
 
 
-def _attention_flops(sizes: Mapping[str, int]) -> float:
-    """Count two products (q k^T over e, p v over v) and about five operations per score."""
-    batch = math.prod(size for loop, size in sizes.items() if loop not in "stev")
-    return batch * sizes["s"] * sizes["t"] * (2 * sizes["e"] + 2 * sizes["v"] + 5)
+def _count_flops(per_score: Callable[[Mapping[str, int]], float]) -> Callable[[Mapping[str, int]], float]:
+    """Return a count of the operations on all scores, from a count for one score."""
+
+    def count(sizes: Mapping[str, int]) -> float:
+        batch = math.prod(size for loop, size in sizes.items() if loop not in "stev")
+        return batch * sizes["s"] * sizes["t"] * per_score(sizes)
+
+    return count
 
 
-def _visible_fraction(attrs: Mapping[str, object], sizes: Mapping[str, int]) -> float:
-    """Return the fraction of scores that causal attention computes on the device with the last s queries.
+def _forward_flops(sizes: Mapping[str, int]) -> float:
+    """Count two products (q k^T over e, p v over v) and about five operations."""
+    return 2 * sizes["e"] + 2 * sizes["v"] + 5
 
-    These attend to t - s ... t of t keys, more than the queries of any other device.
+
+def _computed_fraction(
+    per_score: Callable[[Mapping[str, int]], float],
+) -> Callable[[Mapping[str, object], Mapping[str, int]], float]:
+    """Return what is computed, as a fraction of all scores' operations: visible scores, and the draws of a dropout.
+
+    Of causal attention the device with the last s queries counts, which attend to t - s ... t of t keys, more than the
+    queries of any other device.
     """
-    s, t = sizes["s"], sizes["t"]
-    return 1 - s / (2 * t) if CAUSAL.read(attrs) and s <= t else 1.0
+
+    def fraction(attrs: Mapping[str, object], sizes: Mapping[str, int]) -> float:
+        s, t = sizes["s"], sizes["t"]
+        visible = 1 - s / (2 * t) if CAUSAL.read(attrs) and s <= t else 1.0
+        return visible * (1 + DRAW_FLOPS / per_score(sizes)) if DROPOUT.read(attrs) else visible
+
+    return fraction
 
 
 def _backward_rule(signature: OpSignature) -> str:
@@ -87,6 +119,7 @@ def _backward_rule(signature: OpSignature) -> str:
     if not 4 <= len(signature.operands) <= 5:
         wanted = "query, key, value, gradient of the result, mask?"
         raise InvalidGraph("number of operands", got=len(signature.operands), wanted=wanted)
+    check_probability(signature, DROPOUT)
     batch = signature.operands[0].shape[:-2]
     query = _leading(batch, batch)
     key, value = (_leading(kind.shape[:-2], batch) for kind in signature.operands[1:3])
@@ -115,11 +148,14 @@ def _backward(
 ) -> tuple[Array, ...]:
     xp = local.xp
     weights = _probabilities(local, query, key, mask=mask)
-    change = xp.matmul(grad, value.swapaxes(-1, -2))
+    change, used = xp.matmul(grad, value.swapaxes(-1, -2)), weights
+    if local.read(DROPOUT):
+        kept = _kept(local, weights)
+        change, used = change * kept, weights * kept
     change = weights * (change - (change * weights).sum(axis=-1, keepdims=True))
     scale, in_mask = _scale(local, query), (_sum_to_operand(change, mask),) if len(local.shapes) == 4 else ()
     in_key = xp.matmul(change.swapaxes(-1, -2), query) * scale
-    in_value = xp.matmul(weights.swapaxes(-1, -2), grad)
+    in_value = xp.matmul(used.swapaxes(-1, -2), grad)
     return xp.matmul(change, key) * scale, _sum_to_operand(in_key, key), _sum_to_operand(in_value, value), *in_mask
 
 
@@ -139,9 +175,8 @@ def _backward_dtypes(signature: OpSignature) -> str | None:
 
 
 def _backward_flops(sizes: Mapping[str, int]) -> float:
-    """Count five products (q k^T, dq, dk over e; dout v^T, dv over v) and about ten operations per score."""
-    batch = math.prod(size for loop, size in sizes.items() if loop not in "stev")
-    return batch * sizes["s"] * sizes["t"] * (6 * sizes["e"] + 4 * sizes["v"] + 10)
+    """Count five products (q k^T, dq, dk over e; dout v^T, dv over v) and about ten operations."""
+    return 6 * sizes["e"] + 4 * sizes["v"] + 10
 
 
 OP_DEFS = (
@@ -149,18 +184,18 @@ OP_DEFS = (
         "scaled_dot_product_attention",
         _attention_rule,
         _attention,
-        _attention_flops,
+        _count_flops(_forward_flops),
         _attention_dtypes,
-        attrs=(CAUSAL, SCALE),
-        flops_fraction=_visible_fraction,
+        attrs=ATTRS,
+        flops_fraction=_computed_fraction(_forward_flops),
     ),
     OpDef(
         "scaled_dot_product_attention_backward",
         _backward_rule,
         _backward,
-        _backward_flops,
+        _count_flops(_backward_flops),
         _backward_dtypes,
-        attrs=(CAUSAL, SCALE),
-        flops_fraction=_visible_fraction,
+        attrs=ATTRS,
+        flops_fraction=_computed_fraction(_backward_flops),
     ),
 )

@@ -217,12 +217,6 @@ def test_a_result_that_is_no_loss_cannot_be_trained() -> None:
         build_module_document(torch.nn.Linear(4, 4), (X[:, :1].expand(2, 4),), {}, train="sgd")
 
 
-def test_training_dropout_is_refused() -> None:
-    program = torch.export.export(torch.nn.Dropout(0.5).train(), (torch.zeros(2),), strict=False)
-    with pytest.raises(UnsupportedOp, match="dropout in training mode"):
-        build_graph_document(program, "dropout")
-
-
 def test_dynamic_dims_are_refused() -> None:
     rows = torch.export.Dim("rows", min=2, max=64)
     program = exported(torch.nn.Linear(4, 4), torch.zeros(8, 4), dynamic_shapes=({0: rows},))

@@ -12,6 +12,8 @@ import pytest
 from planner.frontends.torch import build_graph_document
 from tests.testing.torch_calls import CASES as OTHERS
 from tests.testing.torch_calls import Calls, run
+from tests.testing.torch_draws import DRAWS
+from tests.testing.torch_draws import X as DRAWN
 
 torch: Any = pytest.importorskip("torch", reason="torch is not installed: pip install shardplan[torch]")
 aten = import_module("planner.frontends.torch.op_table")
@@ -222,6 +224,7 @@ def test_every_row_of_the_table_is_among_the_cases() -> None:
         torch.export.export(Calls(kernel), tuple(arg.to("meta") for arg in args), strict=False)
         for kernel, _, args in OF_A_DEVICE
     ]
+    exports += [torch.export.export(Calls(function), (DRAWN,), strict=False) for function, *_ in DRAWS]
     targets = {str(node.target) for program in exports for node in program.graph.nodes}
     assert set(aten.ATEN) - targets - ELSEWHERE == set()
 

@@ -21,9 +21,15 @@ BATCH, SEQ, VOCABULARY = 4, 16, 104
 NO_TOKENS = {"bos_token_id": None, "eos_token_id": None}
 TEXT = {"vocab_size": VOCABULARY, "hidden_size": 32, "num_attention_heads": 4, "max_position_embeddings": 16}
 SHARED = {"intermediate_size": 48, "num_key_value_heads": 2}
+NO_DROPOUT = {
+    "gpt2": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    "bert": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    "t5": {"dropout_rate": 0.0},
+}
+"""Torch's masks are not ours."""
 CONFIGS: dict[str, dict[str, Any]] = {
-    "gpt2": {"vocab_size": VOCABULARY, "n_embd": 32, "n_head": 4, "n_positions": 16, **NO_TOKENS},
-    "bert": {**TEXT, "intermediate_size": 48},
+    "gpt2": {"vocab_size": VOCABULARY, "n_embd": 32, "n_head": 4, "n_positions": 16, **NO_TOKENS, **NO_DROPOUT["gpt2"]},
+    "bert": {**TEXT, "intermediate_size": 48, **NO_DROPOUT["bert"]},
     "vit": {
         "hidden_size": 32,
         "num_attention_heads": 4,
@@ -32,7 +38,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "patch_size": 4,
         "num_labels": VOCABULARY,
     },
-    "t5": {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4},
+    "t5": {"vocab_size": VOCABULARY, "d_model": 32, "d_kv": 8, "d_ff": 48, "num_heads": 4, **NO_DROPOUT["t5"]},
     "llama": {**TEXT, **SHARED, **NO_TOKENS},
     "mixtral": {**TEXT, **SHARED, **NO_TOKENS, "num_local_experts": 4},
 }

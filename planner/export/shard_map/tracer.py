@@ -26,7 +26,7 @@ from planner.export.shard_map.py_source import format_call
 
 FRESH = frozenset({"zeros", "ones", "empty", "full", "zeros_like", "ones_like", "copy", "pad"})
 ARITHMETIC = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**"}
-LOGIC = {"matmul": "@", "and": "&", "or": "|", "xor": "^"}
+LOGIC = {"matmul": "@", "and": "&", "or": "|", "xor": "^", "lshift": "<<", "rshift": ">>"}
 COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 

@@ -10,7 +10,7 @@ serialized      a file of torch.export.save -> an exported program
 exported_graph  what was captured either way: a graph, its inputs and results
 translation     the walk, node by node
 op_table        ATen overload -> row; rows are in backward_ops, batch_norm, conv_pool, image_backward, indexing, losses,
-                matmul_attention, pointwise and views
+                matmul_attention, pointwise, random_ops and views
 aten_call       one ATen call, as a row sees it
 location        the module and the source line of a call
 document        a captured graph -> a graph document, with the optimizer's update

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.torch.aten_call import AtenCall, AtenRow
-from planner.frontends.torch.matmul_attention import pass_argument, repeat_groups
+from planner.frontends.torch.matmul_attention import pass_argument, read_attention, repeat_groups
 from planner.ir.graph import TensorType
 
 
@@ -67,8 +67,8 @@ def attention(call: AtenCall) -> Sequence[DocumentValue]:
     query, key, value = call["query"], call["key"], call["value"]
     grad = next(call[name] for name in ("grad_out", "grad_out_", "grad") if name in call.arguments)
     mask = call.arguments.get("attn_mask", call.arguments.get("attn_bias"))
-    call.demand("attention with dropout", not call.arguments.get("dropout_p"))
-    attrs = {"causal": call["is_causal"]} | ({} if call["scale"] is None else {"scale": call["scale"]})
+    attrs = read_attention(call)
+    call.demand("attention with dropout", "seed" in call.arguments or "dropout" not in attrs)
     whole = [query, key, value, *([mask] if _needs_bias(call) else [])]
     apart = [repeat_groups(call, each, query, key=key) for each in whole[:3]]
     operands = pass_argument(

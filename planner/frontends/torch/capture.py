@@ -44,7 +44,11 @@ class CaptureOptions:
 def export_model(
     model: str, batch: int, seq: int | None, *, options: CaptureOptions, train: bool = False
 ) -> ExportedProgram:
-    """Export `model` in evaluation mode without decomposition; with `train`, export its loss, with autograd."""
+    """Export `model` without decomposition; with `train`, export its loss, with autograd.
+
+    A transformers model is in training mode with `train`, with the dropout of its configuration, and else in evaluation
+    mode; a module of your own is in the mode in which its function returns it.
+    """
     for name, size in {"batch": batch, "seq": seq, "layers": options.layers}.items():
         if size is not None and size < 1:
             raise InvalidRequest(name, got=size, wanted="at least 1")
@@ -52,9 +56,10 @@ def export_model(
     with torch.device("meta"), torch.set_grad_enabled(train):
         if source == "transformers":
             module, args, kwargs = _load_published(rest, batch, seq, options=options, train=train)
+            module.train(train)
         else:
             module, args, kwargs = _load_user_module(source, rest, batch, seq=seq)
-        return trace_module(module.eval(), args, kwargs, name=model)
+        return trace_module(module, args, kwargs, name=model)
 
 
 def trace_module(

@@ -22,6 +22,7 @@ Context = Any
 Gradients = tuple[Any, ...]
 
 SCHEMAS = {
+    "dropout": "(Tensor input, float p, int seed) -> Tensor",
     "addmm": "(Tensor bias, Tensor x, Tensor weight) -> Tensor",
     "matmul": "(Tensor x, Tensor weight) -> Tensor",
     "linear": "(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
@@ -30,11 +31,11 @@ SCHEMAS = {
     "rms_norm_backward": "(Tensor grad, Tensor x, Tensor weight, float eps) -> (Tensor, Tensor)",
     "rope": "(Tensor x, Tensor cos, Tensor sin, bool reversed=False) -> Tensor",
     "scaled_dot_product_attention": "(Tensor query, Tensor key, Tensor value, Tensor? attn_mask=None, "
-    "float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False) -> Tensor",
+    "float dropout_p=0.0, bool is_causal=False, *, float? scale=None, bool enable_gqa=False, int seed=0) -> Tensor",
     "scaled_dot_product_attention_backward": "(Tensor query, Tensor key, Tensor value, Tensor grad, "
-    "Tensor? attn_mask, bool is_causal, float? scale) -> (Tensor, Tensor, Tensor)",
+    "Tensor? attn_mask, float dropout_p, bool is_causal, float? scale, int seed) -> (Tensor, Tensor, Tensor)",
     "scaled_dot_product_attention_bias_backward": "(Tensor query, Tensor key, Tensor value, Tensor grad, "
-    "Tensor attn_mask, bool is_causal, float? scale) -> (Tensor, Tensor, Tensor, Tensor)",
+    "Tensor attn_mask, float dropout_p, bool is_causal, float? scale, int seed) -> (Tensor, Tensor, Tensor, Tensor)",
     "grouped_mm": "(Tensor input, Tensor weight, Tensor offs) -> Tensor",
     "grouped_mm_weight_backward": "(Tensor input, Tensor grad, Tensor offs) -> Tensor",
     "histogram": "(Tensor ids, int bins) -> Tensor",
@@ -87,6 +88,7 @@ def _firsts(count: int, start: int = 0) -> Any:
 
 
 TYPES = {
+    "dropout": _first,
     "addmm": _addmm,
     "matmul": _matmul,
     "linear": _linear,
@@ -138,6 +140,11 @@ def _linear_backward(ctx: Context, grad: Tensor) -> Gradients:
     )
 
 
+def _dropout_backward(ctx: Context, grad: Tensor) -> Gradients:
+    """The gradient is dropped as the operand was: the same seed draws the same mask."""
+    return OPS.dropout(grad, *ctx.others[1:]), None, None
+
+
 def _rms_norm_backward(ctx: Context, grad: Tensor) -> Gradients:
     x, weight, _ = ctx.saved_tensors
     return (*OPS.rms_norm_backward(grad, x, weight, ctx.others[2]), None)
@@ -150,8 +157,7 @@ def _rope_backward(ctx: Context, grad: Tensor) -> Gradients:
 
 def _attention_backward(ctx: Context, grad: Tensor) -> Gradients:
     query, key, value, mask = ctx.saved_tensors[:4]
-    causal, scale = ctx.others[5], ctx.scale
-    operands = query, key, value, grad, mask, causal, scale
+    operands = query, key, value, grad, mask, *ctx.others[4:6], *ctx.named
     if any(ctx.needs_input_grad[3:4]):
         return (*OPS.scaled_dot_product_attention_bias_backward(*operands), None, None, None, None)
     return (*OPS.scaled_dot_product_attention_backward(*operands), None, None, None, None, None)
@@ -159,7 +165,7 @@ def _attention_backward(ctx: Context, grad: Tensor) -> Gradients:
 
 def _save_attention(ctx: Context, inputs: Sequence[Any], keyword_only_inputs: dict[str, Any], output: Any) -> None:
     _save_operands(ctx, inputs, output)
-    ctx.scale = keyword_only_inputs["scale"]
+    ctx.named = keyword_only_inputs["scale"], keyword_only_inputs["seed"]
 
 
 def _grouped_backward(ctx: Context, grad: Tensor) -> Gradients:
@@ -178,6 +184,7 @@ def _loss_backward(ctx: Context, grad: Tensor, _: Tensor) -> Gradients:
 
 for op, backward, keep in (
     ("addmm", _addmm_backward, _save_operands),
+    ("dropout", _dropout_backward, _save_operands),
     ("linear", _linear_backward, _save_operands),
     ("rms_norm", _rms_norm_backward, _save_operands),
     ("rope", _rope_backward, _save_operands),

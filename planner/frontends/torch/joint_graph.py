@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import count
 from typing import Any
 
 import torch
@@ -145,10 +146,15 @@ SAME_ARGUMENTS = {
 
 
 def _replace_with_rows(graph: Graph) -> None:
-    """Replace products, attention and norms by the custom ops, in place."""
+    """Replace products, attention, norms and dropouts by the custom ops, in place."""
+    seeds = count()
     for node in graph.nodes:
         if node.target in SAME_ARGUMENTS:
             node.target = SAME_ARGUMENTS[node.target]
+            if node.target is custom_ops.OPS.scaled_dot_product_attention.default:
+                node.kwargs = {**node.kwargs, "seed": next(seeds)}
+        elif node.target in DROPOUTS and _has_no_mask(node):
+            _replace_dropout(node, next(seeds))
         elif node.target is ATEN.rms_norm.default and _has_one_weight(node):
             x, _, weight, *eps = node.args
             node.target = custom_ops.OPS.rms_norm.default
@@ -158,6 +164,25 @@ def _replace_with_rows(graph: Graph) -> None:
             node.kwargs = {}
         elif node.target is ATEN.histc.default and _counts_by_integers(node):
             node.target, node.args = custom_ops.OPS.histogram.default, node.args[:2]
+
+
+DROPOUTS = (ATEN.dropout.default, ATEN.native_dropout.default)
+
+
+def _has_no_mask(node: Node) -> bool:
+    """Return whether a dropout has one result, or only the first of its two is read."""
+    return node.target is ATEN.dropout.default or all(reader.args[1:] == (0,) for reader in node.users)
+
+
+def _replace_dropout(node: Node, seed: int) -> None:
+    """Replace a dropout, if it drops anything, by one whose gradient is the same dropout of the gradient."""
+    x, p, train = node.args
+    for reader in [] if node.target is ATEN.dropout.default else list(node.users):
+        reader.replace_all_uses_with(node)
+        node.graph.erase_node(reader)
+    node.target, node.args, node.meta["val"] = custom_ops.OPS.dropout.default, (x, p, seed), x.meta["val"]
+    if train is False or not p:
+        node.replace_all_uses_with(x)
 
 
 def _counts_by_integers(node: Node) -> bool:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.torch.aten_call import DTYPES, AtenCall, AtenRow, NormStatistics, RowResult
+from planner.frontends.torch.random_ops import read_seed
 
 
 def linear(call: AtenCall) -> DocumentValue:
@@ -52,10 +54,7 @@ SAVED = 8
 
 def attention(call: AtenCall) -> DocumentValue:
     """Attention; heads that share a key get a dim of their own, along which the key is broadcast."""
-    call.demand("attention with dropout", not call.arguments.get("dropout_p"))
-    attrs = {"causal": call["is_causal"]}
-    if call["scale"] is not None:
-        attrs["scale"] = call["scale"]
+    attrs = read_attention(call)
     query, key, value = call["query"], call["key"], call["value"]
     mask = call.arguments.get("attn_mask", call.arguments.get("attn_bias"))
     whole = pass_argument(query, key, value, mask)
@@ -66,8 +65,19 @@ def attention(call: AtenCall) -> DocumentValue:
     return call.emit("reshape", call.step("scaled_dot_product_attention", operands, shape, dtype=query.dtype, **attrs))
 
 
+def read_attention(call: AtenCall) -> dict[str, Any]:
+    """Return the attributes of attention or of its gradient, which has the seed of its dropout in its arguments."""
+    p = call.arguments.get("dropout_p")
+    scale = {} if call["scale"] is None else {"scale": call["scale"]}
+    return {"causal": call["is_causal"], **scale, **({"dropout": p, "seed": read_seed(call)} if p else {})}
+
+
 def fused_attention(call: AtenCall) -> Sequence[RowResult]:
-    """Attention under the name of one device's kernel; the backward op computes its saved results again."""
+    """Attention under the name of one device's kernel; the backward op computes its saved results again.
+
+    Its gradient does not know a seed, so that there may be no dropout.
+    """
+    call.demand("attention with dropout", not call.arguments.get("dropout_p"))
     return [attention(replace(call, results=call.results[:1])), *[None] * SAVED]
 
 

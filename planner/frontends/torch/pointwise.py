@@ -126,9 +126,3 @@ def unchanged(call: AtenCall) -> DocumentValue:
     """Calls that copy, or that matter to autograd only."""
     value: DocumentValue = call["self"]
     return value
-
-
-def dropout(call: AtenCall) -> DocumentValue:
-    call.demand("dropout in training mode", not call["train"] or call["p"] == 0)
-    value: DocumentValue = call["input"]
-    return value
