@@ -57,12 +57,12 @@ def draw_words(local: OpContext, spans: Sequence[Span], stream: int) -> tuple[Ar
     while count and math.prod(span.size for span in spans[count - 1 :]) < WORD:
         count -= 1
     shape = tuple(span.length for span in spans)
-    high, low = (_count_positions(local, spans, dims, shape) for dims in (range(count), range(count, len(spans))))
+    high, low = (_count_positions(local, spans, dims, shape=shape) for dims in (range(count), range(count, len(spans))))
     words = threefry(key, high, low)
     return words[0].reshape(shape), words[1].reshape(shape)
 
 
-def _count_positions(local: OpContext, spans: Sequence[Span], dims: range, shape: tuple[int, ...]) -> Array:
+def _count_positions(local: OpContext, spans: Sequence[Span], dims: range, *, shape: tuple[int, ...]) -> Array:
     """Return the row-major positions along some dims as a flat array, modulo 2^32."""
     total = local.xp.zeros((1,) * len(shape), "uint32")
     for dim in dims:

@@ -39,7 +39,7 @@ ROWS = (
     *("addmm", "arange", "embedding", "embedding_backward", "scatter", "split", "tril", "dilate", "adam"),
     *("cross_entropy_backward", "scaled_dot_product_attention_backward", "layer_norm_backward"),
     *("grouped_mm", "grouped_mm_weight_backward", "dynamic_slice", "dynamic_update_slice"),
-    *("max_pool_backward", "average_pool_backward"),
+    *("max_pool_backward", "average_pool_backward", "batch_norm_backward_sums", "batch_norm_backward"),
 )
 # Ops that read beyond their own elements, where blocks are uneven: what fills them up must not be read.
 UNEVEN = (
@@ -158,6 +158,10 @@ def test_positions_from_the_end_and_sums_of_whole_numbers_are_said() -> None:
             programs.append(random_program(question_of(alone(case), "2x2"), 0))
     assert len(programs) > 3
     agree(programs, shared=True)
+
+
+def test_jax_draws_the_same_numbers() -> None:
+    agree([random_program(question_of(alone(case), "3x2"), 1) for case in CASES if "seed" in case.attrs], shared=True)
 
 
 def test_positions_beyond_the_end_are_not_in_the_filling() -> None:

@@ -10,7 +10,6 @@ from planner.frontends.torch import (
     backward_ops,
     batch_norm,
     conv_pool,
-    image_backward,
     indexing,
     losses,
     matmul_attention,
@@ -19,6 +18,7 @@ from planner.frontends.torch import (
     views,
 )
 from planner.frontends.torch.aten_call import AtenRow
+from planner.frontends.torch.gradient_table import GRADIENTS
 
 ATEN: dict[str, AtenRow] = {
     # element by element
@@ -186,28 +186,6 @@ ATEN: dict[str, AtenRow] = {
     "aten.randn.default": random_ops.normal(),
     "aten.randn_like.default": random_ops.normal(),
     "aten.uniform.default": random_ops.uniform("from", "to"),
-    # gradients
-    "aten._fused_rms_norm_backward.default": backward_ops.native_rms_norm,
-    "aten._log_softmax_backward_data.default": backward_ops.log_softmax,
-    "aten._softmax_backward_data.default": backward_ops.softmax,
-    "aten._adaptive_avg_pool2d_backward.default": image_backward.adaptive_average_pool(2),
-    "aten._adaptive_avg_pool3d_backward.default": image_backward.adaptive_average_pool(3),
-    "aten.avg_pool2d_backward.default": image_backward.average_pool(2),
-    "aten.avg_pool3d_backward.default": image_backward.average_pool(3),
-    "aten.convolution_backward.default": image_backward.convolution,
-    "aten.max_pool2d_with_indices_backward.default": image_backward.max_pool(2),
-    "aten.max_pool3d_with_indices_backward.default": image_backward.max_pool(3),
-    "aten.embedding_dense_backward.default": backward_ops.embedding,
-    "aten.gelu_backward.default": backward_ops.gelu,
-    "aten.native_batch_norm_backward.default": batch_norm.backward,
-    "aten.native_layer_norm_backward.default": backward_ops.layer_norm,
-    "aten.select_backward.default": backward_ops.select,
-    "aten.sigmoid_backward.default": backward_ops.pointwise("sigmoid_backward", "grad_output", "output"),
-    "aten.silu_backward.default": backward_ops.pointwise("silu_backward", "grad_output", "self"),
-    "aten.slice_backward.default": backward_ops.slice_,
-    "aten.tanh_backward.default": backward_ops.pointwise("tanh_backward", "grad_output", "output"),
-    "aten.threshold_backward.default": backward_ops.threshold,
-    "transformers.grouped_mm_fallback_backward.default": backward_ops.grouped,
     # reductions
     "aten.amax.default": matmul_attention.reduction("max"),
     "aten.amin.default": matmul_attention.reduction("min"),
@@ -297,6 +275,7 @@ FUSED: dict[str, AtenRow] = {
 ATTENTION = ("flash_attention", "flash_attention_for_cpu", "efficient_attention", "cudnn_attention")
 """Suffixes of torch's attention calls, one per kernel."""
 
+ATEN |= GRADIENTS
 ATEN |= {f"shardplan.{name}.default": row for name, row in FUSED.items()}
 ATEN |= {f"aten._scaled_dot_product_{name}.default": matmul_attention.fused_attention for name in ATTENTION}
 ATEN |= {f"aten._scaled_dot_product_{name}_backward.default": backward_ops.attention for name in ATTENTION}

@@ -65,7 +65,7 @@ def uniform(low: str = "", high: str = "") -> AtenRow:
 
     def row(call: AtenCall) -> DocumentValue:
         start, stop = (call[low], call[high]) if low else (0, 1)
-        return _scale(call, "uniform", stop - start, start)
+        return _scale(call, "uniform", width=stop - start, centre=start)
 
     return row
 
@@ -75,7 +75,7 @@ def normal(mean: str = "", deviation: str = "") -> AtenRow:
 
     def row(call: AtenCall) -> DocumentValue:
         centre, width = (call[mean], call[deviation]) if mean else (0, 1)
-        return _scale(call, "normal", width, centre)
+        return _scale(call, "normal", width=width, centre=centre)
 
     return row
 
@@ -88,7 +88,7 @@ def integers(call: AtenCall) -> DocumentValue:
     return call.cast(whole, call.result.dtype)
 
 
-def _scale(call: AtenCall, distribution: str, width: float, centre: float) -> DocumentValue:
+def _scale(call: AtenCall, distribution: str, *, width: float, centre: float) -> DocumentValue:
     if (width, centre) == (1, 0):
         return call.emit("random", distribution=distribution, seed=call.builder.fresh_seed())
     drawn = call.step("multiply", [_draw(call, distribution)], scalar=width)
