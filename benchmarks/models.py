@@ -53,6 +53,14 @@ LLAMA_70B = {
 }
 
 
+NO_DROPOUT = {
+    "gpt2": {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0},
+    "bert": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+    "t5": {"dropout_rate": 0.0},
+}
+"""The zoo has none."""
+
+
 @dataclass(frozen=True)
 class Case:
     """A model of transformers, captured or exported to ONNX; `zoo`: the zoo's version, to compare two layers with."""
@@ -70,10 +78,10 @@ class Case:
 CASES = {
     "gpt2": Case("gpt2", seq=1024, zoo="gpt2"),
     "gpt2 through ONNX": Case("gpt2", seq=1024, onnx=True),
-    "gpt2 training": Case("gpt2", "adam", seq=1024, zoo="gpt2"),
-    "bert training": Case("bert", "adam", seq=512),
+    "gpt2 training": Case("gpt2", "adam", NO_DROPOUT["gpt2"], seq=1024, zoo="gpt2"),
+    "bert training": Case("bert", "adam", NO_DROPOUT["bert"], seq=512),
     "vit training": Case("vit", "adam", seq=None),
-    "t5 training": Case("t5", "adam", seq=512),
+    "t5 training": Case("t5", "adam", NO_DROPOUT["t5"], seq=512),
     "llama-7b": Case("llama", zoo="llama-7b"),
     "llama-7b training": Case("llama", "adam", zoo="llama-7b", meshes=(MESH, CUBE)),
     "llama-70b": Case("llama", config=LLAMA_70B, meshes=(LARGE,)),

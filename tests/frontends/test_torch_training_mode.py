@@ -87,6 +87,20 @@ def test_statistics_far_from_zero_are_exact_in_f32() -> None:
     np.testing.assert_allclose(values[graph.outputs[0]], wanted.numpy(), atol=2e-3)
 
 
+@pytest.mark.parametrize("train", [None, "sgd"])
+def test_statistics_of_half_precision_are_f32(train: str | None) -> None:
+    def forward(self: Any, x: Any) -> Any:
+        return self.norm(x).float().square().mean()
+
+    module = training.Calls(forward, norm=torch.nn.BatchNorm2d(3).bfloat16())
+    document = build_module_document(module, (torch.zeros(2, 3, 4, 4, dtype=torch.bfloat16),), {}, train=train)
+    load_graph(training.validate_document(training.GraphDocument, document, "half"), SINGLE_DEVICE)
+    made = {node["op"]: node["outputs"][0]["dtype"] for node in document["nodes"] if "batch_norm" in node["op"]}
+    assert made.pop("batch_norm") == "bf16"
+    assert made.pop("batch_norm_backward", "bf16") == "bf16"
+    assert set(made.values()) == {"f32"}
+
+
 def test_a_forward_pass_that_writes_to_its_input_is_refused() -> None:
     with pytest.raises(InvalidGraph, match=r"writes to its inputs"):
         build_module_document(training.Calls(lambda self, x: x.add_(1)), (torch.zeros(2),), {})

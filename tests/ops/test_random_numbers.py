@@ -21,6 +21,7 @@ KNOWN = [
 SHAPES = [(12,), (5, 7), (4, 3, 6), (1 << 20, 1 << 20), (3, 1 << 33)]
 REFUSED = [-0.1, 1.5]
 COUNT = 40_000
+MOMENTS: dict[str, list[float]] = {"uniform": [1 / 2, 1 / 3, 1 / 4, 1 / 5], "normal": [0, 1, 0, 3]}
 
 
 def context(seed: int, **attrs: object) -> OpContext:
@@ -56,15 +57,14 @@ def test_a_mask_drops_as_many_as_its_probability_says(p: float) -> None:
     assert abs(dropped - p) <= 5 * (p * (1 - p) / COUNT) ** 0.5
 
 
-@pytest.mark.parametrize("distribution", ["uniform", "normal"])
+@pytest.mark.parametrize("distribution", MOMENTS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_draws_have_the_moments_of_their_distribution(distribution: str, dtype: str) -> None:
     local = OpContext(
         np, {"seed": 1, "distribution": distribution}, {"d0": Span(0, COUNT, COUNT)}, ((COUNT,),), (np.dtype(dtype),)
     )
     drawn = OPS["random"].compute(local).astype(np.float64)
-    moments = {"uniform": [1 / 2, 1 / 3, 1 / 4, 1 / 5], "normal": [0, 1, 0, 3]}[distribution]
-    for power, wanted in enumerate(moments, 1):
+    for power, wanted in enumerate(MOMENTS[distribution], 1):
         assert abs((drawn**power).mean() - wanted) <= 5 * (drawn**power).std() / COUNT**0.5
     assert np.isfinite(drawn).all()
     assert distribution == "normal" or (drawn.min() >= 0 and drawn.max() < 1)

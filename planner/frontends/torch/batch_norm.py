@@ -28,7 +28,7 @@ def native_batch_norm(call: AtenCall) -> Sequence[RowResult]:
         running = call["running_mean"], call["running_var"]
         return [_normalize(call, *running), None, None, *running]
     x, kept = call["input"], [call.arguments.get(name) for name in ("running_mean", "running_var")]
-    dtype = call.results[1].dtype if len(call.results) > 1 else "f64" if x.dtype == "f64" else "f32"
+    dtype = "f64" if x.dtype == "f64" else "f32"
     mean = call.step("mean", [x], x.shape[1:2], dtype=dtype, dims=_others(x), keepdim=False)
     variance = call.step("batch_norm_variance", [x, mean], mean.shape, dtype=dtype)
     count = _count(x)
