@@ -9,8 +9,9 @@ joint_graph     an exported loss -> the graph of a training step, forward and ba
 serialized      a file of torch.export.save -> an exported program
 exported_graph  what was captured either way: a graph, its inputs and results
 translation     the walk, node by node
-op_table        ATen overload -> row; rows are in backward_ops, batch_norm, conv_pool, image_backward, indexing, losses,
-                matmul_attention, pointwise, random_ops and views
+gradient_table  ATen overload -> row, of the calls that autograd emits
+op_table        ATen overload -> row, of all calls; rows are in backward_ops, batch_norm, conv_pool, image_backward,
+                indexing, losses, matmul_attention, pointwise, random_ops and views
 aten_call       one ATen call, as a row sees it
 location        the module and the source line of a call
 document        a captured graph -> a graph document, with the optimizer's update
