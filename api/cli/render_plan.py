@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from api.cli.memory_price import describe_memory_price, describe_next_layout
+from planner.planning.infeasible import describe_infeasible
 from planner.units import format_bytes, format_share, format_time
 
 Document = dict[str, Any]
@@ -34,14 +35,9 @@ def render_plan(console: Console, plan: Document) -> None:
 def _render_certificate(plan: Document) -> Text:
     solver = plan["solver"]
     if solver["status"] == "infeasible":
-        least = solver["least_limit_bytes"]
-        known = (
-            "no sufficient limit is known" if least is None else f"{format_bytes(least)} ({least} bytes) is sufficient"
-        )
-        return Text(
-            f"infeasible: no plan fits {format_bytes(plan['request']['memory_limit_bytes'])} per device; "
-            f"{known}, less than {format_bytes(solver['least_limit_bound_bytes'] or 0)} is proven insufficient"
-        )
+        limit = plan["request"]["memory_limit_bytes"]
+        least, bound = solver["least_limit_bytes"], solver["least_limit_bound_bytes"]
+        return Text(f"infeasible: {describe_infeasible(limit, least, bound)}")
     if solver["objective_s"] is None:
         return Text(f"{solver['status']}: no plan found ({solver['reason']})")
     if solver.get("objective_bytes") is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from planner.errors import InvalidMesh, InvalidSharding
 from planner.export.uniform_shards import even_split_axes
@@ -22,7 +22,11 @@ JaxMesh = Any
 
 
 def jax_mesh(mesh: JaxMesh | Mesh | str) -> tuple[Mesh, JaxMesh]:
-    """Return our mesh and JAX's for either of them, or for `dp=2,tp=4`. Raises InvalidMesh."""
+    """Return our mesh and JAX's for either of them, or for `dp=2,tp=4`. Raises InvalidMesh.
+
+    JAX's mesh has Auto axes, so that XLA fills in what lies between arguments and results; Explicit axes would make
+    JAX choose the sharding of every intermediate value, and refuse what the plan leaves to a collective.
+    """
     if isinstance(mesh, str):
         mesh = Mesh.parse(mesh)
     if not isinstance(mesh, Mesh):
@@ -30,7 +34,7 @@ def jax_mesh(mesh: JaxMesh | Mesh | str) -> tuple[Mesh, JaxMesh]:
             axes = tuple(MeshAxis(str(name), int(size)) for name, size in mesh.shape.items())
         except AttributeError:
             raise InvalidMesh("mesh", got=type(mesh), wanted="a mesh of JAX's, or dp=2,tp=4") from None
-        return Mesh(axes), mesh
+        return Mesh(axes), mesh.update(axis_types=(AxisType.Auto,) * len(axes))
     sizes = tuple(axis.size for axis in mesh.axes)
     if None in sizes:
         raise InvalidMesh("mesh axis of unknown size", got=mesh.notation, wanted="numbers")

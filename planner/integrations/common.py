@@ -14,6 +14,7 @@ from planner.documents.schemas import GraphDocument, validate_document
 from planner.errors import InvalidRequest
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
+from planner.planning.infeasible import describe_infeasible
 from planner.planning.plan_types import Plan, Request
 from planner.progress import solving_line
 
@@ -38,5 +39,7 @@ def plan_document(
     with solving_line() as on_progress:
         plan = pipeline.plan(graph, mesh, read_hardware(device), request=request, on_progress=on_progress)
     if plan.choice is None:
-        raise InvalidRequest("no plan fits", where=name, got=plan.certificate.reason, wanted="more memory or devices")
+        proven = plan.certificate
+        least = describe_infeasible(plan.limit_bytes, proven.least_limit_bytes, proven.least_limit_bound_bytes)
+        raise InvalidRequest(least, where=name, wanted="a higher memory limit, or more devices")
     return ChosenShardings(graph, plan.choice, plan)

@@ -73,10 +73,10 @@ def shaped(*shape: int) -> Any:
 def test_a_function_gets_a_tree_of_shardings_for_its_arguments_and_results() -> None:
     parameters = {"up": shaped(1024, 4096), "down": shaped(4096, 1024)}
     planned = one_line.plan(perceptron, parameters, shaped(64, 1024), shaped(3), mesh="dp=2,tp=4")
-    tree, x, unused = planned.arguments
+    tree, x, unused = planned.in_shardings
     assert set(tree) == {"up", "down"}
-    assert set(planned.results) == {"y", "x"}
-    assert all(isinstance(leaf, jax.sharding.NamedSharding) for leaf in jax.tree.leaves(planned.arguments))
+    assert set(planned.out_shardings) == {"y", "x"}
+    assert all(isinstance(leaf, jax.sharding.NamedSharding) for leaf in jax.tree.leaves(planned.in_shardings))
     assert unused.spec == P()
     assert planned.plan.certificate.status == "optimal"
     wanted = planned.plan.choice.inputs["arg2"]
@@ -89,7 +89,7 @@ def test_a_step_runs_under_its_shardings() -> None:
     function, *arguments = models.training(model, 4)
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("dp", "tp"))
     planned = one_line.plan(function, *arguments, mesh=mesh, request=Request(time_limit_s=2.0))
-    step = jax.jit(function, in_shardings=planned.arguments, out_shardings=planned.results)
+    step = jax.jit(function, in_shardings=planned.in_shardings, out_shardings=planned.out_shardings)
     assert step.lower(*arguments).out_info[0].shape == ()
 
 

@@ -11,6 +11,7 @@ fusion           trees of pointwise ops joined to one node
 shardings        Shardy's shardings -> annotations
 locations        the line or the name stack of an op
 traced_function  a JAX function -> its text
+next_values      which result of a function is the next value of which argument
 """
 
 from __future__ import annotations
@@ -66,25 +67,39 @@ def import_jax(function: str, kinds: Mapping[str, str] | None = None) -> dict[st
         from planner.frontends.stablehlo import traced_function
     except ModuleNotFoundError as missing:
         raise _missing_package_error(missing) from missing
-    return import_text(traced_function.load_function(function).text, function.rpartition(":")[2], kinds).document
+    trace = traced_function.load_function(function)
+    return import_text(trace.text, function.rpartition(":")[2], kinds, next_outputs=trace.text_next_outputs).document
 
 
-def import_text(text: str, name: str, kinds: Mapping[str, str] | None = None, *, where: str = "") -> ImportedStablehlo:
-    """Import StableHLO text, with the ids of the arguments and the numbers of constants; `where` names the text."""
+def import_text(
+    text: str,
+    name: str,
+    kinds: Mapping[str, str] | None = None,
+    *,
+    next_outputs: Mapping[int, int] | None = None,
+    where: str = "",
+) -> ImportedStablehlo:
+    """Import StableHLO text, with the ids of the arguments and the numbers of constants; `where` names the text.
+
+    `next_outputs` maps arguments to the outputs that replace them in the next run, by number.
+    """
     try:
         from planner.frontends.stablehlo import document
     except ModuleNotFoundError as missing:
         raise _missing_package_error(missing) from missing
-    return document.import_module_text(text, name, kinds, where=where or name)
+    return document.import_module_text(text, name, kinds, next_outputs=next_outputs or {}, where=where or name)
 
 
-def trace_function(function: Any, *arguments: Any) -> TracedFunction:
-    """Lower a JAX function on arguments of these shapes. Raises InvalidRequest."""
+def trace_function(function: Any, *arguments: Any, next: Mapping[int, int] | None = None) -> TracedFunction:  # noqa: A002
+    """Lower a JAX function on arguments of these shapes; `next` maps arguments to results, by number.
+
+    Raises InvalidRequest.
+    """
     try:
         from planner.frontends.stablehlo import traced_function
     except ModuleNotFoundError as missing:
         raise _missing_package_error(missing) from missing
-    return traced_function.trace_function(function, *arguments)
+    return traced_function.trace_function(function, *arguments, next=next)
 
 
 def _missing_package_error(missing: ModuleNotFoundError) -> Exception:

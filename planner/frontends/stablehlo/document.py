@@ -71,15 +71,19 @@ class _Argument:
         return self.name.removeprefix(self.root)
 
 
-def import_module_text(text: str, name: str, kinds: Mapping[str, str] | None, *, where: str) -> ImportedStablehlo:
+def import_module_text(
+    text: str, name: str, kinds: Mapping[str, str] | None, *, next_outputs: Mapping[int, int], where: str
+) -> ImportedStablehlo:
     """Import StableHLO text; `kinds` overrides the kinds of arguments, by name or by the root of their names.
+
+    `next_outputs` maps arguments to the outputs that replace them, by number; donated ones are paired as well.
 
     Raises InvalidDocument, InvalidGraph and UnsupportedOp with `where` and the line or the name stack.
     """
     module = parse_text(text, where)  # keep the reference: operations are freed with their module
     functions = list_functions(module, where)
     main, builder = functions["main"], SymbolBuilder()
-    arguments = _read_arguments(main, where)
+    arguments = _read_arguments(main, next_outputs, where)
     kind_of = _choose_kinds(arguments, kinds or {})
     values = [builder.add_input(each.id, kind_of[each.id], each.type, name=each.name) for each in arguments]
     translation = StablehloTranslation(functions, builder, where)
@@ -96,7 +100,7 @@ def import_module_text(text: str, name: str, kinds: Mapping[str, str] | None, *,
     return ImportedStablehlo(document, tuple(each.id for each in arguments), builder.constants)
 
 
-def _read_arguments(main: ir.Operation, where: str) -> list[_Argument]:
+def _read_arguments(main: ir.Operation, next_outputs: Mapping[int, int], where: str) -> list[_Argument]:
     block, arguments = main.regions[0].blocks[0], []
     attributes = _read_list_attribute(main, "arg_attrs", len(block.arguments))
     for number, (value, given) in enumerate(zip(block.arguments, attributes, strict=True)):
@@ -105,7 +109,7 @@ def _read_arguments(main: ir.Operation, where: str) -> list[_Argument]:
             kind = tensor_type(value.type)
         except ShardplanError as error:
             raise error.at(f"{where}: argument {shown}") from None
-        arguments.append(_Argument(f"arg{number}", shown, kind, given))
+        arguments.append(_Argument(f"arg{number}", shown, kind, given, next_outputs.get(number)))
     return _pair_donated(arguments, main)
 
 
@@ -120,7 +124,7 @@ def _result_types(main: ir.Operation) -> Sequence[ir.Type]:
 
 
 def _pair_donated(arguments: list[_Argument], main: ir.Operation) -> list[_Argument]:
-    """Return the arguments, each donated one with the output that replaces it.
+    """Return the arguments, each donated one without a next output with the output that replaces it.
 
     That is the output of its type at the same place of its tree. JAX itself pairs by type alone, so its pair is the
     second choice, and the first unpaired output of the type the third.
@@ -129,8 +133,10 @@ def _pair_donated(arguments: list[_Argument], main: ir.Operation) -> list[_Argum
     attributes = _read_list_attribute(main, "res_attrs", len(results))
     names = [given["jax.result_info"].value if "jax.result_info" in given else "" for given in attributes]
     free = dict(enumerate(zip(results, (name.removeprefix(_root(name)) for name in names), strict=True)))
+    paired = {each.id: each.next for each in arguments if each.next is not None}
+    for taken in paired.values():
+        del free[taken]
     donated = [each for each in arguments if each.donated]
-    paired: dict[str, int] = {}
     for choice in (_is_same_place, _is_aliased, _has_same_type):
         for each in (each for each in donated if each.id not in paired):
             number = next((n for n, (kind, path) in free.items() if kind == each.type and choice(each, n, path)), None)

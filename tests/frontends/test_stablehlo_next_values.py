@@ -1,0 +1,146 @@
+"""Results of a JAX step that are taken for the next values of its arguments, and the layouts that both then have."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from planner.errors import InvalidMesh, InvalidRequest
+from planner.frontends.stablehlo import trace_function
+from planner.planning.plan_types import Request
+from tests.testing.jax_libraries import run_library
+
+jax = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")
+jnp = jax.numpy
+one_line = import_module("planner.integrations.jax")
+traced = import_module("planner.frontends.stablehlo.traced_function")
+
+pytestmark = pytest.mark.frameworks("jax")
+
+X = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+TREE = {"w": X, "b": jax.ShapeDtypeStruct((64,), jnp.float32)}
+STATE = (TREE, {"mu": TREE, "nu": TREE})
+
+
+def add_one(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: leaf + 1, tree)
+
+
+def squares(tree: Any, x: Any) -> Any:
+    return jnp.sum((x @ tree["w"] + tree["b"]) ** 2)
+
+
+RECOGNIZED = [
+    ("parameters returned alone", lambda p, x: add_one(p), (TREE, X), {0: 0, 1: 1}),
+    ("parameters beside a loss", lambda p, x: (x.sum(), add_one(p)), (TREE, X), {0: 1, 1: 2}),
+    ("state within a tree", lambda p, x: {"new": add_one(p), "loss": x.sum()}, (TREE, X), {0: 1, 1: 2}),
+    ("parameters and state that holds trees like them", lambda p, s: (add_one(p), add_one(s)), STATE, None),
+    ("two trees alike, in order", lambda p, q: (add_one(p), add_one(q)), (TREE, TREE), None),
+    ("a tree within an argument", lambda s, x: (x, add_one(s["p"])), ({"p": TREE, "key": X}, X), {1: 1, 2: 2}),
+    ("an array is an input", lambda x, w: x @ w, (X, X), {}),
+    ("another dtype", lambda p: jax.tree.map(lambda leaf: leaf.astype(jnp.bfloat16), p), (TREE,), {}),
+    ("unchanged and unread", lambda p, x: ({"w": p["w"], "b": p["b"] * 0}, x), (TREE, X), {0: 0, 1: 1}),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "wanted"), [row[1:] for row in RECOGNIZED], ids=[row[0] for row in RECOGNIZED]
+)
+def test_a_tree_of_results_like_an_argument_is_its_next_value(function: Any, arguments: Any, wanted: Any) -> None:
+    with warnings.catch_warnings(action="error"):
+        found = trace_function(function, *arguments).next_outputs
+    assert found == (dict(enumerate(range(len(jax.tree.leaves(arguments))))) if wanted is None else wanted)
+
+
+UNCLEAR = [
+    ("two results", lambda p: (add_one(p), add_one(p)), (TREE,), "result 0, result 1 may be .* of argument 0"),
+    ("two arguments", lambda p, q: add_one(p), (TREE, TREE), "the result may be .* argument 0, argument 1"),
+    ("an array's step", lambda w, x: w - jax.grad(lambda w: jnp.sum(w @ x))(w), (X, X), "the result"),
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "message"), [row[1:] for row in UNCLEAR], ids=[row[0] for row in UNCLEAR]
+)
+def test_what_cannot_be_told_is_named_in_a_warning_and_next_ends_it(
+    function: Any, arguments: Any, message: str
+) -> None:
+    with pytest.warns(traced.NextValueWarning, match=message):
+        assert trace_function(function, *arguments).next_outputs == {}
+    with warnings.catch_warnings(action="error"):
+        assert trace_function(function, *arguments, next={}).next_outputs == {}
+
+
+def test_next_names_the_pair() -> None:
+    found = trace_function(lambda p, q: (jnp.zeros(()), add_one(q), add_one(p)), TREE, TREE, next={1: 1, 0: 2})
+    assert found.next_outputs == {2: 1, 3: 2, 0: 3, 1: 4}
+
+
+BAD: list[tuple[Mapping[int, int], str]] = [
+    ({2: 0}, "next: argument .got 2; wanted the number of one of 2 arguments"),
+    ({0: 2}, "next: result .got 2; wanted the number of one of 2 results"),
+    ({0: 1}, "next: result 1 as argument 0: structure, shapes or dtypes differ"),
+    ({0: 0, 1: 0}, "another result for every argument"),
+]
+
+
+@pytest.mark.parametrize(("asked", "message"), BAD)
+def test_a_wrong_next_is_refused(asked: Mapping[int, int], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        trace_function(lambda p, x: (add_one(p), x), TREE, X, next=asked)
+
+
+def update(tree: Any, x: Any) -> Any:
+    value, gradients = jax.value_and_grad(squares)(tree, x)
+    return jax.tree.map(lambda weight, gradient: weight - gradient, tree, gradients), value
+
+
+def test_a_step_without_donation_has_one_layout_for_parameters_and_its_cost_is_that_of_donation() -> None:
+    big = {"w": jax.ShapeDtypeStruct((512, 2048), jnp.float32), "b": jax.ShapeDtypeStruct((2048,), jnp.float32)}
+    x = jax.ShapeDtypeStruct((1024, 512), jnp.float32)
+    request = Request(memory_limit_bytes=9_000_000)
+    planned = one_line.plan(update, big, x, mesh="dp=2,tp=4", request=request)
+    assert planned.in_shardings[0] == planned.out_shardings[0]
+    assert any(not each.is_fully_replicated for each in jax.tree.leaves(planned.in_shardings[0]))
+    donated = one_line.plan(jax.jit(update, donate_argnums=0), big, x, mesh="dp=2,tp=4", request=request)
+    assert planned.plan.certificate.objective_s == donated.plan.certificate.objective_s
+
+
+def test_arguments_unread_or_returned_unchanged_keep_their_layout() -> None:
+    tree = {"kept": X, "unread": X, "new": X}
+    step = lambda p, x: ({"kept": p["kept"], "unread": x + 1, "new": p["new"] @ x @ p["kept"]}, x.sum())  # noqa: E731
+    planned = one_line.plan(step, tree, X, mesh="dp=2,tp=4")
+    assert planned.in_shardings[0] == planned.out_shardings[0]
+
+
+def test_a_plan_for_a_mesh_without_devices_cannot_be_run() -> None:
+    planned = one_line.plan(update, TREE, X, mesh="dp=2")
+    with pytest.raises(InvalidMesh, match="mesh without devices"):
+        planned.jit(update)
+
+
+LIBRARIES = [
+    ("plain", ()),
+    ("adamw", ("optax",)),
+    ("adafactor", ("optax",)),
+    ("multi_transform", ("optax",)),
+    ("equinox", ("equinox", "optax")),
+    ("linen", ("flax", "optax")),
+]
+
+
+@pytest.mark.parametrize(("name", "packages"), LIBRARIES, ids=[name for name, _ in LIBRARIES])
+def test_two_steps_of_a_library_equal_the_unsharded_ones_on_explicit_and_auto_meshes(
+    name: str, packages: tuple[str, ...]
+) -> None:
+    for package in packages:
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install shardplan[test-all]")
+    report = run_library(name)
+    assert report["difference"] < 1e-3
+    assert report["split"] > 0
+    assert report["kept"]
+    assert report["warnings"] == []
