@@ -32,6 +32,16 @@ def test_a_saved_program_is_what_was_exported_with_its_tied_weights(tmp_path: Pa
     assert import_torch(str(tmp_path / "linked.pt2")) == build_graph_document(program, "linked")
 
 
+def test_a_program_saved_in_training_mode_keeps_its_writes(tmp_path: Path) -> None:
+    norm = torch.nn.BatchNorm1d(4)
+    norm.register_buffer("unsaved", torch.ones(4), persistent=False)
+    norm.register_forward_pre_hook(lambda module, given: (given[0] * module.unsaved,))
+    program = saved(tmp_path / "norm.pt2", torch.nn.Sequential(norm, torch.nn.Dropout(0.5)))
+    document = import_torch(str(tmp_path / "norm.pt2"))
+    assert document == build_graph_document(program, "norm")
+    assert sum("next" in entry for entry in document["inputs"]) == 3
+
+
 def test_the_json_of_a_saved_program_is_enough(tmp_path: Path) -> None:
     program = saved(tmp_path / "linear.pt2", torch.nn.Linear(4, 4))
     with zipfile.ZipFile(tmp_path / "linear.pt2") as archive:

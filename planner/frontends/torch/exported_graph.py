@@ -84,12 +84,26 @@ def functionalize(program: ExportedProgram, name: str) -> ExportedProgram:
     Raises InvalidGraph for a program that writes to its inputs.
     """
     if any(map(_writes_in_place, program.graph.nodes)):
+        _move_state(program)
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch's own
             program = program.run_decompositions({})
     written = [s.target for s in program.graph_signature.output_specs if s.kind not in (*_RESULTS, _WRITTEN)]
     if written:
         raise InvalidGraph("the forward pass writes to its inputs", where=name, got=written, wanted="no writes")
     return program
+
+
+def _move_state(program: ExportedProgram) -> None:
+    """Move a state on the meta device, as that of a file, in place to where the program was traced."""
+    moved: dict[int, torch.Tensor] = {}
+    specs = program.graph_signature.input_specs
+    for node, spec in zip(program.graph.find_nodes(op="placeholder"), specs, strict=True):
+        state = program.constants if spec.kind == InputKind.BUFFER and not spec.persistent else program.state_dict
+        tensor, traced = state.get(spec.target), node.meta["val"]
+        if isinstance(tensor, torch.Tensor) and tensor.device != traced.device:
+            trained = isinstance(tensor, torch.nn.Parameter)
+            there = torch.nn.Parameter(traced, tensor.requires_grad) if trained else traced
+            state[spec.target] = moved.setdefault(id(tensor), there)
 
 
 def _writes_in_place(node: Node) -> bool:

@@ -75,7 +75,8 @@ def _restore_state(module: Mapping[str, Any], same: Mapping[str, str]) -> dict[s
         if name is not None:
             fresh = _tensor(module["graph"]["tensor_values"][entry["arg"]["name"]], kind == "parameter")
             tensor = tensors.setdefault((same.get(name, name), fresh.shape, fresh.stride()), fresh)
-            state["constants" if kind == "tensor_constant" else "parameters"][name] = tensor
+            is_saved = kind != "tensor_constant" and entry.get("persistent", True)
+            state["parameters" if is_saved else "constants"][name] = tensor
     return state
 
 
