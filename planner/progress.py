@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TextIO
 
-import solvers
 from planner.choose.cost import PICO
+from planner.planning.deadline import OnPlanProgress, PlanProgress
 from planner.units import format_share, format_time
 from planner.usecases.capacity_search import CapacitySearch
 
@@ -20,19 +20,24 @@ Show = Callable[[str], None]
 
 
 @contextmanager
-def solving_line(stream: TextIO | None = None) -> Iterator[Callable[[solvers.Progress], None]]:
-    """Yield an `on_progress` for `planner.plan` that shows the best step, the bound and the gap.
+def solving_line(stream: TextIO | None = None) -> Iterator[OnPlanProgress]:
+    """Yield an `on_progress` for `planner.plan` that shows the stage, the best step, the bound and the gap.
 
     `stream` is where to write; None: the notebook or terminal, if there is one.
     """
     with _line(stream) as show:
 
-        def on_progress(now: solvers.Progress) -> None:
-            best = "none yet" if now.incumbent is None else format_time(now.incumbent * PICO)
-            bound, gap = format_time(now.bound * PICO), format_share(now.gap)
-            show(f"planning: best step {best}, lower bound {bound}, gap {gap}, {now.elapsed_s:.1f} s")
+        def on_progress(now: PlanProgress) -> None:
+            show(describe_progress(now))
 
         yield on_progress
+
+
+def describe_progress(now: PlanProgress) -> str:
+    """Return the progress of a plan as one line."""
+    best = "none yet" if now.incumbent is None else format_time(now.incumbent * PICO)
+    bound, gap = format_time(now.bound * PICO), format_share(now.gap)
+    return f"{now.stage}: best step {best}, lower bound {bound}, gap {gap}, {now.elapsed_s:.1f} s"
 
 
 @contextmanager

@@ -35,8 +35,9 @@ from solvers.solve_state import SolveState
 
 Integers = NDArray[np.int64]
 
-# Message rounds at the root, and the gain per round (of the bound) that ends them there and on a reduced problem.
-ROOT_ROUNDS, ROOT_STALL, SMALL_STALL = 300, 1e-5, 1e-7
+# Message rounds at the root, and the gain per round (of the bound) that ends them there and on a reduced problem;
+# building the root takes as long as so many message passes, and with less time the best start is the result.
+ROOT_ROUNDS, ROOT_STALL, SMALL_STALL, ROOT_PASSES = 300, 1e-5, 1e-7, 12
 # Up to SMALL_NODES nodes, messages and MIPs run first and the search gets what they leave. With more nodes, the search
 # begins with EARLY_SHARE of the time, and messages and MIPs have MESSAGES_SHARE of the rest.
 SMALL_NODES, EARLY_SHARE, MESSAGES_SHARE = 1000, 0.1, 0.75
@@ -110,8 +111,8 @@ def _improve_incumbent(
 ) -> Mapping[int, float]:
     """Improve incumbent and bound until the state is exhausted; return the best multipliers."""
     problem, multipliers = state.problem, dict[int, float]()
-    if not _needs_lns(problem):
-        return _pass_messages_and_close(state, start, seed)
+    if not state.has_time_for(ROOT_PASSES) or not _needs_lns(problem):
+        return multipliers if state.is_exhausted else _pass_messages_and_close(state, start, seed)
     small = problem.arrays.node_start.size - 1 <= SMALL_NODES
     if not small:
         with state.sub_budget(EARLY_SHARE):

@@ -86,6 +86,13 @@ class SolveState:
         """Seconds of wall clock left; None where the budget is in units of work."""
         return None if self._deadline is None else self._deadline - time.monotonic()
 
+    def has_time_for(self, passes: int) -> bool:
+        """Return whether the clock leaves time for so many message passes, as far as their work tells."""
+        left = self.seconds_left
+        if left is not None and left * WORK_PER_SECOND < passes * pass_work(self.problem.arrays):
+            self.stop_reason, self.reproducible = TIME_LIMIT, False
+        return not self.is_exhausted
+
     @property
     def gap(self) -> float | None:
         """The proven relative gap of the incumbent; None without one."""

@@ -6,7 +6,7 @@ excluded here by its reduced cost: the messages of an excluded strategy would be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from solvers.oriented_graph import OrientedGraph
 from solvers.potentials import FixedPoint, LagrangianCosts
@@ -21,12 +21,18 @@ MAX_ROUNDS, CHECK_EVERY, STALL = 400, 4, 1e-3
 
 
 def compute_warm_start(
-    problem: Problem, gap: float, seconds: float, *, multipliers: Mapping[int, float] | None = None
+    problem: Problem,
+    gap: float,
+    seconds: float,
+    *,
+    multipliers: Mapping[int, float] | None = None,
+    stopped: Callable[[], bool] = lambda: False,
 ) -> DualWarmStart:
     """Pass messages at fixed multipliers until the bound stalls, or for `seconds` seconds' worth of work.
 
     gap: the relative gap that the later solve is to prove. multipliers: cost units per byte, by time step; None
-    relaxes the usage limit entirely. Work is counted rather than timed, so the result is reproducible.
+    relaxes the usage limit entirely. stopped: polled; the messages so far are returned once it returns True. Work is
+    counted rather than timed, so that the result is reproducible unless it was stopped.
     """
     graph = OrientedGraph.of(problem.arrays)
     pricing = LagrangianCosts(graph, FixedPoint.of(graph.degree, bound_largest_cost(problem)))
@@ -35,6 +41,8 @@ def compute_warm_start(
     rounds = int(seconds * WORK_PER_SECOND / (2 * pass_work(problem.arrays)))
     last = bound = 0
     for step in range(min(rounds, MAX_ROUNDS)):
+        if stopped():
+            break
         for forward in (True, False):
             # Full and half shares in turn, as in the rounds of the solve itself (Relaxation.pass_messages).
             bound = potentials.bound(messages.sweep(potentials, forward, 1 + step % 2))

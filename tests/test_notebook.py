@@ -89,7 +89,7 @@ def test_the_line_of_a_search_is_one_line_and_empty_in_the_end() -> None:
     told = io.StringIO()
     with planner.solving_line(told) as on_progress:
         planned("dp=2,tp=2", on_progress=on_progress)
-    assert "planning: best step" in told.getvalue()
+    assert "searching: best step" in told.getvalue()
     assert "\n" not in told.getvalue()
     assert told.getvalue().endswith(" \r")
 

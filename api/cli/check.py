@@ -19,7 +19,7 @@ from api.check.junit import write_junit
 from api.check.markdown import write_markdown
 from api.check.sarif import build_sarif
 from api.cli.options import JsonOption, console, print_json
-from api.cli.progress import show_solve_progress
+from api.cli.progress import show_plan_progress
 from api.cli.render_check import render_check
 from api.units import parse_bytes
 from planner.choose import hardware
@@ -74,7 +74,7 @@ def check(
     known_waivers = read_waivers(waivers) if waivers else []
     question = _build_check_request(mesh, hardware_name, memory_limit, gap=gap)
     sides = with_pins(read_base(base, new, server), pin), with_pins(read_given(new), pin)
-    with show_solve_progress() as progress:
+    with show_plan_progress() as progress:
         found = compare_plans(*sides, question, progress, fetch_plans_from(server) if server else None)
     report = dump_check(found, limits, known_waivers, today=date.today())
     _write_reports(report, new, reports)

@@ -10,7 +10,7 @@ import typer
 
 from api.cli.options import JsonOption, OutputOption, console, print_json
 from api.cli.parameters import with_options
-from api.cli.progress import show_run_progress, show_solve_progress
+from api.cli.progress import show_plan_progress, show_run_progress
 from api.cli.render_plan import render_plan
 from api.options import PlanOptions, RunOptions
 from planner import Mesh, Plan, Request, pipeline
@@ -60,10 +60,11 @@ def plan_graph(graph: Path, mesh: Mesh, name: str | None, *, request: Request, p
     """Return the plan of a graph file, showing progress. `name`: the hardware; else the mesh's device, else the
     default.
     """
-    profile = read_hardware(name or mesh.device or hardware.DEFAULT_PROFILE)
+    deadline, profile = pipeline.start_deadline(request), read_hardware(name or mesh.device or hardware.DEFAULT_PROFILE)
     mesh = replace(mesh, device=profile.name)
-    with show_solve_progress() as progress:
-        return pipeline.plan(read_graph(graph, mesh, pin), mesh, profile, request=request, on_progress=progress)
+    with show_plan_progress() as progress:
+        read = read_graph(graph, mesh, pin)
+        return pipeline.plan(read, mesh, profile, request=request, on_progress=progress, deadline=deadline)
 
 
 def _print_plan(document: dict[str, Any], as_json: bool) -> None:

@@ -11,35 +11,35 @@ from contextlib import contextmanager
 from rich.console import Console
 
 import solvers
-from planner.choose.cost import PICO
-from planner.units import format_share, format_time
+from planner.planning.deadline import OnPlanProgress
+from planner.progress import describe_progress
+from planner.units import format_share
+
+
+@contextmanager
+def show_plan_progress() -> Iterator[OnPlanProgress]:
+    """Yield a callback that shows the stage, incumbent, bound, gap and elapsed seconds of a plan."""
+    with _status_line() as show:
+        yield lambda now: show(describe_progress(now))
 
 
 @contextmanager
 def show_solve_progress() -> Iterator[Callable[[solvers.Progress], None]]:
-    """Yield a callback that shows incumbent, bound, gap and elapsed seconds of a plan's solve."""
-    with _incumbent_printer(lambda cost: format_time(cost * PICO)) as show:
-        yield show
+    """Yield a callback that shows the same of an IOPDDL problem, whose costs have no unit."""
+    with _status_line() as show:
+
+        def on_progress(now: solvers.Progress) -> None:
+            best = "none yet" if now.incumbent is None else f"{now.incumbent:,}"
+            show(f"solving: best {best}, bound {now.bound:,}, gap {format_share(now.gap)}, {now.elapsed_s:.1f} s")
+
+        yield on_progress
 
 
 @contextmanager
-def show_choice_progress() -> Iterator[Callable[[solvers.Progress], None]]:
-    """Yield a callback that shows the same of a bare choice problem, whose costs have no unit."""
-    with _incumbent_printer(lambda cost: f"{cost:,}") as show:
-        yield show
-
-
-@contextmanager
-def _incumbent_printer(shown: Callable[[int], str]) -> Iterator[Callable[[solvers.Progress], None]]:
+def _status_line() -> Iterator[Callable[[str], None]]:
     console = Console(stderr=True, highlight=False)
     with _silence_libraries(), console.status("preparing (the first run compiles the solver)") as status:
-
-        def show(now: solvers.Progress) -> None:
-            best = "none yet" if now.incumbent is None else shown(now.incumbent)
-            gap, seconds = format_share(now.gap), now.elapsed_s
-            status.update(f"solving: best {best}, bound {shown(now.bound)}, gap {gap}, {seconds:.1f} s")
-
-        yield show
+        yield status.update
 
 
 @contextmanager

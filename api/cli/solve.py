@@ -10,7 +10,7 @@ import typer
 import solvers
 from api.cli.options import JsonOption, OutputOption, print_json
 from api.cli.parameters import with_options
-from api.cli.progress import show_choice_progress
+from api.cli.progress import show_solve_progress
 from api.options import ProblemOptions
 from planner.documents.json_writer import check_writable, write_json
 from planner.errors import InvalidDocument
@@ -28,7 +28,7 @@ def solve(
     if output:
         check_writable(output)
     problem = _read_problem(file)
-    with show_choice_progress() as progress:
+    with show_solve_progress() as progress:
         solution = solvers.solve(
             problem,
             time_limit=options.time_limit_s,

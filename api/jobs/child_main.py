@@ -18,7 +18,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import IO, Any
 
-import solvers
 from api.http import requests_capacity
 from api.http.requests import PlanInputs, PlanRequest, at_pointer, build_plan_inputs, pack_json, unpack_json
 from api.http.requests_reshard import answer_reshard
@@ -37,6 +36,7 @@ from planner.export.formats import export_program
 from planner.export.report import html_page
 from planner.frontends.zoo import import_zoo
 from planner.judge.check.limits import parse_limits
+from planner.planning.deadline import PlanProgress
 from planner.run.validate import validate
 from planner.usecases.check import compare_plans
 
@@ -66,9 +66,17 @@ def plan_task(task: Any, report: ReportProgress) -> tuple[dict[str, Any], Any]:
     """Return a plan document, with its status, incumbent, bound and gap in the head."""
     inputs: PlanInputs = build_plan_inputs(validate_document(PlanRequest, task, "body"))
 
-    def progress(now: solvers.Progress) -> None:
+    def progress(now: PlanProgress) -> None:
         incumbent_s = None if now.incumbent is None else now.incumbent * PICO
-        report({"incumbent_s": incumbent_s, "bound_s": now.bound * PICO, "gap": now.gap, "elapsed_s": now.elapsed_s})
+        report(
+            {
+                "stage": now.stage,
+                "incumbent_s": incumbent_s,
+                "bound_s": now.bound * PICO,
+                "gap": now.gap,
+                "elapsed_s": now.elapsed_s,
+            }
+        )
 
     document = dump_plan(
         pipeline.plan(inputs.graph, inputs.mesh, inputs.hardware, request=inputs.request, on_progress=progress)

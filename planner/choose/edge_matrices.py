@@ -10,13 +10,15 @@ the sharding has one row. Equal matrices are one array.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import CostModel
 from planner.choose.liveness import Liveness
 from planner.choose.operand_layouts import OperandLayouts
@@ -53,11 +55,16 @@ class LifetimeRows(NamedTuple):
 
 @dataclass
 class EdgeMatrices:
-    """Resharding tables of all values. Values of equal type share them, and a clone those of its original."""
+    """Resharding tables of all values. Values of equal type share them, and a clone those of its original.
+
+    on_built  called with the number of values whose table is there
+    """
 
     liveness: Liveness
     model: CostModel
     listed: list[Variable]
+    units: AxisUnits
+    on_built: Callable[[int], None]
     by_value: dict[str, AllPairsResharding] = field(default_factory=dict)
     distances: dict[object, AllPairsResharding] = field(default_factory=dict)
     arrays: dict[object, Integers] = field(default_factory=dict)
@@ -80,12 +87,16 @@ class EdgeMatrices:
             port: frozenset({Reduction.SUM, *(state.reduction for state in port.states)})
             for port in dict.fromkeys(ports.values())
         }
-        for value, kind in graph.types.items():
+        for done, (value, kind) in enumerate(graph.types.items()):
+            tick = partial(self.on_built, done)
+            tick()
             reductions = reduced[ports[value]]
             read = tuple(sorted(windows[first.get(value, value)]))
             key = (kind, reductions, read)
             if key not in self.distances:
-                self.distances[key] = AllPairsResharding.of(kind, reductions, self.model, read)
+                self.distances[key] = AllPairsResharding.of(
+                    kind, reductions, self.model, read, units=self.units, tick=tick
+                )
             self.by_value[value] = self.distances[key]
 
     def matrix(

@@ -24,10 +24,11 @@ so that memory is exact in both cases.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
+from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import CostModel
 from planner.choose.edge_matrices import EdgeMatrices
 from planner.choose.liveness import Liveness
@@ -102,17 +103,27 @@ class Formulation:
 
 
 def formulate(
-    graph: Graph | GraphWithClones, model: CostModel, limit: int | None = None, *, late: Mapping[str, int] | None = None
+    graph: Graph | GraphWithClones,
+    model: CostModel,
+    limit: int | None = None,
+    *,
+    late: Mapping[str, int] | None = None,
+    units: AxisUnits | None = None,
+    on_built: Callable[[int], None] = lambda done: None,
 ) -> Formulation:
     """Formulate the assignment problem of a graph on the model's mesh, under a limit of bytes per device.
 
     `late` contains the ops that may be recomputed, each with the position of the op before which it would be. The size
     is linear in ops; an op has up to (dims + 2)^axes options, and an edge the square of that.
+
+    `units`: the mesh axes that options put on loops as one; None: those of the mesh. `on_built` is called with the
+    number of values whose reshards are priced, which takes most of the time; what it raises ends the work.
     """
     with_clones = graph if isinstance(graph, GraphWithClones) else GraphWithClones.of(graph, late)
     liveness = Liveness(with_clones)
-    variables = list_variables(liveness, model)
-    matrices = EdgeMatrices(liveness, model, variables)
+    units = units or AxisUnits.of(model.mesh)
+    variables = list_variables(liveness, model, units, partial(on_built, 0))
+    matrices = EdgeMatrices(liveness, model, variables, units, on_built)
     builder = ProblemBuilder(liveness, variables, matrices)
     problem = Problem(builder.nodes(), builder.edges(), limit)
     return Formulation(liveness, model, tuple(variables), problem, matrices.by_value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,15 @@ class OperandLayouts:
         listed = list(by_strategy)
         states = {state: i for i, state in enumerate(dict.fromkeys(listed))}
         return cls(tuple(states), np.array([states[state] for state in listed], np.int32))
+
+    @cached_property
+    def index(self) -> dict[Sharding, int]:
+        return {state: number for number, state in enumerate(self.states)}
+
+    def is_in(self, sharding: Sharding | None) -> NDArray[np.bool_]:
+        """Return for each strategy whether its value has this sharding."""
+        number = None if sharding is None else self.index.get(sharding)
+        return np.zeros(len(self.classes), bool) if number is None else self.classes == number
 
     def with_none(self) -> OperandLayouts:
         """Return the layouts with one more strategy, which has no such value."""

@@ -23,7 +23,7 @@ from math import comb, factorial
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.choose.axis_units import Units, combine_units, list_units, takes_any_order
+from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import CostModel
 from planner.choose.operand_layouts import OperandLayouts
 from planner.errors import InvalidRequest
@@ -53,12 +53,17 @@ class OpCandidates:
 
 def enumerate_options(rule: Rule, mesh: Mesh) -> tuple[Option, ...]:
     """Return all options of a rule; the first splits no loop. Raises InvalidRequest where there are too many."""
-    return _enumerate_rule(_RuleKey.of(rule, mesh)).options
+    return _enumerate_rule(_RuleKey.of(rule, mesh, AxisUnits.of(mesh))).options
 
 
-def distinct_options(op: Op, operands: tuple[TensorType, ...], model: CostModel) -> OpCandidates:
-    """Return the cheapest of the options with equal shardings of operands and results; of ties the first."""
-    seen = _enumerate_rule(_RuleKey.of(op.rule, model.mesh))
+def distinct_options(
+    op: Op, operands: tuple[TensorType, ...], model: CostModel, units: AxisUnits | None = None
+) -> OpCandidates:
+    """Return the cheapest of the options with equal shardings of operands and results; of ties the first.
+
+    `units`: the mesh axes that are put on loops as one; None: those of the mesh.
+    """
+    seen = _enumerate_rule(_RuleKey.of(op.rule, model.mesh, units or AxisUnits.of(model.mesh)))
     costs = model.options_ps(op, operands, seen.options, read=seen.operands, made=seen.results)
     by_signature = np.lexsort((costs, seen.signature))
     chosen = by_signature[np.flatnonzero(np.diff(seen.signature[by_signature], prepend=-1))]
@@ -77,19 +82,19 @@ class _RuleKey:
 
     rule: Rule
     divisible_axes: DivisibleAxes
-    units: Units
+    units: AxisUnits
     halos: Mesh | None
     mesh: Mesh = field(compare=False)
 
     @classmethod
-    def of(cls, rule: Rule, mesh: Mesh) -> _RuleKey:
-        parts = _splitting_axes(mesh)
+    def of(cls, rule: Rule, mesh: Mesh, units: AxisUnits) -> _RuleKey:
+        parts = _splitting_axes(mesh, units)
         may = tuple(frozenset(axes for axes, count in parts.items() if _may_split(each, count)) for each in rule.loops)
-        check_option_count("options of an op", sum(map(bool, may)), mesh, most=MAX_OPTIONS)
+        check_option_count("options of an op", sum(map(bool, may)), units, where=mesh.notation, most=MAX_OPTIONS)
         return cls(
             rule if rule.windows else _drop_sizes(rule),
             may,
-            list_units(mesh),
+            units,
             mesh if rule.windows else None,
             mesh,
         )
@@ -128,9 +133,9 @@ def _drop_sizes(rule: Rule) -> Rule:
     return replace(rule, loops=tuple(replace(loop, size=1, even=False) for loop in rule.loops), shapes=())
 
 
-def _splitting_axes(mesh: Mesh) -> dict[Axes, int]:
+def _splitting_axes(mesh: Mesh, units: AxisUnits) -> dict[Axes, int]:
     """Return the sets of mesh axes that an option may put on a loop, each with its number of parts."""
-    return {some: mesh.group_size(some) for some in combine_units(list_units(mesh))}
+    return {some: mesh.group_size(some) for some in units.combine()}
 
 
 def _may_split(loop: Loop, parts: int) -> bool:
@@ -138,17 +143,17 @@ def _may_split(loop: Loop, parts: int) -> bool:
     return sums and can_split(loop, parts)
 
 
-def _assign_axes(fits: DivisibleAxes, units: Units) -> Iterator[Option]:
+def _assign_axes(fits: DivisibleAxes, axes: AxisUnits) -> Iterator[Option]:
     """Yield all ways to put mesh axes on what they may split, each on one at most."""
-    places = [[None, *(at for at, each in enumerate(fits) if unit in each)] for unit in units]
+    places = [[None, *(at for at, each in enumerate(fits) if unit in each)] for unit in axes.units]
     for assignment in product(*places):
         chosen: list[list[int]] = [[] for _ in fits]
-        for unit, at in zip(units, assignment, strict=True):
+        for unit, at in zip(axes.units, assignment, strict=True):
             if at is not None:
                 chosen[at].extend(unit)
         sets = list(map(tuple, chosen))
         if all(not some or some in each for some, each in zip(sets, fits, strict=True)):
-            yield from product(*map(_orders, sets)) if takes_any_order(units) else [tuple(sets)]
+            yield from product(*map(_orders, sets)) if axes.any_order else [tuple(sets)]
 
 
 @lru_cache(maxsize=1 << MAX_AXES)
@@ -166,34 +171,37 @@ def _shared_operands(rule: Rule) -> list[int]:
     return [keys.index(key) for key in keys]
 
 
-def list_layouts(kind: TensorType, mesh: Mesh) -> list[Sharding]:
+def list_layouts(kind: TensorType, mesh: Mesh, units: AxisUnits | None = None) -> list[Sharding]:
     """Return all shardings of a tensor without partial axes: those that an input or output may have.
 
-    Raises InvalidRequest where there are too many.
+    `units`: the mesh axes that split a dim as one; None: those of the mesh. Raises InvalidRequest where there are too
+    many.
     """
-    check_option_count("shardings of a tensor", len(kind.shape), mesh, most=MAX_LAYOUTS)
-    return list(map(Sharding, _assign_axes(divisible_axes(kind.shape, mesh), list_units(mesh))))
+    units = units or AxisUnits.of(mesh)
+    check_option_count("shardings of a tensor", len(kind.shape), units, where=mesh.notation, most=MAX_LAYOUTS)
+    return list(map(Sharding, _assign_axes(divisible_axes(kind.shape, mesh, units), units)))
 
 
-def divisible_axes(shape: Shape, mesh: Mesh) -> DivisibleAxes:
+def divisible_axes(shape: Shape, mesh: Mesh, units: AxisUnits) -> DivisibleAxes:
     """Return for each dim the sets of mesh axes that split it into no more parts than it has elements."""
-    parts = _splitting_axes(mesh)
+    parts = _splitting_axes(mesh, units)
     return tuple(frozenset(axes for axes, count in parts.items() if count <= size) for size in shape)
 
 
-def check_option_count(what: str, places: int, mesh: Mesh, *, most: int) -> None:
+def check_option_count(what: str, places: int, units: AxisUnits, *, where: str, most: int) -> None:
     """Raise InvalidRequest where there are more than `most` ways to put k axis units on p places.
 
     There are (p+1)^k ways, or, where the order of units counts, C(k,m) m! C(m+p-1,m) for each number m of units.
+    `where`: the mesh's notation.
     """
-    axes = len(list_units(mesh))
+    axes = len(units.units)
     count = (places + 1) ** axes
-    if takes_any_order(list_units(mesh)):
+    if units.any_order:
         count = sum(comb(axes, m) * factorial(m) * comb(m + places - 1, m) for m in range(axes + 1)) if places else 1
     if count > most:
         raise InvalidRequest(
             f"too many {what}",
-            where=f"mesh {mesh.notation}",
+            where=f"mesh {where}",
             got=f"{count} (rank or loops {places}, {axes} axes)",
             wanted=f"at most {most}: a mesh of fewer axes",
         )

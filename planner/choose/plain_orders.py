@@ -17,7 +17,7 @@ import networkx as nx
 import numpy as np
 
 import solvers
-from planner.choose.axis_units import list_units, takes_any_order
+from planner.choose.axis_units import AxisUnits
 from planner.choose.formulate import Formulation
 from planner.choose.operand_layouts import OperandLayouts
 from planner.choose.variables import Variable
@@ -57,7 +57,7 @@ class _OrderSearch:
     def candidates(self, assignment: Assignment) -> Iterator[Assignment]:
         """Yield assignments of equal cost, for every renaming of mesh axes, the present names first."""
         axes = range(len(self.question.model.mesh.axes))
-        orders = takes_any_order(list_units(self.question.model.mesh))
+        orders = AxisUnits.of(self.question.model.mesh).any_order
         for names in permutations(axes) if orders else ():
             renamed = self._moved(assignment, range(len(assignment)), names)
             if renamed is not None and self._is_equal(renamed):

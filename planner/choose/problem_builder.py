@@ -49,6 +49,7 @@ class ProblemBuilder:
     def edges(self) -> list[Edge]:
         found = []
         for moment, step in enumerate(self.liveness.with_clones.listed):
+            self.tables.on_built(len(self.graph.types))
             if isinstance(step, Share):
                 found.append(self._share_edge(step.value, moment))
                 if step.value in self.liveness.with_clones.clone_of:

@@ -11,7 +11,7 @@ then `len(states)`, as is that of a shared copy whose value is not computed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import CostModel, price_key
 from planner.choose.liveness import Liveness, SharedLifetime
 from planner.choose.operand_layouts import OperandLayouts
@@ -84,15 +85,19 @@ class Variable:
         )
 
 
-def list_variables(time: Liveness, model: CostModel) -> list[Variable]:
+def list_variables(
+    time: Liveness, model: CostModel, units: AxisUnits, tick: Callable[[], None] = lambda: None
+) -> list[Variable]:
     """Return the variables in the order of the steps. Raises InvalidSharding for a pin that no option meets."""
-    return _VariableBuilder(time, model).all()
+    return _VariableBuilder(time, model, units, tick).all()
 
 
 @dataclass
 class _VariableBuilder:
     liveness: Liveness
     model: CostModel
+    units: AxisUnits
+    tick: Callable[[], None]
     listed: dict[tuple[Role, str], Variable] = field(default_factory=dict)
     by_signature: dict[object, Variable] = field(default_factory=dict)
     layouts: dict[TensorType, OperandLayouts] = field(default_factory=dict)
@@ -135,7 +140,8 @@ class _VariableBuilder:
         kinds = tuple(self.graph.types[value] for value in op.inputs)
         key = (price_key(op), id(op.rule), kinds, op.results)
         if key not in self.by_signature:
-            found = distinct_options(op, kinds, self.model)
+            self.tick()
+            found = distinct_options(op, kinds, self.model, self.units)
             self.by_signature[key] = Variable(Role.OP, "", found.costs_ps, found.results, found.operands, found.options)
         like = self.by_signature[key]
         variable = Variable(Role.OP, op.id, like.costs, like.results, like.operands, like.options)
@@ -226,7 +232,7 @@ class _VariableBuilder:
     def _whole_layouts(self, kind: TensorType) -> OperandLayouts:
         """Return the shardings that an input or output may have."""
         if kind not in self.layouts:
-            self.layouts[kind] = OperandLayouts.of(list_layouts(kind, self.model.mesh))
+            self.layouts[kind] = OperandLayouts.of(list_layouts(kind, self.model.mesh, self.units))
         return self.layouts[kind]
 
 

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.choose.cost import CostModel
+from planner.choose.cost import CostModel, price_key
 from planner.ir.accounting import Accounting
 from planner.ir.graph import OUTPUTS
 from planner.ir.memory_kinds import count_live_by_kind
@@ -39,8 +39,18 @@ class Analysis:
 
     @cached_property
     def times_ps(self) -> tuple[int, ...]:
-        """Time of each instruction."""
-        return tuple(price_instruction(self.model, done, self.program.values) for done in self.program.instructions)
+        """Time of each instruction. Equal ops of repeated layers are priced once."""
+        known: dict[object, int] = {}
+        return tuple(self._time_ps(done, known) for done in self.program.instructions)
+
+    def _time_ps(self, done: Instruction, known: dict[object, int]) -> int:
+        if isinstance(done, Reshard):
+            return price_instruction(self.model, done, self.program.values)
+        types = tuple(self.program.values[name].type for name in done.operands)
+        key = price_key(done.op), id(done.op.rule), done.op.results, types, done.option
+        if key not in known:
+            known[key] = price_instruction(self.model, done, self.program.values)
+        return known[key]
 
     @property
     def step_ps(self) -> int:

@@ -179,7 +179,7 @@ def _fix_node(fixed: dict[int, int], formulation: Formulation, node: int, *, wan
     variable = formulation.variables[node]
     matches = np.ones(len(variable.costs), bool)
     for port, state in zip((*variable.operands, *variable.results), wanted, strict=True):
-        matches &= np.array([other == state for other in port.states])[port.classes]
+        matches &= port.is_in(state)
     if matches.any():
         fixed[node] = int(matches.argmax())
     return bool(matches.any())

@@ -84,8 +84,11 @@ class _ChoiceEncoder:
         match variable.role:
             case Role.OP:
                 wanted = choice.options.get(variable.name)
-                listed = [*variable.options, *[None] * (len(variable.costs) - len(variable.options))]
-                return _first_strategy(variable, np.array([option == wanted for option in listed]))
+                if wanted in variable.options:
+                    return variable.options.index(wanted)
+                # A clone has one more strategy: not to run.
+                is_idle = np.arange(len(variable.costs)) >= len(variable.options)
+                return _first_strategy(variable, is_idle & (wanted is None))
             case Role.SHARED_COPY:
                 life = self._life(variable)
                 alive = np.array([each == life for each in variable.lifetimes])[variable.lifetime_of]
@@ -136,8 +139,7 @@ class _ChoiceEncoder:
 
 
 def _strategies_with(variable: Variable, wanted: Sharding | None) -> NDArray[np.bool_]:
-    port = (*variable.results, *variable.operands)[0]
-    return np.array([state == wanted for state in port.states] + [False])[port.classes]
+    return (*variable.results, *variable.operands)[0].is_in(wanted)
 
 
 def _first_strategy(variable: Variable, fits: NDArray[np.bool_]) -> int:

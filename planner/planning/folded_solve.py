@@ -11,12 +11,13 @@ until an assignment is found that costs less.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import solvers
 from planner.choose.fold import FoldedProblem, RepeatedLayers
+from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Folding, Request
 
 OnProgress = Callable[[solvers.Progress], None]
@@ -30,6 +31,10 @@ PIECES, LARGE_GAP, CROSSOVERS = (1, 2), 0.01, 20
 SHARE, SECONDS = 0.2, 15.0
 # The same, for computing messages and for the brief search under a cutoff.
 BRIEF_SHARE, BRIEF_SECONDS = 0.1, 6.0
+# Seconds for the last solve when the time is up: enough to return the best of its starts.
+LEAST_S = 0.1
+# With less time than this, a problem is not folded: that takes seconds itself.
+LEAST_FOLDED_S = 2.0
 
 
 def solve_folded(
@@ -38,14 +43,18 @@ def solve_folded(
     starts: Starts,
     *,
     on_progress: OnProgress | None = None,
+    on_folded: OnProgress | None = None,
     cutoff: int | None = None,
 ) -> tuple[solvers.Solution, Folding | None]:
-    """Return the best solution, no worse than a feasible start, and how folding was used, or None where it was not. An
-    assignment that costs `cutoff` or more is of no interest."""
-    began, shares = time.monotonic(), 0.0
-    hook = on_progress and _add_elapsed(began, on_progress)
-    if len(problem.nodes) < MIN_NODES:
-        return _run_solver(problem, request, request.time_limit_s, starts=starts, on_progress=hook, cutoff=cutoff), None
+    """Return the best solution, no worse than a feasible start, and how folding was used, or None where it was not.
+
+    An assignment that costs `cutoff` or more is of no interest. `on_folded` receives the progress on folded problems,
+    whose bounds are none of the unfolded one.
+    """
+    deadline, shares = Deadline(None if request.deterministic else request.time_limit_s), 0.0
+    run = partial(_run_solver, problem, request, on_progress=on_progress, cutoff=cutoff)
+    if len(problem.nodes) < MIN_NODES or deadline.is_within(LEAST_FOLDED_S):
+        return run(request.time_limit_s, starts=starts), None
     if cutoff is not None:
         look, shares = _check_cutoff(problem, request, starts, cutoff=cutoff), BRIEF_SHARE
         if look.reason == solvers.CUT_OFF:
@@ -53,25 +62,15 @@ def solve_folded(
         starts = starts if look.assignment is None else [look.assignment, *starts]
     layers = RepeatedLayers.of(problem)
     if layers.node_count > MAX_NODE_SHARE * len(problem.nodes):
-        return _run_solver(
-            problem, request, _remaining_time_s(request, began, shares), starts=starts, on_progress=hook, cutoff=cutoff
-        ), None
-    stages = list(_solve_stages(layers, request, starts, on_progress=hook and _drop_bound(hook)))
+        return run(_remaining_time_s(request, deadline, shares), starts=starts), None
+    stages = list(_solve_stages(layers, request, starts, deadline=deadline, on_progress=on_folded))
     last, shares = stages[-1], shares + len(stages) * (BRIEF_SHARE + SHARE)
     if last.solution.multipliers:
-        last, shares = last.at_multipliers(request), shares + BRIEF_SHARE
+        last, shares = last.at_multipliers(request, deadline), shares + BRIEF_SHARE
     start = layers.prolong(last.quotient, last.start)
-    solution = _run_solver(
-        problem,
-        request,
-        _remaining_time_s(request, began, shares),
-        starts=last.starts,
-        on_progress=hook,
-        cutoff=cutoff,
-        start=start,
-    )
+    solution = run(_remaining_time_s(request, deadline, shares), starts=last.starts, start=start)
     reproducible = all(each.solution.reproducible for each in stages) and solution.reproducible
-    timed = replace(solution, wall_s=time.monotonic() - began, reproducible=reproducible)
+    timed = replace(solution, wall_s=deadline.elapsed_s, reproducible=reproducible)
     return timed, _report_folding(layers, last, solution)
 
 
@@ -84,11 +83,9 @@ class FoldStage:
     solution: solvers.Solution
     starts: Starts
 
-    def at_multipliers(self, request: Request) -> FoldStage:
+    def at_multipliers(self, request: Request, deadline: Deadline) -> FoldStage:
         """Return the stage with messages computed at the multipliers of its solution."""
-        start = solvers.compute_warm_start(
-            self.quotient.problem, request.gap, _brief_time_s(request), multipliers=self.solution.multipliers
-        )
+        start = _pass_messages(self.quotient, request, deadline, multipliers=self.solution.multipliers)
         return replace(self, start=start)
 
     def is_near(self, problem: solvers.Problem) -> bool:
@@ -99,21 +96,34 @@ class FoldStage:
 
 
 def _solve_stages(
-    layers: RepeatedLayers, request: Request, starts: Starts, *, on_progress: OnProgress | None
+    layers: RepeatedLayers, request: Request, starts: Starts, *, deadline: Deadline, on_progress: OnProgress | None
 ) -> Iterator[FoldStage]:
     """Solve the folded problem, then folded problems of more pieces while the gap is large.
 
-    Each stage starts from the assignments of the one before.
+    Each stage starts from the assignments of the one before. The second one is left out where a third of the time is
+    gone: the unfolded problem takes longer.
     """
     for pieces in PIECES:
         folded = layers.quotient(pieces)
-        start = solvers.compute_warm_start(folded.problem, request.gap, _brief_time_s(request))
+        start = _pass_messages(folded, request, deadline)
         solution = _solve_stage(folded, request, starts, on_progress=on_progress, start=start)
         starts = [*_unfold_assignments(layers, folded, solution), *starts]
         stage = FoldStage(folded, start, solution, starts)
         yield stage
-        if stage.is_near(layers.problem):
+        limit = deadline.seconds
+        if stage.is_near(layers.problem) or (limit is not None and deadline.elapsed_s > limit / 3):
             return
+
+
+def _pass_messages(
+    folded: FoldedProblem, request: Request, deadline: Deadline, *, multipliers: Mapping[int, float] | None = None
+) -> solvers.DualWarmStart:
+    """Return messages of a folded problem, computed for a brief time."""
+    seconds = BRIEF_SECONDS if request.time_limit_s is None else BRIEF_SHARE * request.time_limit_s
+    ends = Deadline(seconds if deadline.seconds is not None else None)
+    return solvers.compute_warm_start(
+        folded.problem, request.gap, seconds, multipliers=multipliers, stopped=lambda: ends.left_s == 0.0
+    )
 
 
 def _unfold_assignments(
@@ -141,7 +151,7 @@ def _check_cutoff(problem: solvers.Problem, request: Request, starts: Starts, *,
     return _run_solver(
         problem,
         brief,
-        _brief_time_s(request),
+        BRIEF_SECONDS if request.time_limit_s is None else BRIEF_SHARE * request.time_limit_s,
         starts=starts,
         on_progress=note_cheaper,
         cutoff=cutoff,
@@ -201,11 +211,7 @@ def _solve_stage(
     )
 
 
-def _brief_time_s(request: Request) -> float:
-    return BRIEF_SECONDS if request.time_limit_s is None else BRIEF_SHARE * request.time_limit_s
-
-
-def _remaining_time_s(request: Request, began: float, shares: float) -> float | None:
+def _remaining_time_s(request: Request, deadline: Deadline, shares: float) -> float | None:
     """Return the seconds that are left, or None without a limit.
 
     A deterministic request gives up unused time of earlier shares, as how much is unused depends on the clock.
@@ -213,17 +219,7 @@ def _remaining_time_s(request: Request, began: float, shares: float) -> float | 
     limit = request.time_limit_s
     if limit is None:
         return None
-    least = (1 - shares) * limit
-    return least if request.deterministic else max(limit - (time.monotonic() - began), least)
-
-
-def _drop_bound(on_progress: OnProgress) -> OnProgress:
-    """Report progress without its bound: a bound of the folded problem is none of the unfolded one."""
-    return lambda now: on_progress(replace(now, bound=0, gap=None if now.incumbent is None else 1.0))
-
-
-def _add_elapsed(began: float, on_progress: OnProgress) -> OnProgress:
-    return lambda now: on_progress(replace(now, elapsed_s=time.monotonic() - began))
+    return (1 - shares) * limit if request.deterministic else max(LEAST_S, deadline.left_s or 0.0)
 
 
 def _report_folding(layers: RepeatedLayers, stage: FoldStage, solution: solvers.Solution) -> Folding:

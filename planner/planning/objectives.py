@@ -8,7 +8,8 @@
     memory   find and bound the least memory limit that any assignment fits (`solvers.min_peak_dual`), then minimize
              time under that limit
 
-The first solve gets half of a time limit, and the following ones the rest.
+The first solve gets half of a time limit, and the following ones half of what is left. Where the time is up while a
+later question is formulated, the answer to the first one is the result.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from planner.ir.program import Program
 from planner.judge.analysis import Analysis
 from planner.judge.program_choice import encode_choice
 from planner.planning import folded_solve
-from planner.planning.folded_solve import OnProgress, Starts
+from planner.planning.deadline import Deadline, ProgressReporter, TimeLimitReached
+from planner.planning.folded_solve import Starts
 from planner.planning.plan_types import Folding, Request
 from solvers import IMPOSSIBLE
 
@@ -36,6 +38,8 @@ WriteProgram = Callable[[Formulation, Choice], Program]
 BYTE_PRICES = (8, 64)
 """Price of the fewest bytes in units of the step time. A lower price leaves more weight to time, but at too low a price
 the plan receives more bytes."""
+LEAST_S = 0.1
+"""Seconds that the solver gets even when the time is up: enough to return the best of its starts."""
 PROVEN = "gap proven"
 """The reason of a solution whose gap is closed, or which is proven infeasible."""
 
@@ -78,6 +82,7 @@ class ObjectiveSolver:
     make_starts       formulation -> known assignments to start from
     write_program     (formulation, choice) -> program
     limit             memory limit in bytes per device
+    request           where it is deterministic, its time limit is one of the solver's work, else `deadline` counts
     cutoff            in ps, for the objective time: a step that takes as long is of no interest
     """
 
@@ -87,7 +92,8 @@ class ObjectiveSolver:
     model: CostModel
     limit: int
     request: Request
-    on_progress: OnProgress | None
+    deadline: Deadline
+    report: ProgressReporter
     cutoff: int | None = None
 
     def solve(self) -> ObjectiveResult:
@@ -99,24 +105,35 @@ class ObjectiveSolver:
             case _:
                 return self._solve(
                     self.make_formulation(self.model, self.limit),
-                    self.request,
-                    self.on_progress,
-                    starts=(),
+                    self._share(1),
                     cutoff=self.cutoff,
                 )
+
+    def _share(self, part: float, of_rest: float = 1) -> Request:
+        """Return the request with a part of the time limit, or, by the clock, with a share of the seconds left."""
+        limit = self.request.time_limit_s
+        if limit is None or self.request.deterministic:
+            return replace(self.request, time_limit_s=limit and part * limit)
+        return replace(self.request, time_limit_s=max(LEAST_S, of_rest * (self.deadline.left_s or 0.0)))
 
     def _solve(
         self,
         question: Formulation,
         request: Request,
-        on_progress: OnProgress | None,
         *,
+        quiet: bool = False,
         starts: Starts = (),
         cutoff: int | None = None,
     ) -> ObjectiveResult:
-        starts = [*starts, *self.make_starts(question)]
+        """Solve a formulation. `quiet`: its costs are not seconds of a step and are not reported."""
+        starts, report = [*starts, *self.make_starts(question)], self.report
         solution, folded = folded_solve.solve_folded(
-            question.problem, request, starts, on_progress=on_progress, cutoff=cutoff
+            question.problem,
+            request,
+            starts,
+            on_progress=report.report_time if quiet else report.report_solver,
+            on_folded=report.report_time if quiet else report.report_upper,
+            cutoff=cutoff,
         )
         if solution.assignment is None:
             return ObjectiveResult(question, solution, folded, None)
@@ -124,23 +141,30 @@ class ObjectiveSolver:
         return ObjectiveResult(question, replace(solution, assignment=plain), folded, question.decode(plain))
 
     def _minimize_bytes(self) -> ObjectiveResult:
-        half, quiet = _split_time_limit(self.request, 2), _hide_costs(self.on_progress)
-        first = self._solve(self.make_formulation(self._volume_model(None), self.limit), half, quiet)
+        question = self.make_formulation(self._volume_model(None), self.limit)
+        first = self._solve(question, self._share(1 / 2, 1 / 2), quiet=True)
         if first.choice is None:
             return replace(first, solution=replace(first.solution, bound=0))
         bound, fewest = first.solution.bound, self._price_program(first, self._volume_model(None))
-        result, rest = first, _split_time_limit(self.request, 2 * len(BYTE_PRICES))
-        for price in self._byte_prices(fewest, self._price_program(first, self.model)):
-            question = self.make_formulation(self._volume_model(price), self.limit)
-            result = self._solve(question, rest, quiet, starts=[encode_choice(question, first.choice)])
-            received = self._price_program(result, self._volume_model(None))
-            if received <= fewest or received - bound <= self.request.gap * received:
-                break
-        else:
-            result, received = first, fewest
+        result, received = self._find_faster(first, fewest, bound=bound) or (first, fewest)
         step = self._price_program(result, self.model)
         in_time = replace(result, solution=replace(result.solution, cost=step, bound=0, memory_price=0.0))
         return in_time.with_bytes(received, bound, self.request, first=first.solution)
+
+    def _find_faster(self, first: ObjectiveResult, fewest: int, *, bound: int) -> tuple[ObjectiveResult, int] | None:
+        """Return the fastest result found that receives about as few bytes as the first, and its bytes, or None."""
+        assert first.choice is not None
+        for price in self._byte_prices(fewest, self._price_program(first, self.model)):
+            try:
+                question = self.make_formulation(self._volume_model(price), self.limit)
+            except TimeLimitReached:
+                return None
+            rest, starts = self._share(1 / (2 * len(BYTE_PRICES)), 1 / 2), [encode_choice(question, first.choice)]
+            result = self._solve(question, rest, quiet=True, starts=starts)
+            received = self._price_program(result, self._volume_model(None))
+            if received <= fewest or received - bound <= self.request.gap * received:
+                return result, received
+        return None
 
     def _volume_model(self, byte_ps: int | None) -> VolumeModel:
         return VolumeModel(self.model.mesh, self.model.hardware, byte_ps)
@@ -155,24 +179,18 @@ class ObjectiveSolver:
         return [max(1, times * step_ps // received) for times in BYTE_PRICES] if received else [IMPOSSIBLE]
 
     def _minimize_memory(self) -> ObjectiveResult:
-        half, quiet = _split_time_limit(self.request, 2), _hide_costs(self.on_progress)
         # A limit of one byte is infeasible: the solver then finds and bounds the least limit that is feasible.
         one_byte = self.make_formulation(self.model, 1)
-        solution, _ = folded_solve.solve_folded(one_byte.problem, half, self.make_starts(one_byte), on_progress=quiet)
+        half, starts = self._share(1 / 2, 1 / 2), self.make_starts(one_byte)
+        solution, _ = folded_solve.solve_folded(
+            one_byte.problem, half, starts, on_progress=self.report.report_time, on_folded=self.report.report_time
+        )
         leanest = solution.assignment or solution.min_peak_assignment
         peak = self.limit + 1 if leanest is None else solvers.evaluate(one_byte.problem, leanest).peak
         if leanest is None or peak > self.limit:
-            return self._solve(self.make_formulation(self.model, self.limit), half, quiet)
-        result = self._solve(self.make_formulation(self.model, peak), half, self.on_progress, starts=[leanest])
+            return self._solve(self.make_formulation(self.model, self.limit), self._share(1 / 2), quiet=True)
+        question = self.make_formulation(self.model, peak)
+        result = self._solve(question, self._share(1 / 2), starts=[leanest])
         assert result.solution.assignment is not None, "a start is feasible"
         held = solvers.evaluate(result.question.problem, result.solution.assignment).peak
         return result.with_bytes(held, min(held, solution.min_feasible_limit_bound or 0), self.request, first=solution)
-
-
-def _split_time_limit(request: Request, parts: int) -> Request:
-    return replace(request, time_limit_s=request.time_limit_s and request.time_limit_s / parts)
-
-
-def _hide_costs(on_progress: OnProgress | None) -> OnProgress | None:
-    """Report progress without costs, which are not seconds here."""
-    return on_progress and (lambda now: on_progress(replace(now, incumbent=None, bound=0)))

@@ -28,6 +28,7 @@ from planner.judge.overlap import Overlap, assign_streams, schedule_overlap
 from planner.judge.overlap_schedule import COMPUTE
 from planner.judge.program_choice import encode_choice
 from planner.planning import folded_solve
+from planner.planning.deadline import ProgressReporter, TimeLimitReached
 from planner.planning.plan_types import Plan
 
 WriteProgram = Callable[[Formulation, Choice], Program]
@@ -38,7 +39,13 @@ MIN_SHARE = 1e-3
 
 
 def choose_by_schedule(
-    plan: Plan, question: Formulation, layouts: Mapping[str, Choice], *, ask: MakeFormulation, write: WriteProgram
+    plan: Plan,
+    question: Formulation,
+    layouts: Mapping[str, Choice],
+    *,
+    ask: MakeFormulation,
+    write: WriteProgram,
+    report: ProgressReporter,
 ) -> Plan:
     """Return the plan, or another one that overlap makes faster, as its certificate then says.
 
@@ -49,7 +56,7 @@ def choose_by_schedule(
         return plan
     candidates = {INITIAL: (plan.choice, plan.analysis)}
     named = {name: question.decode(encode_choice(question, choice)) for name, choice in layouts.items()}
-    for name, choice in {**named, **_solve_exposed(plan, plan.analysis, ask)}.items():
+    for name, choice in {**named, **_solve_exposed(plan, plan.analysis, ask, report=report)}.items():
         analysis = Analysis(write(question, choice), plan.model)
         if analysis.peak_bytes <= plan.limit_bytes:
             candidates[name] = choice, analysis
@@ -76,16 +83,23 @@ def apply_overlap(overlap: Overlap, share: float) -> int:
     return overlap.serial_ps - round(share * overlap.gain_ps)
 
 
-def _solve_exposed(plan: Plan, analysis: Analysis, ask: MakeFormulation) -> dict[str, Choice]:
+def _solve_exposed(
+    plan: Plan, analysis: Analysis, ask: MakeFormulation, *, report: ProgressReporter
+) -> dict[str, Choice]:
     """Solve again with links priced by their exposed time; empty where no time is left or nothing fits."""
-    request, limit = plan.request, plan.request.time_limit_s
-    left = None if limit is None else limit - plan.certificate.wall_s
-    if left is not None and left <= 0:
-        return {}
+    report.begin("searching with collectives priced as they are exposed")
     shares = exposed_shares(analysis, schedule_overlap(analysis, plan.limit_bytes))
     model = CostModel(plan.model.mesh, reprice_links(plan.model.hardware, shares))
-    question = ask(model)
-    solution, _ = folded_solve.solve_folded(question.problem, replace(request, time_limit_s=left), [], on_progress=None)
+    try:
+        question = ask(model)
+    except TimeLimitReached:
+        return {}
+    left = plan.request.time_limit_s if plan.request.deterministic else report.deadline.left_s
+    if left == 0:
+        return {}
+    request = replace(plan.request, time_limit_s=left)
+    quiet = report.report_time
+    solution, _ = folded_solve.solve_folded(question.problem, request, [], on_progress=quiet, on_folded=quiet)
     return {} if solution.assignment is None else {REPRICED: question.decode(solution.assignment)}
 
 

@@ -12,13 +12,14 @@ A chain frees each value when the next is made. Its buffer peak, with source s, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import CostModel
 from planner.errors import InvalidSharding
 from planner.ir.collectives import Collective
@@ -46,18 +47,28 @@ class AllPairsResharding:
 
     @classmethod
     def of(
-        cls, kind: TensorType, reductions: Iterable[Reduction], model: CostModel, also: Iterable[Sharding] = ()
+        cls,
+        kind: TensorType,
+        reductions: Iterable[Reduction],
+        model: CostModel,
+        also: Iterable[Sharding] = (),
+        *,
+        units: AxisUnits | None = None,
+        tick: Callable[[], None] = lambda: None,
     ) -> AllPairsResharding:
         """The table of a tensor type; `reductions` are those its partial shardings may have.
 
-        No dim is split into more parts than it has elements, but in the shardings of `also`.
+        No dim is split into more parts than it has elements, but in the shardings of `also`. `units`: the mesh axes
+        that split a dim as one; None: those of the mesh. `tick` is called often, and what it raises ends the work.
         """
-        web = ReshardingGraph.of(SplitShape.of(kind.shape, tuple(sorted(set(reductions))), model.mesh))
+        web = ReshardingGraph.of(SplitShape.of(kind.shape, tuple(sorted(set(reductions))), model.mesh, units))
         states = tuple(dict.fromkeys((*web.states, *also)))
         index = {state: i for i, state in enumerate(states)}
         held = np.array([model.shard_bytes(kind, state) for state in states], np.int64)
         cost = web.cost(held[: len(web.states)], kind, model)
-        time, following = _all_pairs_shortest(_basis_hops(web, cost, len(states)), _exchange_times(states, kind, model))
+        time, following = _all_pairs_shortest(
+            _basis_hops(web, cost, len(states)), _exchange_times(states, kind, model), tick
+        )
         return cls(states, index, held, time, _buffer_peaks(held, following), following, web, cost)
 
     def cost_matrix(self, what: str) -> Integers:
@@ -130,7 +141,9 @@ def _exchange_times(states: tuple[Sharding, ...], kind: TensorType, model: CostM
     return time
 
 
-def _all_pairs_shortest(basis: Sequence[Hops], direct: Integers) -> tuple[Integers, NDArray[np.int32]]:
+def _all_pairs_shortest(
+    basis: Sequence[Hops], direct: Integers, tick: Callable[[], None]
+) -> tuple[Integers, NDArray[np.int32]]:
     """Distances and the state after the first hop, for every pair.
 
     `basis`: of every state; `direct`: [states, states]. An exchange that is no shortest way to where it leads is on no
@@ -145,6 +158,7 @@ def _all_pairs_shortest(basis: Sequence[Hops], direct: Integers) -> tuple[Intege
     room = np.empty((count + max(len(hop) for hop, _ in basis), count), np.int64)
     while changed.max() > tried.min():
         for state, (target, cost) in enumerate(basis):
+            tick()
             new = changed > tried[state]
             exchanged = np.flatnonzero(alone[state] & new)
             hop = np.concatenate([target[new[target]], exchanged])

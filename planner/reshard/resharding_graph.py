@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.choose.axis_units import Units, combine_units, list_units, takes_any_order
+from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import CostModel
 from planner.choose.options import DivisibleAxes, divisible_axes, list_layouts
 from planner.ir.basis_moves import list_basis_moves
@@ -34,7 +34,7 @@ class SplitShape:
     `uneven`: the sizes of dims of which some blocks are uneven (of others 0), and where there are such the mesh.
     """
 
-    units: Units
+    units: AxisUnits
     divisible_axes: DivisibleAxes
     reductions: tuple[Reduction, ...]
     uneven: tuple[Shape, Mesh] | None
@@ -42,11 +42,15 @@ class SplitShape:
     mesh: Mesh = field(compare=False)
 
     @classmethod
-    def of(cls, shape: Shape, reductions: tuple[Reduction, ...], mesh: Mesh) -> SplitShape:
-        found = divisible_axes(shape, mesh)
+    def of(
+        cls, shape: Shape, reductions: tuple[Reduction, ...], mesh: Mesh, units: AxisUnits | None = None
+    ) -> SplitShape:
+        """Return how a shape is split. `units`: the mesh axes that split a dim as one; None: those of the mesh."""
+        units = units or AxisUnits.of(mesh)
+        found = divisible_axes(shape, mesh, units)
         dims = zip(shape, found, strict=True)
         uneven = tuple(size if any(size % mesh.group_size(some) for some in each) else 0 for size, each in dims)
-        return cls(list_units(mesh), found, reductions, (uneven, mesh) if any(uneven) else None, shape, mesh)
+        return cls(units, found, reductions, (uneven, mesh) if any(uneven) else None, shape, mesh)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +74,7 @@ class ReshardingGraph:
         """Of all tensors that are split so."""
         states = _enumerate_states(split)
         index = {state: i for i, state in enumerate(states)}
-        in_mesh_order = not takes_any_order(split.units)
+        in_mesh_order = not split.units.any_order
         ways = tuple(
             tuple(
                 (move, index[to])
@@ -104,8 +108,8 @@ class ReshardingGraph:
 
 
 def _enumerate_states(split: SplitShape) -> tuple[Sharding, ...]:
-    whole = list_layouts(TensorType(split.shape, "bool"), split.mesh)
-    partials = combine_units(split.units)
+    whole = list_layouts(TensorType(split.shape, "bool"), split.mesh, split.units)
+    partials = split.units.combine()
     return (
         *whole,
         *(

@@ -29,7 +29,7 @@ from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.judge.check.equivalence import align_order, is_equivalent
 from planner.judge.graph_matching import match_edited, match_graphs
-from planner.planning.folded_solve import OnProgress
+from planner.planning.deadline import OnPlanProgress
 from planner.planning.plan_types import Request
 
 PlanOrGraph = PlanDocument | GraphDocument
@@ -86,7 +86,7 @@ def compare_plans(
     base: PlanOrGraph,
     new: PlanOrGraph,
     question: CheckQuestion | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnPlanProgress | None = None,
     kept: FindPlan | None = None,
 ) -> ComparedPlans:
     """Return base and new as plans of one question.
@@ -133,7 +133,7 @@ def read_graph(given: PlanOrGraph, mesh: Mesh) -> Graph:
 
 
 def _plan_document(
-    on_progress: OnProgress | None, kept: FindPlan | None, graph: Graph, asked: CheckQuestion
+    on_progress: OnPlanProgress | None, kept: FindPlan | None, graph: Graph, asked: CheckQuestion
 ) -> PlanDocument:
     if kept is not None:
         identity = dump_identity(graph, CostModel(asked.mesh, asked.hardware), asked.request)["id"]

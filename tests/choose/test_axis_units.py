@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from planner.choose.axis_units import combine_units, list_units, takes_any_order
+from planner.choose.axis_units import AxisUnits
 from planner.choose.options import list_layouts
 from planner.ir.basis_moves import list_basis_moves
 from planner.ir.graph import TensorType
@@ -23,7 +23,7 @@ UNITS = [
 
 @pytest.mark.parametrize(("mesh", "units"), UNITS)
 def test_neighbours_that_join_the_fewest_devices_are_joined(mesh: str, units: object) -> None:
-    assert list_units(Mesh.parse(mesh)) == units
+    assert AxisUnits.of(Mesh.parse(mesh)).units == units
 
 
 def test_axes_on_one_link_are_joined_before_others() -> None:
@@ -31,11 +31,11 @@ def test_axes_on_one_link_are_joined_before_others() -> None:
     linked = [
         type(axis)(axis.name, axis.size, "nvlink" if number > 2 else f"l{number}") for number, axis in enumerate(axes)
     ]
-    assert list_units(Mesh(tuple(linked))) == ((0,), (1,), (2,), (3, 4))
+    assert AxisUnits.of(Mesh(tuple(linked))).units == ((0,), (1,), (2,), (3, 4))
 
 
 def test_sets_of_units_are_in_the_order_of_the_mesh() -> None:
-    assert combine_units(((0,), (1, 2))) == [(0,), (1, 2), (0, 1, 2)]
+    assert AxisUnits(((0,), (1, 2)), any_order=True).combine() == [(0,), (1, 2), (0, 1, 2)]
 
 
 def test_on_four_axes_those_of_a_dim_are_in_the_order_of_the_mesh() -> None:
@@ -43,7 +43,7 @@ def test_on_four_axes_those_of_a_dim_are_in_the_order_of_the_mesh() -> None:
     states = list_layouts(TensorType((16, 16), "f32"), mesh)
     assert len(states) == 3**4
     assert all(list(axes) == sorted(axes) for state in states for axes in state.split_axes)
-    assert not takes_any_order(list_units(mesh))
+    assert not AxisUnits.of(mesh).any_order
 
 
 @pytest.mark.parametrize("mesh", ["2x2x2", "2x2x2x2"])

@@ -18,6 +18,7 @@ from planner.frontends.zoo import import_zoo
 from planner.ir.graph import Graph
 from planner.ir.mesh import Mesh
 from planner.pipeline import plan, solve_choice
+from planner.planning.deadline import PlanProgress
 from planner.planning.plan_types import Plan
 from tests.testing.graphs import small_transformer
 
@@ -44,9 +45,9 @@ def trained() -> Graph:
 
 
 @cache
-def planned(request: Request) -> tuple[Plan, tuple[solvers.Progress, ...]]:
+def planned(request: Request) -> tuple[Plan, tuple[PlanProgress, ...]]:
     """Its plan, and what was told on the way."""
-    told: list[solvers.Progress] = []
+    told: list[PlanProgress] = []
     return plan(trained(), MESH, load_profile("cpu"), request=request, on_progress=told.append), tuple(told)
 
 
@@ -78,6 +79,8 @@ def test_progress_goes_forward_and_shows_no_bound_of_the_folded_problem(request_
     assert [now.elapsed_s for now in told] == sorted(now.elapsed_s for now in told)
     assert [now.bound for now in told] == sorted(now.bound for now in told)
     assert told[0].bound == 0
+    assert next(now.stage for now in told) == "finding standard layouts"
+    assert told[-1].stage == "writing the plan"
     assert min(costs) * PICO == done.certificate.objective_s
 
 

@@ -6,6 +6,7 @@ from itertools import combinations, permutations, product
 
 import pytest
 
+from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load_profile
 from planner.choose.options import check_option_count, distinct_options, enumerate_options, list_layouts
@@ -69,9 +70,9 @@ def test_windows_over_alike_dims_of_different_sizes_are_read_with_halos_of_their
 @pytest.mark.parametrize("mesh", MESHES)
 def test_as_many_are_counted_as_are_listed_and_no_more_are_refused(mesh: str, rank: int) -> None:
     listed = len(list_layouts(TensorType((64,) * rank, "f32"), Mesh.parse(mesh)))
-    check_option_count("layouts", rank, Mesh.parse(mesh), most=listed)
+    check_option_count("layouts", rank, AxisUnits.of(Mesh.parse(mesh)), where=mesh, most=listed)
     with pytest.raises(InvalidRequest, match=rf"too many layouts .*got {listed} "):
-        check_option_count("layouts", rank, Mesh.parse(mesh), most=listed - 1)
+        check_option_count("layouts", rank, AxisUnits.of(Mesh.parse(mesh)), where=mesh, most=listed - 1)
 
 
 @pytest.mark.parametrize(("rule", "plain"), RULES)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from planner.choose.axis_units import list_units, takes_any_order
+from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import CostModel
 from planner.choose.hardware import load_profile
 from planner.documents.graphs import load_sharding
@@ -49,7 +49,7 @@ def chain(source: Sharding, target: Sharding, kind: TensorType, mesh: Mesh) -> l
         if any(mesh.group_size(axes) > size for axes, size in zip(each.split_axes, kind.shape, strict=True))
     ]
     known = table(mesh, kind, reduction, *crowded)
-    if {source, target} <= known.index.keys() or takes_any_order(list_units(mesh)):
+    if {source, target} <= known.index.keys() or AxisUnits.of(mesh).any_order:
         return known.shortest_path(source, target)
     return list(find_cheapest_path(source, target, kind, model=CostModel(mesh, load_profile("h100-sxm"))).moves)
 

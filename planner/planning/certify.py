@@ -1,0 +1,103 @@
+"""What is proven of a plan: the certificate, also where the time was up before the whole search.
+
+The solver proves a bound of the problem that it solved. Where that problem left plans out (mesh axes were joined, or
+recomputation was not searched yet), or there was no time for a bound, the roofline's holds (`judge.roofline_bounds`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from planner.choose.axis_units import AxisUnits
+from planner.choose.cost import PICO, CostModel
+from planner.ir.graph import Graph
+from planner.judge.roofline_bounds import min_memory_bytes, min_step_s
+from planner.planning.objectives import ObjectiveResult
+from planner.planning.plan_types import Certificate, Plan, Request
+
+GIB = 1 << 30
+TIME_LIMIT = "time limit"
+
+
+def certify(result: ObjectiveResult, graph: Graph, model: CostModel, request: Request) -> Certificate:
+    """Return the certificate of a result; its bound is the roofline's where the solver had no time to prove as much."""
+    solution = result.solution
+    proven = Certificate(
+        status=solution.status,
+        objective_s=None if solution.cost is None else solution.cost * PICO,
+        bound_s=solution.bound * PICO,
+        gap=solution.gap,
+        wall_s=solution.wall_s,
+        reason=solution.reason,
+        reproducible=solution.reproducible,
+        memory_price_s_per_gib=solution.memory_price * PICO * GIB,
+        least_limit_bytes=solution.min_feasible_limit,
+        least_limit_bound_bytes=solution.min_feasible_limit_bound,
+        folding=result.folding,
+        objective_bytes=result.least_bytes,
+        bound_bytes=result.bound_bytes,
+    )
+    if proven.status != "feasible" or request.objective != "time" or not proven.objective_s:
+        return proven
+    bound_s = max(proven.bound_s, min_step_s(graph, model.hardware, model.mesh.devices))
+    return replace(proven, bound_s=bound_s, gap=1 - bound_s / proven.objective_s)
+
+
+def leave_recomputation(kept: ObjectiveResult, graph: Graph, model: CostModel) -> ObjectiveResult:
+    """Return the result without recomputation as the answer to a request that allows it."""
+    bound, cost = round(min_step_s(graph, model.hardware, model.mesh.devices) / PICO), kept.solution.cost
+    gap = 1 - bound / cost if cost else 0.0
+    reason = f"{TIME_LIMIT}, before recomputation was searched"
+    return replace(kept, solution=replace(kept.solution, status="feasible", bound=bound, gap=gap, reason=reason))
+
+
+def leave_coarse(best: Plan, request: Request, units: AxisUnits, *, wall_s: float) -> Plan:
+    """Return the plan of a search in which mesh axes were joined to `units` as the answer where the time is up."""
+    if best.choice is None:
+        return leave_nothing(best.graph, best.model, request, wall_s=wall_s, coarse=best)
+    model, known = best.model, best.certificate
+    joined = ", ".join("+".join(model.mesh.axes[axis].name for axis in unit) for unit in units.units)
+    certificate = replace(
+        known,
+        status="feasible",
+        wall_s=wall_s,
+        reason=f"{TIME_LIMIT}, before axes were split apart: {joined}",
+        reproducible=False,
+        memory_price_s_per_gib=0.0,
+        folding=None,
+    )
+    bound_s = min_step_s(best.graph, model.hardware, model.mesh.devices)
+    if known.objective_bytes is None:
+        gap = 1 - bound_s / known.objective_s if known.objective_s else 0.0
+        return replace(best, request=request, certificate=replace(certificate, bound_s=bound_s, gap=gap))
+    held, least = known.objective_bytes, 0
+    if request.objective == "memory":
+        least = min(held, min_memory_bytes(best.graph, model.mesh.devices, request.recompute != "none"))
+    gap = 1 - least / held if held else 0.0
+    return replace(best, request=request, certificate=replace(certificate, bound_s=0.0, gap=gap, bound_bytes=least))
+
+
+def leave_nothing(
+    graph: Graph, model: CostModel, request: Request, *, wall_s: float, coarse: Plan | None = None
+) -> Plan:
+    """Return the answer where the time is up before any plan that fits is known, with what is proven all the same.
+
+    `coarse`: the plan of a search in which mesh axes were joined, and which found that nothing fits.
+    """
+    devices = model.mesh.devices
+    bound_s = min_step_s(graph, model.hardware, devices)
+    least = min_memory_bytes(graph, devices, request.recompute != "none")
+    fits = None if coarse is None else coarse.certificate.least_limit_bytes
+    certificate = Certificate(
+        status="unknown",
+        objective_s=None,
+        bound_s=bound_s,
+        gap=None,
+        wall_s=wall_s,
+        reason=TIME_LIMIT,
+        reproducible=False,
+        memory_price_s_per_gib=0.0,
+        least_limit_bytes=fits,
+        least_limit_bound_bytes=least if fits is None else min(least, fits),
+    )
+    return Plan(graph, model, request, certificate, None, None, () if coarse is None else coarse.baselines)

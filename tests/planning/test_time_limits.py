@@ -1,0 +1,154 @@
+"""A time limit holds for the whole command, and the answer is the best that was known when the time was up."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import pytest
+
+from planner.choose.axis_units import AxisUnits
+from planner.choose.cost import PICO
+from planner.choose.hardware import load_profile
+from planner.documents.graphs import load_graph
+from planner.documents.plans import dump_plan
+from planner.documents.schemas import GraphDocument, validate_document
+from planner.frontends.zoo import import_zoo
+from planner.ir.graph import Annotation, Graph
+from planner.ir.mesh import Mesh
+from planner.ir.sharding import Sharding
+from planner.pipeline import plan, validate_plan
+from planner.planning.deadline import Deadline, PlanProgress, TimeLimitReached
+from planner.planning.plan_search import list_levels
+from planner.planning.plan_types import ObjectiveName, Plan, Request
+
+CPU = load_profile("cpu")
+MESHES = ["2x2x2", "2x2x2x2"]
+OBJECTIVES: list[ObjectiveName] = ["time", "bytes", "memory"]
+
+
+@cache
+def trained(mesh: str) -> Graph:
+    written = import_zoo(
+        "llama-7b",
+        batch=8,
+        seq=8,
+        train="adam",
+        layers=1,
+        width=16,
+        heads=2,
+        kv_heads=1,
+        feed_forward=32,
+        vocabulary=24,
+    )
+    return load_graph(validate_document(GraphDocument, written, "llama"), Mesh.parse(mesh))
+
+
+@dataclass(frozen=True)
+class EndedDeadline(Deadline):
+    """A deadline that is over as soon as `over` has an entry."""
+
+    over: list[str] = field(default_factory=list)
+
+    @property
+    def elapsed_s(self) -> float:
+        return 1e6 if self.over else 0.0
+
+
+def cut_off(mesh: str, stage: str, nth: int, **request: Any) -> Plan:
+    """Plan until a stage begins for the nth time: then the time is up."""
+    seen: list[str] = []
+    deadline = EndedDeadline(20.0)
+
+    def on_progress(now: PlanProgress) -> None:
+        if not seen or seen[-1] != now.stage:
+            seen.append(now.stage)
+        if now.stage == stage and seen.count(stage) == nth:
+            deadline.over.append(stage)
+
+    asked = Request(time_limit_s=20.0, **request)
+    return plan(trained(mesh), Mesh.parse(mesh), CPU, request=asked, on_progress=on_progress, deadline=deadline)
+
+
+def test_a_deadline_counts_from_its_start() -> None:
+    past = Deadline(5.0, time.monotonic() - 10.0)
+    assert past.left_s == 0.0
+    with pytest.raises(TimeLimitReached):
+        past.check()
+    never = Deadline()
+    never.check()
+    assert never.left_s is None
+    assert never.sooner(9.0) is never
+    assert 80.0 < (Deadline(100.0).sooner(10.0).left_s or 0.0) <= 90.0
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_plan_of_joined_axes_is_the_answer_where_no_time_is_left(mesh: str, objective: ObjectiveName) -> None:
+    coarse = cut_off(mesh, "writing the plan", 1, objective=objective)
+    proven = coarse.certificate
+    assert proven.status == "feasible"
+    assert "before axes were split apart" in proven.reason
+    assert not proven.reproducible
+    assert coarse.analysis is not None
+    assert proven.objective_s == coarse.analysis.step_ps * PICO
+    assert proven.bound_s <= proven.objective_s
+    assert proven.gap is not None
+    assert 0 <= proven.gap < 1 or objective == "bytes"
+    assert dump_plan(coarse)["solver"]["status"] == "feasible"
+    if mesh == MESHES[0]:
+        checked = validate_plan(coarse).verdict
+        assert checked is not None
+        assert checked.verdict == "equal"
+
+
+def test_no_plan_of_all_axes_is_slower_than_that_of_joined_axes() -> None:
+    mesh = MESHES[0]
+    coarse = cut_off(mesh, "writing the plan", 1).certificate
+    whole = plan(trained(mesh), Mesh.parse(mesh), CPU, request=Request(time_limit_s=60.0)).certificate
+    assert whole.status == "optimal"
+    assert coarse.bound_s <= whole.bound_s <= (whole.objective_s or 0.0) <= (coarse.objective_s or 0.0)
+
+
+def test_the_plan_without_recomputation_is_the_answer_where_no_time_is_left_for_more() -> None:
+    proven = cut_off("2x2", "pricing reshards", 2, recompute="auto").certificate
+    assert proven.status == "feasible"
+    assert "before recomputation" in proven.reason
+    assert 0.0 < proven.bound_s <= (proven.objective_s or 0.0)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_where_no_plan_is_known_in_time_the_answer_says_what_is_proven(objective: ObjectiveName) -> None:
+    answer = cut_off("2x2x2", "pricing reshards", 1, objective=objective)
+    assert answer.choice is None
+    assert (answer.certificate.status, answer.certificate.reason) == ("unknown", "time limit")
+    assert answer.certificate.bound_s > 0
+    assert (answer.certificate.least_limit_bound_bytes or 0) > 0
+    dump_plan(answer)
+
+
+def test_pins_and_deterministic_requests_are_searched_in_one_level() -> None:
+    graph, mesh, limited = trained("2x2x2"), Mesh.parse("2x2x2"), Request(time_limit_s=1.0)
+    whole = AxisUnits.of(mesh)
+    pinned = replace(graph, annotations=(Annotation(graph.inputs[0].id, Sharding(()), required=True),))
+    assert list_levels(graph, mesh, limited) == [whole.join(mesh, 2), whole]
+    assert list_levels(graph, mesh, replace(limited, deterministic=True)) == [whole]
+    assert list_levels(pinned, mesh, limited) == [whole]
+    assert list_levels(graph, mesh, Request()) == [whole]
+    assert len(list_levels(trained("2x2x2x2"), Mesh.parse("2x2x2x2"), Request())) == 2
+
+
+@pytest.mark.parametrize("share", [1.0, 0.8, 0.6])
+def test_recomputation_never_makes_a_plan_slower(share: float) -> None:
+    graph, mesh = trained("2x2"), Mesh.parse("2x2")
+    analysis = plan(graph, mesh, CPU).analysis
+    assert analysis is not None
+    asked = Request(memory_limit_bytes=int(share * analysis.peak_bytes), gap=0.05)
+    kept, recomputed = (
+        plan(graph, mesh, CPU, request=replace(asked, recompute=mode)).certificate for mode in ("none", "auto")
+    )
+    if kept.objective_s is not None:
+        assert recomputed.objective_s is not None
+        assert recomputed.objective_s <= kept.objective_s
