@@ -33,7 +33,7 @@ class Request:
     """
 
     memory_limit_bytes: int | None = None
-    gap: float = 1e-6
+    gap: float = 1e-3
     time_limit_s: float | None = None
     deterministic: bool = False
     seed: int = 0

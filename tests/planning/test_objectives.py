@@ -47,7 +47,7 @@ CPU = load_profile("cpu")
 
 
 def planned(graph: Graph, mesh: str, objective: Any, limit: int | None = None, **more: Any) -> Plan:
-    return plan(graph, Mesh.parse(mesh), CPU, request=Request(limit, objective=objective, deterministic=True, **more))
+    return plan(graph, Mesh.parse(mesh), CPU, request=Request(limit, objective=objective, deterministic=True, **{"gap": 0.0, **more}))
 
 
 @pytest.mark.parametrize(("make", "mesh"), CASES, ids=IDS)

@@ -63,7 +63,7 @@ def _planned(name: str, mesh: str, pins: Sequence[AnnotationDocument] = (), **re
     hardware = read_hardware(str(GOLDEN / "hardware.json"))
     devices = Mesh.parse(mesh, hardware.name)
     document = validate_document(GraphDocument, read_json(GOLDEN / f"{name}.json.gz"), name)
-    asked = Request(deterministic=True, **request)
+    asked = Request(deterministic=True, **{"gap": 1e-6, **request})
     return dump_plan(pipeline.plan(load_graph(document, devices, pins), devices, hardware, request=asked))
 
 
