@@ -19,7 +19,7 @@ GIB = 1 << 30
 TIME_LIMIT = "time limit"
 
 
-def certify(result: ObjectiveResult, graph: Graph, model: CostModel, request: Request) -> Certificate:
+def certify(result: ObjectiveResult, graph: Graph, model: CostModel, *, request: Request) -> Certificate:
     """Return the certificate of a result; its bound is the roofline's where the solver had no time to prove as much."""
     solution = result.solution
     proven = Certificate(

@@ -97,7 +97,7 @@ class PlanSearch:
         analysis = (
             None if result.choice is None else Analysis(write_program(result.question, result.choice), self.model)
         )
-        certificate = certify(result, self.graph, self.model, self.request)
+        certificate = certify(result, self.graph, self.model, request=self.request)
         fastest = Plan(self.graph, self.model, self.request, certificate, result.choice, analysis, figures)
         if self.request.objective != "time":
             return fastest

@@ -47,7 +47,8 @@ CPU = load_profile("cpu")
 
 
 def planned(graph: Graph, mesh: str, objective: Any, limit: int | None = None, **more: Any) -> Plan:
-    return plan(graph, Mesh.parse(mesh), CPU, request=Request(limit, objective=objective, deterministic=True, **{"gap": 0.0, **more}))
+    options = {"gap": 0.0, "objective": objective, "deterministic": True, **more}
+    return plan(graph, Mesh.parse(mesh), CPU, request=Request(limit, **options))
 
 
 @pytest.mark.parametrize(("make", "mesh"), CASES, ids=IDS)
