@@ -122,7 +122,7 @@ def formulate(
     with_clones = graph if isinstance(graph, GraphWithClones) else GraphWithClones.of(graph, late)
     liveness = Liveness(with_clones)
     units = units or AxisUnits.of(model.mesh)
-    variables = list_variables(liveness, model, units, partial(on_built, 0))
+    variables = list_variables(liveness, model, units, tick=partial(on_built, 0))
     matrices = EdgeMatrices(liveness, model, variables, units, on_built)
     builder = ProblemBuilder(liveness, variables, matrices)
     problem = Problem(builder.nodes(), builder.edges(), limit)

@@ -86,7 +86,7 @@ class Variable:
 
 
 def list_variables(
-    time: Liveness, model: CostModel, units: AxisUnits, tick: Callable[[], None] = lambda: None
+    time: Liveness, model: CostModel, units: AxisUnits, *, tick: Callable[[], None] = lambda: None
 ) -> list[Variable]:
     """Return the variables in the order of the steps. Raises InvalidSharding for a pin that no option meets."""
     return _VariableBuilder(time, model, units, tick).all()
