@@ -57,7 +57,7 @@ def enumerate_options(rule: Rule, mesh: Mesh) -> tuple[Option, ...]:
 
 
 def distinct_options(
-    op: Op, operands: tuple[TensorType, ...], model: CostModel, units: AxisUnits | None = None
+    op: Op, operands: tuple[TensorType, ...], model: CostModel, *, units: AxisUnits | None = None
 ) -> OpCandidates:
     """Return the cheapest of the options with equal shardings of operands and results; of ties the first.
 

@@ -141,7 +141,7 @@ class _VariableBuilder:
         key = (price_key(op), id(op.rule), kinds, op.results)
         if key not in self.by_signature:
             self.tick()
-            found = distinct_options(op, kinds, self.model, self.units)
+            found = distinct_options(op, kinds, self.model, units=self.units)
             self.by_signature[key] = Variable(Role.OP, "", found.costs_ps, found.results, found.operands, found.options)
         like = self.by_signature[key]
         variable = Variable(Role.OP, op.id, like.costs, like.results, like.operands, like.options)
