@@ -37,6 +37,7 @@ MEASURED: dict[str, tuple[str, ...]] = {
     "jax_models": (*PLANNING, "planner/frontends/stablehlo"),
     "local_compute": (*RUNNING, "planner/usecases/calibrate.py", "planner/choose"),
     "mesh_scaling": (*PLANNING, *ZOO),
+    "model_zoo_coverage": ("planner/frontends",),
     "models": (*PLANNING, "planner/frontends/torch", "planner/frontends/zoo"),
     "mutants": ("planner/choose", *RUNNING, "solvers", "tests"),
     "plan_accounting": (*PLANNING, "planner/run"),

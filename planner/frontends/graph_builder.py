@@ -15,7 +15,7 @@ from typing import Any
 
 from planner.errors import InvalidGraph
 from planner.frontends.dtypes import LARGEST_FLOAT
-from planner.frontends.uncovered_ops import NotCovered, UncoveredOps, replicated_rule
+from planner.frontends.uncovered_ops import NotExpressible, UncoveredOps, replicated_rule
 from planner.ir.graph import TensorType, value_id
 from planner.ir.sharding import Shape
 from planner.ops import OPS
@@ -101,14 +101,14 @@ class GraphBuilder:
     ) -> list[DocumentValue]:
         """Emit a node with a result of each type, under the id `node` or a fresh one.
 
-        An op without a row in the op table is planned by `rule`, and replicated if there is none. Raises NotCovered
+        An op without a row in the op table is planned by `rule`, and replicated if there is none. Raises NotExpressible
         for an attribute that JSON cannot hold, such as NaN, and InvalidGraph for too many nodes.
         """
         if len(self.nodes) >= MAX_NODES:
             raise InvalidGraph("too many nodes", where=self.scope, wanted=f"at most {MAX_NODES}")
         for key, number in attrs.items():
             if isinstance(number, float) and not math.isfinite(number):
-                raise NotCovered(f"{key} {number}, wanted a finite number")
+                raise NotExpressible(f"{key} {number}, wanted a finite number")
         entry: Entry = {
             "id": node or self.fresh_id(op),
             "op": op,
@@ -125,6 +125,10 @@ class GraphBuilder:
         self._nodes_by_value.update((result.id, entry) for result in results)
         self._values.update((result.id, result) for result in results)
         return results
+
+    def drop_nodes(self, start: int) -> None:
+        """Drop the nodes from position `start` on, which a call emitted before it turned out to have no row."""
+        del self.nodes[start:]
 
     def cast(self, value: DocumentValue, dtype: str) -> DocumentValue:
         """Return the value in a dtype, through a `cast` if it has another."""
@@ -211,14 +215,14 @@ def prune_inputs(inputs: Iterable[Entry], nodes: Iterable[Entry], wanted: Iterab
 def clamp_infinity(number: float, dtype: str) -> float:
     """Return a number as JSON can hold it: an infinity, as of masks, becomes the dtype's largest number of its sign.
 
-    A bool becomes 0 or 1. NaN stays, and no node takes it. Raises NotCovered for an infinite integer.
+    A bool becomes 0 or 1. NaN stays, and no node takes it. Raises NotExpressible for an infinite integer.
     """
     if isinstance(number, bool):
         return int(number)
     if isinstance(number, int) or not math.isinf(number):
         return number
     if dtype not in LARGEST_FLOAT:
-        raise NotCovered(f"{number} as {dtype}")
+        raise NotExpressible(f"{number} as {dtype}")
     return math.copysign(LARGEST_FLOAT[dtype], number)
 
 

@@ -21,6 +21,10 @@ class NotCovered(Exception):
     """A call whose operands or attributes the rows of a table cannot express; the text says which."""
 
 
+class NotExpressible(NotCovered):
+    """A value that no node of a document can hold, not even that of an op planned replicated."""
+
+
 def _list_of_places() -> defaultdict[str, list[str]]:
     return defaultdict(list)
 

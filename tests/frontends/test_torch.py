@@ -192,13 +192,26 @@ def test_calls_without_a_row_are_planned_replicated_and_all_named() -> None:
     assert all(loop.kind is LoopKind.BLOCKED for op in graph.ops for loop in op.rule.loops)
 
 
-def test_arguments_that_cannot_be_said_are_refused_with_their_place() -> None:
-    with pytest.raises(
-        UnsupportedOp, match=r"smallest: torch ops .*aten\.topk\.default \(the smallest\), 1x at .*"
-    ) as caught:
-        build_graph_document(exported(Calls(lambda x: x.topk(1, largest=False)[0]), X), "smallest")
+def test_arguments_that_a_row_does_not_take_are_planned_replicated_and_named_with_the_reason() -> None:
+    named = r"smallest: planned replicated.*aten\.topk\.default \(the smallest\), 1x at .*\(test_torch\.py:\d+\)"
+    with pytest.warns(UnknownOpWarning, match=named):
+        document = build_graph_document(exported(Calls(lambda x: x.topk(1, largest=False)[0]), X), "smallest")
+    assert [node["op"] for node in document["nodes"]] == ["aten.topk.default"]
+
+
+def test_dtypes_that_no_document_has_are_refused_with_their_place() -> None:
+    with pytest.raises(UnsupportedOp, match=r"pairs: torch ops .*\(dtype torch\.complex64\), 1x at .*") as caught:
+        build_graph_document(exported(Calls(lambda x: torch.complex(x, x).abs()), X), "pairs")
     assert "test_torch.py:" in str(caught.value)
     assert "aten.addmm.default" in caught.value.__notes__[1]
+
+
+@pytest.mark.parametrize("train", [None, "sgd"])
+@pytest.mark.parametrize("function", [lambda x: x[x > 0], torch.nonzero, torch.unique, lambda x: x * x.max().item()])
+def test_shapes_and_numbers_that_depend_on_data_are_refused(function: Callable[..., Any], train: str | None) -> None:
+    with pytest.raises(UnsupportedOp, match=r"depends on data.*wanted .*torch\.where") as caught:
+        build_module_document(Calls(lambda x: function(x).float().sum()), (X,), {}, train=train)
+    assert re.search(r"the model itself \(\w+\.py:\d+\)", str(caught.value))
 
 
 def test_a_branch_on_data_is_refused_with_its_line() -> None:

@@ -58,6 +58,17 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (lambda g, ids: A.embedding_dense_backward.default(g, ids, 5, -1, False), (X, IDS)),
     (lambda g, ids: A.embedding_dense_backward.default(g, ids, 5, 1, False), (X, IDS)),
     (lambda g: A.slice_backward.default(g, [2, 9, 4], 1, 2, 5, 1), (X,)),
+    *(
+        (lambda g, start=start, step=step: A.slice_backward.default(g, [2, 8, 4], 1, start, 8, step), (X,))
+        for start, step in ((0, 3), (1, 3), (2, 2), (3, 2))
+    ),
+    (lambda g, x, y: A.mse_loss_backward.default(g, x, y, 1), (torch.tensor(0.5), P, P.flip(0))),
+    (lambda g, x, y: A.smooth_l1_loss_backward.default(g, x, y, 1, 0.7), (torch.tensor(0.5), P, P.flip(0))),
+    (lambda g, x, y: A.huber_loss_backward.default(g, x, y, 1, 0.7), (torch.tensor(0.5), P, P.flip(0))),
+    (lambda g, x, t: A.binary_cross_entropy_backward.default(g, x / 4, t / 4, None, 0), (P.flip(1), P, P.flip(0))),
+    (lambda g, x: A.leaky_relu_backward.default(g, x, 0.1, False), (X, Y)),
+    (lambda g, x: A.softplus_backward.default(g, x, 1, 20), (X, Y)),
+    (lambda g, x: A.elu_backward.default(g, 1, 1, 1, False, x), (X, Y)),
     (lambda g: A.select_backward.default(g, [3, 5, 4], 1, 2), (P,)),
     (lambda x, t: A.nll_loss_forward.default(x, t, None, 1, -100), (P, LABELS)),
     (

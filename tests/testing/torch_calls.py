@@ -211,6 +211,22 @@ CASES: list[tuple[Callable[..., Any], tuple[Any, ...]]] = [
     (lambda x: F.interpolate(x, scale_factor=2), (I1,)),
     (lambda x: F.interpolate(x, size=(6, 18)), (I2,)),
     (lambda x: F.interpolate(x, scale_factor=2), (I3,)),
+    (F.l1_loss, (X, X.flip(0))),
+    (F.mse_loss, (X, X.flip(0))),
+    (F.smooth_l1_loss, (X, X.flip(0))),
+    (F.huber_loss, (X, X.flip(0))),
+    (lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()), (X, X.flip(0))),
+    (lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()), (X, X.flip(0))),
+    (lambda x, y: F.cross_entropy(x, y.softmax(-1)), (P, P.flip(0))),
+    (lambda x: F.elu(x) + F.softplus(x) + F.mish(x) + F.hardswish(x) + F.leaky_relu(x), (X,)),
+    (lambda x: torch.log1p(x.square()) + torch.expm1(x) + x.sign() + x.sgn() + x.floor() + x.ceil() + x.round(), (X,)),
+    (lambda x: torch.var(x, -1, correction=1) + torch.std(x, -1, correction=0), (X,)),
+    *(
+        (lambda x, start=start, step=step: x[..., start::step], (M,))
+        for start, step in ((0, 2), (1, 2), (1, 3), (2, 4))
+    ),
+    (lambda x: x[:, :4:2], (M,)),
+    (lambda x: torch.scatter(x, 1, x.argmax(1, keepdim=True), 7.0), (P,)),
     (lambda x: x.tril(), (P,)),
     (lambda x: x.tril(-1), (X,)),
     (lambda x: x.triu(1), (P,)),

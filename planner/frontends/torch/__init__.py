@@ -13,6 +13,7 @@ gradient_table  ATen overload -> row, of the calls that autograd emits
 op_table        ATen overload -> row, of all calls; rows are in backward_ops, batch_norm, conv_pool, image_backward,
                 indexing, losses, matmul_attention, pointwise, random_ops and views
 aten_call       one ATen call, as a row sees it
+decompose       a call without a row -> the smaller calls that torch computes it from
 location        the module and the source line of a call
 document        a captured graph -> a graph document, with the optimizer's update
 """

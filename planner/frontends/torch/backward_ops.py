@@ -101,9 +101,28 @@ def slice_(call: AtenCall) -> DocumentValue:
     """The gradient of the slice, padded with zeros to the shape of what was sliced."""
     grad, shape = call["grad_output"], call.result.shape
     dim = call["dim"] % len(shape)
-    call.demand(f"step {call['step']}", call["step"] == 1)
-    start, stop, _ = slice(call["start"], call["end"]).indices(shape[dim])
+    start, stop, step = slice(call["start"], call["end"], call["step"]).indices(shape[dim])
+    if step > 1:
+        grad = _spread(call, grad, dim, step=step)
+        stop = min(start + grad.shape[dim], shape[dim])
+        grad = _cut(call, grad, dim, size=stop - start)
     return _pad_dim(call, grad, dim, low=start, high=shape[dim] - stop)
+
+
+def _spread(call: AtenCall, grad: DocumentValue, dim: int, *, step: int) -> DocumentValue:
+    """Insert `step` - 1 zeros behind every position along a dim."""
+    before, count, behind = grad.shape[:dim], grad.shape[dim], grad.shape[dim + 1 :]
+    thin = call.reshape(grad, (*before, count, 1, *behind))
+    high = [step - 1 if i == dim + 1 else 0 for i in range(len(thin.shape))]
+    groups = call.step("pad", [thin], (*before, count, step, *behind), low=[0] * len(high), high=high)
+    return call.reshape(groups, (*before, count * step, *behind))
+
+
+def _cut(call: AtenCall, value: DocumentValue, dim: int, *, size: int) -> DocumentValue:
+    if size == value.shape[dim]:
+        return value
+    shape = (*value.shape[:dim], size, *value.shape[dim + 1 :])
+    return call.step("slice", [value], shape, dim=dim, start=0, stop=size)
 
 
 def select(call: AtenCall) -> DocumentValue:

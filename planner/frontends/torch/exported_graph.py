@@ -14,6 +14,7 @@ from torch.fx import Graph, Node
 
 from planner.errors import InvalidGraph
 from planner.frontends.torch import inline_regions, patterns
+from planner.frontends.torch.location import refuse_data_dependent
 
 KINDS = {
     InputKind.PARAMETER: "parameter",
@@ -83,6 +84,7 @@ def functionalize(program: ExportedProgram, name: str) -> ExportedProgram:
 
     Raises InvalidGraph for a program that writes to its inputs.
     """
+    refuse_data_dependent(program.graph, name)
     if any(map(_writes_in_place, program.graph.nodes)):
         _move_state(program)
         with warnings.catch_warnings(action="ignore", category=FutureWarning):  # torch's own

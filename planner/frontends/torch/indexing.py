@@ -60,14 +60,21 @@ def _trim_to_ids(call: AtenCall, x: DocumentValue, ids: DocumentValue, *, dim: i
 
 
 def scatter(accumulate: bool) -> AtenRow:
-    def row(call: AtenCall) -> DocumentValue:
-        x, ids, written, dim = call["self"], call["index"], call["src"], call.dim("dim")
-        others = zip(x.shape[:dim] + x.shape[dim + 1 :], ids.shape[:dim] + ids.shape[dim + 1 :], strict=True)
-        call.demand("fewer positions than the data in another dim", all(a == b for a, b in others))
-        call.demand("more written than positions", written.shape == ids.shape)
-        return call.emit("scatter", x, ids, written, dim=dim, accumulate=accumulate)
+    return lambda call: _scatter(call, accumulate=accumulate)
 
-    return row
+
+def _scatter(call: AtenCall, *, accumulate: bool) -> DocumentValue:
+    x, ids, written, dim = call["self"], call["index"], call["src"], call.dim("dim")
+    others = zip(x.shape[:dim] + x.shape[dim + 1 :], ids.shape[:dim] + ids.shape[dim + 1 :], strict=True)
+    call.demand("fewer positions than the data in another dim", all(a == b for a, b in others))
+    call.demand("more written than positions", written.shape == ids.shape)
+    return call.emit("scatter", x, ids, written, dim=dim, accumulate=accumulate)
+
+
+def scatter_number(call: AtenCall) -> DocumentValue:
+    """Write one number at all positions."""
+    written = call.full(call["value"], call["index"].shape, call["self"].dtype)
+    return _scatter(replace(call, arguments={**call.arguments, "src": written}), accumulate=False)
 
 
 def index_select(call: AtenCall) -> DocumentValue:

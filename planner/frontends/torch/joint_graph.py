@@ -69,6 +69,16 @@ def differentiate(program: ExportedProgram, name: str) -> ExportedGraph:
     decompose_and_combine(program)
     _replace_with_rows(program.graph)
     program.graph_module.recompile()
+    try:
+        return _to_exported_graph(_trace_joint(program), program)
+    except Exception as failure:  # torch's autograd runs the model's calls, and may raise anything
+        got = f"{type(failure).__name__}: {failure}".splitlines()[0]
+        wanted = "calls that torch can differentiate and whose shapes do not depend on data"
+        raise InvalidGraph("torch cannot differentiate the model", where=name, got=got, wanted=wanted) from failure
+
+
+def _trace_joint(program: ExportedProgram) -> Graph:
+    """Trace forward and backward pass together."""
     mode = FakeTensorMode(allow_non_fake_inputs=True)
     with ExitStack() as stack, tracing(TracingContext(mode)), mode, preserve_node_meta():
         stack.enter_context(warnings.catch_warnings(action="ignore"))  # tracing makes torch warn of its own code
@@ -77,7 +87,7 @@ def differentiate(program: ExportedProgram, name: str) -> ExportedGraph:
         module = program.module()
         _return_next_values(module, list(written_buffers(program)))
         joint = aot_export_joint_with_descriptors(stack, module, args, kwargs, decompositions={})
-    return _to_exported_graph(joint.graph_module.graph, program)
+    return joint.graph_module.graph
 
 
 def _check_loss(program: ExportedProgram, name: str) -> None:

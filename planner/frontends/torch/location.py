@@ -1,10 +1,13 @@
-"""The location of a call: its module in the model and its line in the source."""
+"""The location of a call: its module in the model and its line in the source; calls refused for what they return."""
 
 from __future__ import annotations
 
 import re
 
-from torch.fx import Node
+from torch.fx import Graph, Node
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+
+from planner.errors import UnsupportedOp
 
 LINE = re.compile(r'File "([^"]+)", line (\d+)')
 
@@ -20,3 +23,22 @@ def source_line_of(node: Node) -> str:
     written = LINE.findall(node.meta.get("stack_trace") or "")
     line = f" ({written[-1][0].rpartition('/')[2]}:{written[-1][1]})" if written else ""
     return (scope_of(node) or "the model itself") + line
+
+
+DATA_DEPENDENT_WANTED = (
+    "shapes and numbers known before the run: torch.where or a product with the mask in place of x[mask], topk in "
+    "place of nonzero and unique, tensors in place of .item()"
+)
+
+
+def refuse_data_dependent(graph: Graph, name: str) -> None:
+    """Raise UnsupportedOp for the first call of which a shape or a number is known only once it has run."""
+    for node in graph.nodes:
+        if node.op == "call_function" and free_unbacked_symbols(node.meta.get("val")):
+            where = f"{name}: {source_line_of(node)}"
+            raise UnsupportedOp(
+                "a shape or number that depends on data",
+                where=where,
+                got=str(node.target),
+                wanted=DATA_DEPENDENT_WANTED,
+            )

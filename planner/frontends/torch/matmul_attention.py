@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -154,6 +155,25 @@ def reduction(op: str) -> AtenRow:
         listed = [dims] if isinstance(dims, int) else dims or range(rank)
         keepdim = call.arguments.get("keepdim", False)
         return call.emit(op, value, dims=sorted(dim % rank for dim in listed), keepdim=keepdim)
+
+    return row
+
+
+def variance(*, root: bool = False) -> AtenRow:
+    """Return a row for the variance over `dim`, of a sample if `correction` is 1, or for its square root."""
+
+    def row(call: AtenCall) -> DocumentValue:
+        x, rank, listed = call.cast(call["self"], call.result.dtype), len(call["self"].shape), call["dim"]
+        dims = sorted(dim % rank for dim in (listed or range(rank)))
+        thin = tuple(1 if dim in dims else size for dim, size in enumerate(x.shape))
+        mean = call.step("mean", [x], thin, dims=dims, keepdim=True)
+        square = call.step("square", [call.step("subtract", [x, mean])])
+        shape, count = call.result.shape, math.prod(x.shape[dim] for dim in dims)
+        correction = 1 if call["correction"] is None else call["correction"]
+        call.demand("no more elements than the correction", count > correction)
+        total = call.step("sum", [square], shape, dims=dims, keepdim=call["keepdim"])
+        value = call.step("divide", [total], scalar=count - correction)
+        return call.step("sqrt", [value]) if root else value
 
     return row
 

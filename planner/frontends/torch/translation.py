@@ -7,16 +7,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch.fx import Graph
 from torch.fx import Node as FxNode
 from torch.fx.node import map_arg
+from torch.utils._pytree import tree_leaves
 
 from planner.errors import InvalidGraph, ShardplanError
 from planner.frontends.graph_builder import DocumentValue, Entry, GraphBuilder, clamp_infinity
 from planner.frontends.torch.aten_call import DTYPES, AtenCall, dtype_name
+from planner.frontends.torch.decompose import decompose
 from planner.frontends.torch.exported_graph import ExportedGraph, eliminate_dead
 from planner.frontends.torch.location import scope_of, source_line_of
 from planner.frontends.torch.op_table import ATEN
-from planner.frontends.uncovered_ops import NotCovered
+from planner.frontends.uncovered_ops import NotCovered, NotExpressible
 from planner.ir.graph import TensorType
 
 
@@ -73,6 +76,10 @@ class TorchTranslation:
             self.builder.uncovered.refused[f"{node.target} ({reason})"].append(source_line_of(node))
         except ShardplanError as error:
             raise error.at(f"{source_line_of(node)} {node.name}".strip()) from error
+        except Exception as failure:  # a call that no row expects, or a graph of another version of torch
+            got, where = f"{type(failure).__name__}: {failure}", f"{source_line_of(node)} {node.name}"
+            wanted = "arguments that torch documents"
+            raise InvalidGraph(f"{node.target} cannot be translated", where=where, got=got, wanted=wanted) from failure
 
     def _input(self, node: FxNode) -> DocumentValue | None:
         """Add an input; a constant with one known element becomes a `full`, and an argument that is no tensor None."""
@@ -88,21 +95,60 @@ class TorchTranslation:
     def _result(self, node: FxNode) -> Any:
         if node.target is operator.getitem:
             return self._values[node.args[0]][node.args[1]]
-        tensors = list(filter(_has_elements, _listed(node.meta["val"])))
-        # Results after the first may have dtypes of their own, such as the seeds that attention kernels save.
-        typed = [each for each in tensors if each is tensors[0] or each.dtype in DTYPES.values()]
-        call = AtenCall(node.name, tuple(map(tensor_type, typed)), self.builder, _arguments(node, self._values))
+        call = AtenCall(node.name, _result_types(node), self.builder, _arguments(node, self._values))
         phase = "backward" if node.meta.get("partitioner_tag") == "is_backward" else "forward"
-        row = ATEN.get(str(node.target))
         with self.builder.within(scope_of(node), phase, call=node.name):
-            return self._emit_replicated(call, node) if row is None else row(call)
+            return self._emit(call, node)
 
-    def _emit_replicated(self, call: AtenCall, node: FxNode) -> list[DocumentValue] | DocumentValue:
+    def _emit(self, call: AtenCall, node: FxNode) -> Any:
+        """Emit a call by rows, else replicated."""
+        start = len(self.builder.nodes)
+        try:
+            return self._emit_rows(call, node, self._values)
+        except NotExpressible:
+            raise
+        except NotCovered as reason:
+            del self.builder.nodes[start:]
+            return self._emit_replicated(call, node, f" ({reason})" if str(node.target) in ATEN else "")
+
+    def _emit_rows(self, call: AtenCall, node: FxNode, values: Mapping[FxNode, Any]) -> Any:
+        """Emit a call by its row, else by the rows of torch's decomposition. Raises NotCovered if that has none."""
+        row, start = ATEN.get(str(node.target)), len(self.builder.nodes)
+        reason = NotCovered(f"{node.target} has no row")
+        try:
+            if row is not None:
+                return row(call)
+        except NotExpressible:
+            raise
+        except NotCovered as refusal:
+            reason = refusal
+        del self.builder.nodes[start:]
+        graph = decompose(node)
+        if graph is None:
+            raise reason
+        try:
+            return self._emit_decomposed(graph, [values[each] for each in _operands(node)])
+        except NotCovered as piece:
+            raise reason from piece
+
+    def _emit_decomposed(self, graph: Graph, operands: Sequence[Any]) -> Any:
+        """Emit the smaller calls of a decomposition and return its results."""
+        values: dict[FxNode, Any] = dict(zip(graph.find_nodes(op="placeholder"), operands, strict=True))
+        for node in (each for each in graph.nodes if each.op == "call_function"):
+            if node.target is operator.getitem:
+                values[node] = values[node.args[0]][node.args[1]]
+            else:
+                call = AtenCall("", _result_types(node), self.builder, _arguments(node, values))
+                call.demand("a piece without elements", bool(call.results))
+                values[node] = self._emit_rows(call, node, values)
+        (output,) = graph.find_nodes(op="output")
+        return map_arg(output.args[0], values.__getitem__)
+
+    def _emit_replicated(self, call: AtenCall, node: FxNode, reason: str) -> list[DocumentValue] | DocumentValue:
         """Emit a node under the name that the op has in torch, with the arguments that JSON can hold.
 
         Raises NotCovered for a call that writes to its arguments or whose results have no fixed shape.
         """
-        self.builder.uncovered.replicated[str(node.target)].append(source_line_of(node))
         schema = node.target._schema
         call.demand("a call that writes to its arguments", not schema.is_mutable)
         call.demand("no results of fixed shape", len(call.results) == len(schema.returns))
@@ -111,7 +157,20 @@ class TorchTranslation:
         ]
         attrs = {name: given for name, given in call.arguments.items() if _is_plain(given)}
         results = self.builder.emit_all(str(node.target), operands, call.results, attrs=attrs, node=call.id)
+        self.builder.uncovered.replicated[f"{node.target}{reason}"].append(source_line_of(node))
         return results[0] if len(results) == 1 else results
+
+
+def _operands(node: FxNode) -> list[FxNode]:
+    """Return the operands of a call in their order, repeated ones too."""
+    return [each for each in tree_leaves((node.args, node.kwargs)) if isinstance(each, FxNode)]
+
+
+def _result_types(node: FxNode) -> tuple[TensorType, ...]:
+    """Return the types of a call's results that have elements."""
+    tensors = [each for each in _listed(node.meta["val"]) if isinstance(each, torch.Tensor) and _has_elements(each)]
+    # Results after the first may have dtypes of their own, such as the seeds that attention kernels save.
+    return tuple(tensor_type(each) for each in tensors if each is tensors[0] or each.dtype in DTYPES.values())
 
 
 def _listed(given: Any) -> Sequence[Any]:
@@ -120,12 +179,12 @@ def _listed(given: Any) -> Sequence[Any]:
 
 def _is_plain(given: Any) -> bool:
     """Return whether an argument is a number, a text or a list of these, which JSON can hold."""
-    return all(isinstance(each, (bool, int, str)) for each in _listed(given))
+    return all(isinstance(each, (bool, int, float, str)) for each in _listed(given))
 
 
-def _has_elements(value: Any) -> bool:
+def _has_elements(value: torch.Tensor) -> bool:
     """Return whether a result has elements; results saved for an absent gradient are empty, unwanted ones None."""
-    return isinstance(value, torch.Tensor) and 0 not in value.shape
+    return not any(isinstance(dim, int) and dim == 0 for dim in value.shape)
 
 
 def tensor_type(tensor: torch.Tensor) -> TensorType:

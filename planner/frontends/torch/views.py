@@ -47,10 +47,28 @@ def _permute(call: AtenCall, order: list[int]) -> DocumentValue:
 
 def slice_(call: AtenCall) -> DocumentValue:
     value, dim = call["self"], call.dim("dim")
-    call.demand(f"step {call['step']}", call["step"] == 1)
-    start, stop, _ = slice(call["start"], call["end"]).indices(value.shape[dim])
+    start, stop, step = slice(call["start"], call["end"], call["step"]).indices(value.shape[dim])
+    if step > 1:
+        return _every_other(call, value, start=start, stop=stop)
     whole = (start, stop) == (0, value.shape[dim])
     return value if whole else call.emit("slice", value, dim=dim, start=start, stop=stop)
+
+
+def _every_other(call: AtenCall, value: DocumentValue, *, start: int, stop: int) -> DocumentValue:
+    """Every `step`-th position: the first of each group of so many, the last of which may have to be padded."""
+    dim, step = call.dim("dim"), call["step"]
+    before, count, behind = value.shape[:dim], call.result.shape[dim], value.shape[dim + 1 :]
+    stop = min(start + count * step, value.shape[dim])
+    if (start, stop) != (0, value.shape[dim]):
+        shape = (*before, stop - start, *behind)
+        value = call.step("slice", [value], shape, dim=dim, start=start, stop=stop)
+    if missing := count * step - (stop - start):
+        low, high = [0] * len(value.shape), [0] * len(value.shape)
+        high[dim] = missing
+        value = call.step("pad", [value], (*before, count * step, *behind), low=low, high=high)
+    groups = call.reshape(value, (*before, count, step, *behind))
+    first = call.step("slice", [groups], (*before, count, 1, *behind), dim=dim + 1, start=0, stop=1)
+    return call.emit("reshape", first)
 
 
 def select(call: AtenCall) -> DocumentValue:
