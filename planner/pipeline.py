@@ -59,7 +59,7 @@ def plan(
     try:
         for search in coarse:
             best = search.begin_coarsely().find_plan(known)
-        return whole.find_plan(known, best)
+        return whole.try_recomputation(whole.find_plan(known, best))
     except TimeLimitReached:
         wall_s = deadline.elapsed_s
         if best is None:

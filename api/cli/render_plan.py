@@ -14,6 +14,7 @@ from rich.text import Text
 
 from api.cli.memory_price import describe_memory_price, describe_next_layout
 from planner.planning.infeasible import describe_infeasible
+from planner.planning.objectives import PROVEN
 from planner.units import format_bytes, format_share, format_time
 
 Document = dict[str, Any]
@@ -37,7 +38,8 @@ def _render_certificate(plan: Document) -> Text:
     if solver["status"] == "infeasible":
         limit = plan["request"]["memory_limit_bytes"]
         least, bound = solver["least_limit_bytes"], solver["least_limit_bound_bytes"]
-        return Text(f"infeasible: {describe_infeasible(limit, least, bound)}")
+        remedy = "" if solver["reason"] == PROVEN else f"; {solver['reason']}"
+        return Text(f"infeasible: {describe_infeasible(limit, least, bound)}{remedy}")
     if solver["objective_s"] is None:
         return Text(f"{solver['status']}: no plan found ({solver['reason']})")
     if solver.get("objective_bytes") is not None:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
+import solvers
 from planner.choose.axis_units import MAX_ORDERED_AXES, AxisUnits
 from planner.choose.cost import PICO, CostModel
 from planner.choose.formulate import Choice, Formulation, formulate
@@ -34,10 +35,13 @@ from planner.planning.objectives import ObjectiveResult, ObjectiveSolver
 from planner.planning.overlap_pricing import choose_by_schedule
 from planner.planning.plan_types import BaselineFigures, Plan, Request
 from planner.rewrite.materialize import materialize
+from planner.units import format_bytes, format_time
 
 COARSE_UNITS = 2
 # Share of the time that is left for the search with joined axes, and the gap at which it ends.
 COARSE_SHARE, COARSE_GAP = 0.25, 0.01
+# The gap at which a search for a plan with recomputation ends where none fits without.
+REMEDY_GAP = 0.05
 # What follows formulating, before the solver improves on what is known, takes about this share of its time.
 REST_SHARE = 0.7
 
@@ -109,6 +113,28 @@ class PlanSearch:
             write=write_program,
             report=replace(self.report, deadline=deadline),
         )
+
+    def try_recomputation(self, plan: Plan) -> Plan:
+        """Return an infeasible plan with what recomputation would do about it, if it was not allowed and time is left.
+
+        The reason of its certificate then says the step and the memory of a plan that `--recompute auto` finds.
+        """
+        is_infeasible = plan.certificate.status == "infeasible" and self.request.recompute == "none"
+        left_s = self.request.time_limit_s if self.request.deterministic else self.deadline.left_s
+        if not is_infeasible or left_s == 0.0 or not find_recomputable_ops(self.graph):
+            return plan
+        self.report.begin("trying recomputation")
+        asked = replace(self.request, recompute="auto", time_limit_s=left_s, gap=max(self.request.gap, REMEDY_GAP))
+        try:
+            result = replace(self, request=asked).find_choice(())
+        except TimeLimitReached:
+            return plan
+        if result.solution.assignment is None or result.solution.cost is None:
+            return plan
+        peak = solvers.evaluate(result.question.problem, result.solution.assignment).peak
+        step = format_time(result.solution.cost * PICO)
+        reason = f"--recompute auto fits: a step of {step} in {format_bytes(peak)} per device"
+        return replace(plan, certificate=replace(plan.certificate, reason=reason))
 
     def find_choice(self, known: Collection[Choice], cutoff: int | None = None) -> ObjectiveResult:
         """Return the best choice found, without a plan. A step that takes `cutoff` ps or longer is of no interest."""

@@ -30,12 +30,12 @@ OBJECTIVES: list[ObjectiveName] = ["time", "bytes", "memory"]
 
 
 @cache
-def trained(mesh: str) -> Graph:
+def trained(mesh: str, batch: int = 8, train: str = "adam") -> Graph:
     written = import_zoo(
         "llama-7b",
-        batch=8,
+        batch=batch,
         seq=8,
-        train="adam",
+        train=train,
         layers=1,
         width=16,
         heads=2,
@@ -152,3 +152,19 @@ def test_recomputation_never_makes_a_plan_slower(share: float) -> None:
     if kept.objective_s is not None:
         assert recomputed.objective_s is not None
         assert recomputed.objective_s <= kept.objective_s
+
+
+def test_where_nothing_fits_the_answer_says_that_recomputation_would() -> None:
+    mesh = Mesh.parse("2")
+    graph = trained("2", batch=64, train="sgd")
+    limits = {}
+    for mode in ("none", "auto"):
+        asked = Request(memory_limit_bytes=1, recompute=mode, gap=0.05)
+        limits[mode] = plan(graph, mesh, CPU, request=asked).certificate.least_limit_bytes or 0
+    assert limits["auto"] < limits["none"]
+    between = Request(memory_limit_bytes=(limits["auto"] + limits["none"]) // 2, gap=0.05)
+    proven = plan(graph, mesh, CPU, request=between).certificate
+    assert proven.status == "infeasible"
+    assert proven.reason.startswith("--recompute auto fits: a step of")
+    none_fits = plan(graph, mesh, CPU, request=replace(between, memory_limit_bytes=1)).certificate
+    assert (none_fits.status, none_fits.reason) == ("infeasible", "gap proven")

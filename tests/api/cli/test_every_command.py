@@ -93,7 +93,7 @@ def test_plan_prints_one_json_object_with_its_keys(graph: Path) -> None:
     assert found.keys() >= PLAN_KEYS
     assert (found["status"], found["verdict"]) == ("optimal", "equal")
     assert 0 < found["bound_s"] <= found["objective_s"]
-    assert 0 <= found["gap"] <= 1e-6
+    assert 0 <= found["gap"] <= 1e-3
     assert len(found["id"]) == 64
 
 
