@@ -15,8 +15,19 @@ from planner.ir.program import Program
 from planner.ir.sharding import Reduction, Shape, Sharding, held_bounds, shard_shape
 
 MAPPED = '''def {name}(mesh):
-    """The program over {what} arrays, in the order of ARGUMENTS; `mesh` is a jax.sharding.Mesh with AXES."""
-    return jax.shard_map(program, mesh=mesh, in_specs=IN_SPECS, out_specs=OUT_SPECS, check_vma=False)
+    """The program over {what} arrays, in the order of ARGUMENTS; `mesh` is a jax.sharding.Mesh with AXES.
+
+    Places its arguments itself. Explicit axes become Auto.
+    """
+    mesh = mesh.update(axis_types=(AxisType.Auto,) * len(AXES))
+    shardings = tuple(NamedSharding(mesh, spec) for spec in IN_SPECS)
+    placed = jax.shard_map(program, mesh=mesh, in_specs=IN_SPECS, out_specs=OUT_SPECS, check_vma=False)
+
+    def run(*arrays):
+        with jax.sharding.use_abstract_mesh(mesh.abstract_mesh):
+            return placed(*jax.device_put(arrays, shardings))
+
+    return run
 '''
 AROUND = '''def laid_out({arguments}):
     """Whole arguments as `over_parts` takes them."""

@@ -29,6 +29,7 @@ HEAD = '''"""A program on {mesh}, as every device runs it."""
 import jax
 from jax import lax
 from jax import numpy as jnp
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 GRAPH = {graph!r}
