@@ -185,7 +185,7 @@ def _build_model(kind: str, options: CaptureOptions) -> Any:
         return model._from_config(config, attn_implementation=ATTENTION, dtype=dtype)
     except KeyError as missing:
         raise InvalidRequest("model type", where=_format_failure(missing), got=kind, wanted=SDPA_WANTED) from missing
-    except (AssertionError, TypeError, ValueError) as refused:
+    except (AssertionError, AttributeError, TypeError, ValueError) as refused:
         raise InvalidRequest("model cannot be built", where=kind, got=_format_failure(refused)) from refused
 
 

@@ -68,7 +68,7 @@ def test_the_generated_client_plans(client: Any, server: Server) -> None:
     plan = call("plans.create_plan", client=client, body=("PlanRequest", ASK)).id
     assert ended(server.client, plan)["status"] == "optimal"
     shown = call("plans.get_plan", plan=plan, client=client)
-    assert (shown.status.value, shown.name, shown.gap <= 1e-6) == ("optimal", "small", True)
+    assert (shown.status.value, shown.name, shown.gap <= 1e-3) == ("optimal", "small", True)
     document = call("plans.get_plan_document", plan=plan, client=client)
     assert document.id == plan
     assert document.to_dict() == server.client.get(f"/v1/plans/{plan}/document").json()

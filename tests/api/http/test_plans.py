@@ -50,7 +50,7 @@ def test_a_plan_is_accepted_solved_and_from_then_on_known(client: httpx2.Client)
     found = ended(client, plan)
     assert found["status"] == "optimal"
     assert found["bound_s"] <= found["incumbent_s"]
-    assert 0 <= found["gap"] <= 1e-6
+    assert 0 <= found["gap"] <= 1e-3
     again = ask(client)
     assert (again.status_code, again.json()) == (200, found)
 
