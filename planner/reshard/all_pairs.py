@@ -1,12 +1,12 @@
-"""The cheapest chain of collectives between any two shardings of one kind of tensor.
+"""The cheapest chains of collectives between all pairs of shardings of one tensor type.
 
-The shardings of a tensor are the nodes of a graph and the exact basis moves its edges, each with the time the
-cost model gives it; between any two alike partial there is an exchange as well. The distances are those of the
-shortest paths (Bellman-Ford to all nodes at once, a node at a time so that later nodes profit in the same round; a
-chain is short, so a few rounds are enough). Time O(rounds * hops per state * states^2), with states growing as
-(dims + 2)^axes. What is not partial does not become so here: an op never wants it.
+The shardings of a tensor are the nodes of a graph. The exact basis moves are its edges, with the times of the cost
+model; two shardings with the same partial axes are also joined by an exchange. The distances are found by Bellman-Ford
+to all targets at once. Nodes are relaxed one after the other, so that later nodes profit in the same round; chains are
+short, and a few rounds are enough. Time is O(rounds * hops per state * states^2), and the states grow as
+(dims + 2)^axes. No chain makes a value partial that is not: no op asks for it.
 
-A chain frees each value when the next is made. Its buffer peak, with source s, target t and next state n:
+A chain frees each value when the next one is there. With source s, target t and next state n, its buffer peak is
     peak(s, t) = max(bytes(s) + bytes(n), peak(n, t)),   peak(t, t) = bytes(t).
 """
 
@@ -29,7 +29,7 @@ from planner.reshard.resharding_graph import UNREACHABLE, ReshardingGraph, Split
 
 Integers = NDArray[np.int64]
 Hops = tuple[Integers, Integers]
-"""From one state: where the basis moves lead, and their times."""
+"""The target states of the basis moves from one state, and their times in ps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +56,10 @@ class AllPairsResharding:
         units: AxisUnits | None = None,
         tick: Callable[[], None] = lambda: None,
     ) -> AllPairsResharding:
-        """The table of a tensor type; `reductions` are those its partial shardings may have.
+        """Return the table of a tensor type.
 
-        No dim is split into more parts than it has elements, but in the shardings of `also`. `units`: the mesh axes
+        `reductions` are those that its partial shardings may have. No dim is split into more parts than it has
+        elements, except in the shardings of `also`. `units`: the mesh axes
         that split a dim as one; None: those of the mesh. `tick` is called often, and what it raises ends the work.
         """
         web = ReshardingGraph.of(SplitShape.of(kind.shape, tuple(sorted(set(reductions))), model.mesh, units))
@@ -72,11 +73,13 @@ class AllPairsResharding:
         return cls(states, index, held, time, _buffer_peaks(held, following), following, web, cost)
 
     def cost_matrix(self, what: str) -> Integers:
-        """[states, states] by source and target: `time` in ps, or bytes in use
+        """Return a matrix `[states, states]` by source and target: `time` in ps, or bytes that are held
 
-        through   while a chain runs that frees its source;     copy     after it: the target's
-        beside    while it runs next to a source that stays;    changed  after it: the target's, unless the same
-        source    before it: the source's
+        source   before the chain, by the source
+        through  while the chain runs, if it frees its source
+        beside   while the chain runs, in addition to a source that stays
+        copy     after the chain, by the target
+        changed  as copy, but 0 where source and target are equal
         """
         match what:
             case "time":
@@ -98,13 +101,13 @@ class AllPairsResharding:
 
     @cached_property
     def _peak_with_source(self) -> Integers:
-        """The chain from the first move's target on, which begins with that target held."""
+        """The peak of what the chain holds beside its source: that of the chain from the first move's result on."""
         beside = self.peak[self.next_hop, np.arange(len(self.states))[None, :]]
         np.fill_diagonal(beside, 0)
         return beside
 
     def shortest_path(self, source: Sharding, target: Sharding) -> list[Collective]:
-        """The moves from source to target. Raises InvalidSharding where there is no way."""
+        """Return the moves from source to target. Raises InvalidSharding where there is no path."""
         at, end = self.index.get(source, -1), self.index.get(target, -1)
         if min(at, end) < 0 or self.time[at, end] >= UNREACHABLE:
             raise InvalidSharding("no way to reshard", got=str(source), wanted=str(target))
@@ -116,21 +119,21 @@ class AllPairsResharding:
         return found
 
     def _next_move(self, at: int, to: int) -> Collective:
-        """The basis move on the shortest way from one state to the next, or the exchange, if none is as fast."""
-        ways = zip(self.graph.moves[at], self.cost[at].tolist(), strict=False) if at < len(self.graph.moves) else ()
-        best = (move for (move, target), time in ways if target == to and time == self.time[at, to])
+        """Return the basis move from one state to the next on a shortest path; the exchange where none is as fast."""
+        moves = zip(self.graph.moves[at], self.cost[at].tolist(), strict=False) if at < len(self.graph.moves) else ()
+        best = (move for (move, target), time in moves if target == to and time == self.time[at, to])
         return next(best, None) or Collective.exchange(self.states[at], self.states[to])
 
 
 def _basis_hops(web: ReshardingGraph, cost: Integers, states: int) -> list[Hops]:
-    """Of every state; those beyond the web's have none."""
+    """Return the hops of each state; states that the resharding graph does not have, have none."""
     ends = zip(web.target, cost, web.has_move, strict=True)
     none = np.zeros(0, np.int64), np.zeros(0, np.int64)
     return [(to[there], time[there]) for to, time, there in ends] + [none] * (states - len(web.states))
 
 
 def _exchange_times(states: tuple[Sharding, ...], kind: TensorType, model: CostModel) -> Integers:
-    """[states, states]: time of the exchange from one to another; only between states alike partial."""
+    """Return the times of exchanges `[states, states]`; UNREACHABLE where the partial axes differ."""
     time = np.full((len(states),) * 2, UNREACHABLE, np.int64)
     alike: dict[object, list[int]] = {}
     for i, state in enumerate(states):
@@ -144,11 +147,12 @@ def _exchange_times(states: tuple[Sharding, ...], kind: TensorType, model: CostM
 def _all_pairs_shortest(
     basis: Sequence[Hops], direct: Integers, tick: Callable[[], None]
 ) -> tuple[Integers, NDArray[np.int32]]:
-    """Distances and the state after the first hop, for every pair.
+    """Return the distances, and the state after the first hop, of every pair.
 
-    `basis`: of every state; `direct`: [states, states]. An exchange that is no shortest way to where it leads is on no
-    shortest way; and a hop to where nothing has changed since it was last tried gives nothing new.
+    `basis` are the hops of each state, `direct` the times of exchanges `[states, states]`.
     """
+    # `alone[s, t]`: the exchange from s to t is still the shortest path to t. Where it is not, it is on no shortest
+    # path at all and is not tried again. A hop to a state that has not changed since the last try gives nothing new.
     count = len(direct)
     time, alone = direct.copy(), direct < UNREACHABLE
     np.fill_diagonal(time, 0)
@@ -175,16 +179,17 @@ def _all_pairs_shortest(
 def _relax_hops(
     hop: Integers, price: Integers, state: int, *, time: Integers, following: NDArray[np.int32], room: Integers
 ) -> NDArray[np.bool_]:
-    """To where some of these hops shorten the way from a state; the first of the best is taken. `room` is used up."""
+    """Relax hops from a state; return the targets that they bring nearer. `room` is overwritten."""
     if not len(hop):
         return np.zeros(len(time), bool)
-    ways = np.take(time, hop, axis=0, out=room[: len(hop)], mode="clip")
-    ways += price[:, None]
-    least = ways.min(axis=0)
+    # mode="clip" lets numpy write into `room` without a buffer; all hops are in range.
+    through = np.take(time, hop, axis=0, out=room[: len(hop)], mode="clip")
+    through += price[:, None]
+    least = through.min(axis=0)
     better: NDArray[np.bool_] = least < time[state]
     if better.any():
         time[state, better] = least[better]
-        following[state, better] = hop[ways.argmin(axis=0)[better]]
+        following[state, better] = hop[through.argmin(axis=0)[better]]
     return better
 
 

@@ -1,17 +1,18 @@
-"""The cheapest program between two shardings of one tensor, on meshes too large for a table of all pairs.
+"""Find the cheapest program between two shardings of one tensor, without a table of all pairs.
 
-Shardings are the nodes of a graph. Its edges: the exact basis moves; from every node one exchange to the target; from
-halos or offsets one exchange to plain blocks over the same axes. A* (Hart, Nilsson, Raphael, "A Formal Basis for the
-Heuristic Determination of Minimum Cost Paths", 1968) finds the shortest way in it. To the target it is never less than
+Shardings are the nodes of a graph. Its edges are the exact basis moves, an exchange from every node to the target, and
+from halos or offsets an exchange to plain blocks over the same axes. A* (Hart, Nilsson, Raphael, "A Formal Basis for
+the Heuristic Determination of Minimum Cost Paths", 1968) finds the shortest path. From a node to the target it takes at
+least
 
     launch + elements all devices lack (`planner.reshard.missing_elements`) / devices / bandwidth of the fastest link
 
-since what a collective is priced at is never less than what its devices receive on average. The direct exchange is
-the first incumbent; what cannot beat the incumbent is not looked at.
+because no collective is priced below the average of what its devices receive. The direct exchange is the first
+incumbent, and nodes that cannot beat the incumbent are pruned.
 
-Objective `bytes`: bytes that all devices receive, then time. With a limit, a step needs room for what a device holds
-before it and after it, and there is no edge where that is more. The least limit is that of the way whose worst step
-is least (the same search, with the larger of two steps in place of their sum).
+The objective `bytes` minimizes the bytes that all devices receive, then time. Under a memory limit, a step needs room
+for what a device holds before and after it; edges that need more are left out. The least limit is found by the same
+search with the maximum of two steps in place of their sum.
 """
 
 from __future__ import annotations
@@ -40,14 +41,15 @@ from planner.reshard.traffic import ReshardTraffic, count_received_with_terms
 
 Integers = NDArray[np.int64]
 PS = 1 << 8
-"""A picosecond in what a way costs. What is less counts its exchanges: of equally fast ways one of few is taken."""
+"""A picosecond in the cost of a path. The bits below count exchanges, so that of equally fast paths the one with the
+fewest exchanges wins."""
 BYTE = PS << 64
-"""A byte where bytes come first: dearer than any time."""
+"""A byte in the cost of a path where bytes come first: more than any time."""
 UNREACHED = 1 << 200
 
 
 class Objective(StrEnum):
-    """What a program has least of."""
+    """What is minimized."""
 
     TIME = "time"
     BYTES = "bytes"
@@ -64,18 +66,18 @@ class ReshardPath:
 
     @cached_property
     def states(self) -> tuple[Sharding, ...]:
-        """The source, and what every move leads to."""
+        """The source, and the sharding after each move."""
         return tuple(accumulate(self.moves, lambda held, move: move.target(held), initial=self.source))
 
     @cached_property
     def times_ps(self) -> tuple[int, ...]:
-        """[moves]."""
+        """The time of each move in ps."""
         steps = zip(self.moves, self.states, strict=False)
         return tuple(self.model.move_ps(move, held, self.kind) for move, held in steps)
 
     @cached_property
     def received(self) -> Integers:
-        """[moves, devices]: bytes received."""
+        """The bytes that each device receives in each move, `[moves, devices]`."""
         received = np.zeros((len(self.moves), self.model.mesh.devices), np.int64)
         for step, (move, held) in enumerate(zip(self.moves, self.states, strict=False)):
             received[step] = (
@@ -85,12 +87,12 @@ class ReshardPath:
 
     @cached_property
     def buffer_bytes(self) -> Integers:
-        """[moves + 1, devices]: bytes of what is held before, between and after the moves."""
+        """The bytes that each device holds before, between and after the moves, `[moves + 1, devices]`."""
         return np.stack([count_held_bytes(state, self.kind, self.model.mesh) for state in self.states])
 
     @cached_property
     def bound_ps(self) -> int:
-        """No program is faster."""
+        """A lower bound on the time of any program, in ps."""
         return _PathSearch(self.states[-1], self.kind, self.model, Objective.TIME, None).lower_bound(self.source) // PS
 
     @cached_property
@@ -99,12 +101,12 @@ class ReshardPath:
 
     @property
     def min_bytes(self) -> int:
-        """Bytes that devices want and do not hold; all that they want of what is partial."""
+        """The bytes that devices want and do not hold; of a partial tensor, all that they want."""
         return int(self._missing.of(self.source).sum()) * self.kind.itemsize
 
     @property
     def bound_bytes(self) -> int:
-        """No program has devices receive less in all."""
+        """A lower bound on the bytes that all devices receive in any program."""
         return self._missing.total(self.source) * self.kind.itemsize
 
     @property
@@ -117,7 +119,7 @@ class ReshardPath:
 
     @property
     def peak_bytes(self) -> int:
-        """Most bytes that a device holds at a time: what a step reads and what it makes."""
+        """The most bytes that a device holds at a time: what a step reads and what it writes."""
         return int(
             max((before + after).max() for before, after in pairwise([0 * self.buffer_bytes[0], *self.buffer_bytes]))
         )
@@ -132,22 +134,22 @@ def find_cheapest_path(
     objective: Objective = Objective.TIME,
     limit_bytes: int | None = None,
 ) -> ReshardPath:
-    """The cheapest program between two shardings, both checked against the shape.
+    """Return the cheapest program between two shardings, both checked against the shape.
 
-    Raises InvalidRequest where none keeps within `limit_bytes` a device, with the least that one would need.
+    Raises InvalidRequest where no program fits `limit_bytes` per device, and names the least limit that one fits.
     """
-    found = _PathSearch(target, kind, model, objective, limit_bytes).find_path(source)
-    if found is None:
+    moves = _PathSearch(target, kind, model, objective, limit_bytes).find_path(source)
+    if moves is None:
         least = _PathSearch(target, kind, model, None, None).find_path(source)
         peak = ReshardPath(source, tuple(least or ()), kind, model).peak_bytes
         wanted = f"at least {peak} bytes a device"
         raise InvalidRequest("no program fits the memory limit", where="reshard", got=limit_bytes, wanted=wanted)
-    return ReshardPath(source, tuple(found), kind, model)
+    return ReshardPath(source, tuple(moves), kind, model)
 
 
 @dataclass(frozen=True, eq=False)
 class _PathSearch:
-    """Ways to a target; without an objective, those of the least room for their worst step."""
+    """A search for paths to a target; without an objective, for the path whose worst step needs the least memory."""
 
     target: Sharding
     kind: TensorType
@@ -157,7 +159,7 @@ class _PathSearch:
     _held: dict[Sharding, Integers] = field(default_factory=dict)
 
     def find_path(self, source: Sharding) -> list[Collective] | None:
-        """The moves of the cheapest way, if there is one."""
+        """Return the moves of the cheapest path, or None where there is none."""
         cost, came = {source: 0}, dict[Sharding, tuple[Sharding, Collective]]()
         waiting, done, number = [(0, 0, source)], set[Sharding](), count(1)
         while waiting and self._fits(source, None):
@@ -171,12 +173,12 @@ class _PathSearch:
                 dearest = cost.get(self.target, UNREACHED)
                 if to in done or not self._fits(at, to) or self._is_pruned(move, at, dearest - cost[at]):
                     continue
-                taken = self._combine_prices(cost[at], self._price(move, at, to))
-                if to != self.target and self._combine_prices(taken, self._min_launch_ps) >= dearest:
+                spent = self._combine_prices(cost[at], self._price(move, at, to))
+                if to != self.target and self._combine_prices(spent, self._min_launch_ps) >= dearest:
                     continue
-                bound = self._combine_prices(taken, self.lower_bound(to))
-                if taken < cost.get(to, UNREACHED) and bound < dearest:
-                    cost[to], came[to] = taken, (at, move)
+                bound = self._combine_prices(spent, self.lower_bound(to))
+                if spent < cost.get(to, UNREACHED) and bound < dearest:
+                    cost[to], came[to] = spent, (at, move)
                     heappush(waiting, (bound, next(number), to))
         return None
 
@@ -188,8 +190,8 @@ class _PathSearch:
         else:
             yield from list_basis_moves(at, self.kind.shape, self.model.mesh)
 
-    def _combine_prices(self, taken: int, more: int) -> int:
-        return max(taken, more) if self.objective is None else taken + more
+    def _combine_prices(self, spent: int, more: int) -> int:
+        return max(spent, more) if self.objective is None else spent + more
 
     def _price(self, move: Collective, at: Sharding, to: Sharding) -> int:
         if self.objective is None:
@@ -198,7 +200,7 @@ class _PathSearch:
         return time if self.objective is Objective.TIME else time + BYTE * self._received_bytes(move, at, to)
 
     def lower_bound(self, at: Sharding) -> int:
-        """What it takes at least from a sharding to the target."""
+        """Return a lower bound on the cost from a sharding to the target."""
         if at == self.target:
             return 0
         if self.objective is None:
@@ -213,7 +215,7 @@ class _PathSearch:
         return time if self.objective is Objective.TIME else time + BYTE * lacked[0]
 
     def _is_pruned(self, move: Collective, at: Sharding, left: int) -> bool:
-        """Whether a move takes `left` or more, as far as can be told without its price."""
+        """Return whether a move is known to cost `left` or more. Bounds come first, as pricing an exchange is slow."""
         if self.objective is None or move.to != self.target or not (lacked := self._missing.total(at)):
             return self._min_launch_ps >= left
         terms, bare = self._missing.count_terms(at), not (at.halo_sizes or self.target.halo_sizes)
@@ -225,7 +227,11 @@ class _PathSearch:
         return self._min_price(move, lacked, *busiest) >= left
 
     def _min_price(self, move: Collective, lacked: int, received: float, messages: int) -> int:
-        """What an exchange takes in which all lack and one device receives so much."""
+        """Return a lower bound on the cost of an exchange.
+
+        lacked    elements that all devices lack
+        received  elements that the busiest device receives
+        """
         links = [self.model.links[axis] for axis in move.axes]
         seconds = max(link.latency_s for link in links) + messages * max(link.step_s for link in links)
         seconds += received * self.kind.itemsize / min(link.bandwidth for link in links)
@@ -237,7 +243,7 @@ class _PathSearch:
         return self._link_tiers[0][0]
 
     def _received_bytes(self, move: Collective, at: Sharding, to: Sharding) -> int:
-        """Bytes that all devices receive."""
+        """Return the bytes that all devices receive."""
         if move.is_exchange and to == self.target and not (at.partial or to.partial):
             return self._missing.total(at) * self.kind.itemsize
         if move.is_exchange and to == self.target and self._missing.count_terms(at) > 1:
@@ -248,7 +254,7 @@ class _PathSearch:
         return self.limit is None or self._peak_bytes(at, to) <= self.limit
 
     def _peak_bytes(self, at: Sharding, to: Sharding | None) -> int:
-        """Bytes of a device that holds both."""
+        """Return the bytes of a device that holds both; `to` None: the first alone."""
         for each in (at, to or at):
             if each not in self._held:
                 self._held[each] = count_held_bytes(each, self.kind, self.model.mesh)
@@ -256,8 +262,9 @@ class _PathSearch:
 
     @cached_property
     def _link_tiers(self) -> list[tuple[MissingElements, float]]:
-        """For each speed of links, fastest first: what devices joined by faster ones lack, and how much longer (in ps
-        a byte that all lack) a byte takes here than there."""
+        """For each bandwidth of links, the fastest first: what devices that are joined by faster links lack, and how
+        much longer a byte takes than on the next faster links, in ps per byte that all devices lack.
+        """
         mesh, links = self.model.mesh, self.model.links
         rates = sorted({link.peak_bandwidth for link in links}, reverse=True)
         paces = [0.0, *(1 / rate / PICO / mesh.devices for rate in rates)]
@@ -268,12 +275,12 @@ class _PathSearch:
 
     @cached_property
     def _min_collective_ps(self) -> int:
-        """What any collective takes at least."""
+        """A lower bound on the cost of any collective."""
         return int(min(link.latency_s for link in self.model.links) / PICO) * PS
 
     @cached_property
     def _min_launch_ps(self) -> int:
-        """What any step takes at least."""
+        """A lower bound on the cost of any step."""
         return (
             0 if self.objective is None else min(self._min_collective_ps, int(self.model.hardware.launch_s / PICO) * PS)
         )
@@ -284,8 +291,8 @@ def _axes_faster_than(links: Sequence[Link], bandwidth: float) -> Axes:
 
 
 def _backtrack(came: Mapping[Sharding, tuple[Sharding, Collective]], at: Sharding) -> list[Collective]:
-    found: list[Collective] = []
+    moves: list[Collective] = []
     while at in came:
         at, move = came[at]
-        found.insert(0, move)
-    return found
+        moves.insert(0, move)
+    return moves

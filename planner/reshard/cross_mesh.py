@@ -1,6 +1,7 @@
-"""An exchange between two meshes: from the devices of one stage of a pipeline to those of the next, from one plan to
-another. Devices have numbers that both meshes share; their axes have nothing to do with each other, so that all terms
-of a partial source are combined and all devices are one group (the mesh dialect's collective_permute between meshes).
+"""An exchange between two meshes, such as from one pipeline stage to the next, or from one plan to another.
+
+Both meshes number their devices alike, but their axes are unrelated. So all terms of a partial source are combined, and
+all devices form one group (the mesh dialect's collective_permute between meshes).
 """
 
 from __future__ import annotations
@@ -37,18 +38,21 @@ class PlacedSharding:
             raise InvalidMesh("device number", got=wrong[0], wanted=f"0 to {MAX_DEVICES - 1}, each once")
 
     def scatter_by_number(self, values: Integers, devices: int) -> Integers:
-        """[devices, ...]: values of the mesh's devices by number, 0 for all others."""
-        found = np.zeros((devices, *values.shape[1:]), values.dtype)
-        found[list(self.devices)] = values
-        return found
+        """Return values of the mesh's devices by device number, `[devices, ...]`; 0 for all other devices."""
+        by_number = np.zeros((devices, *values.shape[1:]), values.dtype)
+        by_number[list(self.devices)] = values
+        return by_number
 
     def held_boxes(self, shape: Shape, devices: int) -> Integers:
-        """[devices, dims, 2]: what each holds with its halos, which may reach beyond the tensor; others nothing."""
+        """Return the bounds of what each device holds, `[devices, dims, 2]`; other devices hold nothing.
+
+        They include halos, which may reach beyond the tensor.
+        """
         return self.scatter_by_number(held_bounds(self.sharding, shape, self.mesh), devices)
 
 
 def plan_cross_mesh_transfers(source: PlacedSharding, target: PlacedSharding, shape: Shape) -> Transfers:
-    """The transfers from one place to another, on as many devices as the highest number asks for."""
+    """Return the transfers from one placed sharding to another; devices are counted up to the highest number."""
     count = max(*source.devices, *target.devices) + 1
     held, wanted = (clip_bounds(place.held_boxes(shape, count), shape) for place in (source, target))
     wants = np.ones(target.mesh.devices, bool)

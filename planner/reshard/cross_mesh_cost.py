@@ -1,10 +1,10 @@
-"""What it costs to hand a tensor from one mesh to another: an exchange over the network between numbered devices.
+"""The cost of moving a tensor from one mesh to another: an exchange between numbered devices of one network.
 
-Devices i and j are on the innermost tier of the hardware's network that joins i // n == j // n, n the devices of the
-tier. The exchange takes the time of its messages and of the bytes that the busiest device receives or sends, on the
-slowest tier that a message crosses (`planner.choose.hardware.network`); where nothing is sent, a local copy (as on
-one mesh: `planner.choose.cost`).
-Links that a mesh names for its axes do not count: they say nothing of the way to another mesh.
+Devices i and j communicate over the innermost tier of the hardware's network with i // n == j // n, where n is the
+number of devices of the tier. The exchange takes the time of its messages and of the bytes that the busiest device
+receives or sends, on the slowest tier that a message crosses (`planner.choose.hardware.network`). Where nothing is
+sent it is a local copy, as on one mesh (`planner.choose.cost`). Links that a mesh names for its axes are not used: they
+say nothing about the connection to another mesh.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class CrossMeshReshard:
-    """A tensor's way from one mesh to another; both shardings are checked against its shape."""
+    """The exchange of a tensor between two meshes; both shardings are checked against its shape."""
 
     source: PlacedSharding
     target: PlacedSharding
@@ -42,13 +42,13 @@ class CrossMeshReshard:
 
     @cached_property
     def received(self) -> Integers:
-        """[devices by number]: bytes."""
+        """The bytes that each device receives, by device number."""
         received: Integers = self.transfers.received * self.kind.itemsize
         return received
 
     @cached_property
     def buffer_bytes(self) -> Integers:
-        """[2, devices by number]: bytes held before and after."""
+        """The bytes that each device holds before and after, `[2, devices]` by device number."""
         ends = [
             (place, shard_shapes(place.sharding, self.kind.shape, place.mesh)) for place in (self.source, self.target)
         ]
@@ -57,7 +57,7 @@ class CrossMeshReshard:
 
     @property
     def min_bytes(self) -> int:
-        """Bytes that any method must move: what devices want and do not hold; all they want of a partial tensor."""
+        """A lower bound on the bytes moved: what devices want and do not hold; of a partial tensor, all they want."""
         ends = self.transfers.endpoints
         low = np.maximum(ends.held[..., 0], ends.wanted[..., 0])
         high = np.minimum(ends.held[..., 1], ends.wanted[..., 1])
@@ -67,7 +67,7 @@ class CrossMeshReshard:
 
     @cached_property
     def time_ps(self) -> int:
-        """Raises InvalidHardware where the hardware's network does not join two devices."""
+        """The time in ps. Raises InvalidHardware where the hardware's network does not join two devices."""
         done = self.transfers
         if self.source == self.target:
             return 0

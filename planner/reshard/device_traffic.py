@@ -1,7 +1,7 @@
-"""What the busiest device of every exchange between many shardings moves, counted device by device.
+"""Count what the busiest device of every exchange between many shardings moves, device by device.
 
-With the numbers of `planner.reshard.traffic`, for any blocks, halos and offsets. Time and memory grow with sources *
-targets * devices * dims.
+The numbers are those of `planner.reshard.traffic`, for any blocks, halos and offsets. Time and memory grow with
+sources * targets * devices * dims.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def count_by_device(
 def _count_footprints(
     source: DimSplits, target: DimSplits, pairs: Sequence[_SharedLengths], *, wanted: Integers, mesh: Mesh
 ) -> tuple[Integers, Integers, Integers]:
-    """[sources, targets]: received, owed, messages."""
+    """Return elements received, elements owed and messages of the busiest devices, `[sources, targets]` each."""
     kept, met, demanded = (
         _multiply_dims([each[which] for each in pairs], source, target, mesh=mesh)
         for which in range(len(_SharedLengths._fields))
@@ -73,7 +73,7 @@ def _count_footprints(
 
 
 def _multiply_dims(along: Sequence[Integers], source: DimSplits, target: DimSplits, *, mesh: Mesh) -> Integers:
-    """[sources, targets, devices], or [sources, 1, devices] if no target counts: of a number along every dim."""
+    """Multiply along the dims, `[sources, targets, devices]`; `[sources, 1, devices]` where no target counts."""
     wide = len(target.shardings) if not along or any(each.shape[1] > 1 for each in along) else 1
     product = np.ones((len(source.shardings), wide, mesh.devices), np.int64)
     for each, before, after in zip(along, source.split_index, target.split_index, strict=True):
@@ -82,17 +82,19 @@ def _multiply_dims(along: Sequence[Integers], source: DimSplits, target: DimSpli
 
 
 def _wanted_elements(target: DimSplits, shape: Shape, mesh: Mesh) -> Integers:
-    """[targets, devices]: elements."""
+    """Return the elements that each device wants, `[targets, devices]`."""
     wanted = np.ones((len(target.shardings), mesh.devices), np.int64)
-    for ways, number, size in zip(target.splits, target.split_index, shape, strict=True):
-        low, high = np.stack([split_bounds(way, size, mesh) for way in ways], axis=1)
+    for splits, number, size in zip(target.splits, target.split_index, shape, strict=True):
+        low, high = np.stack([split_bounds(split, size, mesh) for split in splits], axis=1)
         wanted *= (high - low)[number]
     return wanted
 
 
 class _SharedLengths(NamedTuple):
-    """[source ways, target ways, devices]: lengths kept, source parts met, and lengths demanded along a dim; the last
-    is the same for all targets ([source ways, 1, devices]) where none has a halo."""
+    """Lengths along a dim, `[source splits, target splits, devices]`: what is kept, source parts met, and demanded.
+
+    The demanded length is the same for all targets, `[source splits, 1, devices]`, where no target has a halo.
+    """
 
     kept: Integers
     parts_met: Integers
@@ -103,20 +105,22 @@ class _SharedLengths(NamedTuple):
 def _shared_lengths(
     sources: tuple[DimSplit, ...], targets: tuple[DimSplit, ...], size: int, mesh: Mesh
 ) -> _SharedLengths:
-    low, high = np.stack([split_bounds(way, size, mesh) for way in sources], axis=1)[:, :, None]
-    first, last = np.stack([split_bounds(way, size, mesh) for way in targets], axis=1)
+    low, high = np.stack([split_bounds(split, size, mesh) for split in sources], axis=1)[:, :, None]
+    first, last = np.stack([split_bounds(split, size, mesh) for split in targets], axis=1)
     kept = np.maximum(np.minimum(high, last) - np.maximum(low, first), 0)
-    parts = [split_intervals(way, size, mesh) for way in sources]
+    parts = [split_intervals(split, size, mesh) for split in sources]
     met = [np.searchsorted(starts, last, "left") - np.searchsorted(stops, first, "right") for starts, stops in parts]
     demanded = high - low
     if any(halo for _, halo, _ in targets):
-        demanded = np.concatenate([_demanded_lengths(low, high, way, size=size, mesh=mesh) for way in targets], axis=1)
+        demanded = np.concatenate(
+            [_demanded_lengths(low, high, split, size=size, mesh=mesh) for split in targets], axis=1
+        )
     return _SharedLengths(kept, np.stack(met), demanded)
 
 
 def _demanded_lengths(low: Integers, high: Integers, target: DimSplit, *, size: int, mesh: Mesh) -> Integers:
-    """[source ways, 1, devices]: summed over the parts of a target; those without a halo do not overlap."""
-    if not target[1]:
+    """Return the demanded length, summed over the parts of a target, `[source splits, 1, devices]`."""
+    if not target[1]:  # without a halo the parts do not overlap
         return high - low
     parts = split_intervals(target, size, mesh).T
     wants = (np.maximum(np.minimum(high, stop) - np.maximum(low, start), 0) for start, stop in parts)
@@ -124,7 +128,7 @@ def _demanded_lengths(low: Integers, high: Integers, target: DimSplit, *, size: 
 
 
 def _elements_owed(demanded: Integers, kept: Integers, sources: Sequence[Sharding], *, mesh: Mesh) -> Integers:
-    """What is demanded of the holders of every box less what they keep of it."""
+    """Return the elements that the holders of each box send in all: what is demanded less what they keep."""
     unused = [unused_axes(each, mesh) for each in sources]
     for axes in dict.fromkeys(unused):
         rows = [row for row, own in enumerate(unused) if own == axes]

@@ -1,4 +1,4 @@
-"""How many shardings split each dim of one tensor: the distinct splits of a dim, and which of them a sharding has."""
+"""The distinct splits of each dim among many shardings of one tensor, and which of them each sharding has."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from planner.ir.sharding import Axes, Sharding, held_bounds
 
 Integers = NDArray[np.int64]
 DimSplit = tuple[Axes, tuple[int, ...], tuple[int, ...]]
-"""The split of a dim: mesh axes; its halo, if it has one; its halo or offsets."""
+"""The split of a dim: its mesh axes, its halo (empty without one), and its halo or offsets."""
 MAX_CACHED_SPLITS = 1024
 
 

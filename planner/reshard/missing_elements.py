@@ -1,14 +1,15 @@
-"""What devices still lack on the way to a sharding: elements that no method can spare them.
+"""Count the elements that devices still lack of a target sharding: what every method has to send them.
 
-Devices joined by some mesh axes count as one that holds what any of them holds, and wants what any of them wants.
+Devices that are joined by some mesh axes count as one device. It holds what any of them holds, and wants what any of
+them wants.
 
-    held whole    a device lacks the box it wants without the box it holds
-    in n terms    it holds one term of each element at most, and lacks all it wants. Of an element that m devices want,
-                  n - 1 terms must move to be combined and m - 1 copies of the result: together what the devices want
-                  and n - 2 times the tensor
+    held whole    a device lacks the box that it wants, except for the box that it holds
+    in n terms    a device holds at most one term of each element and lacks all that it wants. For an element that m
+                  devices want, n - 1 terms move to be combined, then m - 1 copies of the result. In all that is what
+                  the devices want plus n - 2 times the tensor
 
-In all this falls by no more than what is received, whatever the collective: a consistent bound. Boxes are products
-over the dims, and so are the unions of the boxes of joined devices, because no mesh axis splits two dims.
+No collective lowers this count by more than what is received, so that the bound is consistent, as A* needs. Boxes are
+products over the dims, and so are the unions of the boxes of joined devices, because no mesh axis splits two dims.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class MissingElements:
-    """Elements that joined devices lack of a target; it is checked against the shape."""
+    """The elements of a target that groups of devices lack; the target is checked against the shape.
+
+    `joined` are the mesh axes along which devices count as one.
+    """
 
     target: Sharding
     shape: Shape
@@ -39,7 +43,7 @@ class MissingElements:
     _length_cache: dict[object, Integers] = field(default_factory=dict)
 
     def of(self, held: Sharding) -> Integers:
-        """[groups of joined devices]: what each lacks. Where terms may be neutral, only the first counts as wanting."""
+        """Return what each group of joined devices lacks under a sharding, `[groups]`."""
         if self.count_terms(held) > 1:
             return self.wanted
         kept = self._is_wanting.copy()
@@ -49,12 +53,12 @@ class MissingElements:
         return lacked
 
     def total(self, held: Sharding) -> int:
-        """What all must receive together."""
+        """Return the number of elements that all devices have to receive together."""
         return int(self.of(held).sum()) + max(self.count_terms(held) - 2, 0) * math.prod(self.shape)
 
     @cached_property
     def wanted(self) -> Integers:
-        """[groups]: elements that each wants."""
+        """The number of elements that each group wants, `[groups]`."""
         wanted = self._is_wanting.copy()
         for dim in range(len(self.shape)):
             wanted *= self._overlap_length(self.target, dim)
@@ -62,6 +66,7 @@ class MissingElements:
 
     @cached_property
     def _is_wanting(self) -> Integers:
+        # Of the terms of a partial target, all but the first may be neutral elements, which nobody has to send.
         flags = np.ones(self.mesh.devices, bool)
         if self.target.reduction in NON_IDEMPOTENT:
             flags = self.mesh.group_index(self.target.partial) == 0
@@ -69,21 +74,21 @@ class MissingElements:
         return wants
 
     def count_terms(self, held: Sharding) -> int:
-        """How many terms of an element must be combined that are not joined."""
+        """Return the number of terms of an element that have to be combined across groups."""
         kept = self.target.partial if held.reduction is self.target.reduction else ()
         return self.mesh.group_size([axis for axis in held.partial if axis not in kept and axis not in self.joined])
 
     def _overlap_length(self, held: Sharding, dim: int) -> Integers:
-        """[groups]: length along a dim of what each holds of what it wants."""
-        way, target = (split_along(each, dim) for each in (held, self.target))
-        key = dim, way
+        """Return the length along a dim of what each group holds of what it wants, `[groups]`."""
+        split, target = (split_along(each, dim) for each in (held, self.target))
+        key = dim, split
         if key not in self._length_cache:
-            bounds = [split_bounds(each, self.shape[dim], self.mesh) for each in (way, target)]
+            bounds = [split_bounds(each, self.shape[dim], self.mesh) for each in (split, target)]
             self._length_cache[key] = self._common_length(*bounds)
         return self._length_cache[key]
 
     def _common_length(self, one: Integers, other: Integers) -> Integers:
-        """[groups]: length of what both [2, devices] intervals of any joined devices have in common."""
+        """Return the common length of the intervals `[2, devices]` of each group, `[groups]`."""
         if not self.joined:
             kept: Integers = np.maximum(np.minimum(one[1], other[1]) - np.maximum(one[0], other[0]), 0)
             return kept
@@ -93,7 +98,7 @@ class MissingElements:
         return common
 
     def _any_joined(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """[rows, groups] from [rows, devices]."""
+        """Return whether a flag `[rows, devices]` is set on any device of a group, `[rows, groups]`."""
         if not self.joined:
             return flags
         grid = flags.reshape(len(flags), *self.mesh.shape).any(axis=tuple(axis + 1 for axis in self.joined))

@@ -1,8 +1,8 @@
 """The shardings of a tensor, and the exact basis moves between them.
 
-Of a dim that is split evenly wherever it can be, every block nests in every larger one: what matters is which sets of
-mesh axes may split it. So they are remembered for all tensors and meshes of which that is the same; of a dim that is
-split unevenly, its size and the mesh count too. The time of a move depends on the collective and on bytes alone.
+Where all splits of a dim are even, every block nests in every larger one, and only the sets of mesh axes that may split
+the dim matter. The graph is cached for all tensors and meshes that agree in these sets. For a dim that is split
+unevenly its size and the mesh are part of the key. The time of a move depends only on the collective and on bytes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,11 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class SplitShape:
-    """A shape on a mesh, which are any of those that are split alike; `reductions` are those of partial shardings.
+    """The cache key of a resharding graph: how a shape may be split on a mesh.
 
-    `uneven`: the sizes of dims of which some blocks are uneven (of others 0), and where there are such the mesh.
+    reductions   those of partial shardings
+    uneven       the sizes of dims with uneven blocks (0 for other dims) and the mesh; None where no dim has any
+    shape, mesh  any that are split alike
     """
 
     units: AxisUnits
@@ -47,18 +49,22 @@ class SplitShape:
     ) -> SplitShape:
         """Return how a shape is split. `units`: the mesh axes that split a dim as one; None: those of the mesh."""
         units = units or AxisUnits.of(mesh)
-        found = divisible_axes(shape, mesh, units)
-        dims = zip(shape, found, strict=True)
+        divisible = divisible_axes(shape, mesh, units)
+        dims = zip(shape, divisible, strict=True)
         uneven = tuple(size if any(size % mesh.group_size(some) for some in each) else 0 for size, each in dims)
-        return cls(units, found, reductions, (uneven, mesh) if any(uneven) else None, shape, mesh)
+        return cls(units, divisible, reductions, (uneven, mesh) if any(uneven) else None, shape, mesh)
 
 
 @dataclass(frozen=True, eq=False)
 class ReshardingGraph:
-    """Shardings, and of each the basis moves with the number of the one they lead to.
+    """The shardings of a tensor, and the basis moves from each with the number of the sharding that they lead to.
 
-    As arrays [states, moves], of which some are not `there`: the target, a number for what the time depends on beside
-    bytes, and the state whose bytes they are.
+    The moves are also arrays `[states, moves]`:
+
+    has_move     False where a state has fewer moves
+    target       the number of the sharding that a move leads to
+    time_key     equal for moves whose times differ by bytes only
+    bytes_state  the number of the sharding whose bytes the time depends on
     """
 
     states: tuple[Sharding, ...]
@@ -71,11 +77,11 @@ class ReshardingGraph:
     @classmethod
     @lru_cache(maxsize=MAX_CACHED_GRAPHS)
     def of(cls, split: SplitShape) -> ReshardingGraph:
-        """Of all tensors that are split so."""
+        """Return the graph of all tensors that are split alike."""
         states = _enumerate_states(split)
         index = {state: i for i, state in enumerate(states)}
         in_mesh_order = not split.units.any_order
-        ways = tuple(
+        moves = tuple(
             tuple(
                 (move, index[to])
                 for move, to in list_basis_moves(state, split.shape, split.mesh, in_mesh_order=in_mesh_order)
@@ -83,19 +89,22 @@ class ReshardingGraph:
             )
             for state in states
         )
-        there = np.zeros((len(states), max(1, *map(len, ways))), bool)
-        target, like, sized = (np.zeros(there.shape, np.int64) for _ in range(3))
+        has_move = np.zeros((len(states), max(1, *map(len, moves))), bool)
+        target, time_key, bytes_state = (np.zeros(has_move.shape, np.int64) for _ in range(3))
         target += np.arange(len(states))[:, None]
         numbers: dict[tuple[Kind, Axes], int] = {}
-        for i, each in enumerate(ways):
-            there[i, : len(each)] = True
+        for i, each in enumerate(moves):
+            has_move[i, : len(each)] = True
             for k, (move, to) in enumerate(each):
                 number = numbers.setdefault((move.kind, move.axes), len(numbers))
-                target[i, k], like[i, k], sized[i, k] = to, number, i if move.definition.sends else to
-        return cls(states, ways, there, target, like, sized)
+                target[i, k], time_key[i, k], bytes_state[i, k] = to, number, i if move.definition.sends else to
+        return cls(states, moves, has_move, target, time_key, bytes_state)
 
     def cost(self, held: Integers, kind: TensorType, model: CostModel) -> Integers:
-        """[states, moves]: times, given the bytes of every state; UNREACHABLE of those that are not there."""
+        """Return the times of moves in ps, `[states, moves]`, UNREACHABLE where there is no move.
+
+        `held` are the bytes of each state. Moves of equal key and equal bytes are priced once.
+        """
         cost = np.full(self.has_move.shape, UNREACHABLE, np.int64)
         if self.has_move.any():
             sizes = np.unique(held, return_inverse=True)[1]

@@ -1,19 +1,19 @@
-"""What two shardings of one tensor have in common: the tiles between the cuts of both.
+"""The tiles of two shardings of one tensor: the boxes between the cuts of both.
 
 A split of a dim of size K over n devices cuts it at 0 = c_0 <= c_1 <= ... <= c_n = K; shard g holds [c_g, c_(g+1)).
 By the block rule c_g = min(g * S, K) with S = ceil(K / n), so that with floor division
 
     element i  <->  (shard i // S, local i % S);        shard g, local k  <->  element g * S + k
 
-(the ceil-div maps of the mesh dialect's resharding note; with offsets the cut at or before i stands for i // S).
-From one sharding to another an element goes by the maps of both, composed: to the shard (g * S + k) // T at the
-place (g * S + k) % T, where T is the target's block.
+(the ceil-div maps of the mesh dialect's resharding note; with offsets, the last cut at or before i takes the place of
+i // S). The two maps composed tell where an element goes from one sharding to another: local element k of shard g goes
+to shard (g * S + k) // T, at the place (g * S + k) % T, where T is the target's block.
 
-Both sets of cuts together part the dim into intervals of one source and one target shard each, and the products of
-intervals over the dims are the *tiles*. For a source shard and a target shard there is at most one: from the later
-of their starts to the earlier of their stops. A tile stays on a device that holds its source shard and wants its
-target shard, and moves to every other device that wants it: what it must receive, however it is sent. Two block
-sizes S and T cut alike again after every S * T / gcd(S, T) elements.
+Both sets of cuts together divide a dim into intervals, each within one source shard and one target shard. The products
+of the intervals over the dims are the *tiles*. A source shard and a target shard share at most one tile, from the later
+of their starts to the earlier of their stops. A tile stays on a device that holds its source shard and wants its target
+shard. Every other device that wants it has to receive it, however it is sent. The pattern of cuts of two block sizes S
+and T repeats every S * T / gcd(S, T) elements.
 """
 
 from __future__ import annotations
@@ -41,7 +41,10 @@ class Grid:
 
     @classmethod
     def of(cls, sharding: Sharding, shape: Shape, mesh: Mesh) -> Grid:
-        """Raises InvalidSharding where the tensor cannot have the sharding, or it is partial or has halos."""
+        """Return the cuts of a sharding.
+
+        Raises InvalidSharding where the tensor cannot have the sharding, or where it is partial or has halos.
+        """
         full = _check_split_only(sharding, shape, mesh)
         offsets = dict(zip(full.split_dims, full.sharded_dims_offsets, strict=False))
         cuts = []
@@ -52,13 +55,19 @@ class Grid:
         return cls(tuple(cuts))
 
     def locate(self, element: Integers) -> tuple[Integers, Integers]:
-        """[..., dims]: the shards of elements, and where in them they are. Raises InvalidSharding beyond a dim."""
+        """Return the shards of elements and their places in them, `[..., dims]` each.
+
+        Raises InvalidSharding for an element outside the tensor.
+        """
         self._check(element, [cut[-1] for cut in self.cuts], "element")
         shard = _along_dims([np.searchsorted(cut, i, "right") - 1 for cut, i in self._by_dim(element)], element)
         return shard, element - self._starts(shard)
 
     def element(self, shard: Integers, local: Integers) -> Integers:
-        """[..., dims]: the elements at places in shards. Raises InvalidSharding for a shard or place that is not."""
+        """Return the elements at places in shards, `[..., dims]`.
+
+        Raises InvalidSharding for a shard or a place that does not exist.
+        """
         self._check(shard, [len(cut) - 1 for cut in self.cuts], "shard")
         sizes = self._starts(shard + 1) - self._starts(shard)
         self._check(local, list(np.moveaxis(sizes, -1, 0)), "place in the shard")
@@ -71,7 +80,7 @@ class Grid:
         return list(zip(self.cuts, np.moveaxis(index, -1, 0), strict=True))
 
     def _check(self, index: Integers, limits: Sequence[ArrayLike], what: str) -> None:
-        """An index out of range is an error, never wrapped."""
+        """Raise InvalidSharding for an index out of range; numpy would count a negative one from the end."""
         for dim, (limit, (_, at)) in enumerate(zip(limits, self._by_dim(index), strict=True)):
             bound = np.broadcast_to(limit, at.shape)
             wrong = (at < 0) | (at >= bound)
@@ -82,7 +91,11 @@ class Grid:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Tiles:
-    """[tiles, dims] each: bounds in elements of the tensor, source and target shard; row-major, none empty."""
+    """Tiles in row-major order, none of them empty.
+
+    start, stop     bounds in elements of the tensor, `[tiles, dims]`
+    source, target  index of the shard that contains the tile, `[tiles, dims]`
+    """
 
     start: Integers
     stop: Integers
@@ -91,31 +104,31 @@ class Tiles:
 
     @classmethod
     def intersect(cls, source: Grid, target: Grid) -> Tiles:
-        """The tiles of two grids over one tensor."""
+        """Return the tiles of two grids over one tensor."""
         cuts = [np.union1d(*pair) for pair in zip(source.cuts, target.cuts, strict=True)]
         start, stop = _product([cut[:-1] for cut in cuts]), _product([cut[1:] for cut in cuts])
         return cls(start, stop, source.locate(start)[0], target.locate(start)[0])
 
     @property
     def elements(self) -> Integers:
-        """[tiles]: the size of every tile."""
+        """The number of elements of each tile, `[tiles]`."""
         sizes: Integers = (self.stop - self.start).prod(axis=1)
         return sizes
 
 
 def cut_period(source_block: int, target_block: int) -> int:
-    """Elements after which blocks of two sizes cut a dim alike again."""
+    """Return the number of elements after which the cuts of two block sizes repeat."""
     return math.lcm(source_block, target_block)
 
 
 def shard_indices(sharding: Sharding, shape: Shape, mesh: Mesh) -> Integers:
-    """[devices, dims]: which shard every device holds."""
+    """Return the index of the shard that each device holds, `[devices, dims]`."""
     full = _check_split_only(sharding, shape, mesh)
     return _along_dims([mesh.group_index(axes) for axes in full.split_axes], np.empty((mesh.devices, len(shape))))
 
 
 def count_kept_elements(source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> Integers:
-    """[devices]: elements of its target shard that a device holds already: the tile of its two shards."""
+    """Count the elements of its target shard that each device holds already, `[devices]`."""
     held, wanted = (shard_bounds(_check_split_only(each, shape, mesh), shape, mesh) for each in (source, target))
     common = np.minimum(held[..., 1], wanted[..., 1]) - np.maximum(held[..., 0], wanted[..., 0])
     kept: Integers = np.maximum(common, 0).prod(axis=1)
@@ -123,14 +136,14 @@ def count_kept_elements(source: Sharding, target: Sharding, shape: Shape, *, mes
 
 
 def count_wanted_elements(target: Sharding, shape: Shape, mesh: Mesh) -> Integers:
-    """[devices]: elements of the target shard."""
+    """Count the elements of the target shard of each device, `[devices]`."""
     bounds = shard_bounds(_check_split_only(target, shape, mesh), shape, mesh)
     wanted: Integers = (bounds[..., 1] - bounds[..., 0]).prod(axis=1)
     return wanted
 
 
 def min_received_elements(source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> Integers:
-    """[devices]: the fewest elements a device can receive; never more than its target shard has."""
+    """Return the fewest elements that each device can receive, `[devices]`: what it wants and does not hold."""
     return count_wanted_elements(target, shape, mesh) - count_kept_elements(source, target, shape, mesh=mesh)
 
 
@@ -142,15 +155,16 @@ def _check_split_only(sharding: Sharding, shape: Shape, mesh: Mesh) -> Sharding:
 
 
 def _product(parts: list[Integers]) -> Integers:
-    """[product of lengths, dims]: every combination, the last dim fastest."""
+    """Return every combination of one entry per dim, `[product of lengths, dims]`; the last dim varies fastest."""
     counts = [len(each) for each in parts]
     place = np.indices(counts).reshape(len(parts), math.prod(counts))
     return _along_dims([each[at] for each, at in zip(parts, place, strict=True)], place.T)
 
 
 def _along_dims(columns: Sequence[Integers], like: NDArray[Any]) -> Integers:
-    """[..., dims] of one array per dim, in the shape of another; a tensor may have no dims."""
-    made = np.empty(like.shape, np.int64)
+    """Stack one array per dim along a last dim, in the shape of `like`."""
+    # np.stack needs at least one array, and a tensor may have no dims.
+    stacked = np.empty(like.shape, np.int64)
     for dim, column in enumerate(columns):
-        made[..., dim] = column
-    return made
+        stacked[..., dim] = column
+    return stacked

@@ -1,23 +1,23 @@
-"""What an exchange moves, for all pairs of many shardings at once, without listing its transfers.
+"""Count what exchanges between many shardings move, all pairs at once, without listing transfers.
 
-Device d holds the box H_d under a source s and wants W_d under a target t. Boxes are products over the dims, and no
-mesh axis splits two dims, so that all counts are products over the dims too, of numbers that depend only on how s
+Device d holds the box H_d under a source s and wants the box W_d under a target t. Boxes are products over the dims,
+and no mesh axis splits two dims. So every count is a product over the dims too, of numbers that depend only on how s
 and t cut the dim:
 
     kept(d)      = prod |H_d & W_d|                       received(d) = |W_d| - kept(d)
-    pieces(d)    = prod (source parts that meet W_d), its own left out: the messages it receives
-    demanded(d)  = prod (sum over target parts of |H_d & part|) * (copies of each): what all want of H_d
-    sent(d)      = (demanded(d) - what its holders keep of it) / (holders of H_d), as if they shared it evenly
+    pieces(d)    = prod (source parts that meet W_d) without its own: the messages that d receives
+    demanded(d)  = prod (sum over target parts of |H_d & part|) * (copies of each): what all devices want of H_d
+    sent(d)      = (demanded(d) - what the holders of H_d keep) / (holders of H_d), as if they shared the work evenly
 
-Where every split of a dim is even, lengths along it are so many times those along the least dim of which that holds:
-they are counted there and remembered, so that tensors which are split alike are counted once.
+Where every split of a dim is even, the counts are multiples of those for the shortest dim that is split evenly too. The
+shortest dim is counted and cached, so that tensors which are split alike are counted once.
 
 Blocks that nest are counted for all devices at once (`planner.reshard.nested_traffic`), in time and memory that do not
 depend on the number of devices. Other blocks, halos and offsets are counted device by device
 (`planner.reshard.device_traffic`); blocks on more than MAX_LISTED_DEVICES devices are bounded from above.
 
-Where a source has halos, sent(d) also counts what others hold themselves. `planner.ir.redistribution` receives the same
-elements exactly; its tests hold the two together.
+Where a source has halos, sent(d) also counts elements that other devices hold themselves. `planner.ir.redistribution`
+lists the transfers of one pair; a test holds that both receive the same elements.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from planner.reshard.nested_traffic import all_blocks_nest, count_nested
 
 Integers = NDArray[np.int64]
 MAX_CACHED_COUNTS = 32
-"""How many counts of all pairs."""
+"""Number of cached counts of all pairs."""
 MAX_LISTED_DEVICES = 1 << 12
-"""On how many devices blocks that do not nest are counted device by device."""
+"""Most devices on which blocks that do not nest are counted device by device."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReshardTraffic:
-    """[sources, targets] each: elements that the busiest device receives and sends, and messages it receives."""
+    """Elements that the busiest device of each exchange receives and sends, and its messages, `[sources, targets]`."""
 
     received: Integers
     sent: Integers
@@ -54,8 +54,9 @@ class ReshardTraffic:
 
     @classmethod
     def of_pair(cls, source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> ReshardTraffic:
-        """[1, 1]: of one pair, from its transfers; of plain blocks those of the first devices, whose are largest."""
+        """Return the traffic of one pair, `[1, 1]`, counted from its transfers."""
         ends = find_endpoints(source, target, shape, mesh=mesh)
+        # Plain blocks are largest on the first devices; halos and offsets may be largest on any.
         plain = not any((*each.halo_sizes, *each.sharded_dims_offsets) for each in (source, target))
         done = match_transfers(ends.restricted_to_first_group() if plain else ends)
         messages = sum(np.bincount(each.receiver, minlength=done.devices) for each in done.messages)
@@ -63,9 +64,12 @@ class ReshardTraffic:
 
     @classmethod
     def lower_bound(cls, source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> tuple[int, int]:
-        """Elements and messages that the busiest device receives at least, between plain blocks with terms to reduce:
-        parts of cells rounded down, a message for each other term of every box it reduces a part of, and one from
-        each reducer of a cell it wants."""
+        """Return lower bounds of the elements and messages that the busiest device receives, between plain blocks with
+        terms to reduce.
+
+        Parts of cells are rounded down. A device receives a message for each other term of every box of which it
+        reduces a part, and one from each reducer of a cell that it wants.
+        """
         ends = find_endpoints(source, target, shape, mesh=mesh).restricted_to_first_group()
         cells, has, wants = cut_cells(ends)
         own, sizes = has & wants, box_volumes(cells)
@@ -82,7 +86,7 @@ class ReshardTraffic:
 
     @classmethod
     def of(cls, sources: Sequence[Sharding], targets: Sequence[Sharding], shape: Shape, mesh: Mesh) -> ReshardTraffic:
-        """Of shardings whose partial axes, if any, are the same."""
+        """Return the traffic of all pairs; the partial axes of all shardings, if any, are the same."""
         least = _reduced_shape(dict.fromkeys((*sources, *targets)), shape, mesh)
         counted, times = _count_pairs(tuple(sources), tuple(targets), least, mesh=mesh), prod(shape) // prod(least)
         return cls(
@@ -91,7 +95,7 @@ class ReshardTraffic:
 
 
 def _reduced_shape(shardings: Collection[Sharding], shape: Shape, mesh: Mesh) -> Shape:
-    """The shape with every dim that they split evenly as short as it can be so split."""
+    """Return the shape with each evenly split dim as short as it can be and still be split evenly."""
     if any(each.halo_sizes or each.sharded_dims_offsets for each in shardings):
         return shape
     parts = [
@@ -113,8 +117,11 @@ def _count_pairs(
 
 
 def count_received_with_terms(source: Sharding, target: Sharding, shape: Shape, *, mesh: Mesh) -> int:
-    """Elements that all devices receive in an exchange that combines n terms: of a cell that m devices of a group want,
-    n - 1 + m - 1 times its own, once more where none of them holds a term of it."""
+    """Count the elements that all devices receive in an exchange that combines n terms.
+
+    A cell that m devices of a group want is received n - 1 + m - 1 times, and once more where none of them holds a
+    term of it.
+    """
     ends = find_endpoints(source, target, shape, mesh=mesh)
     cells, has, wants = cut_cells(ends)
     order = np.argsort(ends.group, kind="stable")
