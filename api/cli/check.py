@@ -21,6 +21,7 @@ from api.check.sarif import build_sarif
 from api.cli.options import JsonOption, console, print_json
 from api.cli.progress import show_plan_progress
 from api.cli.render_check import render_check
+from api.options import DEFAULTS
 from api.units import parse_bytes
 from planner.choose import hardware
 from planner.documents.check_report import dump_check, has_changes
@@ -57,7 +58,7 @@ def check(
     mesh: Annotated[str | None, typer.Option(help="dp=2,tp=4: where neither NEW nor BASE is a plan.")] = None,
     hardware_name: Annotated[str | None, typer.Option("--hardware", help="With --mesh: a profile.")] = None,
     memory_limit: Annotated[str | None, typer.Option(help="With --mesh: per device, e.g. 80GiB.")] = None,
-    gap: Annotated[float, typer.Option(help="With --mesh: stop when the proven gap is this small.")] = 1e-6,
+    gap: Annotated[float, typer.Option(help="With --mesh: stop when the proven gap is this small.")] = DEFAULTS.gap,
     server: Server = None,
     to_markdown: Annotated[Path | None, typer.Option("--markdown", help="For a step summary or a comment.")] = None,
     to_junit: Annotated[Path | None, typer.Option("--junit", help="JUnit XML.")] = None,
