@@ -17,8 +17,9 @@ from planner.errors import InvalidDocument, InvalidRequest
 
 KEY_VARIABLE = "SHARDPLAN_KEY"
 TIMEOUT_S = 30.0
-KEY_REMEDY = f"a key that may do so, in {KEY_VARIABLE}"
+KEY_REMEDY = f"a key with the needed scope, in {KEY_VARIABLE}"
 REMEDIES = {401: KEY_REMEDY, 403: KEY_REMEDY, 404: "the id of a plan that it keeps", 409: "a plan that is done"}
+"""What the server would accept, by the status of its refusal."""
 
 
 class _NoRedirects(HTTPRedirectHandler):
@@ -72,14 +73,14 @@ class ServiceClient:
             with build_opener(_NoRedirects).open(request, timeout=TIMEOUT_S) as answer:
                 return read_compressed(answer.read(MAX_BYTES + 1), url)
         except HTTPError as error:
-            kind = ERROR_TYPES.get(error.code, InvalidRequest)
-            wanted = REMEDIES.get(error.code)
-            raise kind("the server refuses", where=url, got=_format_problem(error), wanted=wanted) from None
+            error_type = ERROR_TYPES.get(error.code, InvalidRequest)
+            remedy = REMEDIES.get(error.code)
+            raise error_type("the server refuses", where=url, got=_format_problem(error), wanted=remedy) from None
         except (URLError, HTTPException, OSError, ValueError) as error:
             if isinstance(error, InvalidDocument):
                 raise
-            reason, wanted = str(getattr(error, "reason", error)) or type(error).__name__, "a running shardplan serve"
-            raise InvalidRequest("the server cannot be reached", where=url, got=reason, wanted=wanted) from None
+            reason, remedy = str(getattr(error, "reason", error)) or type(error).__name__, "a running shardplan serve"
+            raise InvalidRequest("the server cannot be reached", where=url, got=reason, wanted=remedy) from None
 
 
 def _format_problem(error: HTTPError) -> str:

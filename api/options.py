@@ -23,7 +23,7 @@ DEFAULTS = Request()
 
 Gap = Annotated[float, Field(ge=0, lt=1, description="Stop when the proven gap is this small.")]
 MemoryLimit = Annotated[
-    int | None, Field(ge=1, le=1 << 62, description="Peak memory per device; else what the hardware has.")
+    int | None, Field(ge=1, le=1 << 62, description="Limit of peak memory per device; else the hardware's memory.")
 ]
 Recompute = Annotated[
     RecomputeMode, Field(description="auto: forward values may be computed again for the backward pass.")
@@ -46,10 +46,13 @@ class SolverOptions(StrictModel):
 
 
 class ProblemOptions(SolverOptions):
-    """How a problem is solved alone."""
+    """How a problem is solved on its own."""
 
     gap: Gap = 0.0
-    processes: Annotated[int, Field(ge=1, description="Of a large problem: 2 tighten the bound beside the search.")] = 2
+    processes: Annotated[
+        int,
+        Field(ge=1, description="With 2, a second process tightens the bound of a large problem during the search."),
+    ] = 2
 
 
 class PlanOptions(SolverOptions):
@@ -67,14 +70,14 @@ class PlanOptions(SolverOptions):
 
 
 class RunOptions(StrictModel):
-    """Where a program is run, and on which sizes."""
+    """Which backend runs a program, and on which sizes."""
 
     backend: Annotated[
         Literal["numpy", "cupy", "mpi", "nccl"],
         Field(description="What runs it: logical devices in one process (numpy, cupy), or a process each (mpi, nccl)."),
     ] = "numpy"
     shrink: Annotated[
-        Literal["auto", "none"], Field(description="auto: run on small sizes with the same program; none: full sizes.")
+        Literal["auto", "none"], Field(description="auto: run the same program on smaller sizes; none: on full sizes.")
     ] = "auto"
 
 
@@ -116,15 +119,15 @@ class CapacityOptions(StrictModel):
     devices: Annotated[
         str, Field(max_length=1024, description="Numbers of devices: 8,16,24, or 8..512, which doubles.")
     ]
-    axes: Annotated[int, Field(ge=1, le=3, description="Mesh axes at most, 1 to 3.")] = 2
+    axes: Annotated[int, Field(ge=1, le=3, description="The most mesh axes, 1 to 3.")] = 2
     memory_limit_bytes: MemoryLimit = None
     recompute: Recompute = "none"
     gap: Annotated[
-        float, Field(ge=0, lt=1, description="By what share a skipped mesh may be better than the answer.")
+        float, Field(ge=0, lt=1, description="The share by which a skipped mesh may be better than the answer.")
     ] = 0.01
     seed: Seed = 0
-    max_step_s: Annotated[float | None, Field(gt=0, description="Seconds that a step may take.")] = None
-    max_cost: Annotated[float | None, Field(gt=0, description="What a token, or a step, may cost.")] = None
+    max_step_s: Annotated[float | None, Field(gt=0, description="The most seconds that a step may take.")] = None
+    max_cost: Annotated[float | None, Field(gt=0, description="The most that a token, or a step, may cost.")] = None
     plan_time_limit_s: PlanTimeLimit = 60.0
     time_limit_s: SweepTimeLimit = None
 
@@ -146,22 +149,25 @@ class TrainingOptions(StrictModel):
         ),
     ] = None
     clip_grad_norm: Annotated[
-        float | None, Field(gt=0, description="Scale gradients to this norm of all together at most.")
+        float | None, Field(gt=0, description="Scale gradients down where their global norm exceeds this.")
     ] = None
     master: Annotated[
         MasterMode,
         Field(
-            description="f32: parameters narrower than f32 have a copy of f32, which is updated; none: they have none; "
-            "auto: as is usual for the optimizer."
+            description="f32: parameters narrower than f32 have a copy in f32, which is updated; none: no copies; "
+            "auto: what is usual for the optimizer."
         ),
     ] = "auto"
 
 
 class ModelOptions(TrainingOptions):
-    """The sizes of a built-in model; what is left out is as it was published."""
+    """The sizes of a built-in model; omitted sizes are the published ones."""
 
-    batch: Annotated[int, Field(ge=1, le=MAX_SIZE, description="Sequences of a batch.")] = 8
+    batch: Annotated[int, Field(ge=1, le=MAX_SIZE, description="Sequences per batch.")] = 8
     seq: Annotated[
-        int | None, Field(ge=1, le=MAX_SIZE, description="Tokens of a sequence; else 2048, or the longest published.")
+        int | None,
+        Field(ge=1, le=MAX_SIZE, description="Tokens per sequence; else 2048, or fewer where the model takes fewer."),
     ] = None
-    layers: Annotated[int | None, Field(ge=1, le=MAX_LAYERS, description="Another number of layers.")] = None
+    layers: Annotated[
+        int | None, Field(ge=1, le=MAX_LAYERS, description="Number of layers; else the published one.")
+    ] = None

@@ -33,21 +33,21 @@ def plan_on_server(
     `time_limit_s`: seconds after which no further candidate is started. Raises InvalidRequest for a hardware profile
     that is not built in, because the server uses its own profiles.
     """
-    remote, ends = RetryingClient(ServiceClient(url), patience_s), time.monotonic() + (time_limit_s or math.inf)
+    client, deadline = RetryingClient(ServiceClient(url), patience_s), time.monotonic() + (time_limit_s or math.inf)
     for offer in question.offers:
         name = offer.document["name"]
         if read_profile(name) != offer.document:
             raise InvalidRequest("--server with a profile of yours", got=name, wanted="a built-in profile")
 
     def start(task: CandidateTask) -> Callable[[], CandidateResult] | None:
-        began = time.monotonic()
+        started_at = time.monotonic()
         try:
-            plan = remote.request("/v1/plans", _request_body(task), ends)
+            plan = client.request("/v1/plans", _request_body(task), deadline)
         except ServerBusy:
-            if time.monotonic() < ends:
+            if time.monotonic() < deadline:
                 raise
             return None
-        return lambda: _read_outcome(remote, _wait_for_plan(remote, plan), began)
+        return lambda: _read_outcome(client, _wait_for_plan(client, plan), started_at)
 
     return start
 
@@ -64,39 +64,39 @@ class RetryingClient:
     client: ServiceClient
     max_retry_s: float
 
-    def request(self, path: str, body: Any = None, ends: float = math.inf) -> Any:
+    def request(self, path: str, body: Any = None, deadline: float = math.inf) -> Any:
         """Return the server's answer.
 
         `ends` is the monotonic time of the last attempt. Raises ServerBusy where the server refuses for too long, else
         the errors of `ServiceClient.request`.
         """
-        ends, wait_s = min(ends, time.monotonic() + self.max_retry_s), POLL_S
+        deadline, wait_s = min(deadline, time.monotonic() + self.max_retry_s), POLL_S
         while True:
             try:
                 return self.client.request(path, body)
             except ServerBusy:
-                if (left := ends - time.monotonic()) <= 0:
+                if (remaining_s := deadline - time.monotonic()) <= 0:
                     raise
-                time.sleep(min(wait_s, left))
+                time.sleep(min(wait_s, remaining_s))
                 wait_s = min(2 * wait_s, MAX_POLL_S)
 
 
-def _wait_for_plan(remote: RetryingClient, plan: Mapping[str, Any]) -> Mapping[str, Any]:
+def _wait_for_plan(client: RetryingClient, plan: Mapping[str, Any]) -> Mapping[str, Any]:
     """Poll a plan until it has ended, and return its last state."""
     wait_s = POLL_S
     while plan["ended_at"] is None:
         time.sleep(wait_s)
         wait_s = min(1.2 * wait_s, MAX_POLL_S)
-        plan = remote.request(plan["links"]["self"])
+        plan = client.request(plan["links"]["self"])
     return plan
 
 
-def _read_outcome(remote: RetryingClient, ended: Mapping[str, Any], started_at: float) -> CandidateResult:
+def _read_outcome(client: RetryingClient, plan: Mapping[str, Any], started_at: float) -> CandidateResult:
     """Return the result of a plan that has ended. A plan that failed proves nothing."""
-    path, wall_s = ended["links"]["document"], time.monotonic() - started_at
+    path, wall_s = plan["links"]["document"], time.monotonic() - started_at
     if path is None:
-        return CandidateResult(ended["status"], None, 0.0, None, None, None, wall_s, None)
-    document = remote.request(path)
+        return CandidateResult(plan["status"], None, 0.0, None, None, None, wall_s, None)
+    document = client.request(path)
     solver, peak = document["solver"], document["memory"].get("peak_bytes")
     figures = solver["objective_s"], solver["bound_s"], solver["gap"], peak, solver["least_limit_bytes"]
     return CandidateResult(solver["status"], *figures, wall_s, None)

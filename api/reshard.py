@@ -1,4 +1,4 @@
-"""One resharding, found, run where that is asked for, and written: for the command line and HTTP alike."""
+"""Finds, optionally verifies, and documents one reshard; the command line and HTTP share it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def solve_reshard(
     options: ReshardOptions,
 ) -> dict[str, Any]:
     """Return the document of the cheapest program between two shardings. Raises InvalidRequest where none fits."""
-    found = find_reshard(
+    path = find_reshard(
         source,
         target,
         kind,
@@ -31,5 +31,5 @@ def solve_reshard(
         objective=Objective(options.objective),
         limit_bytes=options.memory_limit_bytes,
     )
-    verified = verify_reshard(found) if options.verify else None
-    return dump_reshard(name, found, verified, scheduled=options.schedule)
+    verified = verify_reshard(path) if options.verify else None
+    return dump_reshard(name, path, verified, scheduled=options.schedule)

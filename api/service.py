@@ -55,7 +55,7 @@ class Service:
         worker_parts = self.jobs, self.processes, self.limits, self.metrics
         self.workers = tuple(Worker(*worker_parts) for _ in range(settings.workers))
         self.streams: Counter[str] = Counter()
-        self._free = threading.BoundedSemaphore(MAX_CONCURRENT_TASKS)
+        self._task_slots = threading.BoundedSemaphore(MAX_CONCURRENT_TASKS)
         self._stopping = threading.Event()
 
     def start(self) -> None:
@@ -105,7 +105,7 @@ class Service:
 
     def run_task(self, kind: str, task: object) -> TaskResult:
         """Run a task whose caller waits for the result. Raises ServiceBusy."""
-        if not self._free.acquire(timeout=QUEUE_WAIT_S):
+        if not self._task_slots.acquire(timeout=QUEUE_WAIT_S):
             raise ServiceBusy
         try:
             limits = ResourceLimits(
@@ -116,4 +116,4 @@ class Service:
                 attributes[OUTCOME] = result.kind
             return result
         finally:
-            self._free.release()
+            self._task_slots.release()

@@ -44,8 +44,8 @@ def span(name: str, attributes: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def record_wait(name: str, seconds: float, attributes: dict[str, Any]) -> None:
     """Record a span of the given length that ends now."""
     if _tracer is not None:
-        now = time.time_ns()
-        _tracer.start_span(name, attributes=attributes, start_time=now - int(1e9 * seconds)).end(now)
+        ended_at = time.time_ns()
+        _tracer.start_span(name, attributes=attributes, start_time=ended_at - int(1e9 * seconds)).end(ended_at)
 
 
 def set_attribute(name: str, value: str) -> None:

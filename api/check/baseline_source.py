@@ -24,12 +24,12 @@ FETCHED_REVISION = (
 )
 
 
-def with_pins(given: PlanOrGraph, pins: Path | None) -> PlanOrGraph:
+def with_pins(document: PlanOrGraph, pins: Path | None) -> PlanOrGraph:
     """Return a graph with the annotations of a pins file added; a plan has its own. Raises InvalidDocument."""
-    if pins is None or isinstance(given, PlanDocument):
-        return given
-    more = validate_document(PinsDocument, read_json(pins), str(pins)).annotations
-    return given.model_copy(update={"annotations": [*given.annotations, *more]})
+    if pins is None or isinstance(document, PlanDocument):
+        return document
+    pinned = validate_document(PinsDocument, read_json(pins), str(pins)).annotations
+    return document.model_copy(update={"annotations": [*document.annotations, *pinned]})
 
 
 def read_given(path: Path) -> PlanOrGraph:
@@ -51,11 +51,11 @@ def read_base(text: str, new: Path, server: str | None) -> PlanOrGraph:
 def fetch_plans_from(server: str) -> FindPlan:
     """Return a lookup of plans on a server, so that a base that was planned there is not planned again."""
 
-    remote = ServiceClient(server)
+    client = ServiceClient(server)
 
     def find_plan(plan: str) -> PlanDocument | None:
         try:
-            return parse_plan(remote.document(plan), plan)
+            return parse_plan(client.document(plan), plan)
         except PlanUnavailable:
             return None
 
@@ -78,16 +78,16 @@ def _read_at_revision(text: str, new: Path) -> bytes:
     where = f"--base {text}"
     if not revision or revision.startswith("-"):
         raise InvalidRequest("no base", where="--base", got=text, wanted="a file, a plan id or a git revision")
-    answer = _run_git(new.parent, "rev-parse", "--verify", f"{revision}^{{commit}}")
-    if answer.returncode:
+    completed = _run_git(new.parent, "rev-parse", "--verify", f"{revision}^{{commit}}")
+    if completed.returncode:
         raise InvalidRequest(
-            "neither a file nor a revision", where=where, got=_first_error_line(answer), wanted=FETCHED_REVISION
+            "neither a file nor a revision", where=where, got=_first_error_line(completed), wanted=FETCHED_REVISION
         )
-    answer = _run_git(new.parent, "cat-file", "blob", f"{revision}:{path if colon else f'./{new.name}'}")
-    if answer.returncode:
+    completed = _run_git(new.parent, "cat-file", "blob", f"{revision}:{path if colon else f'./{new.name}'}")
+    if completed.returncode:
         wanted = "a file that was there: the first check of a new model has no base yet"
         raise InvalidRequest("no such file at that revision", where=where, got=path or new.name, wanted=wanted)
-    return answer.stdout
+    return completed.stdout
 
 
 def _run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
@@ -99,5 +99,5 @@ def _run_git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:
         raise InvalidRequest("git is not installed", where="--base", wanted=wanted) from None
 
 
-def _first_error_line(answer: subprocess.CompletedProcess[bytes]) -> str:
-    return answer.stderr.decode(errors="replace").strip().partition("\n")[0]
+def _first_error_line(completed: subprocess.CompletedProcess[bytes]) -> str:
+    return completed.stderr.decode(errors="replace").strip().partition("\n")[0]

@@ -69,12 +69,12 @@ def _format_limits(report: Document) -> str:
     broken |= {entry["limit"]: "waived" for entry in report["waived"]}
     rows = [
         (
-            escape_code(each["limit"]),
-            *(format_amount(each[side], each["unit"]) for side in ("base", "new")),
-            format_rise(each),
-            broken.get(each["limit"], "within"),
+            escape_code(limit["limit"]),
+            *(format_amount(limit[side], limit["unit"]) for side in ("base", "new")),
+            format_rise(limit),
+            broken.get(limit["limit"], "within"),
         )
-        for each in report["limits"]
+        for limit in report["limits"]
     ]
     return _format_table(("limit", "base", "new", "change", ""), rows)
 
@@ -90,14 +90,12 @@ def _format_reasons(entry: Document) -> str:
         )
         for term in entry["terms"][:ROWS]
     ]
-    if left := entry["terms"][ROWS:]:
+    if omitted := entry["terms"][ROWS:]:
         rows.append(
-            (f"{len(left)} more", "", "", format_amount(sum(term["change"] for term in left), entry["unit"]), "")
+            (f"{len(omitted)} more", "", "", format_amount(sum(term["change"] for term in omitted), entry["unit"]), "")
         )
     table = _format_table(("what", "base", "new", "change", "how"), rows) if rows else ""
-    return "\n".join(lines) + (
-        "\n\n" + _format_details(f"All that moved in {limit_name(entry)}", table) if table else ""
-    )
+    return "\n".join(lines) + ("\n\n" + _format_details(f"All changes of {limit_name(entry)}", table) if table else "")
 
 
 def _format_totals(totals: Document, sides: tuple[str, str]) -> str:

@@ -60,7 +60,7 @@ def _build_result(entry: Document, rule: int, file: str, *, versions: Sequence[s
 
 
 def _build_location(entry: Document, file: str) -> Document:
-    names = list(dict.fromkeys(each["name"] for each in (*entry["causes"], *entry["terms"][:1])))
+    names = list(dict.fromkeys(term["name"] for term in (*entry["causes"], *entry["terms"][:1])))
     place = {"artifactLocation": {"uri": quote(file)}, "region": {"startLine": 1}}
     logical = {"logicalLocations": [{"fullyQualifiedName": name} for name in names]} if names else {}
     return {"physicalLocation": place, **logical}

@@ -14,7 +14,7 @@ METRIC_NAMES = {"time": "time", "bytes": "bytes received", "memory": "peak memor
 CERTIFICATE_TEXTS = {
     "proven": "Proven: no plan of the new graph is within the limit.",
     "dearer": "Proven: every plan of the new graph is worse than the base's; the size of the rise is not proven.",
-    "in gaps": "Not proven: the rise lies within the plans' gaps and may be the solver's. A smaller gap would tell.",
+    "in gaps": "Not proven: the rise lies within the plans' gaps and may come from the solver; use a smaller gap.",
 }
 
 
@@ -70,7 +70,7 @@ def summarize_limit(entry: Document) -> str:
 
 
 def list_causes(entry: Document) -> list[str]:
-    return [f"{each['what']} {each['name']}: {each['reason']}" for each in entry["causes"]]
+    return [f"{cause['what']} {cause['name']}: {cause['reason']}" for cause in entry["causes"]]
 
 
 def list_reasons(entry: Document) -> list[str]:
@@ -80,8 +80,8 @@ def list_reasons(entry: Document) -> list[str]:
         reasons.append(f"Edited nearest to it: {list_causes(entry)[0]}.")
     if entry["terms"]:
         term = entry["terms"][0]
-        more = format_amount(term["change"], entry["unit"])
-        reasons.append(f"Rose most: {term['what']} {term['name']} by {more} ({term['reason']}).")
+        rise = format_amount(term["change"], entry["unit"])
+        reasons.append(f"Rose most: {term['what']} {term['name']} by {rise} ({term['reason']}).")
     if entry["certificate"] in CERTIFICATE_TEXTS:
         reasons.append(CERTIFICATE_TEXTS[entry["certificate"]])
     if waiver := entry["waiver"]:
@@ -89,10 +89,10 @@ def list_reasons(entry: Document) -> list[str]:
     return reasons
 
 
-def _format_waiver(one: Document) -> str:
-    if one["expired"]:
-        return f"Its waiver ({one['reason']}) expired on {one['expires']}: renew it, or bring the rise down."
-    return f"Waived until {one['expires']}: {one['reason']}."
+def _format_waiver(waiver: Document) -> str:
+    if waiver["expired"]:
+        return f"Its waiver ({waiver['reason']}) expired on {waiver['expires']}: renew it, or bring the rise down."
+    return f"Waived until {waiver['expires']}: {waiver['reason']}."
 
 
 def summarize_check(report: Document) -> str:
@@ -110,7 +110,7 @@ def replanning(entry: Document) -> list[str]:
     recorded, current = (versions_text(entry[key]["versions"]) for key in ("recorded", "current"))
     totals = {key: entry["totals"][key] for key in ("step_s", "collective_bytes", "peak_bytes")}
     rows = total_rows({key: total for key, total in totals.items() if total["change"] != 0})
-    figures = "; ".join(f"{title} {new}, was {base} ({more})" for title, base, new, more in rows)
+    figures = "; ".join(f"{title} {new}, was {base} ({change})" for title, base, new, change in rows)
     return [
         f"The {entry['side']} was {entry['reason']}: {recorded}; this is {current}.",
         f"This version plans the same graph with {figures or 'the same totals'}.",
@@ -121,10 +121,10 @@ def replanning(entry: Document) -> list[str]:
 def list_remarks(report: Document) -> list[str]:
     """Return notes on how the plans were made comparable, and waivers that are not needed."""
     unused = [
-        f"the waiver of {one['limit']} ({one['reason']}) is not needed"
-        + (f", and expired on {one['expires']}" if one["expired"] else "")
+        f"the waiver of {waiver['limit']} ({waiver['reason']}) is not needed"
+        + (f", and expired on {waiver['expires']}" if waiver["expired"] else "")
         + ": remove it"
-        for one in report["unused_waivers"]
+        for waiver in report["unused_waivers"]
     ]
     return [*report["notes"], *unused]
 

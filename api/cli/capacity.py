@@ -36,29 +36,33 @@ from planner.usecases.capacity_search import CapacitySearch
 
 TITLES = {
     "memory": "need more memory than a device has",
-    "infeasible": "infeasible, because a mesh that allows more shardings is",
+    "infeasible": "infeasible, because a mesh that allows more shardings is infeasible",
     "bound": "proven no better than a plan that was found",
     "time": "not planned: out of time",
 }
 Graphs = Annotated[
     list[str], typer.Argument(metavar="GRAPH...", help=f"Graph documents, or one of {', '.join(zoo.MODELS)}.")
 ]
-Server = Annotated[str | None, typer.Option(help="A server whose workers plan them; its key in SHARDPLAN_KEY.")]
+Server = Annotated[str | None, typer.Option(help="A server whose workers plan; its API key in SHARDPLAN_KEY.")]
 Journal = Annotated[Path | None, typer.Option(help="A file of finished candidates: a later run resumes from it.")]
 
 
 @with_options
 def capacity(
     graphs: Graphs,
-    hardware: Annotated[str, typer.Option(help="Profiles, names or files, with a price of a device-hour: a=2.5,b.")],
+    hardware: Annotated[
+        str, typer.Option(help="Profiles (names or files); a price per device-hour may follow: h100-sxm=2.5,a100-sxm.")
+    ],
     options: CapacityOptions,
     training: TrainingOptions,
     *,
-    mesh: Annotated[str | None, typer.Option(help="dp=?,tp=8: sizes to fill in; else every factorisation.")] = None,
-    batch: Annotated[str, typer.Option(help="Of a named model, one or several: 32,64.")] = "8",
-    seq: Annotated[str, typer.Option(help="Tokens of a sequence of a named model, one or several.")] = "2048",
-    layers: Annotated[int | None, typer.Option(min=1, help="Another number of layers of a named model.")] = None,
-    jobs: Annotated[int, typer.Option(min=1, max=256, help="Meshes planned at a time.")] = 2,
+    mesh: Annotated[
+        str | None, typer.Option(help="A mesh with sizes to fill in: dp=?,tp=8 (else every factorisation).")
+    ] = None,
+    batch: Annotated[str, typer.Option(help="Sequences per batch of a named model, one or several: 32,64.")] = "8",
+    seq: Annotated[str, typer.Option(help="Tokens per sequence of a named model, one or several.")] = "2048",
+    layers: Annotated[int | None, typer.Option(min=1, help="Number of layers of a named model.")] = None,
+    jobs: Annotated[int, typer.Option(min=1, max=256, help="Meshes planned at the same time.")] = 2,
     server: Server = None,
     journal: Journal = None,
     plans: Annotated[Path | None, typer.Option(help="A folder for the plans of the frontier.")] = None,
@@ -66,21 +70,23 @@ def capacity(
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find which devices a model needs: a few of many meshes are planned, the others are proven to be no better."""
-    asked = tuple(one for text in graphs for one in _read_graphs(text, batch, seq, training=training, layers=layers))
+    """Find which devices a model needs. Few of the meshes are planned; the others are proven to be no better."""
+    workloads = tuple(
+        workload for name in graphs for workload in _read_graphs(name, batch, seq, training=training, layers=layers)
+    )
     offers = tuple(map(_parse_offer, hardware.split(",")))
     template = read_mesh(mesh) if mesh else None
-    listed = enumerate_candidates(
-        len(asked), len(offers), parse_device_counts(options.devices), axes=options.axes, template=template
+    candidates = enumerate_candidates(
+        len(workloads), len(offers), parse_device_counts(options.devices), axes=options.axes, template=template
     )
     for path in filter(None, (output, journal, plans and plans / "plan.json")):
         check_writable(path)
-    question = CapacityQuestion(asked, offers, listed, options.to_request())
-    ask = plan_on_server(server, question, options.time_limit_s) if server else None
-    found = _search(question, jobs, ask, time_limit=options.time_limit_s, journal=journal)
+    question = CapacityQuestion(workloads, offers, candidates, options.to_request())
+    start = plan_on_server(server, question, options.time_limit_s) if server else None
+    search = _search(question, jobs, start, time_limit=options.time_limit_s, journal=journal)
     budget = CapacityBudget(options.max_step_s, options.max_cost)
-    written = _write_plans(found, budget, plans, validate=validate) if plans or validate else {}
-    _print_capacity(dump_capacity(found, budget, written), output, as_json)
+    documents = _write_plans(search, budget, plans, validate=validate) if plans or validate else {}
+    _print_capacity(dump_capacity(search, budget, documents), output, as_json)
 
 
 def _print_capacity(document: dict[str, Any], output: Path | None, as_json: bool) -> None:
@@ -100,8 +106,8 @@ def _read_graphs(
         document = validate_document(GraphDocument, read_json(Path(text)), text).model_dump(exclude_unset=True)
         yield CapacityWorkload(document, planning.count_tokens(document))
         return
-    for many, long in product(_parse_numbers("--batch", batch), _parse_numbers("--seq", seq)):
-        document = zoo.import_zoo(text, batch=many, seq=long, layers=layers, **training.model_dump())
+    for batch_size, length in product(_parse_numbers("--batch", batch), _parse_numbers("--seq", seq)):
+        document = zoo.import_zoo(text, batch=batch_size, seq=length, layers=layers, **training.model_dump())
         yield CapacityWorkload(document, planning.count_tokens(document))
 
 
@@ -112,28 +118,28 @@ def _parse_numbers(option: str, text: str) -> list[int]:
 
 
 def _parse_offer(text: str) -> HardwareOffer:
-    name, priced, hour = text.strip().partition("=")
+    name, equals, price = text.strip().partition("=")
     try:
-        return HardwareOffer(read_profile(name), float(hour) if priced else None)
+        return HardwareOffer(read_profile(name), float(price) if equals else None)
     except ValueError as error:
-        if isinstance(error, InvalidRequest | InvalidDocument) or not priced:
+        if isinstance(error, InvalidRequest | InvalidDocument) or not equals:
             raise
-        raise InvalidRequest("price of a device-hour", got=hour, wanted="a number, such as h100-sxm=2.5") from None
+        raise InvalidRequest("price of a device-hour", got=price, wanted="a number, such as h100-sxm=2.5") from None
 
 
 def _search(
-    question: CapacityQuestion, jobs: int, ask: StartTask | None, *, time_limit: float | None, journal: Path | None
+    question: CapacityQuestion, jobs: int, start: StartTask | None, *, time_limit: float | None, journal: Path | None
 ) -> CapacitySearch:
     journaled = load_journal(question, journal.read_text(), str(journal)) if journal and journal.exists() else {}
-    with _show_progress(question) as show:
+    with _show_progress(question) as show_search:
 
-        def on_outcome(found: CapacitySearch, number: int) -> None:
+        def on_outcome(search: CapacitySearch, number: int) -> None:
             if journal:
-                _append_line(journal, dump_journal_line(question, number, found.outcomes[number]))
-            show(found)
+                _append_line(journal, dump_journal_line(question, number, search.outcomes[number]))
+            show_search(search)
 
         return planning.search_meshes(
-            question, processes=jobs, ask=ask, time_limit_s=time_limit, known=journaled, on_outcome=on_outcome
+            question, processes=jobs, ask=start, time_limit_s=time_limit, known=journaled, on_outcome=on_outcome
         )
 
 
@@ -149,30 +155,30 @@ def _append_line(path: Path, line: str) -> None:
 def _show_progress(question: CapacityQuestion) -> Iterator[Any]:
     with Console(stderr=True, highlight=False).status("computing lower bounds") as status:
 
-        def show(found: CapacitySearch) -> None:
-            seen = len(found.outcomes) + len(found.skipped)
-            status.update(f"{seen} of {len(question.candidates)} meshes, {found.planned_count} of them planned")
+        def show(search: CapacitySearch) -> None:
+            settled = len(search.outcomes) + len(search.skipped)
+            status.update(f"{settled} of {len(question.candidates)} meshes, {search.planned_count} of them planned")
 
         yield show
 
 
 def _write_plans(
-    found: CapacitySearch, budget: CapacityBudget, folder: Path | None, *, validate: bool
+    search: CapacitySearch, budget: CapacityBudget, folder: Path | None, *, validate: bool
 ) -> dict[int, Mapping[str, Any]]:
     """Return the plan documents of the frontier within a budget, by candidate; write them to the folder under their
     ids.
     """
-    written: dict[int, Mapping[str, Any]] = {}
-    for number in found.frontier_within(budget):
-        plan = planning.plan_in_full(found, number)
+    documents: dict[int, Mapping[str, Any]] = {}
+    for number in search.frontier_within(budget):
+        plan = planning.plan_in_full(search, number)
         document = dump_plan(pipeline.validate_plan(plan) if validate else plan)
         if folder:
             write_json(folder / f"{document['id']}.json.gz", document)
-        written[number] = document
-    return written
+        documents[number] = document
+    return documents
 
 
-def print_capacity_tables(to: Console, document: Mapping[str, Any]) -> None:
+def print_capacity_tables(out: Console, document: Mapping[str, Any]) -> None:
     """Print the frontier, the best candidates, and why the others were skipped."""
     table = Table(
         title="Frontier: no other plan is better in all of devices, time and cost",
@@ -188,25 +194,25 @@ def print_capacity_tables(to: Console, document: Mapping[str, Any]) -> None:
     for point in document["frontier"]:
         graph = f" (graph {point['graph']})" if several else ""
         shares = map(format_share, (point["gap"], point["mfu"]))
-        shown = (format_time(point["objective_s"]), f"{point['cost']:.4g}", *shares)
+        figures = (format_time(point["objective_s"]), f"{point['cost']:.4g}", *shares)
         plan = point["plan"] or {}
-        known = f"{plan['id'][:12]} {plan['verdict'] or ''}" if plan else ""
+        identity = f"{plan['id'][:12]} {plan['verdict'] or ''}" if plan else ""
         table.add_row(
             point["hardware"] + graph,
             point["mesh"],
             str(point["devices"]),
-            *shown,
+            *figures,
             format_bytes(point["peak_bytes"]),
-            known,
+            identity,
         )
     if document["frontier"]:
-        to.print(table, "")
+        out.print(table, "")
     for key in ("smallest_feasible", "cheapest", "fastest"):
         best = document[key]
         answer = "none fits" if best is None else f"{best['devices']} {best['hardware']} as {best['mesh']}"
-        to.print(f"{key.replace('_feasible', ''):<10}{answer}")
-    reasons = [one["skip_reason"] for one in document["candidates"] if one["skip_reason"]]
-    to.print(f"\n{len(document['candidates'])} meshes, {document['planned']} planned")
+        out.print(f"{key.replace('_feasible', ''):<10}{answer}")
+    reasons = [candidate["skip_reason"] for candidate in document["candidates"] if candidate["skip_reason"]]
+    out.print(f"\n{len(document['candidates'])} meshes, {document['planned']} planned")
     for key, title in TITLES.items():
         if key in reasons:
-            to.print(f"  {reasons.count(key):>5}  {title}")
+            out.print(f"  {reasons.count(key):>5}  {title}")

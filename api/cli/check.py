@@ -55,7 +55,7 @@ def check(
     pin: Annotated[
         Path | None, typer.Option(help="Annotations (a pins document), as the base was planned with.")
     ] = None,
-    mesh: Annotated[str | None, typer.Option(help="dp=2,tp=4: where neither NEW nor BASE is a plan.")] = None,
+    mesh: Annotated[str | None, typer.Option(help="dp=2,tp=4; needed where neither NEW nor BASE is a plan.")] = None,
     hardware_name: Annotated[str | None, typer.Option("--hardware", help="With --mesh: a profile.")] = None,
     memory_limit: Annotated[str | None, typer.Option(help="With --mesh: per device, e.g. 80GiB.")] = None,
     gap: Annotated[float, typer.Option(help="With --mesh: stop when the proven gap is this small.")] = DEFAULTS.gap,
@@ -67,20 +67,20 @@ def check(
     detailed: Annotated[bool, typer.Option("--detailed-exitcode", help="2 where anything changed.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare a change with its base; end with 3, and say why, where a plan became worse than the limits allow."""
+    """Compare a change with its base. Where the plan became worse than the limits allow, say why and exit with 3."""
     reports = {"markdown": to_markdown, "junit": to_junit, "sarif": to_sarif}
     for path in filter(None, (*reports.values(), output)):
         check_writable(path)
     limits = parse_limits(fail_on, "--fail-on")
-    known_waivers = read_waivers(waivers) if waivers else []
+    accepted_rises = read_waivers(waivers) if waivers else []
     question = _build_check_request(mesh, hardware_name, memory_limit, gap=gap)
     sides = with_pins(read_base(base, new, server), pin), with_pins(read_given(new), pin)
     with show_plan_progress() as progress:
-        found = compare_plans(*sides, question, progress, fetch_plans_from(server) if server else None)
-    report = dump_check(found, limits, known_waivers, today=date.today())
+        comparison = compare_plans(*sides, question, progress, fetch_plans_from(server) if server else None)
+    report = dump_check(comparison, limits, accepted_rises, today=date.today())
     _write_reports(report, new, reports)
-    if output and found.new:
-        write_json(output, found.new.model_dump(mode="json", exclude_unset=True))
+    if output and comparison.new:
+        write_json(output, comparison.new.model_dump(mode="json", exclude_unset=True))
     if as_json:
         print_json(report)
     else:
@@ -104,7 +104,7 @@ def _write_reports(report: dict[str, Any], new: Path, reports: Mapping[str, Path
 def _build_check_request(
     mesh: str | None, name: str | None, memory_limit: str | None, *, gap: float
 ) -> CheckQuestion | None:
-    """Return how two graphs are planned; None where the base is a plan and says so itself."""
+    """Return how two graphs are planned; None where the base is a plan, which records how it was made."""
     if mesh is None:
         if name is not None or memory_limit is not None:
             raise InvalidRequest("--hardware and --memory-limit go with --mesh", wanted="--mesh, or a plan as base")

@@ -31,7 +31,7 @@ REPORT = Path("shardplan-demo.html")
 
 QUESTION = (
     f"The question: how is GPT-2 small, reading 8 sequences of 512 tokens, best split over the 8 H100 GPUs of a mesh "
-    f"{MESH}, when only {MEMORY_LIMIT} of each may be used? Asked for: a plan proven to be within "
+    f"{MESH}, when only {MEMORY_LIMIT} of each may be used? The answer is a plan proven to be within "
     f"{format_share(GAP)} of the fastest, run on 8 logical devices and compared with the unsharded model."
 )
 NEXT = """\
@@ -58,7 +58,7 @@ def demo(
     render_plan(out, document)
     out.print(Text(compare_with_standard(document)), end="\n\n")
     out.print(Text(write_report(document, output)), soft_wrap=True, end="\n\n")
-    out.print(Text(NEXT.format(first=tell_activation(Path(sys.prefix)))), soft_wrap=True)
+    out.print(Text(NEXT.format(first=describe_activation(Path(sys.prefix)))), soft_wrap=True)
 
 
 def compare_with_standard(document: dict[str, Any]) -> str:
@@ -71,10 +71,9 @@ def compare_with_standard(document: dict[str, Any]) -> str:
     if ratio <= 1:
         return f"The answer is a standard layout: {best['name']}."
     too_large = [layout["name"] for layout in document["baselines"] if not layout["fits"]]
-    rest = f"; {' and '.join(too_large)} {'does' if len(too_large) == 1 else 'do'} not fit" if too_large else ""
-    return (
-        f"No standard layout is the answer: {best['name']}, the best that fits, takes {ratio:.2f} times as long{rest}."
-    )
+    others = f"; {' and '.join(too_large)} {'does' if len(too_large) == 1 else 'do'} not fit" if too_large else ""
+    sentence = f"No standard layout is the answer: {best['name']}, the best that fits, takes {ratio:.2f} times as long"
+    return f"{sentence}{others}."
 
 
 def write_report(document: dict[str, Any], output: Path | None) -> str:
@@ -90,10 +89,10 @@ def write_report(document: dict[str, Any], output: Path | None) -> str:
     return f"The report, for a browser: {(output or REPORT).resolve()}"
 
 
-def tell_activation(environment: Path) -> str:
+def describe_activation(environment: Path) -> str:
     """Return the command that activates the environment, where `shardplan` is not on the path, as after `make demo`."""
     activate = environment / "bin" / "activate"
     if shutil.which("shardplan") or not activate.is_file():
         return ""
-    shown = activate.relative_to(Path.cwd()) if activate.is_relative_to(Path.cwd()) else activate
-    return f", after `. {shlex.quote(str(shown))}`"
+    path = activate.relative_to(Path.cwd()) if activate.is_relative_to(Path.cwd()) else activate
+    return f", after `. {shlex.quote(str(path))}`"

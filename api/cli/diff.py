@@ -19,8 +19,8 @@ def diff(
     as_json: JsonOption = False,
 ) -> None:
     """Compare two plans: changed layouts, and the changed terms of time and memory."""
-    found = compare_documents(read_plan(base), read_plan(new))
+    comparison = compare_documents(read_plan(base), read_plan(new))
     if as_json:
-        print_json(found)
+        print_json(comparison)
     else:
-        console().print(render_diff(found))
+        console().print(render_diff(comparison))

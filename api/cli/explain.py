@@ -25,57 +25,59 @@ ROWS, REASONS, SECONDS = 8, 3, 4.0
 def explain(
     plan_file: PlanArgument,
     name: Annotated[str | None, typer.Argument(metavar="[OP]", help="An op, or a graph input.")] = None,
-    time_limit: Annotated[float, typer.Option(min=0, help="Seconds for problems that are solved again.")] = SECONDS,
+    time_limit: Annotated[float, typer.Option(min=0, help="Seconds for problems that are re-solved.")] = SECONDS,
     *,
-    alternatives: Annotated[int, typer.Option(min=0, help="Other options to force, one after another.")] = ROWS,
+    alternatives: Annotated[int, typer.Option(min=0, help="How many other options of OP to force, one by one.")] = ROWS,
     as_json: JsonOption = False,
 ) -> None:
     """Show where a plan's time and memory go, or what an op's other options would cost."""
     document = read_plan(plan_file)
     if name is None:
-        found = dump_overview(document, time_limit)
-        parts = _render_overview(found) if "step_ps" in found else _render_infeasible(found)
+        explanation = dump_overview(document, time_limit)
+        parts = _render_overview(explanation) if "step_ps" in explanation else _render_infeasible(explanation)
     else:
-        known = explain_plan(document)
-        asked = known.explain_decision(name)
-        found = dump_decision(known, asked, known.force_options(asked, alternatives, time_limit))
-        parts = _render_decision(found)
+        explained = explain_plan(document)
+        decision = explained.explain_decision(name)
+        forced = explained.force_options(decision, alternatives, time_limit)
+        explanation = dump_decision(explained, decision, forced)
+        parts = _render_decision(explanation)
     if as_json:
-        print_json(found)
+        print_json(explanation)
     else:
         console().print(Group(*(Padding(part, (0, 0, 1, 0)) for part in parts)))
 
 
-def _render_overview(found: Document) -> Iterator[Any]:
-    step = found["step_ps"]
-    yield from _render_objective(found)
+def _render_overview(explanation: Document) -> Iterator[Any]:
+    step = explanation["step_ps"]
+    yield from _render_objective(explanation)
     yield Text(
-        f"step {_format_time(step)}: {_render_groups('compute', found)}, {_render_groups('communication', found)}",
+        f"step {_format_time(step)}: {_render_groups('compute', explanation)}, "
+        f"{_render_groups('communication', explanation)}",
         style="bold",
     )
     rows = [
-        (each["what"], each["count"], _format_time(each["time_ps"]), _format_share(each, step)) for each in found["ops"]
+        (op["what"], op["count"], _format_time(op["time_ps"]), _format_share(op, step)) for op in explanation["ops"]
     ]
     yield _build_table("Ops", ("op", "count", "time", "of the step"), rows)
-    groups = found["collectives"]
-    named = [
+    collectives = explanation["collectives"]
+    rows = [
         (f"{g['what']} {','.join(g['axes'])}", g["count"], _format_time(g["time_ps"]), _format_share(g, step))
-        for g in groups
+        for g in collectives
     ]
-    yield _build_table("Collectives", ("collective", "count", "time", "of the step"), named)
-    yield Text(_render_overlap(found["overlap"], step))
-    if found["products"]:
-        yield _render_products(found["products"])
-    single = found["slowest_ops"]
+    yield _build_table("Collectives", ("collective", "count", "time", "of the step"), rows)
+    yield Text(_render_overlap(explanation["overlap"], step))
+    if explanation["products"]:
+        yield _render_products(explanation["products"])
+    slowest = explanation["slowest_ops"]
     yield _build_table(
-        "Slowest ops", ("op", "is", "time"), [(s["id"], s["what"], _format_time(s["time_ps"])) for s in single]
+        "Slowest ops", ("op", "is", "time"), [(s["id"], s["what"], _format_time(s["time_ps"])) for s in slowest]
     )
-    yield _render_peak(found["memory"])
-    price = found["memory_price_s_per_gib"]
+    yield _render_peak(explanation["memory"])
+    price = explanation["memory_price_s_per_gib"]
     yield Text(describe_memory_price(price) or "the memory limit is not binding")
     lines = [
-        f"{turn['link']} at {turn['factor']:.3g} of its bandwidth: {turn['layout']} is faster"
-        for turn in found["sensitivity"]
+        f"{break_even['link']} at {break_even['factor']:.3g} of its bandwidth: {break_even['layout']} is faster"
+        for break_even in explanation["sensitivity"]
     ]
     yield Text(
         "\n".join(lines)
@@ -83,32 +85,32 @@ def _render_overview(found: Document) -> Iterator[Any]:
     )
 
 
-def _render_objective(found: Document) -> Iterator[Text]:
+def _render_objective(explanation: Document) -> Iterator[Text]:
     """Yield a note where the plan minimises bytes or memory, because the terms below are times."""
-    least = {"bytes": "receives the fewest bytes", "memory": "holds the least memory"}.get(found["objective"])
+    least = {"bytes": "receives the fewest bytes", "memory": "holds the least memory"}.get(explanation["objective"])
     if least is not None:
         yield Text(f"the plan {least} that was found; the terms below are times")
 
 
 def _render_overlap(overlap: Document, step: int) -> str:
     scheduled, floor = overlap["scheduled_s"], overlap["lower_bound_s"]
-    counted = overlap["step_s"]
-    told = "" if counted == step * PICO else f"; with the profile's share of overlap {format_time(counted)}"
+    priced = overlap["step_s"]
+    with_share = "" if priced == step * PICO else f"; with the profile's share of overlap {format_time(priced)}"
     return (
         f"with overlap: {format_time(scheduled)} by schedule, lower bound for any schedule {format_time(floor)}, "
-        f"without overlap {_format_time(step)}{told}"
+        f"without overlap {_format_time(step)}{with_share}"
     )
 
 
 def _render_products(products: list[Document]) -> Table:
     rows = [
         (
-            each["op"],
-            format_bytes(each["received_bytes"]),
-            format_bytes(each["bound_bytes"]),
-            _format_ratio(each["ratio"]),
+            product["op"],
+            format_bytes(product["received_bytes"]),
+            format_bytes(product["bound_bytes"]),
+            _format_ratio(product["ratio"]),
         )
-        for each in products
+        for product in products
     ]
     title = "Matrix products that receive most per device, and the lower bound with one copy of every operand"
     return _build_table(title, ("op", "received", "least", "ratio"), rows)
@@ -118,21 +120,21 @@ def _format_ratio(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.2f}"
 
 
-def _render_groups(part: str, found: Document) -> str:
-    time = found[f"{part}_ps"]
-    return f"{part} {_format_time(time)} ({_format_part(time, found['step_ps'])})"
+def _render_groups(part: str, explanation: Document) -> str:
+    time = explanation[f"{part}_ps"]
+    return f"{part} {_format_time(time)} ({_format_part(time, explanation['step_ps'])})"
 
 
-def _render_infeasible(found: Document) -> Iterator[Any]:
-    least, bound = found["least_limit_bytes"], found["least_limit_bound_bytes"]
-    known = "no sufficient limit is known" if least is None else f"{format_bytes(least)} is sufficient"
+def _render_infeasible(explanation: Document) -> Iterator[Any]:
+    least, bound = explanation["least_limit_bytes"], explanation["least_limit_bound_bytes"]
+    sufficient = "no sufficient limit is known" if least is None else f"{format_bytes(least)} is sufficient"
     yield Text(
-        f"{found['status']}: limit {format_bytes(found['limit_bytes'])} per device; {known}, "
+        f"{explanation['status']}: limit {format_bytes(explanation['limit_bytes'])} per device; {sufficient}, "
         f"less than {format_bytes(bound or 0)} is proven insufficient",
         style="bold",
     )
-    if found["memory"]:
-        yield _render_peak(found["memory"])
+    if explanation["memory"]:
+        yield _render_peak(explanation["memory"])
 
 
 def _render_peak(memory: Document) -> Table:
@@ -141,16 +143,19 @@ def _render_peak(memory: Document) -> Table:
         f"Memory per device: peak {format_bytes(memory['peak_bytes'])} of {format_bytes(memory['limit_bytes'])} "
         f"while computing {memory['at']}: {kinds}"
     )
-    rows = [(each["value"], each["kind"], each["producer"], format_bytes(each["bytes"])) for each in memory["largest"]]
+    rows = [
+        (value["value"], value["kind"], value["producer"], format_bytes(value["bytes"])) for value in memory["largest"]
+    ]
     return _build_table(title, ("value", "kind", "producer", "bytes"), rows)
 
 
-def _render_decision(found: Document) -> Iterator[Any]:
-    yield from _render_objective(found)
+def _render_decision(explanation: Document) -> Iterator[Any]:
+    yield from _render_objective(explanation)
     yield Text(
-        f"{found['role']} {found['name']}: {len(found['options'])} options; step {_format_time(found['step_ps'])}"
+        f"{explanation['role']} {explanation['name']}: {len(explanation['options'])} options; "
+        f"step {_format_time(explanation['step_ps'])}"
     )
-    listed = [option for option in found["options"] if option["chosen"] or option["forced"]]
+    listed = [option for option in explanation["options"] if option["chosen"] or option["forced"]]
     rows = [
         (
             ("> " if option["chosen"] else "  ") + option["option"],
@@ -158,7 +163,7 @@ def _render_decision(found: Document) -> Iterator[Any]:
             _format_reshards(option, "in"),
             _format_reshards(option, "out"),
             format_bytes(option["peak_bytes"]) + ("" if option["fits"] else ", too much"),
-            _format_forced(option, found["step_ps"]),
+            _format_forced(option, explanation["step_ps"]),
         )
         for option in listed
     ]
@@ -169,19 +174,20 @@ def _render_decision(found: Document) -> Iterator[Any]:
         rows,
         most=len(rows),
     )
-    if moved := found["communication"]:
-        least = (
-            f"{format_bytes(moved['bound_bytes'])} with one copy of everything, ratio {_format_ratio(moved['ratio'])}"
+    if received := explanation["communication"]:
+        least = format_bytes(received["bound_bytes"])
+        yield Text(
+            f"receives {format_bytes(received['received_bytes'])} per device for this product; "
+            f"lower bound {least} with one copy of everything, ratio {_format_ratio(received['ratio'])}"
         )
-        yield Text(f"receives {format_bytes(moved['received_bytes'])} per device for this product; lower bound {least}")
-    chosen = next(option for option in found["options"] if option["chosen"])
-    for option in [each for each in listed if each is not chosen][:REASONS]:
+    chosen = next(option for option in explanation["options"] if option["chosen"])
+    for option in [option for option in listed if option is not chosen][:REASONS]:
         if lines := list(_format_difference(option, chosen)):
             yield Text("\n".join([f"{option['option']}: worse because of", *lines]))
 
 
 def _format_reshards(option: Document, direction: str) -> str:
-    times = [each["time_ps"] for each in option["reshards"] if each["direction"] == direction]
+    times = [reshard["time_ps"] for reshard in option["reshards"] if reshard["direction"] == direction]
     return "impossible" if None in times else _format_time(sum(times))
 
 
@@ -193,21 +199,25 @@ def _format_forced(option: Document, step: int) -> str:
         return "none fits (proven)"
     if forced["cost_ps"] is None:
         return f"at least {_format_time(forced['bound_ps'])}; none found"
-    more = f"{_format_time(forced['cost_ps'])} ({(forced['cost_ps'] - step) / max(step, 1):+.2%})"
-    return f"{more}, exact" if forced["exact"] else f"at most {more}, at least {_format_time(forced['bound_ps'])}"
+    forced_time = f"{_format_time(forced['cost_ps'])} ({(forced['cost_ps'] - step) / max(step, 1):+.2%})"
+    return (
+        f"{forced_time}, exact"
+        if forced["exact"]
+        else f"at most {forced_time}, at least {_format_time(forced['bound_ps'])}"
+    )
 
 
 def _format_difference(option: Document, chosen: Document) -> Iterator[str]:
     """Yield the reshards that an option needs and the chosen option does not, or that cost more than the chosen
     option's.
     """
-    for mine, theirs in zip(option["reshards"], chosen["reshards"], strict=True):
-        if mine["time_ps"] is None or mine["time_ps"] > theirs["time_ps"]:
-            ends = mine["neighbour_sharding"], mine["own_sharding"]
-            time = "impossible" if mine["time_ps"] is None else _format_time(mine["time_ps"])
-            where = "from" if mine["direction"] == "in" else "to"
-            way = " -> ".join(map(_format_sharding, ends if mine["direction"] == "in" else reversed(ends)))
-            yield f"  {mine['value']} {where} {mine['neighbour']}: {way}, {time}"
+    for own, chosen_reshard in zip(option["reshards"], chosen["reshards"], strict=True):
+        if own["time_ps"] is None or own["time_ps"] > chosen_reshard["time_ps"]:
+            ends = own["neighbour_sharding"], own["own_sharding"]
+            time = "impossible" if own["time_ps"] is None else _format_time(own["time_ps"])
+            where = "from" if own["direction"] == "in" else "to"
+            path = " -> ".join(map(_format_sharding, ends if own["direction"] == "in" else reversed(ends)))
+            yield f"  {own['value']} {where} {own['neighbour']}: {path}, {time}"
 
 
 def _format_sharding(sharding: Document) -> str:

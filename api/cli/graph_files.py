@@ -41,12 +41,12 @@ def print_verified(file: Path, syntax: str, refused: Mapping[str, object]) -> st
 
     `refused`: options that do not apply to such a program, with their values. Raises InvalidRequest where one is given.
     """
-    if given := [option for option, value in refused.items() if value]:
-        raise InvalidRequest("the file is a program already", where=str(file), got=given[0], wanted="--format")
+    if conflicting := [option for option, value in refused.items() if value]:
+        raise InvalidRequest("the file is a program already", where=str(file), got=conflicting[0], wanted="--format")
     program = read_spmd(file)
     return str(program) if syntax == "text" else print_spmd(program, Dialect(syntax))
 
 
-def format_program(found: Program, syntax: str) -> str:
+def format_program(program: Program, syntax: str) -> str:
     """Return a program as text or MLIR."""
-    return str(found) if syntax == "text" else print_program(found, Dialect(syntax))
+    return str(program) if syntax == "text" else print_program(program, Dialect(syntax))

@@ -41,13 +41,15 @@ def show_hardware(name: str) -> None:
 
 @app.command("fit")
 def fit_hardware(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="What all_reduce_perf and its like printed.")],
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE...", help="Output of nccl-tests, such as all_reduce_perf.")
+    ],
     output: Profile,
     profile: Annotated[
-        str, typer.Option(help="What to begin with: a name, or a profile.json.")
+        str, typer.Option(help="The profile to start from: a name, or a profile.json.")
     ] = hardware.DEFAULT_PROFILE,
     *,
-    link: Annotated[str | None, typer.Option(help="The link between hosts (else that of the second tier).")] = None,
+    link: Annotated[str | None, typer.Option(help="The link between hosts (else the second tier's).")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Fit a profile's links to collectives that nccl-tests measured."""
@@ -58,27 +60,29 @@ def fit_hardware(
     refits = refit_hardware(hardware.parse_hardware(document), timings, link)
     write_json(output, _fit_links(document, refits, files, output=output))
     if as_json:
-        links = [_fit_document(each) for each in refits]
+        links = [_fit_document(refit) for refit in refits]
         print_json({"name": output.stem, "runs": len(runs), "links": links})
         return
-    for each in refits:
-        typer.echo(f"{each.name}: {each.timings} measurements, {_format_errors(each)}")
+    for refit in refits:
+        typer.echo(f"{refit.name}: {refit.timings} measurements, {_format_errors(refit)}")
 
 
-def _fit_document(found: Refit) -> dict[str, Any]:
-    errors = {"median_error_before": found.before, "median_error_after": found.after}
-    return {"name": found.name, "timings": found.timings, **errors}
+def _fit_document(refit: Refit) -> dict[str, Any]:
+    errors = {"median_error_before": refit.before, "median_error_after": refit.after}
+    return {"name": refit.name, "timings": refit.timings, **errors}
 
 
-def _format_errors(found: Refit) -> str:
-    return f"median error {format_share(found.before)} before, {format_share(found.after)} after"
+def _format_errors(refit: Refit) -> str:
+    return f"median error {format_share(refit.before)} before, {format_share(refit.after)} after"
 
 
 @app.command("calibrate")
 def calibrate_hardware(
     output: Profile,
     backend: Annotated[str, typer.Option(help="numpy or cupy.")] = "numpy",
-    profile: Annotated[str, typer.Option(help="What has the links: a name, or a profile.json.")] = "cpu",
+    profile: Annotated[
+        str, typer.Option(help="The profile to take the links from: a name, or a profile.json.")
+    ] = "cpu",
     *,
     op: Annotated[list[str] | None, typer.Option(help="Only this op; may be given several times.")] = None,
     as_json: JsonOption = False,
@@ -96,17 +100,17 @@ def calibrate_hardware(
     typer.echo(f"{output.stem}: f32 {rate:.1f} Gflop/s, memory {moved:.1f} GB/s, launch {launch}, {count} ops measured")
 
 
-def _fit_links(document: dict[str, Any], found: list[Refit], files: list[Path], *, output: Path) -> dict[str, Any]:
+def _fit_links(document: dict[str, Any], refits: list[Refit], files: list[Path], *, output: Path) -> dict[str, Any]:
     """Return a profile's document with the fitted links and their source."""
     listed = ", ".join(file.name for file in files)
     sources = {
-        f"links.{each.name}": f"fit of nccl-tests output ({listed}), from {document['name']}: "
-        f"{each.timings} measurements, {_format_errors(each)}"
-        for each in found
+        f"links.{refit.name}": f"fit of nccl-tests output ({listed}), from {document['name']}: "
+        f"{refit.timings} measurements, {_format_errors(refit)}"
+        for refit in refits
     }
     return {
         **document,
         "name": output.stem,
-        "links": {**document["links"], **{each.name: asdict(each.link) for each in found}},
+        "links": {**document["links"], **{refit.name: asdict(refit.link) for refit in refits}},
         "sources": {**document.get("sources", {}), **sources},
     }

@@ -26,7 +26,7 @@ from planner.frontends.uncovered_ops import UnknownOpWarning
 
 Kinds = Annotated[
     list[str] | None,
-    typer.Option("--kind", help="name=kind: the kind of an argument whose guess is wrong; may be repeated."),
+    typer.Option("--kind", help="name=kind: the kind of an argument, where the guess is wrong; may be repeated."),
 ]
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -38,20 +38,20 @@ def import_from_torch(
     model: Annotated[
         str,
         typer.Option(
-            help="transformers:<type>, such as gpt2, bert, vit, t5; module:function, a function of yours; or a .pt2 "
-            "file of torch.export.save."
+            help="transformers:<type>, such as gpt2, bert, vit, t5; module:function, a function of your own; or a .pt2 "
+            "file that torch.export.save wrote."
         ),
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
     training: TrainingOptions,
     *,
-    batch: Annotated[int, typer.Option(min=1, help="Sequences, or images, of a batch.")] = 1,
-    seq: Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence, for a model of text.")] = None,
-    layers: Annotated[int | None, typer.Option(min=1, help="Another number of layers.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Sequences, or images, per batch.")] = 1,
+    seq: Annotated[int | None, typer.Option(min=1, help="Tokens per sequence of a text model.")] = None,
+    layers: Annotated[int | None, typer.Option(min=1, help="Number of layers, instead of the configuration's.")] = None,
     dtype: Annotated[str, typer.Option(help="Element type of the parameters.")] = "f32",
     config: Annotated[
         list[str] | None,
-        typer.Option(help="name=value of the model's configuration, as hidden_size=8192; may be repeated."),
+        typer.Option(help="name=value of the model's configuration, such as hidden_size=8192; may be repeated."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -70,7 +70,7 @@ def import_from_torch(
     """
     sys.path.insert(0, "")  # module:function is the user's own, looked for where the command runs
     settings = _parse_config(config)
-    made = partial(
+    build_document = partial(
         import_torch,
         model,
         batch=batch,
@@ -80,14 +80,14 @@ def import_from_torch(
         config=settings,
         **training.model_dump(),
     )
-    _write_graph(made, output, as_json)
+    _write_graph(build_document, output, as_json)
 
 
-def _parse_config(asked: list[str] | None) -> dict[str, Any]:
+def _parse_config(texts: list[str] | None) -> dict[str, Any]:
     """Return configuration values, parsed as JSON where they are JSON, else as text."""
-    pairs = [one.partition("=") for one in asked or ()]
-    if wrong := [name for name, equals, _ in pairs if not (name and equals)]:
-        raise InvalidRequest("config", got=wrong[0], wanted="name=value, such as hidden_size=8192")
+    pairs = [text.partition("=") for text in texts or ()]
+    if unnamed := [name for name, equals, _ in pairs if not (name and equals)]:
+        raise InvalidRequest("config", got=unnamed[0], wanted="name=value, such as hidden_size=8192")
     return {name: _parse_value(text) for name, _, text in pairs}
 
 
@@ -100,7 +100,9 @@ def _parse_value(text: str) -> Any:
 
 @app.command("jax")
 def import_from_jax(
-    function: Annotated[str, typer.Argument(help="module:function, which returns (f, *arguments or their shapes).")],
+    function: Annotated[
+        str, typer.Argument(help="module:function, which returns (f, *arguments); shapes may stand for arguments.")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
     kind: Kinds = None,
     *,
@@ -113,7 +115,7 @@ def import_from_jax(
 
 @app.command("stablehlo")
 def import_from_stablehlo(
-    file: Annotated[Path, typer.Argument(help="What jax.jit(f).lower(...).as_text() wrote (.mlir or .mlir.gz).")],
+    file: Annotated[Path, typer.Argument(help="The text of jax.jit(f).lower(...).as_text() (.mlir or .mlir.gz).")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
     kind: Kinds = None,
     *,
@@ -123,10 +125,10 @@ def import_from_stablehlo(
     _write_graph(partial(stablehlo.import_file, file, _parse_kinds(kind)), output, as_json)
 
 
-def _parse_kinds(asked: list[str] | None) -> dict[str, str]:
-    pairs = [one.rpartition("=") for one in asked or ()]
-    if wrong := [kind for name, _, kind in pairs if not name]:
-        raise InvalidRequest("kind of an argument", got=wrong[0], wanted="name=kind, such as images=input")
+def _parse_kinds(texts: list[str] | None) -> dict[str, str]:
+    pairs = [text.rpartition("=") for text in texts or ()]
+    if unnamed := [kind for name, _, kind in pairs if not name]:
+        raise InvalidRequest("kind of an argument", got=unnamed[0], wanted="name=kind, such as images=input")
     return {name: kind for name, _, kind in pairs}
 
 
@@ -151,7 +153,7 @@ def import_from_zoo(
     *,
     width: Annotated[int | None, typer.Option(min=1)] = None,
     heads: Annotated[int | None, typer.Option(min=1)] = None,
-    kv_heads: Annotated[int | None, typer.Option(min=1, help="Key and value heads, shared by the queries'.")] = None,
+    kv_heads: Annotated[int | None, typer.Option(min=1, help="Key and value heads, shared by the query heads.")] = None,
     feed_forward: Annotated[int | None, typer.Option(min=1)] = None,
     vocabulary: Annotated[int | None, typer.Option(min=1)] = None,
     experts: Annotated[int | None, typer.Option(min=1)] = None,
@@ -162,7 +164,7 @@ def import_from_zoo(
     as_json: JsonOption = False,
 ) -> None:
     """Write a published model, or one of its family in other sizes: forward pass or training step."""
-    made = partial(
+    build_document = partial(
         zoo.import_zoo,
         name,
         **options.model_dump(),
@@ -175,14 +177,14 @@ def import_from_zoo(
         vocabulary=vocabulary,
         experts=experts,
     )
-    _write_graph(made, output, as_json)
+    _write_graph(build_document, output, as_json)
 
 
-def _write_graph(made: Callable[[], dict[str, Any]], output: Path, as_json: bool) -> None:
-    """Write the document that `made` returns, and print a summary; whether the file is writable is checked first."""
+def _write_graph(build_document: Callable[[], dict[str, Any]], output: Path, as_json: bool) -> None:
+    """Write the document that `build_document` returns, and print a summary. The file is checked before the work."""
     check_writable(output)
     with _warnings_on_stderr():
-        document = made()
+        document = build_document()
     identity = write_json(output, document)
     counts = {"nodes": len(document["nodes"]), "inputs": len(document["inputs"])}
     if as_json:
@@ -197,6 +199,6 @@ def _warnings_on_stderr() -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UnknownOpWarning)
         yield
-    unknown = [each for each in caught if issubclass(each.category, UnknownOpWarning)]
-    for line in dict.fromkeys(str(each.message) for each in unknown):
+    unknown = [warning for warning in caught if issubclass(warning.category, UnknownOpWarning)]
+    for line in dict.fromkeys(str(warning.message) for warning in unknown):
         typer.echo(f"warning: {line}", err=True)

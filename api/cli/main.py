@@ -51,7 +51,9 @@ COMMANDS = {
     "migrate": CommandEntry(
         "api.cli.migrate:migrate", "Move parameters and optimizer state from one plan's layout to another's."
     ),
-    "solve": CommandEntry("api.cli.solve:solve", "Solve a choice problem in the public form."),
+    "solve": CommandEntry(
+        "api.cli.solve:solve", "Solve an IOPDDL file: one strategy per node, at the least cost within a memory limit."
+    ),
     "serve": CommandEntry("api.cli.serve:serve", "Serve plans over HTTP, with one worker inside."),
     "worker": CommandEntry("api.cli.worker:worker", "Solve plans for the servers of a database."),
     "keys": CommandEntry("api.cli.keys:keys", "Create, list and revoke API keys."),

@@ -1,8 +1,8 @@
-"""What more memory per device would be worth, as far as it is proven or was found.
+"""Describes what more memory per device would be worth.
 
 The price is the slope of the proven bound against the memory limit: with m bytes more, no plan is faster than
-bound - price * m (weak duality; the multipliers of the limit stay feasible when it grows). It says what more memory
-saves at most, and near the limit only; what it does save is known of plans that were found.
+bound - price * m (weak duality; the multipliers of the limit stay feasible when it grows). So it is the most that more
+memory saves, near the limit. What more memory does save is known only for layouts that were priced.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def describe_memory_price(price_s_per_gib: float) -> str:
 
 def describe_next_layout(step_s: float, limit_bytes: int, baselines: Sequence[Document]) -> str:
     """Return the layout that needs the least memory beyond the limit and is faster than a step of `step_s`, or ""."""
-    faster = [each for each in baselines if each["peak_bytes"] > limit_bytes and each["step_s"] < step_s]
+    faster = [layout for layout in baselines if layout["peak_bytes"] > limit_bytes and layout["step_s"] < step_s]
     if not faster:
         return ""
-    least = min(faster, key=lambda each: int(each["peak_bytes"]))
-    more, saved = least["peak_bytes"] - limit_bytes, step_s - least["step_s"]
-    return f"{format_bytes(more)} more let {least['name']} save {format_time(saved)}"
+    least = min(faster, key=lambda layout: int(layout["peak_bytes"]))
+    extra_bytes, saved_s = least["peak_bytes"] - limit_bytes, step_s - least["step_s"]
+    return f"{format_bytes(extra_bytes)} more let {least['name']} save {format_time(saved_s)}"

@@ -13,8 +13,8 @@ from api.cli.reshard import (
     DevicesOption,
     HardwareOption,
     TargetDevicesOption,
-    _format_verdict,
-    _parse_device_numbers,
+    format_verified,
+    parse_device_numbers,
 )
 from api.options import TransferOptions
 from planner.choose import hardware
@@ -24,8 +24,7 @@ from planner.documents.programs import load_program
 from planner.documents.reshard import dump_migration
 from planner.reshard.cheapest_path import Objective
 from planner.units import format_bytes, format_time
-from planner.usecases.migrate import plan_migration as migrated
-from planner.usecases.migrate import verify_reshard
+from planner.usecases.migrate import plan_migration, verify_reshard
 
 
 @with_options
@@ -41,12 +40,12 @@ def migrate(
 ) -> None:
     """Move parameters, buffers and optimizer state from one plan's layout to another's."""
     before, after = (load_program(read_plan(path)) for path in (old, new))
-    numbers = [_parse_device_numbers(devices, before.mesh), _parse_device_numbers(target_devices, after.mesh)]
-    found = migrated(
+    numbers = [parse_device_numbers(devices, before.mesh), parse_device_numbers(target_devices, after.mesh)]
+    migration = plan_migration(
         before, after, read_hardware(hardware_name), objective=Objective(options.objective), devices=numbers
     )
-    verdicts = [verify_reshard(way) for way in found.distinct_ways] if options.verify else [None]
-    document = dump_migration(found, None if None in verdicts else all(verdicts))
+    verdicts = [verify_reshard(path) for path in migration.distinct_ways] if options.verify else [None]
+    document = dump_migration(migration, None if None in verdicts else all(verdicts))
     print_json_or_lines(document, as_json, _format_migration)
     if False in verdicts:
         raise typer.Exit(1)
@@ -64,5 +63,5 @@ def _format_migration(document: dict[str, Any]) -> list[str]:
         f"{len(moved)} of {len(document['values'])} values move: {format_bytes(document['total_bytes'])} in total "
         f"(lower bound {format_bytes(document['min_total_bytes'])}), {format_time(document['time_s'])}, "
         f"at most {format_bytes(document['max_device_bytes'])} by one device",
-        _format_verdict(document["verified"]),
+        format_verified(document["verified"]),
     ]

@@ -27,22 +27,26 @@ UNITS = ("_bytes", "_s")
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Decorate a command: replace each parameter of a model's type by one option per field of the model."""
     signature = inspect.signature(command, eval_str=True)
-    models = {name: each.annotation for name, each in signature.parameters.items() if _is_model(each.annotation)}
+    models = {
+        name: parameter.annotation
+        for name, parameter in signature.parameters.items()
+        if _is_model(parameter.annotation)
+    }
     parameters: list[inspect.Parameter] = []
-    for name, each in signature.parameters.items():
+    for name, parameter in signature.parameters.items():
         if name in models:
             parameters += [_make_parameter(*field) for field in models[name].model_fields.items()]
         else:
-            parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     @wraps(command)
-    def expanded(**given: Any) -> None:
+    def expanded(**values: Any) -> None:
         for name, model in models.items():
-            given[name] = _build_model(model, {field: given.pop(field) for field in model.model_fields})
-        command(**given)
+            values[name] = _build_model(model, {field: values.pop(field) for field in model.model_fields})
+        command(**values)
 
     expanded.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    expanded.__annotations__ = {each.name: each.annotation for each in parameters}
+    expanded.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     del expanded.__wrapped__  # typer would read the command's own signature
     return expanded
 
@@ -79,9 +83,9 @@ def _shown_type(name: str, field: FieldInfo) -> tuple[Any, str | None]:
     return field.annotation, None
 
 
-def _build_model(model: type[StrictModel], given: Mapping[str, Any]) -> StrictModel:
+def _build_model(model: type[StrictModel], texts: Mapping[str, Any]) -> StrictModel:
     """Return the model of the given options. Raises InvalidRequest with the option that is out of bounds."""
-    values = {name: _parse_size(name, value) if name.endswith("_bytes") else value for name, value in given.items()}
+    values = {name: _parse_size(name, value) if name.endswith("_bytes") else value for name, value in texts.items()}
     try:
         return validate_document(model, values, "")
     except InvalidDocument as error:

@@ -26,12 +26,12 @@ def partition(
     file: File,
     mesh: MeshText = None,
     arguments: Annotated[
-        Literal["split", "full"], typer.Option(help="split: every device is given its shards; full: whole tensors.")
+        Literal["split", "full"], typer.Option(help="split: every device gets its shards; full: it gets whole tensors.")
     ] = "split",
     *,
     optimized: Annotated[bool, typer.Option("--optimize", help="Run the collective optimisation passes.")] = False,
     hardware_name: Annotated[
-        str, typer.Option("--hardware", help="What --optimize is priced on.")
+        str, typer.Option("--hardware", help="The profile that --optimize prices with.")
     ] = hardware.DEFAULT_PROFILE,
     syntax: Syntax = "text",
     as_json: JsonOption = False,
@@ -47,10 +47,10 @@ def partition(
     check_sizes(graph)
     completed = propagate(graph, devices)
     route = make_documented_path(graph, devices)
-    found = materialize_completed(graph, devices, completed, route=route, full_arguments=arguments == "full")
+    program = materialize_completed(graph, devices, completed, route=route, full_arguments=arguments == "full")
     if optimized:
-        found = optimize(found, partial(price_instruction, CostModel(devices, read_hardware(hardware_name))))
+        program = optimize(program, partial(price_instruction, CostModel(devices, read_hardware(hardware_name))))
     if as_json:
-        print_json({"program": dump_program(found)})
+        print_json({"program": dump_program(program)})
     else:
-        typer.echo(format_program(found, syntax))
+        typer.echo(format_program(program, syntax))

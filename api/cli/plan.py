@@ -33,12 +33,12 @@ def plan(
     *,
     pin: Annotated[Path | None, typer.Option(help="Annotations (a pins document) the plan must meet.")] = None,
     options: PlanOptions,
-    validate: Annotated[bool, typer.Option("--validate", help="Run the plan and give the verdict.")] = False,
+    validate: Annotated[bool, typer.Option("--validate", help="Run the plan and add the verdict.")] = False,
     run: RunOptions,
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose how every op of a graph is sharded. Ends with 4 where no plan fits the memory limit."""
+    """Choose how every op of a graph is sharded. The exit code is 4 where no plan fits the memory limit."""
     if output:
         check_writable(output)
     devices = read_mesh(mesh)

@@ -20,17 +20,17 @@ from planner.units import format_share
 def show_plan_progress() -> Iterator[OnPlanProgress]:
     """Yield a callback that shows the stage, incumbent, bound, gap and elapsed seconds of a plan."""
     with _status_line() as show:
-        yield lambda now: show(describe_progress(now))
+        yield lambda state: show(describe_progress(state))
 
 
 @contextmanager
 def show_solve_progress() -> Iterator[Callable[[solvers.Progress], None]]:
-    """Yield a callback that shows the same of an IOPDDL problem, whose costs have no unit."""
+    """Yield a callback that shows the progress on an IOPDDL problem, whose costs have no unit."""
     with _status_line() as show:
 
-        def on_progress(now: solvers.Progress) -> None:
-            best = "none yet" if now.incumbent is None else f"{now.incumbent:,}"
-            show(f"solving: best {best}, bound {now.bound:,}, gap {format_share(now.gap)}, {now.elapsed_s:.1f} s")
+        def on_progress(state: solvers.Progress) -> None:
+            best = "none yet" if state.incumbent is None else f"{state.incumbent:,}"
+            show(f"solving: best {best}, bound {state.bound:,}, gap {format_share(state.gap)}, {state.elapsed_s:.1f} s")
 
         yield on_progress
 
@@ -52,13 +52,16 @@ def show_run_progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def _silence_libraries() -> Iterator[None]:
-    """Redirect to standard error what a solver's library prints, because standard output belongs to the command."""
+    """Redirect to standard error what a solver's library prints, because standard output belongs to the command.
+
+    Libraries in C write to the descriptor and not to `sys.stdout`, so the descriptor is replaced.
+    """
     sys.stdout.flush()
-    kept = os.dup(1)
+    stdout_copy = os.dup(1)
     os.dup2(2, 1)
     try:
         yield
     finally:
-        ctypes.CDLL(None).fflush(None)
-        os.dup2(kept, 1)
-        os.close(kept)
+        ctypes.CDLL(None).fflush(None)  # what C's buffers still hold goes to standard error too
+        os.dup2(stdout_copy, 1)
+        os.close(stdout_copy)

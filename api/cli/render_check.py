@@ -46,7 +46,7 @@ def _render_limits(report: Document) -> Table:
     table = Table(title="Limits", title_justify="left", title_style="bold", box=None, pad_edge=False)
     for number, column in enumerate(("limit", "base", "new", "change", "")):
         table.add_column(column, justify="right" if 0 < number < 4 else "left", overflow="fold")
-    for each in report["limits"]:
-        ends = (format_amount(each[side], each["unit"]) for side in ("base", "new"))
-        table.add_row(Text(each["limit"]), *ends, format_rise(each), "over" if each["limit"] in broken else "within")
+    for limit in report["limits"]:
+        ends = (format_amount(limit[side], limit["unit"]) for side in ("base", "new"))
+        table.add_row(Text(limit["limit"]), *ends, format_rise(limit), "over" if limit["limit"] in broken else "within")
     return table

@@ -26,10 +26,10 @@ TITLES = {
 }
 
 
-def render_diff(found: Document) -> Group:
+def render_diff(comparison: Document) -> Group:
     """Return the page of a comparison: totals, the largest changes in time, changed layouts, memory at the peaks."""
-    parts: list[RenderableType] = [_render_totals(found["totals"])]
-    terms = sorted(found["terms"], key=lambda term: -abs(term["change_ps"]))
+    parts: list[RenderableType] = [_render_totals(comparison["totals"])]
+    terms = sorted(comparison["terms"], key=lambda term: -abs(term["change_ps"]))
     if terms:
         rows = [
             (
@@ -42,18 +42,18 @@ def render_diff(found: Document) -> Group:
             for t in terms
         ]
         parts.append(_build_table("Changes in time, by op and by value with its collectives", rows))
-    for key, what in (("changes", "value"), ("options", "op")):
-        if found[key]:
+    for key, column in (("changes", "value"), ("options", "op")):
+        if comparison[key]:
             rows = [
-                (_format_name(c, what), "", _format_sharding(c["base"]), _format_sharding(c["new"]), "")
-                for c in found[key]
+                (_format_name(c, column), "", _format_sharding(c["base"]), _format_sharding(c["new"]), "")
+                for c in comparison[key]
             ]
             parts.append(_build_table(f"{'Values' if key == 'changes' else 'Ops'} laid out differently", rows))
-    if len(parts) == 1 and not any(total["change"] for total in found["totals"].values()):
+    if len(parts) == 1 and not any(total["change"] for total in comparison["totals"].values()):
         parts.append(Text("the plans are equal"))
-    if found["memory"] and any(found["memory"]["change_bytes"].values()):
-        parts.append(_render_memory(found["memory"]))
-    base, new = found["versions"]["base"], found["versions"]["new"]
+    if comparison["memory"] and any(comparison["memory"]["change_bytes"].values()):
+        parts.append(_render_memory(comparison["memory"]))
+    base, new = comparison["versions"]["base"], comparison["versions"]["new"]
     if base != new:
         versions = (
             f"planned by different versions: the base by {versions_text(base)}, the new one by {versions_text(new)}"
@@ -63,13 +63,13 @@ def render_diff(found: Document) -> Group:
 
 
 def _render_totals(totals: Document) -> Table:
-    def shown(key: str, value: float | None) -> str:
+    def format_side(key: str, value: float | None) -> str:
         if value is None:
             return "-"
         return format_time(value) if key.endswith("_s") else format_bytes(int(value))
 
     rows = [
-        (TITLES[key], "", *(shown(key, total[side]) for side in ("base", "new")), _format_total(total))
+        (TITLES[key], "", *(format_side(key, total[side]) for side in ("base", "new")), _format_total(total))
         for key, total in totals.items()
     ]
     return _build_table("Totals", rows)

@@ -46,19 +46,19 @@ def _render_certificate(plan: Document) -> Text:
         return Text(_format_bytes_objective(plan))
     limit = plan["request"]["memory_limit_bytes"]
     price = describe_memory_price(solver["memory_price_s_per_gib"])
-    following = describe_next_layout(solver["objective_s"], limit, plan["baselines"]) if price else ""
-    worth = "".join(f"; {each}" for each in (price, following) if each)
+    next_layout = describe_next_layout(solver["objective_s"], limit, plan["baselines"]) if price else ""
+    remarks = "".join(f"; {remark}" for remark in (price, next_layout) if remark)
     return Text(
         f"{solver['status']}: step {format_time(solver['objective_s'])}, proven not below "
-        f"{format_time(solver['bound_s'])} (gap {format_share(solver['gap'])}, {solver['reason']}){worth}"
+        f"{format_time(solver['bound_s'])} (gap {format_share(solver['gap'])}, {solver['reason']}){remarks}"
     )
 
 
 def _format_bytes_objective(plan: Document) -> str:
     """Return the certificate of a plan that minimises bytes or memory."""
-    solver, done = plan["solver"], {"bytes": "receives", "memory": "holds"}[plan["request"]["objective"]]
+    solver, verb = plan["solver"], {"bytes": "receives", "memory": "holds"}[plan["request"]["objective"]]
     return (
-        f"{solver['status']}: {done} {format_bytes(solver['objective_bytes'])} per device, proven not below "
+        f"{solver['status']}: {verb} {format_bytes(solver['objective_bytes'])} per device, proven not below "
         f"{format_bytes(solver['bound_bytes'])} (gap {format_share(solver['gap'])}, {solver['reason']}); "
         f"step {format_time(solver['objective_s'])}"
     )
@@ -182,11 +182,11 @@ def format_verdict(verdict: Document) -> Iterable[str]:
         yield from _format_difference(difference)
 
 
-def _format_difference(found: Document) -> Iterable[str]:
-    at = f" at {found['index']}" if found["what"] == "value" else ""
-    where = f"instruction {found['instruction']} ({found['operation']}), device {found['device']}"
-    yield f"  first difference: {found['what']} of %{found['value']}, {where}{at}"
-    yield f"    got {found['got']}, wanted {found['wanted']}"
-    for shard in found["inputs"]:
+def _format_difference(difference: Document) -> Iterable[str]:
+    position = f" at {difference['index']}" if difference["what"] == "value" else ""
+    where = f"instruction {difference['instruction']} ({difference['operation']}), device {difference['device']}"
+    yield f"  first difference: {difference['what']} of %{difference['value']}, {where}{position}"
+    yield f"    got {difference['got']}, wanted {difference['wanted']}"
+    for shard in difference["inputs"]:
         elements = "too many elements to show" if shard["elements"] is None else "elements with --json"
         yield f"    read %{shard['value']} on device {shard['device']}, shape {shard['shape']} ({elements})"

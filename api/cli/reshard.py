@@ -25,7 +25,7 @@ from planner.reshard.cross_mesh import PlacedSharding
 from planner.units import format_bytes, format_time
 
 MAX_DEVICES_SHOWN = 16
-HardwareOption = Annotated[str, typer.Option("--hardware", help="The profile it is priced on: a name, or a file.")]
+HardwareOption = Annotated[str, typer.Option("--hardware", help="The profile to price with: a name, or a file.")]
 DevicesOption = Annotated[
     str | None, typer.Option(help="Numbers of the mesh's devices: 0-3, or 4,6,5,7 (else from 0).")
 ]
@@ -39,9 +39,11 @@ def reshard(
     *,
     source: Annotated[str | None, typer.Option(help="[[0],[1]], or a sharding as in documents.")] = None,
     target: Annotated[str | None, typer.Option(help="[[1],[0]], or a sharding as in documents.")] = None,
-    cases: Annotated[Path | None, typer.Option(help="A file of cases in their place; one line of JSON a case.")] = None,
+    cases: Annotated[
+        Path | None, typer.Option(help="Instead of one reshard: a file of cases. Prints one line of JSON per case.")
+    ] = None,
     options: ReshardOptions,
-    target_mesh: Annotated[str | None, typer.Option(help="Another mesh to go to.")] = None,
+    target_mesh: Annotated[str | None, typer.Option(help="The mesh of the target (else the same mesh).")] = None,
     devices: DevicesOption = None,
     target_devices: TargetDevicesOption = None,
     hardware_name: HardwareOption = hardware.DEFAULT_PROFILE,
@@ -50,35 +52,35 @@ def reshard(
     """Find the cheapest program between two shardings of a tensor (exit code 1 where its result is wrong)."""
     profile = read_hardware(hardware_name)
     if cases:
-        listed = read_cases(cases)
+        reshards = read_cases(cases)
     elif mesh is None or shape is None or source is None or target is None:
         raise InvalidRequest("nothing to reshard", wanted="--mesh, --shape, --source and --target, or --cases")
     else:
-        here = read_mesh(mesh)
-        there = read_mesh(target_mesh) if target_mesh else here
-        before = _parse_layout(source, here, devices, where="--source")
-        after = _parse_layout(target, there, target_devices or (None if target_mesh else devices), where="--target")
-        listed = [("reshard", before, after, TensorType(_parse_shape(shape), options.dtype))]
-    wrong = False
-    for name, before, after, kind in listed:
+        from_mesh = read_mesh(mesh)
+        to_mesh = read_mesh(target_mesh) if target_mesh else from_mesh
+        before = _parse_layout(source, from_mesh, devices, where="--source")
+        after = _parse_layout(target, to_mesh, target_devices or (None if target_mesh else devices), where="--target")
+        reshards = [("reshard", before, after, TensorType(_parse_shape(shape), options.dtype))]
+    any_wrong = False
+    for name, before, after, kind in reshards:
         document = solve_reshard(name, before, after, kind=kind, profile=profile, options=options)
-        wrong |= document["verified"] is False
+        any_wrong |= document["verified"] is False
         print_json_or_lines(document, bool(cases) or as_json, _format_reshard)
-    if wrong:
+    if any_wrong:
         raise typer.Exit(1)
 
 
 def _parse_layout(text: str, mesh: Mesh, devices: str | None, *, where: str) -> PlacedSharding:
     raw = parse_json(text.encode(), where)
     document = validate_document(ShardingDocument, {"split_axes": raw} if isinstance(raw, list) else raw, where)
-    return PlacedSharding(load_sharding(document, mesh), mesh, _parse_device_numbers(devices, mesh))
+    return PlacedSharding(load_sharding(document, mesh), mesh, parse_device_numbers(devices, mesh))
 
 
-def _parse_device_numbers(text: str | None, mesh: Mesh) -> tuple[int, ...]:
+def parse_device_numbers(text: str | None, mesh: Mesh) -> tuple[int, ...]:
     if text is None:
         return tuple(range(mesh.devices))
-    if found := re.fullmatch(r"(\d{1,5})-(\d{1,5})", text, re.ASCII):
-        return tuple(range(int(found[1]), int(found[2]) + 1))
+    if bounds := re.fullmatch(r"(\d{1,5})-(\d{1,5})", text, re.ASCII):
+        return tuple(range(int(bounds[1]), int(bounds[2]) + 1))
     if not re.fullmatch(r"\d{1,5}(,\d{1,5})*", text, re.ASCII):
         raise InvalidRequest("device numbers", got=text, wanted="0-3, or 4,6,5,7")
     return tuple(map(int, text.split(",")))
@@ -103,7 +105,7 @@ def _format_reshard(document: dict[str, Any]) -> list[str]:
         f"largest buffer {format_bytes(document['peak_buffer_bytes'])}, peak memory "
         f"{format_bytes(document['peak_bytes'])}",
         f"  by device: {_format_sizes(document['device_bytes'])}",
-        _format_verdict(document["verified"]),
+        format_verified(document["verified"]),
     ]
 
 
@@ -119,5 +121,5 @@ def _format_step(step: dict[str, Any]) -> str:
     return f"{step['collective']}{axes}{dims}: {time}, {step['bytes']} bytes, {step['rounds']} rounds"
 
 
-def _format_verdict(verified: bool | None) -> str:
+def format_verified(verified: bool | None) -> str:
     return {True: "verified on every logical device", False: "WRONG when run", None: "not run"}[verified]

@@ -1,4 +1,4 @@
-"""`solve`: solves a problem in the IOPDDL form with the solver that plans use."""
+"""`solve`: solves a file in the IOPDDL contest's format with the solver that plans use."""
 
 from __future__ import annotations
 
@@ -19,12 +19,17 @@ from solvers.iopddl import read_problem
 
 @with_options
 def solve(
-    file: Annotated[Path, typer.Argument(help="A problem in the IOPDDL contest's form (.json or .json.gz).")],
+    file: Annotated[Path, typer.Argument(help="A problem in the IOPDDL contest's format (.json or .json.gz).")],
     options: ProblemOptions,
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Solve a problem in the IOPDDL form: print the best choice found, and what is proven about it."""
+    """Solve an IOPDDL problem, and print the cost of the best solution found and the proven bound.
+
+    The problem: choose one strategy per node, so that the costs of nodes and edges add up to the least, and the memory
+    that nodes use over their intervals stays within a limit. The format: https://github.com/google/iopddl. The chosen
+    strategies are in the document of --output and --json.
+    """
     if output:
         check_writable(output)
     problem = _read_problem(file)
@@ -56,17 +61,17 @@ def _read_problem(file: Path) -> solvers.Problem:
         raise InvalidDocument(error.what, where=where, got=str(error.got), wanted=error.wanted) from None
 
 
-def _solution_document(found: solvers.Solution, deterministic: bool) -> dict[str, Any]:
+def _solution_document(solution: solvers.Solution, deterministic: bool) -> dict[str, Any]:
     return {
-        "status": found.status,
-        "cost": found.cost,
-        "bound": found.bound,
-        "gap": found.gap,
-        "reason": found.reason,
-        "least_limit": found.min_feasible_limit,
-        "least_limit_bound": found.min_feasible_limit_bound,
-        "wall_s": None if deterministic else round(found.wall_s, 3),
-        "reproducible": found.reproducible,
+        "status": solution.status,
+        "cost": solution.cost,
+        "bound": solution.bound,
+        "gap": solution.gap,
+        "reason": solution.reason,
+        "least_limit": solution.min_feasible_limit,
+        "least_limit_bound": solution.min_feasible_limit_bound,
+        "wall_s": None if deterministic else round(solution.wall_s, 3),
+        "reproducible": solution.reproducible,
     }
 
 

@@ -13,14 +13,14 @@ from starlette.concurrency import run_in_threadpool
 
 from api.service import Service
 
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
+Params = ParamSpec("Params")
+Result = TypeVar("Result")
 
 
 async def read_database(
-    service: Service, look: Callable[Given, Found], *args: Given.args, **kwargs: Given.kwargs
-) -> Found:
+    service: Service, read: Callable[Params, Result], *args: Params.args, **kwargs: Params.kwargs
+) -> Result:
     """Return what `look` returns."""
     if service.store.is_sqlite:
-        return look(*args, **kwargs)
-    return await run_in_threadpool(look, *args, **kwargs)
+        return read(*args, **kwargs)
+    return await run_in_threadpool(read, *args, **kwargs)

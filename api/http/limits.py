@@ -58,29 +58,31 @@ async def _read_encoded(request: Request, limits: Limits) -> bytes:
     return b"".join([piece async for piece in _decompress(request.stream(), limits.body_bytes)])
 
 
-async def _limit_size(pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
+async def _limit_size(pieces: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
     count = 0
     async for piece in pieces:
         count += len(piece)
-        if count > most:
-            raise HttpProblem(413, "body-too-large", f"the body exceeds {most} bytes", wanted=f"at most {most} bytes")
+        if count > max_bytes:
+            raise HttpProblem(
+                413, "body-too-large", f"the body exceeds {max_bytes} bytes", wanted=f"at most {max_bytes} bytes"
+            )
         yield piece
 
 
-async def _decompress(pieces: AsyncIterator[bytes], most: int) -> AsyncIterator[bytes]:
+async def _decompress(pieces: AsyncIterator[bytes], max_bytes: int) -> AsyncIterator[bytes]:
     """Yield the content of a gzip stream; at most one byte beyond the limit is ever produced."""
     decompressor, count = zlib.decompressobj(wbits=31), 0
     try:
-        async for piece in _limit_size(pieces, most):
+        async for piece in _limit_size(pieces, max_bytes):
             while piece and not decompressor.eof:
-                chunk = decompressor.decompress(piece, min(CHUNK_BYTES, most + 1 - count))
+                chunk = decompressor.decompress(piece, min(CHUNK_BYTES, max_bytes + 1 - count))
                 piece, count = decompressor.unconsumed_tail, count + len(chunk)
-                if count > most:
+                if count > max_bytes:
                     raise HttpProblem(
                         413,
                         "body-too-large",
-                        f"the decompressed body exceeds {most} bytes",
-                        wanted=f"at most {most} bytes",
+                        f"the decompressed body exceeds {max_bytes} bytes",
+                        wanted=f"at most {max_bytes} bytes",
                     )
                 yield chunk
     except zlib.error as error:
@@ -99,11 +101,11 @@ def parse_body(raw: bytes, limits: Limits) -> Any:
     return document
 
 
-def check_graph_size(asked: PlanRequest, limits: Limits) -> None:
+def check_graph_size(request: PlanRequest, limits: Limits) -> None:
     """Check limits that the schema does not express: edges, and fewer nodes than a document may have. Raises
     HttpProblem 413.
     """
-    graph = asked.graph
+    graph = request.graph
     edges = sum(len(node.inputs) for node in graph.nodes)
     for what, count, most in (("nodes", len(graph.nodes), limits.nodes), ("edges", edges, limits.edges)):
         if count > most:
@@ -115,24 +117,28 @@ def check_graph_size(asked: PlanRequest, limits: Limits) -> None:
 class RateLimiter:
     """A token bucket per key that holds `burst` requests and refills by `per_s` per second."""
 
-    MOST_KEYS = 10_000
+    MAX_KEYS = 10_000
 
     def __init__(self, per_s: float, burst: int) -> None:
         self.per_s, self.burst = per_s, burst
         self._lock = threading.Lock()
-        self._left: dict[str, tuple[float, float]] = {}
+        self._buckets: dict[str, tuple[float, float]] = {}
 
     def check(self, key: str) -> None:
         """Take one request out of a key's bucket. Raises HttpProblem 429 where it is empty."""
         now = time.monotonic()
         with self._lock:
-            left, at = self._left.pop(key, (float(self.burst), now))
-            left = min(float(self.burst), left + (now - at) * self.per_s)
-            self._left[key] = max(left - 1, 0.0) if left >= 1 else left, now
-            while len(self._left) > self.MOST_KEYS:
-                del self._left[next(iter(self._left))]
-        if left < 1:
-            wait = str(max(1, round((1 - left) / self.per_s)))
+            tokens, refilled_at = self._buckets.pop(key, (float(self.burst), now))
+            tokens = min(float(self.burst), tokens + (now - refilled_at) * self.per_s)
+            self._buckets[key] = max(tokens - 1, 0.0) if tokens >= 1 else tokens, now
+            # Taken out and put back, keys stand in order of use: the first one was used longest ago.
+            while len(self._buckets) > self.MAX_KEYS:
+                del self._buckets[next(iter(self._buckets))]
+        if tokens < 1:
+            retry_after_s = str(max(1, round((1 - tokens) / self.per_s)))
             raise HttpProblem(
-                429, "too-many-requests", f"more than {self.per_s:g} requests per second", headers={"Retry-After": wait}
+                429,
+                "too-many-requests",
+                f"more than {self.per_s:g} requests per second",
+                headers={"Retry-After": retry_after_s},
             )

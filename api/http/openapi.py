@@ -71,8 +71,8 @@ PROBLEMS = {
 def describe_body(model: type[BaseModel], *others: str) -> dict[str, Any]:
     """Return the description of a body that the handler reads itself; `others` are content types besides JSON."""
     content = {"schema": {"$ref": REF.format(model=model.__name__)}, "example": EXAMPLES[model]}
-    more = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in others}
-    return {"requestBody": {"required": True, "content": {"application/json": content, **more}}}
+    binary_content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in others}
+    return {"requestBody": {"required": True, "content": {"application/json": content, **binary_content}}}
 
 
 def build_openapi(app: FastAPI) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def build_openapi(app: FastAPI) -> dict[str, Any]:
 def _add_problems(operation: dict[str, Any]) -> None:
     """Add every problem to an operation, because any operation can end in any of them."""
     content = {"application/problem+json": {"schema": {"$ref": REF.format(model="ProblemDetails")}}}
-    shown = {str(status): {"description": about, "content": content} for status, about in PROBLEMS.items()}
-    operation["responses"] = {**operation["responses"], **shown}
+    problems = {str(status): {"description": about, "content": content} for status, about in PROBLEMS.items()}
+    operation["responses"] = {**operation["responses"], **problems}
 
 
 def _drop_query_requirements(operation: dict[str, Any]) -> None:

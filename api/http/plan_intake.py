@@ -39,7 +39,7 @@ class PlanQuery(PlanOptions, strict=False):
 class RecentRequests:
     """The plans of recent request bodies, so that a repeated body is not parsed again."""
 
-    MOST = 4096
+    MAX_BODIES = 4096
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,15 +53,15 @@ class RecentRequests:
         with self._lock:
             self._plans.pop(digest, None)
             self._plans[digest] = plan
-            if len(self._plans) > self.MOST:
+            if len(self._plans) > self.MAX_BODIES:
                 del self._plans[next(iter(self._plans))]
 
 
 def read_plan_job(service: Service, body: RequestBody, query: PlanQuery) -> PlanJob:
     """Return the job of a request, checked as far as possible without solving. Raises HttpProblem, ShardplanError."""
     if body.kind == JSON:
-        if given := sorted(query.model_fields_set):
-            raise _invalid_parameter(given[0], f"{given[0]} belongs into the body where the body is JSON")
+        if misplaced := sorted(query.model_fields_set):
+            raise _invalid_parameter(misplaced[0], f"{misplaced[0]} belongs into the body where the body is JSON")
         with gc_paused():
             return _build_plan_job(parse_body(body.data, service.limits), compress_json(body.data), service.limits)
     document = _convert_model(service, body, query)
@@ -72,9 +72,9 @@ def read_plan_job(service: Service, body: RequestBody, query: PlanQuery) -> Plan
 def _build_plan_job(document: Any, packed: bytes, limits: Limits) -> PlanJob:
     request = validate_document(PlanRequest, document, "body")
     check_graph_size(request, limits)
-    values = build_plan_inputs(request)
-    identity: str = dump_identity(values.graph, values.model, values.request)["id"]
-    return PlanJob(identity, values.graph.name, packed)
+    inputs = build_plan_inputs(request)
+    identity: str = dump_identity(inputs.graph, inputs.model, inputs.request)["id"]
+    return PlanJob(identity, inputs.graph.name, packed)
 
 
 def digest_request(body: RequestBody, query: PlanQuery) -> str:

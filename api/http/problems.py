@@ -18,7 +18,8 @@ from fastapi.responses import JSONResponse
 from sqlalchemy.exc import OperationalError
 from starlette.exceptions import HTTPException
 
-from api.jobs.queue import IdempotencyConflict, QueueFull
+from api.jobs.queue import IdempotencyConflict
+from api.jobs.queue_quota import QueueFull
 from api.jobs.worker_process import TaskResult
 from api.service import ServiceBusy
 from planner.errors import ShardplanError

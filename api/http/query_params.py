@@ -15,12 +15,12 @@ async def reject_unknown_query_params(request: Request) -> None:
         return
     described = await run_in_threadpool(request.app.openapi)
     operation = described["paths"].get(request.scope["route"].path, {}).get(request.method.lower(), {})
-    known = [each["name"] for each in operation.get("parameters", ()) if each["in"] == "query"]
+    declared = [parameter["name"] for parameter in operation.get("parameters", ()) if parameter["in"] == "query"]
     for name in request.query_params:
-        if name not in known:
+        if name not in declared:
             if new_name := find_new_key([name]):
                 raise HttpProblem(422, "invalid-parameter", f"{name} is now {new_name}", parameter=name)
-            wanted = f"one of {', '.join(known)}" if known else "none"
+            wanted = f"one of {', '.join(declared)}" if declared else "none"
             raise HttpProblem(
                 422, "invalid-parameter", f"{name}: unknown query parameter", parameter=name, wanted=wanted
             )

@@ -121,12 +121,12 @@ def unpack_json(raw: bytes) -> Any:
     return json.loads(gzip.decompress(raw))
 
 
-def check_nesting(document: Any, most: int) -> None:
+def check_nesting(document: Any, max_depth: int) -> None:
     """Raise InvalidDocument where objects and arrays are nested deeper than `most`."""
-    level = [document]
-    for _ in range(most + 1):
-        inner = [each for each in level if type(each) is dict or type(each) is list]
+    level = [document]  # level by level: recursion would overflow on the documents that this refuses
+    for _ in range(max_depth + 1):
+        inner = [value for value in level if type(value) is dict or type(value) is list]
         if not inner:
             return
-        level = [*chain.from_iterable(each.values() if type(each) is dict else each for each in inner)]
-    raise InvalidDocument("nested too deeply", where="body", wanted=f"at most {most} levels", pointer="")
+        level = [*chain.from_iterable(value.values() if type(value) is dict else value for value in inner)]
+    raise InvalidDocument("nested too deeply", where="body", wanted=f"at most {max_depth} levels", pointer="")

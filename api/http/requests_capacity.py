@@ -19,8 +19,8 @@ from planner.judge.mesh_candidates import enumerate_candidates, parse_device_cou
 from planner.usecases.capacity import count_tokens, search_meshes
 from planner.usecases.capacity_question import CapacityBudget, CapacityQuestion, CapacityWorkload, HardwareOffer
 
-MAX_MESHES = 16
-"""Graphs, or kinds of hardware, in one question."""
+MAX_CHOICES = 16
+"""The most graphs, and the most kinds of hardware, in one question."""
 
 
 class OfferRequest(StrictModel):
@@ -40,10 +40,10 @@ class CapacityRequest(CapacityOptions):
 
     graphs: Annotated[
         list[GraphDocument],
-        Field(min_length=1, max_length=MAX_MESHES, description="The model, in one or several sizes."),
+        Field(min_length=1, max_length=MAX_CHOICES, description="The model, in one or several sizes."),
     ]
     hardware: Annotated[
-        list[OfferRequest], Field(min_length=1, max_length=MAX_MESHES, description="The kinds of devices on offer.")
+        list[OfferRequest], Field(min_length=1, max_length=MAX_CHOICES, description="The kinds of devices on offer.")
     ] = Field(default=[OfferRequest()])
     mesh: MeshInput | None = None
     plan_time_limit_s: PlanTimeLimit = 10.0
@@ -54,17 +54,19 @@ def build_capacity_question(request: CapacityRequest) -> CapacityQuestion:
     """Return the question of a request. Raises ShardplanError, with a pointer where it is known."""
     documents = [graph.model_dump(exclude_unset=True) for graph in request.graphs]
     with at_pointer("/hardware"):
-        offers = tuple(HardwareOffer(read_profile(each.name), each.price_per_device_hour) for each in request.hardware)
+        offers = tuple(
+            HardwareOffer(read_profile(offer.name), offer.price_per_device_hour) for offer in request.hardware
+        )
     with at_pointer("/mesh"):
         mesh = _build_template(request.mesh)
     with at_pointer("/devices"):
-        listed = enumerate_candidates(
+        candidates = enumerate_candidates(
             len(documents), len(offers), parse_device_counts(request.devices), axes=request.axes, template=mesh
         )
     with at_pointer(""):
         plan_request = request.to_request()
         return CapacityQuestion(
-            tuple(CapacityWorkload(each, count_tokens(each)) for each in documents), offers, listed, plan_request
+            tuple(CapacityWorkload(graph, count_tokens(graph)) for graph in documents), offers, candidates, plan_request
         )
 
 

@@ -44,19 +44,19 @@ def answer_reshard(raw: Any) -> dict[str, Any]:
     target_mesh = source_mesh if request.target_mesh is None else build_mesh(request.target_mesh, "/target_mesh")
     with at_pointer("/hardware"):
         profile = hardware.load_profile(request.hardware)
-    numbers = (
+    target_devices = (
         request.devices if request.target_devices is None and request.target_mesh is None else request.target_devices
     )
     before = _build_layout(request.source, source_mesh, request.devices, key="source")
-    after = _build_layout(request.target, target_mesh, numbers, key="target")
+    after = _build_layout(request.target, target_mesh, target_devices, key="target")
     kind = TensorType(tuple(request.shape), request.dtype)
     return solve_reshard(request.name, before, after, kind=kind, profile=profile, options=request)
 
 
 def _build_layout(
-    asked: ShardingDocument | list[list[int | str]], mesh: Mesh, devices: list[int] | None, *, key: str
+    sharding: ShardingDocument | list[list[int | str]], mesh: Mesh, devices: list[int] | None, *, key: str
 ) -> PlacedSharding:
-    document = asked if isinstance(asked, ShardingDocument) else ShardingDocument(split_axes=asked)
+    document = sharding if isinstance(sharding, ShardingDocument) else ShardingDocument(split_axes=sharding)
     with at_pointer(f"/{key}"):
         return PlacedSharding(
             load_sharding(document, mesh), mesh, tuple(range(mesh.devices) if devices is None else devices)

@@ -23,7 +23,7 @@ PlanReference = Annotated[PlanDocument | PlanId, Field(description="A plan docum
 
 
 class ValidationRequest(ValidationOptions):
-    """A plan to run on logical devices beside its unsharded graph."""
+    """A plan to run on logical devices and to compare with its unsharded graph."""
 
     plan: PlanReference
     backend: Annotated[Literal["numpy", "cupy"], Field(description="What runs the logical devices.")] = "numpy"
@@ -75,7 +75,7 @@ class PlanResponse(ResponseModel):
 
     @classmethod
     def of(cls, record: PlanRecord) -> PlanResponse:
-        here = f"/v1/plans/{record.id}"
+        path = f"/v1/plans/{record.id}"
         numbers = {key: record.progress.get(key) for key in ("incumbent_s", "bound_s", "gap")}
         return cls.model_validate(
             {
@@ -83,9 +83,9 @@ class PlanResponse(ResponseModel):
                 **numbers,
                 **{key: _to_datetime(getattr(record, key)) for key in ("created_at", "started_at", "ended_at")},
                 "links": {
-                    "self": here,
-                    "events": f"{here}/events",
-                    "document": f"{here}/document" if record.status in SOLVED else None,
+                    "self": path,
+                    "events": f"{path}/events",
+                    "document": f"{path}/document" if record.status in SOLVED else None,
                 },
             }
         )
@@ -107,7 +107,7 @@ class TotalChange(ResponseModel):
 
 
 class ShardingChange(ResponseModel):
-    """A value that is sharded otherwise; null where a plan does not have it."""
+    """A value whose sharding differs; null where a plan does not have the value."""
 
     value: str
     base_name: str | None
@@ -118,11 +118,13 @@ class ShardingChange(ResponseModel):
 class ComparisonResponse(ResponseModel):
     """The differences between two plans: totals (change = new - base), values, ops, terms of time, memory at the peaks.
 
-    The `change_ps` of all terms add up to the step's. `base_name` is the name in the base, where that differs.
+    The `change_ps` of all terms add up to the change of the step. `base_name` is the name in the base, where that
+    differs.
 
-    Under `fail_on` also `graphs_equal`, the figures that the `limits` are on, and of those `exceeded`
-    the terms, which add up to the change, and the edits nearest to it. The service knows no waivers. A plan of
-    another version is planned again first: `replanned` has what became of it, which is no part of the comparison.
+    With `fail_on` there are also `graphs_equal`, `limits` with the figure that each limit applies to, and `exceeded`:
+    every exceeded limit with the terms that add up to its change, and the edits nearest to it. The service knows no
+    waivers. A plan of another version is planned again first; `replanned` shows how its figures changed, and that
+    change is not part of the comparison.
     """
 
     base: str
@@ -150,7 +152,7 @@ class HardwareResponse(ResponseModel):
 
 
 class ModelAnswer(ResponseModel):
-    """A built-in model: its number of layers, and the longest sequence that it was published for."""
+    """A built-in model with its number of layers and the longest sequence that it was published for."""
 
     name: str
     layers: int

@@ -44,8 +44,8 @@ bearer = HTTPBearer(auto_error=False, description="A key made by `shardplan keys
 
 async def get_service(request: Request) -> Service:
     """Return the service. Async, so that FastAPI runs it without a thread."""
-    found: Service = request.app.state.service
-    return found
+    service: Service = request.app.state.service
+    return service
 
 
 ServiceDep = Annotated[Service, Depends(get_service)]
@@ -58,10 +58,10 @@ def _authenticate(request: Request, service: Service) -> ApiKey:
             raise HttpProblem(421, "misdirected-request", f"Host {host}", wanted="127.0.0.1 or localhost")
         return LOCAL_KEY
     scheme, _, text = request.headers.get("authorization", "").partition(" ")
-    found = service.keys.authenticate(text.strip()) if scheme.lower() == "bearer" else None
-    if found is None:
+    key = service.keys.authenticate(text.strip()) if scheme.lower() == "bearer" else None
+    if key is None:
         raise HttpProblem(401, "unauthorized", "missing or invalid API key", headers={"WWW-Authenticate": "Bearer"})
-    return found
+    return key
 
 
 class RequireScope:
@@ -70,7 +70,8 @@ class RequireScope:
     def __init__(self, scope: KeyScope) -> None:
         self.scope = scope
 
-    async def __call__(self, request: Request, service: ServiceDep, _shown: Annotated[Any, Depends(bearer)]) -> ApiKey:
+    # `_bearer` only makes the OpenAPI description show the scheme; `_authenticate` reads the header.
+    async def __call__(self, request: Request, service: ServiceDep, _bearer: Annotated[Any, Depends(bearer)]) -> ApiKey:
         key = await read_database(service, _authenticate, request, service)
         request.app.state.rate_limiter.check(key.id)
         if not key.allows(self.scope):
@@ -115,8 +116,8 @@ class RequestMiddleware:
             if message["type"] == "http.response.start":
                 has_started, status = True, message["status"]
                 present = {key.lower() for key, _ in message["headers"]}
-                more = {**SECURITY_HEADERS, "x-request-id": request_id}
-                added = [(key.encode(), text.encode()) for key, text in more.items() if key.encode() not in present]
+                headers = {**SECURITY_HEADERS, "x-request-id": request_id}
+                added = [(key.encode(), text.encode()) for key, text in headers.items() if key.encode() not in present]
                 message = {**message, "headers": [*message["headers"], *added]}
             await send(message)
 

@@ -60,15 +60,15 @@ class ApiKeys:
     def list_all(self) -> list[ApiKey]:
         """Return all keys that were ever created, oldest first."""
         columns = keys.c
-        chosen = select(columns.id, columns.tenant, columns.scope, columns.created_at, columns.revoked_at)
+        query = select(columns.id, columns.tenant, columns.scope, columns.created_at, columns.revoked_at)
         with self.store.connect() as connection:
-            return [ApiKey(*row) for row in connection.execute(chosen.order_by(columns.created_at, columns.id))]
+            return [ApiKey(*row) for row in connection.execute(query.order_by(columns.created_at, columns.id))]
 
     def revoke(self, name: str) -> None:
         """Revoke a key. Raises InvalidRequest where no valid key has this id."""
-        valid = update(keys).where(keys.c.id == name, keys.c.revoked_at.is_(None))
+        revocation = update(keys).where(keys.c.id == name, keys.c.revoked_at.is_(None))
         with self.store.begin() as connection:
-            if connection.execute(valid.values(revoked_at=time.time())).rowcount == 0:
+            if connection.execute(revocation.values(revoked_at=time.time())).rowcount == 0:
                 raise InvalidRequest("no such key, or revoked already", got=name, wanted="an id that `keys list` shows")
 
     @property
@@ -83,9 +83,9 @@ class ApiKeys:
 
     @property
     def any_valid(self) -> bool:
-        valid = select(func.count()).select_from(keys).where(keys.c.revoked_at.is_(None))
+        valid_count = select(func.count()).select_from(keys).where(keys.c.revoked_at.is_(None))
         with self.store.connect() as connection:
-            return connection.execute(valid).scalar_one() > 0
+            return connection.execute(valid_count).scalar_one() > 0
 
     def authenticate(self, text: str) -> ApiKey | None:
         """Return the valid key of a text, or None. Secrets are compared in constant time."""
@@ -94,6 +94,7 @@ class ApiKeys:
             return None
         with self.store.connect() as connection:
             row = connection.execute(_FIND_KEY, {"id": match[1]}).first()
+        # An unknown id is compared too, so that the time of an answer does not tell which ids exist.
         stored_digest = _digest("") if row is None else row.digest
         if not hmac.compare_digest(stored_digest, _digest(match[2])) or row is None or row.revoked_at is not None:
             return None

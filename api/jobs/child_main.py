@@ -42,7 +42,7 @@ from planner.usecases.check import compare_plans
 
 ReportProgress = Callable[[dict[str, Any]], None]
 TaskFunction = Callable[[Any, ReportProgress], tuple[dict[str, Any], Any]]
-"""From a task to the head of its result, and the result."""
+"""Does a task; returns the head of the result message, and the result."""
 
 GRACE_S = 5.0
 """The child's own timer fires this much later than the server's."""
@@ -66,20 +66,20 @@ def plan_task(task: Any, report: ReportProgress) -> tuple[dict[str, Any], Any]:
     """Return a plan document, with its status, incumbent, bound and gap in the head."""
     inputs: PlanInputs = build_plan_inputs(validate_document(PlanRequest, task, "body"))
 
-    def progress(now: PlanProgress) -> None:
-        incumbent_s = None if now.incumbent is None else now.incumbent * PICO
+    def on_progress(state: PlanProgress) -> None:
+        incumbent_s = None if state.incumbent is None else state.incumbent * PICO
         report(
             {
-                "stage": now.stage,
+                "stage": state.stage,
                 "incumbent_s": incumbent_s,
-                "bound_s": now.bound * PICO,
-                "gap": now.gap,
-                "elapsed_s": now.elapsed_s,
+                "bound_s": state.bound * PICO,
+                "gap": state.gap,
+                "elapsed_s": state.elapsed_s,
             }
         )
 
     document = dump_plan(
-        pipeline.plan(inputs.graph, inputs.mesh, inputs.hardware, request=inputs.request, on_progress=progress)
+        pipeline.plan(inputs.graph, inputs.mesh, inputs.hardware, request=inputs.request, on_progress=on_progress)
     )
     solver = document["solver"]
     numbers = {"incumbent_s": solver["objective_s"], "bound_s": solver["bound_s"], "gap": solver["gap"]}
@@ -108,7 +108,7 @@ def report_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any
     return {}, html_page(report) if task["form"] == "html" else report
 
 
-def check(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+def check_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
     """Return the comparison of a plan with its base; a plan of another version is planned again."""
     base, new = (parse_plan(task[key], key) for key in ("base", "new"))
     return {}, dump_check(compare_plans(base, new), parse_limits(task["fail_on"], "fail_on"))
@@ -129,7 +129,7 @@ def conversion_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any],
     return {}, convert_model(task)
 
 
-def model(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
+def model_task(task: Any, _report: ReportProgress) -> tuple[dict[str, Any], Any]:
     """Return the graph document of a built-in model."""
     return {}, import_zoo(**task)
 
@@ -139,17 +139,17 @@ TASKS: Mapping[str, TaskFunction] = {
     "validation": validation_task,
     "export": export_task,
     "report": report_task,
-    "check": check,
+    "check": check_task,
     "reshard": reshard_task,
     "capacity": capacity_task,
     "conversion": conversion_task,
-    "model": model,
+    "model": model_task,
 }
 
 
-def serve_tasks(tasks: Mapping[str, TaskFunction]) -> None:
+def serve_tasks(functions: Mapping[str, TaskFunction]) -> None:
     """Fork children that do one task each."""
-    fork_server.serve_forks(partial(_run_one_task, tasks))
+    fork_server.serve_forks(partial(_run_one_task, functions))
 
 
 def _run_one_task(tasks: Mapping[str, TaskFunction], requests: IO[bytes], out: IO[bytes]) -> None:
@@ -196,7 +196,7 @@ def _set_limits(head: Mapping[str, Any]) -> None:
 
 
 def _exit_with_server() -> None:
-    os.read(0, 1)
+    os.read(0, 1)  # nothing follows the task, so this returns when the other end is closed
     os.killpg(0, signal.SIGKILL)
 
 

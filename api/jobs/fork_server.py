@@ -56,8 +56,8 @@ def _fork_child(control: socket.socket, children: dict[socket.socket, int], chil
     child_socket = socket.socket(fileno=descriptor)
     child = os.fork()
     if child == 0:
-        for each in (control, child_socket, *children):
-            each.close()
+        for inherited in (control, child_socket, *children):
+            inherited.close()
         _run_child(child_main, *ends)
     children[child_socket] = child
     for end in ends:
@@ -70,8 +70,8 @@ def _run_child(child_main: ChildMain, requests: int, answers: int, errors: int) 
     try:
         os.setsid()
         os.nice(NICE)
-        for end, place in ((requests, 0), (errors, 1), (errors, 2)):
-            os.dup2(end, place)
+        for descriptor, number in ((requests, 0), (errors, 1), (errors, 2)):
+            os.dup2(descriptor, number)
         os.close(requests)
         os.close(errors)
         with os.fdopen(0, "rb", closefd=False) as input_stream, os.fdopen(answers, "wb") as output_stream:

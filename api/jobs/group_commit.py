@@ -44,17 +44,17 @@ class GroupCommit:
 
     def write(self, write: Callable[[Connection], Result]) -> Result:
         """Return what `write` returns, after it is committed. Raises what it raises, and the database's errors."""
-        mine = _PendingWrite(write)
+        pending = _PendingWrite(write)
         with self._lock:
-            self._waiting.append(mine)
+            self._waiting.append(pending)
             leads, self._is_led = not self._is_led, True
         if not leads:
-            mine.ready.wait()
-        if not mine.is_done:
+            pending.ready.wait()
+        if not pending.is_done:  # no leader was at work, or the last one handed over
             self._lead()
-        if mine.error is not None:
-            raise mine.error
-        result: Result = mine.result
+        if pending.error is not None:
+            raise pending.error
+        result: Result = pending.result
         return result
 
     def _lead(self) -> None:
@@ -64,6 +64,7 @@ class GroupCommit:
         for write in writes:
             write.is_done = True
             write.ready.set()
+        # Under the lock: a writer that arrives now either is in the list, or sees that nobody leads.
         with self._lock:
             self._is_led = bool(self._waiting)
             if self._waiting:
@@ -76,9 +77,10 @@ class GroupCommit:
                 for write in writes:
                     try:
                         write.result = write.write(connection)
-                    except WriteRejected as refused:
-                        write.error = refused
+                    except WriteRejected as rejection:
+                        write.error = rejection
         except Exception as error:  # noqa: BLE001 - raised again in the thread that called write()
+            # A database that is locked or gone would make every single write wait again.
             if len(writes) == 1 or isinstance(error, OperationalError):
                 for write in writes:
                     write.error = error

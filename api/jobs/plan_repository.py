@@ -52,43 +52,41 @@ class PlanRepository:
             row = connection.execute(_FIND_PLAN, {"tenant": tenant, "plan": plan}).first()
         return None if row is None else _to_record(row)
 
-    def page(self, tenant: str, after: int | None, most: int) -> list[PlanRecord]:
+    def page(self, tenant: str, after: int | None, limit: int) -> list[PlanRecord]:
         """Return a tenant's plans, newest first; `after`: only those with a smaller number."""
-        chosen = _select_records().where(plans.c.tenant == tenant).order_by(plans.c.number.desc()).limit(most)
+        query = _select_records().where(plans.c.tenant == tenant).order_by(plans.c.number.desc()).limit(limit)
         if after is not None:
-            chosen = chosen.where(plans.c.number < after)
+            query = query.where(plans.c.number < after)
         with self.store.connect() as connection:
-            return [_to_record(row) for row in connection.execute(chosen)]
+            return [_to_record(row) for row in connection.execute(query)]
 
     def document(self, record: PlanRecord) -> bytes | None:
         """Return a plan's compressed document, or None where it has none."""
-        wanted = and_(outcomes.c.number == record.number, outcomes.c.generation == record.generation)
+        is_current = and_(outcomes.c.number == record.number, outcomes.c.generation == record.generation)
         with self.store.connect() as connection:
-            document: bytes | None = connection.execute(select(outcomes.c.document).where(wanted)).scalar()
+            document: bytes | None = connection.execute(select(outcomes.c.document).where(is_current)).scalar()
         return document
 
-    def events(self, record: PlanRecord, after: int, most: int) -> list[PlanEvent]:
+    def events(self, record: PlanRecord, after: int, limit: int) -> list[PlanEvent]:
         """Return a plan's events after the one numbered `after`, in order."""
         columns = events.c
-        chosen = select(columns.seq, columns.kind, columns.data).where(columns.number == record.number)
+        query = select(columns.seq, columns.kind, columns.data).where(columns.number == record.number)
         with self.store.connect() as connection:
-            rows = connection.execute(chosen.where(columns.seq > after).order_by(columns.seq).limit(most))
+            rows = connection.execute(query.where(columns.seq > after).order_by(columns.seq).limit(limit))
             return [PlanEvent(*row) for row in rows]
 
     def counts(self) -> dict[str, int]:
         """Return the number of plans of all tenants by status."""
         status = func.coalesce(outcomes.c.status, plans.c.state)
-        counted = (
-            select(status, func.count()).select_from(plans.outerjoin(outcomes, IS_CURRENT_RESULT)).group_by(status)
-        )
+        query = select(status, func.count()).select_from(plans.outerjoin(outcomes, IS_CURRENT_RESULT)).group_by(status)
         with self.store.connect() as connection:
-            return {row[0]: row[1] for row in connection.execute(counted)}
+            return {row[0]: row[1] for row in connection.execute(query)}
 
     def workers(self, within_s: float) -> int:
         """Return the number of workers on all hosts that sent a heartbeat in the last seconds."""
         with self.store.connect() as connection:
-            late = self.store.now(connection) - within_s
-            return connection.execute(select(func.count()).where(workers.c.seen_at >= late)).scalar_one()
+            oldest_heartbeat = self.store.now(connection) - within_s
+            return connection.execute(select(func.count()).where(workers.c.seen_at >= oldest_heartbeat)).scalar_one()
 
 
 def _select_records() -> Select[Any]:

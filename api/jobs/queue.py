@@ -8,7 +8,6 @@ too, and is decided by the same insert. All hosts use the database's clock.
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
@@ -30,24 +29,19 @@ from sqlalchemy import (
 
 from api.jobs.database import Database
 from api.jobs.group_commit import GroupCommit, WriteRejected
+from api.jobs.queue_quota import QueueQuota
 from api.jobs.tables import IS_CURRENT_RESULT, events, idempotency, outcomes, plans, workers
 from api.settings import DAY_S
 from api.webhooks.store import queue_deliveries
 
 MAX_ATTEMPTS = 3
 """A plan whose workers or child processes died this often is not tried again, because it may be what kills them."""
-COUNT_TTL_S = 1.0
-"""How long the count of a tenant's queue is reused."""
 RETRYABLE = ("timeout", "cancelled", "failed")
 """Results after which the same request may be queued again."""
 
 
 class IdempotencyConflict(WriteRejected):
     """An idempotency key was used with another body before."""
-
-
-class QueueFull(WriteRejected):
-    """A tenant has as many queued plans as it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +83,9 @@ class JobQueue:
 
     def __init__(self, store: Database, lease_s: float) -> None:
         self.store, self.lease_s = store, lease_s
-        self._group_commit, self._quota = GroupCommit(store), _QueueQuota()
+        self._group_commit, self._quota = GroupCommit(store), QueueQuota()
 
-    def submit(self, tenant: str, job: PlanJob, most: int, *, key: str | None = None, body: str = "") -> str:
+    def submit(self, tenant: str, job: PlanJob, max_queued: int, *, key: str | None = None, body: str = "") -> str:
         """Queue a plan, unless it was queued before; return its id after the commit.
 
         With an idempotency `key`, return the plan that the key was first used for. Raises IdempotencyConflict,
@@ -99,10 +93,10 @@ class JobQueue:
         """
 
         def write(connection: Connection) -> str:
-            earlier = None if key is None else _find_idempotent(connection, tenant, key, body=body)
-            if earlier is not None:
-                return earlier
-            self._enqueue(connection, tenant, job, most=most)
+            first_plan = None if key is None else _find_idempotent(connection, tenant, key, body=body)
+            if first_plan is not None:
+                return first_plan
+            self._enqueue(connection, tenant, job, max_queued=max_queued)
             if key is not None:
                 row = {"tenant": tenant, "key": key, "body": body, "plan": job.id}
                 connection.execute(insert(idempotency), row)
@@ -110,26 +104,27 @@ class JobQueue:
 
         return self._group_commit.write(write)
 
-    def _enqueue(self, connection: Connection, tenant: str, job: PlanJob, *, most: int) -> None:
+    def _enqueue(self, connection: Connection, tenant: str, job: PlanJob, *, max_queued: int) -> None:
         """Queue the plan where it is new, or where its last generation ended without an answer."""
         row = connection.execute(_LAST_GENERATION, {"tenant": tenant, "plan": job.id}).first()
         if row is not None and row.status not in RETRYABLE:
             return
-        self._quota.reserve(connection, tenant, most)
+        self._quota.reserve(connection, tenant, max_queued)
         now = self.store.now(connection)
-        fresh = {"state": "queued", "created_at": now, "attempts": 0, "progress": None, "started_at": None}
+        initial = {"state": "queued", "created_at": now, "attempts": 0, "progress": None, "started_at": None}
         if row is None:
             values = {"tenant": tenant, "id": job.id, "name": job.name, "request": job.request, "generation": 1}
-            number = connection.execute(_INSERT_PLAN, {**values, **fresh}).scalar_one()
+            number = connection.execute(_INSERT_PLAN, {**values, **initial}).scalar_one()
         else:
             number = row.number
             connection.execute(
-                update(plans).where(plans.c.number == number).values(generation=row.generation + 1, **fresh)
+                update(plans).where(plans.c.number == number).values(generation=row.generation + 1, **initial)
             )
         _append_event(connection, number, "queued", data={"status": "queued"})
 
     def claim(self) -> Lease | None:
         """Lease the plan that has waited longest; None where no plan waits."""
+        # Idle workers poll: while no plan waits, a read alone answers, and no worker takes the write lock.
         with self.store.connect() as connection:
             if connection.execute(_NEXT_NUMBER, {"now": self.store.now(connection)}).scalar() is None:
                 return None
@@ -142,13 +137,14 @@ class JobQueue:
             if row.attempts >= MAX_ATTEMPTS:
                 _complete(connection, now, lease.number, generation=lease.generation, outcome=POISONED)
                 return None
-            held = {
+            leased = {
                 "state": "running",
                 "lease_owner": lease.lease_owner,
                 "lease_until": now + self.lease_s,
                 "started_at": now,
             }
-            connection.execute(_update_plan(lease).values(**held, attempts=row.attempts + 1))
+            # Counted before the work: a host that dies with its plan cannot count the attempt afterwards.
+            connection.execute(_update_plan(lease).values(**leased, attempts=row.attempts + 1))
             _append_event(connection, lease.number, "running", data={"status": "running"})
         return lease
 
@@ -182,16 +178,16 @@ class JobQueue:
 
     def release(self, lease: Lease, counted: bool = True) -> None:
         """Put a leased plan back into the queue; `counted`: count the attempt as one that failed."""
-        freed = {"state": "queued", "lease_owner": None, "lease_until": None}
+        unleased = {"state": "queued", "lease_owner": None, "lease_until": None}
         attempts = plans.c.attempts if counted else plans.c.attempts - 1
         with self.store.begin() as connection:
-            connection.execute(_update_plan(lease).where(*_is_held_by(lease)).values(**freed, attempts=attempts))
+            connection.execute(_update_plan(lease).where(*_is_held_by(lease)).values(**unleased, attempts=attempts))
 
     def cancel(self, tenant: str, plan: str) -> bool:
         """Cancel a plan. Return False where it has ended or does not exist."""
         with self.store.begin() as connection:
-            mine = and_(plans.c.tenant == tenant, plans.c.id == plan, plans.c.state != "done")
-            row = connection.execute(select(plans.c.number, plans.c.generation).where(mine)).first()
+            unfinished = and_(plans.c.tenant == tenant, plans.c.id == plan, plans.c.state != "done")
+            row = connection.execute(select(plans.c.number, plans.c.generation).where(unfinished)).first()
             if row is None:
                 return False
             return _complete(
@@ -206,32 +202,13 @@ class JobQueue:
         """Record that a worker is alive, and delete workers that were silent for a day."""
         with self.store.begin() as connection:
             now = self.store.now(connection)
+            # SQLAlchemy has no upsert that both databases understand; one transaction has both statements.
             connection.execute(delete(workers).where(or_(workers.c.id == worker, workers.c.seen_at < now - DAY_S)))
             connection.execute(insert(workers).values(id=worker, host=host, seen_at=now))
 
     def deregister(self, worker: str) -> None:
         with self.store.begin() as connection:
             connection.execute(delete(workers).where(workers.c.id == worker))
-
-
-class _QueueQuota:
-    """The limit of queued plans per tenant.
-
-    The database is counted at most once a second, and always before a refusal; in between, plans queued by this process
-    are added. Other servers may add theirs within that second.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[int, float]] = {}
-
-    def reserve(self, connection: Connection, tenant: str, most: int) -> None:
-        """Count one more plan, within the write lock. Raises QueueFull."""
-        count, counted_at = self._known.get(tenant, (most, 0.0))
-        if count >= most or time.monotonic() - counted_at > COUNT_TTL_S:
-            count, counted_at = connection.execute(_QUEUED_COUNT, {"tenant": tenant}).scalar_one(), time.monotonic()
-        if count >= most:
-            raise QueueFull
-        self._known[tenant] = count + 1, counted_at
 
 
 def _update_plan(lease: Lease) -> Any:
@@ -244,8 +221,8 @@ def _is_held_by(lease: Lease) -> tuple[ColumnElement[bool], ...]:
 
 
 def _find_idempotent(connection: Connection, tenant: str, key: str, *, body: str) -> str | None:
-    mine = and_(idempotency.c.tenant == tenant, idempotency.c.key == key)
-    row = connection.execute(select(idempotency).where(mine)).first()
+    same_key = and_(idempotency.c.tenant == tenant, idempotency.c.key == key)
+    row = connection.execute(select(idempotency).where(same_key)).first()
     if row is None:
         return None
     if row.body != body:
@@ -255,8 +232,8 @@ def _find_idempotent(connection: Connection, tenant: str, key: str, *, body: str
 
 def _complete(connection: Connection, now: float, number: int, *, generation: int, outcome: JobResult) -> bool:
     """Insert a result where there is none; writers are serialized, so no other result can come in between."""
-    earlier = select(outcomes.c.number).where(outcomes.c.number == number, outcomes.c.generation == generation)
-    if connection.execute(earlier).first() is not None:
+    existing = select(outcomes.c.number).where(outcomes.c.number == number, outcomes.c.generation == generation)
+    if connection.execute(existing).first() is not None:
         return False
     values = {"status": outcome.status, "error": outcome.error, "document": outcome.document}
     connection.execute(insert(outcomes).values(number=number, generation=generation, ended_at=now, **values))
@@ -275,12 +252,14 @@ def _append_event(connection: Connection, number: int, kind: str, *, data: dict[
     connection.execute(_INSERT_EVENT, {"number": number, "kind": kind, "data": json.dumps(data)})
 
 
-def _first_where(*free: ColumnElement[bool]) -> Select[Any]:
-    chosen = select(plans.c.number).where(*free).order_by(plans.c.number).limit(1).subquery()
-    return select(chosen.c.number)
+def _first_where(*conditions: ColumnElement[bool]) -> Select[Any]:
+    first = select(plans.c.number).where(*conditions).order_by(plans.c.number).limit(1).subquery()
+    return select(first.c.number)
 
 
-_CLAIMABLE = union_all(  # one index lookup each, however long the queue
+# One index lookup each, however long the queue: within equal `state` and `lease_until`, the index is in order of
+# `number`. That is why the condition on `lease_until` stands although a queued plan never has one.
+_CLAIMABLE = union_all(
     _first_where(plans.c.state == "queued", plans.c.lease_until.is_(None)),
     _first_where(plans.c.state == "running", plans.c.lease_until < bindparam("now")),
 ).subquery()
@@ -291,9 +270,6 @@ _LAST_GENERATION = (
     select(plans.c.number, plans.c.generation, outcomes.c.status)
     .select_from(plans.outerjoin(outcomes, IS_CURRENT_RESULT))
     .where(plans.c.tenant == bindparam("tenant"), plans.c.id == bindparam("plan"))
-)
-_QUEUED_COUNT = (
-    select(func.count()).select_from(plans).where(plans.c.tenant == bindparam("tenant"), plans.c.state == "queued")
 )
 _INSERT_PLAN = insert(plans).returning(plans.c.number)
 _INSERT_EVENT = insert(events)

@@ -25,21 +25,21 @@ def purge(store: Database, older_than_s: float) -> int:
 
 def _purge_batch(store: Database, older_than_s: float) -> int:
     with store.begin() as connection:
-        late = store.now(connection) - older_than_s
-        ended = and_(plans.c.state == "done", outcomes.c.ended_at < late)
-        chosen = (
+        ended_before = store.now(connection) - older_than_s
+        ended = and_(plans.c.state == "done", outcomes.c.ended_at < ended_before)
+        query = (
             select(plans.c.number, plans.c.tenant, plans.c.id)
             .join(outcomes, IS_CURRENT_RESULT)
             .where(ended)
             .limit(BATCH_PLANS)
         )
-        rows = connection.execute(chosen).all()
+        rows = connection.execute(query).all()
         numbers = [row.number for row in rows]
         for table in (events, outcomes, plans):
             connection.execute(delete(table).where(table.c.number.in_(numbers)))
         for row in rows:
-            mine = and_(idempotency.c.tenant == row.tenant, idempotency.c.plan == row.id)
-            connection.execute(delete(idempotency).where(mine))
+            same_plan = and_(idempotency.c.tenant == row.tenant, idempotency.c.plan == row.id)
+            connection.execute(delete(idempotency).where(same_plan))
     return len(rows)
 
 

@@ -92,7 +92,7 @@ class Worker:
         if result.kind == "stopped":  # after a cancellation or a lost lease, release() changes nothing
             self.jobs.release(lease, counted=False)
             return
-        outcome = _job_result(result, lease.id)
+        outcome = _to_job_result(result, lease.id)
         if self._finish(lease, outcome):
             self.metrics.count_solve(outcome.status, time.monotonic() - started_at)
             log.info("plan %s: %s%s", lease.id, outcome.status, f" ({outcome.error})" if outcome.error else "")
@@ -117,7 +117,7 @@ class LeaseKeeper:
 
     def __init__(self, jobs: JobQueue, lease: Lease, worker: Worker) -> None:
         self.jobs, self.lease, self.worker = jobs, lease, worker
-        self.looked_at = self.renewed_at = time.monotonic()
+        self.checked_at = self.renewed_at = time.monotonic()
         self.unsaved_progress: dict[str, Any] | None = None
 
     def on_progress(self, progress: dict[str, Any]) -> None:
@@ -135,29 +135,30 @@ class LeaseKeeper:
         now = time.monotonic()
         if self.worker.is_stopping:
             return False
-        if now - self.looked_at < POLL_S:
+        if now - self.checked_at < POLL_S:
             return True
-        self.looked_at = now
+        self.checked_at = now
         if self.unsaved_progress is not None:
             self.jobs.save_progress(self.lease, self.unsaved_progress)
             self.unsaved_progress = None
         self.worker.heartbeat()
+        # A third: where one renewal fails, the next one still comes before the lease expires.
         if now - self.renewed_at < self.jobs.lease_s / 3:
             return self.jobs.is_held(self.lease)
         self.renewed_at = now
         return self.jobs.renew(self.lease)
 
 
-def _job_result(result: TaskResult, plan: str) -> JobResult:
+def _to_job_result(result: TaskResult, plan: str) -> JobResult:
     """Return the result of a task.
 
     A plan's id depends on the versions of the server that queued it; a plan with another id, made by a worker of
     another version, is not the answer.
     """
     if result.kind == "result" and result.head.get("id", plan) != plan:
-        mine = versions_text(current_versions())
+        own_versions = versions_text(current_versions())
         return JobResult(
-            "failed", f"requested from a server of another version than the worker's ({mine}): request it again"
+            "failed", f"requested from a server of another version than the worker's ({own_versions}): request it again"
         )
     if result.kind == "result":
         progress = {key: result.head[key] for key in ("incumbent_s", "bound_s", "gap")}

@@ -61,10 +61,10 @@ class ForkServer:
     """The process that forks children."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self.control_socket, far = socket.socketpair()
-        with far:
+        self.control_socket, server_end = socket.socketpair()
+        with server_end:
             self.process = subprocess.Popen(
-                command, stdin=far.fileno(), stdout=subprocess.DEVNULL, start_new_session=True
+                command, stdin=server_end.fileno(), stdout=subprocess.DEVNULL, start_new_session=True
             )
 
     def fork_child(self, ends: Sequence[int]) -> bool:
@@ -103,34 +103,35 @@ class WorkerProcess:
         self,
         kind: str,
         task: bytes,
-        allowed: ResourceLimits,
-        goes_on: Callable[[], bool] = lambda: True,
+        limits: ResourceLimits,
+        should_continue: Callable[[], bool] = lambda: True,
         on_progress: Callable[[dict[str, Any]], None] = lambda message: None,
     ) -> TaskResult:
-        """Do one task; `goes_on` is asked at every tick. The process has ended when this returns."""
-        limits = {"wall_s": allowed.wall_s, "cpu_s": allowed.cpu_s, "memory_bytes": allowed.memory_bytes}
+        """Do one task; `should_continue` is called at every tick. The process has ended when this returns."""
+        # Threads, because a pipe blocks: a child that neither reads nor writes must not hold up the caller's ticks.
+        head = {"wall_s": limits.wall_s, "cpu_s": limits.cpu_s, "memory_bytes": limits.memory_bytes}
         self._start_thread(
-            threading.Thread(target=self._send_task, args=(IpcMessage({"kind": kind, **limits}, task),), daemon=True)
+            threading.Thread(target=self._send_task, args=(IpcMessage({"kind": kind, **head}, task),), daemon=True)
         )
         self._start_thread(threading.Thread(target=self._receive_messages, daemon=True))
-        until = time.monotonic() + allowed.wall_s
+        deadline = time.monotonic() + limits.wall_s
         try:
-            while time.monotonic() < until:
-                if not goes_on():
+            while time.monotonic() < deadline:
+                if not should_continue():
                     return TaskResult("stopped", {})
                 try:
                     message = self.messages.get(timeout=TICK_S)
                 except queue.Empty:
                     continue
                 if message is None:
-                    return self._died(allowed)
+                    return self._died(limits)
                 kind_of_message = message.head.pop("kind")
                 if kind_of_message not in PROGRESS_KINDS:
                     return TaskResult(kind_of_message, message.head, message.payload)
                 self.has_begun = True
                 if kind_of_message == "incumbent":
                     on_progress(message.head)
-            return TaskResult("failed", {"error": f"gave no answer within {allowed.wall_s:g} s"})
+            return TaskResult("failed", {"error": f"gave no answer within {limits.wall_s:g} s"})
         finally:
             self.end()
 
@@ -176,20 +177,20 @@ class WorkerProcess:
             if not has_more:
                 return
 
-    def _died(self, allowed: ResourceLimits) -> TaskResult:
+    def _died(self, limits: ResourceLimits) -> TaskResult:
         """Return the result of a process that ended without one."""
         code = self._kill_group()
         if code is None:
             return TaskResult("killed", {"error": "was lost with its fork server"})
         return TaskResult(
-            "killed" if code == -signal.SIGKILL else "failed", {"error": self._describe_exit(code, allowed)}
+            "killed" if code == -signal.SIGKILL else "failed", {"error": self._describe_exit(code, limits)}
         )
 
-    def _describe_exit(self, code: int, allowed: ResourceLimits) -> str:
+    def _describe_exit(self, code: int, limits: ResourceLimits) -> str:
         self.errors.seek(0)
         errors = self.errors.read()[-4096:].decode(errors="replace")
         if any(sign in errors for sign in MEMORY_SIGNS):
-            return f"out of memory (limit {allowed.memory_bytes} bytes)"
+            return f"out of memory (limit {limits.memory_bytes} bytes)"
         if code < 0:
             number = signal.Signals(-code)
             return f"{SIGNAL_CAUSES.get(number, 'crashed')} ({number.name})"
@@ -211,13 +212,13 @@ class WorkerProcesses:
             if self._fork_server is None:
                 self._restart()
 
-    def run(self, kind: str, task: bytes, allowed: ResourceLimits, *more: Callable[..., Any]) -> TaskResult:
+    def run(self, kind: str, task: bytes, limits: ResourceLimits, *more: Callable[..., Any]) -> TaskResult:
         """Run a task; once more where the process was killed before it began."""
         child = WorkerProcess(self._fork_child)
-        result = child.run(kind, task, allowed, *more)
+        result = child.run(kind, task, limits, *more)
         if result.kind != "killed" or child.has_begun:
             return result
-        return WorkerProcess(self._fork_child).run(kind, task, allowed, *more)
+        return WorkerProcess(self._fork_child).run(kind, task, limits, *more)
 
     def close(self) -> None:
         """End the fork server; running children belong to their callers."""

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 
 from planner.errors import InvalidRequest
 
-_ALONE = threading.Lock()
+_ALEMBIC_LOCK = threading.Lock()
 """Alembic keeps its state in module globals, so one migration runs at a time."""
 
 
@@ -24,10 +24,10 @@ def migrate(connection: Connection) -> None:
     """Run the missing migrations in the connection's transaction. Raises InvalidRequest for a newer database."""
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    revisions = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
     revision = MigrationContext.configure(connection).get_current_revision()
-    if revision is not None and revision not in known:
-        raise InvalidRequest("database of another version", got=revision, wanted=" or ".join(sorted(known)))
+    if revision is not None and revision not in revisions:
+        raise InvalidRequest("database of another version", got=revision, wanted=" or ".join(sorted(revisions)))
     config.attributes["connection"] = connection
-    with _ALONE:
+    with _ALEMBIC_LOCK:
         command.upgrade(config, "head")

@@ -11,7 +11,7 @@ from api.webhooks.sender import DeliveryFailed, WebhookSender
 from api.webhooks.store import WebhookStore
 from planner.errors import InvalidRequest
 
-log = logging.getLogger("shardplan.hooks")
+log = logging.getLogger("shardplan.webhooks")
 
 THREADS = 4
 POLL_S = 1.0
@@ -20,10 +20,10 @@ POLL_S = 1.0
 class WebhookDispatcher:
     """Delivers until it is stopped; an interrupted delivery is retried later, by this process or another."""
 
-    def __init__(self, register: WebhookStore, sender: WebhookSender) -> None:
-        self.store, self.sender = register, sender
+    def __init__(self, store: WebhookStore, sender: WebhookSender) -> None:
+        self.store, self.sender = store, sender
         self._stopping = threading.Event()
-        self._threads = [threading.Thread(target=self._run, name="notifier", daemon=True) for _ in range(THREADS)]
+        self._threads = [threading.Thread(target=self._run, name="webhooks", daemon=True) for _ in range(THREADS)]
 
     def start(self) -> None:
         for thread in self._threads:

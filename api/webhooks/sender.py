@@ -33,11 +33,11 @@ class _PinnedConnection(http.client.HTTPSConnection):
 
     def __init__(self, target: WebhookUrl, address: str, port: int, context: ssl.SSLContext) -> None:
         super().__init__(target.host, target.port, timeout=STEP_TIMEOUT_S, context=context)
-        self.place, self.tls = (address, port), context
+        self.endpoint, self.tls = (address, port), context
 
     def connect(self) -> None:
-        bare = socket.create_connection(self.place, STEP_TIMEOUT_S)
-        self.sock = self.tls.wrap_socket(bare, server_hostname=self.host)
+        plain_socket = socket.create_connection(self.endpoint, STEP_TIMEOUT_S)
+        self.sock = self.tls.wrap_socket(plain_socket, server_hostname=self.host)
 
 
 @dataclass(frozen=True)

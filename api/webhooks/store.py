@@ -36,7 +36,7 @@ class TooManyWebhooks(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Webhook:
-    """An address that is told about a tenant's plans, and the secret that signs its deliveries."""
+    """An address that is called when a tenant's plans end, and the secret that signs its deliveries."""
 
     id: str
     url: str
@@ -62,7 +62,7 @@ class WebhookStore:
     def __init__(self, store: Database) -> None:
         self.store = store
 
-    def add(self, tenant: str, key: str, url: str, most: int) -> Webhook:
+    def add(self, tenant: str, key: str, url: str, max_webhooks: int) -> Webhook:
         """Create a webhook and return it with its secret, which cannot be read again.
 
         Raises InvalidRequest for an address that may not be called, TooManyWebhooks where the key has `most`.
@@ -70,8 +70,8 @@ class WebhookStore:
         WebhookUrl.parse(url)
         values = {"id": secrets.token_hex(8), "url": url, "secret": f"whsec_{secrets.token_urlsafe(32)}"}
         with self.store.begin() as connection:
-            mine = select(func.count()).select_from(webhooks).where(webhooks.c.tenant == tenant, webhooks.c.key == key)
-            if connection.execute(mine).scalar_one() >= most:
+            owned = select(func.count()).select_from(webhooks).where(webhooks.c.tenant == tenant, webhooks.c.key == key)
+            if connection.execute(owned).scalar_one() >= max_webhooks:
                 raise TooManyWebhooks
             now = self.store.now(connection)
             connection.execute(insert(webhooks).values(**values, tenant=tenant, key=key, created_at=now))
@@ -80,15 +80,15 @@ class WebhookStore:
     def list_all(self, tenant: str) -> list[Webhook]:
         """Return a tenant's webhooks, oldest first, without their secrets."""
         columns = webhooks.c
-        chosen = select(columns.id, columns.url, columns.created_at).where(columns.tenant == tenant)
+        query = select(columns.id, columns.url, columns.created_at).where(columns.tenant == tenant)
         with self.store.connect() as connection:
-            return [Webhook(*row) for row in connection.execute(chosen.order_by(columns.created_at, columns.id))]
+            return [Webhook(*row) for row in connection.execute(query.order_by(columns.created_at, columns.id))]
 
     def remove(self, tenant: str, webhook: str) -> bool:
         """Delete a webhook with its deliveries. Return False where the tenant has none with this id."""
         with self.store.begin() as connection:
-            mine = delete(webhooks).where(webhooks.c.tenant == tenant, webhooks.c.id == webhook)
-            if connection.execute(mine).rowcount == 0:
+            deletion = delete(webhooks).where(webhooks.c.tenant == tenant, webhooks.c.id == webhook)
+            if connection.execute(deletion).rowcount == 0:
                 return False
             connection.execute(delete(deliveries).where(deliveries.c.webhook == webhook))
         return True
@@ -96,20 +96,20 @@ class WebhookStore:
     def claim_due(self) -> Delivery | None:
         """Claim the delivery that has been due longest; None where none is due."""
         columns = deliveries.c
-        chosen = select(
+        fields = select(
             columns.number, columns.webhook, webhooks.c.url, webhooks.c.secret, columns.body, columns.attempts
         )
-        joined = chosen.join(webhooks, webhooks.c.id == columns.webhook)
+        query = fields.join(webhooks, webhooks.c.id == columns.webhook)
         with self.store.connect() as connection:
-            if connection.execute(joined.where(columns.due_at <= self.store.now(connection)).limit(1)).first() is None:
+            if connection.execute(query.where(columns.due_at <= self.store.now(connection)).limit(1)).first() is None:
                 return None
         with self.store.begin() as connection:
             now = self.store.now(connection)
-            row = connection.execute(joined.where(columns.due_at <= now).order_by(columns.due_at).limit(1)).first()
+            row = connection.execute(query.where(columns.due_at <= now).order_by(columns.due_at).limit(1)).first()
             if row is None:
                 return None
-            held = {"due_at": now + DELIVERY_LEASE_S, "attempts": row.attempts + 1}
-            connection.execute(update(deliveries).where(columns.number == row.number).values(held))
+            claimed = {"due_at": now + DELIVERY_LEASE_S, "attempts": row.attempts + 1}
+            connection.execute(update(deliveries).where(columns.number == row.number).values(claimed))
         return Delivery(*row[:-1], row.attempts + 1)
 
     def mark_delivered(self, delivery: Delivery) -> None:
@@ -119,14 +119,14 @@ class WebhookStore:
     def mark_failed(self, delivery: Delivery) -> None:
         """Delay the delivery and all others of its webhook; delete it after its last attempt."""
         columns = deliveries.c
-        mine = columns.number == delivery.number
+        this_one = columns.number == delivery.number
         with self.store.begin() as connection:
             now = self.store.now(connection)
             later = now + FIRST_RETRY_S * 2 ** (delivery.attempts - 1)
-            late = update(deliveries).where(columns.webhook == delivery.webhook, columns.due_at < later)
-            connection.execute(late.values(due_at=later))
-            connection.execute(update(deliveries).where(mine).values(due_at=later))
-            connection.execute(delete(deliveries).where(mine, columns.attempts >= MAX_ATTEMPTS))
+            postponed = update(deliveries).where(columns.webhook == delivery.webhook, columns.due_at < later)
+            connection.execute(postponed.values(due_at=later))
+            connection.execute(update(deliveries).where(this_one).values(due_at=later))
+            connection.execute(delete(deliveries).where(this_one, columns.attempts >= MAX_ATTEMPTS))
 
 
 def queue_deliveries(connection: Connection, now: float, number: int, *, result: dict[str, Any]) -> None:

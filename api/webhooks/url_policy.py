@@ -58,15 +58,15 @@ class WebhookUrl:
             raise _invalid_url(url, "https://host/path, without user, password or fragment")
         if port not in PORTS:
             raise _invalid_url(url, f"port {' or '.join(map(str, PORTS))}")
-        fits = is_public(host) if _parse_address(host) or "[" in parts.netloc else HOST_NAME.fullmatch(host)
-        if not fits:
+        is_valid = is_public(host) if _parse_address(host) or "[" in parts.netloc else HOST_NAME.fullmatch(host)
+        if not is_valid:
             raise _invalid_url(url, "a full host name, or a public address")
         return cls(host, port, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
 
 
 def resolve_host(name: str, port: int) -> list[str]:
     """Return the addresses that the system's resolver gives."""
-    return [str(found[4][0]) for found in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)]
+    return [str(info[4][0]) for info in socket.getaddrinfo(name, port, type=socket.SOCK_STREAM)]
 
 
 def choose_address(
@@ -89,7 +89,7 @@ def choose_address(
 def is_public(text: str) -> bool:
     """Return whether the whole internet can reach an address, and every address embedded in it."""
     address = _parse_address(text)
-    return address is not None and all(_is_global(each) for each in _embedded_addresses(address))
+    return address is not None and all(_is_global(embedded) for embedded in _embedded_addresses(address))
 
 
 def _is_global(address: Address) -> bool:
@@ -99,12 +99,12 @@ def _is_global(address: Address) -> bool:
 
 def _embedded_addresses(address: Address) -> Iterator[Address]:
     """Yield an address and the IPv4 addresses that it contains."""
-    carried: list[IPv4Address] = []
+    embedded: list[IPv4Address] = []
     if isinstance(address, IPv6Address):
-        carried += [each for each in (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())) if each]
+        embedded += [inner for inner in (address.ipv4_mapped, address.sixtofour, *(address.teredo or ())) if inner]
         if any(address in network for network in (*NAT64, IPV4_COMPATIBLE)):
-            carried.append(IPv4Address(int(address) & 0xFFFFFFFF))
-    yield from (*carried, address)
+            embedded.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    yield from (*embedded, address)
 
 
 def _parse_address(text: str) -> Address | None:

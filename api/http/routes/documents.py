@@ -31,18 +31,18 @@ def read_packed_document(service: Service, record: PlanRecord) -> bytes:
     return document
 
 
-def resolve_plan(service: Service, tenant: str, given: Any) -> dict[str, Any]:
+def resolve_plan(service: Service, tenant: str, reference: Any) -> dict[str, Any]:
     """Return the plan document in a request, or the one whose id the request holds."""
-    if isinstance(given, str):
-        document: dict[str, Any] = unpack_json(read_packed_document(service, find_plan(service, tenant, given)))
+    if isinstance(reference, str):
+        document: dict[str, Any] = unpack_json(read_packed_document(service, find_plan(service, tenant, reference)))
         return document
-    return dict(given)
+    return dict(reference)
 
 
-def resolve_plan_document(service: Service, tenant: str, given: Any, *, pointer: str) -> PlanDocument:
+def resolve_plan_document(service: Service, tenant: str, reference: Any, *, pointer: str) -> PlanDocument:
     """Return the checked plan document in a request, or the one whose id it holds. Raises InvalidDocument."""
     with at_pointer(pointer):
-        return parse_plan(resolve_plan(service, tenant, given), "body")
+        return parse_plan(resolve_plan(service, tenant, reference), "body")
 
 
 def _check_format(form: str) -> str:
@@ -83,7 +83,7 @@ def get_plan_document(caller: Reader, service: ServiceDep, plan: PlanPath, *, re
 @router.get(
     "/{plan}/export",
     response_class=Response,
-    responses={200: {"content": {home.media: {"schema": _export_schema(home.media)} for home in FORMATS.values()}}},
+    responses={200: {"content": {entry.media: {"schema": _export_schema(entry.media)} for entry in FORMATS.values()}}},
 )
 def export_plan(
     caller: Reader,

@@ -64,9 +64,10 @@ async def _stream_events(service: Service, record: PlanRecord, after: int) -> As
     ended, sent_at = False, time.monotonic()
     while not service.is_stopping:
         page = await run_in_threadpool(service.plans.events, record, after, PAGE_EVENTS)
-        for each in page:
-            yield _format_event(each)
-            after, ended, sent_at = each.seq, each.kind == "done", time.monotonic()
+        for event in page:
+            yield _format_event(event)
+            after, ended, sent_at = event.seq, event.kind == "done", time.monotonic()
+        # Read once more after `done`: where the plan was queued again meanwhile, its new events follow.
         if ended and not page:
             return
         if not page and time.monotonic() - sent_at > KEEP_ALIVE_S:

@@ -104,10 +104,10 @@ def list_plans(
     after: Annotated[int | None, Query(ge=0, le=1 << 62, description="As in the `next` of the previous page.")] = None,
 ) -> PlanPage:
     """List your plans, newest first."""
-    page = service.plans.page(caller.tenant, after, limit + 1)
-    shown = page[:limit]
-    following = f"/v1/plans?limit={limit}&after={shown[-1].number}" if len(page) > limit else None
-    return PlanPage(plans=[PlanResponse.of(record) for record in shown], next=following)
+    page = service.plans.page(caller.tenant, after, limit + 1)  # one more tells whether a next page exists
+    records = page[:limit]
+    next_path = f"/v1/plans?limit={limit}&after={records[-1].number}" if len(page) > limit else None
+    return PlanPage(plans=[PlanResponse.of(record) for record in records], next=next_path)
 
 
 @router.get("/{plan}")

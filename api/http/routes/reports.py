@@ -54,9 +54,9 @@ def get_plan_report(
     """Return the plan as one HTML file that opens offline, or its data as JSON where the caller accepts JSON."""
     is_json = "application/json" in request.headers.get("accept", "")
     documents = [
-        unpack_json(read_packed_document(service, find_plan(service, caller.tenant, each)))
-        for each in (plan, compare_to)
-        if each is not None
+        unpack_json(read_packed_document(service, find_plan(service, caller.tenant, plan_id)))
+        for plan_id in (plan, compare_to)
+        if plan_id is not None
     ]
     result = service.run_task("report", {"plans": documents, "form": "json" if is_json else "html"})
     if result.kind != "result":

@@ -25,20 +25,20 @@ def create_webhook(caller: Planner, service: ServiceDep, body: Body) -> CreatedW
     Returns 403 where the operator has not turned webhooks on, and 422 for an address that is not public.
 
     A delivery is a POST of JSON with `type`, `plan`, `status`, `ended_at` and either `incumbent_s`, `bound_s` and `gap`
-    or `error`. It is webhook at least once, with three headers: `Shardplan-Delivery` (the delivery's number),
+    or `error`. It is delivered at least once, with three headers: `Shardplan-Delivery` (the delivery's number),
     `Shardplan-Timestamp` (seconds since 1970) and `Shardplan-Signature` (`v1=` and the HMAC-SHA256 of timestamp, a dot
     and the body under the webhook's secret, in hexadecimal). Answer with a 2xx status.
     """
     if not service.settings.webhooks:
         raise HttpProblem(403, "webhooks-off", "webhooks are disabled", wanted="shardplan serve --webhooks")
     request = validate_document(WebhookRequest, parse_body(body, service.limits), "body")
-    most = service.limits.webhooks
+    max_webhooks = service.limits.webhooks
     try:
         with at_pointer("/url"):
-            webhook = service.webhooks.add(caller.tenant, caller.id, request.url, most)
+            webhook = service.webhooks.add(caller.tenant, caller.id, request.url, max_webhooks)
     except TooManyWebhooks:
         raise HttpProblem(
-            429, "too-many-webhooks", f"the key has {most} webhooks", wanted=f"at most {most} per key"
+            429, "too-many-webhooks", f"the key has {max_webhooks} webhooks", wanted=f"at most {max_webhooks} per key"
         ) from None
     return CreatedWebhook(**WebhookResponse.of(webhook).model_dump(), secret=webhook.secret)
 

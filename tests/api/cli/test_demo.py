@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from api.cli.demo import compare_with_standard, tell_activation, write_report
+from api.cli.demo import compare_with_standard, describe_activation, write_report
 from tests.testing.command_line import Answer, child, refused, shardplan
 from tests.testing.small_documents import GRAPH, written
 
@@ -104,8 +104,8 @@ def test_how_to_activate_the_environment_is_told_only_where_that_is_not_done(
     written(programs / "activate", "")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert tell_activation(programs.parent) == ", after `. 'an environment/bin/activate'`"
-    assert tell_activation(tmp_path) == ""
+    assert describe_activation(programs.parent) == ", after `. 'an environment/bin/activate'`"
+    assert describe_activation(tmp_path) == ""
     written(programs / "shardplan", "").chmod(0o755)
     monkeypatch.setenv("PATH", str(programs))
-    assert tell_activation(programs.parent) == ""
+    assert describe_activation(programs.parent) == ""

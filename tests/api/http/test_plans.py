@@ -205,10 +205,10 @@ def test_a_body_that_is_known_is_asked_anew_where_it_came_to_nothing(database: s
 
 def test_only_the_last_bodies_are_remembered() -> None:
     repeats = RecentRequests()
-    for number in range(RecentRequests.MOST + 1):
+    for number in range(RecentRequests.MAX_BODIES + 1):
         repeats.remember(f"body {number}", f"plan {number}")
     assert repeats.find_plan("body 0") is None
-    assert repeats.find_plan(f"body {RecentRequests.MOST}") == f"plan {RecentRequests.MOST}"
+    assert repeats.find_plan(f"body {RecentRequests.MAX_BODIES}") == f"plan {RecentRequests.MAX_BODIES}"
 
 
 def test_a_time_limit_that_leaves_no_time_is_a_timeout_or_a_plan(client: httpx2.Client) -> None:

@@ -12,7 +12,8 @@ pytest.importorskip("fastapi", reason="the service is not installed: pip install
 
 from api.jobs.database import Database
 from api.jobs.plan_repository import PlanRecord, PlanRepository
-from api.jobs.queue import MAX_ATTEMPTS, IdempotencyConflict, JobQueue, JobResult, Lease, PlanJob, QueueFull
+from api.jobs.queue import MAX_ATTEMPTS, IdempotencyConflict, JobQueue, JobResult, Lease, PlanJob
+from api.jobs.queue_quota import QueueFull
 
 HELD, LOST = 60.0, -1.0
 """Leases that hold for the whole test, and that have ended when they are given."""
