@@ -1,8 +1,9 @@
-"""A pytest plugin: which functions of ours each test enters and its processor seconds; and tests in a given order.
+"""A pytest plugin that records which of our functions each test calls, and runs tests in a given order.
 
-`-p benchmarks.call_trace` with CALL_TRACE=FILE writes one JSON line a test; with TEST_ORDER=FILE it runs the tests that
-the file lists, a node id a line, in that order, and no others. Compiled functions are not seen. A test that takes
-longer than LONG_S is ended: what it entered until then is known, and that it is long.
+`-p benchmarks.call_trace` with CALL_TRACE=FILE appends one line of JSON per test: its CPU seconds, its outcome and the
+functions that it entered. With TEST_ORDER=FILE only the tests that the file lists (one node id per line) run, in that
+order. Functions compiled by numba are not seen. A test that takes more than LONG_S CPU seconds is ended; its line has
+the functions that it had entered by then, and the outcome "long".
 """
 
 from __future__ import annotations

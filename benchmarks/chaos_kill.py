@@ -1,15 +1,15 @@
-"""kill -9 of the server, a worker, the solving child and its fork server, at every stage of a plan's life.
+"""Kills the server, a worker, the solving child and its fork server with SIGKILL at every stage of a plan's life.
 
 Measured on SQLite and on PostgreSQL: whether anything acknowledged is lost, whether anything is done twice, and how
 soon the service answers again.
 
 The driver kills while it holds the database's write lock: it has read that the plan is at the stage, and nothing can
-move it on until the process is dead. A plan that had passed the stage by then counts as a miss, not as a kill. Stages:
-a body half sent (accept), queued (commit), taken (claim), its child working without an incumbent (build), with one
-(solve), the child done and its outcome not yet stored (store), stored and a webhook not yet sent (notify). The
-webhook's host does not exist, so that its delivery must still be pending in the end.
+move the plan on until the process is dead. A plan that had passed the stage by then counts as a miss, not as a kill.
+Stages: a body half sent (accept), queued (commit), claimed (claim), the child working without an incumbent (build), or
+with one (solve), the child done and its result not yet stored (store), stored and a webhook not yet sent (notify). The
+webhook's host does not exist, so that its delivery must still be pending at the end.
 
-    python -m benchmarks.chaos_kill [KILLS [SECONDS [HOUSES]]]
+    python -m benchmarks.chaos_kill [KILLS [SECONDS [SERVICES]]]
 
 The defaults are 30 kills per stage on each database, within an hour, with 2 services at a time on each. Most of the
 time goes into starting processes again.

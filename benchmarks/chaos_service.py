@@ -1,4 +1,4 @@
-"""A service to be killed: its processes, and the state of its plans in the database."""
+"""A service that a benchmark kills: its processes, and the state of its plans in the database."""
 
 from __future__ import annotations
 

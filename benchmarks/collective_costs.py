@@ -1,8 +1,8 @@
-"""Predicted against published: times of collectives, by the shipped profiles and by fits that leave a source out.
+"""Compares predicted with published times of collectives, for the shipped profiles and for fits that omit a source.
 
-`python -m benchmarks.collective_costs [FILE]`: FILE has rows of other sources, in the form of data/collectives.json.
-The rows of data/collectives_held_out.json are compared as well; no profile is fitted to them. Two sources also differ
-on the same collective, devices, link and size: a model that knows no more about a cluster is off by half of that.
+`python -m benchmarks.collective_costs [FILE]`: FILE has rows of other sources, in the format of data/collectives.json.
+The rows of data/collectives_held_out.json are compared as well; no profile is fitted to them. Sources also disagree on
+the same collective, devices, link and size: a model that does not know the cluster is off by half of that difference.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Conformance to the mesh dialect: items named by tests, random graphs and programs, malformed inputs, scaling.
+"""Measures conformance to the mesh dialect: items named by tests, random graphs and programs, bad inputs, scaling.
 
-Items are counted where the text of a test names them, which says what the tests mean to check, not that it holds. The
-other rows are what was run.
+An item counts where the text of a test names it: that shows what the tests mean to check, not that it holds. The other
+rows come from runs.
 
-Random annotated graphs are propagated, partitioned (arguments split, and full), optimised at two prices and run on
-every logical device: each result must be that of the whole graph, and bytes counted those predicted. Random SPMD
-programs must mean what an oracle says element by element. What is malformed must end in a designed error that says
+Random annotated graphs are propagated, partitioned (with arguments split, and full), optimised at two prices and run on
+every logical device: each result must equal that of the whole graph, and counted bytes the predicted ones. Random SPMD
+programs must agree with an oracle that works element by element. Malformed input must end in a designed error that says
 what, where, and what was got or wanted.
 """
 

@@ -1,9 +1,10 @@
-"""Programs run on every backend of this machine: verdicts, bytes and peaks counted beside those predicted.
+"""Runs programs on every backend of this machine: verdicts, and counted against predicted bytes and peaks.
 
-Rows: every case of the op table in programs of random options, many cases side by side in one program, on 4 and on 8
-devices; half of them have sizes that divide unevenly. Models: steps whose layout is a named one, on the sizes to which
-they shrink (GPT-2's 50257 words stay uneven), in f64 and with every value rounded to the f16 or bf16 declared; the
-example, planned. All on logical devices in one process (numpy), and a process a device (mpi, where mpi4py is there).
+Rows of the op table: every case, in programs with random options, many cases side by side in one program, on 4 and on 8
+devices; half of the cases have sizes that do not divide evenly. Models: training steps in a standard layout, at shrunk
+sizes (GPT-2's 50257 words stay uneven), in f64, and with every value rounded to its declared f16 or bf16; and the
+example, planned. All run on logical devices in one process (numpy), and with one process per device (mpi) where mpi4py
+is installed.
 """
 
 from __future__ import annotations

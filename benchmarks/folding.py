@@ -1,8 +1,8 @@
-"""Folding of repeated layers: its time, its loss, and its value as a warm start; one process per case.
+"""Measures the folding of repeated layers: its time, its loss, and its value as a warm start; one process per case.
 
 `*_cpu_s` are CPU seconds of all threads. `folded` is the problem with equal layers tied, `from_folded` the unfolded one
 that starts from its solution and proves the bound, `alone` the unfolded one without that start. `loss_bound` is the
-largest share of the folded plan's cost that the unfolded bound leaves open.
+share of the folded plan's cost that the unfolded bound leaves open: the loss is at most that.
 """
 
 from __future__ import annotations

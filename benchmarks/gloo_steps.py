@@ -1,7 +1,7 @@
-"""Five steps under DTensor with a process a device, over gloo: `python -m benchmarks.gloo_steps RANK FOLDER STEP...`.
+"""Runs five training steps under DTensor over gloo: `python -m benchmarks.gloo_steps RANK FOLDER STEP...`.
 
-Every process makes the same step and the same beginning (`benchmarks.training_parity`), finds the others by a file in
-the folder, and prints its losses.
+There is one process per device. Every process builds the same step and the same initial state
+(`benchmarks.training_parity`), finds the others through a file in the folder, and prints its losses.
 """
 
 from __future__ import annotations

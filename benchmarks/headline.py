@@ -1,4 +1,4 @@
-"""The main job: GPT-2 planned, proven, run; a 4-block transformer on three meshes; the command's start.
+"""Measures the main job: GPT-2 planned, proven and run; a 4-block transformer on three meshes; the command's start.
 
 Every entry is measured in a process of its own, so that start-up, imports and loading the compiled solver
 count. `cold` is the very first use after installation, when the solver is compiled.

@@ -1,6 +1,6 @@
-"""Training steps of Llama 7B in JAX: lowered, their StableHLO parsed and converted, and planned; each in a process.
+"""Training steps of Llama 7B in JAX: lowered, imported from StableHLO, and planned, with one process per case.
 
-Seconds of conversion are CPU seconds of one process; the text is as `lower(...).as_text()` gives it.
+Seconds of conversion are CPU seconds of one process; the text is what `lower(...).as_text()` returns.
 """
 
 from __future__ import annotations

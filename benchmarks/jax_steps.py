@@ -1,6 +1,7 @@
-"""Training steps under JAX on eight host devices.
+"""Runs training steps under JAX on eight host devices.
 
-JAX needs its devices told before it is loaded, so it runs in a process of its own: a pickle of jobs in, of losses out.
+JAX reads the number of devices when it is loaded, so it runs in a process of its own, which reads a pickle of jobs and
+writes a pickle of their losses.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Predicted against measured: compute of the local programs of many layouts, by a profile calibrated here.
+"""Compares predicted with measured compute times of local programs, priced by a profile that is calibrated here.
 
 `OPENBLAS_NUM_THREADS=1 python -m benchmarks.local_compute`: a transformer block under layouts that differ in mesh and
-in the loops they split, each run as on the first device; collectives are left out, their results drawn at random.
-Times are CPU seconds of one thread, which other work on the machine disturbs least.
+in the loops they split, each run as on the first device. Collectives are left out; random numbers stand for their
+results. Times are CPU seconds of one thread, which other work on the machine disturbs least.
 """
 
 from __future__ import annotations

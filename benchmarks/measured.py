@@ -1,4 +1,4 @@
-"""The code that each benchmark measures, and its commit: by these a result is known to be out of date."""
+"""The files that each benchmark measures, and their last commit, which tell whether a result is out of date."""
 
 from __future__ import annotations
 

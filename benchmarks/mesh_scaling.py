@@ -1,10 +1,9 @@
-"""How planning grows with the devices and the axes of a mesh: seconds and peak memory, one new process per plan.
+"""Measures how planning grows with the devices and the axes of a mesh: seconds and peak memory, one process per plan.
 
-`devices`: one layer of Llama-70B, Adam, bf16, on dp=N/8,tp=8 of 2^3 to 2^20 devices. The batch has one sequence for
-each of the most devices along dp, and memory has no limit, so that the same question is asked on all of them. `axes`:
-GPT-2, Adam, on 64 devices in one to six axes. `steps`: a training step of Llama-7B on meshes of four axes. The time of
-a plan is that of the whole call `planner.pipeline.plan`: formulating, solving, writing the program, pricing the
-standard layouts.
+`devices`: one layer of Llama-70B, Adam, bf16, on dp=N/8,tp=8 with N from 2^3 to 2^20 devices. All meshes get the same
+problem: the batch is as large as the largest dp, and memory has no limit. `axes`: GPT-2, Adam, on 64 devices in one to
+six axes. `steps`: a training step of Llama-7B on meshes of four axes. The time of a plan is that of the whole call
+`planner.pipeline.plan`: formulating, solving, writing the program, and pricing the standard layouts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Which PyTorch models the torch frontend takes: tiny instances of transformers' types and of plain modules.
+"""Measures which PyTorch models the torch frontend imports: tiny models of transformers, and plain modules.
 
 Every model is imported, as a forward pass and as a training step, in a child process with a time limit. The outcome is
 `complete` (every call has a row), `replicated` (with the calls that have none), `refused` (with the designed error),
-`failed` (any other error: a defect) or `timeout`. A document is loaded as a graph; no plan is solved for.
+`failed` (any other error: a defect) or `timeout`. A document is loaded as a graph, but not planned.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""Models of transformers captured by torch without weights, and planned, each in a process of its own.
+"""Captures models of transformers with torch, without weights, and plans them, each in a process of its own.
 
-`import_s` is from nothing loaded to the document: importing torch and transformers, tracing, translating. `cpu_s` is of
-the process alone, for machines that do other things as well. Models are solved as plans are: equal layers folded
-first, then unfolded from there; `folded` is what that problem has left. One case goes by way of ONNX: its import has
-torch's own exporter in it.
+`import_s` starts with nothing loaded and ends with the document: importing torch and transformers, tracing,
+translating. `*_cpu_s` are CPU seconds of the process, which other work on the machine disturbs less. Models are solved
+as plans are: with equal layers folded first, then unfolded from that solution; `folded` is the size of the folded
+problem. One case is imported from ONNX, and its import includes torch's own exporter.
 
-`compared`: the step planned for two captured layers over that of the zoo's. Mixtral's are not the same computation:
-the zoo dispatches by capacity within each sequence, transformers sorts the tokens of the whole batch by expert.
+`compared`: the planned step of two captured layers, divided by that of the zoo's version. Mixtral's versions are not
+the same computation: the zoo dispatches by capacity within each sequence, transformers sorts the tokens of the whole
+batch by expert.
 
     python -m benchmarks.models [case ...] [--import-only]
 """

@@ -1,4 +1,4 @@
-"""The modules in which faults are planted, the tests of each, and a random sample of faults."""
+"""The modules in which faults are planted, the tests of each module, and a random sample of faults."""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
-"""Do the tests bite? Small random faults are planted into the code, one at a time, and its tests are run.
+"""Measures how many small random faults the tests catch: faults are planted one at a time, and their tests are run.
 
-`python -m benchmarks.mutants [--count N] [--seed S] [--only PREFIX] [--resume | --again]`: a fault of a kind drawn at
-random, at a place drawn at random among those of its kind (`benchmarks.source_faults`), in the modules that
-`benchmarks.mutant_sample` names. It is planted into a copy of the working tree. The tests that enter the faulty
-function (`benchmarks.call_trace`; those that enter its module where none does, as for compiled code; else all that are
-named for it) run in a fork of this process, those of the same name first, then the shortest, until one fails.
+`python -m benchmarks.mutants [--count N] [--seed S] [--only PREFIX] [--resume | --again]`: a fault has a random kind
+and a random place of that kind (`benchmarks.source_faults`), in the modules that `benchmarks.mutant_sample` lists. It
+is planted into a copy of the working tree. The tests run in a fork of this process, one by one, until one fails: those
+that enter the faulty function (`benchmarks.call_trace`); where none does, as for compiled code, those that enter its
+module; else all tests that `mutant_sample` lists for it. Tests named after the module run first, then the shortest.
 
-caught: a test failed. timeout: none did in LIMIT_S of processor time, though without the fault all need no more than
-`--enough`. undecided: nor did they end in WALL_S, on a busy machine. survived: all passed; `--again` tries it again,
-as tests may have come, or with more of them. A survivor that benchmarks/data/equivalent_mutants.json names, with the
-reason, changes nothing that can be observed: it is called equivalent. `survived_first` marks those that were caught
-after they had survived fewer tests.
+caught: a test failed. timeout: none failed within LIMIT_S CPU seconds, although without the fault all tests need no
+more than `--enough`. undecided: the tests did not end within WALL_S, on a busy machine. survived: all passed; `--again`
+tries survivors again, with tests that were added since, or with more of them. equivalent: a survivor that changes
+nothing observable, named with the reason in benchmarks/data/equivalent_mutants.json. `survived_first` marks faults that
+were caught after they had survived fewer tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A model of transformers as torch.onnx.export writes it, with weights in an external file that does not exist."""
+"""Exports a model of transformers with torch.onnx.export; its external file of weights does not exist."""
 
 from __future__ import annotations
 

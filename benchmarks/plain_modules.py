@@ -1,4 +1,4 @@
-"""Small PyTorch modules of kinds that transformers does not have; each returns its loss where it is to be trained."""
+"""Small PyTorch modules of kinds that transformers does not have; a module that is to be trained returns its loss."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Whether a plan's numbers are what they say: memory to the byte, times to the picosecond, reasons within seconds.
+"""Checks a plan's numbers: memory to the byte, times to the picosecond, and the seconds that `explain` takes.
 
 `python -m benchmarks.plan_accounting`: random graphs, every example and small training steps of every family are
-planned and run on all logical devices; counted bytes and peaks are held against the predicted ones, device by device,
-the memory by kind against both, and the times of instructions against the solver's cost. Of every random graph programs
-of random choices are run as well. Models are planned once more under a tight limit, with recomputation. Then ops of a
-7B training step's plan are explained, one of every kind of op and others by chance.
+planned and run on all logical devices. Counted bytes and peaks are compared with the predicted ones device by device,
+memory by kind with both, and the times of instructions with the solver's cost. For every random graph, programs of
+random choices are run as well. Models are planned once more under a tight limit, with recomputation. Then ops of a 7B
+training step's plan are explained: one of every kind of op, and random others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Growth of the time of propagation and partition with the number of ops."""
+"""Measures how the time of propagation and partition grows with the number of ops."""
 
 from __future__ import annotations
 

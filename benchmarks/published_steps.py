@@ -1,16 +1,16 @@
-"""Predicted against published: seconds of whole training steps whose layout is stated.
+"""Compares predicted with published seconds of whole training steps whose layout is stated.
 
 `python -m benchmarks.published_steps`. A row of data/steps.json is compared where its source states model, layout,
 micro batch, precision and recomputation, and all of it can be written as a graph and shardings (`why_not` says which
-are left out, and why). No constant is fitted to these rows.
+rows are left out, and why). No constant is fitted to these rows.
 
     step = (m + (p - 1) / v) (micro + sends) + update
 
-m micro batches, p pipeline stages in v parts each (Narayanan et al., 2021: the bubble of 1F1B); micro is forward and
-backward of the stage with most to do, which holds embedding and head, with collectives beside ops
-(`planner.judge.overlap_schedule`) less what that slows the ops down; sends are 2 v activations between nodes; update is
-Adam on what a device stores. Full recomputation is one more forward pass of all layers, in front of each layer's
-backward.
+There are m micro batches, and p pipeline stages in v parts each (Narayanan et al., 2021: the bubble of 1F1B). `micro`
+is forward and backward of the stage with the most work, which has the embedding and the head; its collectives overlap
+with ops (`planner.judge.overlap_schedule`), less what the overlap slows the ops down. `sends` are 2 v activations
+between nodes. `update` is Adam on what a device stores. Full recomputation adds one more forward pass of all layers,
+each before the layer's backward.
 """
 
 from __future__ import annotations

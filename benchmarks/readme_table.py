@@ -1,4 +1,4 @@
-"""README's table of five figures, each read from a committed result and linked to its page."""
+"""The table of headline figures in README: each figure comes from a committed result and links to its page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recomputation: a Llama training step in 40 % less memory than any plan without it needs, and its cost.
+"""Measures recomputation: a Llama training step in 40 % less memory than any plan without it needs, and the cost.
 
 `min_required_bytes` is the peak of the best plan found without recomputation, `least_bound_bytes` a proven lower bound
 of the peak of every such plan. The limit is 60 % of the latter. `free_s` is the step without recomputation and without

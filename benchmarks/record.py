@@ -1,4 +1,4 @@
-"""Storage of each benchmark's last result, with its machine, commit and date."""
+"""Stores each benchmark's last result, with its machine, commit and date."""
 
 from __future__ import annotations
 

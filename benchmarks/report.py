@@ -1,10 +1,11 @@
-"""The report of a large plan: its size, and how soon Chromium shows it.
+"""Measures the report of a large plan: its size, and how soon Chromium shows it.
 
     python -m benchmarks.report [layers]
 
-Llama 7B with more layers (a training step of 7,000 nodes), planned with a time limit: only the report is measured.
-Writing takes CPU seconds, reading the plan included. The page's times are wall seconds of its own clock: the first view
-from the start of navigation until the summary is drawn, the others from the click on the tab, box or op.
+The model is Llama 7B with more layers (a training step of 7,000 nodes), planned with a time limit, because only the
+report is measured. Writing takes CPU seconds, reading the plan included. The page's times are wall seconds of its own
+clock: for the first view from the start of navigation until the summary is drawn, for the others from the click on the
+tab, box or op.
 """
 
 from __future__ import annotations

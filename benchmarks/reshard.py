@@ -1,9 +1,9 @@
-"""Resharding of published and random cases, run on all logical devices: bytes, planning times, buffers.
+"""Measures resharding of published and random cases on all logical devices: bytes, planning times, buffers.
 
     python -m benchmarks.reshard [random cases]
 
-Programs run on shards made by the oracle (with random terms of partial tensors), which also assembles the result.
-Chains are programs of basis collectives only. Planning times are CPU seconds with empty caches.
+The oracle makes the shards that programs run on (with random terms where a tensor is partial), and assembles the
+result. Chains are programs of basis collectives only. Planning times are CPU seconds with empty caches.
 """
 
 from __future__ import annotations

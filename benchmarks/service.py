@@ -1,4 +1,4 @@
-"""The service under load: `shardplan serve` with its worker inside, and clients in one process over loopback.
+"""Measures the service under load: `shardplan serve` with one worker, and clients in one process over loopback.
 
 A 202 response means that the plan is on disk. CPU seconds are the server's own, from /proc; on a machine with other
 load they say more than the rates. `python -m benchmarks.service [SECONDS]`, 60 by default.

@@ -1,10 +1,10 @@
-"""The solver on public instances: cost, bound, gap, seconds and memory, with the known results.
+"""Runs the solver on public instances: cost, bound, gap, seconds and memory, compared with the known results.
 
     python -m benchmarks.solver FOLDER [--instances A M ...] [--seeds 0 1 ...] [--deterministic]
 
 FOLDER holds NAME.json.gz in the contest's format and reference.json (known results and time limits). Each run is a
-process of its own. Seconds are wall clock from opening the file, reading and presolve included (presolve_s: presolve
-alone, run once more); every cost is evaluated again on the document itself. Runs of other instances and seeds in the
+process of its own. Seconds are wall clock from opening the file, with reading and presolve (presolve_s: presolve
+alone, run once more). Every cost is evaluated again on the document itself. Runs of other instances and seeds in the
 last result are kept, each with its commit. Without a folder nothing is run.
 """
 

@@ -1,4 +1,4 @@
-"""The solver on synthetic instances like every class of public ones, for none of which it was tuned.
+"""Runs the solver on synthetic instances that resemble every class of public ones; it was not tuned on them.
 
     python -m benchmarks.solver_synthetic [--names U-Net ...] [--seeds 0 1 ...] [--layered] [--no-twins]
 

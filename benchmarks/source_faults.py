@@ -1,7 +1,7 @@
-"""The small faults that a Python source can be given: one operator, index, sign, call, order, constant or test each.
+"""Small faults of a Python source: one operator, index, sign, call, order, constant or test is changed.
 
-A fault replaces the text of one expression, so that lines keep their numbers. Nothing is touched in annotations,
-decorators, docstrings, f-strings, what is raised, `__repr__`, `__str__` and `if TYPE_CHECKING`.
+A fault replaces the text of one expression, so that lines keep their numbers. Annotations, decorators, docstrings,
+f-strings, raised errors, `__repr__`, `__str__` and `if TYPE_CHECKING` are left alone.
 """
 
 from __future__ import annotations

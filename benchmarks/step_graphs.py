@@ -1,16 +1,16 @@
-"""A micro batch of a published training step as a graph: forward and backward, and what is computed a second time.
+"""Graphs of one micro batch of published training steps: forward, backward, and what is recomputed.
 
-Models come from the zoo's writer and layers. GPT's block has its products for query, key and value apart, so that they
-split by heads, and, where the source had no fused attention, scores written out (q k^T, softmax, p v).
+Models come from the zoo's builder and layers. GPT's block has separate products for query, key and value, so that they
+split by heads; where the source had no fused attention, scores are computed op by op (q k^T, softmax, p v).
 
-Recomputation copies forward ops in front of the layer's backward, which reads the copies:
+Recomputation inserts copies of forward ops before the layer's backward ops, which read the copies:
 
-    full        every op of a layer: one more forward pass of the layers, their last product included
+    full        every op of a layer, its last product included
     attention   the attention core of a layer (Korthikanti et al., 2022, "selective")
     per op      all but fused attention and every second product (TorchTitan's "selective" with option "op")
 
-Stored in another type, parameters are cast before their first use in the forward and once more before that in the
-backward pass, so that what is gathered for one pass is not kept for the other (FSDP with reshard after forward).
+Parameters that are stored in another dtype are cast twice: before their first use in the forward pass, and again in
+the backward pass. So what is gathered for one pass is not kept for the other (FSDP with reshard after forward).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""The layouts of published training steps as options of ops and shardings of inputs, and the program they make.
+"""The layouts of published training steps: an option per op, a sharding per input, and the program they give.
 
-    data     the batch of the inputs is split over `fsdp`; the rest follows
-    fsdp     every parameter is also stored split over `fsdp`, along the first dim that no other axis splits and that it
-             divides, and gathered for each pass; its gradient leaves in the same layout
-    tp       Megatron: products column and row parallel over `tp`, embedding and head by vocabulary
-    sequence between them norms and residual sums are split along the sequence over `tp` (Korthikanti et al., 2022)
+    data      inputs are split over `fsdp` by batch; the ops follow
+    fsdp      every parameter is also stored split over `fsdp`, along its first dim that no other axis splits and that
+              divides evenly, and gathered for each pass; its gradient ends in the same layout
+    tp        Megatron: products are column and row parallel over `tp`, embedding and head by vocabulary
+    sequence  between them, norms and residual sums are split along the sequence over `tp` (Korthikanti et al., 2022)
 
-A sum of terms that are all partial passes on partial. A value with several readers is brought once to where that costs
-least in all.
+A sum whose terms are all partial stays partial. A value with several readers is resharded once, to the sharding from
+which all readers together are reached at the least cost.
 """
 
 from __future__ import annotations

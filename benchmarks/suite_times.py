@@ -1,4 +1,4 @@
-"""The duration of the tests by folder, and the number of random cases that they try.
+"""Measures the duration of the tests by folder, and counts the random cases that they try.
 
 `python -m benchmarks.suite_times [quick|everything] [WORKERS]` runs the tests as `make test` does (or as `make
 test-all`), on three workers by default, and stores the seconds of every folder with those of the other run. A folder's

@@ -1,9 +1,9 @@
-"""A training step's forward pass in torch, over DTensors laid out as the `dtensor` export says; torch does the rest.
+"""Trains in torch over DTensors that lie as the `dtensor` export says.
 
-Parameters, buffers, inputs and results lie as exported, and an op reads its operands as the program does: what lies
-otherwise is redistributed, but for terms of a sum, which are DTensor's own affair. Gradients are autograd's, the update
-is torch.optim.Adam's with the zoo's rate, so that a wrong layout and a wrong derivative of ours would both show in the
-next step's loss.
+Parameters, buffers, inputs and results have the exported placements, and an op's operands are redistributed to those
+that the program reads, except for partial ones, which are left to DTensor. Gradients come from torch's autograd, the
+update from torch.optim.Adam with the zoo's rate. So a wrong layout, and a wrong derivative of ours, would both show in
+the loss of the next step.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Five steps of training under JAX and torch's DTensor from our exports, beside the same steps unsharded.
+"""Compares five training steps under JAX and torch's DTensor, run from our exports, with the same steps unsharded.
 
-A family of the zoo, two layers, widths shrunk, Adam, f32, in a named layout; GPT-2 with a prime number of words, whose
-blocks are uneven. The losses of five steps, each fed the parameters that the one before has made, must be those of the
-graph run whole in numpy. Three ways to them:
+The models are families of the zoo with two narrow layers, Adam and f32, in a standard layout; GPT-2 has a prime number
+of words, so that its blocks are uneven. Each step takes the parameters that the step before returned. The losses must
+equal those of the whole graph, run in numpy. There are three ways to run the steps:
 
 shard-map       the literal program, as `export --format shard-map` writes it, jitted on eight host devices of JAX
-partition-spec  the graph as one device's JAX function, jitted with the exported specs of arguments and results: XLA's
-                own partitioner chooses what lies between
-dtensor         the forward pass in torch over DTensors laid out as exported, torch's autograd and its Adam
+partition-spec  the graph as a JAX function of one device, jitted with the exported specs of arguments and results;
+                XLA's own partitioner chooses the rest
+dtensor         the forward pass in torch over DTensors with the exported placements, with torch's autograd and Adam
                 (`benchmarks.torch_steps`)
 """
 

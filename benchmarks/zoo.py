@@ -1,8 +1,8 @@
-"""Training steps of the zoo's models, formulated and solved, each model in a process of its own.
+"""Formulates and solves training steps of the zoo's models, each model in a process of its own.
 
-Each is solved with the hardware's memory first, then under limits that bind: shares of the peak of that first plan, and
-a little above the least limit known to be feasible. Each is solved by the solver alone, and through the folded problem,
-as plans are.
+Each step is solved with the hardware's memory first, then under limits that bind: shares of the first plan's peak, and
+a little above the least limit known to be feasible. Each problem is solved by the solver alone, and through the folded
+problem, as plans are.
 """
 
 from __future__ import annotations

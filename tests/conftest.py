@@ -1,6 +1,6 @@
-"""What every run of the tests shares: which tests are in it, which seeds it tries, where it is run.
+"""Options and hooks of every test run: which tests it has, which seeds they try, and where they run.
 
-`--run quick` leaves out tests marked `slow` and takes the day's window of seeds alone (`tests/testing/seeds.py`);
+`--run quick` leaves out tests marked `slow` and takes only the day's window of seeds (`tests/testing/seeds.py`);
 without it everything runs. Tests of a framework that is not installed are left out, and the header says so. Cases of
 hypothesis are the same on every run. The longest tests come first, so that no worker is left with them at the end.
 """

@@ -1,7 +1,7 @@
-"""The order of the house: who may import whom, where outside packages live, how large and named files are.
+"""Rules of the code base: imports go one way, outside packages have one home, files and functions stay small.
 
 Every file is parsed, none is run; an import inside a function or under TYPE_CHECKING counts like any other.
-A rule's answer is a list of `file:line: what is wrong`; a passing test is an empty list.
+A rule returns a list of `file:line: what is wrong`; a test passes where the list is empty.
 """
 
 from __future__ import annotations

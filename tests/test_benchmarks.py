@@ -1,4 +1,4 @@
-"""Every result says of which commit it is, and what became of the code since then can be asked."""
+"""Every result names its commit, and `benchmarks.stale` can tell what changed since then."""
 
 from __future__ import annotations
 

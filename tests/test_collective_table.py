@@ -1,4 +1,4 @@
-"""One table of collectives: every layer has an entry for every row it needs, and no other module names a collective."""
+"""One table of collectives: every layer has the entries that it needs, and no other module names a collective."""
 
 from __future__ import annotations
 

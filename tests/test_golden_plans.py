@@ -1,4 +1,4 @@
-"""Ids cannot go stale unnoticed: where plans change, a version must (`tests/testing/golden_plans.py`)."""
+"""Where plans change, a version must change, so that ids are never stale (`tests/testing/golden_plans.py`)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The names of the house: one meaning a class name, parameters by keyword, no words that only we know.
+"""Rules for names: one meaning per class name, parameters by keyword, no private words.
 
-Every file of the packages is parsed, none is run. A rule's answer is a list of `file:line: what is wrong`.
+Every file of the packages is parsed, none is run. A rule returns a list of `file:line: what is wrong`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Notebooks: plans, comparisons and capacity answers show themselves, and a line tells how far a search is."""
+"""Notebooks: plans, comparisons and capacity answers display themselves, and a line shows the progress of a search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published collectives: what is held out is of other sources, and how far two sources are apart."""
+"""Published collectives: held-out rows come from other sources, and the difference between two sources is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published training steps: their graphs and layouts compute what the plain model does, and rows are read as stated."""
+"""Published training steps: their graphs and layouts compute what the plain model computes; rows are read as stated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""README and the documentation's tables cannot lie: figures are the committed results', commands and Python run."""
+"""Figures in README and in the documentation's tables equal the committed results; commands and Python run."""
 
 from __future__ import annotations
 

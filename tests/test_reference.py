@@ -1,4 +1,4 @@
-"""Pages of the reference that are written by hand leave nothing out."""
+"""The hand-written reference pages are complete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""With REQUIRE_ALL=1 no test is left out unseen."""
+"""With REQUIRE_ALL=1 no test is skipped silently."""
 
 from __future__ import annotations
 

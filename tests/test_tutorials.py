@@ -1,6 +1,6 @@
-"""The documentation cannot lie: commands and Python of a page run, in its order, and print what it shows.
+"""Commands and Python of a documentation page run, in its order, and print what the page shows.
 
-Of a page `sh` and `python` blocks run; `bash` and `py` blocks are for the reader alone.
+Blocks marked `sh` and `python` are run; `bash` and `py` blocks are only for the reader.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The databases that the service keeps its plans in: the same tests meet SQLite and a real PostgreSQL.
+"""The databases of the service's tests: the same tests run on SQLite and on a real PostgreSQL.
 
-`make test ARGS=--databases=all` runs all of them on both."""
+`make test ARGS=--databases=all` runs all of them on both.
+"""
 
 from __future__ import annotations
 

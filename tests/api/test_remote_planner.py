@@ -1,4 +1,4 @@
-"""A capacity question whose meshes a server plans: the answer is that of planning them here."""
+"""A capacity question whose meshes a server plans: the answer equals that of planning them locally."""
 
 from __future__ import annotations
 

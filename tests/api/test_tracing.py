@@ -1,4 +1,4 @@
-"""Spans as a collector sees them: a plan's wait in line and the run of its child, by the plan's id."""
+"""Spans that a collector receives: a plan's time in the queue and the run of its child, with the plan's id."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meshes of many axes: in which order axes come, which are joined, and that their plans hold."""
+"""Meshes of many axes: the order of axes, which axes are joined, and plans that hold on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs that take the place of inputs in the next run leave in the layouts in which those are expected."""
+"""Outputs that replace inputs in the next run have the layouts that those inputs are read in."""
 
 from __future__ import annotations
 

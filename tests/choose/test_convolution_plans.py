@@ -1,4 +1,4 @@
-"""Plans of convolutional networks: images split with halos where that pays, priced, counted and run exactly."""
+"""Plans of convolutional networks: images are split with halos where that pays, priced, counted and run exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A choice that fits and a cheaper one that does not make one in between, each in some of the layers."""
+"""Crossover: from an assignment that fits and a cheaper one that does not, one is made that mixes them by layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured times in place of the roofline: through the points, never falling, never free."""
+"""Measured times in place of the roofline: curves pass through the points, never fall, and are never zero."""
 
 from __future__ import annotations
 

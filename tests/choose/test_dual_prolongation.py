@@ -1,4 +1,4 @@
-"""Prices and messages of a folded problem make the unfolded one's bound good from the start."""
+"""Multipliers and messages of a folded problem give the unfolded problem a good bound from the start."""
 
 from __future__ import annotations
 

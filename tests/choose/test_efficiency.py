@@ -1,4 +1,4 @@
-"""Rates by class and size: which ops are of which class, and more work never takes less time."""
+"""Efficiency by op class and size: the class of each op, and more work never takes less time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers that are equal share the matrices of their edges: a deeper model has more edges, not more numbers."""
+"""Equal layers share the matrices of their edges: a deeper model has more edges, but not more numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experts: plans of Mixtral's layers split them over the mesh, tokens go there and back by a pair of all_to_alls."""
+"""Plans of Mixtral's layers split the experts over the mesh; two all_to_alls send tokens there and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Equal layers are found by structure, and what is chosen for the folded problem is worth exactly that unfolded."""
+"""Equal layers are found by structure, and a solution of the folded problem costs exactly the same unfolded."""
 
 from __future__ import annotations
 

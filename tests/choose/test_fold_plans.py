@@ -1,4 +1,4 @@
-"""A plan says how its repeated layers were used, and is proven as if they had not been."""
+"""A plan says how its repeated layers were used, and its proof is that of the unfolded problem."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice problem says what the program costs and holds, and its optimum is that of trying every program."""
+"""The solver's problem has the program's costs and memory, and its optimum is the best of all programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The solver's answers are those of a program over all options, in which reshards are flows."""
+"""The solver's answers equal those of a mixed-integer program over all options, in which reshards are flows."""
 
 from __future__ import annotations
 

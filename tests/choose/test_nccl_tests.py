@@ -1,4 +1,4 @@
-"""Output of nccl-tests, read back into what made it, and the links fitted to it."""
+"""Output of nccl-tests is read back into the network that produced it, and links are fitted to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What collectives take: figures worked out by hand, laws, and fits that find what made their measurements."""
+"""Times of collectives: figures worked out by hand, laws, and fits that recover the network behind measurements."""
 
 from __future__ import annotations
 

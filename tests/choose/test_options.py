@@ -1,4 +1,4 @@
-"""What an op may be chosen to do."""
+"""The options of an op."""
 
 from __future__ import annotations
 

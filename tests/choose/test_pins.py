@@ -1,4 +1,4 @@
-"""Required annotations: met by what makes or reads the value, or refused; hints bind nobody."""
+"""Required annotations are met by the op that makes or reads the value, or refused; hints bind no op."""
 
 from __future__ import annotations
 

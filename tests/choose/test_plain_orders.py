@@ -1,4 +1,4 @@
-"""Among plans of equal cost, mesh axes that split one dim come in the mesh's order, and nothing else changes."""
+"""Among plans of equal cost, axes that split one dim come in the mesh's order, and nothing else changes."""
 
 from __future__ import annotations
 

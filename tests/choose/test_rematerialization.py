@@ -1,4 +1,4 @@
-"""What may be made again for the backward pass: the choice problem says exactly what that costs and holds."""
+"""Values that may be recomputed for the backward pass: the problem has exactly their cost and memory."""
 
 from __future__ import annotations
 

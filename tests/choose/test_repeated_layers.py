@@ -1,4 +1,4 @@
-"""Repeated layers of graphs made by hand: which stack is found first, and which nodes become pairs."""
+"""Repeated layers of hand-made graphs: which stack is found first, and which nodes become pairs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan gives what is asked of an op, of one operand of a user, and of an output."""
+"""A plan has the shardings that were requested of an op, of one operand of a user, and of an output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which propagation completes a graph, and the device ids of the collectives it ends in."""
+"""The order in which propagation completes a graph, and the device ids of the collectives that result."""
 
 from __future__ import annotations
 

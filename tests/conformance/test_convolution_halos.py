@@ -1,4 +1,4 @@
-"""Convolutions exchange halos (conformance 57, 61): annotated, completed, written out and run."""
+"""Convolutions exchange halos (conformance 57, 61): annotated, completed, written as programs, and run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page on the mesh dialect: it answers the documents' questions, and its code, commands and paths are true."""
+"""The page on the mesh dialect answers the questions of the dialect's documents; its code and commands are run."""
 
 from __future__ import annotations
 

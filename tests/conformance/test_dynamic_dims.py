@@ -1,4 +1,4 @@
-"""Graphs with dims of unknown size: propagated as upstream does, printed with `?`, refused where a number is needed."""
+"""Graphs with dims of unknown size: propagated as upstream does, printed with `?`, refused where a size is needed."""
 
 from __future__ import annotations
 

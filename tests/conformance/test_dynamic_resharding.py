@@ -1,4 +1,4 @@
-"""Resharding where a mesh axis or a dim is of unknown size: the collectives and shapes that upstream's pass emits."""
+"""Resharding with a mesh axis or dim of unknown size: the collectives and shapes that upstream's pass emits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Halos and offsets in programs: what elementwise ops keep, what exchanges bring, and that the programs run right."""
+"""Halos and offsets in programs: what elementwise ops keep, what exchanges supply, and that programs run right."""
 
 from __future__ import annotations
 

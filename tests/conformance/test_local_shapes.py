@@ -1,4 +1,4 @@
-"""What a device holds under halos and offsets, and that a sharding is a plan over elements, not a list of sizes."""
+"""What a device holds under halos and offsets; a sharding describes elements, not a list of sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mixture of experts (conformance 91): an expert dim, and a virtual axis when there are fewer experts than devices."""
+"""Mixture of experts (conformance 91): an expert dim, and a virtual axis where there are fewer experts than devices."""
 
 from __future__ import annotations
 

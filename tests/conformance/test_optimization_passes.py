@@ -1,4 +1,4 @@
-"""What the optimisation passes must leave alone: a collective that others read too, terms of other sums or axes."""
+"""What the optimisation passes must leave alone: collectives with several readers, terms of other sums or axes."""
 
 from __future__ import annotations
 

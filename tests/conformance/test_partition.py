@@ -1,4 +1,4 @@
-"""What a graph becomes on the devices: arguments, slices, the collective that completes a split loop, halos kept."""
+"""How partition writes a graph: arguments, slices, the collective that completes a split loop, halos kept."""
 
 from __future__ import annotations
 

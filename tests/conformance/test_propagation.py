@@ -1,4 +1,4 @@
-"""Annotations and the interface of an op: what counts as given, and what an op makes of it."""
+"""Annotations and the interface of an op: which annotations an op sees, and what it derives from them."""
 
 from __future__ import annotations
 

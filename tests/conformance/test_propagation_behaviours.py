@@ -1,4 +1,4 @@
-"""What propagation does, case by case (conformance 3.3.1 to 3.3.17), and where it refuses."""
+"""Propagation case by case (conformance 3.3.1 to 3.3.17), and where it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worked examples of the documents end in the collectives and shards that they print (errata aside)."""
+"""The documents' worked examples end in the collectives and shards that the documents print (errata aside)."""
 
 from __future__ import annotations
 

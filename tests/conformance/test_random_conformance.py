@@ -1,4 +1,4 @@
-"""What the conformance benchmark measures, a little of each; and what it once found wrong."""
+"""A few cases of each part of the conformance benchmark, and the failures that it once found."""
 
 from __future__ import annotations
 

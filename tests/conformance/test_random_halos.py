@@ -1,4 +1,4 @@
-"""The random graphs with halos and offsets, and the oracle of what a device then holds."""
+"""Random graphs with halos and offsets, and the oracle of what each device holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The published resharding cases: every target is reached, and never with fewer bytes than any method must move."""
+"""Published resharding cases: each target is reached, with no fewer bytes than any method must move."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The gate as CI services meet it: actions and examples of their schemas, scripts that run, a page that cannot lie."""
+"""The gate in CI services: actions and examples fit their schemas, scripts run, and the page is true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is deployed is well-formed, holds what it names, and the versions that were tested."""
+"""Deployment files are well-formed, and contain the files that they name and the versions that were tested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Helm chart: linted and rendered by Helm itself, and what it renders is of Kubernetes' own schemas."""
+"""The Helm chart is linted and rendered by Helm, and what it renders fits Kubernetes' own schemas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bill of materials names what the lock file does, and is CycloneDX."""
+"""The bill of materials has every package of the lock file, and is CycloneDX."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fresh machine: whatever it lacks is said in a line or two, and what was half done is done again."""
+"""A fresh machine: what it lacks is said in a line or two, and an interrupted set-up is done again."""
 
 from __future__ import annotations
 

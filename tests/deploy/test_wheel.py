@@ -1,4 +1,4 @@
-"""The release as it is built; `python -m deploy.check_wheel` also installs it and uses it."""
+"""The built release; `python -m deploy.check_wheel` also installs it and uses it."""
 
 from __future__ import annotations
 

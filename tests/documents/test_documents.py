@@ -1,4 +1,4 @@
-"""Reading and writing: what is written reads back, the same bytes for the same document, limits, notations."""
+"""Reading and writing documents: round trips, the same bytes for the same document, limits, notations."""
 
 from __future__ import annotations
 

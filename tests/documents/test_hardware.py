@@ -1,4 +1,4 @@
-"""Profiles from files: what is read, and what is refused with the place of the fault."""
+"""Hardware profiles from files: how they are read, and refusals with the place of the fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A key that had another name is refused by a message that says the new one; older plans are read all the same."""
+"""An old key is refused by a message with the new one; older plans are still read."""
 
 from __future__ import annotations
 

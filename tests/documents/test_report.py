@@ -1,4 +1,4 @@
-"""What a report shows: times that add up to the step, ways that lead where they should, options as in `explain`."""
+"""A report's data: times that add up to the step, paths of reshards, options as in `explain`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a graph document asks for: of a value, of a value as one operand of its user, of an op (its sharding option)."""
+"""Requests in a graph document: for a value, for a value as one user's operand, for an op (its sharding option)."""
 
 from __future__ import annotations
 

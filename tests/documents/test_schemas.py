@@ -1,4 +1,4 @@
-"""The published JSON Schemas are those of the code, and real documents meet them."""
+"""The published JSON Schemas equal those of the code, and real documents fit them."""
 
 from __future__ import annotations
 

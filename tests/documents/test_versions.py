@@ -1,4 +1,4 @@
-"""The versions of what planned: part of every id, read in plans of any age, and known without what is heavy."""
+"""The versions behind a plan: part of every id, read in plans of any age, and found without heavy imports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A module is distributed as planned in one call: its tensors become DTensors, and it computes what it computed."""
+"""One call distributes a module as planned: its tensors become DTensors, and it computes what it computed before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Graphs as MLIR text: read back they are the same, and mlir-opt accepts them."""
+"""Graphs as MLIR text: reading them back gives the same graph, and mlir-opt accepts them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SPMD programs as text: read back they are the same, mlir-opt accepts what it knows, and they run alike."""
+"""SPMD programs as text: reading them back gives the same program, mlir-opt accepts those it knows, both run alike."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Shardings on the nodes of an ONNX model: read back without the code that wrote them, they are the program's blocks.
+"""Shardings on the nodes of an ONNX model: a reader without our code finds the program's blocks in them.
 
-The reader follows the format's own words: of the dims that a spec lists, the first is the major; a dim that is listed
-in several parts is reshaped into them; a shard is the device's that stands at its number, or of all in its group.
+The reader follows the format's specification: of the dims that a spec lists, the first is the major one; a dim that is
+listed in several parts is reshaped into them; a shard belongs to the device at its number, or to all devices of its
+group.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The report as a file: one that asks for nothing, names all it runs by digest, and holds names only as data."""
+"""The report as a file: it requests nothing, names its scripts by digest, and holds names only as data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report in Chromium: its views, its graph by mouse and keys, two plans side by side, names that mean harm."""
+"""The report in Chromium: its views, its graph by mouse and keys, two plans side by side, malicious names."""
 
 from __future__ import annotations
 

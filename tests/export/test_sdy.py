@@ -1,4 +1,4 @@
-"""Programs in Shardy's words: its verifier accepts them, and it finds nothing left to reshard."""
+"""Programs in Shardy's dialect: its verifier accepts them, and its partitioner has nothing left to reshard."""
 
 from __future__ import annotations
 

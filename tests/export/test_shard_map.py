@@ -1,4 +1,4 @@
-"""Programs as jax.shard_map: JAX computes the numbers of the graph and moves the bytes that were predicted."""
+"""Programs as jax.shard_map: JAX computes the graph's numbers and moves the predicted bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Placements, specs and Model Explorer graphs as JSON: their consumers lay tensors out as the plan does."""
+"""Placements, specs and Model Explorer graphs as JSON: the tools that read them lay tensors out as planned."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Five steps of training under JAX and under DTensor, from what is exported, lose what they lose unsharded.
+"""Five training steps under JAX and DTensor from our exports have the losses of the unsharded steps.
 
-One small step here; all families are in `benchmarks.training_parity`.
+One small step runs here; all families are in `benchmarks.training_parity`.
 """
 
 from __future__ import annotations

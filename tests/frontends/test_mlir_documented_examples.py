@@ -1,4 +1,4 @@
-"""The documents' examples as they are printed, read as graphs."""
+"""The documents' examples, read as graphs from the text as it is printed there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Texts that hold collectives and queries, read as programs in every spelling, and what is refused, with its place."""
+"""MLIR text with collectives and queries is read as programs in every spelling; refusals name their place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents made from ONNX files: sizes, weights, known numbers, the command, and the refusals."""
+"""Documents imported from ONNX files: sizes, weights, known numbers, the command, and the refusals."""
 
 from __future__ import annotations
 

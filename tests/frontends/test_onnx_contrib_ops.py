@@ -1,4 +1,4 @@
-"""Operators of ONNX Runtime against numpy: written out by what their documentation says, one position at a time."""
+"""Operators of ONNX Runtime compared with numpy, written from their documentation one position at a time."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Models that PyTorch exports to ONNX: the imported graph, run whole and as planned on a mesh, gives torch's numbers.
+"""Models that PyTorch exports to ONNX: the imported graph, whole and as planned on a mesh, gives torch's numbers.
 
-With symbolic dims the file is full of shape arithmetic, which is gone in the document.
+With symbolic dims the file is full of shape arithmetic, which the imported document no longer has.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One operator a model: what it becomes gives the numbers of ONNX's reference implementation, whole and split."""
+"""One ONNX operator per model: the import gives the numbers of ONNX's reference implementation, whole and split."""
 
 from __future__ import annotations
 

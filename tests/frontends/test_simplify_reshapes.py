@@ -1,4 +1,4 @@
-"""Reshapes that go, those that stay, and the numbers, which do not change."""
+"""Which reshapes are removed and which stay; numbers do not change."""
 
 from __future__ import annotations
 

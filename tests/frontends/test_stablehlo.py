@@ -1,4 +1,4 @@
-"""Documents made from StableHLO text: what arguments are, what takes their place, annotations, loops."""
+"""Documents imported from StableHLO text: kinds of arguments, the results that replace them, annotations, loops."""
 
 from __future__ import annotations
 

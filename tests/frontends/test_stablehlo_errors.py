@@ -1,4 +1,4 @@
-"""StableHLO that cannot be planned is refused: with its line, and what to do."""
+"""StableHLO that cannot be planned is refused with its line and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees of pointwise ops become one op that computes the same; a loop's turns are planned as layers are."""
+"""Trees of pointwise ops become one op with the same result; a loop's iterations are planned as layers are."""
 
 from __future__ import annotations
 

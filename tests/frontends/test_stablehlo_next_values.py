@@ -1,4 +1,4 @@
-"""Results of a JAX step that are taken for the next values of its arguments, and the layouts that both then have."""
+"""Results of a JAX step that are recognised as the next values of its arguments, and the layouts that both get."""
 
 from __future__ import annotations
 

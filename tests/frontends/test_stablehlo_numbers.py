@@ -1,4 +1,4 @@
-"""What the importer makes computes what JAX computes: outputs, losses, gradients, updated parameters and states.
+"""Imported JAX functions compute what JAX computes: outputs, losses, gradients, updated parameters and states.
 
 The oracle is the jitted function itself on random parameters in f32; sharded programs are compared with it as well.
 """

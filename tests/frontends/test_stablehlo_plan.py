@@ -1,4 +1,4 @@
-"""One line for JAX: shardings for the arguments and results of a function; and the command line's imports."""
+"""`planner.jax.plan`: shardings for the arguments and results of a function; and the command line's imports."""
 
 from __future__ import annotations
 

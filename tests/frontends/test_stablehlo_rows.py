@@ -1,4 +1,4 @@
-"""Every row of the StableHLO table: a small function of JAX, imported and run by our executor, gives what JAX gives."""
+"""Every row of the StableHLO table: a small JAX function, imported and run by our executor, gives JAX's result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Documents made from PyTorch models, and the refusals."""
+"""Documents imported from PyTorch models, and the refusals."""
 
 from __future__ import annotations
 

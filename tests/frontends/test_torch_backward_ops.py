@@ -1,4 +1,4 @@
-"""Rows of the ATen table that training steps, losses and positions need: torch's numbers are ours."""
+"""Rows of the ATen table that training steps, losses and positions need: our numbers equal torch's."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What torch's graph of a model costs is what the zoo's costs: two layers, the best plan of each.
+"""A model captured by torch costs what the zoo's version costs: two layers, the best plan of each.
 
-What is left between them: torch cuts cos and sin in halves and reads labels that may not count.
+Two differences remain: torch splits cos and sin into halves, and reads labels that may be masked.
 """
 
 from __future__ import annotations

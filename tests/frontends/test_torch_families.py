@@ -1,4 +1,4 @@
-"""The families, forward and training step: the imported graph gives torch's outputs, gradients and parameters."""
+"""Model families, forward and training step: the imported graph gives torch's outputs, gradients and parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models of images: the imported graph, run whole and as planned on a mesh, gives torch's numbers."""
+"""Image models: the imported graph, whole and as planned on a mesh, gives torch's numbers."""
 
 from __future__ import annotations
 

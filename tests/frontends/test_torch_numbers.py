@@ -1,7 +1,7 @@
-"""Numbers of whole models: the imported graph, run whole and as planned on a mesh, gives torch's logits.
+"""Whole models: the imported graph, whole and as planned on a mesh, gives torch's logits.
 
-Models are tiny and use the framework's own weights. Plans are made under a limit at which parameters have to be
-sharded; random choices exercise what no plan would do.
+Models are tiny and have the framework's own weights. Plans are made under a limit at which parameters have to be
+sharded; random options also try what no plan would choose.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every row of the ATen table: torch's result and that of our ops are the same numbers."""
+"""Every row of the ATen table: our ops give torch's numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that torch.export.save wrote, and placements of a module in one line."""
+"""Programs that torch.export.save wrote, and the placements of a module in one call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules in training mode: what the forward pass writes to its buffers is state of the graph, as torch computes it."""
+"""Modules in training mode: buffers that the forward pass writes are state of the graph, with torch's numbers."""
 
 from __future__ import annotations
 

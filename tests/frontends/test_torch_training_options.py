@@ -1,4 +1,4 @@
-"""Training steps of modules as people run them: frozen parameters, clipped gradients, master copies, state placed."""
+"""Training steps with frozen parameters, clipped gradients and master copies, and the placement of their state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which expert takes which token: the graph's dispatch and combine against the rule told token by token."""
+"""Which expert takes which token: the graph's dispatch and combine compared with the rule, token by token."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""What the zoo writes computes what the published models compute: logits, loss, gradients, updated parameters.
+"""The zoo's models compute what the published models compute: logits, loss, gradients, updated parameters.
 
 The oracle is transformers on a small configuration with random weights in f64, differentiated by torch's autograd
-and updated by torch's optimizers. The experts' capacity is such that none is full: those models drop no token.
+and updated by torch's optimizers. The experts' capacity is large enough that none is full, because those models drop no
+token.
 """
 
 from __future__ import annotations

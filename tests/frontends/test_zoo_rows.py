@@ -1,4 +1,4 @@
-"""Backward rows give what torch's autograd gives, in f64, and forward rows what torch's own ops give."""
+"""Backward rows give the numbers of torch's autograd in f64, and forward rows those of torch's own ops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Collectives: the dialect's worked figures; every move that is offered is exact and receives what is predicted."""
+"""Collectives: the dialect's worked figures; every offered move is exact and receives the predicted bytes."""
 
 from __future__ import annotations
 

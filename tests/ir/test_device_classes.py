@@ -1,4 +1,4 @@
-"""Devices that receive and hold alike are counted once, and expand to what is counted device by device."""
+"""Devices that receive and hold the same are counted once; expanded, the counts equal those device by device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An unknown size obeys what every number obeys, and stops whatever asks for more."""
+"""Arithmetic with an unknown size: it obeys the laws of numbers, and raises where a known size is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program's bytes are for: kind by kind they are what the executor holds, instruction by instruction."""
+"""Memory by kind equals what the executor holds, instruction by instruction."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meshes: devices, groups and their order, as the mesh dialect numbers them."""
+"""Meshes: devices, groups and their order, numbered as in the mesh dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rule notation: what it says, that it prints as it was read, and what it refuses."""
+"""Rule notation: its meaning, that it prints as it was read, and what it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs: their values, their bytes and their memory, worked out by hand; and what does not fit together."""
+"""Programs: values, bytes and memory worked out by hand; contradictions are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shardings: the block rule, and the rules of the mesh dialect that a sharding must keep."""
+"""Shardings: the block rule, and the validity rules of the mesh dialect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The named layouts are what their names say, on a transformer of two blocks; and the plan beats all that fit."""
+"""The standard layouts are what their names say, on a transformer of two blocks; the plan beats all that fit."""
 
 from __future__ import annotations
 

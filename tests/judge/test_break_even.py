@@ -1,4 +1,4 @@
-"""The factor of a link at which another layout wins: as far as a slow scan of all factors finds it."""
+"""The bandwidth factor at which another layout becomes faster equals that of a slow scan of all factors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where time and memory go: groups that add up, tensors that are there at the peak."""
+"""Where time and memory go: groups add up, and the tensors at the peak are listed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two plans compared: what is renamed or reordered is found again, and every picosecond that moved is accounted for."""
+"""Two plans compared: renamed and reordered ops are matched, and all changes of time add up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reasons: terms that add up to the step, options priced as the evaluator prices them, forced options solved anew."""
+"""Explanations: terms add up to the step, options are priced as by the evaluator, forced options are solved again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shardings changed where the analysis says it pays: faster at every change, right, and within the limit."""
+"""Local search changes shardings where the analysis says it pays: faster each time, correct, within the limit."""
 
 from __future__ import annotations
 

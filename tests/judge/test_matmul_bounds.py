@@ -1,4 +1,4 @@
-"""What a product must communicate at least, against everything that small grids of devices could do."""
+"""The least communication of a matrix product, compared with everything that small grids of devices could do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meshes of so many devices, and what one that covers another can do: all that the other can, at no higher cost."""
+"""Meshes of a number of devices; a mesh that covers another can do all that the other can, at no higher cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Model FLOPs utilisation: what counts as the model's work, and against which peak."""
+"""Model FLOPs utilisation: what counts as the model's work, and which peak it is divided by."""
 
 from __future__ import annotations
 

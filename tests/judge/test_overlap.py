@@ -1,4 +1,4 @@
-"""What overlap may gain: schedules worked out by hand, and laws that every schedule obeys."""
+"""Gains from overlap: schedules worked out by hand, and laws that every schedule obeys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The frontier of random points against its definition, and what a slack rules out."""
+"""The frontier of random points compared with its definition, and what a slack excludes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory, repeated work and volume of the slides' two-dimensional MLP, with their numbers."""
+"""Memory, repeated work and volume of the slides' two-dimensional MLP, with the slides' numbers."""
 
 from __future__ import annotations
 

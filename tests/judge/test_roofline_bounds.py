@@ -1,4 +1,4 @@
-"""No plan is faster, or fits in less memory, than the floors say."""
+"""No plan is faster, or fits in less memory, than the roofline bounds say."""
 
 from __future__ import annotations
 

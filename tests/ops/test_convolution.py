@@ -1,4 +1,4 @@
-"""Convolutions and pooling are PyTorch's in float64; what cannot be one is refused."""
+"""Convolutions and pooling give PyTorch's numbers in f64; invalid ones are refused."""
 
 from __future__ import annotations
 

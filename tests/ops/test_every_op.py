@@ -1,7 +1,7 @@
-"""Every row of the op table under every option gives, device by device, what it gives unsharded.
+"""Every row of the op table gives, under every option and on every device, the unsharded result.
 
 Operands are laid out as the option reads them (partial ones as random terms), every logical device runs its
-part, and what the devices hold is put together as the option's result shardings say.
+part, and the devices' results are put together as the option's result shardings say.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Ops that contradict their row are refused, with the part that is wrong by name."""
+"""Ops that contradict their row are refused by a message that names the wrong part."""
 
 from __future__ import annotations
 

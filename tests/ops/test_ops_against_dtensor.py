@@ -1,7 +1,7 @@
-"""DTensor's registered strategies as an oracle: what it allows over one mesh axis our rows allow, and vice versa.
+"""DTensor's registered strategies as an oracle: over one mesh axis, our rows allow what it allows, and vice versa.
 
-Where the two differ the reason is on a list below, by the overload and the way; a reason that explains nothing is
-taken out.
+Where the two differ, a list below has the reason by overload and strategy; a reason that explains nothing must be
+removed.
 """
 
 from __future__ import annotations

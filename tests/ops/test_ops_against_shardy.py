@@ -1,6 +1,6 @@
-"""Shardy's sharding rules of StableHLO ops as an oracle: the factors it may split are the loops our rows may split.
+"""Shardy's sharding rules of StableHLO ops as an oracle: the factors that it may split are the loops of our rows.
 
-Operands that are terms of sums are unknown to it, and are not in question.
+Shardy does not know partial operands, so they are not compared.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Array functions make torch's numbers; gradients are those of autograd."""
+"""Array functions give torch's numbers; gradients equal those of autograd."""
 
 from __future__ import annotations
 

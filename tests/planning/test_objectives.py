@@ -1,4 +1,4 @@
-"""The least of seconds, bytes received or bytes held: what is found is the least of every program there is."""
+"""The least time, bytes received or memory: the plan found is the best of all programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A time limit holds for the whole command, and the answer is the best that was known when the time was up."""
+"""A time limit bounds the whole command, and the answer is the best one known when the time is up."""
 
 from __future__ import annotations
 

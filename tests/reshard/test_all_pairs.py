@@ -1,4 +1,4 @@
-"""Chains of moves between any two shardings: right on data, shortest in time, their buffers counted."""
+"""Chains of moves between any two shardings: correct on data, shortest in time, their buffers counted."""
 
 from __future__ import annotations
 

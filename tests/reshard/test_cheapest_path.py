@@ -1,4 +1,4 @@
-"""Programs between two shardings: the cheapest there are, by time and by bytes, within a limit, and right on data."""
+"""Programs between two shardings: the cheapest by time and by bytes, within a limit, and correct on data."""
 
 from __future__ import annotations
 

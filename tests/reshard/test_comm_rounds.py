@@ -1,4 +1,4 @@
-"""Rounds of messages: nobody sends twice or receives twice in one, and there is none too many."""
+"""Rounds of messages: no device sends or receives twice in a round, and there are as few rounds as possible."""
 
 from __future__ import annotations
 

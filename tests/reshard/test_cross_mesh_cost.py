@@ -1,4 +1,4 @@
-"""What it costs to hand a tensor to another mesh: the slowest tier that a message crosses, and none without a link."""
+"""The cost of moving a tensor to another mesh: the slowest tier that a message crosses; none without a link."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents' route between two shardings: its order, its fusions, and that it always arrives."""
+"""The documented path between two shardings: its order, its fusions, and that it always reaches the target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks that nest, counted by the digits of their numbers, against a list of all devices."""
+"""Nested blocks, counted by the digits of device numbers, compared with a list of all devices."""
 
 from __future__ import annotations
 

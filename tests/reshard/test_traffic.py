@@ -1,4 +1,4 @@
-"""Footprints of exchanges: the closed form for all pairs against the transfers of each."""
+"""Traffic of exchanges: the closed form for all pairs compared with the transfers of each pair."""
 
 from __future__ import annotations
 

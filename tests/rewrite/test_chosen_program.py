@@ -1,4 +1,4 @@
-"""The program of a choice: every layout as chosen, every op under its option, no move that leads nowhere."""
+"""The program of an assignment: every layout as chosen, every op under its option, no useless reshard."""
 
 from __future__ import annotations
 

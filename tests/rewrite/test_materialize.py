@@ -1,4 +1,4 @@
-"""The chosen layouts as a program."""
+"""Chosen layouts, written as a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every pass makes of the programs in the documents, and what it leaves alone."""
+"""What every pass makes of the documents' programs, and what it leaves alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gathers, slices and scatters: what the passes make of the programs in the documents, and what they leave alone."""
+"""Gathers, slices and scatters: what the passes make of the documents' programs, and what they leave alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Laws of the passes on random programs: the same results, for no more, and an end.
+"""Laws of the passes on random programs: the same results, no higher cost, and termination.
 
-Every program is run on all its devices; the bytes counted must be those predicted. Prices are those of profiles,
-one of them without launches and latencies, so that bytes and flops decide; and one that takes every rewrite.
+Every program is run on all its devices; the counted bytes must equal the predicted ones. Prices are those of profiles,
+one of them without launches and latencies, so that bytes and flops decide; and one price that takes every rewrite.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Annotated graphs, completed and materialised, compute what the whole graph does on every device."""
+"""Annotated graphs, completed and materialised, compute what the whole graph computes, on every device."""
 
 from __future__ import annotations
 

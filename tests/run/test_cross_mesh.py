@@ -1,4 +1,4 @@
-"""Exchanges between two meshes: stages of a pipeline, the same devices in another mesh, some devices in common."""
+"""Exchanges between two meshes: pipeline stages, the same devices as another mesh, some devices in common."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A logical device's memory on a GPU: every value a buffer of its own, its pool's peak that of its live values."""
+"""A logical device's memory on a GPU: a buffer per value, and a pool whose peak is that of its live values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs with a fault: none of them is called equal to its graph."""
+"""Programs with a fault: no verdict says that one equals its graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A difference is located: the first instruction, device and index, with the shards that were read there."""
+"""A difference is located: the first instruction, device and index, with the shards that it read."""
 
 from __future__ import annotations
 

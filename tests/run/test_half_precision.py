@@ -1,4 +1,4 @@
-"""Half precision: every value is one that its dtype has, and a program's error is what rounding explains."""
+"""Half precision: every value exists in its dtype, and rounding explains a program's error."""
 
 from __future__ import annotations
 

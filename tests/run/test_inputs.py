@@ -1,4 +1,4 @@
-"""Inputs drawn by number: the published sequence, the ranges that ops need, nothing but seed and id to decide them."""
+"""Inputs drawn by number: the published sequence, the ranges that ops need; only seed and id decide them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tile exchange brings any layout to any other: elements, bytes and undefined margins, against a slow oracle."""
+"""The tile exchange between any two layouts: elements, bytes and undefined margins, compared with a slow oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shrunk programs: the same instructions and layouts, small dims, even where it was even and uneven where not."""
+"""Shrunk programs: the same instructions and layouts with small dims; even stays even, uneven stays uneven."""
 
 from __future__ import annotations
 

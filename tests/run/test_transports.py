@@ -1,4 +1,4 @@
-"""Every collective on every fabric: logical devices of one process, and a process a device over MPI."""
+"""Every collective on every transport: logical devices of one process, and one process per device over MPI."""
 
 from __future__ import annotations
 

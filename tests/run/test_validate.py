@@ -1,4 +1,4 @@
-"""A program's verdict: random programs are equal to their graph and to their predictions, wrong ones are not."""
+"""Verdicts: random programs equal their graph and their predictions, faulty ones do not."""
 
 from __future__ import annotations
 

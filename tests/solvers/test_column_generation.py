@@ -1,4 +1,4 @@
-"""Column generation against every choice one by one, and its program's usage against that of a choice."""
+"""Column generation compared with enumeration, and its usage with that of an assignment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time steps that another covers go, and those that none covers stay."""
+"""Time steps that another one covers are dropped; the others stay."""
 
 from __future__ import annotations
 

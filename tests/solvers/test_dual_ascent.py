@@ -1,4 +1,4 @@
-"""The dual's bound is a proof at every step, whatever the prices; on an easy instance it meets the optimum."""
+"""The dual bound is a proof at every step and for all multipliers; on an easy instance it meets the optimum."""
 
 from __future__ import annotations
 

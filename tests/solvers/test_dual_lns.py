@@ -1,4 +1,4 @@
-"""The large engine: valid, reproducible by steps, quick to stop, with or without a thread for the dual."""
+"""Large neighbourhood search: valid, reproducible by steps, quick to stop, with or without a thread for the dual."""
 
 from __future__ import annotations
 

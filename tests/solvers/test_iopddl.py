@@ -1,4 +1,4 @@
-"""The contest's form: read exactly, judged twice, and refused by path where it is wrong."""
+"""The IOPDDL format: read exactly, evaluated twice, and refused with the path of the fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work in a process beside: its answers come back, its faults are heard, and nothing of it outlives its use."""
+"""Work in another process: answers and errors come back, and no process outlives its use."""
 
 from __future__ import annotations
 

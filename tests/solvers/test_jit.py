@@ -1,4 +1,4 @@
-"""Kernels are cached where there is room for it, and run where there is none."""
+"""Kernels are cached where a cache can be written, and run where none can."""
 
 from __future__ import annotations
 

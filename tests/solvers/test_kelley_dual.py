@@ -1,4 +1,4 @@
-"""The search for prices: what the planes say is what trying prices says, and the bound found is nearly the optimum."""
+"""The search for multipliers: cutting planes agree with evaluation, and the bound is nearly the optimum."""
 
 from __future__ import annotations
 

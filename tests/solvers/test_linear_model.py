@@ -1,4 +1,4 @@
-"""Linear programs solved again and again: where the solver loses its way from where it was, it starts anew."""
+"""Linear programs that are solved repeatedly: a solver that fails from its last basis starts afresh."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits implied by the limit: the rounding's laws, and that they exclude no choice that keeps the limit."""
+"""Cuts implied by the limit: the laws of rounding, and that no assignment within the limit is cut off."""
 
 from __future__ import annotations
 

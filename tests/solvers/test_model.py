@@ -1,4 +1,4 @@
-"""A part of a choice problem that is like another one, between other nodes and at other moments."""
+"""Copies of a part of a problem, between other nodes and at other time steps."""
 
 from __future__ import annotations
 

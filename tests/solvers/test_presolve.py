@@ -1,4 +1,4 @@
-"""Presolve against the exhaustive oracle: the optimum before is the optimum after, and its choice leads back."""
+"""Presolve compared with the exhaustive oracle: the same optimum, and a solution that can be restored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a problem refuses, and what a choice is worth."""
+"""What a problem refuses, and how an assignment is evaluated."""
 
 from __future__ import annotations
 

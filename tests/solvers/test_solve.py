@@ -1,4 +1,4 @@
-"""solve() against the oracle, on thousands of tiny problems, and the laws that any solver keeps."""
+"""solve() compared with the oracle on thousands of tiny problems, and laws that every solver obeys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The budget of a solve: seconds or work, and shares of what is left of them."""
+"""The budget of a solve: seconds or work, and shares of what remains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Look-alikes of the public instances: what they claim to be, and that the solver copes with small ones of each."""
+"""Synthetic instances: they have the properties that they claim, and the solver solves small ones of each class."""
 
 from __future__ import annotations
 

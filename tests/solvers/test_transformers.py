@@ -1,4 +1,4 @@
-"""The planner's kind of problem: proven gaps with and without a limit on memory."""
+"""Problems like the planner's: proven gaps with and without a memory limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tree search: blocks are solved exactly, books are kept exactly, answers are judged exactly."""
+"""Tree search: blocks are solved exactly, and costs and usages are tracked exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every pass is a proof: whatever the messages, prices, rounding and removed strategies."""
+"""Every TRW-S pass gives a proof, whatever the messages, multipliers, rounding and removed strategies."""
 
 from __future__ import annotations
 

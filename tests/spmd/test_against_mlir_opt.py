@@ -1,4 +1,4 @@
-"""Random calls, right and wrong: accepted here exactly where the real tools accept them, but for listed differences."""
+"""Random calls, right and wrong, are accepted here exactly where the real tools accept them, with listed exceptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identity, purity and coherence: which calls may go, and from where."""
+"""Identity, purity and coherence: which calls may be removed, and where they may come from."""
 
 from __future__ import annotations
 

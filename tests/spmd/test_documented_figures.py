@@ -1,4 +1,4 @@
-"""The figures printed for the collectives, device by device, and what the documents say around them."""
+"""The documents' figures of the collectives, device by device, and the rules that their text states."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the executor reports: undefined elements read, messages that do not match, shapes that do not fit."""
+"""Errors that the executor reports: reads of undefined elements, messages that do not match, shapes that do not fit."""
 
 from __future__ import annotations
 

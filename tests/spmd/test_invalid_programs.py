@@ -1,4 +1,4 @@
-"""Programs that upstream cannot express, or does not check, and that break a rule: each refused in words."""
+"""Programs that break a rule which upstream cannot express or does not check: each is refused with a message."""
 
 from __future__ import annotations
 

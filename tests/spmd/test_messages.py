@@ -1,4 +1,4 @@
-"""Messages (conformance 53): they meet by source, and what does not meet, or may meet in two ways, is reported."""
+"""Messages (conformance 53): matched by source; unmatched and ambiguous ones are reported."""
 
 from __future__ import annotations
 

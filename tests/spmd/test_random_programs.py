@@ -1,4 +1,4 @@
-"""Random programs of collectives on random meshes against the element-by-element meaning of each."""
+"""Random programs of collectives on random meshes, compared with the element-by-element meaning of each collective."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The RFC's collectives on sharded tensors: the sharding that they leave."""
+"""The RFC's collectives on sharded tensors: the sharding of their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Malformed calls: each refused in our words, and by the real tools where they can tell."""
+"""Malformed calls: each is refused by a message of ours, and by the real tools where they can tell."""
 
 from __future__ import annotations
 

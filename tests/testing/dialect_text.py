@@ -1,4 +1,4 @@
-"""Annotated graphs as linalg text for mlir-opt-19 (mesh dialect) and mlir-opt-22 (shard), and what comes back.
+"""Annotated graphs as linalg text for mlir-opt-19 (mesh dialect) and mlir-opt-22 (shard), and a reader of their output.
 
 Minimal on purpose: every op is a linalg.generic over its rule's loops, with an argument as its init.
 """

@@ -1,8 +1,8 @@
-"""What PyTorch's DTensor allows an op over one mesh axis, and what a row of ours does, in the same letters.
+"""What DTensor and our rows allow an op over one mesh axis, in the same letters.
 
-`Z0` is a dim split in strides; for the other letters see `tests.testing.op_placements`. DTensor is asked for the
-strategies it has registered for the op, for every placement of the operands it may be given. Two words of it are ours
-by another name: an average that is made is a sum (a mean leaves terms of a mean), and ids to be masked are whole ids.
+`Z0` is a dim split in strides; for the other letters see `tests.testing.op_placements`. DTensor is asked for its
+registered strategies of the op, for every placement that the operands may have. Two of its terms have other names with
+us: an average that an op makes is a sum (a mean leaves terms of a mean), and ids to be masked are whole ids.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Work that goes wrong in every way work can, done in a real child process under its real limits.
+"""Tasks that fail in every way a task can fail, run in a real child process under real limits.
 
-The plan's name says how.
+The plan's name selects the failure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A module distributed by its plan, with a process a device: `python -m tests.testing.gloo_modules RANK FOLDER MESH`.
+"""A module distributed by its plan over gloo: `python -m tests.testing.gloo_modules RANK FOLDER MESH`.
 
-Every process plans the same module, finds the others by a file in the folder, and prints how far its result is from
-the unsharded one, and the share of the parameters' elements that it holds.
+There is one process per device. Every process plans the same module, finds the others through a file in the folder, and
+prints the error of its result against the unsharded one, and the share of the parameters' elements that it holds.
 """
 
 from __future__ import annotations

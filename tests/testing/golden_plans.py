@@ -1,7 +1,7 @@
 """Three plans whose digests are kept with the versions that made them: a plan may change only where a version does.
 
-python -m tests.testing.golden_plans            says what has changed
-python -m tests.testing.golden_plans --write    renews tests/golden/plans.json, once a version was raised
+python -m tests.testing.golden_plans            prints what has changed
+python -m tests.testing.golden_plans --write    updates tests/golden/plans.json, after a version was raised
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Modules of planner.export.shard_map, run by JAX on eight host devices in a process of its own.
+"""Runs modules of planner.export.shard_map under JAX on eight host devices, in a process of its own.
 
 Read from standard input: a pickle of (text, arguments) pairs. Written to standard output: a pickle of (results, bytes
 that cross between devices in each of the compiled program's collectives) pairs.

@@ -1,8 +1,8 @@
 """Training steps of JAX's libraries, planned and run for two steps on eight host devices, in a process of its own.
 
 Written to standard output: a JSON object with the largest difference from the unsharded steps (relative, for leaves
-above 1e-3), how many leaves of the state the plan splits, the messages of warnings, and whether the steps return the
-state in the layouts that they take it in.
+above 1e-3), the number of leaves of the state that the plan splits, the messages of warnings, and whether the steps
+return the state in the layouts in which they take it.
 """
 
 from __future__ import annotations

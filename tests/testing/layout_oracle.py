@@ -1,6 +1,6 @@
-"""The slow, obvious meaning of a sharding: who holds which elements, and what they make together.
+"""A slow and simple model of shardings: which device holds which elements, and the tensor that they make together.
 
-Written device by device from the mesh dialect's text, with nothing of `planner` but the values it judges.
+Written device by device from the mesh dialect's text; it uses nothing of `planner` but the values that it judges.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Right texts, annotations and SPMD programs, each with one fault: what must be refused with a designed error.
+"""Valid texts, annotations and SPMD programs with one fault each, which must be refused by a designed error.
 
-A `Case` is tried by calling it; damage to a text may leave it right, every other fault may not.
+A `Case` is tried by calling it. A damaged text may still be valid; all other faults must be refused.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Calls, right and wrong, as text: `mesh | op operands -> results | attributes | exception`.
 
-A wrong one stands under the words of its error. Every verifier condition that upstream documents for the collectives
-and queries is here, with what our decisions add; an exception names what upstream accepts and we do not.
+A wrong call stands under the words of its error. All verifier conditions that upstream documents for the collectives
+and queries are here, with those that we add; an exception names what upstream accepts and we do not.
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""The slow oracle of the planner's own choice problems: one mixed-integer program over all options, in flow form.
+"""A slow oracle for the planner's own problems: one mixed-integer program (MIP) over all options, with flows on edges.
 
     python -m tests.testing.mip_oracle
 
-A reshard costs the shortest way between two shardings, so an edge's price is that of a unit of flow from the sharding
-made to the one read, through the graph of all shardings of the value (its arcs: the reshards that no two others
-make as cheaply). That takes a column an arc and a row a sharding where pairs of shardings take a column each, and its
-linear relaxation is the same. Bytes hang on pairs, not on ways: an edge whose bytes a broken limit asks about gets its
-pairs as columns. Nothing is left out beforehand and nothing is shared with message passing, presolve or search.
+A reshard costs the shortest path between two shardings. So the cost of an edge is that of one unit of flow from the
+sharding that is made to the sharding that is read, in the network of all shardings of the value; its arcs are the
+reshards that no two others replace at the same cost. This takes a column per arc and a row per sharding, where a column
+per pair of strategies would be needed otherwise, and its linear relaxation is the same. Memory depends on pairs and not
+on paths: an edge that uses memory while a limit is exceeded gets a column per pair. The program leaves nothing out in
+advance, and shares no code with message passing, presolve or search.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The output that nccl-tests would print on a network whose latency and bandwidth are given exactly."""
+"""The output that nccl-tests would print on a network with exactly the given latency and bandwidth."""
 
 from __future__ import annotations
 

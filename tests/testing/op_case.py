@@ -1,7 +1,7 @@
 """One op with its types, written in letters and numbers.
 
-A letter is a size that has an even and an uneven version; numbers are what they say. `i:` in front of a shape
-makes it i64, `?:` bool; otherwise it is f64.
+A letter is a size that has an even and an uneven version; a number is itself. `i:` in front of a shape makes it i64,
+`?:` bool; otherwise it is f64.
 """
 
 from __future__ import annotations

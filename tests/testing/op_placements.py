@@ -1,7 +1,7 @@
-"""The ways in which a row runs an op over one mesh axis, in letters that other systems' rules are put into as well.
+"""The strategies of a row over one mesh axis, in letters that other systems' rules can be written in as well.
 
-A placement is `R` (whole), `S0` (dim 0 split) or `Psum`, `Pmax`, ... (partial); a way to run an op is the placements of
-its operands and of its results: `S0,R->S0`.
+A placement is `R` (whole), `S0` (dim 0 split) or `Psum`, `Pmax`, ... (partial). A strategy is the placements of an op's
+operands and results: `S0,R->S0`.
 """
 
 from __future__ import annotations

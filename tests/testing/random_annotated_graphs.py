@@ -1,6 +1,6 @@
 """Random annotated graphs of elementwise ops, products, reductions and transposes.
 
-No op reads a value twice: mlir-opt-19 never ends on that.
+No op reads a value twice, because mlir-opt-19 never ends on such an op.
 """
 
 from __future__ import annotations

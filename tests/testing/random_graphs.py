@@ -1,10 +1,10 @@
-"""Random annotated graphs on random meshes: what propagation and partition are put to.
+"""Random annotated graphs on random meshes, for tests of propagation and partition.
 
-Ops are elementwise, products (batched or not), reductions of every kind that the op table has, transposes, reshapes,
+Ops are elementwise, products (batched or not), reductions of every kind in the op table, transposes, reshapes,
 softmax-like and constants, of floats or integers; sizes are uneven. Annotations are of definitions and of uses,
-required and hints. Some are partial: results mostly as their op leaves them, sometimes as no op could; graph inputs
-by any reduction that their elements have. With `halos` the same graphs' annotations have halos or other cuts than the
-block rule's, as far as the neighbours' blocks reach.
+required and hints. Some are partial: most results as their op leaves them, some as no op could; graph inputs by any
+reduction that their elements have. With `halos`, annotations also have halos, or block boundaries other than the block
+rule's, as far as the neighbours' blocks reach.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""With REQUIRE_ALL=1 nothing may be missing: a run starts only where all that a test asks for is installed, and a test
-that is skipped or expected to fail fails, with the reason. A pytest plugin; `tests/conftest.py` registers it."""
+"""A pytest plugin: with REQUIRE_ALL=1 a run starts only where everything that a test asks for is installed.
+
+A test that is skipped or expected to fail then fails, with the reason. `tests/conftest.py` registers the plugin.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs to run: of random assignments, of training steps, and one that is sure to reduce partial sums."""
+"""Programs to run: random assignments, training steps, and one that always reduces partial sums."""
 
 from __future__ import annotations
 

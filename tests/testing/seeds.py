@@ -1,8 +1,8 @@
-"""Seeds of random cases: some that never change, and a window of others that moves with the day.
+"""Seeds of random cases: fixed ones, and a window of others that moves with the day.
 
 The quick run takes a quarter of the cases, all from the window, so that every day tries others. The whole run takes
-all the fixed seeds and the same window. `tests/conftest.py` fixes the window once for all processes of a run, by the
-date in UTC or as `--seed` or SHARDPLAN_TEST_SEED says, and prints it.
+all the fixed seeds and the same window. `tests/conftest.py` sets the window once for all processes of a run, from the
+date in UTC or from `--seed` or SHARDPLAN_TEST_SEED, and prints it.
 """
 
 from __future__ import annotations

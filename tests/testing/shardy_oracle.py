@@ -1,7 +1,7 @@
 """Shardy's sharding rules of StableHLO ops, in the letters of `tests.testing.op_placements`.
 
-Shardy writes down a rule for every op of a module (`sdy-populate-op-sharding-rules`, run in a process of its own, which
-bad input would end). A factor is a letter of the rule; one that a result lacks is a reduction, one that needs
+Shardy writes a rule for every op of a module (`sdy-populate-op-sharding-rules`), in a process of its own, because bad
+input ends the process. A factor is a letter of the rule; one that a result lacks is a reduction, and one that needs
 replication or permutes is whole.
 """
 

@@ -1,5 +1,8 @@
-"""A checkout so small that its set-up takes seconds and no network: our Makefile and deploy/set_up.py, a package of a
-few lines that stands for ours, and a lock of one wheel, which stands for pytest and says what it is asked."""
+"""A checkout so small that its set-up takes seconds and no network.
+
+It has our Makefile and deploy/set_up.py, a package of a few lines in place of ours, and a lock of one wheel, which
+stands for pytest and prints its arguments.
+"""
 
 from __future__ import annotations
 

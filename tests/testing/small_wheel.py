@@ -1,4 +1,4 @@
-"""Writes a minimal wheel that pip can install. It imports nothing of ours: the small checkout builds itself with it."""
+"""Writes a minimal wheel that pip can install. It imports nothing of ours, because the small checkout builds it."""
 
 from __future__ import annotations
 

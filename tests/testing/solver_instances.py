@@ -1,10 +1,10 @@
-"""Look-alikes of the public instances, of every class, each with its optimum known by construction.
+"""Random instances that resemble every class of the public ones, each with an optimum that is known by construction.
 
-A choice is planted: reduced costs >= 0 are drawn, 0 at the planted strategies and pairs, so that it is the cheapest.
-Then the costs are disguised without changing any comparison: each edge hands a random vector to either end (a
-message), and every strategy is charged for the bytes it does *not* use at prices hidden at a few moments. At those
-the planted choice fills the limit to the last byte (a node without a choice pads it), so by Lagrangian duality it
-stays optimal.
+An assignment is planted: reduced costs >= 0 are drawn, with 0 at the planted strategies and pairs, so that it is the
+cheapest. Then the costs are disguised without changing any comparison: each edge moves a random vector of cost to
+either end (a message), and every strategy is charged for the bytes that it does *not* use, at hidden prices for a few
+time steps. At those time steps the planted assignment fills the limit to the last byte (a node without a choice pads
+it), so by Lagrangian duality it stays optimal.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The slow, obvious meaning of every collective: element by element, device by device, in Python numbers.
+"""A slow and simple implementation of every collective: element by element, device by device, in Python numbers.
 
-A local tensor is its shape and its defined elements by index; what is missing is undefined, and reading it raises.
+A local tensor is its shape and its defined elements by index; an element that is missing is undefined, and reading it
+raises.
 """
 
 from __future__ import annotations

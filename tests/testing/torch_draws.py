@@ -1,4 +1,4 @@
-"""Calls that draw random numbers: torch's bits are not ours, the distributions are."""
+"""Calls that draw random numbers: our bits differ from torch's, our distributions do not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules in training mode, and what one step of torch makes of their state."""
+"""Modules in training mode, and their state after one step of torch."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A generator of the planner's kind of problem: the training step of a stack of transformer layers on a mesh.
+"""A generator of problems like the planner's: the training step of a stack of transformer layers on a mesh.
 
 Every op is a rule over letters; a strategy gives each mesh axis a letter to split, nothing (R), or a linear operand
 group to leave partial (P). Reshards cost per axis, with the bytes that are local at that moment; a value
-with several users passes through a hub, whose edge uses memory only where it makes a copy.
+with several users passes through a shared copy, whose edge uses memory only where it makes a copy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A calibrated profile: every probe becomes a curve, what is not measured stays and says so."""
+"""A calibrated profile: every probe becomes a curve; what is not measured stays and says so."""
 
 from __future__ import annotations
 

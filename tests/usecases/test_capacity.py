@@ -1,4 +1,4 @@
-"""Many meshes looked at and few planned: the answer is that of planning them all, and survives being cut off."""
+"""Of many meshes few are planned: the answer equals that of planning all, and an interrupted search can be resumed."""
 
 from __future__ import annotations
 

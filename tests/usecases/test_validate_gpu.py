@@ -1,4 +1,4 @@
-"""`python -m planner.usecases.validate_gpu`: plan files run and checked, the result written; here in numpy."""
+"""`python -m planner.usecases.validate_gpu`: plan files are run and checked, and the result is written (with numpy)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The reports of a check: each of its standard's form, all of the same verdict, and safe with names from anywhere.
+"""The reports of a check: each follows its standard, all have the same verdict, and no name can inject markup.
 
-SARIF and JUnit are held against the parts of their public schemas that are written here: SARIF 2.1.0 (OASIS), sections
+SARIF and JUnit are compared with the parts of their public schemas that are written here: SARIF 2.1.0 (OASIS), sections
 3.13 to 3.35, and the XSD of the Jenkins xUnit plugin (junit-10).
 """
 

@@ -1,4 +1,4 @@
-"""Meshes, limits, hardware, pins, plans and words on the command line that make no sense."""
+"""Invalid meshes, limits, hardware, pins, plans and words on the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo answers what no standard layout does, shows the plan, writes its report, and says what to try next."""
+"""The demo finds a plan that no standard layout matches, prints it, writes its report, and says what to try next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`explain`: the same numbers as the plan's, for people and as JSON; bad input in one line."""
+"""`explain`: the same numbers as the plan's, as text and as JSON; bad input ends in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`export` in every format, and `validate` with a process a device."""
+"""`export` in every format, and `validate` with one process per device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`hardware fit` and `hardware calibrate`: from measurements to a profile that plans are priced with."""
+"""`hardware fit` and `hardware calibrate`: measurements become a profile that plans are priced with."""
 
 from __future__ import annotations
 

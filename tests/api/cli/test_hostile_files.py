@@ -1,4 +1,4 @@
-"""Files made to hurt: each ends in one message, within two processor seconds and 500 MB, and writes nothing."""
+"""Malicious files: each ends in one message, within two CPU seconds and 500 MB, and writes nothing."""
 
 from __future__ import annotations
 

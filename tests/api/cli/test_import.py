@@ -1,4 +1,4 @@
-"""`import`: documents that the commands write, and what their options change."""
+"""`import`: the documents that the commands write, and what their options change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of commands, and what is imported before one is run."""
+"""The list of commands, and which modules are imported before a command runs."""
 
 from __future__ import annotations
 

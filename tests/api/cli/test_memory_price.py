@@ -1,4 +1,4 @@
-"""What more memory is said to be worth: never more than is proven, and what was found beyond the limit."""
+"""The printed worth of more memory: never more than is proven, and the layouts that were found beyond the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An option is declared once: the command line, HTTP and Python know it by one name, default and meaning."""
+"""An option is declared once: command line, HTTP and Python have one name, default and meaning for it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An option or a command by its old name is refused, and the message says the name it has now."""
+"""The old name of an option or a command is refused by a message with the new name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`report`: a file that says what the plan says; bad input in one line, and no file of it."""
+"""`report`: a file with the plan's numbers; bad input ends in one line and writes no file."""
 
 from __future__ import annotations
 

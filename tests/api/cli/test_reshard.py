@@ -1,4 +1,4 @@
-"""`reshard` and `migrate`: programs between layouts, priced, run and refused, as a user meets them."""
+"""`reshard` and `migrate` on the command line: programs between layouts are priced, run and refused."""
 
 from __future__ import annotations
 

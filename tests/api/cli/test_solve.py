@@ -1,4 +1,4 @@
-"""`shardplan solve` as a user meets it: its figures, the choice it writes, and what it refuses."""
+"""`shardplan solve` on the command line: its figures, the solution that it writes, and what it refuses."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""kill -9 of the server and of its child on a plan's way: nothing that was acknowledged is lost, nothing is done twice,
-and what was killed leaves no process behind. `benchmarks/chaos_kill.py` strikes at every stage, many times.
+"""The server and its child are killed with SIGKILL while a plan is queued or solved.
 
-The driver reads the database beside the server, and proves by it that each kill hit its stage.
+Nothing that was acknowledged is lost, nothing is done twice, and no process is left behind. `benchmarks/chaos_kill.py`
+kills at every stage, many times. The driver reads the database beside the server, which proves that each kill hit its
+stage.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Limits over HTTP, and a base that a server keeps."""
+"""Checks with limits over HTTP, and a base that a server keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Server-sent events: every one once and in order, from the first or after the last one seen."""
+"""Server-sent events: each one once and in order, from the first event or from the last one received."""
 
 from __future__ import annotations
 

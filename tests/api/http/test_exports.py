@@ -1,4 +1,4 @@
-"""Plans exported over HTTP: every format of the command line, the same bytes, or a problem that says why not."""
+"""Exports over HTTP: every format of the command line, with the same bytes, or a problem that says why not."""
 
 from __future__ import annotations
 

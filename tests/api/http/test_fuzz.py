@@ -1,4 +1,4 @@
-"""Some cases of benchmarks/fuzz_service.py: none is answered with 5xx, nor otherwise than the description foresees."""
+"""Some cases of benchmarks/fuzz_service.py: no answer is a 5xx, and none differs from the OpenAPI description."""
 
 from __future__ import annotations
 

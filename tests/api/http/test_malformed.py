@@ -1,4 +1,4 @@
-"""Graphs that must not be planned, over HTTP: always a problem that points into the body, never a fault of ours."""
+"""Invalid graphs over HTTP: always a problem with a pointer into the body, never an internal error."""
 
 from __future__ import annotations
 

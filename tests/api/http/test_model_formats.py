@@ -1,4 +1,4 @@
-"""Models in other tools' forms as the body of a question: converted in a child, then planned like any graph."""
+"""Models in other tools' formats as a request's body: converted in a child process, then planned like any graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plans over HTTP: asked once, found again, listed, cancelled, fetched."""
+"""Plans over HTTP: created, found again, listed, cancelled, fetched."""
 
 from __future__ import annotations
 

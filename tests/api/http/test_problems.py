@@ -1,4 +1,4 @@
-"""Every error is a problem (RFC 9457), with a JSON pointer to what is at fault in the body."""
+"""Every error is a problem (RFC 9457), with a JSON pointer to the fault in the body."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plan's report over HTTP, and the page at `/` in Chromium: plans listed, asked for, followed, opened, compared."""
+"""A plan's report over HTTP, and the page at `/` in Chromium: it lists, requests, follows, opens and compares plans."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what: keys, scopes, tenants, hosts; the headers of every answer."""
+"""Keys, scopes, tenants and hosts decide who may do what; every answer has the security headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is answered at once: verdicts, comparisons, reshards; the house's profiles, limits, health and description."""
+"""Requests that are answered at once: verdicts, comparisons, reshards; and profiles, limits, health, description."""
 
 from __future__ import annotations
 

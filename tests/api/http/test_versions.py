@@ -1,6 +1,6 @@
-"""An upgrade of the service: the same database, the same request, another version of the package.
+"""An upgrade of the service: the same database and the same request, with another version of the package.
 
-The other version is a copy of the packages in which only planner/version.py says another number.
+The other version is a copy of the packages in which only planner/version.py has another number.
 """
 
 from __future__ import annotations

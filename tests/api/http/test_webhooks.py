@@ -1,4 +1,4 @@
-"""Webhooks: made over HTTP, queued with the plan's outcome, delivered signed over TLS, at least once."""
+"""Webhooks: created over HTTP, queued with the plan's result, delivered signed over TLS, at least once."""
 
 from __future__ import annotations
 

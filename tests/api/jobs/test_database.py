@@ -1,4 +1,4 @@
-"""The database: its tables come from the migrations, a newer one is left alone, one that goes away comes back."""
+"""The database: migrations make its tables, a newer one is left alone, and lost connections are opened again."""
 
 from __future__ import annotations
 

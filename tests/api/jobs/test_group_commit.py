@@ -1,4 +1,4 @@
-"""Group commit: what many write at once is in few transactions, and one's refusal or failure is nobody else's."""
+"""Group commit: concurrent writes share few transactions, and a write that is refused or fails affects no other."""
 
 from __future__ import annotations
 

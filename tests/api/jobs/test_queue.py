@@ -1,4 +1,4 @@
-"""The queue: what is committed is kept, a plan is held by one worker, and ends once."""
+"""The queue: a commit is never lost, one worker holds a plan at a time, and a plan ends once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ended plans are forgotten when they are old, never others; a copy of the database holds what it held."""
+"""Old ended plans are purged and no others; a copy of the database has everything that the original had."""
 
 from __future__ import annotations
 

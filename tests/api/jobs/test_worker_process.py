@@ -1,4 +1,4 @@
-"""Work that goes wrong ends with its error, within its limits, and leaves nothing behind."""
+"""Child processes that fail: each ends with its error, within its limits, and leaves nothing behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses that a webhook may call, and those it may not: what is within a network is not reached from its edge."""
+"""The addresses that a webhook may call and may not call: a private network is not reached from outside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A graph beside its base: by other names and in another order it is the same; whatever else differs is told."""
+"""Two graphs that differ in names and order only are equal; every other difference is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What another version of a framework makes of a network is the same network."""
+"""A network captured by another version of its framework equals the network captured by this one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Limits as text: what each says, and what is said of one that does not parse."""
+"""Limits as text: the meaning of each, and the message for one that does not parse."""
 
 from __future__ import annotations
 

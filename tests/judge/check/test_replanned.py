@@ -1,4 +1,4 @@
-"""A plan of another version in a check: what became of it is told apart from what the edit did."""
+"""A plan of another version in a check: what the version changed is reported apart from what the edit changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two plans under limits: figures beside a plain count, terms that add up, the edit to blame, what is proven of it."""
+"""Two plans under limits: figures equal a plain count, terms add up, causes name the edit, certificates are proven."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Synthetic instances like the public ones of every class: networks as a compiler's sharding pass poses them."""
+"""Synthetic instances that resemble the public ones: networks as problems of a compiler's sharding pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops on a mesh of two axes: what each strategy of an op splits, what it moves, what it takes to change a layout.
+"""Strategies on a mesh of two axes: which loops they split, which bytes they receive, and what a layout change costs.
 
 A strategy gives each mesh axis one of the op's loops or none, so an op of L loops has (L + 1)^2 strategies; a tensor's
 layout gives each axis one of its dims or none. Costs are bytes received: an all-reduce where an axis splits a loop

@@ -1,10 +1,13 @@
-"""A step of a network as a compiler's sharding pass poses it: a node per op, edges where layouts change or are tied.
+"""A network's step as the problem that a compiler's sharding pass would write: a node per op, an edge per operand.
 
-Ops are recorded on a tape; the gradient of an einsum by an operand is the einsum of the result's gradient and the
-other operands, which covers products, pointwise ops, reductions and broadcasts alike. As in the public files, a
-node lives from its op to its last reader (parameters for ever, fused ops for no moment), every op may bring constants
-along that only a tuple reads (at no cost), ops that follow an operand are tied to it by infinite costs, and the limit
-is 1.1 times the peak of the least usages, or what a plan that keeps all ties needs.
+Ops are recorded on a tape. The gradient of an einsum by an operand is the einsum of the result's gradient and the other
+operands; this covers products, pointwise ops, reductions and broadcasts. As in the public files:
+
+* a node uses memory from its op to its last reader; parameters always do, fused ops never
+* an op may come with constants, which only a tuple reads, at no cost
+* an op that takes over an operand's layout is tied to it by infinite costs
+* the limit is 1.1 times the peak of the assignment of least usages, or the peak of one that keeps all ties, whichever
+  is more
 """
 
 from __future__ import annotations
