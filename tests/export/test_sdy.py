@@ -1,4 +1,4 @@
-"""Programs in Shardy's dialect: its verifier accepts them, and its partitioner has nothing left to reshard."""
+"""Programs in Shardy's dialect: its verifier accepts them, and its passes insert no reshard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Identity, purity and coherence: which calls may be removed, and where they may come from."""
+"""Identity, purity and coherence: which calls may be removed, and that a call is removed on all paths or on none."""
 
 from __future__ import annotations
 

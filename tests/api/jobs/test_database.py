@@ -1,4 +1,4 @@
-"""The database: migrations make its tables, a newer one is left alone, and lost connections are opened again."""
+"""The database: migrations make its tables, a newer one is left alone, and the service recovers after an outage."""
 
 from __future__ import annotations
 
