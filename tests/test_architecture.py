@@ -158,7 +158,7 @@ def allowed_for(importer: str) -> tuple[str, ...]:
     return MAY_IMPORT[max((prefix for prefix in MAY_IMPORT if is_within(importer, prefix)), key=len)]
 
 
-def test_the_three_packages_are_there() -> None:
+def test_the_three_packages_exist() -> None:
     assert set(PACKAGES) <= our_modules()
 
 
@@ -206,7 +206,7 @@ def test_every_outside_package_stays_in_its_home() -> None:
     assert_none(faults)
 
 
-def test_no_file_and_no_folder_has_a_name_that_says_nothing() -> None:
+def test_no_file_or_folder_has_a_meaningless_name() -> None:
     assert_none(
         [
             f"{relative(path)}:1: name it after its noun, not {', '.join(sorted(vague))}"

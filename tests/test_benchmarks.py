@@ -26,17 +26,17 @@ def test_every_benchmark_says_what_it_measures() -> None:
 
 
 @pytest.mark.parametrize("path", sorted({path for paths in MEASURED.values() for path in paths}))
-def test_what_is_measured_is_there(path: str) -> None:
+def test_measured_files_exist(path: str) -> None:
     assert (ROOT / path).exists()
 
 
-def test_faults_are_planted_into_code_that_is_there_and_has_tests() -> None:
+def test_faults_are_planted_into_code_that_exists_and_has_tests() -> None:
     places = [*mutant_sample.TESTS, *mutant_sample.LEFT_OUT]
     places += [f"tests/{folder}" for near in mutant_sample.TESTS.values() for folder in near]
     assert [place for place in places if not (ROOT / place).exists()] == []
 
 
-def test_what_is_said_to_change_nothing_is_a_fault_in_a_line_that_is_there() -> None:
+def test_every_equivalent_fault_is_a_fault_of_an_existing_line() -> None:
     said = json.loads((ROOT / "benchmarks" / "data" / "equivalent_mutants.json").read_text())
     for key in said:
         path, _, fault = key.partition(": ")
@@ -77,7 +77,7 @@ def recorded(repository: Path, name: str, commit: str) -> None:
     (repository / "results" / f"{name}.json").write_text(json.dumps({"commit": commit, "date": "2026-01-01"}))
 
 
-def test_a_result_is_old_where_the_code_that_it_measures_has_changed(repository: Path) -> None:
+def test_a_result_is_out_of_date_where_the_measured_code_has_changed(repository: Path) -> None:
     commit = measured_commit(("solvers",), repository)
     assert commit == git(repository, "rev-parse", "--short", "HEAD")
     for name in ("solver", "service"):

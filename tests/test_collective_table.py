@@ -53,7 +53,7 @@ def test_every_layer_has_an_entry_for_every_collective(
 
 
 @pytest.mark.parametrize("kind", BASIS)
-def test_entries_say_as_much_as_the_row_asks_for(kind: Kind) -> None:
+def test_entries_are_as_complete_as_the_row_requires(kind: Kind) -> None:
     row = COLLECTIVES[kind]
     assert row.kind is kind
     assert tuple(DIM_NAMES[kind]) == row.fields

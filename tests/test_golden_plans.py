@@ -33,7 +33,7 @@ def test_plans_change_only_where_a_version_does() -> None:
 
 
 @pytest.mark.parametrize(("now", "words", "writes"), FAULTS)
-def test_a_change_is_told_with_what_to_do_and_kept_only_under_another_version(
+def test_a_changed_plan_is_reported_with_the_remedy_and_stored_only_under_another_version(
     now: Document, words: str | None, writes: bool
 ) -> None:
     told = fault(KEPT, now)

@@ -112,7 +112,7 @@ def words(name: str) -> set[str]:
     return {part.lower() for part in PART.findall(name)}
 
 
-def test_no_name_is_of_words_that_only_we_know() -> None:
+def test_no_name_has_private_words() -> None:
     names = [(relative(path), path.stem) for path in trees()]
     names += [(one.place, one.node.name) for one in definitions()]
     assert_none([f"{place}: {name}" for place, name in names if words(name) & BANNED_WORDS])

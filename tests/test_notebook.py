@@ -85,7 +85,7 @@ def test_a_capacity_answer_shows_its_frontier() -> None:
     assert f"{len(found.question.candidates)} candidates" in text
 
 
-def test_the_line_of_a_search_is_one_line_and_empty_in_the_end() -> None:
+def test_the_line_of_a_search_is_one_line_and_empty_at_the_end() -> None:
     told = io.StringIO()
     with planner.solving_line(told) as on_progress:
         planned("dp=2,tp=2", on_progress=on_progress)
@@ -94,14 +94,14 @@ def test_the_line_of_a_search_is_one_line_and_empty_in_the_end() -> None:
     assert told.getvalue().endswith(" \r")
 
 
-def test_the_line_of_a_survey_counts_its_candidates() -> None:
+def test_the_line_of_a_capacity_search_counts_its_candidates() -> None:
     told, seen = io.StringIO(), list[CapacitySearch]()
     with planner.capacity_line(told) as on_outcome:
         seen.append(search_meshes(question(), on_outcome=on_outcome))
     assert f"of {len(seen[0].question.candidates)} candidates" in told.getvalue()
 
 
-def test_nobody_is_told_where_nobody_looks(capfd: pytest.CaptureFixture[str]) -> None:
+def test_no_progress_is_shown_without_a_terminal(capfd: pytest.CaptureFixture[str]) -> None:
     with planner.solving_line() as on_progress:
         planned("dp=2", on_progress=on_progress)
     assert capfd.readouterr() == ("", "")

@@ -11,7 +11,7 @@ def row(source: str, kind: Kind, local: float, seconds: float) -> collective_cos
     return collective_costs.Row(source, "h100-sxm", None, True, Timing(kind, (8, 1), local, seconds))
 
 
-def test_what_is_held_out_is_of_sources_that_no_profile_is_fitted_to() -> None:
+def test_held_out_rows_come_from_sources_that_no_profile_is_fitted_to() -> None:
     fitted, held_out = collective_costs.read(collective_costs.DATA), collective_costs.read(collective_costs.HELD_OUT)
     assert {each.large for each in held_out} == {True, False}
     assert not {each.source for each in held_out} & {each.source for each in fitted}

@@ -47,7 +47,7 @@ def layout(case: tuple[Model, bool, str, bool, int, int, bool]) -> Layout:
 
 
 @pytest.mark.parametrize("case", LAYOUTS)
-def test_a_layout_computes_what_the_model_does(case: tuple[Model, bool, str, bool, int, int, bool]) -> None:
+def test_a_layout_computes_what_the_model_computes(case: tuple[Model, bool, str, bool, int, int, bool]) -> None:
     """But for the gradient of a key's bias, which is zero: a softmax does not see what is added to all its scores."""
     found = validate(layout(case).program, shrinking="none")
     assert found.verdict == "equal" or (found.difference is not None and abs(found.difference.wanted) < ROUNDING)
@@ -78,7 +78,7 @@ def test_full_recomputation_is_one_more_forward_pass_of_the_layers_and_holds_les
 
 
 @pytest.mark.parametrize("what", ["full", "attention", "per op"])
-def test_what_is_recomputed_leaves_the_gradients_as_they_are(what: str) -> None:
+def test_recomputation_does_not_change_gradients(what: str) -> None:
     """The copies do what the first ones did: with them left out the document is the plain one again."""
     plain = micro_batch(GPT, 2, 8, "f32", fused=False)
     again = recomputed(plain, what)
@@ -114,7 +114,7 @@ def test_a_step_is_published_in_seconds_or_as_tokens_a_second() -> None:
     assert published_steps.published_s(row) == 20.0
 
 
-def test_pairs_are_of_one_model_on_one_cluster_and_those_alike_have_no_order() -> None:
+def test_only_steps_of_one_model_on_one_cluster_are_ranked_and_equal_times_are_not() -> None:
     same = {"model": "m", "source": "s", "device": "d", "seq": 1, "compile": None}
     listed = [
         {**same, "published_per_token": 1.0, "predicted_per_token": 1.0},

@@ -58,14 +58,14 @@ def test_a_test_that_does_not_run_fails_with_its_reason(tmp_path: Path) -> None:
         assert reason in line
 
 
-def test_no_test_starts_where_something_is_missing(tmp_path: Path) -> None:
+def test_no_test_starts_where_a_requirement_is_missing(tmp_path: Path) -> None:
     done = run(tmp_path, {"fine": FINE}, "-s", missing=("package oven", "program mixer"))
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "package oven, program mixer" in done.stderr
     assert "started" not in done.stdout
 
 
-def test_what_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_requirements_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(require_all, "PACKAGES", ("pytest", "no_oven", "no_oven.door"))
     monkeypatch.setattr(require_all, "PROGRAMS", ("no-mixer",))
     monkeypatch.setenv("PATH", "")

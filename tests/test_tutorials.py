@@ -54,7 +54,7 @@ NOT_SHOWN = [
 
 
 @pytest.mark.parametrize("page", list(pages()))
-def test_what_a_page_says_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_and_python_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = read_examples((DOCS / page).read_text())
     assert any(example.shown for example in examples) or not page.startswith("tutorials/")
     monkeypatch.chdir(tmp_path)
@@ -108,11 +108,11 @@ def _environment() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("shown", SHOWN)
-def test_a_page_may_leave_lines_out_where_it_says_so(shown: str) -> None:
+def test_a_page_may_omit_lines_that_it_marks(shown: str) -> None:
     assert_shown(shown, PRINTED)
 
 
 @pytest.mark.parametrize("shown", NOT_SHOWN)
-def test_a_page_that_shows_what_is_not_printed_is_seen(shown: str) -> None:
+def test_a_page_that_shows_other_output_fails(shown: str) -> None:
     with pytest.raises(AssertionError, match="the page shows"):
         assert_shown(shown, PRINTED)

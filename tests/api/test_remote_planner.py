@@ -36,7 +36,7 @@ QUESTION = CapacityQuestion(
 
 
 @pytest.mark.slow
-def test_a_server_finds_the_frontier_and_knows_its_plans_when_asked_again(tmp_path: Path) -> None:
+def test_a_server_finds_the_frontier_and_reuses_its_plans(tmp_path: Path) -> None:
     server = start(f"sqlite:///{tmp_path}/service.db", tmp_path / "log")
     try:
         ask = plan_on_server(str(server.client.base_url), QUESTION)
@@ -59,7 +59,7 @@ def test_a_server_has_profiles_of_its_own() -> None:
         plan_on_server("http://127.0.0.1:1", replace(QUESTION, offers=(mine,)))
 
 
-def test_what_is_no_address_and_who_does_not_answer_are_told() -> None:
+def test_invalid_urls_and_unreachable_servers_are_reported() -> None:
     with pytest.raises(InvalidRequest, match="--server"):
         plan_on_server("ftp://somewhere", QUESTION)
     with pytest.raises(InvalidRequest, match="cannot be reached"):
@@ -86,19 +86,19 @@ def busy(answers: Sequence[int]) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_server_that_stays_busy_is_asked_until_time_is_up_and_no_longer(status: int) -> None:
+def test_a_busy_server_is_retried_until_the_time_is_up(status: int) -> None:
     with busy([status]) as url:
         found = search_meshes(QUESTION, ask=plan_on_server(url, QUESTION, time_limit_s=0.3), time_limit_s=0.3)
     assert found.outcomes == {}
     assert {passed.skip_reason for passed in found.skipped.values()} == {"time"}
 
 
-def test_without_a_limit_a_server_that_stays_busy_is_told() -> None:
+def test_without_a_time_limit_a_server_that_stays_busy_is_an_error() -> None:
     with busy([503]) as url, pytest.raises(ServerBusy, match=r"the server refuses .*got 503"):
         search_meshes(QUESTION, ask=plan_on_server(url, QUESTION, patience_s=0.3))
 
 
-def test_a_server_that_was_busy_is_asked_again() -> None:
+def test_a_busy_server_is_retried() -> None:
     with busy([429, 503, 404]) as url, pytest.raises(PlanUnavailable, match="got 404"):
         search_meshes(QUESTION, ask=plan_on_server(url, QUESTION))
 

@@ -33,7 +33,7 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Spans:
     return lambda: list(exporter.get_finished_spans())
 
 
-def test_a_plan_waits_and_is_run(spans: Spans, database: str) -> None:
+def test_spans_cover_the_wait_and_the_run_of_a_plan(spans: Spans, database: str) -> None:
     with serving(database, children=MISBEHAVING) as client:
         plan = ask(client, named("exit")).json()["id"]
         ended(client, plan)
@@ -47,7 +47,7 @@ def test_a_plan_waits_and_is_run(spans: Spans, database: str) -> None:
     assert line.start_time <= line.end_time <= child.start_time
 
 
-def test_attributes_go_to_the_span_under_way(spans: Spans) -> None:
+def test_attributes_are_set_on_the_current_span(spans: Spans) -> None:
     with span("outer", {PLAN: "a"}) as told:
         set_attribute(REQUEST, "b")
         record_wait("inner", 2.0, {})
@@ -59,7 +59,7 @@ def test_attributes_go_to_the_span_under_way(spans: Spans) -> None:
     assert inner.end_time - inner.start_time == 2_000_000_000
 
 
-def test_nothing_is_done_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_recorded_without_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "_tracer", None)
     with span("outer", {PLAN: "a"}) as told:
         set_attribute(REQUEST, "b")
@@ -68,7 +68,7 @@ def test_nothing_is_done_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told == {PLAN: "a", OUTCOME: "c"}
 
 
-def test_to_send_spans_the_extra_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sending_spans_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(tracing.ENDPOINT, raising=False)
     tracing.start_export()
     monkeypatch.setenv(tracing.ENDPOINT, "http://127.0.0.1:4318")

@@ -38,7 +38,7 @@ def without_next(written: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("train", ["sgd", "adam"])
-def test_what_is_updated_leaves_as_it_is_expected(train: str) -> None:
+def test_an_updated_value_ends_in_the_layout_of_its_input(train: str) -> None:
     asked = question(document(train))
     found = solvers.solve(asked.problem)
     assert found.assignment is not None
@@ -64,7 +64,7 @@ def test_a_document_keeps_what_comes_next() -> None:
 
 
 @pytest.mark.parametrize(("value", "words"), WRONG)
-def test_a_next_that_cannot_be_is_refused(value: str, words: str) -> None:
+def test_an_invalid_next_value_is_refused(value: str, words: str) -> None:
     step = document()
     step["inputs"][1]["next"] = value
     with pytest.raises(InvalidGraph, match=words):

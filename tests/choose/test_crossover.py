@@ -30,7 +30,7 @@ def stack(limit: int, tail: int = 0) -> solvers.Problem:
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_of_layers_in_a_row_the_splice_is_the_best_choice_there_is(limit: int) -> None:
+def test_for_layers_in_a_row_the_crossover_is_the_best_solution(limit: int) -> None:
     problem = stack(limit)
     found = crossover(problem, [range(LAYERS)], [(LEAN,) * LAYERS, (RICH,) * LAYERS])
     assert found is not None
@@ -81,7 +81,7 @@ def test_the_pair_with_the_cheapest_change_is_taken() -> None:
     assert sorted(found) == [0, 0, 0, 2, 2, 2]
 
 
-def test_where_nothing_fits_or_all_does_nothing_is_spliced() -> None:
+def test_where_nothing_fits_or_everything_does_there_is_no_crossover() -> None:
     for limit in (LIMITS.start - 1, LIMITS.stop):
         assert crossover(stack(limit), [range(LAYERS)], [(LEAN,) * LAYERS, (RICH,) * LAYERS]) is None
     assert crossover(stack(LIMITS[0]), [range(LAYERS)], []) is None

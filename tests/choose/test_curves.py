@@ -42,7 +42,7 @@ def test_a_curve_of_ascending_points_goes_through_them() -> None:
 
 
 @pytest.mark.parametrize(("work", "seconds"), NO_CURVES)
-def test_what_is_no_curve_cannot_be_made(work: tuple[float, ...], seconds: tuple[float, ...]) -> None:
+def test_an_invalid_curve_is_refused(work: tuple[float, ...], seconds: tuple[float, ...]) -> None:
     with pytest.raises(InvalidHardware, match="points of a curve"):
         Curve(work, seconds)
 

@@ -77,7 +77,7 @@ def test_the_bound_of_the_unfolded_problem_begins_near_the_folded_ones() -> None
 
 
 @pytest.mark.slow
-def test_so_it_does_at_prices_where_a_limit_binds() -> None:
+def test_so_does_the_bound_at_multipliers_where_a_limit_binds() -> None:
     free = solvers.solve(layers().problem, gap=1e-3).assignment
     assert free is not None
     found = layers(solvers.evaluate(layers().problem, free).peak * 3 // 4)

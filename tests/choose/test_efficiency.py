@@ -40,7 +40,7 @@ REFUSED: list[tuple[tuple[float, ...], tuple[float, ...]]] = [
 
 
 @pytest.mark.parametrize(("name", "operands", "results", "attrs", "wanted"), CLASSES)
-def test_an_op_is_of_the_class_its_rule_says(
+def test_an_op_has_the_class_of_its_rule(
     name: str, operands: list[Shape], results: list[Shape], attrs: dict[str, object], wanted: str | None
 ) -> None:
     read, made = (tuple(TensorType(shape, "f32") for shape in shapes) for shapes in (operands, results))

@@ -126,7 +126,7 @@ def test_layers_are_found_and_counted(name: str, layers: tuple[int, ...]) -> Non
 
 @pytest.mark.parametrize("mesh", MESHES)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_folded_choice_is_worth_exactly_what_it_is_unfolded(name: str, mesh: str) -> None:
+def test_a_folded_solution_costs_exactly_the_same_unfolded(name: str, mesh: str) -> None:
     problem, random = question(name, mesh).problem, np.random.default_rng(0)
     layers = RepeatedLayers.of(problem)
     for pieces in (1, 3):
@@ -136,7 +136,7 @@ def test_a_folded_choice_is_worth_exactly_what_it_is_unfolded(name: str, mesh: s
 
 
 @pytest.mark.parametrize("seed", seeds(200))
-def test_any_like_variables_may_be_tied(seed: int) -> None:
+def test_any_equal_variables_may_be_tied(seed: int) -> None:
     problem, random = tiny(seed), np.random.default_rng(seed)
     sizes = [len(node.cost) for node in problem.nodes]
     label = {(size, k): 2 * size + k for size in sizes for k in (0, 1)}
@@ -173,7 +173,7 @@ def test_the_moments_that_are_left_out_never_hold_the_peak(uses: list[Use]) -> N
 
 
 @pytest.mark.parametrize("falling", [0, 1])
-def test_of_moments_that_change_evenly_the_first_and_the_last_are_left(falling: int) -> None:
+def test_of_time_steps_with_evenly_changing_usage_the_first_and_the_last_stay(falling: int) -> None:
     usages = Usages()
     for k in range(1, 11):
         usages.add(0, falling, (0, 2 * k))
@@ -248,14 +248,14 @@ def test_a_layer_that_is_pinned_is_left_alone() -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(20))
-def test_what_has_no_layers_is_folded_only_as_far_as_it_repeats(seed: int) -> None:
+def test_a_graph_without_layers_is_folded_only_as_far_as_it_repeats(seed: int) -> None:
     problem = formulate(random_graph(seed, 12), CostModel(Mesh.parse("2"), load_profile("cpu"))).problem
     folded, random = RepeatedLayers.of(problem).quotient(), np.random.default_rng(seed)
     for _ in range(5):
         same_worth(problem, folded, anything(folded.problem, random))
 
 
-def test_a_choice_that_treats_like_layers_alike_can_be_folded() -> None:
+def test_a_solution_that_is_equal_in_equal_layers_can_be_folded() -> None:
     problem = question("gpt sgd").problem
     folded = RepeatedLayers.of(problem).quotient()
     choice = anything(folded.problem, np.random.default_rng(1))

@@ -52,7 +52,7 @@ def planned(request: Request) -> tuple[Plan, tuple[PlanProgress, ...]]:
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=str)
-def test_what_folding_may_lose_is_reported(request_: Request) -> None:
+def test_the_loss_bound_of_folding_is_reported(request_: Request) -> None:
     certificate = planned(request_)[0].certificate
     folding = certificate.folding
     assert folding is not None
@@ -84,7 +84,7 @@ def test_progress_goes_forward_and_shows_no_bound_of_the_folded_problem(request_
     assert min(costs) * PICO == done.certificate.objective_s
 
 
-def test_a_plan_document_tells_of_folding_and_meets_its_schema() -> None:
+def test_a_plan_document_describes_folding_and_fits_its_schema() -> None:
     document = dump_plan(planned(REQUESTS[0])[0])
     assert document["solver"]["folding"]["layers"] == [LAYERS]
     PlanDocument.model_validate(document)

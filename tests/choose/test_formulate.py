@@ -127,7 +127,7 @@ def test_random_graphs_meet_both_exact_and_cautious_counts() -> None:
 
 @pytest.mark.parametrize("make", [convolved, product_and_relu, shared_result, square, two_results, vectors])
 @pytest.mark.parametrize("mesh", ["2x2", "2x2x2"])
-def test_options_that_look_alike_are_told_by_the_cheapest(make: Callable[[], Graph], mesh: str) -> None:
+def test_equal_options_are_represented_by_the_cheapest(make: Callable[[], Graph], mesh: str) -> None:
     graph, model = make(), model_of(mesh)
     for op in graph.ops:
         kinds = tuple(graph.types[value] for value in op.inputs)

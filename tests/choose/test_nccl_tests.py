@@ -42,7 +42,7 @@ def _second_column(text: str, time: str) -> str:
 
 @pytest.mark.parametrize("name", COLLECTIVE_KINDS)
 @pytest.mark.parametrize("launcher", ["", "[1,0]<stdout>:", "    ", "worker-0: "])
-def test_a_run_is_read_as_it_was_made(name: str, launcher: str) -> None:
+def test_a_run_is_read_back_as_it_was_printed(name: str, launcher: str) -> None:
     (run,) = read_runs(printed(name, (NEAR, FAR), 4, 2, launcher), "out.txt")
     assert (run.kind, run.ranks, run.hosts) == (COLLECTIVE_KINDS[name], 8, 2)
     assert [size for size, _ in run.rows] == [size for size in SIZES for _ in range(2)]

@@ -67,13 +67,13 @@ def test_a_collective_takes_what_its_formula_says(
     assert seconds(kind, NEAR, FAR, devices, nodes, local) * 1e6 == pytest.approx(wanted)
 
 
-def test_nothing_is_taken_by_one_device() -> None:
+def test_a_collective_of_one_device_takes_no_time() -> None:
     assert seconds(Kind.ALL_REDUCE, NEAR, FAR, 1, 1, MB) == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("devices", "nodes"), SIZES)
-def test_more_bytes_slower_links_and_longer_waits_never_take_less(kind: Kind, devices: int, nodes: int) -> None:
+def test_more_bytes_slower_links_and_longer_latencies_never_take_less(kind: Kind, devices: int, nodes: int) -> None:
     for local in (0.0, 1e3, 1e5, 1e7, 1e9):
         known = seconds(kind, TREES, FAR, devices, nodes, local)
         assert seconds(kind, TREES, FAR, devices, nodes, 2 * local) >= known
@@ -166,12 +166,12 @@ def test_a_fit_finds_the_links_that_made_the_measurements() -> None:
     assert [link.bandwidth / 1e9 for link in found] == pytest.approx([100, 10], rel=0.03)
 
 
-def test_a_figure_no_measurement_depends_on_stays() -> None:
+def test_a_figure_that_no_measurement_depends_on_stays() -> None:
     made = [Timing(Kind.ALL_GATHER, (8, 1), 1e6, 1e-4)]
     assert fit_links((NEAR, FAR), made, rounds=5)[1] == FAR
 
 
-def test_large_messages_alone_say_what_a_link_carries_and_nothing_of_its_waits() -> None:
+def test_large_messages_alone_determine_bandwidth_but_not_latency() -> None:
     sizes = [2.0**k for k in range(21, 31)]
     made = [Timing(Kind.ALL_GATHER, (8,), size, seconds(Kind.ALL_GATHER, NEAR, FAR, 8, 1, size)) for size in sizes]
     slower = replace(NEAR, bandwidth=50e9, latency_s=1e-3)

@@ -46,7 +46,7 @@ def every_option(rule: Rule, mesh: Mesh) -> set[Option]:
 
 
 @pytest.mark.parametrize("mesh", MESHES)
-def test_whatever_mesh_was_asked_before_every_option_is_found_once(mesh: str) -> None:
+def test_every_option_is_listed_once_whichever_mesh_came_before(mesh: str) -> None:
     for text, operands, result in SIZED:
         rule = bind_rule(text, operands, [result])
         found = enumerate_options(rule, Mesh.parse(mesh))

@@ -57,7 +57,7 @@ def test_a_pin_may_name_an_axis_of_one_device() -> None:
     assert dict(best_program(graph, "1x2").program.arguments)["i1"] == Sharding(((), (1,)))
 
 
-def test_a_hint_binds_nobody() -> None:
+def test_a_hint_binds_no_op() -> None:
     graph = product_and_relu()
     hinted = pinned(graph, Annotation("i0", Sharding(((), ())), required=False))
     assert best_program(hinted, "2").step_ps == best_program(graph, "2").step_ps

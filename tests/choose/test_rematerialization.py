@@ -152,7 +152,7 @@ def block(gradient_reads: list[str]) -> Graph:
         (["i0"], {}),
     ],
 )
-def test_what_lies_between_cuts_may_be_made_again_where_it_is_first_needed(
+def test_values_between_cuts_may_be_recomputed_where_they_are_first_needed(
     reads: list[str], late: dict[str, int]
 ) -> None:
     assert find_recomputable_ops(block(reads)) == late
@@ -181,7 +181,7 @@ def test_copies_are_taken_out_again(seed: int) -> None:
     ]
 
 
-def test_what_is_asked_of_a_value_is_asked_of_its_copy() -> None:
+def test_an_annotation_of_a_value_holds_for_its_copy() -> None:
     wanted = Sharding(((0,), ()))
     pins = (Annotation("n1", wanted), Annotation("n1", wanted, user="n5"), Annotation("n0", wanted, user="n1"))
     graph = replace(block(["n1"]), annotations=pins)
@@ -218,6 +218,6 @@ def test_a_plan_with_recomputation_is_found_run_written_and_read() -> None:
         load_program(damaged)
 
 
-def test_a_way_to_recompute_that_is_not_known_is_refused() -> None:
+def test_an_unknown_mode_of_recomputation_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="none, auto"):
         Request(recompute="everything")  # type: ignore[arg-type]

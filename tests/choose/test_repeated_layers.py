@@ -43,7 +43,7 @@ def test_a_node_that_an_edge_leads_to_looks_unlike_one_that_it_comes_from() -> N
     assert LabelledGraph([0, 1, 0, 1], into, out).colours(1) == [[0, 1, 0, 1], [0, 1, 2, 3]]
 
 
-def test_of_edges_that_look_alike_each_leads_where_others_say() -> None:
+def test_equal_edges_are_told_apart_by_other_edges() -> None:
     orbits = find_stacks(two_chains(4)).orbits
     assert [{node % 13 for node in orbit} for orbit in orbits] == [{orbit[0] % 13} for orbit in orbits]
     assert sorted(map(len, orbits)) == [3] * 5 + [4] * 8

@@ -35,7 +35,7 @@ def planned(graph: Graph) -> Plan:
 
 # axes of the loops m, k, n
 @pytest.mark.parametrize("option", [(), ((0, 1),), ((), (1, 0)), ((1,), (), (0,))])
-def test_an_op_runs_under_the_option_asked_of_it(option: Option) -> None:
+def test_an_op_runs_under_its_requested_option(option: Option) -> None:
     found = planned(square(option=option))
     assert found.choice is not None
     assert found.choice.options["n0"][:3] == (*option, (), (), ())[:3]
@@ -49,7 +49,7 @@ def test_an_option_that_no_strategy_has_is_refused() -> None:
         plan(sketch.graph("n0"), MESH, load_profile("h100-sxm"), request=Request())
 
 
-def test_one_value_is_read_in_two_layouts_where_each_is_asked() -> None:
+def test_one_value_is_read_in_the_two_layouts_that_are_requested() -> None:
     rows, columns = Sharding(((0,), ())), Sharding(((), (1,)))
     asked = [Annotation("i0", each, user="n0", operand=k) for k, each in enumerate((rows, columns))]
     found = planned(square(*asked))
@@ -59,7 +59,7 @@ def test_one_value_is_read_in_two_layouts_where_each_is_asked() -> None:
     assert [program.values[name].sharding for name in run.operands] == [rows, columns]
 
 
-def test_an_output_has_the_sharding_asked_for_its_return() -> None:
+def test_an_output_has_the_sharding_requested_for_it() -> None:
     wanted = Sharding(((), (1, 0)))
     found = planned(square(Annotation("n0", wanted, user=OUTPUTS)))
     assert found.analysis is not None

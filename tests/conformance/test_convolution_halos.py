@@ -24,7 +24,7 @@ def line(size: int, taps: int, *annotations: Annotation, stride: int = 1, paddin
     return sketch.graph(sketch.op("convolution", operands, made, **attrs), annotations=annotations)
 
 
-def test_a_device_an_element_takes_its_neighbours_elements() -> None:
+def test_a_device_with_one_element_takes_its_neighbours_elements() -> None:
     # conformance 57: mesh 3, 3 elements, mesh axis 0
     graph = line(3, 3, of("i0", "[[],[],[0]]"), padding=1)
     program = materialized(graph, Mesh.parse("3"), propagate(graph, Mesh.parse("3")))

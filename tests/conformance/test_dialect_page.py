@@ -47,21 +47,21 @@ def test_the_page_answers_the_question(heading: str, points: list[str]) -> None:
 
 
 # conformance 89
-def test_the_options_of_ops_say_what_annotations_of_values_say() -> None:
+def test_options_of_ops_and_annotations_of_values_agree() -> None:
     mesh = Mesh.parse("2x2x2")
     assert lines(propagate(BY_VALUES_2D, mesh)) == lines(propagate(BY_OPTIONS_2D, mesh, OPTIONS_2D))
     assert lines(propagate(BY_OPTIONS_2D, mesh)) != lines(propagate(BY_OPTIONS_2D, mesh, OPTIONS_2D))
 
 
 # conformance 90
-def test_no_slice_and_no_size_is_there_before_partition() -> None:
+def test_slices_and_sizes_appear_only_in_partition() -> None:
     completed = propagate(BY_VALUES_2D, Mesh.parse("?x?x?"))
     assert completed.graph is BY_VALUES_2D
     assert lines(completed) == lines(propagate(BY_VALUES_2D, Mesh.parse("2x2x2")))
 
 
 # conformance 92
-def test_communication_is_explicit_and_an_op_gives_loops_and_maps_alone() -> None:
+def test_communication_is_explicit_and_an_op_declares_only_loops_and_maps() -> None:
     mesh = Mesh.parse("2x2x2")
     program = materialized(BY_VALUES_2D, mesh, propagate(BY_VALUES_2D, mesh))
     assert [kind.value for kind in moves(program)] == ["all_gather", "all_reduce", "all_slice", "reduce_scatter"]

@@ -81,7 +81,7 @@ def crashes(graph: Graph, mesh: Mesh) -> bool:
 
 
 @pytest.mark.parametrize("version", TOOLS)
-def test_propagation_reads_no_sizes_here_and_upstream(version: int) -> None:
+def test_propagation_reads_no_sizes_like_upstream(version: int) -> None:
     """conformance 2, conformance 67: tests/rewrite/test_propagation_against_mlir_opt.py compares the two on sizes"""
     if missing_tool(version):
         pytest.skip(f"{TOOLS[version]} is not installed")

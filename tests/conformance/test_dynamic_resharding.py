@@ -114,7 +114,7 @@ def test_upstream_partitions_into_the_same_program(
 
 
 @pytest.mark.parametrize(("mesh", "shape", "source", "target", "error", "words"), REFUSED)
-def test_what_takes_a_number_is_refused(
+def test_steps_that_need_a_number_are_refused(
     mesh: str, shape: str, source: str, target: str, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):

@@ -92,7 +92,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("mesh", "shape", "halo", "offsets", "error", "words"), REFUSED)
-def test_cuts_that_cannot_be_are_refused(
+def test_invalid_offsets_are_refused(
     mesh: str,
     shape: Shape,
     halo: tuple[int, ...],

@@ -207,7 +207,7 @@ WIDENED = [
 
 
 @pytest.mark.parametrize(("mesh", "source", "target", "before", "after", "received"), WIDENED)
-def test_a_value_that_is_asked_for_with_a_halo_is_given_its_neighbours_elements(
+def test_a_value_requested_with_a_halo_gets_its_neighbours_elements(
     mesh: str, source: Sharding, target: Sharding, before: Shape, after: Shape, received: int
 ) -> None:
     sketch, devices = Sketch(), Mesh.parse(mesh)

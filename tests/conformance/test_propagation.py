@@ -127,7 +127,7 @@ INTERFACE: list[tuple[str, list[tuple[int, ...]], dict[str, object], list[str], 
 
 
 @pytest.mark.parametrize(("op", "shapes", "attrs", "kinds", "maps"), INTERFACE)
-def test_an_op_tells_its_loops_and_its_indexing_maps(
+def test_an_op_has_loops_and_indexing_maps(
     op: str, shapes: list[tuple[int, ...]], attrs: dict[str, object], kinds: list[str], maps: list[str]
 ) -> None:
     types = [TensorType(shape, "f32") for shape in shapes]
@@ -275,7 +275,7 @@ def test_a_constant_is_whole_unless_it_is_annotated() -> None:
 
 
 # conformance 71: from the definition to the last annotation of the use at once
-def test_annotations_between_are_passed_by() -> None:
+def test_a_reshard_skips_annotations_in_between() -> None:
     graph = elementwise(of("i0", "[[],[0,1]]"), used("i0", "[[],[0]]", "n0"))
     made = materialized(graph, MESH, propagate(graph, MESH))
     assert written(made) == ["all_gather [1] dim 1 of i0", "tanh"]
@@ -284,7 +284,7 @@ def test_annotations_between_are_passed_by() -> None:
     assert written(made) == ["all_gather [1] dim 1 of i0", "tanh"]
 
 
-def test_the_completed_annotations_complete_to_themselves() -> None:
+def test_completing_twice_changes_nothing() -> None:
     graph = mlp(of("i0", "[[],[],[0]]"), of("n3", "[[],[],[]] sum[0]"), used("n3", "[[],[],[0]]"))
     found = propagate(graph, MESH)
     again = Graph(graph.name, graph.inputs, graph.ops, graph.outputs, found.annotations())

@@ -175,7 +175,7 @@ def test_a_required_use_stays_where_its_op_reads_otherwise() -> None:
 
 
 # conformance 37: a use that follows from a requirement decides before a hint that was annotated later
-def test_what_a_requirement_leads_to_comes_before_a_hint() -> None:
+def test_consequences_of_a_requirement_come_before_a_hint() -> None:
     hints = used("n0", "[[0],[]]", "n1", required=False), used("n0", "[[1],[]]", required=False)
     sketch = Sketch()
     made = sketch.op("tanh", [sketch.input(8, 16)], (8, 16))

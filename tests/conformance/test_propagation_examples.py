@@ -99,7 +99,7 @@ def test_a_worked_example_ends_as_printed(
 
 
 # conformance 72: replica_groups [[0,1]]; the result is that of the unknown mesh, whose size nothing needed
-def test_groups_are_those_of_the_mesh_and_no_size_is_needed_to_propagate() -> None:
+def test_groups_are_those_of_the_mesh_and_propagation_needs_no_size() -> None:
     assert Mesh.parse("2").groups((0,)).tolist() == [[0, 1]]
     assert lines(propagate(BY_VALUES_1D, Mesh.parse("?"))) == COMPLETED_1D
     assert lines(propagate(BY_VALUES_2D, Mesh.parse("?x?x?"))) == COMPLETED_2D

@@ -22,14 +22,14 @@ SMALL = {"texts": 5, "damaged": 40, "annotations": 4, "programs": 4}
 
 
 @pytest.mark.parametrize("one", [graph_outcome, spmd_outcome])
-def test_random_ones_are_right(one: Callable[[int], Outcome]) -> None:
+def test_random_graphs_and_programs_are_right(one: Callable[[int], Outcome]) -> None:
     total = Outcome()
     for seed in seeds(40, 3000):
         total.add(one(seed))
     assert not total.failures
 
 
-def test_malformed_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_malformed_inputs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conformance, "MALFORMED", SMALL)
     found = malformed_outcome()
     assert not found.failures

@@ -24,7 +24,7 @@ HELD = [
 ]
 
 
-def test_a_graph_with_halos_is_the_same_graph_with_other_cuts() -> None:
+def test_a_graph_with_halos_is_the_same_graph_with_other_block_boundaries() -> None:
     cut = 0
     for seed in SEEDS:
         (plain, mesh), (graph, _) = random_graph(seed), random_graph(seed, halos=True)
@@ -37,7 +37,7 @@ def test_a_graph_with_halos_is_the_same_graph_with_other_cuts() -> None:
 
 
 @pytest.mark.parametrize(("notation", "shape", "sharding"), HELD)
-def test_what_is_laid_out_with_cuts_comes_together(notation: str, shape: tuple[int, ...], sharding: Sharding) -> None:
+def test_shards_with_offsets_reassemble_the_tensor(notation: str, shape: tuple[int, ...], sharding: Sharding) -> None:
     mesh, whole = Mesh.parse(notation), np.arange(float(np.prod(shape))).reshape(shape)
     layout = sharding.complete(len(shape), mesh)
     shards = shard_array(whole, layout, mesh, np.random.default_rng(0))
@@ -48,7 +48,7 @@ def test_what_is_laid_out_with_cuts_comes_together(notation: str, shape: tuple[i
 
 
 @pytest.mark.parametrize("reduction", [each for each in Reduction if each.dtype_error("i64") is None])
-def test_terms_of_integers_come_together_as_integers(reduction: Reduction) -> None:
+def test_partial_integers_are_summed_as_integers(reduction: Reduction) -> None:
     mesh, whole = Mesh.parse("3x2"), np.arange(-7, 8)
     layout = Sharding(((1,),), (0,), reduction, halo_sizes=(1, 2))
     shards = shard_array(whole, layout, mesh, np.random.default_rng(0))

@@ -55,7 +55,7 @@ def chain(source: Sharding, target: Sharding, kind: TensorType, mesh: Mesh) -> l
 
 
 @pytest.mark.parametrize("shape", MESHES, ids=[str(list(shape)) for shape in MESHES])
-def test_every_case_arrives_and_receives_no_less_than_it_must(
+def test_every_case_reaches_its_target_and_receives_no_less_than_the_bound(
     shape: tuple[int, ...], record_property: Callable[[str, object], None]
 ) -> None:
     cases = [case for case in CASES if tuple(case["mesh"]) == shape]

@@ -59,13 +59,13 @@ def read(text: str) -> Any:
 
 
 @pytest.mark.parametrize(("file", "schema", "options"), DOCUMENTS, ids=lambda part: getattr(part, "name", None))
-def test_what_a_service_reads_is_of_its_schema(file: Path, schema: str, options: tuple[str, ...]) -> None:
+def test_files_that_a_ci_service_reads_fit_its_schema(file: Path, schema: str, options: tuple[str, ...]) -> None:
     words = [program("check-jsonschema"), "--builtin-schema", schema, *options, str(file)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout
 
 
-def test_the_action_gives_its_scripts_all_they_read_and_nothing_it_lacks() -> None:
+def test_the_action_passes_to_its_scripts_exactly_the_variables_that_they_read() -> None:
     action = read((ACTION / "action.yml").read_text())
     used = set(re.findall(r"inputs\.([a-z-]+)", (ACTION / "action.yml").read_text()))
     assert used == set(action["inputs"])
@@ -82,7 +82,7 @@ def test_the_action_gives_its_scripts_all_they_read_and_nothing_it_lacks() -> No
     assert all(re.fullmatch(r"[\w-]+/[\w/-]+@v\d+", name) for name in actions)
 
 
-def test_the_workflow_gives_the_action_inputs_that_it_has() -> None:
+def test_the_workflow_passes_only_inputs_that_the_action_has() -> None:
     action = read((ACTION / "action.yml").read_text())
     workflow = read((EXAMPLES / "github.yml").read_text())
     given = [step["with"] for step in workflow["jobs"]["check"]["steps"] if "github-action" in step["uses"]]
@@ -91,7 +91,7 @@ def test_the_workflow_gives_the_action_inputs_that_it_has() -> None:
     assert len(given) == 1
 
 
-def test_the_hook_is_one_and_its_example_calls_what_there_is() -> None:
+def test_the_pre_commit_hook_is_valid_and_its_example_calls_an_existing_command() -> None:
     (hook,) = read((ROOT / ".pre-commit-hooks.yaml").read_text())
     assert {"id", "name", "entry", "language"} <= set(hook)
     (repository,) = read((EXAMPLES / "pre-commit.yml").read_text())["repos"]
@@ -155,7 +155,7 @@ def test_the_action_checks_and_keeps_one_comment_up_to_date(runner: dict[str, st
     ]
 
 
-def test_the_action_says_what_is_wrong_and_writes_no_comment(runner: dict[str, str]) -> None:
+def test_the_action_reports_an_error_and_writes_no_comment(runner: dict[str, str]) -> None:
     told = script("check.sh", runner, BASE="missing.json")
     assert told["exit-code"] == "1"
     assert "neither a file nor a revision" in (Path(told["report"]) / "error.txt").read_text()
@@ -164,7 +164,9 @@ def test_the_action_says_what_is_wrong_and_writes_no_comment(runner: dict[str, s
 
 
 @pytest.mark.slow
-def test_every_command_of_the_page_ends_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_of_the_page_ends_with_the_code_that_the_page_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     subprocess.run(["git", "init", "--quiet"], check=True)
     (acknowledged,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)

@@ -20,13 +20,13 @@ def locked(file: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
-def test_a_dockerfile_is_clean(file: Path) -> None:
+def test_a_dockerfile_passes_its_linter(file: Path) -> None:
     done = subprocess.run([program("hadolint"), str(file)], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda file: file.name)
-def test_a_dockerfile_copies_what_is_there_and_let_through(file: Path) -> None:
+def test_a_dockerfile_copies_files_that_exist_and_are_not_ignored(file: Path) -> None:
     ignored = file.with_name(f"{file.name}.dockerignore").read_text().split()
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", file.read_text(), re.MULTILINE)
     sources = [name for line in copied for name in line.split()]
@@ -35,7 +35,7 @@ def test_a_dockerfile_copies_what_is_there_and_let_through(file: Path) -> None:
     assert {f"!{name}" for name in sources} <= set(ignored)
 
 
-def test_compose_is_of_its_schema() -> None:
+def test_compose_fits_its_schema() -> None:
     words = [program("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", str(DEPLOY / "compose.yaml")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

@@ -73,13 +73,13 @@ def test_helm_finds_no_fault() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", VALUES)
-def test_manifests_are_of_their_schemas(name: str, version: str) -> None:
+def test_manifests_fit_their_schemas(name: str, version: str) -> None:
     for manifest in rendered(VALUES[name]):
         kubernetes.validate(deepcopy(manifest), version, strict=True)
 
 
 @pytest.mark.parametrize("number", range(len(WRONG)))
-def test_values_that_say_nothing_right_are_refused(number: int) -> None:
+def test_invalid_values_are_refused(number: int) -> None:
     with pytest.raises(helm.HelmError):
         rendered(WRONG[number])
 
@@ -92,7 +92,7 @@ def test_every_value_is_described() -> None:
     assert used == set(values)
 
 
-def test_values_make_what_they_name() -> None:
+def test_values_render_the_resources_that_they_name() -> None:
     assert sorted(each["kind"] for each in rendered()) == KINDS
     assert not of_kind(rendered(VALUES["one server"]), "PodDisruptionBudget")
     scaled = rendered(VALUES["scaled by load"])
@@ -117,7 +117,7 @@ def test_selectors_find_their_pods_and_no_others() -> None:
         assert chosen == ["test-shardplan-server"]
 
 
-def test_pods_may_little() -> None:
+def test_pods_have_few_privileges() -> None:
     for pod in pods(rendered()):
         assert pod["automountServiceAccountToken"] is False
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -132,13 +132,13 @@ def test_pods_may_little() -> None:
         assert [list(volume) for volume in pod["volumes"]] == [["name", "emptyDir"]]
 
 
-def test_a_worker_has_the_memory_that_a_plan_may_use() -> None:
+def test_the_memory_of_a_worker_covers_the_limit_of_a_plan() -> None:
     [worker] = [pod["containers"][0] for pod in pods(rendered()) if pod["containers"][0]["name"] == "worker"]
     assert int(worker["resources"]["limits"]["memory"].removesuffix("Gi")) * GIB > Limits().child_memory_bytes
 
 
 @pytest.mark.parametrize("name", ["server", "worker"])
-def test_commands_are_the_programs_own(name: str) -> None:
+def test_commands_of_containers_exist_in_the_program(name: str) -> None:
     [container] = [
         pod["containers"][0] for pod in pods(rendered(VALUES["one server"])) if pod["containers"][0]["name"] == name
     ]
@@ -149,7 +149,7 @@ def test_commands_are_the_programs_own(name: str) -> None:
     assert "secretKeyRef" in container["env"][0]["valueFrom"]
 
 
-def test_probes_ask_what_the_service_answers() -> None:
+def test_probes_request_paths_that_the_service_has() -> None:
     [server] = [pod["containers"][0] for pod in pods(rendered()) if pod["containers"][0]["name"] == "server"]
     paths = {probe: server[f"{probe}Probe"]["httpGet"]["path"] for probe in ("startup", "liveness", "readiness")}
     assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}

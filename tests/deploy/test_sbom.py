@@ -27,7 +27,7 @@ def bill(text: str) -> Any:
     return json.loads(text)
 
 
-def test_it_is_cyclonedx(text: str) -> None:
+def test_the_bill_of_materials_is_cyclonedx(text: str) -> None:
     validation = pytest.importorskip("cyclonedx.validation.json", reason="cyclonedx-python-lib is not installed")
     version = pytest.importorskip("cyclonedx.schema").SchemaVersion.V1_6
     assert validation.JsonStrictValidator(version).validate_str(text) is None
@@ -41,7 +41,7 @@ def test_every_locked_version_is_there_with_its_hashes(bill: Any) -> None:
     assert listed == re.findall(r"--hash=sha256:(\w+)", lock)
 
 
-def test_everything_is_there_for_a_reason(bill: Any) -> None:
+def test_every_component_is_needed_by_our_package(bill: Any) -> None:
     """By following what each needs from our own package on, all is reached."""
     needs = {each["ref"]: each["dependsOn"] for each in bill["dependencies"]}
     reached, ahead = set(), [bill["metadata"]["component"]["bom-ref"]]

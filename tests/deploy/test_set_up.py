@@ -30,7 +30,7 @@ def checkout(tmp_path: Path) -> SmallCheckout:
 
 
 @pytest.mark.slow
-def test_demo_and_tests_run_where_the_path_has_spaces_and_nobody_has_a_home(checkout: SmallCheckout) -> None:
+def test_demo_and_tests_run_where_the_path_has_spaces_and_there_is_no_home_folder(checkout: SmallCheckout) -> None:
     """With make and without it: the page on installing gives the commands that make runs."""
     demo = checkout.run("make", "demo")
     assert (demo.code, demo.err) == (0, "")
@@ -101,7 +101,7 @@ def test_an_environment_that_somebody_else_made_is_left_alone(checkout: SmallChe
     assert theirs.read_text() == "theirs"
 
 
-def test_where_every_python_is_too_old_that_is_said(checkout: SmallCheckout) -> None:
+def test_pythons_that_are_all_too_old_are_reported(checkout: SmallCheckout) -> None:
     for name in PYTHONS:
         checkout.program(name, "exit 1")
     failed = checkout.run("make", "test")
@@ -110,7 +110,7 @@ def test_where_every_python_is_too_old_that_is_said(checkout: SmallCheckout) -> 
     assert not (checkout.folder / ".venv").exists()
 
 
-def test_an_old_python_that_is_asked_by_hand_says_so() -> None:
+def test_an_old_python_that_runs_set_up_directly_says_so() -> None:
     old = "import runpy, sys; sys.version_info, sys.version = (3, 10, 4), '3.10.4 (main)'; runpy.run_path(sys.argv[1])"
     words = [sys.executable, "-c", old, str(ROOT / "deploy" / "set_up.py")]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

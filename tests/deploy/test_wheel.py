@@ -52,7 +52,7 @@ def test_the_wheel_is_complete(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("check", "name", "content"), DAMAGES)
-def test_a_damaged_wheel_is_seen(
+def test_a_damaged_wheel_is_detected(
     check: Callable[[Stage], None], name: str, content: bytes | None, stage: Stage, tmp_path: Path
 ) -> None:
     files = {**contents(stage.wheel), name: content}

@@ -85,7 +85,7 @@ def test_numbers_are_written_as_rfc_8785_writes_them(bits: str, text: str) -> No
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
-def test_what_is_no_json_number_has_no_canonical_text(number: float) -> None:
+def test_nan_and_infinity_have_no_canonical_text(number: float) -> None:
     with pytest.raises(ValueError):
         canonical_json(number)
 

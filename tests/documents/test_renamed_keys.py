@@ -76,7 +76,7 @@ def test_only_version_1_is_renamed() -> None:
 
 
 @pytest.mark.parametrize(("kind", "raw", "words"), REFUSED)
-def test_an_old_key_is_refused_by_its_new_name(kind: type[PlanDocument], raw: Document, words: str) -> None:
+def test_an_old_key_is_refused_with_its_new_name(kind: type[PlanDocument], raw: Document, words: str) -> None:
     with pytest.raises(InvalidDocument, match=words):
         validate_document(kind, raw, "document")
 

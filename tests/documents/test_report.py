@@ -40,7 +40,7 @@ def drawn(plan: PlanDocument) -> Any:
     return dump_report(plan)["plan"]["program"]
 
 
-def test_columns_are_of_equal_length_and_name_words_that_are_there(drawn: Any) -> None:
+def test_columns_have_equal_length_and_valid_string_indices(drawn: Any) -> None:
     for name in ("values", "collectives", "ops"):
         inputs = {"kind", "name"} if name == "values" else set()
         assert len({len(column) for key, column in drawn[name].items() if key not in inputs}) == 1, name
@@ -61,7 +61,7 @@ def test_the_times_of_ops_and_collectives_add_up_to_the_step(plan: PlanDocument,
     assert sum(serial) == total
 
 
-def test_every_collective_lies_on_the_way_of_some_reader_and_ends_as_it_is_read(drawn: Any) -> None:
+def test_every_collective_is_on_the_path_of_a_reader_and_ends_in_its_sharding(drawn: Any) -> None:
     reads = [read for each in drawn["ops"]["operands"] for read in each] + drawn["outputs"]
     assert {move for _, _, *moves in reads for move in moves} == set(range(len(drawn["collectives"]["time_ps"])))
     for value, sharding, *moves in reads:
@@ -69,7 +69,7 @@ def test_every_collective_lies_on_the_way_of_some_reader_and_ends_as_it_is_read(
         assert sharding == made
 
 
-def test_what_reads_and_makes_is_what_the_program_says(plan: PlanDocument, drawn: Any) -> None:
+def test_readers_and_producers_equal_those_of_the_program(plan: PlanDocument, drawn: Any) -> None:
     program = explain_plan(plan).program
     runs = [done for done in program.instructions if isinstance(done, OpCall)]
     values = drawn["values"]["id"]
@@ -91,7 +91,7 @@ def test_other_options_are_those_that_explain_finds_one_by_one(plan: PlanDocumen
         assert [each.change_ps for each in found[op]] == [time - chosen.time_ps for time in others[:3]]
 
 
-def test_an_infeasible_plan_is_shown_with_what_blocks_it(tmp_path: Path) -> None:
+def test_an_infeasible_plan_is_shown_with_the_tensors_that_block_it(tmp_path: Path) -> None:
     graph = written(tmp_path / "graph.json", GRAPH)
     sheet = dump_report(planned(graph, "--memory-limit", "1KB"))["plan"]
     assert sheet["program"] is None
@@ -100,5 +100,5 @@ def test_an_infeasible_plan_is_shown_with_what_blocks_it(tmp_path: Path) -> None
     assert sheet["blocked"]["largest"]
 
 
-def test_a_report_tells_nothing_of_the_machine_that_wrote_it(plan: PlanDocument) -> None:
+def test_a_report_contains_nothing_about_the_machine_that_wrote_it(plan: PlanDocument) -> None:
     assert not re.search(r"/(home|tmp|root|work)/", str(dump_report(plan)))

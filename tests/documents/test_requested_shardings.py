@@ -58,7 +58,7 @@ ASKED = [
 
 
 @pytest.mark.parametrize("document", ASKED)
-def test_what_is_asked_is_read_and_written_alike(document: Document) -> None:
+def test_requested_shardings_are_read_and_written_back(document: Document) -> None:
     once = dump_graph(read(document), MESH)
     assert dump_graph(read(once), MESH) == once
     assert once["nodes"][0].get("option") == document["nodes"][0].get("option")
@@ -184,6 +184,6 @@ REFUSED: list[tuple[Document, type[ShardplanError], str]] = [
 
 
 @pytest.mark.parametrize(("document", "error", "message"), REFUSED)
-def test_what_cannot_be_asked_is_refused(document: Any, error: type[ShardplanError], message: str) -> None:
+def test_invalid_requests_are_refused(document: Any, error: type[ShardplanError], message: str) -> None:
     with pytest.raises(error, match=message):
         propagate(read(document), MESH)

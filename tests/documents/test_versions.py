@@ -70,7 +70,7 @@ def test_another_version_has_another_id(tmp_path: Path, name: str, other: object
         parse_plan(claimed, "plan")
 
 
-def test_a_plan_from_before_is_read_checked_and_run() -> None:
+def test_a_plan_of_an_earlier_version_is_read_checked_and_run() -> None:
     plan = read_plan(OLD)
     assert plan.solver.versions == {"cost_model": 5, "solver": 1}
     assert validate(load_program(plan)).verdict == "equal"
@@ -79,7 +79,7 @@ def test_a_plan_from_before_is_read_checked_and_run() -> None:
         parse_plan(changed(raw, "solver.versions.solver", 2), "plan")
 
 
-def test_versions_are_told_in_the_order_of_their_names() -> None:
+def test_versions_are_listed_in_the_order_of_their_names() -> None:
     assert versions_text({"shardplan": "1.0", "cost_model": 5}) == "cost_model 5, shardplan 1.0"
 
 

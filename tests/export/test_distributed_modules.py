@@ -21,7 +21,7 @@ NEAR = 1e-5
 OTHERS = {"another shape": (4, 2), "fewer dims": (8,)}
 
 
-def test_a_distributed_module_computes_what_it_computed_with_a_process_a_device(tmp_path: Path) -> None:
+def test_a_distributed_module_computes_the_same_with_one_process_per_device(tmp_path: Path) -> None:
     """Four processes, over gloo; only the first has the right values before."""
     answers = run_over_gloo(tmp_path, "dp=2,tp=2")
     assert len(answers) == 4
@@ -30,7 +30,7 @@ def test_a_distributed_module_computes_what_it_computed_with_a_process_a_device(
         assert share < 1
 
 
-def test_parameters_buffers_inputs_and_state_of_the_optimizer_are_apart() -> None:
+def test_parameters_buffers_inputs_and_optimizer_state_are_listed_apart() -> None:
     planned = planned_tagger("dp=2,tp=2")
     assert set(planned.parameters) == {
         "words.weight",

@@ -60,7 +60,7 @@ def test_a_mesh_keeps_unknown_sizes_links_and_device() -> None:
         accepted(dialect, [text])
 
 
-def test_each_dialect_refuses_what_it_has_no_words_for() -> None:
+def test_each_dialect_refuses_what_it_cannot_express() -> None:
     mesh = Mesh.parse("2x4")
     with pytest.raises(InvalidSharding, match=r"annotation of 'x': mlir-opt 22 has no partial tensors"):
         print_graph(one_value(Sharding(((), ()), (1,))), mesh, Dialect.SHARD)

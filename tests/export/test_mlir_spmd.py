@@ -161,7 +161,7 @@ def test_a_partitioned_program_runs_as_it_is_printed(seed: int, dialect: Dialect
             assert np.allclose(made.array, wanted[value]), value
 
 
-def test_what_a_version_has_no_words_for_is_refused_by_name() -> None:
+def test_a_collective_that_a_version_lacks_is_refused_by_name() -> None:
     build = SpmdBuilder({"m": Cluster.parse("2")}, "m")
     partial = Sharding(((),), (0,))
     program = build.program(build.call("shard_shape", shape=[8], sharding=partial, device=1))

@@ -37,7 +37,7 @@ def page(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_name_stays_within_the_data(name: str) -> None:
+def test_a_name_cannot_leave_the_data(name: str) -> None:
     text = page(name)
     assert text.count("<script") == page("plain").count("<script")
     (held,) = re.findall(r'<script type="application/json" id="report">(.*?)</script>', text, re.DOTALL)
@@ -69,7 +69,7 @@ def test_the_pages_are_built_from_the_sources_beside_them(built: str) -> None:
     assert told[1] == sources_digest(), "run make pages and commit what it builds"
 
 
-def test_the_library_comes_with_its_licence() -> None:
+def test_the_bundled_library_comes_with_its_licence() -> None:
     text = page("plain")
     for words in ("@dagrejs/dagre", "Permission is hereby granted", "WITHOUT WARRANTY OF ANY KIND"):
         assert words in text

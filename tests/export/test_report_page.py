@@ -174,7 +174,7 @@ def test_no_label_of_the_memory_picture_meets_the_limit_line(browser: Browser, f
         assert [box for box in boxes if box[0] >= left and box[1] < line < box[2] - 1] == []
 
 
-def test_names_that_mean_harm_are_shown_as_they_are(report: Window) -> None:
+def test_malicious_names_are_shown_as_text(report: Window) -> None:
     report.page.click("#tab-graph")
     report.page.fill("[type=search]", "window.harmed")
     found = report.texts(".results button bdi")

@@ -79,7 +79,7 @@ def test_shardy_accepts_programs_and_inserts_no_reshard(sizes: dict[str, int]) -
 
 
 @JAXLIB
-def test_training_steps_are_said_whole() -> None:
+def test_training_steps_are_exported_whole() -> None:
     """A maximum over the words, which are split, and gradients of which some are terms and some are not."""
     programs = [training_step(model, "f32") for model in ("llama-7b", "gpt2")]
     held = [value.sharding for program in programs for value in program.values.values()]

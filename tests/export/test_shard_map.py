@@ -137,20 +137,20 @@ def test_jax_computes_the_graph_and_moves_what_was_predicted() -> None:
     agree(list(rows.values()))
 
 
-def test_devices_do_what_their_blocks_want() -> None:
+def test_devices_compute_what_their_blocks_need() -> None:
     rows = row_programs(UNEVEN, "3x2", even=False)
     assert set(rows) == set(UNEVEN)
     agree(list(rows.values()))
 
 
-def test_every_row_is_said() -> None:
+def test_every_row_is_exported() -> None:
     from planner.export.shard_map import print_shard_map
 
     for case in CASES:
         print_shard_map(random_program(question_of(alone(case), "2"), 0))
 
 
-def test_positions_from_the_end_and_sums_of_whole_numbers_are_said() -> None:
+def test_negative_positions_and_sums_of_integers_are_exported() -> None:
     programs = []
     for case in CASES:
         whole = case.attrs.get("accumulate") and case.operands[0].dtype == "i64"
@@ -164,7 +164,7 @@ def test_jax_draws_the_same_numbers() -> None:
     agree([random_program(question_of(alone(case), "3x2"), 1) for case in CASES if "seed" in case.attrs], shared=True)
 
 
-def test_positions_beyond_the_end_are_not_in_the_filling() -> None:
+def test_positions_beyond_the_end_do_not_read_padding() -> None:
     s = Sketch()
     table, ids, rows = s.input(7, 4), s.input(5, dtype="i64"), s.input(5, 4)
     beyond = s.op("multiply", [ids], TensorType((5,), "i64"), scalar=100)
@@ -176,7 +176,7 @@ def test_positions_beyond_the_end_are_not_in_the_filling() -> None:
     agree([program])
 
 
-def test_halos_offsets_and_terms_are_said() -> None:
+def test_halos_offsets_and_partial_terms_are_exported() -> None:
     programs = []
     for graph, mesh in (random_graph(seed, halos=True) for seed in CUT):
         completed = propagate(graph, mesh)
@@ -189,7 +189,7 @@ def test_halos_offsets_and_terms_are_said() -> None:
     agree(programs, shared=True)
 
 
-def test_a_reduction_of_maxima_and_a_bias_added_once_are_said() -> None:
+def test_a_reduction_of_maxima_and_a_bias_added_once_are_exported() -> None:
     s = Sketch()
     x, w, bias = s.input(8, 16), s.input(16, 8), s.input(8)
     product = s.op("addmm", [bias, x, w], (8, 8))
@@ -202,7 +202,7 @@ def test_a_reduction_of_maxima_and_a_bias_added_once_are_said() -> None:
 
 
 @pytest.mark.parametrize(("model", "even"), [("llama-7b", True), ("gpt2", False)])
-def test_a_training_step_is_said_whole(model: str, even: bool) -> None:
+def test_a_training_step_is_exported_whole(model: str, even: bool) -> None:
     """In f32: XLA on a CPU would send bf16 as f32. GPT-2 has 50257 words."""
     program = training_step(model, "f32")
     assert is_even(program) == even

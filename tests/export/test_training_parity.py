@@ -34,7 +34,7 @@ def test_jax_trains_as_the_graph_does(program: Program) -> None:
     assert largest_error(losses, wanted) < NEAR
 
 
-def test_torch_trains_with_a_process_a_device() -> None:
+def test_torch_trains_with_one_process_per_device() -> None:
     """Four processes, over gloo."""
     asked = "gpt2", "DPxTP", "2x2", 1
     program = step(*asked)

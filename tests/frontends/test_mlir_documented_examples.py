@@ -127,7 +127,7 @@ def test_a_sharding_is_read_in_every_spelling(body: str, wanted: Sharding) -> No
 
 
 @pytest.mark.parametrize(("body", "first", "second", "wanted"), USAGES)
-def test_the_documents_valid_usages_say_whom_a_sharding_is_for(
+def test_the_documents_valid_usages_name_the_users_of_a_sharding(
     body: str, first: str, second: str, wanted: dict[tuple[str, str | None], Sharding]
 ) -> None:
     text = (
@@ -271,7 +271,7 @@ OPERATIONS = [
 
 
 @pytest.mark.parametrize(("body", "wanted"), OPERATIONS)
-def test_operations_of_other_dialects_are_ours(body: str, wanted: list[str]) -> None:
+def test_operations_of_other_dialects_become_our_ops(body: str, wanted: list[str]) -> None:
     text = f"""
     #map = affine_map<(d0, d1) -> (d1)>
     #map1 = affine_map<(d0, d1) -> (d0, d1)>

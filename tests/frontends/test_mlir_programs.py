@@ -60,7 +60,7 @@ def calls(program: SpmdProgram) -> list[str]:
 
 @pytest.mark.parametrize("version", [19, 22])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.words)
-def test_every_malformed_call_is_refused_where_it_stands(fault: Fault, version: int) -> None:
+def test_every_malformed_call_is_refused_with_its_line(fault: Fault, version: int) -> None:
     """conformance 3.1: the list of the verifiers' complaints, as text"""
     with pytest.raises(InvalidProgram) as caught:
         read_spmd(module(fault.case, 0, version))
@@ -71,7 +71,7 @@ def test_every_malformed_call_is_refused_where_it_stands(fault: Fault, version: 
 
 @pytest.mark.parametrize("version", [19, 22])
 @pytest.mark.parametrize("case", [*ACCEPTED, *WIDER], ids=lambda case: f"{case.mesh} {case.op}")
-def test_every_right_call_is_read_and_written_back(case: Case, version: int) -> None:
+def test_every_valid_call_is_read_and_written_back(case: Case, version: int) -> None:
     """conformance 12, conformance 14, conformance 41 to 54"""
     program = read_spmd(module(case, 0, version))
     assert [done.op for done in program.instructions if isinstance(done, SpmdCall)] == [case.op]
@@ -91,7 +91,9 @@ def test_a_call_is_read_in_every_spelling(line: str, wanted: str) -> None:
 
 
 @pytest.mark.parametrize(("line", "error", "words"), REFUSED)
-def test_what_no_program_holds_is_refused_where_it_stands(line: str, error: type[ShardplanError], words: str) -> None:
+def test_statements_that_no_program_has_are_refused_with_their_line(
+    line: str, error: type[ShardplanError], words: str
+) -> None:
     with pytest.raises(error) as caught:
         read_spmd(written(line))
     assert words in str(caught.value)
@@ -99,7 +101,7 @@ def test_what_no_program_holds_is_refused_where_it_stands(line: str, error: type
 
 
 @pytest.mark.parametrize(("line", "kind", "wanted"), RFC)
-def test_the_rfcs_collectives_are_those_of_what_devices_hold(line: str, kind: str, wanted: list[str]) -> None:
+def test_the_rfcs_collectives_become_collectives_on_local_tensors(line: str, kind: str, wanted: list[str]) -> None:
     program = read_spmd(rfc(line, kind))
     assert [found.replace("(%x) mesh_axes=[0]", "").partition(" :")[0] for found in calls(program)] == wanted
 
@@ -136,7 +138,7 @@ def test_the_mlp_as_the_rfc_prints_it_after_materialisation_runs() -> None:
     assert np.array_equal(found, np.maximum(x @ first, 0) @ second)
 
 
-def test_a_device_asks_where_it_is_and_takes_its_root_from_there() -> None:
+def test_a_device_queries_its_index_and_computes_its_root() -> None:
     text = """shard.grid @m(shape = 2x2)
     func.func @f(%a: tensor<2xf32>) -> (tensor<2xf32>, index) {
       %at:2 = shard.process_multi_index on @m : index, index
@@ -183,7 +185,7 @@ def test_what_mlir_opt_prints_in_its_generic_form_is_the_same_program(dialect: D
         assert calls(read_spmd(written(f"%0 = {renamed}".replace("@mesh", "@m")))) == calls(ours)
 
 
-def test_which_texts_are_programs_is_told() -> None:
+def test_texts_that_are_programs_are_recognised() -> None:
     program = written(f"%0 = mesh.all_reduce %a on @m : {T} -> {T}")
     annotated = written(f"%0 = mesh.shard %a to <@m, [[0]]> : {T}").replace(", %i: index, %n: i64", "")
     assert (holds_collectives(program), holds_collectives(annotated)) == (True, False)
@@ -209,7 +211,7 @@ def test_meshes_share_no_devices_where_the_text_says_so() -> None:
 
 
 @pytest.mark.parametrize("line", ODD)
-def test_odd_lines_end_in_nothing_but_a_designed_error(line: str) -> None:
+def test_odd_lines_end_in_a_designed_error(line: str) -> None:
     for read in (read_mlir, read_spmd):
         with suppress(ShardplanError):
             read(written(line))
@@ -220,7 +222,7 @@ def test_odd_lines_end_in_nothing_but_a_designed_error(line: str) -> None:
 DAMAGE = ["", "<", "]", "%0", "9", "x", "[[", "\\", "{", "(", "mesh.", "= ", "@m", " on ", "?", "-1", "[]", '"']
 
 
-def test_no_damage_to_a_program_ends_in_anything_but_a_designed_error() -> None:
+def test_every_damage_to_a_program_ends_in_a_designed_error() -> None:
     whole = [written(f"%0 = {line}") for line, _ in SPELLINGS] + [rfc(line, kind) for line, kind, _ in RFC]
     whole += [print_program(random_program(seed)) for seed in seeds(20)]
     dice = random.Random(0)

@@ -205,7 +205,7 @@ def test_an_operator_without_a_row_is_planned_replicated_with_a_warning() -> Non
 
 
 @pytest.mark.parametrize("wrong", REFUSED)
-def test_a_model_that_cannot_be_said_is_refused(wrong: str) -> None:
+def test_a_model_without_an_equivalent_is_refused(wrong: str) -> None:
     make, sizes, error, words = REFUSED[wrong]
     with pytest.raises(error) as caught:
         build_graph_document(make(), "bad", sizes)
@@ -241,7 +241,7 @@ def test_the_command_refuses_in_one_line(options: list[str], words: str, tmp_pat
     refused(shardplan("import", "onnx", tmp_path / "layer.onnx", *options, "-o", tmp_path / "g.json"), words)
 
 
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_onnx_is_refused(tmp_path: Path) -> None:
     refused(shardplan("import", "onnx", tmp_path / "no.onnx", "-o", tmp_path / "g.json"), "cannot be read")
     (tmp_path / "text.onnx").write_text("a model, they said")
     refused(shardplan("import", "onnx", tmp_path / "text.onnx", "-o", tmp_path / "g.json"), "not an ONNX model")

@@ -89,7 +89,7 @@ def test_a_planned_operator_gives_the_same_numbers(case: Case) -> None:
         np.testing.assert_allclose(got, whole[name].astype(np.float64), rtol=1e-5, atol=1e-6)
 
 
-def test_padding_below_zero_cuts_off() -> None:
+def test_negative_padding_crops() -> None:
     case = Case("Pad", (x(4, 6), np.array([-1, 2, 0, -3])), given=(1,))
     document = build_graph_document(model(case), "cut")
     graph = load_graph(validate_document(GraphDocument, document, "cut"), SINGLE_DEVICE)

@@ -119,7 +119,7 @@ def test_an_update_is_that_of_torch(train: str, make: Any) -> None:
 
 
 @pytest.mark.frameworks("torch")
-def test_muon_is_that_of_torch_but_for_the_rounding_of_its_iterations() -> None:
+def test_muon_equals_that_of_torch_except_for_rounding_in_its_iterations() -> None:
     """The graph runs in f64; torch's iterations are in bf16, with 8 bits."""
     got, wanted = updated("muon"), under_torch(muon_and_adamw)
     assert largest_error(got, wanted) < 0.05
@@ -160,7 +160,7 @@ def test_lion_is_its_formula() -> None:
 
 @pytest.mark.frameworks("torch")
 @pytest.mark.parametrize("norm", [0.5, 1e3])
-def test_gradients_are_clipped_by_the_norm_of_all_together(norm: float) -> None:
+def test_gradients_are_clipped_by_their_global_norm(norm: float) -> None:
     got = updated("sgd", clip_grad_norm=norm)
     assert largest_error(got, under_torch(all_of("SGD", lr=RATE), clip=norm)) < 1e-6
 
@@ -177,7 +177,7 @@ MASTERS = [
 
 
 @pytest.mark.parametrize(("train", "master", "kept"), MASTERS)
-def test_narrow_parameters_have_a_master_copy_where_asked(train: str, master: str, kept: bool) -> None:
+def test_narrow_parameters_have_a_master_copy_where_it_is_requested(train: str, master: str, kept: bool) -> None:
     written = document(train, "bf16", master=master)
     states = {entry["name"]: entry for entry in written["inputs"] if entry["kind"] == "optimizer_state"}
     assert {entry["dtype"] for entry in states.values()} <= {"f32"}
@@ -220,6 +220,6 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("train", "options", "message"), WRONG)
-def test_options_that_say_nothing_are_refused(train: str | None, options: dict[str, Any], message: str) -> None:
+def test_invalid_options_are_refused(train: str | None, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         parse_training(train, **options)

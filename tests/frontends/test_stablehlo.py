@@ -52,7 +52,7 @@ def test_ops_of_a_training_step_are_of_their_phase() -> None:
     assert not [name for name, phase in phases.items() if phase == "update" and readers.get(name) == "forward"]
 
 
-def test_kinds_can_be_said() -> None:
+def test_kinds_can_be_given() -> None:
     found = trace_function(lambda x, tree: x @ tree["w"].T, X, {"w": X})
     kinds = {e["name"]: e["kind"] for e in import_stablehlo(found.text, "t", {"tree": "buffer"})["inputs"]}
     assert kinds == {"x": "input", "tree['w']": "buffer"}
@@ -62,7 +62,7 @@ def test_kinds_can_be_said() -> None:
         import_stablehlo(found.text, "t", {"x": "thing"})
 
 
-def test_a_donated_argument_without_an_output_of_its_own_takes_the_first_of_its_type() -> None:
+def test_a_donated_argument_without_an_alias_gets_the_first_output_of_its_type() -> None:
     body = f"%0 = stablehlo.tanh %a : {F32}\n%1 = stablehlo.tanh %0 : {F32}\nreturn %0, %1 : {F32}, {F32}"
     given = main_of(body, F32 + " {jax.buffer_donor = true}", f"({F32}, {F32})")
     (entry,) = import_stablehlo(given, "t")["inputs"]
@@ -81,20 +81,20 @@ def test_shardings_of_shardy_become_annotations() -> None:
     assert load_graph(GraphDocument.model_validate(document), Mesh.parse("dp=2,tp=4")).annotations
 
 
-def test_what_nothing_reads_is_left_out() -> None:
+def test_values_that_nothing_reads_are_left_out() -> None:
     body = f"%0 = stablehlo.tanh %a : {F32}\n%1 = stablehlo.sine %a : {F32}\nreturn %1 : {F32}"
     document = import_stablehlo(main_of(body), "t")
     assert [node["op"] for node in document["nodes"]] == ["sin"]
 
 
-def test_the_turns_of_a_loop_are_alike_and_stand_under_their_number() -> None:
+def test_the_iterations_of_a_loop_are_equal_and_have_numbered_scopes() -> None:
     document = step_document("sgd", scanned=True, layers=3)
     turns = [Counter(n["op"] for n in document["nodes"] if f"while.1[{turn}]" in n["scope"]) for turn in range(3)]
     assert turns[0]["einsum"] > 10
     assert turns[0] == turns[1] == turns[2]
 
 
-def test_what_a_loop_stacks_for_its_backward_is_read_back_without_a_node() -> None:
+def test_values_that_a_loop_stacks_for_its_backward_pass_are_read_without_a_node() -> None:
     """The concats left join the gradients of stacked parameters."""
     document = step_document("sgd", scanned=True, layers=3)
     stacked = sum(entry["name"].startswith("parameters['blocks']") for entry in document["inputs"])
@@ -102,14 +102,14 @@ def test_what_a_loop_stacks_for_its_backward_is_read_back_without_a_node() -> No
     assert len(joined) == stacked
 
 
-def test_a_scan_is_worth_the_same_products_as_its_layers_written_out() -> None:
+def test_a_scan_has_the_same_products_as_its_unrolled_layers() -> None:
     def products(scanned: bool) -> int:
         return sum(node["op"] == "einsum" for node in step_document("sgd", scanned)["nodes"])
 
     assert products(scanned=True) == products(scanned=False)
 
 
-def test_a_form_that_no_op_says_is_planned_whole() -> None:
+def test_a_call_that_no_op_expresses_is_planned_replicated() -> None:
     found = trace_function(lambda x: lax.reduce_window(x, -jnp.inf, lax.max, (3, 3), (1, 1), ((1, 1), (2, 0))) + x, X)
     assert not [n for n in import_stablehlo(found.text, "t")["nodes"] if "rule" in n]
     found = trace_function(lambda x: lax.reduce_window(x, 1.0, lax.mul, (3, 3), (1, 1), "SAME"), X)

@@ -127,13 +127,13 @@ def test_a_function_that_cannot_be_planned_is_refused(name: str) -> None:
     assert message in str(refused.value)
 
 
-def test_calls_that_double_again_and_again_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_that_multiply_exponentially_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("planner.frontends.stablehlo.translation.MAX_STEPS", 5000)
     with pytest.raises(UnsupportedOp, match="program too long"):
         import_stablehlo(LAUGHS, "t")
 
 
-def test_text_that_ends_the_parsers_process_is_refused(tmp_path: Path) -> None:
+def test_text_that_crashes_the_parser_is_refused(tmp_path: Path) -> None:
     (tmp_path / "deep.mlir").write_text(DEEP)
     with pytest.raises(InvalidDocument, match="the parser ended"):
         import_file(tmp_path / "deep.mlir")
@@ -161,7 +161,7 @@ BAD_FILES = {
 
 
 @pytest.mark.parametrize("name", BAD_FILES)
-def test_files_that_are_no_text_are_refused(name: str, tmp_path: Path) -> None:
+def test_files_that_are_not_text_are_refused(name: str, tmp_path: Path) -> None:
     content, message = BAD_FILES[name]
     if content is not None:
         (tmp_path / name).write_bytes(content)
@@ -192,7 +192,7 @@ NO_FUNCTIONS = {
 
 
 @pytest.mark.parametrize("name", NO_FUNCTIONS)
-def test_a_name_of_no_function_is_refused(name: str) -> None:
+def test_a_name_that_is_not_a_function_is_refused(name: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         import_jax(name)
     assert NO_FUNCTIONS[name] in str(refused.value)

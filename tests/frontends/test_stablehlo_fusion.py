@@ -50,7 +50,7 @@ FUNCTIONS: list[tuple[str, Any, tuple[Any, ...], list[str]]] = [
 
 
 @pytest.mark.parametrize(("name", "function", "arguments", "ops"), FUNCTIONS, ids=[name for name, *_ in FUNCTIONS])
-def test_what_one_op_alone_reads_becomes_part_of_it(
+def test_a_value_that_only_one_op_reads_becomes_part_of_it(
     name: str, function: Any, arguments: tuple[Any, ...], ops: list[str]
 ) -> None:
     made = import_text(trace_function(function, *arguments).text, name)
@@ -86,7 +86,7 @@ def test_sums_pass_through_a_tree_where_they_pass_through_its_ops() -> None:
 
 
 @pytest.mark.parametrize("mesh", ["2x4", "2x2x2"])
-def test_the_turns_of_a_loop_are_decided_once(mesh: str) -> None:
+def test_the_iterations_of_a_loop_share_one_decision(mesh: str) -> None:
     """Six turns fold to about what three do; what is carried from turn to turn is laid out alike in all of them."""
 
     def layers(count: int) -> RepeatedLayers:

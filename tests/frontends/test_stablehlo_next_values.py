@@ -66,7 +66,7 @@ UNCLEAR = [
 @pytest.mark.parametrize(
     ("function", "arguments", "message"), [row[1:] for row in UNCLEAR], ids=[row[0] for row in UNCLEAR]
 )
-def test_what_cannot_be_told_is_named_in_a_warning_and_next_ends_it(
+def test_an_ambiguous_next_value_is_named_in_a_warning_and_an_explicit_next_settles_it(
     function: Any, arguments: Any, message: str
 ) -> None:
     with pytest.warns(traced.NextValueWarning, match=message):

@@ -93,7 +93,7 @@ def test_a_step_runs_under_its_shardings() -> None:
     assert step.lower(*arguments).out_info[0].shape == ()
 
 
-def test_what_jax_cannot_say_is_left_out_with_a_warning() -> None:
+def test_shardings_that_jax_cannot_express_are_left_out_with_a_warning() -> None:
     export = one_line._JaxExport(MESH, jax.sharding.AbstractMesh((2, 4), ("dp", "tp")))
     with pytest.warns(UserWarning, match="argument x: dim 0 of 6"):
         export.sharding(Sharding(((1,),)), (6,), "argument x")
@@ -101,7 +101,7 @@ def test_what_jax_cannot_say_is_left_out_with_a_warning() -> None:
         export.sharding(Sharding(((1,),)), (8,), "argument x")
 
 
-def test_too_little_memory_is_said() -> None:
+def test_too_little_memory_is_reported() -> None:
     with pytest.raises(InvalidRequest, match="no plan fits"):
         one_line.plan(lambda x: x @ x, shaped(64, 64), mesh="dp=2", request=Request(memory_limit_bytes=10))
 

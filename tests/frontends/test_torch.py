@@ -149,7 +149,7 @@ def test_every_dim_is_a_plain_int(gpt2: dict[str, Any]) -> None:
     assert {type(dim) for tensor in tensors for dim in tensor["shape"]} == {int}
 
 
-def test_every_value_read_is_made_before(gpt2: dict[str, Any]) -> None:
+def test_every_value_is_made_before_it_is_read(gpt2: dict[str, Any]) -> None:
     known = {entry["id"] for entry in gpt2["inputs"]}
     for node in gpt2["nodes"]:
         assert set(node["inputs"]) <= known
@@ -176,12 +176,12 @@ def test_options_override_the_configuration() -> None:
     assert (table["shape"], table["dtype"]) == ([50300, WIDTH], "bf16")
 
 
-def test_tied_weights_are_one_input_and_unused_ones_none() -> None:
+def test_tied_weights_are_one_input_and_unused_weights_are_dropped() -> None:
     document = build_graph_document(exported(Linked(), torch.zeros(2, 4)), "linked")
     assert [entry["name"] for entry in document["inputs"]] == ["first.weight", "x"]
 
 
-def test_calls_without_a_row_are_planned_replicated_and_all_named() -> None:
+def test_calls_without_a_row_are_planned_replicated_and_every_one_is_named() -> None:
     with pytest.warns(UnknownOpWarning, match=r"cubes: planned replicated") as caught:
         document = build_graph_document(exported(Cubes(), torch.zeros(2, 4)), "cubes")
     said = str(caught[0].message)

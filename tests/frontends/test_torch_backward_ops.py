@@ -221,7 +221,7 @@ ELSEWHERE |= {"aten._grouped_mm.default"}
 
 
 @pytest.mark.parametrize(("kernel", "reference", "args"), OF_A_DEVICE, ids=lambda each: getattr(each, "__name__", ""))
-def test_a_call_of_one_device_gives_the_numbers_of_what_it_computes(kernel: Any, reference: Any, args: Any) -> None:
+def test_a_call_gives_on_one_device_the_numbers_of_its_function(kernel: Any, reference: Any, args: Any) -> None:
     there = tuple(arg.to("meta") for arg in args)
     document = build_graph_document(torch.export.export(Calls(kernel), there, strict=False), "kernel")
     got = run(document, [arg.numpy().copy() for arg in args])

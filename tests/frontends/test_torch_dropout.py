@@ -102,7 +102,7 @@ def test_a_call_draws_from_torch_s_distribution(function: Any, mean: float, vari
     assert values is None or all(min(abs(each - value) for value in values) < 1e-6 for each in np.unique(got))
 
 
-def test_the_gradient_is_that_of_what_was_kept() -> None:
+def test_the_gradient_of_dropout_is_that_of_the_elements_kept() -> None:
     def forward(self: Any, x: Any) -> Any:
         return (F.dropout(self.weight, P) * x).sum()
 

@@ -125,7 +125,7 @@ def test_a_planned_training_step_is_valid(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_small_pieces_are_one_row_forward_and_backward(kind: str) -> None:
+def test_small_functions_are_one_row_forward_and_backward(kind: str) -> None:
     for train in (None, "adam"):
         ops = {node.op for node in family(kind, train).document.nodes}
         assert FUSED[kind] <= ops

@@ -42,7 +42,7 @@ def test_a_program_saved_in_training_mode_keeps_its_writes(tmp_path: Path) -> No
     assert sum("next" in entry for entry in document["inputs"]) == 3
 
 
-def test_the_json_of_a_saved_program_is_enough(tmp_path: Path) -> None:
+def test_the_json_of_a_saved_program_suffices(tmp_path: Path) -> None:
     program = saved(tmp_path / "linear.pt2", torch.nn.Linear(4, 4))
     with zipfile.ZipFile(tmp_path / "linear.pt2") as archive:
         (name,) = (each for each in archive.namelist() if each.endswith("models/model.json"))

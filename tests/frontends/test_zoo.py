@@ -131,7 +131,7 @@ def test_an_expert_takes_its_share_of_the_tokens() -> None:
 
 
 @pytest.mark.parametrize(("name", "options", "words"), WRONG)
-def test_what_does_not_exist_or_fit_is_refused(name: str, options: dict[str, Any], words: str) -> None:
+def test_unknown_models_and_sizes_that_do_not_fit_are_refused(name: str, options: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         import_zoo(name, **options)
 

@@ -146,7 +146,7 @@ def same(got: Sequence[Any], wanted: Sequence[Any]) -> None:
 
 
 @pytest.mark.parametrize(("op", "operands", "function", "attrs"), FORWARD, ids=[case[0] for case in FORWARD])
-def test_a_forward_row_is_torchs_op(
+def test_a_forward_row_gives_the_numbers_of_torch(
     op: str, operands: list[Any], function: Callable[..., Any], attrs: dict[str, Any]
 ) -> None:
     made = function(*operands)
@@ -155,7 +155,7 @@ def test_a_forward_row_is_torchs_op(
 
 
 @pytest.mark.parametrize("case", BACKWARD)
-def test_a_backward_row_is_torchs_autograd(case: str) -> None:
+def test_a_backward_row_gives_the_numbers_of_autograd(case: str) -> None:
     op, arguments, function, operands, count, attrs = BACKWARD[case]
     leaves = [operand.clone().requires_grad_(i < count) for i, operand in enumerate(operands)]
     result = function(*leaves)
@@ -170,7 +170,7 @@ def test_every_backward_row_of_a_training_step_is_among_the_cases(name: str) -> 
     assert {op for op in used if op.endswith("_backward")} <= {case[0] for case in BACKWARD.values()}
 
 
-def test_adam_is_torchs_adam() -> None:
+def test_adam_gives_the_numbers_of_torch() -> None:
     weight, first, second = X.clone().requires_grad_(), 0.1 * X, X * X
     weight.grad = X.flip(0)
     attrs = {"lr": 0.01, "beta1": 0.8, "beta2": 0.95, "eps": 1e-6, "weight_decay": 0.1}

@@ -171,7 +171,7 @@ MATCHED = [
 
 
 @pytest.mark.parametrize(("reduction", "terms", "wanted"), MATCHED)
-def test_a_reduction_combines_as_its_name_says(reduction: Reduction, terms: list[Any], wanted: Any) -> None:
+def test_a_reduction_combines_by_its_kind(reduction: Reduction, terms: list[Any], wanted: Any) -> None:
     bounds = np.array([[[0, 1]]] * 2)
     for move in (Collective(Kind.ALL_REDUCE, (0,)), Collective(Kind.REDUCE_SCATTER, (0,), 0)):
         results, _ = run_collective(

@@ -58,22 +58,22 @@ BOUND = [
 
 
 @pytest.mark.parametrize("computation", KEPT)
-def test_what_holds_for_every_number_holds(computation: Callable[[], object]) -> None:
+def test_facts_that_hold_for_every_number_hold_for_an_unknown_one(computation: Callable[[], object]) -> None:
     assert computation() is DYNAMIC_DIM
 
 
 @pytest.mark.parametrize("computation", ASKED)
-def test_what_asks_for_a_number_is_refused(computation: Callable[[], object]) -> None:
+def test_operations_that_need_a_number_are_refused(computation: Callable[[], object]) -> None:
     with pytest.raises(InvalidGraph, match=r"the size of a dim is unknown \(got \?; wanted a number\)"):
         computation()
 
 
-def test_it_is_written_as_the_dialect_writes_it() -> None:
+def test_an_unknown_size_is_written_as_in_the_dialect() -> None:
     assert (str(DYNAMIC_DIM), f"{DYNAMIC_DIM}x", repr((DYNAMIC_DIM, 4))) == ("?", "?x", "(?, 4)")
     assert str(TensorType((DYNAMIC_DIM, 4), "f32")) == "f32[?,4]"
 
 
-def test_it_agrees_with_numbers_but_not_with_a_1_which_broadcasts() -> None:
+def test_an_unknown_size_matches_numbers_but_not_a_1_that_broadcasts() -> None:
     assert sizes_agree(DYNAMIC_DIM, DYNAMIC_DIM)
     assert sizes_agree(DYNAMIC_DIM, 8)
     assert sizes_agree(8, DYNAMIC_DIM)

@@ -99,9 +99,7 @@ def test_a_buffer_becomes_what_was_moved_where_it_is_the_only_copy_left(seed: in
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_a_training_step_makes_a_gradient_for_every_parameter_and_what_takes_its_place(
-    optimizer: str, dtype: str
-) -> None:
+def test_a_training_step_makes_a_gradient_and_a_next_value_for_every_parameter(optimizer: str, dtype: str) -> None:
     graph = training(optimizer, dtype)
     kinds = find_value_kinds(graph)
 
@@ -118,7 +116,7 @@ def test_a_training_step_makes_a_gradient_for_every_parameter_and_what_takes_its
     assert {kinds[value] for value in forward} == {"activation"}
 
 
-def test_a_plan_document_tells_the_timeline_kind_by_kind() -> None:
+def test_a_plan_document_has_the_timeline_by_kind() -> None:
     found = plan(training("adam"), Mesh.parse("4"), load_profile("h100-sxm"), request=Request(gap=0.05))
     assert found.analysis is not None
     memory, program = dump_plan(found)["memory"], found.analysis.program

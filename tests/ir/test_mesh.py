@@ -47,7 +47,7 @@ def test_an_unknown_size_may_be_declared_but_not_counted(text: str) -> None:
 
 
 @pytest.mark.parametrize(("text", "what", "got"), REFUSED)
-def test_a_mesh_that_cannot_be_is_refused(text: str, what: str, got: str) -> None:
+def test_an_impossible_mesh_is_refused(text: str, what: str, got: str) -> None:
     with pytest.raises(InvalidMesh) as caught:  # conformance 3
         Mesh.parse(text)
     assert what in caught.value.what

@@ -39,7 +39,7 @@ def worked() -> Program:
     return Program(graph, MESH, (("i0", SPLIT),), (gather, run, cut), ("n0.1",))
 
 
-def test_a_program_tells_the_sharding_of_every_value() -> None:
+def test_a_program_has_the_sharding_of_every_value() -> None:
     wanted = {"i0": SPLIT, "i0.1": REPLICATED, "n0": REPLICATED, "n0.1": Sharding(((), (0,)))}
     assert {name: value.sharding for name, value in worked().values.items()} == wanted
 
@@ -48,7 +48,7 @@ def test_every_device_receives_what_it_lacks() -> None:
     assert count_received_bytes(worked()).tolist() == [[2 * 4 * 4, 3 * 4 * 4], [0, 0], [0, 0]]
 
 
-def test_a_value_lives_from_its_making_to_its_last_reading() -> None:
+def test_a_value_lives_from_its_producer_to_its_last_reader() -> None:
     """Rows of 16 bytes: the argument throughout, the copy until the op has run, the result until it is cut."""
     first, second, whole = 3 * 16, 2 * 16, 5 * 16
     assert count_live_bytes(worked()).tolist() == [

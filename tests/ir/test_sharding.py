@@ -44,13 +44,13 @@ def lengths(size: int, sharding: Sharding, mesh: Mesh) -> list[int]:
 
 
 @pytest.mark.parametrize(("size", "parts", "wanted"), BLOCKS)
-def test_blocks_are_as_large_as_the_first(size: int, parts: int, wanted: list[int]) -> None:
+def test_blocks_have_the_size_of_the_first(size: int, parts: int, wanted: list[int]) -> None:
     assert lengths(size, Sharding(((0,),)), Mesh.parse(str(parts))) == wanted
 
 
 @pytest.mark.parametrize("notation", MESHES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_every_device_holds_the_blocks_of_its_place(notation: str, shape: tuple[int, ...]) -> None:
+def test_every_device_holds_the_blocks_of_its_index(notation: str, shape: tuple[int, ...]) -> None:
     mesh = Mesh.parse(notation)
     for sharding in layouts(len(shape), mesh, shape, [Reduction.SUM]):
         bounds = shard_bounds(sharding, shape, mesh)
@@ -115,7 +115,7 @@ def test_a_partial_sharding_names_axes_and_a_kind() -> None:
     assert set(Reduction) == kinds
 
 
-def test_the_order_of_partial_axes_says_nothing() -> None:
+def test_the_order_of_partial_axes_does_not_matter() -> None:
     assert Sharding(((),), (2, 0)) == Sharding(((),), (0, 2))
     assert Sharding(((),), (), Reduction.MAX) == Sharding(((),))
 
@@ -148,6 +148,6 @@ def test_a_sharding_written_is_the_sharding_read(document: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(("document", "error", "message"), WRONG_DOCUMENTS)
-def test_a_sharding_that_cannot_be_is_refused(document: Any, error: type[Exception], message: str) -> None:
+def test_an_invalid_sharding_is_refused(document: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):  # conformance 21, conformance 25
         load_sharding(validate_document(ShardingDocument, document, "test"), NAMED)

@@ -78,12 +78,12 @@ def parameters() -> list[str]:
     return [entry.id for entry in graph().inputs if entry.kind == "parameter"]
 
 
-def test_all_five_are_there_and_each_can_be_chosen() -> None:
+def test_all_five_layouts_exist_and_each_can_be_chosen() -> None:
     assert [found.name for found in list_baselines(graph(), MESH)] == NAMES
     assert [figures.name for figures in planned().baselines] == NAMES
 
 
-def test_on_one_axis_there_is_no_mixture() -> None:
+def test_on_one_axis_there_is_no_dpxtp() -> None:
     for mesh in ("8", "1x8", "8x1"):
         assert [found.name for found in list_baselines(graph(), Mesh.parse(mesh))] == NAMES[:-1]
 

@@ -45,7 +45,7 @@ def layouts(model: CostModel) -> dict[str, Program]:
 
 @pytest.mark.parametrize("best", ["FSDP", "Megatron tensor parallel"])
 @pytest.mark.parametrize("mesh", MESHES)
-def test_a_turn_is_where_a_scan_of_all_factors_first_finds_another_ahead(mesh: str, best: str) -> None:
+def test_a_break_even_factor_is_where_a_scan_first_finds_another_layout_faster(mesh: str, best: str) -> None:
     model = CostModel(Mesh.parse(mesh), load_profile("h100-sxm"))
     programs = layouts(model)
     steps = {name: Analysis(program, model).step_ps for name, program in programs.items()}

@@ -78,7 +78,7 @@ def scrambled(document: Document, seed: int) -> tuple[Document, dict[str, str]]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_renamed_and_reordered_is_found_again(seed: int) -> None:
+def test_renamed_and_reordered_ops_are_matched(seed: int) -> None:
     other, old = scrambled(model(), seed)
     found = match_graphs(graph(model()), graph(other))
     assert found.ops == {node["id"]: old[node["id"]] for node in other["nodes"]}
@@ -86,7 +86,7 @@ def test_what_is_renamed_and_reordered_is_found_again(seed: int) -> None:
     assert set(found.values) == set(graph(other).types)
 
 
-def test_of_a_renamed_model_with_one_op_more_all_else_is_found_again() -> None:
+def test_in_a_renamed_model_with_one_more_op_all_others_are_matched() -> None:
     other, _ = scrambled(model(), 0)
     last = other["outputs"][0]
     shape = next(node["outputs"] for node in other["nodes"] if node["id"] == last)
@@ -118,7 +118,7 @@ def test_the_terms_add_up_to_the_change_of_the_step(changes: Document, hardware:
     assert sum(told["memory"]["change_bytes"].values()) == told["totals"]["peak_bytes"]["change"]
 
 
-def test_the_page_names_what_moved_most() -> None:
+def test_the_page_names_the_largest_changes() -> None:
     console = Console(width=120, record=True, file=StringIO())
     console.print(render_diff(compare_documents(small(), planned(model(blocks=3)))))
     page = console.export_text()

@@ -111,7 +111,7 @@ def test_a_forced_option_costs_what_the_best_plan_with_it_costs(make: Make) -> N
         assert forced[found.chosen].cost_ps == plan.analysis.step_ps
 
 
-def test_an_option_that_nothing_fits_with_is_said_to_be_infeasible() -> None:
+def test_a_forced_option_with_which_nothing_fits_is_infeasible() -> None:
     least = planned_least(small_graphs.product_and_relu)
     _, question, strategies = planned(small_graphs.product_and_relu, "2", least)
     found = explain_decision(question, strategies, question.graph.ops[0].id)
@@ -153,7 +153,7 @@ def test_an_input_is_a_decision_too_and_other_names_are_refused() -> None:
 
 
 @pytest.mark.parametrize("make", GRAPHS[:4])
-def test_around_an_option_no_more_is_claimed_than_solving_all_proves(make: Make) -> None:
+def test_bounds_around_an_option_claim_no_more_than_solving_everything_proves(make: Make) -> None:
     _, question, strategies = planned(make, "2x2")
     step = solvers.evaluate(question.problem, strategies).cost
     for op in question.graph.ops:

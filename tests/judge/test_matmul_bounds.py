@@ -79,7 +79,7 @@ def test_the_best_grid_attains_the_bound(m: int, n: int, k: int, devices: int, g
     assert min_elements(m, n, k, devices=devices) == pytest.approx(on_grid(m, n, k, grid))
 
 
-def test_the_bound_is_alike_in_all_sizes_and_one_device_needs_nothing() -> None:
+def test_the_bound_is_symmetric_in_all_sizes_and_zero_on_one_device() -> None:
     for m, n, k in product(SIZES, repeat=3):
         assert min_elements(m, n, k, devices=1) == 0
         found = [min_elements(*order, 8) for order in ((m, n, k), (k, m, n), (n, k, m))]
@@ -92,7 +92,7 @@ def test_little_memory_needs_more() -> None:
     assert min_elements_within(64, 64, 64, devices=8, held=1 << 30) == 0
 
 
-def test_a_product_of_a_program_is_held_against_its_bound() -> None:
+def test_a_matrix_product_of_a_program_is_compared_with_its_bound() -> None:
     """Rows of one operand stay where they are, the other is gathered: each device gets 7/8 of it, f32."""
     p = Lines("8")
     left, right = p.argument((64, 8), (0,), ()), p.move("all_gather", p.argument((8, 8), (0,), ()), (0,), 0)

@@ -61,7 +61,7 @@ def test_numbers_of_devices_are_listed_or_doubled(text: str, wanted: tuple[int, 
 
 
 @pytest.mark.parametrize("text", NOT_COUNTS)
-def test_what_are_no_numbers_of_devices_is_refused(text: str) -> None:
+def test_invalid_numbers_of_devices_are_refused(text: str) -> None:
     with pytest.raises(InvalidMesh, match="numbers of devices"):
         parse_device_counts(text)
 
@@ -91,7 +91,7 @@ def test_a_million_candidates_are_refused_before_they_are_listed() -> None:
 
 
 @pytest.mark.parametrize(("one", "other", "wanted"), COVERS)
-def test_a_mesh_covers_those_whose_axes_its_own_join_up_to(one: str, other: str, wanted: bool) -> None:
+def test_a_mesh_covers_those_that_arise_by_joining_its_axes(one: str, other: str, wanted: bool) -> None:
     assert refines(devices_per_tier(Mesh.parse(one), HARDWARE), devices_per_tier(Mesh.parse(other), HARDWARE)) is wanted
 
 

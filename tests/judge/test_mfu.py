@@ -43,7 +43,7 @@ def test_a_training_step_counts_three_times_its_forward_pass() -> None:
     assert step == pytest.approx(3 * once, rel=0.03)
 
 
-def test_what_is_made_again_is_no_work_of_the_model() -> None:
+def test_recomputed_ops_do_not_count_as_work_of_the_model() -> None:
     graph, mesh, cpu = random_step(6, 7, 6), Mesh.parse("2"), load_profile("cpu")
     small = Request(1, 0.05, 1, deterministic=True)
     limit = (pipeline.plan(graph, mesh, cpu, request=small).certificate.least_limit_bound_bytes or 0) - 1

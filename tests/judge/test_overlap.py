@@ -112,7 +112,7 @@ def test_no_two_instructions_of_a_stream_run_at_once_and_ops_keep_their_order() 
             assert all(before[1] <= after[0] for before, after in pairwise(ordered))
 
 
-def test_one_after_the_other_holds_what_the_program_holds() -> None:
+def test_a_serial_schedule_has_the_memory_of_the_program() -> None:
     """In one stream the schedule is the program, so its peak is that of the program's accounts."""
     for seed in seeds(60):
         found = analysis(random_program(seed))

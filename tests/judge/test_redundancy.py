@@ -50,13 +50,13 @@ def test_memory_at_a_moment_is_what_is_live_then() -> None:
 
 
 # conformance 82
-def test_the_maximum_is_done_twice_over_axis_0_and_after_decomposition_nothing_is() -> None:
+def test_the_maximum_is_repeated_over_axis_0_and_nothing_is_after_decomposition() -> None:
     before = mlp_2d()
     assert find_redundancies(before) == [Redundancy("n2", (0,), 2, wasted_flops=32.0)]
     assert find_redundancies(decompose_all_reduce(before)) == []
 
 
-def test_an_op_that_no_axis_splits_is_done_by_everyone() -> None:
+def test_an_op_that_no_axis_splits_is_repeated_on_every_device() -> None:
     p = Lines("2x3")
     made = p.run("exp", [p.argument((6, 6))], (6, 6))
     turned = p.run("transpose", [made], (6, 6), permutation=[1, 0])

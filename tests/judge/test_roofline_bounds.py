@@ -21,7 +21,7 @@ GRAPHS: list[Graph] = [*(random_graph(seed, 5) for seed in seeds(8)), small_tran
 
 @pytest.mark.parametrize("mesh", ["2", "2x2", "3x2"])
 @pytest.mark.parametrize("number", range(len(GRAPHS)))
-def test_the_best_plan_is_no_better_than_the_floors(number: int, mesh: str) -> None:
+def test_the_best_plan_is_no_better_than_the_roofline_bounds(number: int, mesh: str) -> None:
     graph, devices = GRAPHS[number], Mesh.parse(mesh)
     problem = formulate(graph, CostModel(devices, load_profile("h100-sxm"))).problem
     best = solvers.solve(problem)
@@ -33,7 +33,7 @@ def test_the_best_plan_is_no_better_than_the_floors(number: int, mesh: str) -> N
 
 
 @pytest.mark.parametrize("seed", seeds(6))
-def test_the_memory_floor_holds_where_values_are_made_again(seed: int) -> None:
+def test_the_memory_bound_holds_with_recomputation(seed: int) -> None:
     graph, mesh = random_step(seed), Mesh.parse("2")
     problem = formulate(graph, CostModel(mesh, load_profile("h100-sxm")), 1, late=find_recomputable_ops(graph)).problem
     least = solvers.solve(problem, time_limit=5, deterministic=True).min_feasible_limit
@@ -41,7 +41,7 @@ def test_the_memory_floor_holds_where_values_are_made_again(seed: int) -> None:
 
 
 @pytest.mark.parametrize("name", list_profiles())
-def test_on_one_device_the_time_floor_is_the_time_of_the_ops(name: str) -> None:
+def test_on_one_device_the_time_bound_is_the_time_of_the_ops(name: str) -> None:
     graph, hardware = GRAPHS[-1], load_profile(name)
     model = CostModel(Mesh.parse("1"), hardware)
     types = graph.types

@@ -33,7 +33,7 @@ def ours(case: Case) -> tuple[list[Any], Any]:
 
 
 @pytest.mark.parametrize("case", FORWARD, ids=str)
-def test_a_convolution_is_that_of_torch(case: Case) -> None:
+def test_a_convolution_gives_the_numbers_of_torch(case: Case) -> None:
     (x, *rest), made = ours(case)
     rank = x.ndim - 2
     forward = getattr(torch.nn.functional, f"conv{rank}d")
@@ -41,7 +41,7 @@ def test_a_convolution_is_that_of_torch(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", WEIGHT, ids=str)
-def test_a_gradient_of_the_weight_is_that_of_torch(case: Case) -> None:
+def test_the_gradient_of_the_weight_gives_the_numbers_of_torch(case: Case) -> None:
     (x, dy), made = ours(case)
     rank = x.ndim - 2
     gradient = getattr(torch.nn.grad, f"conv{rank}d_weight")
@@ -57,7 +57,7 @@ def test_a_transposed_convolution_is_the_gradient_of_the_input(case: Case) -> No
 
 
 @pytest.mark.parametrize("case", POOLS, ids=str)
-def test_a_pool_is_that_of_torch(case: Case) -> None:
+def test_pooling_gives_the_numbers_of_torch(case: Case) -> None:
     (x,), made = ours(case)
     rank = len(case.attrs["size"])
     attrs = {key: value for key, value in attrs_of(case, rank).items() if key != "size"}
@@ -86,7 +86,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("op", "signature", "attrs", "what"), REFUSED)
-def test_what_is_no_convolution_is_refused(op: str, signature: str, attrs: dict[str, Any], what: str) -> None:
+def test_an_invalid_convolution_is_refused(op: str, signature: str, attrs: dict[str, Any], what: str) -> None:
     case = of(op, signature, **attrs)[0]
     with pytest.raises((InvalidGraph, InvalidRule), match=what):
         bind_op(op, case.operands, case.results, attrs=case.attrs, notation=None)

@@ -66,7 +66,7 @@ def check_row(row: OpDef, case: Case, pick: Callable[[Sequence[Option]], list[Op
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_a_row_in_parts_is_the_row_whole(op: str) -> None:
+def test_a_row_gives_the_same_result_in_parts_and_whole(op: str) -> None:
     cases = [case for case in CASES if case.op == op]
     assert cases
     for case in cases:

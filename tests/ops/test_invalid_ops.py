@@ -59,7 +59,7 @@ REFUSED: list[tuple[str, str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("op", "signature", "attrs", "words"), REFUSED)
-def test_an_op_that_its_row_cannot_be_is_refused(op: str, signature: str, attrs: dict[str, Any], words: str) -> None:
+def test_an_op_that_contradicts_its_row_is_refused(op: str, signature: str, attrs: dict[str, Any], words: str) -> None:
     case = of(op, signature, **attrs)[0]
     with pytest.raises(ShardplanError, match=words):
         bind_op(op, case.operands, case.results, attrs=attrs, notation=None)

@@ -205,7 +205,7 @@ def _explains(reason: tuple[str, str], case: Any, way: str) -> bool:
     return all(re.fullmatch(pattern, text) for pattern, text in zip(reason, (case.overload, way), strict=True))
 
 
-def test_what_dtensor_allows_a_row_allows_or_the_reason_is_known(compared: Any) -> None:
+def test_a_row_allows_what_dtensor_allows_or_the_list_has_a_reason(compared: Any) -> None:
     left = [
         (case.overload, way)
         for case, theirs, _ in compared
@@ -215,7 +215,7 @@ def test_what_dtensor_allows_a_row_allows_or_the_reason_is_known(compared: Any) 
     assert left == []
 
 
-def test_what_a_row_allows_dtensor_allows_or_the_reason_is_known(compared: Any) -> None:
+def test_dtensor_allows_what_a_row_allows_or_the_list_has_a_reason(compared: Any) -> None:
     left = [
         (case.overload, way)
         for case, _, ours in compared

@@ -206,11 +206,11 @@ def compared() -> list[tuple[Pair, set[str], set[str]]]:
 Compared = list[tuple[Pair, set[str], set[str]]]
 
 
-def test_what_shardy_may_split_a_row_may_split(compared: Compared) -> None:
+def test_a_row_may_split_what_shardy_may_split(compared: Compared) -> None:
     assert [(str(pair.case), sorted(theirs - ours)) for pair, theirs, ours in compared if theirs - ours] == []
 
 
-def test_what_a_row_may_split_shardy_may_split_or_the_reason_is_known(compared: Compared) -> None:
+def test_shardy_may_split_what_a_row_may_split_or_the_list_has_a_reason(compared: Compared) -> None:
     left, used = [], set()
     for pair, theirs, ours in compared:
         for each in sorted(ours - theirs):

@@ -114,7 +114,7 @@ FORWARD: list[tuple[str, tuple[Any, ...], Any, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("op", "operands", "wanted", "attrs"), FORWARD, ids=[case[0] for case in FORWARD])
-def test_an_op_makes_the_numbers_of_torch(op: str, operands: Any, wanted: Any, attrs: dict[str, Any]) -> None:
+def test_an_op_gives_the_numbers_of_torch(op: str, operands: Any, wanted: Any, attrs: dict[str, Any]) -> None:
     check(op, operands, wanted, **attrs)
 
 
@@ -195,7 +195,7 @@ BACKWARD: list[tuple[str, Callable[..., Any], tuple[Any, ...], Reads, dict[str, 
 
 
 @pytest.mark.parametrize(("op", "function", "operands", "reads", "attrs"), BACKWARD, ids=[case[0] for case in BACKWARD])
-def test_a_gradient_is_that_of_autograd(
+def test_a_gradient_equals_that_of_autograd(
     op: str, function: Callable[..., Any], operands: tuple[Any, ...], reads: Reads, attrs: dict[str, Any]
 ) -> None:
     leaves = [each.detach().clone().requires_grad_() for each in operands]
@@ -205,7 +205,7 @@ def test_a_gradient_is_that_of_autograd(
     check(op, reads(dy, tuple(leaves), y), [leaf.grad for leaf in leaves], **attrs)
 
 
-def test_a_cross_entropy_in_parts_is_that_of_torch_with_ignored_ids() -> None:
+def test_a_split_cross_entropy_with_ignored_ids_gives_the_numbers_of_torch() -> None:
     ids = torch.tensor([3, -100, 0, 23])
     logits = M.clone().requires_grad_()
     F.cross_entropy(logits, ids).backward()

@@ -29,13 +29,15 @@ def context(seed: int, **attrs: object) -> OpContext:
 
 
 @pytest.mark.parametrize(("key", "counter", "words"), KNOWN)
-def test_words_are_those_of_random123(key: tuple[int, int], counter: tuple[int, int], words: tuple[int, int]) -> None:
+def test_random_words_equal_those_of_random123(
+    key: tuple[int, int], counter: tuple[int, int], words: tuple[int, int]
+) -> None:
     high, low = (np.array([word], np.uint32) for word in counter)
     assert tuple(int(word[0]) for word in threefry(key, high, low)) == words
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_part_draws_what_the_whole_draws_there(shape: tuple[int, ...]) -> None:
+def test_a_block_draws_the_same_numbers_as_that_part_of_the_whole(shape: tuple[int, ...]) -> None:
     near = [Span(max(0, size // 2 - 4), size // 2 + 3, size) for size in shape]
     whole = draw_words(context(9), near, 0)
     cuts = [[Span(s.start, s.start + 2, s.size), Span(s.start + 2, s.stop, s.size)] for s in near]
@@ -71,7 +73,7 @@ def test_draws_have_the_moments_of_their_distribution(distribution: str, dtype: 
 
 
 @pytest.mark.parametrize("p", REFUSED)
-def test_a_probability_that_is_none_is_refused(p: float) -> None:
+def test_an_invalid_probability_is_refused(p: float) -> None:
     kind = TensorType((4,), "f32")
     with pytest.raises(InvalidGraph, match="wanted 0 to 1"):
         OPS["dropout"].notation(OpSignature((kind,), (kind,), {"p": p}))

@@ -64,7 +64,7 @@ def test_no_program_receives_fewer_bytes(make: Make, mesh: str) -> None:
 
 
 @pytest.mark.parametrize(("make", "mesh"), CASES, ids=IDS)
-def test_no_program_holds_less_and_of_those_that_hold_as_little_none_is_faster(make: Make, mesh: str) -> None:
+def test_no_program_needs_less_memory_and_none_that_needs_as_little_is_faster(make: Make, mesh: str) -> None:
     tried = list(every_program(make(), formulate(make(), CostModel(Mesh.parse(mesh), CPU))))
     least = min(peak for _, peak in tried)
     found = planned(make(), mesh, "memory")
@@ -79,7 +79,7 @@ def test_no_program_holds_less_and_of_those_that_hold_as_little_none_is_faster(m
 
 
 @pytest.mark.parametrize("limit", [None, 20_000])
-def test_objectives_are_least_in_what_they_speak_of(limit: int | None) -> None:
+def test_each_objective_is_least_in_its_own_measure(limit: int | None) -> None:
     mesh = "4"
     graph = small_transformer(Mesh.parse(mesh))
     time, bytes_, memory = (planned(graph, mesh, what, limit, gap=0.01) for what in ("time", "bytes", "memory"))
@@ -117,7 +117,7 @@ def test_a_move_is_priced_at_what_every_device_receives_where_shards_are_even(sh
             ).all()
 
 
-def test_documents_tell_the_objective_and_explanations_speak_of_time() -> None:
+def test_documents_name_the_objective_and_explanations_are_in_time() -> None:
     graph = small_transformer(Mesh.parse("4"))
     for objective in ("bytes", "memory"):
         document = parse_plan(dump_plan(planned(graph, "4", objective, 20_000, gap=0.01)), "plan")

@@ -73,7 +73,7 @@ def kinds(plan: Plan) -> set[str]:
     return {move.collective.kind.value for move in moves}
 
 
-def test_what_can_be_hidden_wins_where_the_hardware_overlaps() -> None:
+def test_communication_that_can_be_hidden_wins_where_the_hardware_overlaps() -> None:
     serial, beside = planned(0.0), planned(1.0)
     assert (kinds(serial), kinds(beside)) == ({"reduce_scatter"}, {"all_gather"})
     assert serial.analysis is not None
@@ -83,7 +83,7 @@ def test_what_can_be_hidden_wins_where_the_hardware_overlaps() -> None:
     assert hidden.scheduled_ps < alone.scheduled_ps
 
 
-def test_the_certificate_of_such_a_plan_bounds_its_serial_sum_and_says_which_layout_won() -> None:
+def test_the_certificate_of_an_overlapped_plan_bounds_its_serial_sum_and_names_the_best_layout() -> None:
     serial, beside = planned(0.0).certificate, planned(1.0).certificate
     assert beside.status == "feasible"
     assert "with overlap FSDP takes" in beside.reason
@@ -92,7 +92,7 @@ def test_the_certificate_of_such_a_plan_bounds_its_serial_sum_and_says_which_lay
     assert beside.gap == pytest.approx(1 - beside.bound_s / beside.objective_s)
 
 
-def test_a_plan_tells_its_step_with_and_without_overlap() -> None:
+def test_a_plan_has_its_step_with_and_without_overlap() -> None:
     for share in (0.0, 0.5, 1.0):
         plan = planned(share)
         cost = dump_plan(plan)["cost"]
@@ -113,7 +113,7 @@ def at_every_picosecond(found: Analysis, limit: int) -> dict[str, float]:
     return {"nvlink": float((sent & ~busy).sum() / sent.sum())} if sent.any() else {}
 
 
-def test_the_exposed_share_is_what_no_op_runs_beside() -> None:
+def test_the_exposed_share_is_communication_that_no_op_overlaps() -> None:
     slow = {name: replace(link, latency_s=2e-8, step_s=0.0, fill_s=0.0) for name, link in H100.links.items()}
     quick: Hardware = replace(H100, links=slow, launch_s=3e-8)
     looked_at = 0

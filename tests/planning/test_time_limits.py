@@ -120,7 +120,7 @@ def test_the_plan_without_recomputation_is_the_answer_where_no_time_is_left_for_
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_where_no_plan_is_known_in_time_the_answer_says_what_is_proven(objective: ObjectiveName) -> None:
+def test_where_no_plan_is_found_in_time_the_answer_has_the_proven_bound(objective: ObjectiveName) -> None:
     answer = cut_off("2x2x2", "pricing reshards", 1, objective=objective)
     assert answer.choice is None
     assert (answer.certificate.status, answer.certificate.reason) == ("unknown", "time limit")

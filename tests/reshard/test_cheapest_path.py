@@ -122,7 +122,7 @@ def test_no_program_is_cheaper(seed: int, objective: Objective) -> None:
 
 
 @pytest.mark.parametrize(("mesh", "hardware", "shape", "source", "target"), PARTIAL)
-def test_of_ways_that_bring_as_many_bytes_the_fastest_is_found(
+def test_of_paths_with_equal_bytes_the_fastest_is_found(
     mesh: str, hardware: str, shape: tuple[int, ...], source: Sharding, target: Sharding
 ) -> None:
     model = CostModel(Mesh.parse(mesh), load_profile(hardware))
@@ -171,7 +171,7 @@ def test_a_program_brings_the_data_where_the_target_says(seed: int, objective: O
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_is_lacked_falls_by_no_more_than_is_received(seed: int) -> None:
+def test_the_missing_elements_fall_by_no_more_than_is_received(seed: int) -> None:
     source, target, kind, model = random_case(seed)
     for joined in [(), *((axis,) for axis in range(len(model.mesh.shape)))]:
         lacking = MissingElements(target, kind.shape, model.mesh, joined)
@@ -181,7 +181,7 @@ def test_what_is_lacked_falls_by_no_more_than_is_received(seed: int) -> None:
             assert lacking.total(source) <= received + lacking.total(move.target(source)), str(move)
 
 
-def test_nothing_takes_nothing() -> None:
+def test_an_empty_exchange_takes_no_round() -> None:
     model, half = CostModel(Mesh.parse("2"), load_profile("h100-sxm")), Sharding(((0,),))
     found = find_cheapest_path(half, half, TensorType((4,), "f32"), model=model)
     assert (found.moves, found.peak_bytes, found.received.size) == ((), 8, 0)

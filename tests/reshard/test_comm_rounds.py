@@ -42,7 +42,7 @@ def test_any_messages_take_as_many_rounds_as_the_busiest_device_has(seed: int, b
     proper(DeviceMessages(sender, receiver, np.ones_like(sender)), devices)
 
 
-def test_an_exchange_of_all_with_all_takes_one_round_a_partner() -> None:
+def test_an_exchange_of_all_with_all_takes_one_round_per_partner() -> None:
     sender, receiver = np.nonzero(~np.eye(64, dtype=bool))
     messages = DeviceMessages(sender, receiver, np.ones_like(sender))
     proper(messages, 64)

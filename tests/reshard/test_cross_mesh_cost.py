@@ -25,7 +25,7 @@ def handed(*devices: tuple[int, int]) -> CrossMeshReshard:
     return CrossMeshReshard(places[0], places[1], KIND, load_profile("h100-sxm"))
 
 
-def test_the_next_node_is_further_than_the_next_device() -> None:
+def test_another_node_costs_more_than_another_device() -> None:
     near, far = handed((0, 1), (2, 3)), handed((0, 1), (8, 9))
     hardware = load_profile("h100-sxm")
     for way, link in ((near, hardware.links["nvlink"]), (far, hardware.links["infiniband"])):
@@ -33,7 +33,7 @@ def test_the_next_node_is_further_than_the_next_device() -> None:
         assert way.min_bytes == way.received.sum() == 4 << 20
 
 
-def test_the_same_place_takes_nothing_and_what_is_held_only_a_copy() -> None:
+def test_an_unchanged_placement_costs_nothing_and_local_elements_only_a_copy() -> None:
     assert handed((0, 1), (0, 1)).time_ps == 0
     one, whole = (
         PlacedSharding(HALVES, Mesh.parse("2"), (0, 1)),

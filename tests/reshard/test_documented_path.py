@@ -80,7 +80,7 @@ def test_two_steps_that_are_one_collective_are_one(
 
 
 @given(st.data(), st.sampled_from(["2", "3", "2x2", "3x2", "2x2x2"]), st.tuples(*[st.integers(3, 12)] * 2))
-def test_the_route_arrives_by_exact_moves(data: st.DataObject, text: str, shape: Shape) -> None:
+def test_the_path_reaches_its_target_by_exact_moves(data: st.DataObject, text: str, shape: Shape) -> None:
     mesh = Mesh.parse(text)
     source = data.draw(st.sampled_from(layouts(2, mesh, shape, [Reduction.SUM])))
     target = data.draw(st.sampled_from(layouts(2, mesh, shape)))
@@ -110,7 +110,7 @@ EXCHANGED = [
 
 
 @pytest.mark.parametrize(("source", "target"), EXCHANGED, ids=str)
-def test_what_the_documents_have_no_collective_for_is_one_exchange(source: Sharding, target: Sharding) -> None:
+def test_a_step_without_a_documented_collective_is_one_exchange(source: Sharding, target: Sharding) -> None:
     (move,) = plan_collectives(source, target, (8, 8), mesh=Mesh.parse("2x2"))
     assert move.kind is Kind.EXCHANGE
     assert move.target(source) == target

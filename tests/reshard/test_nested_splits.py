@@ -43,7 +43,7 @@ def test_coprime_splits_do_not_nest() -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(150))
-def test_what_is_counted_by_digits_is_what_is_counted_device_by_device(seed: int) -> None:
+def test_counting_by_digits_equals_counting_device_by_device(seed: int) -> None:
     random = np.random.default_rng(seed)
     sizes = random.choice(AXES, int(random.integers(1, 4))).tolist()
     mesh = Mesh.parse("x".join(map(str, sizes)))

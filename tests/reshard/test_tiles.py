@@ -45,7 +45,7 @@ def grids(m: int, n: int, shape: Shape) -> tuple[Grid, Grid]:
 
 
 # conformance 99
-def test_rows_first_maps_as_the_note_says() -> None:
+def test_the_row_first_map_equals_the_notes() -> None:
     grid, _ = grids(3, 4, (16, 23))
     shard, local = grid.locate(at(13, 17))
     assert (shard.tolist(), local.tolist()) == ([2, 2], [1, 5])
@@ -64,7 +64,7 @@ def test_the_maps_are_floor_divisions_by_the_blocks(M: int, N: int, K: int, L: i
 
 
 # conformance 100
-def test_columns_first_map_and_the_notes_check_is_out_of_range() -> None:
+def test_the_column_first_map_is_right_and_the_check_in_the_note_is_out_of_range() -> None:
     _, grid = grids(5, 2, (27, 14))
     with pytest.raises(InvalidSharding, match=r"dim 1: element out of range \(got 19; wanted 0 or more, below 14"):
         grid.locate(at(9, 19))
@@ -265,7 +265,7 @@ def test_a_tensor_without_dims_is_one_tile_and_one_without_elements_none() -> No
     assert min_received_elements(Sharding(()), Sharding(()), (), mesh=mesh).tolist() == [0] * 6
 
 
-def test_a_place_beyond_a_short_shard_is_refused() -> None:
+def test_a_position_beyond_a_short_shard_is_refused() -> None:
     grid = Grid.of(Sharding(((0,),)), (7,), Mesh.parse("4"))
     assert grid.element(at(3), at(0)).tolist() == [6]
     with pytest.raises(InvalidSharding, match=r"place in the shard out of range \(got 1; wanted 0 or more, below 1"):

@@ -46,7 +46,7 @@ def test_halos_and_offsets_count_too() -> None:
 
 
 @pytest.mark.parametrize("seed", seeds(100))
-def test_what_the_busiest_device_is_said_to_receive_at_least_is_no_more_than_it_receives(seed: int) -> None:
+def test_the_lower_bound_of_the_busiest_device_is_no_more_than_it_receives(seed: int) -> None:
     random = np.random.default_rng(seed)
     mesh = Mesh.parse(("2x2", "2x3", "4", "2x2x2")[seed % 4])
     shape = tuple(random.integers(1, 9, 2).tolist())
@@ -60,9 +60,7 @@ def test_what_the_busiest_device_is_said_to_receive_at_least_is_no_more_than_it_
 
 
 @pytest.mark.parametrize(("mesh", "shape"), SIZES)
-def test_the_holders_of_a_block_send_an_even_share_each_of_what_is_wanted_of_it(
-    mesh: str, shape: tuple[int, ...]
-) -> None:
+def test_the_holders_of_a_block_send_even_shares_of_it(mesh: str, shape: tuple[int, ...]) -> None:
     devices = Mesh.parse(mesh)
     states = list_layouts(TensorType(shape, "f32"), devices)
     found = ReshardTraffic.of(states, states, shape, devices)

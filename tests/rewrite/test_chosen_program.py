@@ -18,7 +18,7 @@ from tests.testing.seeds import seeds
 
 
 @pytest.mark.parametrize("seed", seeds(20))
-def test_the_program_is_what_was_chosen(seed: int) -> None:
+def test_the_program_has_the_chosen_layouts(seed: int) -> None:
     graph, mesh = random_graph(seed, 6), Mesh.parse(["2x2", "3", "2x2x2"][seed % 3])
     question = formulate(graph, CostModel(mesh, load_profile("h100-sxm")))
     choice = question.decode(random_strategies(question, np.random.default_rng(seed)))

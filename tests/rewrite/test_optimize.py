@@ -30,7 +30,7 @@ def test_two_all_reduces_in_a_row_are_one() -> None:
     check(program, fold_collectives(program), ["sum", "all_reduce [0,1]"])
 
 
-def test_an_all_reduce_that_others_read_is_not_folded() -> None:
+def test_an_all_reduce_with_other_readers_is_not_folded() -> None:
     p = Lines("2x2")
     first = p.move("all_reduce", partial(p, AXES), (0,))
     program = p.program(p.move("all_reduce", first, (1,)), p.move("all_reduce", first, (1,)))
@@ -61,7 +61,7 @@ def test_gathers_of_one_dim_fold_tail_first() -> None:
 
 # conformance 9
 @pytest.mark.parametrize(("kind", "dim"), [("all_reduce", None), ("all_slice", 0), ("reduce_scatter", 0)])
-def test_a_collective_over_no_axes_is_nothing(kind: str, dim: int | None) -> None:
+def test_a_collective_over_no_axes_is_removed(kind: str, dim: int | None) -> None:
     p = Lines("2x2")
     program = p.program(p.run("relu", [p.move(kind, p.argument((8,)), (), dim)], (8,)))
     check(program, fold_collectives(program), ["relu"])
@@ -125,7 +125,7 @@ def test_a_collective_done_twice_is_done_once_and_one_that_nobody_reads_is_not()
     check(program, eliminate_dead_code(shared), ["all_gather [0] dim 0", "add"])
 
 
-def test_all_that_this_program_knows_is_pure() -> None:
+def test_all_instructions_of_the_2d_mlp_are_pure() -> None:
     assert all(is_pure(done) for done in mlp_2d().instructions)
 
 
@@ -133,7 +133,7 @@ FIXED: list[Callable[[], Program]] = [mlp_1d, mlp_2d, lambda: two_reduced("max",
 
 
 @pytest.mark.parametrize("program", [make() for make in FIXED])
-def test_all_passes_together_end_where_none_finds_anything(program: Program) -> None:
+def test_all_passes_together_end_where_none_changes_anything(program: Program) -> None:
     after = optimize(program, zero_price)
     assert optimize(after, zero_price) is after
     assert validate(after, shrinking="none").verdict == "equal"

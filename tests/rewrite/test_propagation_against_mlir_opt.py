@@ -97,7 +97,9 @@ def test_completed_annotations_are_those_of_upstream(
 
 # conformance 67, conformance 3.3.15
 @pytest.mark.parametrize(("asked", "traversal", "spread"), SPREAD)
-def test_a_traversal_reaches_as_far_as_upstream(asked: Annotation, traversal: Traversal, spread: list[int]) -> None:
+def test_a_traversal_reaches_as_far_as_that_of_upstream(
+    asked: Annotation, traversal: Traversal, spread: list[int]
+) -> None:
     if missing_tool(22):
         pytest.skip(f"{TOOLS[22]} is not installed")
     graph, mesh = chain(asked), Mesh.parse("2x4")

@@ -90,6 +90,6 @@ def test_no_more_is_received_than_is_lacked(seed: int) -> None:
 @pytest.mark.parametrize(
     ("devices", "words"), [((0,), "number of devices"), ((1, 1), "device number"), ((0, -1), "device number")]
 )
-def test_devices_are_as_many_as_the_mesh_has_and_each_is_another(devices: tuple[int, ...], words: str) -> None:
+def test_devices_are_distinct_and_as_many_as_the_mesh_has(devices: tuple[int, ...], words: str) -> None:
     with pytest.raises(InvalidMesh, match=words):
         PlacedSharding(Sharding(((0,),)), Mesh.parse("2"), devices)

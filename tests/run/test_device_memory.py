@@ -67,7 +67,7 @@ def test_no_two_values_of_a_device_share_memory_and_their_bytes_are_aligned() ->
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("precision", ["f32", "f64"])
-def test_a_pool_holds_what_the_live_values_come_to(precision: str) -> None:
+def test_the_peak_of_a_pool_is_that_of_its_live_values(precision: str) -> None:
     verdict, done = execute(program(), "cupy", precision)
     assert verdict.verdict == "equal"
     for pool in done.measured_peaks:

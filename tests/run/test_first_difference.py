@@ -73,7 +73,7 @@ def test_a_wrong_row_is_named_with_the_shards_that_show_it(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("size", "written"), [(4096, True), (4097, False)])
-def test_a_large_shard_that_was_read_is_named_and_not_written_out(size: int, written: bool) -> None:
+def test_a_large_shard_is_named_but_not_listed(size: int, written: bool) -> None:
     s = Sketch()
     program = random_program(question_of(s.graph(s.op("exp", [s.input(size)], (size,))), "1"), 0)
     arrays = random_inputs(program.graph, np, "f64", seed=0)
@@ -84,7 +84,7 @@ def test_a_large_shard_that_was_read_is_named_and_not_written_out(size: int, wri
     assert (shard.shape, shard.elements is not None) == ((size,), written)
 
 
-def test_a_corrupted_program_is_located_at_the_first_op_that_suffers() -> None:
+def test_a_corrupted_program_is_located_at_the_first_wrong_op() -> None:
     s = Sketch()
     product = s.op("subtract", [s.input(8, 6), s.input(8, 6)], (8, 6))
     program = random_program(question_of(s.graph(s.op("exp", [product], (8, 6))), "2x2"), 0)
@@ -128,7 +128,7 @@ def made_again(program: Program, found: Difference) -> float:
 
 
 @pytest.mark.parametrize("mesh", ["2x2", "3x2"])
-def test_the_shards_written_out_make_the_number_again(mesh: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_listed_shards_reproduce_the_wrong_number(mesh: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A product that is wrong on some devices alone, where it is split."""
     right = OPS["matmul"]
 
@@ -147,7 +147,7 @@ def test_the_shards_written_out_make_the_number_again(mesh: str, monkeypatch: py
     assert {len(difference.inputs) for _, difference in found} > {2}, "of several devices, whose terms are combined"
 
 
-def test_of_a_wrong_collective_the_shards_of_all_its_members_are_written_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_for_a_wrong_collective_the_shards_of_all_members_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(xp: Any, done: Collective, *given: Any, **named: Any) -> Any:
         results, received = run_collective(xp, done, *given, **named)
         return [each + (each > 0) if done.kind is Kind.ALL_REDUCE else each for each in results], received
@@ -161,7 +161,7 @@ def test_of_a_wrong_collective_the_shards_of_all_its_members_are_written_out(mon
     assert found.got == pytest.approx(found.wanted + 1)
 
 
-def test_what_the_backend_alone_makes_wrong_is_named_at_the_output() -> None:
+def test_an_error_of_the_backend_alone_is_named_at_the_output() -> None:
     program = three_inputs()
     arrays = random_inputs(program.graph, np, "f64", seed=0)
     whole = run_whole(program.graph, arrays, np, precision="f64")
@@ -175,7 +175,7 @@ def test_what_the_backend_alone_makes_wrong_is_named_at_the_output() -> None:
     assert [found.got, found.wanted] == pytest.approx([wanted + 1, wanted])
 
 
-def test_what_is_wrong_in_an_argument_that_is_returned_is_named_before_the_first_instruction() -> None:
+def test_a_wrong_returned_argument_is_named_before_the_first_instruction() -> None:
     s = Sketch()
     x = s.input(4, 4)
     program = random_program(question_of(s.graph(s.op("exp", [x], (4, 4)), x), "1"), 0)

@@ -99,7 +99,7 @@ def test_a_training_step_is_equal_to_its_graph(name: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-def test_what_rounding_does_not_explain_is_different(dtype: str) -> None:
+def test_errors_beyond_rounding_are_differences(dtype: str) -> None:
     s = perceptron(dtype)
     program = random_program(question_of(s.graph(s.ops[-1].values[0]), MESH), 0)
     wrong = tuple(

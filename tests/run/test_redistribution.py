@@ -89,7 +89,7 @@ def check(shards: Sequence[Array], whole: Array, sharding: Sharding, mesh: Mesh)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_every_layout_is_brought_to_every_other(seed: int) -> None:
+def test_every_layout_is_exchanged_for_every_other(seed: int) -> None:
     random = np.random.default_rng(seed)
     mesh = Mesh.parse("x".join(map(str, MESHES[random.integers(0, len(MESHES))])))
     shape = tuple(random.integers(1, 9, random.integers(0, 4)).tolist())

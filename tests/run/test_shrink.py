@@ -42,7 +42,7 @@ def told(done: OpCall | Reshard) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("sizes", [LARGE, UNEVEN], ids=["even", "uneven"])
 @pytest.mark.parametrize("mesh", ["2x4", "3x2"])
-def test_what_was_uneven_stays_uneven_and_what_was_even_even(mesh: str, sizes: dict[str, int]) -> None:
+def test_uneven_dims_stay_uneven_and_even_dims_even(mesh: str, sizes: dict[str, int]) -> None:
     question = question_of(small_transformer(Mesh.parse(mesh), **sizes), mesh)
     uneven = 0
     for seed in range(3):
@@ -132,7 +132,7 @@ def test_shrunk_programs_run(name: str) -> None:
                 )
 
 
-def test_what_is_only_repeated_or_kept_beside_what_is_cut_anew_shrinks_and_the_rest_stays() -> None:
+def test_repeated_and_kept_dims_shrink_and_regrouped_dims_stay() -> None:
     s = Sketch()
     repeated = s.op("expand", [s.input(64)], (512, 64))
     cut = s.op("reshape", [repeated], (512, 4, 16))

@@ -77,7 +77,7 @@ def test_every_collective_leaves_the_tensor_and_moves_what_is_predicted(backend:
 
 
 @MPI
-def test_ranks_hold_receive_and_peak_as_logical_devices_do() -> None:
+def test_ranks_have_the_results_bytes_and_peaks_of_logical_devices() -> None:
     question = question_of(small_transformer(Mesh.parse("3x2"), batch=7), "3x2")
     program = random_program(question, 2)
     arrays = random_inputs(program.graph, np, "f64", seed=5)
@@ -91,7 +91,7 @@ def test_ranks_hold_receive_and_peak_as_logical_devices_do() -> None:
 
 
 @MPI
-def test_a_rank_that_fails_ends_the_run_with_what_it_said() -> None:
+def test_a_rank_that_fails_ends_the_run_with_its_message() -> None:
     s = Sketch()
     graph = s.graph(s.op("relu", [s.input(8, 8)], (8, 8)))
     program = random_program(question_of(graph, "2"), 0)

@@ -89,7 +89,7 @@ def test_a_useless_move_is_counted_like_any_other() -> None:
     assert (found.counted_bytes or 0) > (validate(program, shrinking="none").counted_bytes or 0)
 
 
-def test_what_is_not_finite_must_be_so_on_both_sides() -> None:
+def test_values_that_are_not_finite_must_be_so_on_both_sides() -> None:
     s = Sketch()
     steep = s.op("exp", [s.op("multiply", [s.input(64, 4)], (64, 4), scalar=2000.0)], (64, 4))
     root = s.op("sqrt", [s.input(64, 4)], (64, 4))
@@ -141,9 +141,7 @@ WRONG_OPTIONS = [
 
 
 @pytest.mark.parametrize(("options", "error", "message"), WRONG_OPTIONS)
-def test_an_option_that_makes_no_sense_is_refused(
-    options: dict[str, str], error: type[ShardplanError], message: str
-) -> None:
+def test_an_invalid_option_is_refused(options: dict[str, str], error: type[ShardplanError], message: str) -> None:
     with pytest.raises(error, match=message):
         validate(three_inputs(), **options)  # type: ignore[arg-type]
 
@@ -166,7 +164,7 @@ def test_the_same_seed_gives_the_same_verdict() -> None:
     assert validate(program, seed=3) == validate(program, seed=3)
 
 
-def test_what_cannot_fit_into_memory_is_refused_before_anything_runs() -> None:
+def test_a_program_that_cannot_fit_into_memory_is_refused_before_it_runs() -> None:
     s = Sketch()
     most = (1 << 22, 1 << 20)
     program = random_program(question_of(s.graph(s.op("relu", [s.input(*most)], most)), "2"), 0)

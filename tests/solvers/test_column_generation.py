@@ -55,7 +55,7 @@ def test_programs_and_messages_never_prove_more_than_the_best_choice_costs() -> 
         assert ledger.cost is None or ledger.cost >= cost, seed
 
 
-def test_near_the_least_limit_programs_find_prices_and_a_choice_that_nearly_meet() -> None:
+def test_near_the_least_limit_column_generation_leaves_a_small_gap() -> None:
     layers = problem(1, TWO_BY_FOUR)
     ledger, relaxation = _tightened(Problem(layers.nodes, layers.edges, LIMIT), 20)
     free = relaxation.bound

@@ -104,7 +104,7 @@ def test_the_first_price_is_that_of_the_moment_that_is_overfilled_most() -> None
     assert dual.multipliers[1] > 0
 
 
-def test_the_usage_to_be_expected_in_the_cold_is_that_of_the_strategies_that_look_cheapest() -> None:
+def test_at_temperature_zero_the_expected_usage_is_that_of_the_cheapest_strategies() -> None:
     for seed in range(20):
         rng = np.random.default_rng(seed)
         spans = np.sort(rng.integers(0, 7, (6, 2)), axis=1).tolist()
@@ -121,7 +121,7 @@ def test_the_usage_to_be_expected_in_the_cold_is_that_of_the_strategies_that_loo
         assert dual._overload(1e-9) == pytest.approx(wanted), seed
 
 
-def test_of_each_stretch_that_is_overloaded_its_peak_is_watched_the_highest_first() -> None:
+def test_each_overloaded_stretch_is_represented_by_its_peak_the_highest_first() -> None:
     overload = np.array([0.0, 3.0, 5.0, 0.0, 9.0, -1.0, 2.0, 1.0])
     assert _find_peaks(overload, np.zeros(0, np.int64)).tolist() == [4, 2, 6]
     assert _find_peaks(overload, np.array([2])).tolist() == [4, 6]

@@ -79,7 +79,7 @@ def changed(path: str, value: Any) -> Any:
 
 
 @pytest.mark.parametrize(("path", "value", "message"), WRONG)
-def test_what_is_wrong_is_named_by_its_path(path: str, value: Any, message: str) -> None:
+def test_a_fault_is_named_by_its_path(path: str, value: Any, message: str) -> None:
     with pytest.raises(InvalidProblem, match=message):
         build_problem(changed(path, value))
 

@@ -39,27 +39,27 @@ def test_an_answer_comes_back_and_the_next_comes_from_the_same_process() -> None
     assert run_isolated(partial(max, 3, 4), lambda: False) == 4
 
 
-def test_what_fails_is_heard_and_does_no_harm() -> None:
+def test_a_failing_task_is_reported_and_harms_no_other() -> None:
     process = run_isolated(os.getpid, lambda: False)
     with pytest.raises(ValueError, match="invalid literal"):
         run_isolated(partial(int, "broken"), lambda: False)
     assert run_isolated(os.getpid, lambda: False) == process
 
 
-def test_what_is_no_longer_wanted_is_killed() -> None:
+def test_a_task_that_is_no_longer_needed_is_killed() -> None:
     process = run_isolated(os.getpid, lambda: False)
     assert process is not None
     assert run_isolated(partial(time.sleep, HOUR), _after(0.2)) is None
     assert not _runs(process)
 
 
-def test_what_takes_too_much_of_the_processor_or_dies_gives_no_answer() -> None:
+def test_a_task_that_exceeds_its_cpu_limit_or_dies_gives_no_answer() -> None:
     assert run_isolated(partial(sum, range(10**12)), lambda: False, cpu_seconds=1.0) is None
     assert run_isolated(partial(os._exit, 3), lambda: False) is None
     assert run_isolated(partial(max, 3, 4), lambda: False) == 4
 
 
-def test_dismissed_processes_end() -> None:
+def test_closed_processes_end() -> None:
     process = run_isolated(os.getpid, lambda: False)
     stop_idle_processes()
     assert process is not None
@@ -98,7 +98,7 @@ def test_a_program_that_would_run_for_minutes_is_cancelled_within_its_bound() ->
     assert time.monotonic() - began < CEILING
 
 
-def test_where_no_clock_rules_a_program_is_ended_by_the_work_it_takes() -> None:
+def test_without_a_clock_a_program_is_limited_by_work() -> None:
     problem = LONG()
     ledger = SolveState(problem, 0.0, 2.0, True, None, None)
     assert ledger.run_in_worker(RestrictedMip(problem, 1.0, None, [], None, None, 0.0, 0)) is None

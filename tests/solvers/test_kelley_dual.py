@@ -93,7 +93,7 @@ def test_prices_rise_from_where_they_stand_however_low_the_least_of_them() -> No
     assert 0.99 * wanted <= relaxation.bound <= wanted
 
 
-def test_of_choices_that_cost_too_much_at_the_prices_no_moment_is_priced() -> None:
+def test_assignments_that_cost_too_much_add_no_time_step() -> None:
     nodes = [Node(f"n{t}", np.zeros(2, np.int64), np.array([0, use]), (t, t + 1)) for t, use in enumerate((5, 7))]
     for height, more in ((0.0, False), (20.0, True)):  # the choice that overfills both moments costs 10 * (5 - 3)
         _, _, prices = search(Problem(nodes, [], 3))
@@ -118,7 +118,7 @@ def test_no_search_claims_more_than_the_optimum_or_less_than_before() -> None:
     assert feasible > at_least(1 / 4, len(SEEDS))
 
 
-def test_prices_that_gained_nothing_are_drawn_halfway_to_the_best_each_time() -> None:
+def test_multipliers_that_gained_nothing_are_moved_halfway_to_the_best() -> None:
     for leaps in range(10):
         share = 1 / 2 ** min(leaps, MAX_HALVINGS)
         assert _damp_multipliers({0: 8.0, 1: 4.0}, {0: 0.0, 2: 4.0}, leaps) == pytest.approx(

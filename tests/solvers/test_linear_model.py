@@ -27,7 +27,7 @@ class Badly:
 
 
 @pytest.mark.parametrize("seed", [3, 270, 395, 795, 1320])
-def test_a_solver_that_gives_up_from_where_it_was_starts_anew(seed: int) -> None:
+def test_a_solver_that_fails_from_its_last_basis_starts_afresh(seed: int) -> None:
     badly = Badly(seed)
     linear = IncrementalLp(badly.program)
     for _ in range(5):

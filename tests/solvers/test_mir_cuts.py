@@ -56,7 +56,7 @@ def test_implied_limits_leave_exactly_the_feasible_choices() -> None:
     assert compared > 8 * len(SEEDS)
 
 
-def test_what_a_point_breaks_is_broken_by_no_feasible_choice() -> None:
+def test_a_cut_that_a_point_violates_holds_for_every_feasible_choice() -> None:
     broken = 0
     for seed in SEEDS:
         problem = _limited(seed)

@@ -13,7 +13,7 @@ EDGE = Edge(0, 1, OWN, OWN, COST, 3, (EdgeUsage(2, 4, HELD), EdgeUsage(4, 9, HEL
 NODE = Node("a", np.array([4, 5]), np.array([1, 2]), (0, 3), 2)
 
 
-def test_an_edge_between_other_nodes_is_the_one_made_there() -> None:
+def test_an_edge_moved_to_other_nodes_equals_one_made_there() -> None:
     like, made = EDGE.between(5, 3, [(7, 8), (8, 8)]), Edge(5, 3, OWN, OWN, COST, 3)
     for name in ("source", "target", "source_class", "target_class", "matrix", "multiplicity"):
         assert getattr(like, name) is getattr(made, name)
@@ -21,7 +21,7 @@ def test_an_edge_between_other_nodes_is_the_one_made_there() -> None:
     assert (EDGE.source, EDGE.target, EDGE.usages[0].start) == (0, 1, 2)
 
 
-def test_a_node_at_other_moments_is_the_one_made_there() -> None:
+def test_a_node_moved_to_other_time_steps_equals_one_made_there() -> None:
     like = NODE.at("b", 4, 6)
     assert (like.name, like.interval, like.multiplicity, like.more_usage) == ("b", (4, 6), 2, None)
     assert like.cost is NODE.cost

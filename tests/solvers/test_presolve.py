@@ -53,14 +53,14 @@ def test_the_optimum_before_is_the_optimum_after(kind, numbers: list[int]) -> No
 
 
 @pytest.mark.parametrize("reduction", REDUCTIONS, ids=lambda reduction: reduction.__module__.rpartition(".")[2])
-def test_each_reduction_is_exact_alone(reduction) -> None:  # type: ignore[no-untyped-def]
+def test_each_reduction_is_exact_on_its_own(reduction) -> None:  # type: ignore[no-untyped-def]
     for seed in seeds(40, 2000):
         for kind in KINDS:
             _check(kind, seed, reductions=(reduction,))
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_choice_of_the_reduced_problem_leads_back_at_its_own_cost_and_peak(kind) -> None:  # type: ignore[no-untyped-def]
+def test_every_solution_of_the_reduced_problem_is_restored_with_its_cost_and_peak(kind) -> None:  # type: ignore[no-untyped-def]
     led_back = 0
     for seed in seeds(100, 3000):
         problem = kind(seed)
@@ -205,7 +205,7 @@ def _strategies(problem: Problem) -> int:
     return int(reduced.problem.arrays.node_start[1])
 
 
-def test_a_problem_of_which_nothing_is_left_is_one_node_at_no_cost() -> None:
+def test_a_fully_reduced_problem_is_one_node_at_no_cost() -> None:
     reduced = presolve(Problem([Node("free", np.zeros(2, np.int64), np.zeros(2, np.int64), (0, 0))], []))
     assert reduced is not None
     assert [node.cost.tolist() for node in reduced.problem.nodes] == [[0]]
@@ -248,7 +248,7 @@ def test_two_edges_become_one_where_one_table_is_no_larger_than_the_two(classes:
     assert len(reduced.problem.edges) == left
 
 
-def test_nodes_that_wait_for_their_neighbours_to_leave_do_so_in_one_turn() -> None:
+def test_nodes_that_wait_for_their_neighbours_are_eliminated_in_one_pass() -> None:
     nodes = [Node(f"n{i}", np.array([i, 0]), np.zeros(2, np.int64), (0, 0)) for i in range(5)]
     two = np.arange(2, dtype=np.int32)
     edges = [Edge(min(i, 1), max(i, 1), two, two, np.array([[1, 2], [3, i]])) for i in (0, 2, 3, 4)]
@@ -257,7 +257,7 @@ def test_nodes_that_wait_for_their_neighbours_to_leave_do_so_in_one_turn() -> No
     assert not state.alive.any()
 
 
-def test_what_nothing_reduces_stays_what_it_is() -> None:
+def test_an_irreducible_problem_is_left_unchanged() -> None:
     front = Node("alone", np.array([0, 6, 10]), np.array([10, 5, 0]), (0, 1))
     reduced = presolve(Problem([front], [], 5))
     assert reduced is not None
@@ -265,7 +265,7 @@ def test_what_nothing_reduces_stays_what_it_is() -> None:
     assert (same.cost.tolist(), same.usage.tolist(), same.interval) == ([0, 6, 10], [10, 5, 0], (0, 1))
 
 
-def test_a_choice_of_what_has_been_excluded_lowers_to_none() -> None:
+def test_an_assignment_of_excluded_strategies_lowers_to_none() -> None:
     nodes = [Node(f"n{i}", np.array([3, 0, 9]), np.zeros(3, np.int64), (0, 1)) for i in range(2)]
     ends, nothing_with_the_last = np.arange(3, dtype=np.int32), np.array([[0, 0, 0], [0, 0, 0], [IMPOSSIBLE] * 3])
     reduced = presolve(Problem(nodes, [Edge(0, 1, ends, ends, nothing_with_the_last)]), reductions=(ARCS,))

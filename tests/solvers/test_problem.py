@@ -48,7 +48,7 @@ REFUSED: list[tuple[str, Callable[[], object]]] = [
 
 
 @pytest.mark.parametrize(("message", "make"), REFUSED)
-def test_what_cannot_be_is_refused_by_name(message: str, make: Callable[[], object]) -> None:
+def test_an_invalid_problem_is_refused_by_name(message: str, make: Callable[[], object]) -> None:
     with pytest.raises(InvalidProblem, match=message):
         make()
 

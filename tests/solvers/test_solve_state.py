@@ -9,7 +9,7 @@ from tests.testing.random_problems import tiny_public
 
 
 @pytest.mark.parametrize(("spent", "share"), [(0.0, 0.25), (0.5, 0.5), (0.0, 1.0)])
-def test_a_share_of_the_work_that_is_left_may_be_used_for_a_while(spent: float, share: float) -> None:
+def test_a_share_of_the_remaining_work_may_be_used_for_a_part(spent: float, share: float) -> None:
     ledger = SolveState(tiny_public(0), 0.0, 1.0, True, None, None)
     ledger.charge(spent * WORK_PER_SECOND)
     allowed = share * (1 - spent) * WORK_PER_SECOND
@@ -33,7 +33,7 @@ def test_a_share_of_the_clock_ends_before_the_clock() -> None:
     assert (ledger.seconds_left or 0.0) > 9e5
 
 
-def test_what_was_cancelled_stays_so() -> None:
+def test_a_cancelled_solve_stays_cancelled() -> None:
     ledger = SolveState(tiny_public(0), 0.0, 1.0, True, None, lambda: True)
     with ledger.sub_budget(0.5):
         assert ledger.is_exhausted

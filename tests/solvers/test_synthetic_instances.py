@@ -22,7 +22,7 @@ def _small(name: str) -> Problem:
 
 
 @pytest.mark.parametrize("name", LOOKS)
-def test_a_look_alike_has_the_traits_of_the_public_files(name: str) -> None:
+def test_a_synthetic_instance_has_the_traits_of_the_public_files(name: str) -> None:
     problem = _small(name)
     assert problem.limit is not None
     least = np.array([int(node.usage.argmin()) for node in problem.nodes])

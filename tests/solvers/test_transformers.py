@@ -38,7 +38,7 @@ def test_less_memory_than_the_parameters_need_is_infeasible_with_a_least_limit(l
     assert solve(Problem(layers.nodes, layers.edges, found.min_feasible_limit), time_limit=5).assignment is not None
 
 
-def test_prices_that_follow_the_usage_find_what_fits_near_the_least_limit(layers: Problem) -> None:
+def test_multipliers_that_follow_the_usage_find_a_feasible_solution_near_the_least_limit(layers: Problem) -> None:
     least = solve(Problem(layers.nodes, layers.edges, 0)).min_feasible_limit
     assert least is not None
     ledger = SolveState(Problem(layers.nodes, layers.edges, int(1.02 * least)), 1e-3, 60.0, True, None, None)

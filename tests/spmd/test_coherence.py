@@ -80,7 +80,7 @@ def with_everything_unread() -> SpmdBuilder:
     return build
 
 
-def test_a_dead_collective_may_go_and_a_dead_message_stays() -> None:
+def test_a_dead_collective_may_be_removed_and_a_dead_message_stays() -> None:
     """conformance 10 and 11: what goes, goes from the one list, so on every device"""
     build = with_everything_unread()
     program = build.program(["x"])

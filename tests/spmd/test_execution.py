@@ -70,7 +70,7 @@ def test_a_collective_reads_only_what_its_defined_result_needs() -> None:
         build.instructions = kept_calls
 
 
-def test_moving_an_undefined_element_is_no_read() -> None:
+def test_moving_an_undefined_element_is_not_a_read() -> None:
     """conformance 55: an outer halo may be cut off again, but not added up"""
     build = SpmdBuilder({"m": Cluster.parse("2")}, "m")
     x = build.argument("x", LocalType((3,), "f32"))
@@ -88,7 +88,7 @@ def test_moving_an_undefined_element_is_no_read() -> None:
         run_spmd(build.program(total), given)
 
 
-def test_halos_at_the_ends_stay_undefined_and_are_no_fault_when_they_are_updated_again() -> None:
+def test_halos_at_the_ends_stay_undefined_and_may_be_updated_again() -> None:
     """conformance 55"""
     build = SpmdBuilder({"m": Cluster.parse("2")}, "m")
     x = build.argument("x", LocalType((3,), "f32"))
@@ -162,7 +162,7 @@ ODD_SHARDS = [
 
 
 @pytest.mark.parametrize(("shapes", "old", "words"), ODD_SHARDS)
-def test_shards_beside_each_other_are_alike_and_hold_their_halos(
+def test_neighbouring_shards_agree_on_their_halos(
     shapes: list[tuple[int, int]], old: list[int], words: str | None
 ) -> None:
     """conformance 55: sizes that are known when the program runs; shards that differ along their own dim are right"""
@@ -182,7 +182,7 @@ def test_shards_beside_each_other_are_alike_and_hold_their_halos(
             run_spmd(program, given)
 
 
-def test_a_block_of_the_whole_differs_from_one_of_a_short_shard() -> None:
+def test_a_block_of_the_whole_tensor_differs_from_one_of_a_short_shard() -> None:
     """conformance 44: 16 over 3x2 leaves the last shard 4 elements, cut 3, 1"""
     given = [list(range(6)), list(range(6)), list(range(6, 12)), list(range(6, 12)), [12, 13, 14, 15], [12, 13, 14, 15]]
     attrs: dict[str, Any] = {"mesh_axes": [1], "slice_axis": 0}

@@ -142,7 +142,7 @@ def test_values_are_made_once_and_before_they_are_read(
         program(*instructions, outputs=outputs)
 
 
-def test_a_default_mesh_must_be_there() -> None:
+def test_a_default_mesh_must_exist() -> None:
     """conformance 5"""
     with pytest.raises(InvalidProgram, match="undefined mesh"):
         program(mesh="nowhere")

@@ -85,7 +85,7 @@ def test_seven_elements_over_a_mesh_of_four_have_one_layout() -> None:
     ]
 
 
-def test_the_default_mesh_stands_in_where_none_is_named() -> None:
+def test_the_default_mesh_is_used_where_none_is_named() -> None:
     """conformance 5"""
     build = SpmdBuilder({"m": Cluster.parse("2"), "other": Cluster.parse("2", 2)}, "m")
     program = build.program(build.call("process_linear_index"))
@@ -118,7 +118,7 @@ def test_an_in_group_index_names_a_device_by_the_listed_axes() -> None:
                 assert group[i * 4 + j] == (i, g, j)
 
 
-def test_mesh_shape_answers_with_the_sizes_listed() -> None:
+def test_mesh_shape_returns_the_listed_sizes() -> None:
     """conformance 12: 4x?x2 axes [2, 1] is 2 and unknown"""
     mesh = Mesh.parse("4x?x2")
     assert mesh_sizes(mesh, [2, 1]) == (2, None)
@@ -165,7 +165,7 @@ def test_a_multi_index_is_along_the_axes_listed() -> None:
         assert linear_index(mesh, answer) == device  # linear index, delinearized by the shape
 
 
-def test_the_rfc_asks_one_axis_of_the_functions_mesh() -> None:
+def test_the_rfc_queries_one_axis_of_the_functions_mesh() -> None:
     """conformance 15"""
     assert ask("2x4x8", "size", axis=1)[0] == [4]
     assert [each[0] for each in ask("2x3", "idx", axis=1)] == [0, 1, 2, 0, 1, 2]

@@ -13,7 +13,7 @@ from tests.testing.upstream_spmd import VERSIONS, Case, accepted, missing
 
 
 @pytest.mark.parametrize("wrong", FAULTS, ids=[f"{n} {f.case.op} {f.words[:40]}" for n, f in enumerate(FAULTS)])
-def test_a_malformed_call_is_refused_in_words(wrong: Fault) -> None:
+def test_a_malformed_call_is_refused_with_a_message(wrong: Fault) -> None:
     with pytest.raises(InvalidProgram, match=re.escape(wrong.words)) as caught:
         build(wrong.case)
     assert f"{wrong.case.op}(" in str(caught.value), "names the value and its call"
@@ -27,7 +27,7 @@ def test_a_right_call_is_accepted(case: Case) -> None:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_real_tools_say_the_same(version: int) -> None:
+def test_the_real_tools_agree(version: int) -> None:
     """Exceptions are listed with what explains them; they are the only ones."""
     if reason := missing(version):
         pytest.skip(reason)

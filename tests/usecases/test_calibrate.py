@@ -40,7 +40,7 @@ def test_a_profile_is_measured_on_the_device_at_hand() -> None:
     assert "matmul" not in base.get("curves", {})
 
 
-def test_the_clock_says_what_a_run_takes() -> None:
+def test_the_clock_measures_the_time_of_a_run() -> None:
     ticks = count()
     assert measure_median_s(lambda: None, np, lambda: float(next(ticks))) == 1.0
     found = list(measure_ops(np, "f32", FEW[:1], clock=lambda: float(next(ticks))))

@@ -61,7 +61,7 @@ def test_the_tokens_of_a_step_are_the_elements_of_its_first_whole_numbers() -> N
     assert count_tokens({"inputs": [{"kind": "input", "dtype": "f32", "shape": [2, 3]}]}) is None
 
 
-def test_few_are_planned_and_the_frontier_is_that_of_all_within_the_gap() -> None:
+def test_few_meshes_are_planned_and_the_frontier_is_that_of_all_within_the_gap() -> None:
     asked = question()
     points = {n: asked.point(asked.candidates[n], o.objective_s or 0.0) for n, o in exhaustive(asked).items()}
     wanted, known = pareto_frontier(points.items()), dict(found().points())
@@ -74,7 +74,7 @@ def test_few_are_planned_and_the_frontier_is_that_of_all_within_the_gap() -> Non
 
 
 @pytest.mark.slow
-def test_two_processes_find_what_one_finds() -> None:
+def test_two_processes_find_the_same_answer_as_one() -> None:
     asked = question((2, 4), 1)
     alone, together = search_meshes(asked), search_meshes(asked, processes=2)
     assert [alone.question.candidates[n] for n in alone.frontier()] == [
@@ -92,7 +92,7 @@ def test_where_nothing_fits_no_mesh_is_planned_that_cannot_fit() -> None:
 
 
 @pytest.mark.slow
-def test_what_fits_no_plan_is_not_asked_of_meshes_that_can_do_less() -> None:
+def test_a_mesh_is_not_planned_where_one_that_can_do_more_is_infeasible() -> None:
     asked = question((4,), 2, memory_limit_bytes=1_450_000)
     tight = search_meshes(asked)
     infeasible = [passed for passed in tight.skipped.values() if passed.skip_reason == "infeasible"]
@@ -114,7 +114,7 @@ def _with_an_option(document: Document) -> Document:
 
 
 @pytest.mark.parametrize("asking", [_pinned, _with_an_option])
-def test_graphs_that_ask_for_named_mesh_axes_share_no_bounds(asking: Callable[[Document], Document]) -> None:
+def test_graphs_with_annotations_of_mesh_axes_share_no_bounds(asking: Callable[[Document], Document]) -> None:
     one = model(8)
     pinned = CapacityWorkload(asking(one.document), one.tokens)
     asked = question((4,), 2)
@@ -125,7 +125,7 @@ def test_graphs_that_ask_for_named_mesh_axes_share_no_bounds(asking: Callable[[D
     assert [other for other, _ in alone._refining_outcomes(0)] == [0]
 
 
-def test_a_template_is_the_question_of_its_unknown_sizes() -> None:
+def test_a_template_gives_the_candidates_of_its_unknown_sizes() -> None:
     listed = enumerate_candidates(1, 1, (2, 4), axes=3, template=Mesh.parse("dp=?,tp=2"))
     answer = search_meshes(
         replace(question(), graphs=(model(8),), candidates=listed, offers=(HardwareOffer(read_profile("cpu"), None),))
@@ -135,7 +135,7 @@ def test_a_template_is_the_question_of_its_unknown_sizes() -> None:
     assert {one["mesh"] for one in document["candidates"]} == {"dp=1,tp=2", "dp=2,tp=2"}
 
 
-def test_what_was_cut_off_goes_on_where_it_was() -> None:
+def test_an_interrupted_search_resumes_where_it_was() -> None:
     asked, whole = found().question, found()
     kept = dict(list(whole.outcomes.items())[:3])
     text = "".join(dump_journal_line(asked, number, outcome) for number, outcome in kept.items()) + '{"cut'
@@ -155,21 +155,21 @@ def test_a_journal_of_another_question_or_no_journal_is_refused() -> None:
         load_journal(found().question, f"{line}[]\n", "journal")
 
 
-def test_out_of_time_is_said_and_nothing_of_what_was_found_is_lost() -> None:
+def test_a_search_that_runs_out_of_time_says_so_and_keeps_what_it_found() -> None:
     hurried = search_meshes(question(), time_limit_s=1e-9)
     document = dump_capacity(hurried)
     assert not document["complete"]
     assert {one["skip_reason"] for one in document["candidates"]} == {"time"}
 
 
-def test_the_plans_of_the_frontier_are_no_worse_than_what_was_told_of_them() -> None:
+def test_the_plans_of_the_frontier_are_no_worse_than_reported() -> None:
     for number in found().frontier()[:2]:
         plan, outcome = plan_in_full(found(), number), found().outcomes[number]
         assert plan.certificate.objective_s is not None
         assert plan.certificate.objective_s <= (outcome.objective_s or 0.0)
 
 
-def test_a_budget_leaves_what_meets_it_and_one_that_nothing_meets_is_refused() -> None:
+def test_a_budget_keeps_the_points_within_it_and_one_that_no_point_meets_is_refused() -> None:
     every = dump_capacity(found())["frontier"]
     fastest = min(point["objective_s"] for point in every)
     within = dump_capacity(found(), CapacityBudget(step_s=fastest))["frontier"]
@@ -190,12 +190,12 @@ BAD = [
 
 
 @pytest.mark.parametrize(("changes", "message"), BAD)
-def test_questions_that_make_no_sense_are_refused(changes: dict[str, object], message: str) -> None:
+def test_invalid_questions_are_refused(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         replace(question((2,)), **changes)  # type: ignore[arg-type]
 
 
-def test_points_are_of_a_token_where_tokens_are_known() -> None:
+def test_points_are_per_token_where_the_number_of_tokens_is_known() -> None:
     asked = question((2,))
     point = asked.point(asked.candidates[0], 3.6)
     assert point.devices == 2

@@ -49,7 +49,7 @@ def test_a_plan_file_is_run_on_the_gpu_if_there_is_one(plan: Path, capsys: pytes
     assert row["pool_peak_bytes"] == row["predicted_pool_peak_bytes"] != []
 
 
-def test_no_gpu_is_said_before_anything_runs(plan: Path, tmp_path: Path) -> None:
+def test_a_missing_gpu_is_reported_before_anything_runs(plan: Path, tmp_path: Path) -> None:
     """On a machine with a GPU too: it is hidden."""
     result = tmp_path / "result.json"
     arguments = [sys.executable, "-m", "planner.usecases.validate_gpu", str(plan), "-o", str(result)]
@@ -60,7 +60,7 @@ def test_no_gpu_is_said_before_anything_runs(plan: Path, tmp_path: Path) -> None
     assert not result.exists()
 
 
-def test_a_result_that_cannot_be_written_is_said_before_anything_runs(
+def test_a_result_file_that_cannot_be_written_is_reported_before_anything_runs(
     plan: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert validate_gpu.main([str(plan), "--backend", "numpy", "-o", str(tmp_path / "no" / "such")]) == 1

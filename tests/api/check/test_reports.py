@@ -146,7 +146,7 @@ def elements(found: ElementTree.Element) -> Iterator[ElementTree.Element]:
         yield from elements(child)
 
 
-def test_sarif_is_of_its_schema_and_has_a_result_for_every_broken_limit(check: Document) -> None:
+def test_sarif_fits_its_schema_and_has_a_result_for_every_broken_limit(check: Document) -> None:
     log = json.loads(json.dumps(build_sarif(check, FILE)))
     jsonschema.validate(log, SARIF, format_checker=jsonschema.FormatChecker())
     (run,) = log["runs"]
@@ -159,7 +159,7 @@ def test_sarif_is_of_its_schema_and_has_a_result_for_every_broken_limit(check: D
     assert len(set(prints)) == len(prints)
 
 
-def test_junit_is_of_its_schema_and_counts_what_it_holds(check: Document) -> None:
+def test_junit_fits_its_schema_and_its_counts_are_right(check: Document) -> None:
     root = ElementTree.fromstring(write_junit(check, FILE))
     for element in elements(root):
         must, may, _ = JUNIT[element.tag]
@@ -182,7 +182,7 @@ def test_markdown_begins_with_its_mark_and_its_tables_are_whole(check: Document)
         assert len(widths) == 1, block
 
 
-def test_names_from_anywhere_are_only_names() -> None:
+def test_names_cannot_inject_markup() -> None:
     page = write_markdown(told("hostile"), "x --> <script>")
     assert page.splitlines()[0].count("-->") == 1
     assert page.splitlines()[0].endswith("-->")
@@ -207,7 +207,7 @@ FORMS: dict[str, Callable[[Document], str]] = {
 
 @pytest.mark.parametrize("kind", ["older, same", "older, wider"])
 @pytest.mark.parametrize("form", FORMS)
-def test_every_form_says_that_the_base_was_planned_by_another_version_and_by_which(form: str, kind: str) -> None:
+def test_every_format_names_the_version_that_planned_the_base(form: str, kind: str) -> None:
     shown = FORMS[form](told(kind)).casefold()
     assert "planned by another version" in shown
     for versions in (OLDER, current_versions()):
@@ -234,7 +234,7 @@ def cases(check: Document) -> dict[str, ElementTree.Element]:
     return {case.get("name", ""): case for case in ElementTree.fromstring(write_junit(check, FILE)).iter("testcase")}
 
 
-def test_a_waiver_that_has_expired_or_is_not_needed_is_told() -> None:
+def test_a_waiver_that_has_expired_or_is_not_needed_is_reported() -> None:
     wider = told("wider")
     assert "expired on 2020-01-01: renew it" in write_markdown(wider, FILE)
     same = told("same")
@@ -246,7 +246,7 @@ def test_a_waiver_that_has_expired_or_is_not_needed_is_told() -> None:
     ("kind", "words"),
     [("same", "the graph equals its base"), ("wider", "2 limits exceeded"), ("infeasible", "no plan was found")],
 )
-def test_the_page_says_what_is_to_be_known(kind: str, words: str) -> None:
+def test_the_markdown_page_has_the_facts_of_the_check(kind: str, words: str) -> None:
     page = page_of(told(kind))
     assert words in page
     if kind == "wider":

@@ -163,25 +163,23 @@ def without_digest(planned: Document) -> Document:
 
 
 @pytest.mark.parametrize(("mesh", "words"), MESHES)
-def test_a_mesh_that_makes_no_sense_is_refused(small: Path, mesh: str, words: str) -> None:
+def test_an_invalid_mesh_is_refused(small: Path, mesh: str, words: str) -> None:
     refused(shardplan("plan", small, "--mesh", mesh), words)
 
 
 @pytest.mark.parametrize(("path", "value", "words"), MESH_CHANGES)
-def test_a_mesh_document_that_makes_no_sense_is_refused(
-    tmp_path: Path, small: Path, path: str, value: object, words: str
-) -> None:
+def test_an_invalid_mesh_document_is_refused(tmp_path: Path, small: Path, path: str, value: object, words: str) -> None:
     mesh = written(tmp_path / "mesh.json", changed(MESH, path, value))
     refused(shardplan("plan", small, "--mesh", mesh), words)
 
 
 @pytest.mark.parametrize("limit", LIMITS)
-def test_a_memory_limit_that_is_no_size_is_refused(small: Path, limit: str) -> None:
+def test_a_memory_limit_that_is_not_a_size_is_refused(small: Path, limit: str) -> None:
     refused(shardplan("plan", small, "--mesh", "2x4", "--memory-limit", limit), "memory")
 
 
 @pytest.mark.parametrize(("options", "words"), OPTIONS, ids=[" ".join(words) for words, _ in OPTIONS])
-def test_an_option_that_makes_no_sense_is_refused(small: Path, options: list[str], words: str) -> None:
+def test_an_invalid_option_is_refused(small: Path, options: list[str], words: str) -> None:
     refused(shardplan("plan", small, "--mesh", "2x4", *options), words)
 
 
@@ -191,7 +189,7 @@ def test_wrong_usage_is_refused(arguments: list[str], words: str) -> None:
 
 
 @pytest.mark.parametrize(("annotation", "words"), PINS, ids=[words for _, words in PINS])
-def test_a_pin_that_makes_no_sense_is_refused(tmp_path: Path, small: Path, annotation: Document, words: str) -> None:
+def test_an_invalid_pin_is_refused(tmp_path: Path, small: Path, annotation: Document, words: str) -> None:
     given = written(tmp_path / "pins.json", pins(annotation))
     refused(shardplan("plan", small, "--mesh", "dp=2,tp=4", "--pin", given), words)
 

@@ -49,7 +49,7 @@ CODES = [
 
 
 @pytest.mark.parametrize(("limits", "more", "code"), CODES)
-def test_the_exit_code_says_what_became_of_the_limits(
+def test_the_exit_code_says_whether_limits_are_exceeded(
     limits: str, more: tuple[str, ...], code: int, team: Path
 ) -> None:
     answer = check(team, "--fail-on", limits, "--json", *more)
@@ -58,7 +58,7 @@ def test_the_exit_code_says_what_became_of_the_limits(
     assert bool(answer.json["exceeded"]) is (code == 3)
 
 
-def test_what_says_the_same_is_0_in_detail_too(team: Path, tmp_path: Path) -> None:
+def test_an_equal_graph_ends_with_0_in_detail_too(team: Path, tmp_path: Path) -> None:
     other = written(tmp_path / "renamed.json", json.loads(json.dumps(GRAPH).replace('"a"', '"other"')))
     answer = shardplan("check", other, "--base", team / "plan.json.gz", "--detailed-exitcode")
     assert answer.code == 0
@@ -74,7 +74,7 @@ def test_reports_are_written_all_at_once_and_the_plan_becomes_the_next_base(team
     assert (answer.code, answer.json["graphs_equal"]) == (0, True)
 
 
-def test_a_base_of_an_older_version_is_planned_again_and_both_versions_are_said(team: Path, tmp_path: Path) -> None:
+def test_a_base_of_an_older_version_is_planned_again_and_both_versions_are_named(team: Path, tmp_path: Path) -> None:
     older = written(tmp_path / "older.json", by_an_older_version(read_json(team / "plan.json.gz")))
     kept, told = (check(team, "--fail-on", "memory>5%", "--json", base=base) for base in (None, older))
     assert told.code == kept.code == 3
@@ -154,7 +154,7 @@ REFUSED: list[tuple[str, tuple[str, ...], str]] = [
 
 
 @pytest.mark.parametrize(("base", "more", "words"), REFUSED)
-def test_what_is_wrong_is_said_in_one_message(base: str, more: tuple[str, ...], words: str, team: Path) -> None:
+def test_an_error_is_one_message(base: str, more: tuple[str, ...], words: str, team: Path) -> None:
     refused(check(team, *more, base=base), words)
 
 

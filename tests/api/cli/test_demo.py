@@ -46,7 +46,7 @@ def demo(folder: Path) -> Answer:
     return answer
 
 
-def test_the_demo_asks_in_words_and_answers_with_collectives_that_were_counted(demo: Answer) -> None:
+def test_the_demo_prints_its_question_and_counted_collectives(demo: Answer) -> None:
     assert demo.out.startswith("The question: ")
     assert "No standard layout is the answer: " in demo.out
     assert re.search(r"^all [1-9]\d* ", demo.out, re.MULTILINE)
@@ -62,7 +62,7 @@ def test_the_demo_writes_a_report_and_says_where(demo: Answer, folder: Path) -> 
     assert '"verdict":{"verdict":"equal"' in page.read_text()
 
 
-def test_what_the_demo_says_to_try_next_runs(demo: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commands_that_the_demo_suggests_run(demo: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     commands = [shlex.split(line) for line in demo.out.splitlines()[-3:]]
     assert [words[:2] for words in commands] == [["shardplan", name] for name in NEXT]
@@ -71,9 +71,7 @@ def test_what_the_demo_says_to_try_next_runs(demo: Answer, tmp_path: Path, monke
         assert answer.code == 0, (words, answer.err)
 
 
-def test_where_the_report_cannot_be_written_the_demo_says_so_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_demo_goes_on_where_the_report_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cannot even by root, who may write into folders that are read-only: a folder has the report's name."""
     graph, plan = written(tmp_path / "g.json", GRAPH), tmp_path / "plan.json"
     assert shardplan("plan", graph, "--mesh", "2x4", "-o", plan).code == 0
@@ -84,7 +82,7 @@ def test_where_the_report_cannot_be_written_the_demo_says_so_and_goes_on(
     assert "`shardplan demo -o FILE.html`" in said
 
 
-def test_a_place_for_the_report_that_cannot_be_is_refused_at_once(tmp_path: Path) -> None:
+def test_an_invalid_place_for_the_report_is_refused_at_once(tmp_path: Path) -> None:
     refused(shardplan("demo", "-o", tmp_path / "missing" / "page.html"), "cannot be written")
 
 
@@ -96,7 +94,7 @@ def test_standard_layouts_are_compared_with_the_plan_in_words(
     assert compare_with_standard({"solver": {"objective_s": 1.0}, "baselines": baselines}) == said
 
 
-def test_how_to_activate_the_environment_is_told_only_where_that_is_not_done(
+def test_activation_is_explained_only_where_the_environment_is_not_active(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     programs = tmp_path / "an environment" / "bin"

@@ -79,7 +79,7 @@ def test_help_lists_every_command() -> None:
         assert shardplan(command, "--help").code == 0
 
 
-def test_no_words_show_the_help_and_fail() -> None:
+def test_without_arguments_the_help_is_shown_and_the_command_fails() -> None:
     for arguments in ([], ["hardware"], ["import"]):
         answer = shardplan(*arguments)
         assert (answer.code, answer.out) == (1, "")
@@ -101,7 +101,7 @@ def test_a_plan_that_was_not_run_has_no_verdict(graph: Path) -> None:
     assert shardplan("plan", graph, "--mesh", "2", "--json").json["verdict"] is None
 
 
-def test_plan_says_what_there_is_the_least_of(tmp_path: Path) -> None:
+def test_plan_names_the_objective(tmp_path: Path) -> None:
     ask = ("plan", written(tmp_path / "g.json", GRAPH), "--mesh", "dp=2,tp=4", "--gap", "0.05", "--objective")
     found = shardplan(*ask, "memory", "--json").json
     assert (found["status"], found["objective"]) == ("optimal", "memory")
@@ -172,7 +172,7 @@ def test_at_full_size_the_counts_are_those_of_the_plan(plan: Path) -> None:
     assert verdict["counted_peak_bytes"] == found["memory"]["peak_bytes"]
 
 
-def test_validate_in_words_and_in_another_precision(plan: Path) -> None:
+def test_validate_prints_text_and_takes_another_precision(plan: Path) -> None:
     answer = shardplan("validate", plan, "--precision", "f32", "--seed", "7")
     assert answer.code == 0
     assert answer.out.startswith("verdict: equal to the unsharded model on 8 devices")
@@ -209,7 +209,7 @@ def test_long_work_is_silent_where_there_is_no_terminal(graph: Path, plan: Path)
         assert "\r" not in answer.out
 
 
-def test_a_reader_that_goes_away_is_no_traceback(plan: Path) -> None:
+def test_a_closed_pipe_ends_without_a_traceback(plan: Path) -> None:
     command = f"{shlex.join([sys.executable, '-m', 'api', 'show', str(plan), '--json'])} | head -c 1"
     ran = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ran.stdout, ran.stderr) == ("{", "")
@@ -224,7 +224,7 @@ def test_hardware_is_listed_and_shown_with_sources() -> None:
 
 
 @pytest.mark.frameworks("torch")
-def test_a_model_of_ones_own_is_imported_from_torch(tmp_path: Path) -> None:
+def test_a_model_of_the_users_own_is_imported_from_torch(tmp_path: Path) -> None:
     written(tmp_path / "mine.py", MODEL)
     sizes = ["--batch", "4", "--seq", "8"]
     answer = child("import", "torch", "--model", "mine:build", *sizes, "-o", "g.json.gz", "--json", folder=tmp_path)

@@ -35,11 +35,11 @@ def test_a_plan_is_exported_to_a_file_or_printed(name: str, words: str, plan: Pa
     assert (tmp_path / "made").read_text() == text
 
 
-def test_every_format_has_its_words_here() -> None:
+def test_every_format_is_among_the_cases() -> None:
     assert [name for name, _ in WORDS] == list(FORMATS)
 
 
-def test_what_cannot_be_exported_is_refused(plan: Path, tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_exported_is_refused(plan: Path, tmp_path: Path) -> None:
     refused(shardplan("export", plan, "--format", "gspmd"), "format (got gspmd; wanted one of mesh, shard, sdy")
     refused(shardplan("export", plan, "--format", "mesh", "-o", tmp_path / "no" / "such"), "no such folder")
 
@@ -63,13 +63,13 @@ def test_a_tampered_plan_is_neither_run_nor_exported(path: str, value: object, w
 
 
 @pytest.mark.skipif(find_spec("mpi4py") is None, reason="mpi4py is not installed (extra mpi)")
-def test_a_plan_is_validated_with_a_process_a_device(plan: Path) -> None:
+def test_a_plan_is_validated_with_one_process_per_device(plan: Path) -> None:
     found = shardplan("validate", plan, "--backend", "mpi", "--json").json
     assert (found["verdict"], found["backend"], found["devices"]) == ("equal", "mpi", 4)
     assert found["counted_bytes"] == found["predicted_bytes"]
     assert found["difference"] is None
 
 
-def test_a_missing_mpi_is_said(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_mpi_is_reported(plan: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("planner.run.mpi.find_spec", lambda package: None)
     refused(shardplan("validate", plan, "--backend", "mpi"), "MPI cannot be used")

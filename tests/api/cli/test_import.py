@@ -71,6 +71,6 @@ BAD = [
 
 
 @pytest.mark.parametrize(("words", "message"), BAD)
-def test_options_that_say_nothing_are_refused(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
+def test_invalid_options_are_refused(words: tuple[str, ...], message: str, tmp_path: Path) -> None:
     refused(shardplan("import", *words, "-o", tmp_path / "graph.json"), message)
     assert not (tmp_path / "graph.json").exists()

@@ -14,11 +14,11 @@ LAYOUTS = [
 ]
 
 
-def test_the_price_is_said_of_what_is_near_the_limit() -> None:
+def test_the_price_is_stated_for_memory_near_the_limit() -> None:
     assert describe_memory_price(1.024).endswith("one more MiB per device saves at most 1.000 ms")
     assert describe_memory_price(0.0) == ""
 
 
 @pytest.mark.parametrize(("step_s", "told"), [(0.005, "1.0 MiB more let near save 2.000 ms"), (0.0005, "")])
-def test_the_next_layout_is_the_faster_one_that_needs_the_least_more(step_s: float, told: str) -> None:
+def test_the_next_layout_is_the_faster_one_that_needs_the_least_extra_memory(step_s: float, told: str) -> None:
     assert describe_next_layout(step_s, 1 << 20, LAYOUTS) == told

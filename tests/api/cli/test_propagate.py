@@ -82,7 +82,7 @@ def test_a_plan_is_exported_as_mlir(tmp_path: Path) -> None:
         (["--format", "html"], "html"),
     ],
 )
-def test_wrong_use_is_one_message(mlp: Path, arguments: list[str], words: str) -> None:
+def test_wrong_use_ends_in_one_message(mlp: Path, arguments: list[str], words: str) -> None:
     refused(shardplan("propagate", mlp, *arguments), words)
 
 

@@ -24,6 +24,6 @@ def test_an_old_command_is_refused_with_its_new_name(old: tuple[str, str], new: 
     assert new in shardplan(group, "--help").out
 
 
-def test_what_never_had_a_name_is_refused_as_ever() -> None:
+def test_an_unknown_name_is_refused_as_usual() -> None:
     assert "No such command 'lend'" in shardplan("keys", "lend").err
     assert "No such option: --beside" in shardplan("plan", "x", "--beside", "1").err

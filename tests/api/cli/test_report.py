@@ -54,5 +54,5 @@ def test_a_plan_that_cannot_be_read_is_refused(tmp_path: Path, content: str, wor
     assert not page.exists()
 
 
-def test_a_folder_that_is_not_there_is_said_before_any_work(tmp_path: Path) -> None:
+def test_a_missing_folder_is_reported_before_any_work(tmp_path: Path) -> None:
     refused(shardplan("report", tmp_path / "no plan", "-o", tmp_path / "none" / "page.html"), "cannot be written")

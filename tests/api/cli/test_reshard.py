@@ -53,7 +53,7 @@ def test_a_schedule_lists_every_message_in_its_round() -> None:
             assert len({message[end] for message in messages}) == len(messages)
 
 
-def test_people_read_the_same() -> None:
+def test_the_text_has_the_figures_of_the_json() -> None:
     answer = shardplan("reshard", *SWAP)
     assert answer.code == 0
     assert "received 104 bytes in total (lower bound 104), at most 24 by one device" in answer.out
@@ -61,7 +61,7 @@ def test_people_read_the_same() -> None:
     assert "not run" in shardplan("reshard", *SWAP, "--no-verify").out
 
 
-def test_cases_of_a_file_are_answered_a_line_each(tmp_path: Path) -> None:
+def test_each_case_of_a_file_gives_one_line(tmp_path: Path) -> None:
     cases = json.loads(CASES.read_text())["cases"][:12]
     path = tmp_path / "cases.json"
     path.write_text(json.dumps({"cases": cases}))
@@ -96,7 +96,7 @@ def test_bad_input_is_one_clear_message(source: str, target: str, more: list[str
     refused(shardplan("reshard", "--mesh", "2x3", *shape, "--source", source, "--target", target, *more), words)
 
 
-def test_something_must_be_asked() -> None:
+def test_a_reshard_needs_a_case() -> None:
     refused(shardplan("reshard", "--mesh", "2"), "nothing to reshard")
 
 

@@ -58,7 +58,7 @@ def test_two_deterministic_runs_give_the_same_answer_on_one_process_or_two(probl
     assert one["reproducible"]
 
 
-def test_the_choice_is_written_where_it_is_asked_for(problem: Path, tmp_path: Path) -> None:
+def test_the_solution_is_written_to_the_output(problem: Path, tmp_path: Path) -> None:
     output = tmp_path / "choice.json"
     answer = shardplan("solve", problem, "-o", output)
     assert answer.code == 0, answer.err
@@ -86,12 +86,12 @@ def test_an_infeasible_problem_brackets_the_least_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("options", "words"), OPTIONS, ids=[" ".join(options) for options, _ in OPTIONS])
-def test_a_senseless_option_is_refused(options: list[str], words: str, problem: Path) -> None:
+def test_an_invalid_solver_option_is_refused(options: list[str], words: str, problem: Path) -> None:
     refused(shardplan("solve", problem, *options), words)
 
 
 @pytest.mark.parametrize(("raw", "words"), FILES, ids=[words for _, words in FILES])
-def test_a_file_that_is_no_problem_is_refused_by_its_path(raw: bytes, words: str, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_problem_is_refused_by_its_path(raw: bytes, words: str, tmp_path: Path) -> None:
     path = tmp_path / "wrong.json"
     path.write_bytes(raw)
     refused(shardplan("solve", path), words)

@@ -27,7 +27,7 @@ def client(databases: Databases) -> Iterator[httpx2.Client]:
         yield client
 
 
-def test_a_comparison_is_held_against_limits(client: httpx2.Client) -> None:
+def test_a_comparison_is_checked_against_limits(client: httpx2.Client) -> None:
     base, new = planned(client), planned(client, wider())
     told = client.post("/v1/comparisons", json={"base": base, "new": new, "fail_on": "memory>5%,time>1000%"}).json()
     (broken,) = told["exceeded"]

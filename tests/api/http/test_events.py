@@ -26,7 +26,7 @@ def server(databases: Databases, tmp_path_factory: pytest.TempPathFactory) -> It
     found.stop()
 
 
-def test_a_plan_is_followed_from_the_line_to_its_end(server: Server) -> None:
+def test_a_plan_is_followed_from_the_queue_to_its_end(server: Server) -> None:
     plan = ask(server.client).json()["id"]
     with server.client.stream("GET", f"/v1/plans/{plan}/events") as stream:
         assert stream.headers["content-type"].startswith("text/event-stream")
@@ -41,7 +41,7 @@ def test_a_plan_is_followed_from_the_line_to_its_end(server: Server) -> None:
     assert {"incumbent_s", "bound_s", "gap"} <= set(told[-1][2])
 
 
-def test_who_comes_back_hears_what_came_since(server: Server) -> None:
+def test_a_client_that_reconnects_gets_the_events_since(server: Server) -> None:
     plan = ask(server.client, GRAPH).json()["id"]
     ended(server.client, plan)
     path = f"/v1/plans/{plan}/events"
@@ -52,7 +52,7 @@ def test_who_comes_back_hears_what_came_since(server: Server) -> None:
         assert answer.status_code == (204 if seen == len(whole) - 1 else 200)
 
 
-def test_a_plan_asked_anew_goes_on_in_the_same_stream(database: str) -> None:
+def test_a_plan_requested_again_continues_in_the_same_stream(database: str) -> None:
     with serving(database, children=MISBEHAVING) as client:
         plan = ask(client, named("exit")).json()["id"]
         ended(client, plan)

@@ -42,7 +42,7 @@ def there(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_plan_is_exported_as_the_command_line_does(name: str, client: httpx2.Client) -> None:
+def test_an_export_equals_that_of_the_command_line(name: str, client: httpx2.Client) -> None:
     plan = planned(client, pins=pins(pin("b", [["tp"], []])))
     answer = client.get(f"/v1/plans/{plan}/export", params={"format": name})
     if not there(name):
@@ -62,7 +62,7 @@ def test_a_plan_is_exported_as_the_command_line_does(name: str, client: httpx2.C
 
 
 @pytest.mark.parametrize("name", REFUSING)
-def test_what_a_format_cannot_say_is_a_problem_that_names_it(name: str, client: httpx2.Client) -> None:
+def test_a_program_that_a_format_cannot_express_is_a_problem_that_names_it(name: str, client: httpx2.Client) -> None:
     if not there(name):
         pytest.skip(f"{FORMATS[name].extra} is not installed")
     plan = planned(client, UNEVEN, pins=pins(pin("b", [["tp"], []])))
@@ -79,7 +79,7 @@ def test_a_plan_that_does_not_fit_has_nothing_to_export(client: httpx2.Client) -
     assert (told.status_code, told.json()["got"]) == (422, "infeasible")
 
 
-def test_the_formats_are_told(client: httpx2.Client) -> None:
+def test_the_formats_are_listed(client: httpx2.Client) -> None:
     assert client.get("/v1/limits").json()["export_formats"] == list(FORMATS)
     described = client.get("/openapi.json").json()["paths"]["/v1/plans/{plan}/export"]["get"]
     (form,) = (each for each in described["parameters"] if each["name"] == "format")

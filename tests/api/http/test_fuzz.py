@@ -14,7 +14,7 @@ pytestmark = pytest.mark.service
 CASES = 60
 
 
-def test_answers_are_as_described() -> None:
+def test_answers_fit_the_description() -> None:
     with house() as found:
         fuzzed = fuzz(found, CASES)
         described = sum(map(len, found.schema.raw_schema["paths"].values()))

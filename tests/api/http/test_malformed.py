@@ -73,7 +73,7 @@ def test_what_the_command_line_refuses_is_refused_with_a_pointer(client: httpx2.
         assert refused(answer, body)["pointer"].startswith("#/graph"), content[:500]
 
 
-def test_text_that_is_no_document_is_refused(client: httpx2.Client) -> None:
+def test_text_that_is_not_a_document_is_refused(client: httpx2.Client) -> None:
     for text, _ in TEXTS:
         answer = client.post("/v1/plans", content=text, headers={"Content-Type": "application/json"})
         assert refused(answer, {})["pointer"] == "#" or answer.status_code == 422
@@ -102,7 +102,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(changes=st.lists(st.tuples(st.sampled_from(PLACES), VALUES), min_size=1, max_size=3))
-def test_whatever_stands_at_a_place_is_planned_or_refused(
+def test_every_value_at_every_place_is_planned_or_refused(
     changes: list[tuple[str, Any]], client: httpx2.Client
 ) -> None:
     body: Any = ASK

@@ -78,7 +78,7 @@ def planned(client: httpx2.Client, answer: httpx2.Response) -> set[str]:
 
 
 @JAX
-def test_stablehlo_text_is_planned_and_known_when_it_comes_again(client: httpx2.Client) -> None:
+def test_stablehlo_text_is_planned_and_a_repeated_text_is_the_same_plan(client: httpx2.Client) -> None:
     first = asked(client, "text/x-stablehlo", STABLEHLO.encode(), **ASKED)
     assert planned(client, first) == {"einsum"}
     again = asked(client, "text/x-stablehlo", STABLEHLO.encode(), **ASKED)
@@ -98,7 +98,7 @@ def test_an_exported_program_is_planned(client: httpx2.Client) -> None:
 @pytest.mark.parametrize(
     ("kind", "body", "query", "told"), [pytest.param(*each, marks=MARKS[each[0]]) for each in WRONG]
 )
-def test_what_cannot_be_converted_is_a_problem(
+def test_a_model_that_cannot_be_converted_is_a_problem(
     kind: str, body: bytes, query: dict[str, str], told: str, client: httpx2.Client
 ) -> None:
     answer = asked(client, kind, body, **query)
@@ -106,7 +106,7 @@ def test_what_cannot_be_converted_is_a_problem(
     assert told in answer.json()["detail"]
 
 
-def test_json_says_everything_in_its_body(client: httpx2.Client) -> None:
+def test_a_json_request_takes_no_query_parameters(client: httpx2.Client) -> None:
     answer = client.post("/v1/plans", json={"graph": GRAPH, "mesh": "2x2"}, params={"mesh": "2x2"})
     assert (answer.status_code, answer.json()["parameter"]) == (422, "mesh")
 

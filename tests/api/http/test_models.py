@@ -62,7 +62,7 @@ def test_a_model_is_given_as_the_graph_that_the_command_line_writes(
 
 
 @pytest.mark.parametrize(("path", "status"), WRONG)
-def test_what_is_no_model_is_refused(client: httpx2.Client, path: str, status: int) -> None:
+def test_an_unknown_model_is_refused(client: httpx2.Client, path: str, status: int) -> None:
     answer = client.get(path)
     assert answer.status_code == status
     assert answer.headers["content-type"] == "application/problem+json"

@@ -40,7 +40,7 @@ def client(databases: Databases) -> Iterator[httpx2.Client]:
         yield client
 
 
-def test_a_plan_is_accepted_solved_and_from_then_on_known(client: httpx2.Client) -> None:
+def test_a_plan_is_accepted_solved_and_found_again(client: httpx2.Client) -> None:
     first = ask(client)
     assert first.status_code == 202
     assert list(first.json()) == KEYS
@@ -69,7 +69,7 @@ def test_a_mesh_is_a_document_or_a_notation(client: httpx2.Client) -> None:
     assert planned(client) == planned(client, mesh=MESH) == planned(client, hardware="h100-sxm")
 
 
-def test_another_question_has_another_id(client: httpx2.Client) -> None:
+def test_another_request_has_another_plan_id(client: httpx2.Client) -> None:
     asked: list[dict[str, Any]] = [{}, {"mesh": "dp=4,tp=2"}, {"hardware": "cpu"}, {"request": {"seed": 1}}]
     assert len({planned(client, **more) for more in asked}) == len(asked)
 
@@ -80,7 +80,7 @@ def test_pins_are_met(client: httpx2.Client) -> None:
 
 
 @pytest.mark.parametrize("objective", ["bytes", "memory"])
-def test_a_plan_may_be_asked_for_that_has_the_least_of_something_else(client: httpx2.Client, objective: str) -> None:
+def test_a_plan_may_minimise_another_objective(client: httpx2.Client, objective: str) -> None:
     plan = ask(client, request={"objective": objective}).json()["id"]
     assert ended(client, plan)["status"] in ("optimal", "feasible")
     document = client.get(f"/v1/plans/{plan}/document").json()
@@ -95,7 +95,7 @@ def test_infeasible_is_an_answer_with_a_document(client: httpx2.Client) -> None:
     assert solver["least_limit_bound_bytes"] > 1
 
 
-def test_a_document_known_already_is_not_sent_again(client: httpx2.Client) -> None:
+def test_an_unchanged_document_is_not_sent_again(client: httpx2.Client) -> None:
     path = f"/v1/plans/{planned(client)}/document"
     first = client.get(path)
     assert client.get(path, headers={"If-None-Match": first.headers["etag"]}).status_code == 304
@@ -111,7 +111,7 @@ def test_a_body_may_be_gzip(client: httpx2.Client) -> None:
     assert client.post("/v1/plans", content=body, headers=headers).json()["id"] == planned(client)
 
 
-def test_a_key_stands_for_its_first_body(client: httpx2.Client) -> None:
+def test_an_idempotency_key_of_a_request_is_bound_to_its_first_body(client: httpx2.Client) -> None:
     headers = {"Idempotency-Key": "one"}
     first, second = (ask(client, named("keyed"), headers=headers) for _ in range(2))
     assert first.json()["id"] == second.json()["id"]
@@ -120,7 +120,7 @@ def test_a_key_stands_for_its_first_body(client: httpx2.Client) -> None:
     assert other.json()["type"].endswith("idempotency-key-reused")
 
 
-def test_many_who_ask_the_same_at_once_ask_one_thing(client: httpx2.Client) -> None:
+def test_equal_requests_at_the_same_time_are_one_plan(client: httpx2.Client) -> None:
     together = threading.Barrier(8)
 
     def one(_: int) -> str:
@@ -183,7 +183,7 @@ def at_work(client: httpx2.Client, plan: str) -> int:
         ("killed", "was killed 3 times"),
     ],
 )
-def test_a_solve_that_goes_wrong_is_a_plan_that_failed_with_its_error(name: str, error: str, database: str) -> None:
+def test_a_failing_solve_is_a_failed_plan_with_its_error(name: str, error: str, database: str) -> None:
     limits = Limits(child_wall_s=30.0 if name != "hang" else 1.0, child_memory_bytes=1 << 30)
     with serving(database, limits, children=MISBEHAVING) as client:
         found = ended(client, ask(client, named(name)).json()["id"])
@@ -192,7 +192,7 @@ def test_a_solve_that_goes_wrong_is_a_plan_that_failed_with_its_error(name: str,
         assert client.get(f"/v1/plans/{found['id']}/document").status_code == 409
 
 
-def test_a_body_that_is_known_is_asked_anew_where_it_came_to_nothing(database: str) -> None:
+def test_a_repeated_body_is_planned_again_where_it_had_no_answer(database: str) -> None:
     with serving(database, children=MISBEHAVING) as client:
         first, second = (ask(client, named("hang")) for _ in range(2))
         assert (first.status_code, second.status_code) == (202, 202)
@@ -216,7 +216,7 @@ def test_a_time_limit_that_leaves_no_time_is_a_timeout_or_a_plan(client: httpx2.
     assert ended(client, plan)["status"] in ("feasible", "optimal", "timeout")
 
 
-def test_a_service_that_is_stopped_puts_its_plan_back_in_line(database: str) -> None:
+def test_a_stopping_service_puts_its_plan_back_into_the_queue(database: str) -> None:
     with serving(database, children=MISBEHAVING) as client:
         plan = ask(client, named("family")).json()["id"]
         family = [child := at_work(client, plan), *children_of(child)]
@@ -225,15 +225,13 @@ def test_a_service_that_is_stopped_puts_its_plan_back_in_line(database: str) -> 
         at_work(client, plan)
 
 
-def test_a_number_too_large_for_a_plan_is_refused_before_it_is_kept(client: httpx2.Client) -> None:
+def test_a_number_too_large_for_a_plan_is_refused_before_it_is_queued(client: httpx2.Client) -> None:
     graph = {**GRAPH, "inputs": [{**GRAPH["inputs"][0], **typed(1 << 41)}, GRAPH["inputs"][1]]}
     assert ask(client, graph).status_code == 422
 
 
 @pytest.mark.slow
-def test_a_database_that_is_locked_while_a_plan_is_solved_costs_it_nothing(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_locked_database_does_not_stop_a_solve(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("api.jobs.database.LOCK_TIMEOUT_MS", 100)
     other = Database(database)
     with serving(database) as client:

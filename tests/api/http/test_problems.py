@@ -144,7 +144,7 @@ def problem(answer: httpx2.Response, status: int) -> Any:
 
 
 @pytest.mark.parametrize(("path", "value", "status", "pointer"), FAULTS)
-def test_a_fault_in_an_ask_is_pointed_at(
+def test_a_fault_in_a_request_has_a_pointer(
     path: str, value: object, status: int, pointer: str, client: httpx2.Client
 ) -> None:
     told = problem(client.post("/v1/plans", json=changed(ASK, path, value)), status)
@@ -164,12 +164,12 @@ def test_a_request_that_is_wrong_is_a_problem(method: str, path: str, status: in
     problem(client.request(method, path), status)
 
 
-def test_a_body_is_counted_where_it_does_not_say_its_length(client: httpx2.Client) -> None:
+def test_a_body_without_a_length_is_counted(client: httpx2.Client) -> None:
     pieces = (b" " * (1 << 20) for _ in range(40))
     problem(client.post("/v1/plans", content=pieces, headers=JSON), 413)
 
 
-def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+def test_a_body_that_does_not_arrive_times_out() -> None:
     async def never() -> Any:
         await asyncio.Event().wait()
 
@@ -187,7 +187,7 @@ def test_a_graph_larger_than_is_allowed_here_is_refused(limits: Limits, what: st
     assert told["errors"][0]["pointer"] == "#/graph/nodes"
 
 
-def test_a_full_line_and_a_hasty_caller_are_told_to_wait(database: str) -> None:
+def test_a_full_queue_and_a_hasty_caller_get_retry_after(database: str) -> None:
     limits = Limits(max_queued=1, requests_per_s=0.001, burst=8)
     with serving(database, limits, children=MISBEHAVING) as client:
         answers = [ask(client, named(name)) for name in ("hang", "hang", "spin", "fault", "exit", "abort")]
@@ -212,7 +212,7 @@ def test_a_database_that_is_locked_is_503_and_comes_back(database: str, monkeypa
         assert ask(client, named("hang")).status_code == 202
 
 
-def test_a_fault_of_the_service_is_a_problem_that_tells_nothing(database: str) -> None:
+def test_an_internal_error_is_a_problem_without_details(database: str) -> None:
     with serving(database, children=MISBEHAVING) as client:
         del client.app.state.rate_limiter  # type: ignore[attr-defined]
         answer = client.get("/v1/limits")

@@ -50,7 +50,7 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
-def test_a_report_is_a_page_or_what_it_shows(client: httpx2.Client) -> None:
+def test_a_report_is_a_page_or_its_data(client: httpx2.Client) -> None:
     plan, other = planned(client), planned(client, named("other"))
     path = f"/v1/plans/{plan}/report?compare_to={other}"
     page, data = client.get(path), client.get(path, headers={"Accept": "application/json"})
@@ -67,7 +67,7 @@ def test_the_parameter_that_had_another_name_is_refused_by_the_new_one(client: h
 
 
 @pytest.mark.parametrize(("compare_to", "status"), [("0" * 64, 404), ("none", 422)])
-def test_what_is_not_there_cannot_be_compared_with(client: httpx2.Client, compare_to: str, status: int) -> None:
+def test_a_missing_plan_cannot_be_compared_with(client: httpx2.Client, compare_to: str, status: int) -> None:
     assert client.get(f"/v1/plans/{planned(client)}/report?compare_to={compare_to}").status_code == status
 
 
@@ -96,7 +96,7 @@ def fill(page: Page, graph: object, mesh: str = "dp=2,tp=2") -> None:
     page.click("button.main")
 
 
-def test_plans_are_asked_for_opened_saved_and_compared(browser: Browser, server: Server, tmp_path: Path) -> None:
+def test_plans_are_requested_opened_saved_and_compared(browser: Browser, server: Server, tmp_path: Path) -> None:
     with window(browser, str(server.client.base_url)) as found:
         page = found.page
         fill(page, {**GRAPH, "name": HARM})
@@ -175,7 +175,7 @@ def test_an_error_is_shown_with_its_pointer(browser: Browser, server: Server, gr
         assert pointer in found.page.inner_text(".problem")
 
 
-def test_a_key_is_wanted_and_stays_in_the_session(browser: Browser, databases: Databases, tmp_path: Path) -> None:
+def test_a_key_is_requested_and_stays_in_the_session(browser: Browser, databases: Databases, tmp_path: Path) -> None:
     database = databases()
     store = Database(database)
     key = ApiKeys(store).add("tenant", "plan")

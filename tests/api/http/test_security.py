@@ -66,7 +66,7 @@ def operations(client: httpx2.Client) -> list[tuple[str, str, Any]]:
     return found
 
 
-def test_every_operation_wants_a_key(database: str) -> None:
+def test_every_operation_requires_a_key(database: str) -> None:
     with house(database) as found:
         listed = operations(found.client)
         assert len(listed) >= 14
@@ -79,7 +79,7 @@ def test_every_operation_wants_a_key(database: str) -> None:
                 assert answer.status_code == (200 if (method, path) in OPEN else 401), (method, path, words)
 
 
-def test_another_tenants_plan_is_not_there(database: str) -> None:
+def test_the_plan_of_another_tenant_is_not_found(database: str) -> None:
     with house(database) as found:
         plan = ask(found.as_of("a"), named("hang")).json()["id"]
         stranger = found.as_of("b")
@@ -101,7 +101,9 @@ SCOPES: list[tuple[Scope, int, int, int]] = [("read", 200, 403, 403), ("plan", 2
 
 
 @pytest.mark.parametrize(("scope", "reads", "asks", "measures"), SCOPES)
-def test_a_scope_allows_what_it_says(scope: Scope, reads: int, asks: int, measures: int, database: str) -> None:
+def test_a_scope_allows_exactly_its_operations(
+    scope: Scope, reads: int, asks: int, measures: int, database: str
+) -> None:
     with house(database) as found:
         client = found.as_of("a", scope)
         assert client.get("/v1/plans").status_code == reads
@@ -109,7 +111,7 @@ def test_a_scope_allows_what_it_says(scope: Scope, reads: int, asks: int, measur
         assert client.get("/metrics").status_code == measures
 
 
-def test_no_body_is_read_of_who_has_no_key(database: str) -> None:
+def test_no_body_is_read_without_a_key(database: str) -> None:
     def never() -> Iterator[bytes]:
         for _ in range(64):
             yield b" " * (1 << 20)
@@ -119,7 +121,7 @@ def test_no_body_is_read_of_who_has_no_key(database: str) -> None:
         assert found.client.post("/v1/plans", content=never(), headers=headers).status_code == 401
 
 
-def test_a_revoked_key_opens_nothing_and_the_service_stays_closed(database: str) -> None:
+def test_a_revoked_key_is_refused_and_the_service_still_requires_keys(database: str) -> None:
     with serving(database, children=MISBEHAVING) as client:
         assert client.get("/v1/plans").status_code == 200
         keys = ApiKeys(Database(database))
@@ -157,16 +159,16 @@ def test_every_answer_has_the_headers(path: str, database: str) -> None:
 
 
 @pytest.mark.parametrize("host", LOOPBACK)
-def test_this_machine_is_loopback(host: str) -> None:
+def test_loopback_addresses_are_recognised(host: str) -> None:
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ELSEWHERE)
-def test_others_are_not(host: str) -> None:
+def test_other_addresses_are_not_loopback(host: str) -> None:
     assert not is_loopback(host)
 
 
-def test_nothing_listens_elsewhere_without_keys(tmp_path: Path) -> None:
+def test_without_keys_only_loopback_can_be_listened_on(tmp_path: Path) -> None:
     database = tmp_path / "service.db"
     refused(shardplan("serve", "--host", "0.0.0.0", "--database", database), "no keys")
     made = shardplan("keys", "create", "a", "--database", database, "--json").json

@@ -100,7 +100,7 @@ def test_a_comparison_points_at_the_plan_that_is_wrong(client: httpx2.Client) ->
         assert answer.json()["errors"][0]["pointer"] == pointer
 
 
-def test_a_reshard_is_what_the_command_line_says(client: httpx2.Client) -> None:
+def test_a_reshard_equals_that_of_the_command_line(client: httpx2.Client) -> None:
     answer = client.post("/v1/reshards", json=RESHARD)
     words = ["--mesh", "2x3", "--shape", "6x6", "--source", "[[0],[1]]", "--target", "[[1],[0]]", "--json"]
     assert answer.json() == shardplan("reshard", *words).json
@@ -108,7 +108,7 @@ def test_a_reshard_is_what_the_command_line_says(client: httpx2.Client) -> None:
 
 
 @pytest.mark.parametrize(("key", "value", "pointer"), RESHARD_FAULTS)
-def test_a_fault_in_a_reshard_is_pointed_at(key: str, value: object, pointer: str, client: httpx2.Client) -> None:
+def test_a_fault_in_a_reshard_has_a_pointer(key: str, value: object, pointer: str, client: httpx2.Client) -> None:
     answer = client.post("/v1/reshards", json={**RESHARD, key: value})
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["pointer"] == pointer
@@ -122,7 +122,7 @@ def test_hardware_and_limits_are_shown(client: httpx2.Client) -> None:
     assert {"nodes", "edges", "mesh_devices", "nesting", "name_chars", "child_memory_bytes"} <= set(limits)
 
 
-def test_the_house_says_how_it_is(database: str) -> None:
+def test_health_and_readiness_are_reported(database: str) -> None:
     with serving(database, children=MISBEHAVING) as client:
         assert client.get("/healthz").json()["status"] == "ok"
         assert client.get("/readyz").json() == {"status": "ok", "checks": {"database": True, "worker": True}}
@@ -145,7 +145,7 @@ def references(value: Any) -> Iterator[str]:
         yield from references(each)
 
 
-def test_the_description_is_whole_and_its_examples_fit(client: httpx2.Client) -> None:
+def test_the_description_is_complete_and_its_examples_are_valid(client: httpx2.Client) -> None:
     told = client.get("/openapi.json").json()
     assert told["openapi"].startswith("3.1")
     for reference in set(references(told)):
@@ -173,7 +173,7 @@ def test_every_part_of_a_request_is_described(client: httpx2.Client) -> None:
             assert any("$ref" in part or part.get("description") for part in parts), f"{name}.{key}"
 
 
-def test_capacity_is_answered_with_its_frontier_and_why_the_rest_was_passed_over(client: httpx2.Client) -> None:
+def test_capacity_is_answered_with_its_frontier_and_why_the_rest_was_skipped(client: httpx2.Client) -> None:
     asked = {"graphs": [named("sized")], "devices": "2..4", "hardware": [{"name": "cpu", "price_per_device_hour": 0.5}]}
     answer = client.post("/v1/capacity", json=asked)
     assert answer.status_code == 200, answer.text
@@ -186,7 +186,7 @@ def test_capacity_is_answered_with_its_frontier_and_why_the_rest_was_passed_over
 
 
 @pytest.mark.parametrize(("key", "value", "pointer"), CAPACITY_FAULTS)
-def test_a_faulty_question_of_capacity_is_told_where(
+def test_a_fault_in_a_capacity_question_has_a_pointer(
     client: httpx2.Client, key: str, value: object, pointer: str
 ) -> None:
     asked = {"graphs": [named("sized")], "devices": "2..4", "hardware": [{"name": "cpu"}], key: value}
@@ -195,7 +195,7 @@ def test_a_faulty_question_of_capacity_is_told_where(
     assert answer.json()["errors"][0]["pointer"] == pointer
 
 
-def test_answers_are_as_described(client: httpx2.Client) -> None:
+def test_answers_fit_the_description(client: httpx2.Client) -> None:
     told = client.get("/openapi.json").json()
     plan = planned(client)
     for path in ("/v1/plans", "/v1/plans/{plan}", "/v1/plans/{plan}/document", "/v1/hardware", "/v1/limits", "/readyz"):

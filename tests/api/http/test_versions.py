@@ -40,7 +40,7 @@ def upgraded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_after_an_upgrade_a_plan_that_is_kept_is_read_but_is_no_answer_to_a_new_request(
+def test_after_an_upgrade_a_stored_plan_can_be_read_but_does_not_answer_a_new_request(
     databases: Databases, upgraded: Path, tmp_path: Path
 ) -> None:
     database = databases()
@@ -65,7 +65,7 @@ def test_after_an_upgrade_a_plan_that_is_kept_is_read_but_is_no_answer_to_a_new_
     assert [(entry["side"], entry["recorded"]["id"]) for entry in told["replanned"]] == [("new", after)]
 
 
-def test_a_plan_in_line_that_another_version_was_asked_for_is_not_answered_by_this_one(database: str) -> None:
+def test_a_plan_that_another_version_queued_is_not_answered_by_this_one(database: str) -> None:
     store = Database(database)
     asked = pack_json({"graph": GRAPH, "mesh": "dp=2,tp=4"})
     JobQueue(store, 60.0).submit("local", PlanJob(NEVER, "small", asked), 1)

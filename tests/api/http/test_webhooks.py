@@ -145,7 +145,7 @@ def waiting(store: Database) -> list[Any]:
         return list(connection.execute(select(deliveries).order_by(deliveries.c.number)))
 
 
-def test_a_plan_that_ends_is_told_to_its_tenant(database: str, receiver: Receiver) -> None:
+def test_a_plan_that_ends_is_delivered_to_its_tenant(database: str, receiver: Receiver) -> None:
     service = Service(Settings(database, webhooks=True), MISBEHAVING, receiver.sender)
     with TestClient(create_app(service), LOCAL) as client:
         made = client.post("/v1/webhooks", json={"url": URL})
@@ -164,12 +164,12 @@ def test_a_plan_that_ends_is_told_to_its_tenant(database: str, receiver: Receive
     assert headers["Host"] == f"{NAME}:8443"
 
 
-def test_a_signature_is_what_the_documents_say() -> None:
+def test_a_signature_is_as_documented() -> None:
     """Computed with `printf '1700000000.{}' | openssl dgst -sha256 -hmac whsec_x`."""
     assert sign("whsec_x", "1700000000", b"{}") == SIGNED
 
 
-def test_only_its_tenants_hooks_hear_of_a_plan(store: Database) -> None:
+def test_only_webhooks_of_its_tenant_are_called_for_a_plan(store: Database) -> None:
     register = WebhookStore(store)
     hooks = {tenant: register.add(tenant, "key", URL, 8) for tenant in ("a", "b")}
     end_a_plan(store, "b")
@@ -179,7 +179,7 @@ def test_only_its_tenants_hooks_hear_of_a_plan(store: Database) -> None:
     assert waiting(store) == []
 
 
-def test_a_revoked_keys_hook_hears_nothing_more(store: Database) -> None:
+def test_the_webhook_of_a_revoked_key_is_not_called(store: Database) -> None:
     keys, register = ApiKeys(store), WebhookStore(store)
     key = keys.add("a", "plan").split("_")[1]
     register.add("a", key, URL, 8)
@@ -189,7 +189,7 @@ def test_a_revoked_keys_hook_hears_nothing_more(store: Database) -> None:
     assert [json.loads(row.body)["plan"] for row in waiting(store)] == ["a" * 64]
 
 
-def test_what_nobody_brings_is_forgotten_after_a_day(store: Database) -> None:
+def test_undelivered_results_expire_after_a_day(store: Database) -> None:
     WebhookStore(store).add("local", "key", URL, 8)
     end_a_plan(store)
     with store.begin() as connection:
@@ -198,7 +198,7 @@ def test_what_nobody_brings_is_forgotten_after_a_day(store: Database) -> None:
     assert [row.number for row in waiting(store)] == [2]
 
 
-def test_what_was_taken_and_not_brought_is_brought_again(store: Database, receiver: Receiver) -> None:
+def test_a_claimed_delivery_that_was_not_made_is_made_again(store: Database, receiver: Receiver) -> None:
     """As after a kill between sending and deleting."""
     register = WebhookStore(store)
     register.add("local", "key", URL, 8)
@@ -213,7 +213,7 @@ def test_what_was_taken_and_not_brought_is_brought_again(store: Database, receiv
 
 
 @pytest.mark.parametrize("status", [302, 307, 404, 500])
-def test_what_is_not_taken_waits_longer_each_time(status: int, store: Database, receiver: Receiver) -> None:
+def test_a_refused_delivery_waits_longer_each_time(status: int, store: Database, receiver: Receiver) -> None:
     register, receiver.statuses = WebhookStore(store), [status] * MAX_ATTEMPTS
     register.add("local", "key", URL, 8)
     end_a_plan(store)
@@ -234,7 +234,7 @@ def test_what_is_not_taken_waits_longer_each_time(status: int, store: Database, 
     assert [row.number for row in waiting(store)] == [2], "the first was given up"
 
 
-def test_a_certificate_of_another_name_is_not_believed(store: Database, receiver: Receiver) -> None:
+def test_a_certificate_of_another_name_is_refused(store: Database, receiver: Receiver) -> None:
     register = WebhookStore(store)
     register.add("local", "key", "https://other.example.com:8443/", 8)
     end_a_plan(store)
@@ -242,7 +242,7 @@ def test_a_certificate_of_another_name_is_not_believed(store: Database, receiver
     assert (receiver.heard, len(waiting(store))) == ([], 1)
 
 
-def test_a_name_that_leads_inside_is_not_called(store: Database, receiver: Receiver) -> None:
+def test_a_name_of_a_private_address_is_not_called(store: Database, receiver: Receiver) -> None:
     register = WebhookStore(store)
     register.add("local", "key", URL, 8)
     end_a_plan(store)

@@ -58,13 +58,13 @@ def test_a_newer_database_is_refused_and_left_alone(database: str) -> None:
     store.close()
 
 
-def test_a_database_that_is_not_there_is_one_error_without_its_password() -> None:
+def test_a_missing_database_is_one_error_without_its_password() -> None:
     with pytest.raises(InvalidRequest, match="cannot be used") as error:
         Database("postgresql://shardplan:secret@127.0.0.1:1/plans")
     assert "secret" not in str(error.value)
 
 
-def test_what_is_lent_while_a_store_is_closed_is_closed_when_it_comes_back(database: str) -> None:
+def test_a_connection_returned_after_close_is_closed(database: str) -> None:
     store = Database(database)
     with store.connect() as lent:
         store.close()
@@ -88,7 +88,7 @@ def own_cluster() -> Iterator[Cluster]:
         yield found
 
 
-def test_a_server_whose_database_goes_down_says_so_and_recovers_by_itself(own_cluster: Cluster) -> None:
+def test_a_server_reports_a_database_outage_and_recovers_by_itself(own_cluster: Cluster) -> None:
     with serving(own_cluster.database(), children=MISBEHAVING) as client:
         kept = ask(client, named("hang")).json()["id"]
         own_cluster.halt()

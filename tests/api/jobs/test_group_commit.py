@@ -61,27 +61,27 @@ def all_at_once(together: GroupCommit, store: Database, names: list[str], begun:
         return [each.result() for each in waiting]
 
 
-def test_all_that_wait_are_written_and_hear_their_own_result(store: Database) -> None:
+def test_all_waiting_writes_are_committed_and_get_their_own_result(store: Database) -> None:
     names = [f"{number}" for number in range(PIECES)]
     assert all_at_once(GroupCommit(store), store, names, threading.Barrier(PIECES + 1)) == names
     assert count(store) == PIECES
 
 
-def test_what_is_refused_is_refused_alone(store: Database) -> None:
+def test_a_refused_write_affects_no_other(store: Database) -> None:
     names = [f"refused {number}" if number % 3 == 0 else f"{number}" for number in range(PIECES)]
     found = all_at_once(GroupCommit(store), store, names, threading.Barrier(PIECES + 1))
     assert found == [WriteRejected if name.startswith("refused") else name for name in names]
     assert count(store) == PIECES - PIECES // 3
 
 
-def test_what_fails_fails_alone(store: Database) -> None:
+def test_a_failing_write_affects_no_other(store: Database) -> None:
     names = [*map(str, range(PIECES)), "0"]
     found = all_at_once(GroupCommit(store), store, names, threading.Barrier(PIECES + 2))
     assert sorted(map(str, found)) == sorted([*map(str, range(1, PIECES)), "0", str(IntegrityError)])
     assert count(store) == PIECES
 
 
-def test_who_comes_next_is_served_after_a_failure(store: Database) -> None:
+def test_the_next_write_succeeds_after_a_failure(store: Database) -> None:
     together = GroupCommit(store)
 
     def broken(connection: Connection) -> None:

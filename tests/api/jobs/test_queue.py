@@ -54,7 +54,7 @@ def claimed(jobs: JobQueue) -> Lease:
     return claim
 
 
-def test_plans_leave_the_line_in_the_order_they_came(database: str) -> None:
+def test_plans_are_claimed_in_the_order_they_were_queued(database: str) -> None:
     jobs, _ = queue(database)
     for number in (3, 1, 2):
         jobs.submit("a", question(number), 10)
@@ -62,7 +62,7 @@ def test_plans_leave_the_line_in_the_order_they_came(database: str) -> None:
     assert jobs.claim() is None
 
 
-def test_the_same_question_is_asked_once_of_each_tenant(database: str) -> None:
+def test_equal_requests_of_a_tenant_are_one_plan(database: str) -> None:
     jobs, records = queue(database)
     for tenant in ("a", "a", "b", "a"):
         jobs.submit(tenant, question(1), 10)
@@ -85,7 +85,7 @@ def test_many_workers_never_hold_one_plan(database: str) -> None:
     assert sorted(found) == [question(number).id for number in range(12)]
 
 
-def test_a_plan_whose_lease_ended_is_taken_anew_and_ends_once(database: str) -> None:
+def test_a_plan_whose_lease_expired_is_claimed_again_and_ends_once(database: str) -> None:
     jobs, records = queue(database, LOST)
     jobs.submit("a", question(1), 10)
     first, second = claimed(jobs), claimed(jobs)
@@ -107,7 +107,7 @@ def test_a_plan_that_kills_its_workers_fails(database: str) -> None:
     assert "killed 3 times" in (record(records, 1).error or "")
 
 
-def test_a_plan_put_back_is_next_and_was_not_tried(database: str) -> None:
+def test_a_plan_released_without_counting_is_queued_again_however_often(database: str) -> None:
     jobs, records = queue(database)
     jobs.submit("a", question(1), 10)
     for _ in range(2 * MAX_ATTEMPTS):
@@ -123,7 +123,7 @@ ENDINGS: list[tuple[str, Callable[[JobQueue, Lease], object]]] = [
 
 
 @pytest.mark.parametrize(("status", "end"), ENDINGS)
-def test_what_came_to_nothing_may_be_asked_anew(
+def test_a_plan_without_an_answer_may_be_requested_again(
     status: str, end: Callable[[JobQueue, Lease], object], database: str
 ) -> None:
     jobs, records = queue(database)
@@ -141,7 +141,7 @@ def test_what_came_to_nothing_may_be_asked_anew(
     assert records.document(record(records, 1)) == b"document"
 
 
-def test_cancelling_what_has_ended_changes_nothing(database: str) -> None:
+def test_cancelling_an_ended_plan_changes_nothing(database: str) -> None:
     jobs, records = queue(database)
     jobs.submit("a", question(1), 10)
     jobs.complete(claimed(jobs), DONE)
@@ -150,7 +150,7 @@ def test_cancelling_what_has_ended_changes_nothing(database: str) -> None:
     assert record(records, 1).status == "optimal"
 
 
-def test_an_idempotency_key_stands_for_its_first_body(database: str) -> None:
+def test_an_idempotency_key_is_bound_to_its_first_body(database: str) -> None:
     jobs, records = queue(database)
     first = jobs.submit("a", question(1), 10, key="key", body="body")
     jobs.cancel("a", first)
@@ -162,7 +162,7 @@ def test_an_idempotency_key_stands_for_its_first_body(database: str) -> None:
     jobs.submit("b", question(2), 10, key="key", body="another body")
 
 
-def test_a_full_line_takes_no_more_and_keeps_no_key(database: str) -> None:
+def test_a_full_queue_refuses_plans_and_stores_no_key(database: str) -> None:
     jobs, records = queue(database)
     jobs.submit("a", question(1), 1)
     with pytest.raises(QueueFull):
@@ -173,7 +173,7 @@ def test_a_full_line_takes_no_more_and_keeps_no_key(database: str) -> None:
     assert record(records, 2).status == "queued"
 
 
-def test_everything_is_there_when_the_store_is_opened_again(database: str) -> None:
+def test_everything_is_kept_when_the_database_is_opened_again(database: str) -> None:
     jobs, _ = queue(database)
     jobs.submit("a", question(1), 10)
     jobs.submit("a", question(2), 10)

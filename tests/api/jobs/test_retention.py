@@ -45,7 +45,7 @@ def counts(store: Database) -> list[int]:
         return [connection.execute(select(func.count()).select_from(table)).scalar_one() for table in tables]
 
 
-def test_only_what_ended_long_ago_is_forgotten(database: str) -> None:
+def test_only_plans_that_ended_long_ago_are_purged(database: str) -> None:
     store = filled(database)
     assert purge(store, 3600) == 0
     assert counts(store) == [3, 1, 3]
@@ -57,7 +57,7 @@ def test_only_what_ended_long_ago_is_forgotten(database: str) -> None:
     store.close()
 
 
-def test_a_forgotten_plan_may_be_asked_anew(database: str) -> None:
+def test_a_purged_plan_may_be_requested_again(database: str) -> None:
     store = filled(database)
     purge(store, -1)
     JobQueue(store, 60.0).submit("a", question(0), 10, key="key0")
@@ -67,7 +67,7 @@ def test_a_forgotten_plan_may_be_asked_anew(database: str) -> None:
     store.close()
 
 
-def test_the_queue_is_shown_and_old_plans_are_forgotten_by_command(database: str) -> None:
+def test_commands_show_the_queue_and_purge_old_plans(database: str) -> None:
     filled(database).close()
     told = shardplan("admin", "queue", "--database", database, "--json").json
     assert (told["workers"], told["plans"]) == (0, {"optimal": 1, "queued": 1, "running": 1})

@@ -45,7 +45,7 @@ def done(way: str, allowed: ResourceLimits = ALLOWED, goes_on: Callable[[], bool
     return MISBEHAVING.run("plan", pack_json({"graph": {"name": way}}), allowed, goes_on)
 
 
-def nursery(module: str = "tests.testing.faulty_tasks") -> int:
+def fork_server(module: str = "tests.testing.faulty_tasks") -> int:
     """The process that bears the children that run a module."""
     (found,) = [
         each for each in children_of(os.getpid()) if module.encode() in Path(f"/proc/{each}/cmdline").read_bytes()
@@ -54,7 +54,7 @@ def nursery(module: str = "tests.testing.faulty_tasks") -> int:
 
 
 @pytest.mark.parametrize(("way", "allowed", "kind", "error"), ERRORS)
-def test_every_way_to_fail_has_its_error(way: str, allowed: ResourceLimits, kind: str, error: str) -> None:
+def test_every_kind_of_failure_has_its_error(way: str, allowed: ResourceLimits, kind: str, error: str) -> None:
     ended = done(way, allowed)
     assert ended.kind == kind
     assert error in ended.head["error"]
@@ -64,7 +64,7 @@ def test_a_child_ends_with_its_own_children() -> None:
     seen: set[int] = set()
 
     def goes_on() -> bool:
-        seen.update(descendants(nursery()))
+        seen.update(descendants(fork_server()))
         return len(seen) < 2
 
     assert done("family", goes_on=goes_on).kind == "stopped"
@@ -84,23 +84,23 @@ def test_a_child_leads_a_session_and_has_limits_of_its_own_and_nothing_of_its_si
     assert shown == {"leads": True, "nice": os.nice(0) + NICE, "cpu_s": ALLOWED.cpu_s, "pipes": 2, "sockets": 0}
 
 
-def test_the_nursery_has_one_thread_and_nothing_beside_and_its_children_plan() -> None:
+def test_the_fork_server_has_one_thread_and_its_children_plan() -> None:
     ask = pack_json({"graph": GRAPH, "mesh": "2x4"})
     assert CHILDREN.run("plan", ask, ALLOWED).head["status"] == "optimal"
-    assert len(list(Path(f"/proc/{nursery('api.jobs.child_main')}/task").iterdir())) == 1
-    assert not children_of(nursery("api.jobs.child_main"))
+    assert len(list(Path(f"/proc/{fork_server('api.jobs.child_main')}/task").iterdir())) == 1
+    assert not children_of(fork_server("api.jobs.child_main"))
 
 
 @pytest.mark.parametrize(("way", "kind"), [("orphan", "result"), ("family", "stopped")])
-def test_a_child_whose_nursery_is_killed_works_on_and_ends_with_its_own_children(way: str, kind: str) -> None:
+def test_a_child_whose_fork_server_is_killed_works_on_and_ends_with_its_own_children(way: str, kind: str) -> None:
     struck: list[int] = []
 
     def goes_on() -> bool:
         if struck:
             return way == "orphan"
-        found = descendants(nursery())
+        found = descendants(fork_server())
         if len(found) > 1:
-            struck.extend([nursery(), *found])
+            struck.extend([fork_server(), *found])
             os.kill(struck[0], signal.SIGKILL)
         return True
 
@@ -109,9 +109,9 @@ def test_a_child_whose_nursery_is_killed_works_on_and_ends_with_its_own_children
     assert done("exit").head["error"].startswith("ended with code 3")
 
 
-def test_a_nursery_that_dies_before_it_bears_costs_the_work_nothing() -> None:
+def test_a_fork_server_that_dies_before_it_forks_is_replaced() -> None:
     done("exit")
-    struck = nursery()
+    struck = fork_server()
     os.kill(struck, signal.SIGSTOP)  # and not dead yet when it is asked
     threading.Timer(0.5, os.kill, (struck, signal.SIGKILL)).start()
     ended = done("abort")
@@ -119,19 +119,19 @@ def test_a_nursery_that_dies_before_it_bears_costs_the_work_nothing() -> None:
     assert gone([struck])
 
 
-def test_nothing_is_left_of_a_nursery_that_is_closed() -> None:
+def test_no_process_is_left_of_a_closed_fork_server() -> None:
     done("exit")
-    left = nursery()
+    left = fork_server()
     MISBEHAVING.close()
     assert gone([left])
 
 
 @pytest.mark.parametrize("said", [b"a library that prints\n", b"3\n", b'{"kind": "result"}\n', b'{"bytes": 0}\n'])
-def test_what_is_no_message_is_refused(said: bytes) -> None:
+def test_invalid_messages_are_refused(said: bytes) -> None:
     with pytest.raises(ValueError, match=r"not a message|Expecting value"):
         receive_message(BytesIO(said))
 
 
 @pytest.mark.parametrize("said", [b"", b'{"kind": "result", "by', b'{"kind": "result", "bytes": 2}\n.'])
-def test_a_message_that_is_cut_off_is_none(said: bytes) -> None:
+def test_a_truncated_message_is_none(said: bytes) -> None:
     assert receive_message(BytesIO(said)) is None

@@ -99,13 +99,13 @@ def test_a_public_address_may_be_called(url: str, target: WebhookUrl) -> None:
 
 
 @pytest.mark.parametrize("url", [*(f"https://{host}{HOOK}" for host in HOSTS), *URLS])
-def test_another_may_not(url: str) -> None:
+def test_a_private_address_may_not_be_called(url: str) -> None:
     with pytest.raises(InvalidRequest, match="webhook"):
         WebhookUrl.parse(url)
 
 
 @pytest.mark.parametrize("addresses", RESOLVED)
-def test_a_name_that_leads_inside_is_refused(addresses: list[str]) -> None:
+def test_a_name_of_a_private_address_is_refused(addresses: list[str]) -> None:
     with pytest.raises(InvalidRequest, match="public addresses only"):
         choose_address(WebhookUrl("hooks.example.com", 443, "/"), lambda _name, _port: addresses)
 

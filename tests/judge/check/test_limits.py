@@ -55,13 +55,11 @@ RISES = [
 
 
 @pytest.mark.parametrize(("text", "measure", "place", "amount", "relative"), LIMITS)
-def test_a_limit_says_what_it_says(
-    text: str, measure: str, place: str | None, amount: Fraction, relative: bool
-) -> None:
+def test_a_limit_is_parsed(text: str, measure: str, place: str | None, amount: Fraction, relative: bool) -> None:
     assert parse_limits(text) == (Threshold(measure, place, amount, relative, text),)
 
 
-def test_limits_stand_one_after_the_other_each_once() -> None:
+def test_limits_are_separated_by_commas_and_repeated_ones_count_once() -> None:
     found = parse_limits(" time>5% , bytes[a,b]>1B,time>5%,gap>1% ")
     assert [limit.text for limit in found] == ["time>5%", "bytes[a,b]>1B", "gap>1%"]
     assert [limit.where for limit in found] == ["time", "bytes[a,b]", "gap"]
@@ -69,7 +67,7 @@ def test_limits_stand_one_after_the_other_each_once() -> None:
 
 
 @pytest.mark.parametrize(("text", "character", "words"), FAULTS)
-def test_a_fault_is_told_with_its_place_and_what_is_wanted(text: str, character: int, words: str) -> None:
+def test_a_fault_is_reported_with_its_place_and_what_is_wanted(text: str, character: int, words: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         parse_limits(text)
     assert caught.value.where == f"limits, character {character}"

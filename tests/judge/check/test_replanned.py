@@ -43,7 +43,7 @@ def test_the_edit_is_judged_as_if_this_version_had_planned_both(what: str) -> No
     assert step["change"] == step["new"] - step["base"]
 
 
-def test_of_an_unchanged_graph_only_the_version_is_told_and_nothing_is_exceeded() -> None:
+def test_for_an_unchanged_graph_only_the_version_is_reported_and_nothing_is_exceeded() -> None:
     for new in (load_model(model()), base()):
         found = compare_plans(older_base(), new)
         assert found.graphs_equal
@@ -60,7 +60,7 @@ def test_two_plans_of_an_older_version_are_both_planned_again() -> None:
     assert found.base == found.new == base()
 
 
-def test_a_plan_of_another_version_that_is_kept_by_this_one_is_not_planned_again() -> None:
+def test_a_plan_of_another_version_is_not_planned_again_where_this_version_has_stored_its_own() -> None:
     asked: list[str] = []
 
     def kept(plan: str) -> PlanDocument | None:

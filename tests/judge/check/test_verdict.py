@@ -54,7 +54,7 @@ def counted(analysis: Analysis, limit: str) -> int:
 
 
 @pytest.mark.parametrize("limit", ["time>1%", "bytes>1%", "memory>1%", "time[tp]>1%", "time[dp]>1%", "bytes[tp]>1%"])
-def test_a_figure_is_what_is_counted_device_by_device(limit: str) -> None:
+def test_a_figure_equals_the_count_device_by_device(limit: str) -> None:
     found = regression(pinned(model(), random.Random(5)).document)
     told = measure_change(found, parse_limits(limit)[0])
     assert (told.base, told.new) == (counted(found.base, limit), counted(found.new, limit))
@@ -78,7 +78,7 @@ def test_scopes_add_up_to_the_whole() -> None:
 
 
 @pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit.__name__)
-def test_what_rose_adds_up_and_is_put_down_to_the_edit(edit: object) -> None:
+def test_rises_add_up_and_are_attributed_to_the_edit(edit: object) -> None:
     draw = random.Random(3)
     edited = edit(model(dtype="bf16"), draw)  # type: ignore[operator]
     start = plan_model(model(dtype="bf16"))
@@ -100,7 +100,7 @@ def test_an_op_of_other_sizes_is_the_same_op_edited() -> None:
     assert all(term["base"] and term["new"] for term in broken["terms"])
 
 
-def test_nothing_is_planned_where_the_graphs_say_the_same() -> None:
+def test_nothing_is_planned_where_the_graphs_are_equal() -> None:
     found = compare_plans(base(), load_model(model()))
     assert found == ComparedPlans(base(), base(), True, ("the graphs are equal: nothing was planned",))
     told = dump_check(found, parse_limits("time>0ps"), [], today=TODAY)
@@ -118,7 +118,7 @@ def test_a_base_that_a_clock_may_have_stopped_is_planned_again() -> None:
     assert "a deterministic plan is not planned again" in found.notes[0]
 
 
-def test_a_plan_that_is_kept_is_not_made_again() -> None:
+def test_a_stored_plan_is_not_planned_again() -> None:
     asked: list[str] = []
 
     def kept(plan: str) -> PlanDocument | None:
@@ -177,7 +177,7 @@ ANSWERS = [
 
 
 @pytest.mark.parametrize(("limit", "days", "wanted"), ANSWERS)
-def test_a_rise_is_answered_for_up_to_an_amount_and_a_day(limit: str, days: int, wanted: str) -> None:
+def test_a_waiver_covers_a_rise_up_to_an_amount_and_a_date(limit: str, days: int, wanted: str) -> None:
     one = Waiver(parse_limits(limit)[0], "agreed", date.fromordinal(TODAY.toordinal() + days))
     told = dump_check(compare_plans(base(), load_model(model(ff=1536))), parse_limits("time>1%"), [one], today=TODAY)
     other = {"waived": "exceeded", "exceeded": "waived"}[wanted]
