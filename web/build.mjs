@@ -1,5 +1,6 @@
-// Builds the two pages with esbuild, into the Python packages that hold them. The result is committed, so that nobody
-// who only uses shardplan needs node. `--check` builds nothing and fails where what is committed is not what is built.
+// Builds the two pages with esbuild into the Python packages that contain them. The built files are committed, so that
+// users of shardplan do not need node. With `--check` nothing is written, and the script fails where a committed file
+// differs from the built one.
 
 import { createHash } from "node:crypto";
 import { readdir, readFile, writeFile } from "node:fs/promises";
@@ -14,7 +15,7 @@ const PAGES = {
 const INPUTS = ["report", "service", "build.mjs", "package-lock.json"];
 const LIBRARIES = ["@dagrejs/dagre", "@dagrejs/graphlib"];
 
-/** SHA-256 over the name and the text of every source, in the order of their names. */
+/** Returns the SHA-256 over the name and the text of every source, in the order of their names. */
 async function digest() {
   const sum = createHash("sha256");
   for (const path of await files()) sum.update(`${path}\n`).update(await readFile(new URL(path, HERE)));
@@ -29,7 +30,7 @@ async function files() {
   return (await Promise.all(INPUTS.map(inside))).flat().sort();
 }
 
-/** What stands first in a built script: where it is from, and the licences of the libraries in it. */
+/** Returns the first comment of a built script: the digest of its sources, and the licences of its libraries. */
 async function banner() {
   const licences = LIBRARIES.map(async (name) => {
     const folder = new URL(`node_modules/${name}/`, HERE);
@@ -37,13 +38,13 @@ async function banner() {
     return `${name} ${version}\n\n${(await readFile(new URL("LICENSE", folder), "utf8")).trim()}`;
   });
   const words = [
-    `Built by "make pages" from web/, sources ${await digest()}. It holds:`,
+    `Built by "make pages" from web/, sources ${await digest()}. It contains:`,
     ...(await Promise.all(licences)),
   ];
   return `/*!\n${words.join("\n\n")}\n*/`;
 }
 
-/** [path, text] of everything that is built. */
+/** Builds everything, and returns [path, text] of every file. */
 async function built() {
   const settings = { bundle: true, minify: true, write: false, charset: "utf8", target: "es2022", outdir: "out" };
   const js = { js: await banner() };
@@ -59,7 +60,7 @@ const isCheck = process.argv.includes("--check");
 for (const [path, text] of await built()) {
   if (!isCheck) await writeFile(path, text);
   else if ((await readFile(path, "utf8").catch(() => "")) !== text) {
-    console.error(`${fileURLToPath(path)} is not what its sources give: run "make pages" and commit it`);
+    console.error(`${fileURLToPath(path)} differs from what its sources give: run "make pages" and commit it`);
     process.exitCode = 1;
   }
 }

@@ -191,7 +191,7 @@ def test_two_plans_stand_side_by_side_with_what_moved(browser: Browser, folder: 
     with window(browser, (folder / "both.html").as_uri(), dark=True) as found:
         assert found.page.locator(".side:visible").count() == 2
         found.page.click("#tab-compare")
-        assert "they add up to the step" in found.page.inner_text("#panel-compare")
+        assert "they add up to the change of the step" in found.page.inner_text("#panel-compare")
         found.page.click("#tab-graph")
         assert found.page.locator(".node.box.slower, .node.box.faster, .node.box.other").count() > 0
         for tab in ("memory", "communication", "schedule"):

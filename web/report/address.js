@@ -1,12 +1,12 @@
-// The state of a view in the address: what stands after "?" in the fragment, so that a link or a reload shows the same.
+// The state of a view, kept in the address after "?" of the fragment, so that a link or a reload shows the same view.
 
-/** The fragment's path ("/plans/…" on the service, nothing in a file), and the state of what is shown there. */
+/** Returns the fragment's path ("/plans/…" on the service, "" in a file) and the state of the view. */
 export function readAddress() {
   const [path, state = ""] = location.hash.slice(1).split("?");
   return { path, state: new URLSearchParams(state) };
 }
 
-/** Writes the values of one key of the state, no values to remove it. Adds nothing to the browser's history.
+/** Sets the values of one key of the state; no values remove the key. The browser's history gets no entry.
  * @param {string} key
  * @param {string[]} values */
 export function keepInAddress(key, values) {

@@ -1,5 +1,5 @@
-// The answer to a capacity question: the devices to choose, time and cost against devices, every candidate with what
-// became of it.
+// The answer to a capacity question: the devices to choose, charts of time and cost against devices, and every
+// candidate with its outcome.
 
 import { bar, h, table } from "./elements.js";
 import { scatter } from "./scatter.js";
@@ -8,12 +8,12 @@ import { bytes, count, share, time } from "./units.js";
 const MOST = 200;
 const EXCLUDED = {
   memory: () => "does not fit in memory, whatever the sharding",
-  infeasible: (by) => `no plan fits in memory: none does on ${by}`,
+  infeasible: (by) => `no plan fits in memory, as none fits on ${by}, which allows more shardings`,
   bound: (by) => `proven no better than ${by}`,
   time: () => "not planned: the time ran out",
 };
 
-/** The view of a capacity document.
+/** Returns the view of a capacity document.
  * @param {import("./types").Capacity} found */
 export function capacityView(found) {
   const candidates = found.candidates.map((one) => point(one, found));
@@ -50,7 +50,7 @@ const costTitle = ({ unit, cost_unit: what }) =>
   `Cost of a ${unit === "token" ? "million tokens" : unit}${what === "price" ? "" : " in device-seconds"}`;
 const money = (cost) => (cost === undefined ? "–" : String(Number(cost.toPrecision(3))));
 
-/** A candidate with its time and cost, or, where it was not planned, the least that they can be.
+/** Returns a candidate with its time and cost; for one that was not planned these are lower bounds.
  * @param {import("./types").Candidate} one
  * @param {import("./types").Capacity} found */
 function point(one, found) {
@@ -65,7 +65,7 @@ function point(one, found) {
   return { ...made, says: says(made, found.graphs.length > 1 ? `${graph.name}, ` : "") };
 }
 
-/** All that is known of a candidate, in words. */
+/** Returns everything known about a candidate as text. */
 function says(one, graph) {
   const where = `${graph}${one.mesh} on ${count(one.devices)} × ${one.hardware}`;
   const least = `step at least ${time(one.initial_bound_s)}, memory at least ${bytes(one.initial_bound_bytes)}`;

@@ -1,9 +1,10 @@
-// What collectives move and take: by mesh axis, by collective, and the most expensive ones.
+// Bytes and times of collectives: by mesh axes, by collective, and the most expensive ones.
 
 import { bar, h, link, table } from "./elements.js";
 import { bytes, count, rate, share, time } from "./units.js";
 
-/** The view of a plan's collectives; `show(name)` is what leads to a value in the graph, if it is there.
+/** Returns the view of a plan's collectives. `show(name)` returns a function that opens a value in the graph, if it is
+ * there.
  * @param {import("./types").Sheet} sheet */
 export function communicationView({ cost, mesh, hardware }, show) {
   if (!cost.by_collective.length) return h("p", {}, "The plan has no collectives.");
@@ -68,7 +69,7 @@ function byCollective({ by_collective: groups, step_s: step }) {
   );
 }
 
-/** A value leads to the graph where `show` knows it. */
+/** Returns a value's name, as a link where `show` returns a function that opens the value in the graph. */
 function named(value, show) {
   const act = show?.(value);
   return act ? link(value, act) : h("bdi", {}, value);

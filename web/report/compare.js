@@ -1,4 +1,4 @@
-// Two plans: what moved, by op and by value, and the change of every box of the graph.
+// The comparison of two plans: changes by op and by value, and the change of every box of the graph.
 
 import { h, link, table } from "./elements.js";
 import { bytes, ps, share, signed, time } from "./units.js";
@@ -13,7 +13,7 @@ const TITLES = {
 };
 const MOST = 40;
 
-/** What a comparison says of every node of the graph; null where there is no other plan.
+/** Returns an object whose `of(node)` is the change of a node of the graph; null where there is no other plan.
  * @param {import("./types").Comparison | null} comparison */
 export function changesOf(comparison) {
   if (!comparison) return null;
@@ -46,7 +46,7 @@ export function changesOf(comparison) {
   return { of };
 }
 
-/** A sharding or an option as text: "dp · tp". */
+/** Returns a sharding or an option as text: "dp · tp". */
 function laidOut(layout) {
   if (layout === null) return "absent";
   const split = Array.isArray(layout) ? layout : layout.split_axes;
@@ -54,7 +54,7 @@ function laidOut(layout) {
   return (split.map((axes) => axes.join("/") || "·").join(" ") || "whole") + partial;
 }
 
-/** The view of what moved from the other plan to this one. */
+/** Returns the view of the changes from the other plan to this one. */
 export function compareView({ plan, compare_to: other, comparison }, show) {
   const { totals, terms, changes, options, memory } = comparison;
   const alike =
@@ -118,7 +118,7 @@ function moved(terms, show) {
   const sum = terms.reduce((all, each) => all + each.change_ps, 0);
   rows.push([h("strong", {}, `all ${terms.length}`), "", "", "", signed(sum, ps)]);
   return table(
-    "Changes in time; they add up to the step's",
+    "Changes in time; they add up to the change of the step",
     [["what"], ["of"], ["other plan", "number"], ["this plan", "number"], ["change", "number"]],
     rows,
   );

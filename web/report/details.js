@@ -1,4 +1,4 @@
-// What is told of an op, a value, a box or an edge that was picked: its figures and the reasons for its layout.
+// The panel beside the graph: figures of the selected op, value, box or edge, and the reasons for its layout.
 
 import { facts, h, link, table } from "./elements.js";
 import { way } from "./program.js";
@@ -7,7 +7,7 @@ import { bytes, count, ps, share, signed } from "./units.js";
 
 const MOST = 12;
 
-/** The parts of the panel for a node, or for none. */
+/** Returns the parts of the panel for a node, or for no selection. */
 export function describe(node, view) {
   if (!node) return start(view);
   return { op, box, input, outputs }[node.kind](node, view).filter(Boolean);
@@ -80,7 +80,7 @@ function op(node, view) {
   ];
 }
 
-/** Collectives that another reader has paid for already are named so. */
+/** Returns the cost of a read; "shared" where its collectives are counted at another reader. */
 function cost(read, key, shown, reader) {
   if (!read.moves.length) return "–";
   const own = read.moves.filter((move) => move.op === reader);
@@ -201,7 +201,7 @@ function change(node, view) {
   );
 }
 
-/** The parts of the panel for the uses of values that one edge stands for. */
+/** Returns the parts of the panel for an edge, which stands for one or several uses of values. */
 export function describeEdge(group, view) {
   const rows = group.uses
     .slice(0, 4 * MOST)
@@ -214,7 +214,7 @@ export function describeEdge(group, view) {
   const left = group.uses.length - rows.length;
   return [
     h("h3", {}, `${group.uses.length} use${group.uses.length > 1 ? "s" : ""} of values`),
-    facts([["collectives on the way", ps(group.time)]]),
+    facts([["collectives", ps(group.time)]]),
     table("Values", [["value"], ["reader"], ["sharding: produced → read"], ["time", "number"]], rows),
     left > 0 ? h("p", {}, `and ${left} more`) : "",
   ];

@@ -1,10 +1,10 @@
-// Elements made of values. Every string becomes a text node, so nothing that a plan says is ever read as markup.
+// Builders of elements. Every string becomes a text node, so that no text of a plan is ever parsed as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 // biome-ignore lint/suspicious/noControlCharactersInRegex: control characters are what it looks for
 const UNSEEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
 
-/** Text with its control and direction marks spelled out, so that a name cannot pretend to be another. */
+/** Returns text with its control and direction marks spelled out, so that no name can imitate another. */
 export function plain(text) {
   return String(text).replace(
     UNSEEN,
@@ -31,17 +31,17 @@ function filled(element, attributes, children) {
   return element;
 }
 
-/** An HTML element: h("p", {class: "note", onclick: act}, "text", other). */
+/** Creates an HTML element: h("p", {class: "note", onclick: act}, "text", other). */
 export function h(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
 }
 
-/** The same for SVG. */
+/** Creates an SVG element. */
 export function s(tag, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, tag), attributes, children);
 }
 
-/** A table: columns are [title, "number" for those aligned to the right]; cells are strings or elements. */
+/** Creates a table. Columns are [title], or [title, "number"] to align right; cells are strings or elements. */
 export function table(caption, columns, rows, attributes = {}) {
   const kind = columns.map(([, how]) => how ?? null);
   const scrolls = h(
@@ -75,12 +75,12 @@ export function table(caption, columns, rows, attributes = {}) {
   return h("div", {}, h("p", { class: "caption" }, caption), scrolls);
 }
 
-/** A word that leads somewhere within the page. */
+/** Creates a button that looks like a link and calls `act`. */
 export function link(text, act) {
   return h("button", { type: "button", class: "link", onclick: act }, h("bdi", {}, text));
 }
 
-/** A figure behind a bar as long as its share of the longest one. */
+/** Creates a bar whose length is a share of the longest bar, with a figure after it. */
 export function bar(share, figure, kind = "") {
   const width = `${Math.max(0, Math.min(1, share)) * 100}%`;
   return [
@@ -89,7 +89,7 @@ export function bar(share, figure, kind = "") {
   ];
 }
 
-/** Name and value pairs. */
+/** Creates a list of name and value pairs; pairs without a value are left out. */
 export function facts(pairs) {
   return h(
     "dl",
@@ -100,12 +100,12 @@ export function facts(pairs) {
   );
 }
 
-/** A figure drawn anew for every width it is given. */
+/** Creates a figure that is drawn again whenever its width changes. */
 export function resized(draw) {
   const figure = h("figure", {});
   new ResizeObserver(() => figure.clientWidth && figure.replaceChildren(...draw(figure.clientWidth))).observe(figure);
   return figure;
 }
 
-/** Colour number k of eight that most eyes tell apart. */
+/** Returns the class of colour k, one of eight that people with colour blindness can tell apart. */
 export const tint = (k) => `tint${k % 8}`;

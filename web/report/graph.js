@@ -1,4 +1,4 @@
-// The graph: its picture in a window that scrolls, search, colours, keys, and beside it what was picked.
+// The graph tab: a picture in a scrolling window, search, colours, keys, and a panel with details of the selection.
 
 import { keepInAddress, readAddress } from "./address.js";
 import { describe, describeEdge } from "./details.js";
@@ -12,7 +12,7 @@ import { ps, share, signed } from "./units.js";
 const WIDE = 1600;
 const ARROWS = { ArrowUp: [0, -1], ArrowDown: [0, 1], ArrowLeft: [-1, 0], ArrowRight: [1, 0] };
 
-/** The view of a program; `changes` (of compare.js) colour it where another plan is beside it. */
+/** Returns the view of a program; `changes` (from compare.js) colour it where two plans are compared. */
 export function graphView(program, changes) {
   return new GraphView(program, changes);
 }
@@ -49,7 +49,7 @@ class GraphView {
     this.settled.observe(this.window);
   }
 
-  /** Once the window has a size: the picture as large as can be read, with what the address names in the middle. */
+  /** Scales the picture once the window has a size, and scrolls to the node that the address names. */
   settle() {
     if (!this.window.clientWidth) return;
     this.settled.disconnect();
@@ -59,7 +59,7 @@ class GraphView {
     if (element) this.bring(element, true);
   }
 
-  /** The open boxes in the address: those that are seen. */
+  /** Keeps the visible open boxes in the address. */
   keepOpen() {
     const open = (box) => boxesIn(box).flatMap((child) => (child.open ? [child.key, ...open(child)] : []));
     const keys = open(this.root);
@@ -159,20 +159,20 @@ class GraphView {
       : `${node.of.op}${node.of.split ? ` [${node.of.split}]` : ""}, ${time}`;
   }
 
-  /** As much of the note as there is room for in the picture. */
+  /** Returns the part of the note that fits into the picture. */
   brief(node) {
     if (node.kind !== "op") return this.note(node);
     return `${this.cost(node).split(",")[0]} · ${node.of.split || "whole"}`;
   }
 
-  /** Its time and share of the step, or how much it changed. */
+  /** Returns a node's time and share of the step, or its change in time. */
   cost(node) {
     const change = this.by === "change" && this.changes.of(node);
     const all = node.time + node.moved;
     return change ? signed(change.ps, ps) : `${ps(all)}, ${share(all / (this.program.step || 1))}`;
   }
 
-  /** What a pick does: a box opens or closes, a port leads away, anything else is described. */
+  /** Handles a click on a node: a box opens or closes, a port leads to its other end, others are described. */
   act(node) {
     if (node.kind === "port") {
       this.reveal(node.leads);
@@ -211,7 +211,7 @@ class GraphView {
     }
   }
 
-  /** Open all that a node is in, pick it, and bring it to the middle. */
+  /** Opens all boxes around a node, selects it, and scrolls it to the middle. */
   reveal(node) {
     for (const each of line(node).slice(1)) each.open = true;
     this.draw();
@@ -221,7 +221,7 @@ class GraphView {
     this.bring(this.elementOf(node), true);
   }
 
-  /** A node in sight, in the middle where asked; the page around the window stays. */
+  /** Scrolls the window, but not the page, until a node is visible, or in the middle if `middle` is set. */
   bring(element, middle) {
     if (!element) return;
     const [at, seen] = [element.getBoundingClientRect(), this.window.getBoundingClientRect()];
@@ -284,7 +284,7 @@ class GraphView {
     event.preventDefault();
   }
 
-  /** The focus goes to the nearest node in a direction. */
+  /** Moves the focus to the nearest node in a direction. */
   step(now, direction) {
     const next = nearest(now, this.svg.querySelectorAll(".node"), direction);
     if (next) this.bring(next, false);

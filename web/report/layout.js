@@ -1,5 +1,5 @@
-// Where everything in an open box stands: each box is laid out by itself by dagre (layers, few crossings), the boxes in
-// it first, so that opening one moves only what is around it. What comes from outside enters by a port.
+// Positions of the nodes in open boxes. dagre (layers, few crossings) lays out each box by itself, inner boxes first, so
+// that opening a box moves only its surroundings. Edges from and to the outside end at ports.
 
 import { layout as arrange, graphlib } from "@dagrejs/dagre";
 import { way } from "./program.js";
@@ -12,7 +12,7 @@ const LETTER = 6.1;
 export const LINE = 13;
 const LONGEST = 40;
 
-/** The picture of a box: its size, its parts with their middles, and its edges with points and labels. */
+/** Returns the layout of a box: its size, its parts with their centres, and its edges with points and labels. */
 export function layout(box) {
   const graph = new graphlib.Graph();
   graph.setGraph({ rankdir: "TB", nodesep: 16, edgesep: 10, ranksep: 22, marginx: PAD, marginy: PAD });
@@ -41,13 +41,14 @@ export function layout(box) {
 const place = ({ x, y }) => ({ x, y: y + TITLE });
 const route = ({ points, x, y, width, height }) => ({ points: points.map(place), x, y: y + TITLE, width, height });
 
-/** The uses of values between two things in a box, as one edge. */
+/** Returns one edge for all uses of values between two parts of a box. */
 function bundles(box) {
   return bundled(box.inner, (edge) => [under(edge.source, box).key, under(edge.target, box).key]);
 }
 
-/** What comes in and goes out: of each part of the box, by the thing at the other end as it is seen from the box that
- * holds both. A port of its own for every part keeps the edges short. */
+/** Adds a port to `parts` for every pair of an inner part and an outer end, and returns the edges between them. The
+ * outer end is named after the child of the lowest box around both ends that contains it. A port per pair keeps the edges
+ * short. */
 function ports(box, parts) {
   const ends = new Map();
   const port = (edge, leaf, inner, way) => {
@@ -82,7 +83,7 @@ function bundled(edges, ends) {
   return [...found.values()].map((group) => ({ ...group, lines: lines(group.uses) }));
 }
 
-/** The sharding on an edge, and the collectives on the way; of many values that which most have. */
+/** Returns the label of an edge: the sharding and the collectives of its uses; of several, the most frequent. */
 function lines(uses) {
   const ways = new Map();
   for (const use of uses) ways.set(way(use), (ways.get(way(use)) ?? 0) + 1);
@@ -90,11 +91,11 @@ function lines(uses) {
   const [first, ...rest] = most.split(" → ");
   const listed = [`${times > 1 ? `${times} × ` : ""}${first}`];
   if (rest.length) listed.push(`→ ${rest.join(" → ")}`);
-  if (ways.size > 1) listed.push(`and ${uses.length - times} in ${ways.size - 1} other way${ways.size > 2 ? "s" : ""}`);
+  if (ways.size > 1) listed.push(`and ${uses.length - times} otherwise`);
   return listed.map((line) => cut(line, LONGEST));
 }
 
-/** Text within a number of letters. */
+/** Shortens text to a number of letters. */
 export function cut(text, most) {
   return text.length > most ? `${text.slice(0, most - 1)}…` : text;
 }

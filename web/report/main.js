@@ -1,4 +1,4 @@
-// The report as a file: what the page holds, shown.
+// The script of a report file: shows the document that the page contains.
 
 import { capacityView } from "./capacity.js";
 import { h } from "./elements.js";

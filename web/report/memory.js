@@ -1,4 +1,4 @@
-// Memory over the program: what the busiest device holds, by kind, with the limit drawn.
+// Memory over the program: what the fullest device holds, by kind, with the limit drawn.
 
 import { facts, h, resized, s, table, tint } from "./elements.js";
 import { bytes, count, marks, share } from "./units.js";
@@ -21,7 +21,7 @@ const COLUMNS = 480;
 /** Pixels around the limit line in which no other line is drawn. */
 const CLEAR = 9;
 
-/** The view of a plan's memory; `top` is the scale's end in bytes where two stand side by side.
+/** Returns the view of a plan's memory; `top` is the end of the scale in bytes where two plans share it.
  * @param {import("./types").Sheet} sheet
  * @param {number} [top] */
 export function memoryView({ memory, request, program }, top) {
@@ -52,10 +52,10 @@ export function memoryView({ memory, request, program }, top) {
 
 const rank = (kind) => (KINDS.indexOf(kind) + 8) % 8;
 
-/** To the limit where that leaves the peak a third of the height, else to a little above the peak. */
+/** Returns the end of the scale: the limit where the peak is at least a third of it, else a little above the peak. */
 export const scale = (peak, limit) => (limit <= 3 * peak ? Math.max(limit, peak) * 1.05 : peak * 1.25);
 
-/** Bytes by kind in so many columns of time: of each its fullest instruction, so that no peak is lost. */
+/** Returns bytes by kind in at most COLUMNS columns; each shows its fullest instruction, so that no peak is lost. */
 function sampled(kinds, steps) {
   const dense = kinds.map(({ moments, bytes: sizes }) => {
     const filled = new Float64Array(steps);
@@ -98,7 +98,7 @@ function chart(wide, kinds, columns, steps, limit, peak, top) {
     s("text", { x: LEFT - 8, y: y(size) + 4, class: "end" }, bytes(size)),
   ]);
   const cursor = s("line", { y1: TOP, y2: HEIGHT - BOTTOM, class: "cursor", visibility: "hidden" });
-  const told = h("output", { class: "told quiet" }, "Point at the picture to see what is in memory at a moment.");
+  const told = h("output", { class: "told quiet" }, "Point at the chart to see what is in memory at that time.");
   const point = (event) => {
     const box = svg.getBoundingClientRect();
     const column = Math.floor((((event.clientX - box.x) / box.width) * wide - LEFT) / ((wide - LEFT) / columns.length));
@@ -137,8 +137,8 @@ function chart(wide, kinds, columns, steps, limit, peak, top) {
   return [svg, h("figcaption", {}, told)];
 }
 
-/** The limit at its height with its label above it, where no memory is drawn; or, where that is far above the picture,
- * at the upper edge with an arrow. */
+/** Draws the limit with its label above it, where no memory is drawn. A limit far above the chart is drawn at the upper
+ * edge with an arrow. */
 function limitLine(wide, limit, top, y) {
   const above = limit > top;
   const at = above ? TOP - 8 : y(limit);
@@ -147,7 +147,7 @@ function limitLine(wide, limit, top, y) {
     s(
       "text",
       { x: wide - 4, y: at - 5, class: "end limit-text" },
-      `${above ? "↑ " : ""}limit ${bytes(limit)}${above ? ", outside the picture" : ""}`,
+      `${above ? "↑ " : ""}limit ${bytes(limit)}${above ? ", above the chart" : ""}`,
     ),
   ];
 }

@@ -1,14 +1,14 @@
-// A layout as SVG: boxes in boxes, ops, ports, and edges with the shardings on them.
+// Draws a layout as SVG: nested boxes, ops, ports, and edges with their shardings.
 
 import { s } from "./elements.js";
 import { cut, LINE, TITLE } from "./layout.js";
 import { ps, share } from "./units.js";
 
 const HEAT = [0.001, 0.005, 0.02, 0.08, 0.25];
-/** What the steps of the colour mean. */
+/** Names of the colour steps. */
 export const HEAT_NAMES = ["< 0.1 %", "< 0.5 %", "< 2 %", "< 8 %", "< 25 %", "≥ 25 %"];
 
-/** The drawing of a laid out root; `show` says the class and the notes of a node and what happens when it is picked. */
+/** Draws the layout of the root box. `show` gives the class and the notes of a node, and handles clicks. */
 export function picture(found, show) {
   const { width, height } = found;
   return s(
@@ -40,7 +40,7 @@ function inside(found, show) {
   return [found.groups.map((group) => edge(group, show)), found.parts.map((part) => node(part, show))];
 }
 
-/** The class of a part of the step. */
+/** Returns the class that colours a share of the step. */
 export function heat(part) {
   const step = HEAT.findIndex((limit) => part < limit);
   return `heat${step < 0 ? HEAT.length : step}`;
@@ -94,7 +94,7 @@ function label(what, letters) {
   return (what.kind === "box" ? "▸ " : "") + cut(what.name, letters - (what.kind === "box" ? 2 : 0));
 }
 
-/** Under a closed box: how much of its time is compute, how much communication. */
+/** Draws the shares of compute and communication at the bottom of a closed box. */
 function parts(box, width, height) {
   const long = width - 20,
     all = box.time + box.moved || 1;
@@ -110,7 +110,7 @@ function parts(box, width, height) {
   ];
 }
 
-/** Through the middles between points, bent towards each point: a line without corners that ends straight. */
+/** Returns a path without corners: quadratic curves between the midpoints, with the points as control points. */
 function curve(points) {
   const at = ({ x, y }) => `${x.toFixed(1)} ${y.toFixed(1)}`;
   const bends = points.slice(1, -1).map((point, k) => {
@@ -138,7 +138,7 @@ function edge(group, show) {
   );
 }
 
-/** Of some elements the one that is nearest to another in a direction, [right, down]; none where none lies there. */
+/** Returns the element nearest to `from` in a direction [right, down]; undefined where there is none. */
 export function nearest(from, elements, [right, down]) {
   const middle = (element) => {
     const box = element.getBoundingClientRect();

@@ -1,6 +1,6 @@
-// The columns of a planned program as objects that know each other: values, ops, collectives.
+// Turns the columns of a planned program into linked objects: values, ops, collectives.
 
-/** Ops, values and moves of a sheet's program, with who makes and who reads; null where there is no plan.
+/** Returns the ops, values and collectives of a plan's program, with producers and readers; null without a program.
  * @param {import("./types").Sheet} sheet
  * @returns {import("./types").Program | null} */
 export function readProgram(sheet) {
@@ -73,7 +73,8 @@ function opOf(columns, id, k, word) {
   };
 }
 
-/** A collective belongs to the first op that reads what it brings, so that all times are counted once. */
+/** Links a read with its value and collectives. A collective belongs to the first op that reads its result, so that
+ * every time is counted once. */
 function join(read) {
   read.value.reads.push(read);
   for (const move of read.moves) {
@@ -83,7 +84,7 @@ function join(read) {
   return read;
 }
 
-/** How a value reaches a reader: "[dp ·] → all_gather tp → [dp tp]". */
+/** Returns how a value reaches a reader: "[dp ·] → all_gather tp → [dp tp]". */
 export function way(read) {
   const steps = read.moves.map((move) => ` → ${move.collective} ${move.axes} → ${move.sharding}`);
   return read.value.sharding + steps.join("");

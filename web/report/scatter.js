@@ -1,5 +1,5 @@
-// Candidates as points, one picture for every figure: over the number of devices, both axes logarithmic. What was
-// planned is filled, what was excluded hollow, at the least it could have reached; a line joins the frontier.
+// Charts of candidates as points over the number of devices, one chart per figure, both axes logarithmic. Planned
+// candidates are filled; excluded ones are hollow, at their lower bound; a line joins the frontier.
 
 import { h, resized, s, tint } from "./elements.js";
 
@@ -18,7 +18,7 @@ const LEGEND = [
 
 /** @typedef {{title: string, of: (one: any) => number, shown: (value: number) => string}} Figure */
 
-/** The pictures side by side, and below them what is known of the candidate under the pointer.
+/** Returns the charts side by side, and below them the facts about the candidate under the pointer.
  * @param {any[]} candidates
  * @param {Figure[]} figures */
 export function scatter(candidates, figures) {
@@ -76,7 +76,7 @@ function chart(wide, candidates, figure, names, point) {
   );
 }
 
-/** Candidates with one number of devices and one height beside one another. */
+/** Moves candidates with equal coordinates side by side. */
 function spread(placed, slot) {
   const groups = new Map();
   for (const each of placed) {
@@ -101,7 +101,7 @@ function upwards(values) {
   return (value) => HIGH - BOTTOM - 8 - (high > low ? (room * (Math.log(value) - low)) / (high - low) : room / 2);
 }
 
-/** 1, 2 and 5 times powers of ten within the values, or the values' ends where too few lie between. */
+/** Returns powers of ten within the values, also times 2 and 5 where there are few, or the values' ends. */
 function ticksBetween(values) {
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const powers = Array.from(

@@ -1,4 +1,4 @@
-// When every op and collective runs: a row for computing and one for every link, on a canvas that zooms.
+// The schedule of ops and collectives: a row for compute and one per link, on a canvas that zooms.
 
 import { facts, h } from "./elements.js";
 import { bytes, marks, ps, round, share, time } from "./units.js";
@@ -10,7 +10,7 @@ const ROW = 40,
 const PHASES = ["forward", "backward", "update"];
 const CLASSES = [...PHASES, "recomputed", "collective"];
 
-/** The view of a plan's schedule; `show` leads to an op in the graph, where there is one. */
+/** Returns the view of a plan's schedule; `show` (or null) opens an op in the graph. */
 export function scheduleView(sheet, program, show) {
   return new ScheduleView(sheet, program, show).element;
 }
@@ -52,7 +52,7 @@ class ScheduleView {
       facts([
         [
           "step with overlap",
-          `${ps(this.length)}${serial ? ": nothing overlaps, as no overlapped schedule fits in memory or nothing is sent" : ""}`,
+          `${ps(this.length)}${serial ? ": nothing overlaps, because there are no collectives or no overlapped schedule fits in memory" : ""}`,
         ],
         ["without overlap", time(cost.step_s)],
         ["lower bound", overlap && `${time(overlap.lower_bound_s)}, for any order of the instructions`],
@@ -131,7 +131,7 @@ class ScheduleView {
     }
   }
 
-  /** The instruction under the pointer. */
+  /** Returns the instruction under the pointer. */
   at(event) {
     const box = this.canvas.getBoundingClientRect(),
       wide = box.width - NAMES;
@@ -207,7 +207,7 @@ class ScheduleView {
   }
 }
 
-/** The instructions of every stream in the order of their start. */
+/** Returns the instructions of every stream in the order of their start. */
 function rowsOf(program) {
   const { streams, instruction, stream, start_ps: starts, end_ps: ends } = program.schedule;
   const rows = streams.map(() => []);

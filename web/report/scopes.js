@@ -1,9 +1,9 @@
-// The tree of scopes over a program: boxes, and in them ops, graph inputs and the outputs as leaves.
+// The tree of a program's scopes: boxes, with ops, graph inputs and the outputs as leaves.
 //
-// Forward, backward and update pass are apart, since a scope has a part in each. A box that holds one box alone is
-// joined with it; one that holds more than CROWD is cut into runs of neighbours, in program order, so that a picture
-// of any box stays small. Every use of a value is an edge between leaves: `inner` to the lowest box that holds both,
-// `entering` or `leaving` to the boxes in between.
+// Forward, backward and update pass have separate boxes, because a scope has a part in each. A box with a single box in
+// it is merged with that box. A box with more than CROWD children is cut into runs of neighbours in program order, so
+// that the picture of any box stays small. Every use of a value is an edge between leaves: it is in `inner` of the
+// lowest box around both leaves, and in `entering` or `leaving` of the boxes in between.
 
 const CROWD = 60;
 const RUN = 40;
@@ -11,7 +11,7 @@ const SEEN = 34;
 const ALIKE = 0.9;
 const GOOD = 0.1;
 
-/** The root box of a program, and the leaf of every op and input by their index.
+/** Returns the root box of a program, and the leaves: of ops by index, of inputs by value.
  * @param {import("./types").Program} program */
 export function tree(program) {
   const root = box("all", null, "");
@@ -80,7 +80,7 @@ function within(root, path) {
   return at;
 }
 
-/** The boxes directly in a box.
+/** Returns the boxes directly in a box.
  * @param {import("./types").Node} box */
 export const boxesIn = (box) => box.children.filter((child) => child.kind === "box");
 
@@ -123,14 +123,14 @@ function runs(at) {
   });
 }
 
-/** The leaf and the boxes around it, itself first. */
+/** Returns a node and the boxes around it, from the inside out. */
 export function line(node) {
   const found = [];
   for (let at = node; at; at = at.parent) found.push(at);
   return found;
 }
 
-/** What directly under a box holds a node. */
+/** Returns the child of `home` that contains a node. */
 export function under(node, home) {
   let at = node;
   while (at.parent !== home) at = at.parent;
@@ -154,9 +154,9 @@ function connect(program, leaves) {
   }
 }
 
-/** Opens the first box that takes a good part of the step, and in it those that take most time (the first of those that
- * take about as much), while all that is then seen still makes a picture that can be read: not too many nodes, and by
- * `isReadable()` not too wide. */
+/** Opens the first box that takes a good part of the step, then repeatedly the box in it that takes the most time (the
+ * first of several with about as much), while the picture stays readable: at most SEEN nodes, and not too wide as
+ * `isReadable()` tells. */
 export function openCostliest(root, isReadable) {
   const cost = (box) => box.time + box.moved;
   let closed = boxesIn(root)
@@ -177,12 +177,12 @@ export function openCostliest(root, isReadable) {
   }
 }
 
-/** All nodes in a box, itself first. */
+/** Returns a node and all nodes in it. */
 export function nodesIn(node) {
   return [node, ...(node.children ?? []).flatMap(nodesIn)];
 }
 
-/** Times and numbers of ops, added up from below. */
+/** Sets the times and numbers of ops of a node to the sums over its children. */
 function weigh(at) {
   if (at.kind === "op") return Object.assign(at, { time: at.of.time, moved: at.of.moved, ops: 1 });
   if (at.kind !== "box") return Object.assign(at, { ops: 0 });

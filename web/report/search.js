@@ -1,10 +1,10 @@
-// Search in a graph: ops by id, kind and scope, inputs by name; a match leads to its place.
+// The search box of the graph: finds ops by id, kind and scope, and inputs by id and name.
 
 import { h } from "./elements.js";
 
 const FOUND = 30;
 
-/** The box, and what hides its matches; `reveal.op` and `reveal.value` lead to a match.
+/** Returns the element and a function that hides the matches; `reveal.op` and `reveal.value` open a match.
  * @param {import("./types").Program} program
  * @param {{op: (op: import("./types").Op) => void, value: (value: import("./types").Value) => void}} reveal */
 export function searchBox(program, reveal) {

@@ -1,14 +1,14 @@
-// A plan in figures: what is proven, what it costs and holds, how it compares with named layouts, whether it was run.
+// The summary of a plan: what is proven, its time and memory, a comparison with standard layouts, and its verdict.
 
 import { bar, facts, h, table } from "./elements.js";
 import { bytes, count, flops, share, time } from "./units.js";
 
 const LEAST = { bytes: "receives", memory: "needs" };
 
-/** The mesh as it is written on the command line. */
+/** Returns the mesh as it is written on the command line. */
 export const mesh = (sheet) => sheet.mesh.axes.map((axis) => `${axis.name}=${axis.size}`).join(", ");
 
-/** The page of a plan.
+/** Returns the view of a plan.
  * @param {import("./types").Sheet} sheet */
 export function summaryView(sheet) {
   return h(
@@ -21,7 +21,7 @@ export function summaryView(sheet) {
   );
 }
 
-/** The sentence above the cards: what is proven, and what the plan gains over the layouts that people write by hand. */
+/** Returns the sentence above the cards: what is proven, and how the plan compares with the standard layouts. */
 function headline(sheet) {
   const { solver, request } = sheet;
   const limit = bytes(request.memory_limit_bytes);
@@ -41,14 +41,14 @@ function headline(sheet) {
 
 const lead = (words, kind = "") => h("p", { class: `headline ${kind}` }, words);
 
-/** What the bound says: gap = 1 - bound / step. */
+/** Returns the sentence about the bound: gap = 1 - bound / step. */
 function proof({ gap }) {
   if (gap === null) return "No bound is proven.";
   if (gap === 0) return "Proven: no plan within the memory limit is faster.";
   return `Proven: no plan within the memory limit shortens the step by more than ${share(gap)}.`;
 }
 
-/** The fastest named layout that fits, compared with the plan.
+/** Returns the sentence that compares the plan with the fastest standard layout that fits.
  * @param {import("./types").Sheet} sheet */
 function gain({ baselines, cost }) {
   const fitting = baselines.filter((each) => each.fits && each.step_s > 0);
@@ -59,7 +59,7 @@ function gain({ baselines, cost }) {
   return `The fastest standard layout that fits, ${best.name}, takes ${ratio.toFixed(2)} times as long.`;
 }
 
-/** [title, value, explanation] of every card.
+/** Returns [title, value, explanation] of every card.
  * @param {import("./types").Sheet} sheet */
 function cards({ cost, memory, request, recomputed, hardware, mesh: { axes } }) {
   const { overlap } = cost;
@@ -109,7 +109,7 @@ const figures = (sheet) =>
     ),
   );
 
-/** Of an infeasible plan: the moment and the tensors that block a smaller limit. */
+/** Returns what blocks a smaller limit of an infeasible plan: the time of its peak, and the tensors in memory then. */
 function nothing({ blocked }) {
   if (!blocked) return "";
   const rows = blocked.largest.map((each) => [h("bdi", {}, each.value), each.kind, each.producer, bytes(each.bytes)]);
@@ -130,7 +130,7 @@ function nothing({ blocked }) {
   );
 }
 
-/** The plan and the standard layouts, priced by the same cost model. */
+/** Returns the table of the plan and the standard layouts, priced by the same cost model. */
 export function layouts({ baselines, cost, memory, request, program }) {
   const own = program && {
     name: "this plan",
@@ -161,7 +161,7 @@ export function layouts({ baselines, cost, memory, request, program }) {
   );
 }
 
-/** The bound, and where bytes are minimised their number. */
+/** Returns the lower bound; where the plan minimises bytes or memory, also the number of bytes. */
 function proven(solver, request) {
   if (!LEAST[request.objective]) return [["lower bound", time(solver.bound_s)]];
   return [
@@ -187,7 +187,7 @@ function certificate({ solver, request }) {
       [
         "repeated layers",
         folding &&
-          `${folding.layers.join(", ")} planned alike${folding.unfolded ? ", then one by one" : ""}: ${count(folding.variables)} of ${count(folding.total_variables)} variables`,
+          `${folding.layers.join(", ")} planned as one${folding.unfolded ? ", then one by one" : ""}: ${count(folding.variables)} of ${count(folding.total_variables)} variables`,
       ],
     ]),
   );

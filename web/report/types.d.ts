@@ -1,4 +1,4 @@
-// What the pages are given: the parts of the report and capacity documents that they read.
+// Types of the data that the pages read: parts of the report and capacity documents.
 
 export interface Axis {
   name: string;
@@ -75,7 +75,7 @@ export interface Figures {
   fits: boolean;
 }
 
-/** The columns of a program: `planner.documents.report_graph`. A text is given by its position in `strings`. */
+/** The columns of a program (`planner.documents.report_graph`). Text is an index into `strings`. */
 export interface Columns {
   strings: string[];
   values: {
@@ -190,7 +190,7 @@ export interface Capacity {
   fastest: Candidate | null;
 }
 
-/** A program whose parts know each other: `readProgram`. */
+/** A value of a program; `readProgram` links it with its producer and readers. */
 export interface Value {
   index: number;
   id: string;
@@ -251,7 +251,7 @@ export interface Program {
   inputs: Value[];
 }
 
-/** Of the tree over a program: a box, or an op, a graph input, the outputs in it; a port of a picture. */
+/** A node of the tree over a program: a box, or an op, a graph input or the outputs in it; or a port of a picture. */
 export interface Node {
   kind: "box" | "op" | "input" | "outputs" | "port";
   name: string;

@@ -1,8 +1,8 @@
-// Numbers as people read them; the same forms as on the command line.
+// Formats numbers for people, as the command line does.
 
 const PICO = 1e-12;
 
-/** Seconds: "3.486 ms". */
+/** Formats seconds: "3.486 ms". */
 export function time(seconds) {
   if (seconds === null || seconds === undefined) return "–";
   const size = Math.abs(seconds);
@@ -11,10 +11,10 @@ export function time(seconds) {
   return `${(seconds * 1e6).toFixed(size >= 1e-4 ? 1 : 2)} µs`;
 }
 
-/** Whole picoseconds, as programs are priced. */
+/** Formats picoseconds, the unit in which programs are priced. */
 export const ps = (picoseconds) => time(picoseconds * PICO);
 
-/** Bytes: "12.3 MiB". */
+/** Formats bytes: "12.3 MiB". */
 export function bytes(size) {
   if (size === null || size === undefined) return "–";
   let left = Math.abs(size);
@@ -26,7 +26,7 @@ export function bytes(size) {
   return `${sign}${left.toFixed(1)} TiB`;
 }
 
-/** A part of one: "12 %", "0.3 %". */
+/** Formats a share: "12 %", "0.3 %". */
 export function share(part) {
   if (part === null || part === undefined || Number.isNaN(part)) return "–";
   const percent = part * 100;
@@ -34,28 +34,28 @@ export function share(part) {
   return `${Math.abs(percent) >= 9.5 ? percent.toFixed(0) : Number(percent.toPrecision(2))} %`;
 }
 
-/** A change with its sign, shown by a unit: signed(−2e-3, time). */
+/** Formats a change with its sign by another formatter: signed(−2e-3, time). */
 export const signed = (change, shown) => (change ? `${change > 0 ? "+" : "−"}${shown(Math.abs(change))}` : "same");
 
-/** A whole number with its thousands apart. */
+/** Formats a whole number with spaces between thousands. */
 export const count = (number) => number.toLocaleString("en-US").replaceAll(",", " ");
 
-/** Floating-point operations: "12.3 TFLOP". */
+/** Formats floating-point operations: "12.3 TFLOP". */
 export function flops(number) {
   const power = Math.max(0, Math.min(6, Math.floor(Math.log10(number || 1) / 3)));
   return `${Number((number / 1000 ** power).toPrecision(3))} ${["", "k", "M", "G", "T", "P", "E"][power]}FLOP`;
 }
 
-/** Bytes a second of a link: "450 GB/s". */
+/** Formats the bytes per second of a link: "450 GB/s". */
 export const rate = (speed) => `${Number((speed / 1e9).toPrecision(3))} GB/s`;
 
-/** A round time, with no digits that say nothing: "50 ms". */
+/** Formats a round time without trailing zeros: "50 ms". */
 export const round = (picoseconds) =>
   ps(picoseconds)
     .replace(/(\.\d*?)0+ /, "$1 ")
     .replace(". ", " ");
 
-/** Round marks for an axis from 0 to `most`: at most `about` + 1 of them; `step` of bytes are powers of two. */
+/** Returns at most `about` + 1 round marks for an axis from 0 to `most`; with `binary`, the step is a power of two. */
 export function marks(most, about, binary = false) {
   if (!(most > 0)) return [0];
   const rough = most / about;

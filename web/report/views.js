@@ -1,4 +1,4 @@
-// A report as tabs: each view is made when it is first looked at.
+// The tabs of a report; each view is made when its tab is first opened.
 
 import { keepInAddress, readAddress } from "./address.js";
 import { communicationView } from "./communication.js";
@@ -10,7 +10,7 @@ import { readProgram } from "./program.js";
 import { scheduleView } from "./schedule.js";
 import { mesh, summaryView } from "./summary.js";
 
-/** The element that shows a report document.
+/** Returns the element that shows a report document.
  * @param {import("./types").Report} report */
 export function reportView(report) {
   const view = new Report(report);
@@ -86,7 +86,7 @@ class Report {
     return views;
   }
 
-  /** One view of both plans; what has no program has its summary alone. */
+  /** Returns one view for both plans; a plan without a program has only a summary. */
   sideBySide(make) {
     if (!this.compareTo) return make(this.plan);
     const part = (name, sheet) =>
@@ -99,7 +99,7 @@ class Report {
     return h("div", { class: "sides" }, part("This plan", this.plan), part("Other plan", this.compareTo));
   }
 
-  /** One scale for the memory of both. */
+  /** Returns the end of the memory scale that both plans share. */
   top() {
     const sheets = [this.plan, this.compareTo].flatMap((sheet) => (sheet?.program ? [sheet] : []));
     return Math.max(...sheets.map(({ memory, request }) => scale(memory.peak_bytes, request.memory_limit_bytes)));
@@ -110,7 +110,7 @@ class Report {
     return this.drawn;
   }
 
-  /** The graph value of a name: a copy is named after what it is a copy of. */
+  /** Returns the graph's value with a name; the name of a copy is that of its original and a number. */
   known(name) {
     return this.byId.get(name) ?? this.byId.get(name.replace(/\.\d+$/, ""));
   }
@@ -147,7 +147,7 @@ class Report {
     return { name, make, tab, panel };
   }
 
-  /** The name of the view that the address asks for, else the first. */
+  /** Returns the name of the view in the address, else the first. */
   named(id) {
     return (this.tabs.find((each) => each.name.toLowerCase() === id) ?? this.tabs[0]).name;
   }

@@ -1,12 +1,12 @@
-// The parts that forms have in common: named fields, choices, the graph that is pasted or taken from a file.
+// Parts that several forms share: labelled fields, selections, and the choice of a graph.
 
 import { h } from "../report/elements.js";
 import { problemView } from "./problems.js";
-import { ask } from "./service.js";
+import { send } from "./service.js";
 
 const UNITS = { GiB: 2 ** 30, GB: 1e9, MiB: 2 ** 20, MB: 1e6 };
 
-/** An input under its name, with a hint. */
+/** Creates an input with a label and a hint. */
 export function field(name, input, hint) {
   return h(
     "div",
@@ -16,14 +16,14 @@ export function field(name, input, hint) {
   );
 }
 
-/** A line of text. */
+/** Creates a text input. */
 export const text = (id, attributes = {}) =>
   h("input", { id, name: id, autocomplete: "off", spellcheck: "false", ...attributes });
 
-/** A number, which may be left out. */
+/** Creates an optional number input. */
 export const number = (id, placeholder) => text(id, { type: "number", min: "0", step: "any", placeholder });
 
-/** One of several; [value, words] each. */
+/** Creates a selection; options are [value, text] or [value, text, is selected]. */
 export const choice = (id, options) =>
   h(
     "select",
@@ -31,8 +31,8 @@ export const choice = (id, options) =>
     options.map(([value, words, selected]) => h("option", { value, selected }, words)),
   );
 
-/** What a graph is chosen by: a built-in model with its sizes, a file that is dropped or chosen, or pasted JSON.
- * `accept` lists the endings of files. */
+/** Creates the fields that choose a graph: a built-in model with its sizes, a file, or pasted JSON. `accept` lists the
+ * endings of file names. */
 export function graphFields({ models, optimizers }, accept, hint) {
   const own = ["", "my own graph: a file, or pasted JSON"];
   const named = choice("model", [...models.map((each) => [each.name, each.name]), own]);
@@ -65,7 +65,7 @@ export function graphFields({ models, optimizers }, accept, hint) {
   return [field("model", named), sizes, dropZone(file, told, hint), text];
 }
 
-/** An area that takes a file, dropped or chosen. */
+/** Creates an area for a file that is dropped or chosen. */
 function dropZone(file, told, hint) {
   const over = (isOver) => (event) => {
     event.preventDefault();
@@ -92,20 +92,20 @@ const sizeFields = (optimizers) => [
   field("step", choice("train", [["", "forward pass"], ...optimizers.map((each) => [each, `training, ${each}`])])),
 ];
 
-/** The text of the chosen graph; where none is given "null", and the service says so. */
+/** Returns the text of the chosen graph; "null" where there is none, which the service refuses. */
 export async function graphText(form) {
   const given = new FormData(form);
   const model = given.get("model");
   if (model) {
     const sizes = ["batch", "seq", "train"].map((key) => [key, String(given.get(key) ?? "").trim()]);
     const query = new URLSearchParams(sizes.filter(([, value]) => value));
-    return (await ask(`/v1/models/${model}/graph?${query}`)).text();
+    return (await send(`/v1/models/${model}/graph?${query}`)).text();
   }
   const [file] = form.elements.file.files;
   return (file ? await file.text() : form.elements.graph.value).trim() || "null";
 }
 
-/** A limit of memory with its unit. */
+/** Creates the fields for a memory limit and its unit. */
 export const limitFields = () =>
   h(
     "div",
@@ -120,26 +120,26 @@ export const limitFields = () =>
     ),
   );
 
-/** The limit in bytes, where one is given. */
+/** Returns the memory limit of a form in bytes; no key where the field is empty. */
 export function limitOf(given) {
   const limit = Number(given.get("limit"));
   return limit ? { memory_limit_bytes: Math.round(limit * UNITS[given.get("unit")]) } : {};
 }
 
-/** A form that says what comes of it: `act(form)` gives the element to show, or nothing. */
+/** Creates a form that shows the result of submitting it: `act(form)` returns an element, or nothing. */
 export function form(parts, words, act) {
   const said = h("div", { class: "said" });
-  const send = h("button", { class: "main" }, words);
+  const button = h("button", { class: "main" }, words);
   const submit = async (event) => {
     event.preventDefault();
-    send.disabled = true;
+    button.disabled = true;
     said.replaceChildren(h("p", { role: "status" }, "Working…"));
     try {
       said.replaceChildren((await act(event.target)) ?? "");
     } catch (error) {
       said.replaceChildren(problemView(error));
     }
-    send.disabled = false;
+    button.disabled = false;
   };
-  return h("form", { class: "ask", onsubmit: submit }, parts(send), said);
+  return h("form", { class: "ask", onsubmit: submit }, parts(button), said);
 }

@@ -1,21 +1,21 @@
-// The page of the service: it shows what the address's fragment names. A page is [words in the head, its pattern, make].
+// The service's page: the address's fragment selects what it shows. PAGES has [name in the head, pattern, function].
 
 import { readAddress } from "../report/address.js";
 import { h } from "../report/elements.js";
-import { askPage } from "./asking.js";
-import { comparePage } from "./comparing.js";
-import { planPage } from "./live.js";
+import { capacityPage } from "./capacity.js";
+import { comparePage } from "./compare.js";
+import { newPlanPage } from "./new_plan.js";
+import { planPage } from "./plan.js";
 import { listPage } from "./plans.js";
 import { problemView } from "./problems.js";
 import { KEY_NEEDED, key } from "./service.js";
-import { sizePage } from "./sizing.js";
 
 /** @type {[string | null, RegExp, (page: HTMLElement, signal: AbortSignal, ...ids: any[]) => Promise<void>][]} */
 const PAGES = [
   ["Plans", /^\/?$/, listPage],
-  ["New plan", /^\/new$/, askPage],
+  ["New plan", /^\/new$/, newPlanPage],
   ["Compare", /^\/compare(?:\/([0-9a-f]{64})\/([0-9a-f]{64}))?$/, comparePage],
-  ["Capacity", /^\/capacity$/, sizePage],
+  ["Capacity", /^\/capacity$/, capacityPage],
   [null, /^\/plans\/([0-9a-f]{64})$/, planPage],
 ];
 const PATHS = { Plans: "#/", "New plan": "#/new", Compare: "#/compare", Capacity: "#/capacity" };
@@ -38,7 +38,7 @@ function head() {
     );
 }
 
-/** Where the key is entered, once the service has asked for one. */
+/** Creates the form for the API key, which is shown once the service has requested a key. */
 function keyForm() {
   const field = h("input", {
     type: "password",

@@ -1,20 +1,20 @@
-// The plans that are kept, the newest first; those in line and in hand are looked at again and again.
+// The list of plans, newest first; it is refreshed while a plan is queued or running.
 
 import { h, table } from "../report/elements.js";
 import { share, time } from "../report/units.js";
-import { asked } from "./service.js";
+import { fetchJson } from "./service.js";
 
 const AGAIN_MS = 2000;
 const PAGE = 50;
 const OPEN = ["queued", "running"];
 
-/** Whether a plan is still to end. */
+/** Returns whether a plan is queued or running. */
 export const isOpen = (plan) => OPEN.includes(plan.status);
 
-/** The mark of a status. */
+/** Creates the label of a status. */
 export const chip = (status) => h("span", { class: `chip ${status}` }, status);
 
-/** The page of all plans. */
+/** Fills the page with the list of plans. */
 export async function listPage(page, signal) {
   const list = h("div", {});
   const chosen = new Set();
@@ -58,12 +58,12 @@ export async function listPage(page, signal) {
   await fill(PAGE);
 }
 
-/** So many plans, and whether there are more. */
+/** Returns the newest plans, at least `wanted` where there are that many, and the path of the next page or null. */
 async function newest(wanted, signal) {
   /** @type {{plans: any[], next: string | null}} */
   let found = { plans: [], next: `/v1/plans?limit=${PAGE}` };
   while (found.next && found.plans.length < wanted) {
-    const page = await asked(found.next, { signal });
+    const page = await fetchJson(found.next, { signal });
     found = { plans: [...found.plans, ...page.plans], next: page.next };
   }
   return found;

@@ -1,9 +1,9 @@
-// What went wrong, with the place in what was sent.
+// Shows an error of the service with its place in the request.
 
 import { facts, h } from "../report/elements.js";
 import { Refused } from "./service.js";
 
-/** The element for an error of the service; others are thrown on. */
+/** Returns the element for an error of the service; other errors are thrown again. */
 export function problemView(error) {
   if (!(error instanceof Refused)) throw error;
   const { title, detail, errors = [], got, wanted, parameter } = error.problem;

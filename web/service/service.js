@@ -1,16 +1,16 @@
-// The service as the page asks it: with the key of this session, and with its problems (RFC 9457) as errors.
+// Requests to the service: with the API key of this session, and with its problems (RFC 9457) as errors.
 
 const KEY = "shardplan-key";
-/** The event that the service asks for a key: without keys it serves this machine and asks for none. */
+/** The event of a response that requires a key. A service without keys serves its own machine and requires none. */
 export const KEY_NEEDED = "key-needed";
 
-/** The API key; it is kept as long as this tab, and nowhere else. */
+/** The API key; it is stored only in this tab's session. */
 export const key = {
   get: () => sessionStorage.getItem(KEY) ?? "",
   set: (text) => (text ? sessionStorage.setItem(KEY, text) : sessionStorage.removeItem(KEY)),
 };
 
-/** An answer that is an error. */
+/** An error response of the service. */
 export class Refused extends Error {
   constructor(problem) {
     super(problem.detail);
@@ -18,10 +18,10 @@ export class Refused extends Error {
   }
 }
 
-/** The response to a request. Throws Refused.
+/** Sends a request and returns the response. Throws Refused.
  * @param {string} path
  * @param {{method?: string, headers?: Record<string, string>, body?: BodyInit, signal?: AbortSignal}} [options] */
-export async function ask(path, { method = "GET", headers = {}, body, signal } = {}) {
+export async function send(path, { method = "GET", headers = {}, body, signal } = {}) {
   /** @type {Record<string, string>} */
   const given = key.get() ? { Authorization: `Bearer ${key.get()}` } : {};
   const answer = await fetch(path, {
@@ -40,21 +40,17 @@ export async function ask(path, { method = "GET", headers = {}, body, signal } =
   throw new Refused(await answer.json().catch(() => plain));
 }
 
-/** The JSON of an answer. */
-export const asked = async (path, options) => (await ask(path, options)).json();
+/** Sends a request and returns the JSON of the response. Throws Refused. */
+export const fetchJson = async (path, options) => (await send(path, options)).json();
 
-/** Send a JSON value. */
-export const sent = (path, value) =>
-  asked(path, { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(value) });
-
-/** A plan's events from the first, again from the last one seen where the stream breaks; ends with the plan. */
+/** Yields a plan's events from the first to `done`. Where the stream breaks, it is opened again after the last event. */
 export async function* events(plan, signal) {
   let seen = null;
   for (;;) {
     /** @type {Record<string, string>} */
     const headers = { Accept: "text/event-stream" };
     if (seen !== null) headers["Last-Event-ID"] = seen;
-    const answer = await ask(`/v1/plans/${plan}/events`, { signal, headers });
+    const answer = await send(`/v1/plans/${plan}/events`, { signal, headers });
     if (answer.status === 204) return;
     let text = "";
     for await (const piece of pieces(answer.body)) {

@@ -1,16 +1,16 @@
-// Two plans side by side: chosen here, or by the address.
+// The comparison of two plans, which are selected in a form or named by the address.
 
 import { h } from "../report/elements.js";
 import { reportView } from "../report/views.js";
-import { asked } from "./service.js";
+import { fetchJson } from "./service.js";
 
-/** The page of two plans; without them the form that chooses. */
+/** Fills the page with two plans, or with the form to select them. */
 export async function comparePage(page, signal, base, now) {
   if (base) {
-    page.append(reportView(await asked(`/v1/plans/${now}/report?compare_to=${base}`, { signal })));
+    page.append(reportView(await fetchJson(`/v1/plans/${now}/report?compare_to=${base}`, { signal })));
     return;
   }
-  const { plans } = await asked("/v1/plans?limit=200", { signal });
+  const { plans } = await fetchJson("/v1/plans?limit=200", { signal });
   const done = plans.filter((plan) => plan.links.document);
   const choice = (id, words, first) =>
     h(

@@ -1,14 +1,14 @@
-// Which devices a model needs: the form, and below it the answer.
+// The capacity page: a form, and below it the answer to which devices a model needs.
 
 import { capacityView } from "../report/capacity.js";
 import { h } from "../report/elements.js";
 import { field, form, graphFields, graphText, limitFields, limitOf, number, text } from "./forms.js";
-import { ask, asked } from "./service.js";
+import { fetchJson, send } from "./service.js";
 
-/** The page of capacity. */
-export async function sizePage(page, signal) {
+/** Fills the page with the form. */
+export async function capacityPage(page, signal) {
   const [{ hardware, default: usual }, models] = await Promise.all(
-    ["/v1/hardware", "/v1/models"].map((path) => asked(path, { signal })),
+    ["/v1/hardware", "/v1/models"].map((path) => fetchJson(path, { signal })),
   );
   const offer = (name) =>
     h(
@@ -24,7 +24,7 @@ export async function sizePage(page, signal) {
       }),
     );
   const names = hardware.map((each) => each.name).sort((a, b) => Number(b === usual) - Number(a === usual));
-  const parts = (send) =>
+  const parts = (button) =>
     h(
       "div",
       { class: "columns" },
@@ -41,12 +41,12 @@ export async function sizePage(page, signal) {
         field("mesh", text("mesh", { placeholder: "all meshes" }), "optional, with ? for an unknown size: dp=?,tp=8"),
         limitFields(),
         field("time limit", number("seconds", "30"), "seconds in all"),
-        send,
+        button,
       ),
     );
   const act = async (given) => {
     const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: await body(given) };
-    return capacityView(await (await ask("/v1/capacity", post)).json());
+    return capacityView(await (await send("/v1/capacity", post)).json());
   };
   page.append(h("h1", {}, "Capacity"), form(parts, "Find devices", act));
 }

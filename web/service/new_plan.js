@@ -1,8 +1,8 @@
-// The form that asks for a plan: a graph document, or a model in another tool's form, and how to plan it.
+// The form that requests a plan: a graph document or a model in another tool's format, and the options.
 
 import { h } from "../report/elements.js";
 import { choice, field, form, graphFields, graphText, limitFields, limitOf, number, text } from "./forms.js";
-import { ask, asked } from "./service.js";
+import { fetchJson, send } from "./service.js";
 
 const JSON_KIND = "application/json";
 const FORMS = {
@@ -14,12 +14,12 @@ const FORMS = {
 };
 const ACCEPT = ".json,.mlir,.stablehlo,.onnx,.pt2";
 
-/** The page with the form. */
-export async function askPage(page, signal) {
+/** Fills the page with the form. */
+export async function newPlanPage(page, signal) {
   const [{ hardware, default: usual }, models] = await Promise.all(
-    ["/v1/hardware", "/v1/models"].map((path) => asked(path, { signal })),
+    ["/v1/hardware", "/v1/models"].map((path) => fetchJson(path, { signal })),
   );
-  const parts = (send) =>
+  const parts = (button) =>
     h(
       "div",
       { class: "columns" },
@@ -51,18 +51,19 @@ export async function askPage(page, signal) {
           h("input", { type: "checkbox", name: "deterministic" }),
           " deterministic: the same input always gives the same plan",
         ),
-        send,
+        button,
       ),
     );
   const act = async (given) => {
     const { path, post } = await request(given);
-    const plan = await (await ask(path, post)).json();
+    const plan = await (await send(path, post)).json();
     location.hash = `#/plans/${plan.id}`;
   };
   page.append(h("h1", {}, "New plan"), form(parts, "Plan", act));
 }
 
-/** Path and options: JSON in one body; another form as it is, with the rest in the query. */
+/** Returns path and options of the request: JSON has everything in its body; another format is sent unchanged, with the
+ * options in the query. */
 async function request(asking) {
   const given = new FormData(asking);
   const [file] = given.get("model") ? [] : asking.elements.file.files;

@@ -1,22 +1,22 @@
-// One plan: while it is solved its incumbent and bound over time, then its report.
+// The page of one plan: its incumbent and bound over time while it is solved, then its report.
 
 import { h, s } from "../report/elements.js";
 import { marks, share, time } from "../report/units.js";
 import { reportView } from "../report/views.js";
 import { chip, isOpen } from "./plans.js";
-import { ask, asked, events } from "./service.js";
+import { events, fetchJson, send } from "./service.js";
 
 const HIGH = 220,
   LEFT = 86,
   BOTTOM = 30,
   TOP = 10;
 
-/** The page of a plan. */
+/** Fills the page with a plan. */
 export async function planPage(page, signal, id) {
-  let plan = await asked(`/v1/plans/${id}`, { signal });
+  let plan = await fetchJson(`/v1/plans/${id}`, { signal });
   if (isOpen(plan)) {
     await follow(page, signal, plan);
-    plan = await asked(`/v1/plans/${id}`, { signal });
+    plan = await fetchJson(`/v1/plans/${id}`, { signal });
   }
   if (!plan.links.document) {
     page.replaceChildren(
@@ -25,7 +25,7 @@ export async function planPage(page, signal, id) {
     );
     return;
   }
-  const report = await asked(`/v1/plans/${id}/report`, { signal });
+  const report = await fetchJson(`/v1/plans/${id}/report`, { signal });
   page.replaceChildren(
     reportView(report),
     h(
@@ -37,10 +37,10 @@ export async function planPage(page, signal, id) {
   );
 }
 
-/** A button that fetches with the key and hands the file over. */
+/** Creates a button that downloads a file. It fetches by script, because a link cannot send the API key. */
 function saved(text, path, name, kind) {
   const save = async () => {
-    const url = URL.createObjectURL(await (await ask(path, { headers: { Accept: kind } })).blob());
+    const url = URL.createObjectURL(await (await send(path, { headers: { Accept: kind } })).blob());
     h("a", { href: url, download: name }).click();
     setTimeout(() => URL.revokeObjectURL(url), 1000);
   };
@@ -53,7 +53,7 @@ async function follow(page, signal, plan) {
     told = h("p", { role: "status" }, "Queued.");
   const cancel = h(
     "button",
-    { type: "button", onclick: () => ask(`/v1/plans/${plan.id}`, { method: "DELETE" }) },
+    { type: "button", onclick: () => send(`/v1/plans/${plan.id}`, { method: "DELETE" }) },
     "Cancel",
   );
   page.replaceChildren(
@@ -75,7 +75,7 @@ async function follow(page, signal, plan) {
   }
 }
 
-/** Incumbent and bound, s of a step, over the seconds of the solve. */
+/** Draws incumbent and bound (seconds of a step) over the seconds of the solve. */
 function drawn(seen, wide) {
   const found = seen.filter((each) => each.incumbent_s !== null);
   const values = [...found.map((each) => each.incumbent_s), ...seen.map((each) => each.bound_s)];
