@@ -21,7 +21,8 @@ from typing import Any
 
 from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.zoo import layers
-from planner.frontends.zoo.families import FAMILIES
+from planner.frontends.zoo.attention import attention, split_heads
+from planner.frontends.zoo.families import build_logits
 from planner.frontends.zoo.model_builder import ModelBuilder
 from planner.frontends.zoo.models import Model
 from planner.frontends.zoo.training import cross_entropy, differentiate
@@ -37,7 +38,7 @@ def micro_batch(model: Model, batch: int, seq: int, dtype: str, fused: bool) -> 
     """Return forward and backward pass; the outputs are the loss and the gradients of all parameters in order."""
     w = ModelBuilder(dtype)
     ids, labels = (w.input(name, [batch, seq], "input", dtype="i64") for name in ("input_ids", "labels"))
-    logits = _gpt(w, model, ids, fused) if model.family == "gpt" else FAMILIES[model.family](w, model, ids, 1.0)
+    logits = _gpt(w, model, ids, fused) if model.family == "gpt" else build_logits(w, model, ids, 1.0)
     loss, seed = cross_entropy(w, logits, labels)
     found = differentiate(w, [node for node in w.nodes if node["phase"] == "forward"], (logits, seed))
     return w.document("micro batch", [loss, *(found[parameter.id] for parameter in w.parameters)])
@@ -67,10 +68,9 @@ def _gpt(w: ModelBuilder, model: Model, ids: DocumentValue, fused: bool) -> Docu
 def _gpt_block(w: ModelBuilder, model: Model, x: DocumentValue, fused: bool) -> DocumentValue:
     normed = layers.layer_norm(w, "ln_1", x, model=model)
     heads = [
-        layers.split_heads(w, layers.affine(w, f"attn.{name}", normed, width=model.width), [model.heads])
-        for name in "qkv"
+        split_heads(w, layers.affine(w, f"attn.{name}", normed, width=model.width), [model.heads]) for name in "qkv"
     ]
-    mixed = layers.attention(w, *heads) if fused else _scores(w, *heads)
+    mixed = attention(w, heads) if fused else _scores(w, *heads)
     x = w.emit("add", [x, layers.affine(w, "attn.c_proj", mixed, width=model.width)])
     wide = layers.affine(w, "mlp.c_fc", layers.layer_norm(w, "ln_2", x, model=model), width=model.feed_forward)
     active = w.emit("gelu", [wide], approximate="tanh")

@@ -4,6 +4,9 @@
     dv = (p z)^T dout    dp = dout v^T z    ds = p (dp - sum_t(dp p))    dq = ds k scale    dk = ds^T q scale
     dmask = ds
 
+A head may have a sink: a further score, the same for all queries, whose weight takes part in no product
+(OpenAI, gpt-oss-120b and gpt-oss-20b model card, 2025). The gradient of a sink with weight p' is -sum_s p' sum_t(dp p).
+
 Queries (s) are independent of each other; where they are split, dk and dv are partial sums. dp is a sum over the dims
 of a value (v); where these are split, dq, dk and dmask are partial sums. The softmax needs all keys (t), and q k^T
 needs all dims of a head (e): both loops are blocked. The backward op recomputes p instead of reading it, as T. Dao et
@@ -17,6 +20,7 @@ from collections.abc import Callable, Mapping
 
 from planner.errors import InvalidGraph
 from planner.ir.dtypes import is_float
+from planner.ir.graph import TensorType
 from planner.ir.sharding import Shape
 from planner.ops import attribute_types as types
 from planner.ops.attributes import Attribute
@@ -26,30 +30,53 @@ from planner.ops.random_numbers import DRAW_FLOPS, SEED, check_probability, draw
 CAUSAL = Attribute("causal", types.FLAG, False)
 SCALE: Attribute[float | None] = Attribute("scale", types.NUMBER, None)
 DROPOUT = Attribute("dropout", types.NUMBER, 0)
-ATTRS = (CAUSAL, SCALE, DROPOUT, SEED)
+WINDOW = Attribute("window", types.whole_number(0), 0)
+"""The last keys that a query attends to, where attention is causal; 0: all up to its own."""
+SINKS = Attribute("sinks", types.FLAG, False)
+"""Whether the last operand is the scores of sinks, [..., 1, 1]; the last gradient is then that of the sinks."""
+ATTRS = (CAUSAL, SCALE, DROPOUT, SEED, WINDOW, SINKS)
 
 
 def _attention_rule(signature: OpSignature) -> str:
-    if not 3 <= len(signature.operands) <= 4:
-        raise InvalidGraph("number of operands", got=len(signature.operands), wanted="query, key, value, mask?")
-    check_probability(signature, DROPOUT)
-    mask = ", ... s t" if len(signature.operands) == 4 else ""
+    count = len(signature.operands) - signature.read(SINKS)
+    if not 3 <= count <= 4:
+        raise InvalidGraph("number of operands", got=count, wanted="query, key, value, mask?")
+    _check_options(signature)
+    mask = ", ... s t" if count == 4 else ""
     if mask and signature.operands[3].shape[-2:-1] == (1,) != signature.operands[0].shape[-2:-1]:
         mask = ", ... 1 t"
-    return f"... s e, ... t e, ... t v{mask} -> ... s v; blocked t e; linear 2"
+    sinks = ", ... 1 1" if signature.read(SINKS) else ""
+    return f"... s e, ... t e, ... t v{mask}{sinks} -> ... s v; blocked t e; linear 2"
+
+
+def _check_options(signature: OpSignature) -> None:
+    check_probability(signature, DROPOUT)
+    if signature.read(WINDOW) and not signature.read(CAUSAL):
+        raise InvalidGraph("attribute 'window'", got=signature.read(WINDOW), wanted="0 where attention is not causal")
+
+
+def _sinks(signature: OpSignature) -> tuple[TensorType, ...]:
+    return signature.operands[-1:] if signature.read(SINKS) else ()
 
 
 def _attention_dtypes(signature: OpSignature) -> str | None:
-    kinds = {kind.dtype for kind in (*signature.operands[:3], *signature.results)}
+    kinds = {kind.dtype for kind in (*signature.operands[:3], *_sinks(signature), *signature.results)}
     mask = {kind.dtype for kind in signature.operands[3:]}
     good = len(kinds) == 1 and is_float(min(kinds)) and mask <= kinds | {"bool"}
     return None if good else "query, key, value of one float dtype; a bool mask or one of that dtype"
 
 
-def _attention(local: OpContext, query: Array, key: Array, value: Array, mask: Array | None = None) -> Array:
+def _attention(local: OpContext, query: Array, key: Array, value: Array, *others: Array) -> Array:
     """Compute softmax(q k^T scale + mask) v. With `causal`, query i, counted over all devices, attends to keys 0..i."""
-    weights = _probabilities(local, query, key, mask=mask)
+    mask, sinks = _mask_and_sinks(local, others)
+    weights = _probabilities(local, query, key, mask=mask, sinks=sinks)
     return local.xp.matmul(weights * _kept(local, weights) if local.read(DROPOUT) else weights, value)
+
+
+def _mask_and_sinks(local: OpContext, others: tuple[Array, ...]) -> tuple[Array | None, Array | None]:
+    """Return the mask and the scores of the sinks, each None where the op has none."""
+    *masks, sinks = others if local.read(SINKS) else (*others, None)
+    return (masks[0] if masks else None), sinks
 
 
 def _kept(local: OpContext, weights: Array) -> Array:
@@ -66,17 +93,25 @@ def _scale(local: OpContext, query: Array) -> Array:
     return query.dtype.type(1 / math.sqrt(query.shape[-1]) if scale is None else scale)
 
 
-def _probabilities(local: OpContext, query: Array, key: Array, *, mask: Array | None) -> Array:
+def _probabilities(local: OpContext, query: Array, key: Array, *, mask: Array | None, sinks: Array | None) -> Array:
     xp = local.xp
     scores = xp.matmul(query, key.swapaxes(-1, -2)) * _scale(local, query)
     if local.read(CAUSAL):
-        rows = local.spans["s"].start + xp.arange(scores.shape[-2])
-        visible = xp.arange(scores.shape[-1])[None, :] <= rows[:, None]
+        rows = local.spans["s"].start + xp.arange(scores.shape[-2])[:, None]
+        columns, window = xp.arange(scores.shape[-1])[None, :], local.read(WINDOW)
+        visible = columns <= rows
+        if window:
+            visible = visible & (columns > rows - window)
         scores = xp.where(visible, scores, query.dtype.type(-math.inf))
     if mask is not None:
         scores = xp.where(mask, scores, query.dtype.type(-math.inf)) if mask.dtype == bool else scores + mask
-    powers = xp.exp(scores - scores.max(axis=-1, keepdims=True))
-    return powers / powers.sum(axis=-1, keepdims=True)
+    highest = scores.max(axis=-1, keepdims=True)
+    if sinks is None:
+        powers = xp.exp(scores - highest)
+        return powers / powers.sum(axis=-1, keepdims=True)
+    highest = xp.maximum(highest, sinks)
+    powers = xp.exp(scores - highest)
+    return powers / (powers.sum(axis=-1, keepdims=True) + xp.exp(sinks - highest))
 
 
 def _count_flops(per_score: Callable[[Mapping[str, int]], float]) -> Callable[[Mapping[str, int]], float]:
@@ -105,35 +140,45 @@ def _computed_fraction(
 
     def fraction(attrs: Mapping[str, object], sizes: Mapping[str, int]) -> float:
         s, t = sizes["s"], sizes["t"]
-        visible = 1 - s / (2 * t) if CAUSAL.read(attrs) and s <= t else 1.0
+        visible = _visible_fraction(s, t, WINDOW.read(attrs)) if CAUSAL.read(attrs) and s <= t else 1.0
         return visible * (1 + DRAW_FLOPS / per_score(sizes)) if DROPOUT.read(attrs) else visible
 
     return fraction
 
 
+def _visible_fraction(s: int, t: int, window: int) -> float:
+    """Return the share of t keys that the last s of t queries attend to, each to `window` of them at most."""
+    window, first = min(window or t, t), t - s
+    whole = t - max(window, first)  # queries that attend to `window` keys; query i of the others attends to i
+    rest = (window * window - first * first) / 2 if first < window else 0.0
+    return (rest + whole * window) / (s * t)
+
+
 def _backward_rule(signature: OpSignature) -> str:
     """Return the rule with the batch dims written out: dk and dv are sums over batch dims in which keys have size 1.
 
-    A fourth result is the gradient of the mask.
+    A fourth result is the gradient of the mask; the last one is that of the sinks, where there are any.
     """
-    if not 4 <= len(signature.operands) <= 5:
+    has_sinks = signature.read(SINKS)
+    count, made_count = len(signature.operands) - has_sinks, len(signature.results) - has_sinks
+    if not 4 <= count <= 5:
         wanted = "query, key, value, gradient of the result, mask?"
-        raise InvalidGraph("number of operands", got=len(signature.operands), wanted=wanted)
-    check_probability(signature, DROPOUT)
+        raise InvalidGraph("number of operands", got=count, wanted=wanted)
+    _check_options(signature)
     batch = signature.operands[0].shape[:-2]
     query = _leading(batch, batch)
     key, value = (_leading(kind.shape[:-2], batch) for kind in signature.operands[1:3])
     mask = ""
-    if len(signature.operands) == 5:
+    if count == 5:
         shape = signature.operands[4].shape
         rows = "1" if shape[-2] == 1 != signature.operands[0].shape[-2] else "s"
         mask = f", {_leading(shape[:-2], batch)} {rows} t"
-    if not 3 <= len(signature.results) <= (4 if mask else 3):
-        got, wanted = len(signature.results), "gradients of query, key, value, mask?"
-        raise InvalidGraph("number of results", got=got, wanted=wanted)
-    made = mask if len(signature.results) == 4 else ""
-    read = f"{query} s e, {key} t e, {value} t v, {query} s v{mask}"
-    return f"{read} -> {query} s e, {key} t e, {value} t v{made}; blocked t e; linear 3"
+    if not 3 <= made_count <= (4 if mask else 3):
+        raise InvalidGraph("number of results", got=made_count, wanted="gradients of query, key, value, mask?")
+    made = mask if made_count == 4 else ""
+    sinks = f", {_leading(signature.operands[-1].shape[:-2], batch)} 1 1" if has_sinks else ""
+    read = f"{query} s e, {key} t e, {value} t v, {query} s v{mask}{sinks}"
+    return f"{read} -> {query} s e, {key} t e, {value} t v{made}{sinks}; blocked t e; linear 3"
 
 
 def _leading(shape: Shape, batch: Shape) -> str:
@@ -144,19 +189,26 @@ def _leading(shape: Shape, batch: Shape) -> str:
 
 
 def _backward(
-    local: OpContext, query: Array, key: Array, value: Array, grad: Array, mask: Array | None = None
+    local: OpContext, query: Array, key: Array, value: Array, grad: Array, *others: Array
 ) -> tuple[Array, ...]:
     xp = local.xp
-    weights = _probabilities(local, query, key, mask=mask)
+    mask, sinks = _mask_and_sinks(local, others)
+    weights = _probabilities(local, query, key, mask=mask, sinks=sinks)
     change, used = xp.matmul(grad, value.swapaxes(-1, -2)), weights
     if local.read(DROPOUT):
         kept = _kept(local, weights)
         change, used = change * kept, weights * kept
-    change = weights * (change - (change * weights).sum(axis=-1, keepdims=True))
-    scale, in_mask = _scale(local, query), (_sum_to_operand(change, mask),) if len(local.shapes) == 4 else ()
+    mean = (change * weights).sum(axis=-1, keepdims=True)
+    scale, in_sinks = _scale(local, query), []
+    if sinks is not None:
+        taken = 1 - weights.sum(axis=-1, keepdims=True)
+        in_sinks.append(_sum_to_operand(-taken * mean, sinks))
+    change = weights * (change - mean)
+    in_mask = (_sum_to_operand(change, mask),) if len(local.shapes) == 4 + len(in_sinks) else ()
     in_key = xp.matmul(change.swapaxes(-1, -2), query) * scale
     in_value = xp.matmul(used.swapaxes(-1, -2), grad)
-    return xp.matmul(change, key) * scale, _sum_to_operand(in_key, key), _sum_to_operand(in_value, value), *in_mask
+    gradients = xp.matmul(change, key) * scale, _sum_to_operand(in_key, key), _sum_to_operand(in_value, value)
+    return (*gradients, *in_mask, *in_sinks)
 
 
 def _sum_to_operand(gradient: Array, operand: Array) -> Array:
@@ -167,7 +219,7 @@ def _sum_to_operand(gradient: Array, operand: Array) -> Array:
 
 
 def _backward_dtypes(signature: OpSignature) -> str | None:
-    kinds = {kind.dtype for kind in (*signature.operands[:4], *signature.results)}
+    kinds = {kind.dtype for kind in (*signature.operands[:4], *_sinks(signature), *signature.results)}
     mask = {kind.dtype for kind in signature.operands[4:]}
     fits = mask <= (kinds if len(signature.results) == 4 else kinds | {"bool"})
     good = len(kinds) == 1 and is_float(min(kinds)) and fits

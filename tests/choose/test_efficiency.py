@@ -71,3 +71,11 @@ def test_causal_attention_makes_the_scores_that_its_last_queries_see() -> None:
     assert row.count_flops(sizes, {"causal": True}) == whole / 2
     part = {**sizes, "s": 2}
     assert row.count_flops(part, {"causal": True}) == row.count_flops(part) * (1 - 2 / 16)
+
+
+def test_a_window_leaves_the_scores_of_its_keys() -> None:
+    row, sizes = OPS["scaled_dot_product_attention"], {"s": 8, "t": 8, "e": 4, "v": 4}
+    whole = row.count_flops(sizes)
+    assert row.count_flops(sizes, {"causal": True, "window": 8}) == whole / 2
+    assert row.count_flops(sizes, {"causal": True, "window": 2}) == whole * (2 + 6 * 2) / 64
+    assert row.count_flops({**sizes, "s": 2}, {"causal": True, "window": 2}) == whole * 2 * 2 / 64

@@ -36,6 +36,29 @@ PARAMETERS = {
     "llama-3-70b": 70_553_706_496,
     "llama-3-405b": 405_853_388_800,
     "mixtral-8x7b": 46_702_792_704,
+    "qwen3-8b": 8_190_735_360,
+    "qwen3-32b": 32_762_123_264,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-235b-a22b": 235_093_634_560,
+    "gpt-oss-20b": 20_914_757_184,
+    "gpt-oss-120b": 116_829_156_672,
+    "gemma-3-12b": 11_766_034_176,
+    "gemma-3-27b": 27_009_346_304,
+    "deepseek-v3": 671_026_404_352,
+}
+# Billions of parameters as published: in the technical reports and model cards of `MODELS[name].source`. Gemma's are
+# its embeddings and the others of its text model.
+PUBLISHED_BILLIONS = {
+    "llama-3-405b": "405",
+    "qwen3-8b": "8.2",
+    "qwen3-32b": "32.8",
+    "qwen3-30b-a3b": "30.5",
+    "qwen3-235b-a22b": "235",
+    "gpt-oss-20b": "20.91",
+    "gpt-oss-120b": "116.83",
+    "gemma-3-12b": "11.8",
+    "gemma-3-27b": "27.0",
+    "deepseek-v3": "671",
 }
 # The smallest of each family that still has every part.
 SMALL: dict[str, dict[str, Any]] = {
@@ -43,6 +66,12 @@ SMALL: dict[str, dict[str, Any]] = {
     "llama-7b": {"width": 256, "heads": 4, "kv_heads": 4, "feed_forward": 512, "vocabulary": 500},
     "llama-70b": {"width": 256, "heads": 8, "kv_heads": 2, "feed_forward": 512, "vocabulary": 500},
     "mixtral-8x7b": {"width": 256, "heads": 8, "kv_heads": 4, "feed_forward": 512, "vocabulary": 500},
+    "qwen3-30b-a3b": {"width": 256, "heads": 8, "head_width": 32, "feed_forward": 128, "vocabulary": 500, "experts": 8},
+    "gpt-oss-20b": {"width": 256, "heads": 8, "head_width": 32, "feed_forward": 512, "vocabulary": 500, "experts": 8}
+    | {"window": 64},
+    "gemma-3-27b": {"width": 256, "heads": 8, "head_width": 32, "feed_forward": 512, "vocabulary": 500, "window": 64},
+    "deepseek-v3": {"width": 256, "heads": 8, "head_width": 32, "feed_forward": 512, "vocabulary": 500, "experts": 16}
+    | {"query_rank": 64, "kv_rank": 32, "turned_width": 16, "expert_width": 128},
 }
 # name, options, what is wrong
 WRONG: list[tuple[str, dict[str, Any], str]] = [
@@ -58,6 +87,8 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
     ("gpt2", {"experts": 4}, "experts"),
     ("llama-70b", {"kv_heads": 7}, "heads"),
     ("mixtral-8x7b", {"experts": 1}, "experts"),
+    ("deepseek-v3", {"experts": 12}, "8 groups of equal size"),
+    ("deepseek-v3", {"kv_heads": 8}, "heads of deepseek share no keys"),
     ("mixtral-8x7b", {"capacity": 0.0}, "capacity"),
     ("mixtral-8x7b", {"capacity": float("nan")}, "capacity"),
 ]
@@ -75,6 +106,17 @@ def parameters(document: dict[str, Any]) -> dict[str, tuple[int, ...]]:
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_has_the_published_number_of_parameters(name: str) -> None:
     assert sum(map(prod, parameters(import_zoo(name)).values())) == PARAMETERS[name]
+
+
+@pytest.mark.parametrize(("name", "published"), PUBLISHED_BILLIONS.items())
+def test_the_number_of_parameters_rounds_to_the_published_figure(name: str, published: str) -> None:
+    digits = len(published.partition(".")[2])
+    assert abs(PARAMETERS[name] / 1e9 - float(published)) < 10**-digits
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_names_its_source(name: str) -> None:
+    assert MODELS[name].source
 
 
 @pytest.mark.frameworks("torch", "transformers")
@@ -121,6 +163,19 @@ def test_a_model_can_have_other_sizes() -> None:
     assert found["model.layers.0.self_attn.q_proj.weight"] == (512, 512)
     assert found["model.layers.0.self_attn.k_proj.weight"] == (64, 512)
     assert "model.layers.1.self_attn.k_proj.weight" not in found
+
+
+def test_a_model_of_few_layers_has_one_with_experts() -> None:
+    found = parameters(import_zoo("deepseek-v3", layers=2))
+    assert "model.layers.0.mlp.down_proj.weight" in found
+    assert found["model.layers.1.mlp.experts.down_proj"] == (256, 7168, 2048)
+
+
+@pytest.mark.parametrize(("name", "windows"), [("gpt-oss-20b", [128, 0] * 2), ("gemma-3-27b", [1024] * 5 + [0])])
+def test_layers_of_local_attention_come_before_global_ones(name: str, windows: list[int]) -> None:
+    document = import_zoo(name, layers=len(windows))
+    found = [node["attrs"] for node in document["nodes"] if node["op"] == "scaled_dot_product_attention"]
+    assert [attrs.get("window", 0) for attrs in found] == windows
 
 
 def test_an_expert_takes_its_share_of_the_tokens() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
-from planner.frontends.zoo.layers import route_tokens
+from planner.frontends.zoo.experts import route_tokens
 from planner.frontends.zoo.model_builder import ModelBuilder
 from planner.ir.mesh import Mesh
 from planner.run.executor import run_whole

@@ -29,6 +29,9 @@ LLAMA = {"vocab_size": VOCABULARY, "num_hidden_layers": 2, "hidden_size": 16, "i
 SHARED = {"num_attention_heads": 4, "num_key_value_heads": 2}
 SIZES = {"vocabulary": VOCABULARY, "layers": 2, "width": 16, "heads": 4}
 
+FEW = {"experts": 4, "active": 2}
+ROPE = {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}}
+
 CASES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
     "gpt2": (
         "gpt2",
@@ -54,6 +57,48 @@ CASES: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {
         "mixtral-8x7b",
         SIZES | {"feed_forward": 20, "kv_heads": 2, "experts": 4, "capacity": 2.0},
     ),
+    "qwen3": (
+        "qwen3",
+        LLAMA | SHARED | {"head_dim": 8, "tie_word_embeddings": False},
+        "qwen3-8b",
+        SIZES | {"feed_forward": 20, "kv_heads": 2, "head_width": 8},
+    ),
+    "qwen3 with experts, routed in groups of tokens": (
+        "qwen3_moe",
+        LLAMA
+        | SHARED
+        | {"head_dim": 8, "tie_word_embeddings": False, "moe_intermediate_size": 20, "norm_topk_prob": True}
+        | {"num_local_experts": 4, "num_experts_per_tok": 2},
+        "qwen3-30b-a3b",
+        SIZES | {"feed_forward": 20, "kv_heads": 2, "head_width": 8, "capacity": 2.0, "routing_group": 4} | FEW,
+    ),
+    "gpt-oss": (
+        "gpt_oss",
+        LLAMA | SHARED | {"head_dim": 8, "sliding_window": 3, "num_local_experts": 4, "num_experts_per_tok": 2} | ROPE,
+        "gpt-oss-20b",
+        SIZES | {"feed_forward": 20, "kv_heads": 2, "head_width": 8, "window": 3, "capacity": 2.0} | FEW,
+    ),
+    "gemma 3": (
+        "gemma3_text",
+        LLAMA
+        | SHARED
+        | {"head_dim": 8, "sliding_window": 3, "num_hidden_layers": 6, "query_pre_attn_scalar": 5}
+        | {"pad_token_id": None},
+        "gemma-3-27b",
+        SIZES | {"layers": 6, "feed_forward": 20, "kv_heads": 2, "head_width": 8, "window": 3, "query_scalar": 5},
+    ),
+    "deepseek": (
+        "deepseek_v3",
+        LLAMA
+        | {"num_attention_heads": 4, "num_key_value_heads": 4, "q_lora_rank": 6, "kv_lora_rank": 5}
+        | {"qk_nope_head_dim": 8, "v_head_dim": 8, "qk_rope_head_dim": 4, "moe_intermediate_size": 7}
+        | {"n_routed_experts": 8, "n_group": 4, "topk_group": 2, "num_experts_per_tok": 3, "first_k_dense_replace": 1}
+        | {"rope_interleave": False, "num_mtp_layers": 0},
+        "deepseek-v3",
+        SIZES
+        | {"feed_forward": 20, "head_width": 8, "query_rank": 6, "kv_rank": 5, "turned_width": 4, "expert_width": 7}
+        | {"experts": 8, "active": 3, "expert_groups": 4, "active_groups": 2, "capacity": 3.0},
+    ),
 }
 
 
@@ -70,17 +115,43 @@ def published(kind: str, config: dict[str, Any]) -> Any:
 
 
 def arrays_of(model: Any, ids: Any, labels: Any) -> dict[str, Any]:
-    """The graph's inputs by name; the experts' fused gate and up products as two."""
+    """The graph's inputs by name; the experts' fused gate and up products as two; 1 is added to Gemma's norms."""
     found: dict[str, Any] = {"input_ids": ids.numpy(), "labels": labels.numpy()}
-    for name, weight in model.named_parameters():
-        found |= by_name(name, weight.detach().numpy().copy())
-    head = model.config.hidden_size // model.config.num_attention_heads
-    base = (getattr(model.config, "rope_parameters", None) or {"rope_theta": 1.0})["rope_theta"]
-    angles = np.arange(SEQ)[:, None] * base ** (-2 * np.arange(head // 2) / head)
-    return found | {"model.rotary_emb.cos": np.cos(angles), "model.rotary_emb.sin": np.sin(angles)}
+    plus_one = model.config.model_type == "gemma3_text"
+    for name, weight in (*model.named_parameters(), *model.named_buffers()):
+        array = weight.detach().numpy().copy()
+        array = array + 1 if plus_one and "norm" in name else array
+        found |= by_name(name, array, is_interleaved=is_interleaved(model))
+    return found | angles_of(model.config)
 
 
-def by_name(name: str, array: Any) -> dict[str, Any]:
+def is_interleaved(model: Any) -> bool:
+    return bool(model.config.model_type == "gpt_oss")
+
+
+def angles_of(config: Any) -> dict[str, Any]:
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    rope = getattr(config, "rope_parameters", None) or {"rope_theta": 1.0}
+    bases = {"rotary_emb": rope}
+    if "full_attention" in rope:
+        bases = {"rotary_emb": rope["full_attention"], "rotary_emb_local": rope["sliding_attention"]}
+    found: dict[str, Any] = {}
+    for name, each in bases.items():
+        angles = np.arange(SEQ)[:, None] * each["rope_theta"] ** (-2 * np.arange(head // 2) / head)
+        found |= {f"model.{name}.cos": np.cos(angles), f"model.{name}.sin": np.sin(angles)}
+    return found
+
+
+def by_name(name: str, array: Any, *, is_interleaved: bool = False) -> dict[str, Any]:
+    """A weight by its names in the zoo's documents, in which gates and what they let through are apart.
+
+    `is_interleaved`: they alternate in the last dim, as in gpt-oss, whose experts' weights are transposed too.
+    """
+    if is_interleaved and ".experts." in name:
+        parts = {name: array}
+        if "gate_up_proj" in name:
+            parts = {name.replace("gate_up", part): array[..., k::2] for k, part in enumerate(("gate", "up"))}
+        return {key: part if key.endswith("bias") else part.swapaxes(1, 2) for key, part in parts.items()}
     if not name.endswith("gate_up_proj"):
         return {name: array}
     gate, up = np.split(array, 2, axis=1)
@@ -119,13 +190,15 @@ def test_the_logits_are_those_of_the_published_model(case: str) -> None:
 
 @pytest.mark.parametrize("case", CASES)
 def test_loss_and_gradients_are_those_of_autograd(case: str) -> None:
-    model, ids, labels, arrays, name, sizes = example(case)
-    document = import_zoo(name, train="sgd", **sizes)
+    model, ids, labels, arrays, zoo_name, sizes = example(case)
+    document = import_zoo(zoo_name, train="sgd", **sizes)
     loss, *updated = outputs_of(document, arrays)
     wanted = loss_of(model, ids, labels)
     wanted.backward()
     assert agree(loss, wanted.item())
-    gradients = {key: part for n, p in model.named_parameters() for key, part in by_name(n, p.grad.numpy()).items()}
+    gradients: dict[str, Any] = {}
+    for name, weight in model.named_parameters():
+        gradients |= by_name(name, weight.grad.numpy(), is_interleaved=is_interleaved(model))
     names = [entry["id"] for entry in document["inputs"] if entry["kind"] == "parameter"]
     assert set(names) == set(gradients)
     for key, after in zip(names, updated, strict=True):

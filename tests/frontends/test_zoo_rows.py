@@ -27,6 +27,7 @@ def drawn(*shape: int) -> Any:
 X, Y, W = drawn(2, 5, 8), drawn(2, 5, 6), drawn(8)
 Q, K, V = drawn(2, 3, 4, 5, 6), drawn(2, 3, 1, 7, 6), drawn(2, 3, 1, 7, 4)
 MASK = drawn(5, 7) > -0.5
+ONES = torch.ones(5, 5, dtype=torch.bool)
 IDS = torch.tensor([[3, 0, 7, 3, 1], [2, 2, 6, 5, 4]])
 ANGLES = drawn(5, 4)
 COS, SIN = torch.cos(ANGLES), torch.sin(ANGLES)
@@ -37,6 +38,13 @@ def turned(x: Any) -> Any:
     cos, sin = (torch.cat([part, part], -1) for part in (COS, SIN))
     first, second = x.chunk(2, -1)
     return x * cos + torch.cat([-second, first], -1) * sin
+
+
+def with_sinks(q: Any, k: Any, v: Any, sinks: Any) -> Any:
+    """The sinks are scores of one more key, whose value is zero."""
+    scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+    scores = torch.cat([scores, sinks.expand(*scores.shape[:-1], 1)], -1)
+    return scores.softmax(-1)[..., :-1] @ v
 
 
 def mean_loss(logits: Any) -> Any:
@@ -109,6 +117,23 @@ BACKWARD: dict[str, tuple[str, Callable[..., list[Any]], Callable[..., Any], lis
         3,
         {"causal": True},
     ),
+    "attention, to the last keys": (
+        "scaled_dot_product_attention_backward",
+        lambda g, q, k, v: [q, k, v, g],
+        lambda q, k, v: F.scaled_dot_product_attention(q, k, v, ONES.tril() & ONES.triu(-1)),
+        [Q, Q, Y[:, None, None].expand(2, 3, 4, 5, 6).clone()],
+        3,
+        {"causal": True, "window": 2},
+    ),
+    "attention with sinks": (
+        "scaled_dot_product_attention_backward",
+        lambda g, q, k, v, sinks: [q, k, v, g, sinks],
+        lambda q, k, v, sinks: with_sinks(q, k, v, sinks),
+        [Q, K, V, drawn(3, 4, 1, 1)],
+        4,
+        {"sinks": True},
+    ),
+    "sigmoid": ("sigmoid_backward", lambda g, x: [g, x.sigmoid()], torch.sigmoid, [X], 1, {}),
     "attention, masked": (
         "scaled_dot_product_attention_backward",
         lambda g, q, k, v, m: [q, k, v, g, m],
@@ -164,7 +189,7 @@ def test_a_backward_row_gives_the_numbers_of_autograd(case: str) -> None:
     same(run(op, arguments(grad, *operands), wanted, attrs), wanted)
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama-70b", "mixtral-8x7b"])
+@pytest.mark.parametrize("name", ["gpt2", "llama-70b", "mixtral-8x7b", "gpt-oss-20b", "deepseek-v3"])
 def test_every_backward_row_of_a_training_step_is_among_the_cases(name: str) -> None:
     used = {node["op"] for node in import_zoo(name, layers=1, train="sgd")["nodes"]}
     assert {op for op in used if op.endswith("_backward")} <= {case[0] for case in BACKWARD.values()}

@@ -134,6 +134,9 @@ CASES: list[Case] = [
     *of("scaled_dot_product_attention", "d a 2, d b 2, d b c, a b -> d a c"),
     *of("scaled_dot_product_attention", "d a 2, d b 2, d b c, d 1 b -> d a c"),
     *of("scaled_dot_product_attention", "d a 2, d b 2, d b c, ?: 1 a b -> d a c"),
+    *of("scaled_dot_product_attention", "2 d a 2, 2 d a 2, 2 d a e -> 2 d a e", causal=True, window=3),
+    *of("scaled_dot_product_attention", "d a 2, d b 2, d b c, d 1 1 -> d a c", sinks=True),
+    *of("scaled_dot_product_attention", "c d a 2, c 1 a 2, c 1 a 3, a a, d 1 1 -> c d a 3", sinks=True, causal=True),
     *of("dropout", "d a b -> d a b", p=0.3, seed=7),
     *of("dropout", "[] -> []", p=0.5),
     *of("random", "-> a b", seed=3),
@@ -169,6 +172,12 @@ CASES: list[Case] = [
     *of("sum_exp", "d a b, d a 1 -> d a 1"),
     *of("scaled_dot_product_attention_backward", "d a 2, d b 2, d b c, d a c -> d a 2, d b 2, d b c", scale=0.25),
     *of("scaled_dot_product_attention_backward", "a 2, a 2, a 3, a 3 -> a 2, a 2, a 3", causal=True),
+    *of("scaled_dot_product_attention_backward", "a 2, a 2, a 3, a 3 -> a 2, a 2, a 3", causal=True, window=2),
+    *of(
+        "scaled_dot_product_attention_backward",
+        "c d a 2, c 1 b 2, c 1 b 3, c d a 3, d 1 1 -> c d a 2, c 1 b 2, c 1 b 3, d 1 1",
+        sinks=True,
+    ),
     *of(
         "scaled_dot_product_attention_backward",
         "d c a 2, d 1 a 2, d 1 a 3, d c a 3 -> d c a 2, d 1 a 2, d 1 a 3",

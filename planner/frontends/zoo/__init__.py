@@ -2,7 +2,9 @@
 
 models         sizes of the families; the published models by name
 model_builder  a document while it grows
-layers         norms, attention, feed-forward networks, experts
+layers         norms, projections, gated feed-forward networks; gates has their activations
+attention      attention with shared keys, and latent attention
+experts        feed-forward networks of which a token visits a few
 families       the forward passes
 backward_ops   the backward of every op they use
 training       loss, backward pass and optimizer update, appended to a forward pass
@@ -16,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 from planner.errors import InvalidRequest
-from planner.frontends.zoo.families import FAMILIES
+from planner.frontends.zoo.families import build_logits
 from planner.frontends.zoo.model_builder import ModelBuilder
 from planner.frontends.zoo.models import MAX_SIZE, MODELS, find_model
 from planner.frontends.zoo.optimizers import OPTIMIZERS
@@ -63,7 +65,7 @@ def import_zoo(
         raise InvalidRequest("capacity", got=capacity, wanted="a number above 0, such as 1.25")
     builder = ModelBuilder(dtype)
     ids = builder.input("input_ids", [batch, seq], "input", dtype="i64")
-    logits = FAMILIES[shape.family](builder, shape, ids, capacity)
+    logits = build_logits(builder, shape, ids, capacity)
     outputs = [logits]
     if training is not None:
         outputs = append_training_step(

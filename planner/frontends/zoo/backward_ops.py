@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from planner.frontends.graph_builder import DocumentValue
+from planner.frontends.graph_builder import DocumentValue, Entry
 from planner.frontends.zoo.model_builder import ModelBuilder
 from planner.ir.sharding import Shape
 
@@ -33,12 +33,14 @@ class BackwardCall:
 
 
 def linear(call: BackwardCall) -> Gradients:
-    """y = x weight^T."""
-    (x, weight), (dy,) = call.operands, call.grads
+    """y = x weight^T + bias, if there is one."""
+    (x, weight, *bias), (dy,) = call.operands, call.grads
     if 0 in call.wanted:
         yield 0, call.builder.emit("matmul", [dy, weight], x.shape)
     if 1 in call.wanted:
         yield 1, _product_of_rows(call.builder, dy, x)
+    if 2 in call.wanted:
+        yield 2, _sum_to_shape(call.builder, dy, bias[0].shape)
 
 
 def addmm(call: BackwardCall) -> Gradients:
@@ -63,9 +65,14 @@ def _product_of_rows(builder: ModelBuilder, left: DocumentValue, right: Document
 
 
 def _sum_to_shape(builder: ModelBuilder, value: DocumentValue, shape: Shape) -> DocumentValue:
-    """Sum a value over the leading dims that `shape` lacks."""
+    """Sum a value over the leading dims that `shape` lacks, and over those of size 1 in it."""
     extra = len(value.shape) - len(shape)
-    return builder.emit("sum", [value], shape, dims=list(range(extra))) if extra else value
+    ones = [extra + dim for dim, size in enumerate(shape) if size == 1 != value.shape[extra + dim]]
+    dims = [*range(extra), *ones]
+    if not dims:
+        return value
+    left = [size for dim, size in enumerate(value.shape) if dim not in dims]
+    return builder.reshape(builder.emit("sum", [value], left, dims=dims), shape)
 
 
 def einsum(call: BackwardCall) -> Gradients:
@@ -85,9 +92,10 @@ def add(call: BackwardCall) -> Gradients:
 
 
 def multiply(call: BackwardCall) -> Gradients:
-    """Two operands of the same shape."""
+    """Two operands of the same shape, or one and a number."""
     for i in sorted(call.wanted):
-        yield i, call.builder.emit("multiply", [call.grads[0], call.operands[1 - i]])
+        other = [] if call.attrs else [call.operands[1 - i]]
+        yield i, call.builder.emit("multiply", [call.grads[0], *other], **call.attrs)
 
 
 def from_operand(call: BackwardCall) -> Gradients:
@@ -95,8 +103,13 @@ def from_operand(call: BackwardCall) -> Gradients:
     yield 0, call.builder.emit(f"{call.op}_backward", [call.grads[0], call.operands[0]], **call.attrs)
 
 
-def softmax(call: BackwardCall) -> Gradients:
-    yield 0, call.builder.emit("softmax_backward", [call.grads[0], call.results[0]], **call.attrs)
+def from_result(call: BackwardCall) -> Gradients:
+    """Ops whose own backward op reads their result."""
+    yield 0, call.builder.emit(f"{call.op}_backward", [call.grads[0], call.results[0]], **call.attrs)
+
+
+def log(call: BackwardCall) -> Gradients:
+    yield 0, call.builder.emit("divide", [call.grads[0], call.operands[0]])
 
 
 def norm(call: BackwardCall) -> Gradients:
@@ -108,7 +121,8 @@ def norm(call: BackwardCall) -> Gradients:
 
 
 def attention(call: BackwardCall) -> Gradients:
-    operands = [*call.operands, call.grads[0]]
+    """The gradient of the result comes before the sinks."""
+    operands = [*call.operands[:3], call.grads[0], *call.operands[3:]]
     types = [value.type for value in call.operands]
     yield from enumerate(call.builder.emit_all(f"{call.op}_backward", operands, types, attrs=call.attrs))
 
@@ -133,6 +147,16 @@ def split(call: BackwardCall) -> Gradients:
     yield 0, call.builder.emit("concat", call.grads, call.operands[0].shape, **call.attrs)
 
 
+def concat(call: BackwardCall) -> Gradients:
+    types = [value.type for value in call.operands]
+    parts = enumerate(call.builder.emit_all("split", call.grads, types, attrs=call.attrs))
+    yield from ((i, part) for i, part in parts if i in call.wanted)
+
+
+def expand(call: BackwardCall) -> Gradients:
+    yield 0, _sum_to_shape(call.builder, call.grads[0], call.operands[0].shape)
+
+
 def embedding(call: BackwardCall) -> Gradients:
     table, ids = call.operands
     yield 0, call.builder.emit("embedding_backward", [call.grads[0], ids], table.shape)
@@ -142,20 +166,29 @@ BACKWARD_OPS: Mapping[str, Callable[[BackwardCall], Gradients]] = MappingProxyTy
     {
         "add": add,
         "addmm": addmm,
+        "concat": concat,
         "einsum": einsum,
         "embedding": embedding,
+        "expand": expand,
         "gelu": from_operand,
         "layer_norm": norm,
         "linear": linear,
+        "log": log,
         "multiply": multiply,
         "reshape": reshape,
         "rms_norm": norm,
         "rope": rope,
         "scaled_dot_product_attention": attention,
+        "sigmoid": from_result,
         "silu": from_operand,
-        "softmax": softmax,
+        "softmax": from_result,
         "split": split,
         "transpose": transpose,
     }
 )
 """Ops without an entry pass no gradient on: they select, count or compare."""
+
+
+def find_backward_rule(builder: ModelBuilder, node: Entry) -> Callable[[BackwardCall], Gradients] | None:
+    """Return the rule of a node: that of its result, or else of its op; None where it passes no gradient on."""
+    return builder.backward_rules.get(node["id"]) or BACKWARD_OPS.get(node["op"])

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
 from planner.frontends.graph_builder import DocumentValue
 from planner.frontends.zoo import layers
+from planner.frontends.zoo.attention import Reach, attention, grouped_attention, latent_attention, split_heads
+from planner.frontends.zoo.experts import experts
 from planner.frontends.zoo.model_builder import ModelBuilder
 from planner.frontends.zoo.models import Model
 
@@ -32,7 +31,7 @@ def _gpt_block(builder: ModelBuilder, model: Model, x: DocumentValue) -> Documen
         builder, "attn.c_attn", layers.layer_norm(builder, "ln_1", x, model=model), width=3 * model.width
     )
     parts = builder.emit_all("split", [joined], [x.type] * 3, attrs={"dim": 2})
-    mixed = layers.attention(builder, *(layers.split_heads(builder, part, [model.heads]) for part in parts))
+    mixed = attention(builder, [split_heads(builder, part, [model.heads]) for part in parts])
     x = builder.emit("add", [x, layers.affine(builder, "attn.c_proj", mixed, width=model.width)])
     wide = layers.affine(
         builder, "mlp.c_fc", layers.layer_norm(builder, "ln_2", x, model=model), width=model.feed_forward
@@ -41,45 +40,59 @@ def _gpt_block(builder: ModelBuilder, model: Model, x: DocumentValue) -> Documen
     return builder.emit("add", [x, layers.affine(builder, "mlp.c_proj", active, width=model.width)])
 
 
-def llama(builder: ModelBuilder, model: Model, ids: DocumentValue, capacity: float) -> DocumentValue:
-    """Build Llama or Mixtral: RMS norms, rotary positions, grouped queries, a gated feed-forward network or experts."""
+def decoder(builder: ModelBuilder, model: Model, ids: DocumentValue, capacity: float) -> DocumentValue:
+    """Build Llama and its kin: RMS norms, rotary positions, gated feed-forward networks or experts.
+
+    Weights of Gemma's norms are those of its checkpoints plus one. The parts of latent heads that are turned have their
+    pairs in halves, not side by side as in DeepSeek's checkpoints.
+    """
     batch, sequence = ids.shape
     words = builder.input("model.embed_tokens.weight", [model.vocabulary, model.width])
-    angles = [
-        builder.input(f"model.rotary_emb.{name}", [sequence, model.head // 2], "buffer") for name in ("cos", "sin")
-    ]
+    angles = _angles(builder, model, sequence, "rotary_emb")
+    local = _angles(builder, model, sequence, "rotary_emb_local") if model.style.turns_locally else angles
     x = builder.emit("embedding", [words, ids], [batch, sequence, model.width])
+    if model.style.scales_words:
+        x = builder.emit("multiply", [x], scalar=model.width**0.5)
     for layer in range(model.layers):
+        window = model.window_of(layer)
         with builder.within(f"model.layers.{layer}"):
-            normed = layers.rms_norm(builder, "input_layernorm", x, model=model)
-            x = builder.emit("add", [x, _llama_attention(builder, model, normed, angles=angles)])
-            normed = layers.rms_norm(builder, "post_attention_layernorm", x, model=model)
-            fed = (
-                layers.experts(builder, normed, model, capacity=capacity)
-                if model.experts
-                else layers.gated_mlp(builder, normed, model)
-            )
-            x = builder.emit("add", [x, fed])
-    return layers.linear(
-        builder, "lm_head", layers.rms_norm(builder, "model.norm", x, model=model), width=model.vocabulary
-    )
+            x = _add_attention(builder, model, x, reach=Reach(local if window else angles, window))
+            x = _add_feed_forward(builder, model, x, capacity=capacity if model.has_experts(layer) else None)
+    x = layers.rms_norm(builder, "model.norm", x, model=model)
+    head = words if model.style.is_tied else builder.input("lm_head.weight", words.shape)
+    return builder.emit("linear", [x, head], [batch, sequence, model.vocabulary])
 
 
-def _llama_attention(
-    builder: ModelBuilder, model: Model, x: DocumentValue, *, angles: list[DocumentValue]
+def _angles(builder: ModelBuilder, model: Model, sequence: int, name: str) -> list[DocumentValue]:
+    shape = [sequence, model.rotated // 2]
+    return [builder.input(f"model.{name}.{part}", shape, "buffer") for part in ("cos", "sin")]
+
+
+def _add_attention(builder: ModelBuilder, model: Model, x: DocumentValue, *, reach: Reach) -> DocumentValue:
+    attend = latent_attention if model.kv_rank else grouped_attention
+    mixed = attend(builder, model, layers.rms_norm(builder, "input_layernorm", x, model=model), reach=reach)
+    mixed = layers.linear(builder, "self_attn.o_proj", mixed, width=model.width, has_bias=model.style.has_biases)
+    if model.style.has_post_norms:
+        mixed = layers.rms_norm(builder, "post_attention_layernorm", mixed, model=model)
+    return builder.emit("add", [x, mixed])
+
+
+def _add_feed_forward(
+    builder: ModelBuilder, model: Model, x: DocumentValue, *, capacity: float | None
 ) -> DocumentValue:
-    groups, members = model.kv_heads, model.heads // model.kv_heads
-    shared = [groups, 1] if members > 1 else [groups]
-    own = [groups, members] if members > 1 else [groups]
-    query = layers.split_heads(builder, layers.linear(builder, "self_attn.q_proj", x, width=model.width), own)
-    key = layers.split_heads(builder, layers.linear(builder, "self_attn.k_proj", x, width=groups * model.head), shared)
-    value = layers.split_heads(
-        builder, layers.linear(builder, "self_attn.v_proj", x, width=groups * model.head), shared
-    )
-    query, key = (builder.emit("rope", [each, *angles]) for each in (query, key))
-    return layers.linear(builder, "self_attn.o_proj", layers.attention(builder, query, key, value), width=model.width)
+    """Add the result of experts with this capacity, or of one network (None)."""
+    has_post_norms = model.style.has_post_norms
+    name = "pre_feedforward_layernorm" if has_post_norms else "post_attention_layernorm"
+    normed = layers.rms_norm(builder, name, x, model=model)
+    if capacity is None:
+        fed = layers.gated_mlp(builder, "mlp", normed, model=model, hidden=model.feed_forward)
+    else:
+        fed = experts(builder, normed, model, capacity=capacity)
+    if has_post_norms:
+        fed = layers.rms_norm(builder, "post_feedforward_layernorm", fed, model=model)
+    return builder.emit("add", [x, fed])
 
 
-FAMILIES: Mapping[str, Callable[[ModelBuilder, Model, DocumentValue, float], DocumentValue]] = MappingProxyType(
-    {"gpt": gpt, "llama": llama, "mixtral": llama}
-)
+def build_logits(builder: ModelBuilder, model: Model, ids: DocumentValue, capacity: float) -> DocumentValue:
+    """Build the forward pass of a model; return logits [batch, sequence, vocabulary]."""
+    return (gpt if model.family == "gpt" else decoder)(builder, model, ids, capacity)

@@ -57,6 +57,11 @@ class Term:
     def at_most(self, other: Term | float) -> Term:
         return self._binary("minimum", other)
 
+    def is_at_most(self, limit: float) -> Term:
+        """Return 1 where the term is at most `limit`, else 0."""
+        flag = self.tape.record("less_equal", [self.number], "bool", scalar=limit)
+        return self.tape.record("cast", [flag.number])
+
     def unary(self, op: str) -> Term:
         """Apply a pointwise op of the op table, such as sqrt or sign."""
         return self.tape.record(op, [self.number])

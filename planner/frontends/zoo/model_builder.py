@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from planner.frontends.graph_builder import DocumentValue, GraphBuilder, build_document
@@ -14,13 +14,15 @@ VERSION = "1"
 class ModelBuilder(GraphBuilder):
     """What has been written so far; `dtype` is that of parameters and activations, `prefix` starts every node's id.
 
-    `next` maps the id of an input to the output that takes its place in the next run.
+    `next` maps the id of an input to the output that takes its place in the next run. `backward_rules` holds the rules
+    of values whose op alone does not say how its gradient is computed (`planner.frontends.zoo.backward_ops`).
     """
 
     def __init__(self, dtype: str, prefix: str = "") -> None:
         super().__init__(prefix=prefix)
         self.dtype = dtype
         self.next: dict[str, DocumentValue] = {}
+        self.backward_rules: dict[str, Callable[[Any], Any]] = {}
 
     @property
     def wide(self) -> str:

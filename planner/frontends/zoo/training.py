@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from planner.frontends.graph_builder import DocumentValue, Entry
-from planner.frontends.zoo.backward_ops import BACKWARD_OPS, BackwardCall
+from planner.frontends.zoo.backward_ops import BackwardCall, find_backward_rule
 from planner.frontends.zoo.model_builder import ModelBuilder
 from planner.frontends.zoo.update import Training, append_update, next_values
 from planner.ir.dtypes import is_float
@@ -50,11 +50,12 @@ def differentiate(
         results = tuple(builder.find_value(value_id(node["id"], k)) for k in range(len(node["outputs"])))
         grads = tuple(gradients.pop(result.id) for result in results if result.id in gradients)
         wanted = frozenset(i for i, operand in enumerate(operands) if operand.id in differentiable)
-        if not grads or not wanted or node["op"] not in BACKWARD_OPS:
+        rule = find_backward_rule(builder, node)
+        if not grads or not wanted or rule is None:
             continue
         with builder.within(node["scope"], "backward"):
             call = BackwardCall(builder, node["op"], node["attrs"], operands, results, grads, wanted)
-            for i, gradient in BACKWARD_OPS[node["op"]](call):
+            for i, gradient in rule(call):
                 before = gradients.get(operands[i].id)
                 gradients[operands[i].id] = gradient if before is None else builder.emit("add", [before, gradient])
     return gradients
@@ -64,7 +65,7 @@ def _differentiable(builder: ModelBuilder, forward: Iterable[Entry]) -> set[str]
     """Return the parameters, and the values that depend on one through ops that pass a gradient on."""
     reached = {parameter.id for parameter in builder.parameters}
     for node in forward:
-        if node["op"] in BACKWARD_OPS and not reached.isdisjoint(node["inputs"]):
+        if find_backward_rule(builder, node) and not reached.isdisjoint(node["inputs"]):
             floats = (k for k, output in enumerate(node["outputs"]) if is_float(output["dtype"]))
             reached.update(value_id(node["id"], k) for k in floats)
     return reached
