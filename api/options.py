@@ -128,6 +128,13 @@ class CapacityOptions(StrictModel):
     seed: Seed = 0
     max_step_s: Annotated[float | None, Field(gt=0, description="The most seconds that a step may take.")] = None
     max_cost: Annotated[float | None, Field(gt=0, description="The most that a token, or a step, may cost.")] = None
+    tokens: Annotated[
+        float | None, Field(gt=0, le=1e21, description="Tokens of a whole run: also print its days, cost and energy.")
+    ] = None
+    global_batch: Annotated[
+        int | None,
+        Field(ge=1, le=MAX_SIZE, description="Sequences of an update, in one or several passes of a smaller batch."),
+    ] = None
     plan_time_limit_s: PlanTimeLimit = 60.0
     time_limit_s: SweepTimeLimit = None
 
@@ -160,14 +167,53 @@ class TrainingOptions(StrictModel):
     ] = "auto"
 
 
-class ModelOptions(TrainingOptions):
+class ModelSizes(TrainingOptions):
     """The sizes of a built-in model; omitted sizes are the published ones."""
+
+    layers: Annotated[
+        int | None, Field(ge=1, le=MAX_LAYERS, description="Number of layers; else the published one.")
+    ] = None
+    width: Annotated[int | None, Field(ge=1, le=MAX_SIZE, description="Width of a token.")] = None
+    heads: Annotated[int | None, Field(ge=1, le=MAX_SIZE, description="Query heads.")] = None
+    kv_heads: Annotated[
+        int | None, Field(ge=1, le=MAX_SIZE, description="Key and value heads, shared by the query heads.")
+    ] = None
+    feed_forward: Annotated[
+        int | None, Field(ge=1, le=MAX_SIZE, description="Hidden width of the feed-forward networks.")
+    ] = None
+    vocabulary: Annotated[int | None, Field(ge=1, le=MAX_SIZE, description="Size of the vocabulary.")] = None
+    experts: Annotated[int | None, Field(ge=1, le=MAX_SIZE, description="Experts of a layer.")] = None
+    capacity: Annotated[
+        float,
+        Field(gt=0, le=MAX_SIZE, description="Tokens that an expert may take, as a multiple of its even share."),
+    ] = 1.0
+    dtype: Annotated[Literal["bf16", "f16", "f32", "f64"], Field(description="Element type of the parameters.")] = (
+        "bf16"
+    )
+
+
+class ModelSeries(ModelSizes):
+    """A built-in model with one or several batches and lengths, as numbers with commas between."""
+
+    batch: Annotated[
+        str | None,
+        Field(
+            max_length=1024,
+            description="Sequences per pass of a named model, one or several: 32,64. Else 8, or with --global-batch "
+            "all of it, a half, a quarter, ...",
+        ),
+    ] = None
+    seq: Annotated[
+        str | None,
+        Field(max_length=1024, description="Tokens per sequence of a named model, one or several; else at most 2048."),
+    ] = None
+
+
+class ModelOptions(ModelSizes):
+    """The sizes of a built-in model and of its batch."""
 
     batch: Annotated[int, Field(ge=1, le=MAX_SIZE, description="Sequences per batch.")] = 8
     seq: Annotated[
         int | None,
         Field(ge=1, le=MAX_SIZE, description="Tokens per sequence; else 2048, or fewer where the model takes fewer."),
-    ] = None
-    layers: Annotated[
-        int | None, Field(ge=1, le=MAX_LAYERS, description="Number of layers; else the published one.")
     ] = None

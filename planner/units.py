@@ -20,6 +20,13 @@ def format_time(seconds: float) -> str:
     raise AssertionError
 
 
+def format_count(number: float | None) -> str:
+    """Format a number of things, such as `12,345` or `1.234`; None is `-`."""
+    if number is None:
+        return "-"
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
+
+
 def format_share(part: float | None) -> str:
     """Format a share, such as `0.1 %` or `100 %`; None, an unknown share, is `-`."""
     if part is None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from api.cli.options import JsonOption, OutputOption, console, print_json
 from api.cli.parameters import with_options
-from api.options import CapacityOptions, TrainingOptions
+from api.cli.render_capacity import print_capacity_tables
+from api.options import CapacityOptions, ModelOptions, ModelSeries
 from api.remote_planner import plan_on_server
 from planner import pipeline
 from planner.documents.capacity import dump_capacity, dump_journal_line, load_journal
@@ -28,18 +27,13 @@ from planner.documents.schemas import GraphDocument, validate_document
 from planner.errors import InvalidDocument, InvalidRequest
 from planner.frontends import zoo
 from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
-from planner.units import format_bytes, format_share, format_time
 from planner.usecases import capacity as planning
 from planner.usecases.capacity import StartTask
 from planner.usecases.capacity_question import CapacityBudget, CapacityQuestion, CapacityWorkload, HardwareOffer
 from planner.usecases.capacity_search import CapacitySearch
+from planner.usecases.capacity_workloads import list_pass_batches, read_workload, zoo_workloads
 
-TITLES = {
-    "memory": "need more memory than a device has",
-    "infeasible": "infeasible, because a mesh that allows more shardings is infeasible",
-    "bound": "proven no better than a plan that was found",
-    "time": "not planned: out of time",
-}
+DEFAULT_BATCH: int = ModelOptions.model_fields["batch"].default
 Graphs = Annotated[
     list[str], typer.Argument(metavar="GRAPH...", help=f"Graph documents, or one of {', '.join(zoo.MODELS)}.")
 ]
@@ -54,14 +48,11 @@ def capacity(
         str, typer.Option(help="Profiles (names or files); a price per device-hour may follow: h100-sxm=2.5,a100-sxm.")
     ],
     options: CapacityOptions,
-    training: TrainingOptions,
+    models: ModelSeries,
     *,
     mesh: Annotated[
         str | None, typer.Option(help="A mesh with sizes to fill in: dp=?,tp=8 (else every factorisation).")
     ] = None,
-    batch: Annotated[str, typer.Option(help="Sequences per batch of a named model, one or several: 32,64.")] = "8",
-    seq: Annotated[str, typer.Option(help="Tokens per sequence of a named model, one or several.")] = "2048",
-    layers: Annotated[int | None, typer.Option(min=1, help="Number of layers of a named model.")] = None,
     jobs: Annotated[int, typer.Option(min=1, max=256, help="Meshes planned at the same time.")] = 2,
     server: Server = None,
     journal: Journal = None,
@@ -70,23 +61,34 @@ def capacity(
     output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find which devices a model needs. Few of the meshes are planned; the others are proven to be no better."""
-    workloads = tuple(
-        workload for name in graphs for workload in _read_graphs(name, batch, seq, training=training, layers=layers)
-    )
-    offers = tuple(map(_parse_offer, hardware.split(",")))
-    template = read_mesh(mesh) if mesh else None
-    candidates = enumerate_candidates(
-        len(workloads), len(offers), parse_device_counts(options.devices), axes=options.axes, template=template
-    )
+    """Find which devices a model needs. Few of the meshes are planned; the others are proven to be no better.
+
+    A named model takes the options of `import zoo`. Pipeline stages and micro-batches cannot be asked for yet: every
+    plan is one pass over all layers on all devices.
+    """
     for path in filter(None, (output, journal, plans and plans / "plan.json")):
         check_writable(path)
-    question = CapacityQuestion(workloads, offers, candidates, options.to_request())
+    question = _build_question(graphs, hardware, mesh, models=models, options=options)
     start = plan_on_server(server, question, options.time_limit_s) if server else None
     search = _search(question, jobs, start, time_limit=options.time_limit_s, journal=journal)
     budget = CapacityBudget(options.max_step_s, options.max_cost)
     documents = _write_plans(search, budget, plans, validate=validate) if plans or validate else {}
     _print_capacity(dump_capacity(search, budget, documents), output, as_json)
+
+
+def _build_question(
+    graphs: list[str], hardware: str, mesh: str | None, *, models: ModelSeries, options: CapacityOptions
+) -> CapacityQuestion:
+    workloads = tuple(w for name in graphs for w in _read_graphs(name, models, options.global_batch))
+    offers = tuple(map(_parse_offer, hardware.split(",")))
+    candidates = enumerate_candidates(
+        len(workloads),
+        len(offers),
+        parse_device_counts(options.devices),
+        axes=options.axes,
+        template=read_mesh(mesh) if mesh else None,
+    )
+    return CapacityQuestion(workloads, offers, candidates, options.to_request(), options.tokens, options.global_batch)
 
 
 def _print_capacity(document: dict[str, Any], output: Path | None, as_json: bool) -> None:
@@ -98,17 +100,17 @@ def _print_capacity(document: dict[str, Any], output: Path | None, as_json: bool
         print_capacity_tables(console(), document)
 
 
-def _read_graphs(
-    text: str, batch: str, seq: str, *, training: TrainingOptions, layers: int | None
-) -> Iterator[CapacityWorkload]:
+def _read_graphs(text: str, models: ModelSeries, global_batch: int | None) -> Iterator[CapacityWorkload]:
     """Yield a graph document, or a built-in model for every batch size and sequence length."""
     if text not in zoo.MODELS:
         document = validate_document(GraphDocument, read_json(Path(text)), text).model_dump(exclude_unset=True)
-        yield CapacityWorkload(document, planning.count_tokens(document))
+        yield read_workload(document)
         return
-    for batch_size, length in product(_parse_numbers("--batch", batch), _parse_numbers("--seq", seq)):
-        document = zoo.import_zoo(text, batch=batch_size, seq=length, layers=layers, **training.model_dump())
-        yield CapacityWorkload(document, planning.count_tokens(document))
+    batches = [DEFAULT_BATCH] if global_batch is None else list_pass_batches(global_batch)
+    if models.batch is not None:
+        batches = _parse_numbers("--batch", models.batch)
+    seqs = [None] if models.seq is None else _parse_numbers("--seq", models.seq)
+    yield from zoo_workloads(text, batches=batches, seqs=seqs, **models.model_dump(exclude={"batch", "seq"}))
 
 
 def _parse_numbers(option: str, text: str) -> list[int]:
@@ -176,43 +178,3 @@ def _write_plans(
             write_json(folder / f"{document['id']}.json.gz", document)
         documents[number] = document
     return documents
-
-
-def print_capacity_tables(out: Console, document: Mapping[str, Any]) -> None:
-    """Print the frontier, the best candidates, and why the others were skipped."""
-    table = Table(
-        title="Frontier: no other plan is better in all of devices, time and cost",
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-    )
-    cost = f"cost of a {document['unit']}"
-    for column in ("hardware", "mesh", "devices", "step", cost, "gap", "MFU", "memory", "plan"):
-        table.add_column(column, justify="left" if column in ("hardware", "mesh", "plan") else "right")
-    several = len(document["graphs"]) > 1
-    for point in document["frontier"]:
-        graph = f" (graph {point['graph']})" if several else ""
-        shares = map(format_share, (point["gap"], point["mfu"]))
-        figures = (format_time(point["objective_s"]), f"{point['cost']:.4g}", *shares)
-        plan = point["plan"] or {}
-        identity = f"{plan['id'][:12]} {plan['verdict'] or ''}" if plan else ""
-        table.add_row(
-            point["hardware"] + graph,
-            point["mesh"],
-            str(point["devices"]),
-            *figures,
-            format_bytes(point["peak_bytes"]),
-            identity,
-        )
-    if document["frontier"]:
-        out.print(table, "")
-    for key in ("smallest_feasible", "cheapest", "fastest"):
-        best = document[key]
-        answer = "none fits" if best is None else f"{best['devices']} {best['hardware']} as {best['mesh']}"
-        out.print(f"{key.replace('_feasible', ''):<10}{answer}")
-    reasons = [candidate["skip_reason"] for candidate in document["candidates"] if candidate["skip_reason"]]
-    out.print(f"\n{len(document['candidates'])} meshes, {document['planned']} planned")
-    for key, title in TITLES.items():
-        if key in reasons:
-            out.print(f"  {reasons.count(key):>5}  {title}")

@@ -151,33 +151,10 @@ def import_from_zoo(
     output: Annotated[Path, typer.Option("--output", "-o", help="The graph document to write.")],
     options: ModelOptions,
     *,
-    width: Annotated[int | None, typer.Option(min=1)] = None,
-    heads: Annotated[int | None, typer.Option(min=1)] = None,
-    kv_heads: Annotated[int | None, typer.Option(min=1, help="Key and value heads, shared by the query heads.")] = None,
-    feed_forward: Annotated[int | None, typer.Option(min=1)] = None,
-    vocabulary: Annotated[int | None, typer.Option(min=1)] = None,
-    experts: Annotated[int | None, typer.Option(min=1)] = None,
-    capacity: Annotated[
-        float, typer.Option(help="Tokens that an expert may take, as a multiple of its even share.")
-    ] = 1.0,
-    dtype: Annotated[str, typer.Option(help="Element type of the parameters.")] = "bf16",
     as_json: JsonOption = False,
 ) -> None:
     """Write a published model, or one of its family in other sizes: forward pass or training step."""
-    build_document = partial(
-        zoo.import_zoo,
-        name,
-        **options.model_dump(),
-        dtype=dtype,
-        capacity=capacity,
-        width=width,
-        heads=heads,
-        kv_heads=kv_heads,
-        feed_forward=feed_forward,
-        vocabulary=vocabulary,
-        experts=experts,
-    )
-    _write_graph(build_document, output, as_json)
+    _write_graph(partial(zoo.import_zoo, name, **options.model_dump()), output, as_json)
 
 
 def _write_graph(build_document: Callable[[], dict[str, Any]], output: Path, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Options and commands that had another name: the old name is refused by a message with the new one."""
+"""Options and commands that had another name, or that do not exist yet: they are refused by a message that says so."""
 
 from __future__ import annotations
 
@@ -17,16 +17,28 @@ OPTIONS = {
 }
 """The new name by command and old option."""
 
+STAGES = "pipeline stages and micro-batches cannot be asked for yet: every plan is one pass on all devices; "
+NOT_YET = {
+    ("capacity", option): f"{STAGES}--global-batch asks for updates in several passes"
+    for option in ("--stages", "--pipeline", "--microbatches", "--micro-batches", "--schedule")
+}
+"""What to say by command and option that does not exist yet."""
+
 COMMANDS = {("keys", "add"): "create", ("admin", "forget"): "purge"}
 """The new name by group and old command."""
 
 
 def find_new_name(error: Exception) -> str | None:
-    """Return a message with the new name, where a usage error is about an old name; else None."""
+    """Return a message with the new name, where a usage error is about an old name, or of what is yet to come.
+
+    None for other errors.
+    """
     command = getattr(getattr(error, "ctx", None), "info_name", None)
     option = getattr(error, "option_name", None)
     if new := OPTIONS.get((str(command), str(option))):
         return f"{command}: {option} is now {new}"
+    if why := NOT_YET.get((str(command), str(option))):
+        return f"{command}: {option}: {why}"
     unknown = re.match(r"No such command '([\w-]+)'", getattr(error, "message", "") or "")
     if unknown and (new := COMMANDS.get((str(command), unknown[1]))):
         return f"{command} {unknown[1]} is now {command} {new}"

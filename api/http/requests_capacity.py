@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from api.http.requests import BuiltInHardware, MeshInput, at_pointer
-from api.options import CapacityOptions, PlanTimeLimit, SweepTimeLimit
+from api.options import CapacityOptions, ModelOptions, PlanTimeLimit, SweepTimeLimit
 from planner.choose import hardware
 from planner.documents.capacity import dump_capacity
 from planner.documents.graphs import load_mesh
 from planner.documents.hardware import read_profile
 from planner.documents.schemas import GraphDocument, MeshDocument, validate_document
 from planner.documents.strict_model import StrictModel
+from planner.errors import InvalidRequest
+from planner.frontends.zoo import SEQUENCE
+from planner.frontends.zoo.models import find_model
 from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
-from planner.usecases.capacity import count_tokens, search_meshes
+from planner.usecases.capacity import search_meshes
 from planner.usecases.capacity_question import CapacityBudget, CapacityQuestion, CapacityWorkload, HardwareOffer
+from planner.usecases.capacity_workloads import read_workload, zoo_workloads
 
+SIZES = ("layers", "width", "heads", "kv_heads", "feed_forward", "vocabulary", "experts")
 MAX_CHOICES = 16
 """The most graphs, and the most kinds of hardware, in one question."""
 
@@ -32,16 +38,33 @@ class OfferRequest(StrictModel):
     ] = None
 
 
+class ModelRequest(ModelOptions):
+    """A built-in model, as `GET /v1/models/{name}/graph` has it."""
+
+    name: Annotated[str, Field(max_length=64, description="The name of a built-in model.")]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The sizes, and how the model is trained."""
+        return self.model_dump(exclude={"name", "batch", "seq"})
+
+
 class CapacityRequest(CapacityOptions):
-    """Graphs, kinds of hardware and numbers of devices; a mesh with sizes to fill in (`?`), else every factorisation.
+    """Graphs or built-in models, kinds of hardware, numbers of devices, and a mesh with sizes to fill in (`?`).
+
+    Without a mesh every factorisation is a candidate. A model is given as `import zoo` has it on the command line.
 
     Candidates that are not reached within `time_limit_s` are skipped, and `complete` is then false.
     """
 
     graphs: Annotated[
         list[GraphDocument],
-        Field(min_length=1, max_length=MAX_CHOICES, description="The model, in one or several sizes."),
-    ]
+        Field(max_length=MAX_CHOICES, description="The model, in one or several sizes."),
+    ] = Field(default=[])
+    models: Annotated[
+        list[ModelRequest],
+        Field(max_length=MAX_CHOICES, description="The model as a built-in one, in one or several sizes."),
+    ] = Field(default=[])
     hardware: Annotated[
         list[OfferRequest], Field(min_length=1, max_length=MAX_CHOICES, description="The kinds of devices on offer.")
     ] = Field(default=[OfferRequest()])
@@ -50,9 +73,23 @@ class CapacityRequest(CapacityOptions):
     time_limit_s: SweepTimeLimit = 30.0
 
 
-def build_capacity_question(request: CapacityRequest) -> CapacityQuestion:
-    """Return the question of a request. Raises ShardplanError, with a pointer where it is known."""
-    documents = [graph.model_dump(exclude_unset=True) for graph in request.graphs]
+def check_capacity_request(request: CapacityRequest) -> None:
+    """Check a request without building its models. Raises ShardplanError, with a pointer where it is known."""
+    sketches = []
+    for number, model in enumerate(request.models):
+        with at_pointer(f"/models/{number}"):
+            sizes = {key: value for key, value in model.options.items() if key in SIZES}
+            seq = model.seq or min(SEQUENCE, find_model(model.name, sizes).positions)
+            sketches.append(CapacityWorkload({"name": model.name}, model.batch * seq, model.batch))
+    build_capacity_question(request, sketches)
+
+
+def build_capacity_question(request: CapacityRequest, models: list[CapacityWorkload]) -> CapacityQuestion:
+    """Return the question of a request with its models. Raises ShardplanError, with a pointer where it is known."""
+    workloads = [*(read_workload(graph.model_dump(exclude_unset=True)) for graph in request.graphs), *models]
+    with at_pointer("/graphs"):
+        if not 1 <= len(workloads) <= MAX_CHOICES:
+            raise InvalidRequest("graphs and models", got=len(workloads), wanted=f"1 to {MAX_CHOICES} together")
     with at_pointer("/hardware"):
         offers = tuple(
             HardwareOffer(read_profile(offer.name), offer.price_per_device_hour) for offer in request.hardware
@@ -61,12 +98,11 @@ def build_capacity_question(request: CapacityRequest) -> CapacityQuestion:
         mesh = _build_template(request.mesh)
     with at_pointer("/devices"):
         candidates = enumerate_candidates(
-            len(documents), len(offers), parse_device_counts(request.devices), axes=request.axes, template=mesh
+            len(workloads), len(offers), parse_device_counts(request.devices), axes=request.axes, template=mesh
         )
     with at_pointer(""):
-        plan_request = request.to_request()
         return CapacityQuestion(
-            tuple(CapacityWorkload(graph, count_tokens(graph)) for graph in documents), offers, candidates, plan_request
+            tuple(workloads), offers, candidates, request.to_request(), request.tokens, request.global_batch
         )
 
 
@@ -80,9 +116,14 @@ def _build_template(mesh: MeshDocument | str | None) -> Mesh | None:
             return load_mesh(document)
 
 
+def _build_model(model: ModelRequest) -> Iterator[CapacityWorkload]:
+    return zoo_workloads(model.name, batches=[model.batch], seqs=[model.seq], **model.options)
+
+
 def answer_capacity(raw: Any) -> dict[str, Any]:
     """Return the capacity document of a request. Raises ShardplanError, with a pointer where it is known."""
     request = validate_document(CapacityRequest, raw, "body")
-    search = search_meshes(build_capacity_question(request), time_limit_s=request.time_limit_s)
+    models = [workload for model in request.models for workload in _build_model(model)]
+    search = search_meshes(build_capacity_question(request, models), time_limit_s=request.time_limit_s)
     with at_pointer(""):
         return dump_capacity(search, CapacityBudget(request.max_step_s, request.max_cost))

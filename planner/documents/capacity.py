@@ -11,6 +11,7 @@ from planner.documents.canonical_json import digest_document
 from planner.documents.graphs import dump_mesh
 from planner.documents.versions import current_versions
 from planner.errors import InvalidDocument
+from planner.usecases.capacity_figures import token_figures, update_figures
 from planner.usecases.capacity_question import CandidateResult, CapacityBudget, CapacityQuestion
 from planner.usecases.capacity_search import UNBOUNDED, CapacitySearch
 
@@ -51,10 +52,18 @@ def dump_capacity(
         "unit": question.unit,
         "cost_unit": "price" if priced else "device_s",
         "request": asdict(question.request),
-        "graphs": [{"name": asked.document["name"], "tokens": asked.tokens} for asked in question.graphs],
+        "global_batch": question.global_batch,
+        "run_tokens": question.run_tokens,
+        "graphs": [
+            {"name": asked.document["name"], "tokens": asked.tokens, "batch": asked.batch} for asked in question.graphs
+        ],
         "hardware": [
-            {"name": offer.document["name"], "price_per_device_hour": offer.price_per_device_hour}
-            for offer in question.offers
+            {
+                "name": offer.document["name"],
+                "price_per_device_hour": offer.price_per_device_hour,
+                "power_w": hardware.power_w,
+            }
+            for offer, hardware in zip(question.offers, search.hardware, strict=True)
         ],
         "complete": all(passed.skip_reason != "time" for passed in search.skipped.values()),
         "planned": search.planned_count,
@@ -91,9 +100,9 @@ def _dump_candidate(search: CapacitySearch, number: int) -> dict[str, Any]:
     if outcome is not None and not skipped:
         figures |= {key: getattr(outcome, key) for key in _JOURNALED}
         if outcome.objective_s is not None:
-            point = question.point(one, outcome.objective_s)
-            mfu = search.mfu(number, outcome.objective_s)
-            figures |= {"cost": point.cost, "time_s": point.time_s, "mfu": mfu}
+            step_s, point = outcome.objective_s, question.point(one, outcome.objective_s)
+            figures |= {"cost": point.cost, "time_s": point.time_s, "mfu": search.mfu(number, step_s)}
+            figures |= asdict(token_figures(search, number, step_s)) | asdict(update_figures(search, number, step_s))
     dominated_by = (
         None
         if skipped is None or skipped.dominated_by is None

@@ -15,17 +15,19 @@ MAX_CANDIDATES = 1 << 16
 
 
 class CapacityGraphDocument(StrictModel):
-    """A graph, and the number of tokens that one of its steps processes."""
+    """A graph, and the number of tokens and sequences that one of its steps processes."""
 
     name: Name
     tokens: Size | None
+    batch: Size | None = None
 
 
 class OfferDocument(StrictModel):
-    """A hardware profile, and the price of one of its devices for an hour."""
+    """A hardware profile, the price of one of its devices for an hour, and its rated power in watts."""
 
     name: Id
     price_per_device_hour: float | None
+    power_w: float | None = None
 
 
 class CapacityRequestDocument(RequestDocument):
@@ -38,7 +40,8 @@ class CandidateDocument(StrictModel):
     """A graph on a mesh of one kind of hardware: its plan's figures, or why it was skipped.
 
     `initial_bound_s` and `initial_bound_bytes` are lower bounds known without planning; `bound_s` is proven by the
-    solver. `dominated_by` is the mesh whose plan proves this one no better.
+    solver. `dominated_by` is the mesh whose plan proves this one no better. The figures of tokens, of a run and of an
+    update are those of `planner.usecases.capacity_figures`.
     """
 
     graph: Size
@@ -57,6 +60,18 @@ class CandidateDocument(StrictModel):
     cost: float | None = None
     time_s: float | None = None
     mfu: float | None = None
+    tokens_per_s: float | None = None
+    tokens_per_device_s: float | None = None
+    device_hours_per_million_tokens: float | None = None
+    cost_per_million_tokens: float | None = None
+    energy_kwh_per_million_tokens: float | None = None
+    run_days: float | None = None
+    run_device_hours: float | None = None
+    run_cost: float | None = None
+    run_energy_kwh: float | None = None
+    passes_per_update: int | None = None
+    update_s: float | None = None
+    update_at_most_s: float | None = None
     skip_reason: Name | None
     dominated_by: Name | None
 
@@ -81,6 +96,8 @@ class CapacityDocument(StrictModel):
     unit: Literal["step", "token"]
     cost_unit: Literal["price", "device_s"]
     request: CapacityRequestDocument
+    global_batch: Size | None = None
+    run_tokens: float | None = None
     graphs: Annotated[list[CapacityGraphDocument], Field(min_length=1)]
     hardware: Annotated[list[OfferDocument], Field(min_length=1)]
     complete: bool

@@ -67,7 +67,7 @@ class ProfileDocument(StrictModel):
 
     `curves`: measured times of ops by name, or `name.dtype`, instead of the roofline. `efficiency`: points [FLOPs,
     share of peak] of classes of ops, instead of `compute_efficiency`. `overlap`: the share of the possible gain from
-    running collectives during ops that counts. `sources`: the origin of a number.
+    running collectives during ops that counts. `power_w`: rated power of a device. `sources`: the origin of a number.
     """
 
     format: Literal["shardplan.hardware"]
@@ -80,6 +80,7 @@ class ProfileDocument(StrictModel):
     memory_efficiency: Share
     memory_bytes: Annotated[int, Field(ge=1 << 20, le=1 << 50)]
     launch_s: Seconds
+    power_w: Annotated[float, Field(gt=0, le=1e5, description="W")] | None = None
     links: Annotated[dict[Id, LinkDocument], Field(min_length=1, max_length=64)]
     tiers: Annotated[list[TierDocument], Field(min_length=1, max_length=16)]
     curves: Annotated[dict[Id, CurvesDocument], Field(max_length=4096)] = Field(default={})

@@ -27,7 +27,6 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import solvers
 from planner import pipeline
@@ -88,12 +87,6 @@ def _start_workers(processes: int) -> Iterator[StartTask]:
         return
     with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
         yield lambda task: pool.submit(plan_candidate, task).result
-
-
-def count_tokens(document: Mapping[str, Any]) -> int | None:
-    """Count the tokens of a step: the elements of the graph's first integer input, or None where it has none."""
-    whole = (each for each in document["inputs"] if each["kind"] == "input" and each["dtype"] in ("i32", "i64"))
-    return next((math.prod(each["shape"]) for each in whole), None)
 
 
 def plan_candidate(task: CandidateTask) -> CandidateResult:

@@ -20,10 +20,11 @@ SECONDS_PER_HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class CapacityWorkload:
-    """A graph document, and the tokens of one step (None: unknown)."""
+    """A graph document, and the tokens and sequences of one step (None: unknown)."""
 
     document: Mapping[str, Any]
     tokens: int | None
+    batch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,17 @@ class HardwareOffer:
 
 @dataclass(frozen=True)
 class CapacityQuestion:
-    """Graphs, hardware, and candidate meshes. Raises InvalidRequest where they cannot be compared."""
+    """Graphs, hardware, and candidate meshes. Raises InvalidRequest where they cannot be compared.
+
+    `run_tokens` is how many tokens a whole run processes, `global_batch` how many sequences an update; None: not asked.
+    """
 
     graphs: tuple[CapacityWorkload, ...]
     offers: tuple[HardwareOffer, ...]
     candidates: tuple[MeshCandidate, ...]
     request: Request
+    run_tokens: float | None = None
+    global_batch: int | None = None
 
     def __post_init__(self) -> None:
         if not self.candidates:
@@ -57,6 +63,18 @@ class CapacityQuestion:
                 )
         if len(self.graphs) > 1 and any(asked.tokens is None for asked in self.graphs):
             raise InvalidRequest("several graphs are compared per token", wanted="the tokens of a step of each graph")
+        self._check_run()
+
+    def _check_run(self) -> None:
+        if self.run_tokens is not None:
+            if not (math.isfinite(self.run_tokens) and self.run_tokens > 0):
+                raise InvalidRequest("tokens of a run", got=self.run_tokens, wanted="a number above 0, such as 15e12")
+            if self.unit == "step":
+                raise InvalidRequest("tokens of a run", wanted="graphs with an input of tokens")
+        for asked in self.graphs if self.global_batch is not None else ():
+            if asked.batch is None or self.global_batch is None or self.global_batch % asked.batch:
+                got = f"{self.global_batch}, with {asked.batch or 'an unknown number of'} sequences a pass"
+                raise InvalidRequest("global batch", got=got, wanted="a multiple of the sequences of every graph")
 
     @cached_property
     def unit(self) -> str:

@@ -17,7 +17,7 @@ from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import enumerate_candidates
 from planner.judge.pareto import pareto_frontier
 from planner.planning.plan_types import Request
-from planner.usecases.capacity import count_tokens, plan_candidate, plan_in_full, search_meshes
+from planner.usecases.capacity import plan_candidate, plan_in_full, search_meshes
 from planner.usecases.capacity_question import (
     CandidateResult,
     CapacityBudget,
@@ -26,6 +26,7 @@ from planner.usecases.capacity_question import (
     HardwareOffer,
 )
 from planner.usecases.capacity_search import CapacitySearch
+from planner.usecases.capacity_workloads import count_tokens, read_workload
 
 Document = Mapping[str, Any]
 GAP = 1e-3
@@ -37,7 +38,7 @@ OFFERS = (("h100-sxm", 2.5), ("a100-sxm", 1.4))
 def model(batch: int) -> CapacityWorkload:
     sizes: dict[str, Any] = {"layers": 1, "heads": 4, "width": 256, "feed_forward": 512, "vocabulary": 512}
     document = import_zoo("gpt2", batch=batch, seq=64, train="sgd", **sizes)
-    return CapacityWorkload(document, count_tokens(document))
+    return read_workload(document)
 
 
 def question(numbers: tuple[int, ...] = (2, 4), axes: int = 2, **asked: object) -> CapacityQuestion:

@@ -11,7 +11,7 @@ from api.http.limits import parse_body
 from api.http.openapi import describe_body
 from api.http.problems import problem_of_task_result
 from api.http.requests import at_pointer, unpack_json
-from api.http.requests_capacity import CapacityRequest, build_capacity_question
+from api.http.requests_capacity import CapacityRequest, check_capacity_request
 from api.http.requests_reshard import ReshardRequest
 from api.http.routes.documents import resolve_plan, resolve_plan_document
 from api.http.schemas import CapacityResponse, ComparisonRequest, ComparisonResponse, ValidationRequest
@@ -67,7 +67,7 @@ def find_reshard(caller: Planner, service: ServiceDep, body: Body) -> JSONRespon
 def plan_capacity(caller: Planner, service: ServiceDep, body: Body) -> JSONResponse:
     """Return the fewest, cheapest and fastest devices for a model, and the frontier between them."""
     document = parse_body(body, service.limits)
-    build_capacity_question(validate_document(CapacityRequest, document, "body"))
+    check_capacity_request(validate_document(CapacityRequest, document, "body"))
     return _result_response(service.run_task("capacity", document))
 
 

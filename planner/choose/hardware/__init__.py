@@ -45,6 +45,7 @@ class Hardware:
     curves      measured times by op name or variant, with or without `.dtype`
     efficiency  share of the peak rate by work class
     overlap     share of the gain of overlapping collectives with ops that counts in a step (`planner.judge.overlap`)
+    power_w     rated power of a device in watts; None: not known. No plan depends on it, and none records it
     """
 
     name: str
@@ -59,6 +60,7 @@ class Hardware:
     curves: Mapping[str, Curves] = field(default_factory=lambda: MappingProxyType({}))
     efficiency: Mapping[str, Efficiency] = field(default_factory=lambda: MappingProxyType({}))
     overlap: float = 0.0
+    power_w: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if "f32" not in self.peak_flops:
@@ -181,6 +183,7 @@ def parse_hardware(raw: Mapping[str, Any]) -> Hardware:
         curves=_parse_each(raw, "curves", _parse_curves),
         efficiency=_parse_each(raw, "efficiency", Efficiency.of),
         overlap=raw.get("overlap", 0.0),
+        power_w=raw.get("power_w"),
     )
 
 

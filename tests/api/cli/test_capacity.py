@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,11 @@ KEYS = {"candidates", "frontier", "smallest_feasible", "cheapest", "fastest", "c
 
 # Words after `capacity GRAPH`, and what the one message says.
 BAD = [
+    (["--devices", "4", "--hardware", "cpu", "--pipeline", "4"], "stages and micro-batches cannot be asked for yet"),
+    (
+        ["--devices", "4", "--hardware", "cpu", "--microbatches", "4"],
+        "stages and micro-batches cannot be asked for yet",
+    ),
     (["--devices", "8..4", "--hardware", "cpu"], "numbers of devices (got 8..4"),
     (["--devices", "4", "--hardware", "h101"], "unknown hardware (got h101"),
     (["--devices", "4", "--hardware", "cpu=dear"], "price of a device-hour (got dear"),
@@ -20,6 +26,8 @@ BAD = [
     (["--devices", "4", "--hardware", "cpu", "--mesh", "dp=?,tp=3"], "no candidate mesh"),
     (["--devices", "1..16384", "--hardware", ",".join(["cpu"] * 200), "--axes", "3"], "too many meshes"),
     (["--devices", "2", "--hardware", "cpu", "--max-step", "1e-9"], "no plan meets the budget"),
+    (["--devices", "2", "--hardware", "cpu", "--tokens", "1e12"], "tokens of a run"),
+    (["--devices", "2", "--hardware", "cpu", "--global-batch", "8"], "global batch"),
     (["--devices", "2", "--hardware", "cpu", "-o", "/nowhere/answer.json"], "no such folder"),
 ]
 
@@ -66,6 +74,54 @@ def test_a_named_model_is_asked_for_every_batch_and_sequence() -> None:
     assert answer.code == 0, answer.err
     assert [one["tokens"] for one in answer.json["graphs"]] == [128, 256]
     assert answer.json["unit"] == "token"
+
+
+def test_every_option_of_a_zoo_model_can_be_given_to_capacity() -> None:
+    options = {
+        command: set(re.findall(r"--[a-z-]+", shardplan(*words, "--help").out))
+        for command, words in (("zoo", ["import", "zoo"]), ("capacity", ["capacity"]))
+    }
+    assert len(options["zoo"]) > 12
+    assert options["zoo"] <= options["capacity"]
+
+
+def test_a_named_model_has_the_sizes_that_import_zoo_gives_it(tmp_path: Path) -> None:
+    sizes = ["--layers", 1, "--width", 64, "--heads", 4, "--feed-forward", 96, "--vocabulary", 50, "--seq", 16]
+    sizes += ["--experts", 4, "--capacity", 1.25, "--dtype", "f32", "--train", "sgd", "--batch", 4]
+    shardplan("import", "zoo", "mixtral-8x7b", *sizes, "-o", tmp_path / "model.json")
+    where = ["--devices", 2, "--hardware", "cpu", "--jobs", 1, "--json"]
+    named = shardplan("capacity", "mixtral-8x7b", *sizes, *where)
+    written_out = shardplan("capacity", tmp_path / "model.json", *where)
+    assert named.code == 0, named.err
+    assert named.json["id"] == written_out.json["id"]
+
+
+def test_a_document_keeps_its_own_name(tmp_path: Path) -> None:
+    mine = written(tmp_path / "gpt2.json", {**GRAPH, "name": "the model of my team"})
+    answer = shardplan("capacity", mine, "--devices", 2, "--hardware", "cpu", "--jobs", 1, "--json")
+    assert [graph["name"] for graph in answer.json["graphs"]] == ["the model of my team"]
+
+
+def test_a_global_batch_is_asked_for_in_passes_that_divide_it() -> None:
+    sizes = ["--layers", 1, "--width", 64, "--heads", 4, "--feed-forward", 96, "--vocabulary", 50, "--seq", 16]
+    words = ["gpt2", *sizes, "--train", "sgd", "--devices", 2, "--hardware", "cpu", "--jobs", 1]
+    answer = shardplan("capacity", *words, "--global-batch", 24, "--json")
+    assert answer.code == 0, answer.err
+    assert [graph["batch"] for graph in answer.json["graphs"]] == [24, 12, 6, 3]
+    point = answer.json["frontier"][0]
+    assert point["passes_per_update"] * answer.json["graphs"][point["graph"]]["batch"] == 24
+    assert (point["update_s"] is None) == (point["passes_per_update"] > 1)
+    several = shardplan("capacity", *words, "--global-batch", 24, "--batch", 3)
+    assert "<= " in several.out
+    assert "micro-batches cannot be asked for yet" in " ".join(several.out.split())
+    assert "multiple of the sequences" in shardplan("capacity", *words, "--global-batch", 24, "--batch", 5).err
+
+
+def test_a_run_of_so_many_tokens_has_days_cost_and_energy() -> None:
+    words = ["--layers", 1, "--batch", 2, "--seq", 64, "--devices", 2, "--hardware", "h100-sxm=2", "--jobs", 1]
+    answer = shardplan("capacity", "gpt2", *words, "--tokens", "15e12")
+    for word in ("A run of 1.5e+13 tokens", "days", "device-hours", "energy, MWh", "tokens/s/dev", "cost/Mtoken"):
+        assert word in answer.out
 
 
 @pytest.mark.parametrize(("words", "message"), BAD)

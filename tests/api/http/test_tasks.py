@@ -35,6 +35,9 @@ RESHARD_FAULTS: list[tuple[str, object, str]] = [
 
 
 CAPACITY_FAULTS: list[tuple[str, object, str]] = [
+    ("models", [{"name": "gpt9"}], "#/models/0"),
+    ("models", [{"name": "gpt2", "heads": 7}], "#/models/0"),
+    ("models", [{"name": "gpt2", "hats": 7}], "#/models/0/hats"),
     ("graphs", [], "#/graphs"),
     ("devices", "8..4", "#/devices"),
     ("hardware", [{"name": "abacus"}], "#/hardware"),
@@ -183,6 +186,18 @@ def test_capacity_is_answered_with_its_frontier_and_why_the_rest_was_skipped(cli
     assert found["cheapest"]["devices"] == found["frontier"][0]["devices"] == 2
     hurried = client.post("/v1/capacity", json={**asked, "time_limit_s": 1e-9}).json()
     assert not hurried["complete"]
+
+
+def test_capacity_of_built_in_models_is_asked_for_as_their_graphs_are(client: httpx2.Client) -> None:
+    sizes = {"layers": 1, "width": 64, "heads": 4, "feed_forward": 128, "vocabulary": 64, "seq": 16, "dtype": "f32"}
+    models = [{"name": "gpt2", "train": "sgd", "batch": batch, **sizes} for batch in (4, 8)]
+    asked = {"models": models, "devices": "2", "hardware": [{"name": "cpu"}], "global_batch": 8, "tokens": 1e9}
+    answer = client.post("/v1/capacity", json=asked)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert found["graphs"] == [{"name": "gpt2", "tokens": 16 * batch, "batch": batch} for batch in (4, 8)]
+    assert found["frontier"][0]["passes_per_update"] in (1, 2)
+    assert found["frontier"][0]["run_days"] > 0
 
 
 @pytest.mark.parametrize(("key", "value", "pointer"), CAPACITY_FAULTS)

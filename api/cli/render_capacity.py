@@ -1,0 +1,148 @@
+"""The tables of `capacity`: the frontier with its figures, a whole run, and why candidates were skipped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from planner.units import format_bytes, format_count, format_share, format_time
+
+TITLES = {
+    "memory": "need more memory than a device has",
+    "infeasible": "infeasible, because a mesh that allows more shardings is infeasible",
+    "bound": "proven no better than a plan that was found",
+    "time": "not planned: out of time",
+    "cancelled": "not planned: cancelled",
+}
+LEFT = ("hardware", "mesh", "plan")
+NO_STAGES = "every plan is one pass on all devices: pipeline stages and micro-batches cannot be asked for yet"
+
+
+def print_capacity_tables(out: Console, document: Mapping[str, Any]) -> None:
+    """Print the frontier, the best candidates, and why the others were skipped."""
+    frontier = document["frontier"]
+    if frontier:
+        title = "Frontier: no other plan is better in all of devices, time and cost"
+        out.print(_table(title, _columns(document), [_cells(point, document) for point in frontier]), "")
+    if frontier and document["run_tokens"]:
+        out.print(_run_table(document), "")
+    for key in ("smallest_feasible", "cheapest", "fastest"):
+        best = document[key]
+        answer = "none fits" if best is None else f"{best['devices']} {best['hardware']} as {best['mesh']}"
+        out.print(f"{key.replace('_feasible', ''):<10}{answer}")
+    if not frontier:
+        out.print("larger meshes, smaller batches and --recompute auto need less memory a device;", NO_STAGES)
+    if document["global_batch"] and any((point["passes_per_update"] or 1) > 1 for point in frontier):
+        out.print(
+            f"\nAn update on {document['global_batch']} sequences in several passes is priced as if each pass updated, "
+            "an upper bound of its time; the memory does not count gradients kept between passes;",
+            NO_STAGES,
+        )
+    _print_skipped(out, document)
+
+
+def _print_skipped(out: Console, document: Mapping[str, Any]) -> None:
+    reasons = [candidate["skip_reason"] for candidate in document["candidates"] if candidate["skip_reason"]]
+    out.print(f"\n{len(document['candidates'])} meshes, {document['planned']} planned")
+    for key, title in TITLES.items():
+        if key in reasons:
+            out.print(f"  {reasons.count(key):>5}  {title}")
+
+
+def _columns(document: Mapping[str, Any]) -> list[str]:
+    """Return the titles of the frontier; what is unknown everywhere has no column."""
+    update = ["update"] if document["global_batch"] else []
+    graph = ["batch"] if len(document["graphs"]) > 1 or update else []
+    tokens = (
+        ["tokens/s", "tokens/s/dev", _cost_title(document)]
+        if document["unit"] == "token"
+        else [f"cost of a step{_cost_unit(document)}"]
+    )
+    plan = ["plan"] if any(point["plan"] for point in document["frontier"]) else []
+    return ["hardware", "mesh", "devices", *graph, "step", *update, "MFU", *tokens, "gap", "memory", *plan]
+
+
+def _cost_title(document: Mapping[str, Any]) -> str:
+    return "cost/Mtoken" if document["cost_unit"] == "price" else "device-h/Mtoken"
+
+
+def _cost_unit(document: Mapping[str, Any]) -> str:
+    return "" if document["cost_unit"] == "price" else ", device-seconds"
+
+
+def _cells(point: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
+    cells = {
+        "hardware": point["hardware"],
+        "mesh": point["mesh"],
+        "devices": str(point["devices"]),
+        "batch": _name_graph(point, document),
+        "step": format_time(point["objective_s"]),
+        "update": _format_update(point),
+        "MFU": format_share(point["mfu"]),
+        "tokens/s": format_count(point["tokens_per_s"]),
+        "tokens/s/dev": format_count(point["tokens_per_device_s"]),
+        "cost/Mtoken": _format_figure(point["cost_per_million_tokens"]),
+        "device-h/Mtoken": _format_figure(point["device_hours_per_million_tokens"]),
+        f"cost of a step{_cost_unit(document)}": _format_figure(point["cost"]),
+        "gap": format_share(point["gap"]),
+        "memory": format_bytes(point["peak_bytes"]),
+        "plan": _name_plan(point["plan"]),
+    }
+    return [cells[column] for column in _columns(document)]
+
+
+def _name_graph(point: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    """Return the batch of a graph, with its passes where there are several, its name or length where these differ."""
+    graph, graphs = document["graphs"][point["graph"]], document["graphs"]
+    passes = point["passes_per_update"] or 1
+    words = [f"{graph['batch']} x {passes}" if passes > 1 else str(graph["batch"])]
+    if len({each["name"] for each in graphs}) > 1:
+        words.append(graph["name"])
+    if len({each["tokens"] / each["batch"] for each in graphs if each["batch"]}) > 1:
+        words.append(f"of {graph['tokens'] // graph['batch']}")
+    return " ".join(words)
+
+
+def _format_update(point: Mapping[str, Any]) -> str:
+    if point["update_at_most_s"] is None:
+        return "-"
+    bound = "" if point["update_s"] is not None else "<= "
+    return bound + format_time(point["update_at_most_s"])
+
+
+def _name_plan(plan: Mapping[str, Any] | None) -> str:
+    return f"{plan['id'][:12]} {plan['verdict'] or ''}" if plan else ""
+
+
+def _run_table(document: Mapping[str, Any]) -> Table:
+    points = document["frontier"]
+    columns = ["hardware", "mesh", "devices", "days", "device-hours", "cost", "energy, MWh"]
+    rows = [
+        [
+            point["hardware"],
+            point["mesh"],
+            str(point["devices"]),
+            f"{point['run_days']:,.1f}",
+            f"{point['run_device_hours']:,.0f}",
+            "-" if point["run_cost"] is None else f"{point['run_cost']:,.0f}",
+            "-" if point["run_energy_kwh"] is None else f"{point['run_energy_kwh'] / 1000:,.1f}",
+        ]
+        for point in points
+    ]
+    return _table(f"A run of {document['run_tokens']:.4g} tokens (energy: devices at their rated power)", columns, rows)
+
+
+def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, justify="left" if column in LEFT else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _format_figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

@@ -1,0 +1,89 @@
+"""What planners ask of a candidate: utilization, throughput, cost and energy, in units that the names say.
+
+Energy is that of the devices at their rated power, without hosts, network and cooling.
+
+An update on `CapacityQuestion.global_batch` sequences takes global_batch / batch passes. Only a single pass is planned:
+the plan of a smaller batch updates the parameters after every pass. Several passes that accumulate their gradients
+leave out all updates but one, so that they take no longer than `update_at_most_s`; what they need to hold the gradients
+between passes is not in `peak_bytes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from planner.usecases.capacity_question import SECONDS_PER_HOUR
+from planner.usecases.capacity_search import CapacitySearch
+
+MILLION = 1e6
+SECONDS_PER_DAY = 24 * SECONDS_PER_HOUR
+JOULES_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFigures:
+    """Throughput, and what so many tokens take; None where tokens, price or power are unknown.
+
+    Costs are in the currency of `price_per_device_hour`.
+    """
+
+    tokens_per_s: float | None = None
+    tokens_per_device_s: float | None = None
+    device_hours_per_million_tokens: float | None = None
+    cost_per_million_tokens: float | None = None
+    energy_kwh_per_million_tokens: float | None = None
+    run_days: float | None = None
+    run_device_hours: float | None = None
+    run_cost: float | None = None
+    run_energy_kwh: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateFigures:
+    """An update on the global batch; None where none was asked for.
+
+    `update_s` is known for one pass only.
+    """
+
+    passes_per_update: int | None = None
+    update_s: float | None = None
+    update_at_most_s: float | None = None
+
+
+def token_figures(search: CapacitySearch, number: int, step_s: float) -> TokenFigures:
+    """Return the figures of a step of a candidate that takes `step_s`."""
+    question = search.question
+    one = question.candidates[number]
+    tokens, devices = question.graphs[one.graph].tokens, one.mesh.devices
+    if not tokens or not step_s:
+        return TokenFigures()
+    price, power_w = question.offers[one.hardware].price_per_device_hour, search.hardware[one.hardware].power_w
+    device_s = devices * step_s / tokens
+    hours, run = device_s / SECONDS_PER_HOUR, question.run_tokens
+    cost = None if price is None else hours * price
+    energy = None if power_w is None else device_s * power_w / JOULES_PER_KWH
+    return TokenFigures(
+        tokens_per_s=tokens / step_s,
+        tokens_per_device_s=1 / device_s,
+        device_hours_per_million_tokens=hours * MILLION,
+        cost_per_million_tokens=_times(cost, MILLION),
+        energy_kwh_per_million_tokens=_times(energy, MILLION),
+        run_days=_times(run, step_s / tokens / SECONDS_PER_DAY),
+        run_device_hours=_times(run, hours),
+        run_cost=_times(cost, run),
+        run_energy_kwh=_times(energy, run),
+    )
+
+
+def update_figures(search: CapacitySearch, number: int, step_s: float) -> UpdateFigures:
+    """Return the figures of an update that takes one or several steps of `step_s`."""
+    question = search.question
+    batch, whole = question.graphs[question.candidates[number].graph].batch, question.global_batch
+    if whole is None or batch is None:
+        return UpdateFigures()
+    passes = whole // batch
+    return UpdateFigures(passes, step_s if passes == 1 else None, passes * step_s)
+
+
+def _times(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one * other
