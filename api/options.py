@@ -30,9 +30,10 @@ Recompute = Annotated[
 ]
 Seed = Annotated[int, Field(ge=0, le=MAX_SEED, description="Seed of the solver.")]
 TimeLimit = Annotated[float | None, Field(gt=0, le=MAX_TIME_S, description="Seconds of solving.")]
-PlanTimeLimit = Annotated[float, Field(gt=0, le=MAX_TIME_S, description="Seconds of solving per mesh.")]
+PlanTimeLimit = Annotated[float, Field(gt=0, le=MAX_TIME_S, description="Seconds of planning per mesh.")]
 SweepTimeLimit = Annotated[
-    float | None, Field(gt=0, le=MAX_TIME_S, description="Seconds after which no further mesh is planned.")
+    float | None,
+    Field(gt=0, le=MAX_TIME_S, description="Seconds of the whole sweep; the answer is what is known by then."),
 ]
 
 

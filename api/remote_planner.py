@@ -17,7 +17,8 @@ from api.client import ServerBusy, ServiceClient
 from planner.documents.graphs import dump_mesh
 from planner.documents.hardware import read_profile
 from planner.errors import InvalidRequest
-from planner.usecases.capacity import StartTask
+from planner.planning.deadline import Deadline
+from planner.usecases.capacity import UNFINISHED, StartTask
 from planner.usecases.capacity_question import CandidateResult, CandidateTask, CapacityQuestion
 
 POLL_S, MAX_POLL_S = 0.2, 5.0
@@ -26,14 +27,15 @@ MAX_RETRY_S = 600.0
 
 
 def plan_on_server(
-    url: str, question: CapacityQuestion, time_limit_s: float | None = None, *, patience_s: float = MAX_RETRY_S
+    url: str, question: CapacityQuestion, deadline: Deadline | None = None, *, patience_s: float = MAX_RETRY_S
 ) -> StartTask:
     """Return a function that starts the planning of one candidate on the server.
 
-    `time_limit_s`: seconds after which no further candidate is started. Raises InvalidRequest for a hardware profile
-    that is not built in, because the server uses its own profiles.
+    At the `deadline` no further candidate is started, and none is waited for; the server goes on. Raises InvalidRequest
+    for a hardware profile that is not built in, because the server uses its own profiles.
     """
-    client, deadline = RetryingClient(ServiceClient(url), patience_s), time.monotonic() + (time_limit_s or math.inf)
+    client, limit = RetryingClient(ServiceClient(url), patience_s), deadline or Deadline()
+    ends = limit.started + (math.inf if limit.seconds is None else limit.seconds)
     for offer in question.offers:
         name = offer.document["name"]
         if read_profile(name) != offer.document:
@@ -42,12 +44,12 @@ def plan_on_server(
     def start(task: CandidateTask) -> Callable[[], CandidateResult] | None:
         started_at = time.monotonic()
         try:
-            plan = client.request("/v1/plans", _request_body(task), deadline)
+            plan = client.request("/v1/plans", _request_body(task), ends)
         except ServerBusy:
-            if time.monotonic() < deadline:
+            if time.monotonic() < ends:
                 raise
             return None
-        return lambda: _read_outcome(client, _wait_for_plan(client, plan), started_at)
+        return lambda: _read_outcome(client, _wait_for_plan(client, plan, limit), started_at)
 
     return start
 
@@ -81,11 +83,11 @@ class RetryingClient:
                 wait_s = min(2 * wait_s, MAX_POLL_S)
 
 
-def _wait_for_plan(client: RetryingClient, plan: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Poll a plan until it has ended, and return its last state."""
+def _wait_for_plan(client: RetryingClient, plan: Mapping[str, Any], deadline: Deadline) -> Mapping[str, Any]:
+    """Poll a plan until it has ended or the deadline is reached, and return its last state."""
     wait_s = POLL_S
-    while plan["ended_at"] is None:
-        time.sleep(wait_s)
+    while plan["ended_at"] is None and deadline.left_s != 0.0:
+        time.sleep(wait_s if deadline.left_s is None else min(wait_s, deadline.left_s))
         wait_s = min(1.2 * wait_s, MAX_POLL_S)
         plan = client.request(plan["links"]["self"])
     return plan
@@ -93,6 +95,8 @@ def _wait_for_plan(client: RetryingClient, plan: Mapping[str, Any]) -> Mapping[s
 
 def _read_outcome(client: RetryingClient, plan: Mapping[str, Any], started_at: float) -> CandidateResult:
     """Return the result of a plan that has ended. A plan that failed proves nothing."""
+    if plan["ended_at"] is None:
+        return UNFINISHED
     path, wall_s = plan["links"]["document"], time.monotonic() - started_at
     if path is None:
         return CandidateResult(plan["status"], None, 0.0, None, None, None, wall_s, None)

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from planner.choose.axis_units import AxisUnits
 from planner.choose.cost import CostModel
 from planner.choose.formulate import Choice
 from planner.choose.hardware import Hardware
 from planner.ir.graph import Graph, check_sizes
 from planner.ir.mesh import Mesh
 from planner.judge.baselines import list_baselines
-from planner.planning.certify import leave_coarse, leave_nothing
+from planner.planning.certify import leave_coarse, leave_joined, leave_nothing
 from planner.planning.deadline import Deadline, OnPlanProgress, ProgressReporter, TimeLimitReached
 from planner.planning.objectives import ObjectiveResult
 from planner.planning.plan_search import PlanSearch, list_levels, start_deadline, write_program
@@ -70,9 +69,24 @@ def plan(
 def solve_choice(
     graph: Graph, model: CostModel, request: Request, *, known: Collection[Choice] = (), cutoff: int | None = None
 ) -> ObjectiveResult:
-    """Find a choice and its bound, without a plan. A step that takes `cutoff` ps or longer is of no interest."""
-    never, units = Deadline(), AxisUnits.of(model.mesh)
-    return PlanSearch(graph, model, request, never, ProgressReporter(never, None), units).find_choice(known, cutoff)
+    """Find a choice and its bound, without a plan. A step that takes `cutoff` ps or longer is of no interest.
+
+    Where no choice is known to start from, a search with joined axes comes first where `plan` has one. Raises
+    TimeLimitReached where the request's time limit is up before any choice is found.
+    """
+    deadline = start_deadline(request)
+    whole, *joined = (
+        PlanSearch(graph, model, request, deadline, ProgressReporter(deadline, None), units)
+        for units in reversed(list_levels(graph, model.mesh, request))
+    )
+    coarse = joined[0].begin_coarsely().find_choice((), cutoff) if joined and not known else None
+    starts = [*known, *([coarse.choice] if coarse and coarse.choice else [])]
+    try:
+        return whole.find_choice(starts, cutoff)
+    except TimeLimitReached:
+        if coarse is None or coarse.choice is None:
+            raise
+        return leave_joined(coarse, graph, model)
 
 
 def validate_plan(

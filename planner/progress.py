@@ -17,6 +17,14 @@ from planner.units import format_share, format_time
 from planner.usecases.capacity_search import CapacitySearch
 
 Show = Callable[[str], None]
+EXCLUDED = {
+    "memory": "by memory",
+    "infeasible": "as infeasible",
+    "bound": "as no better",
+    "time": "for lack of time",
+    "cancelled": "as cancelled",
+}
+"""What progress says of the reasons of `planner.usecases.capacity_question.SkippedCandidate`."""
 
 
 @contextmanager
@@ -42,14 +50,34 @@ def describe_progress(now: PlanProgress) -> str:
 
 @contextmanager
 def capacity_line(stream: TextIO | None = None) -> Iterator[Callable[[CapacitySearch, int], None]]:
-    """Yield an `on_outcome` for `planner.usecases.capacity.search_meshes` that shows how many candidates are done."""
+    """Yield a callback that shows the state of a search.
+
+    It is the `on_start` and the `on_outcome` of `planner.usecases.capacity.search_meshes`.
+    """
     with _line(stream) as show:
+        yield lambda search, _number: show(f"capacity: {describe_search(search)}")
 
-        def on_outcome(search: CapacitySearch, _number: int) -> None:
-            done, total = len(search.outcomes) + len(search.skipped), len(search.question.candidates)
-            show(f"capacity: {done} of {total} candidates, {search.planned_count} planned")
 
-        yield on_outcome
+def describe_search(search: CapacitySearch) -> str:
+    """Return the state of a search as one line: what is planned now, the fastest plan so far, what is excluded."""
+    total = len(search.question.candidates)
+    parts = [f"{len(search.outcomes) + len(search.skipped)} of {total} candidates, {search.planned_count} planned"]
+    if search.running:
+        parts.append(f"planning {', '.join(_name_candidate(search, number) for number in search.running)}")
+    if points := search.points():
+        number = min(points, key=lambda each: each[1].time_s)[0]
+        step_s = search.outcomes[number].objective_s or 0.0
+        parts.append(f"fastest so far {_name_candidate(search, number)}, step {format_time(step_s)}")
+    if excluded := search.count_excluded():
+        parts.append("excluded " + ", ".join(f"{count} {EXCLUDED[reason]}" for reason, count in excluded.items()))
+    return "; ".join(parts)
+
+
+def _name_candidate(search: CapacitySearch, number: int) -> str:
+    one = search.question.candidates[number]
+    batch = search.question.graphs[one.graph].batch if len(search.question.graphs) > 1 else None
+    where = f"{one.mesh.devices} {search.hardware[one.hardware].name} as {one.mesh.notation}"
+    return where if batch is None else f"{where}, batch {batch}"
 
 
 @contextmanager

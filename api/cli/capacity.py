@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
+from api.cli.errors import INTERRUPTED
 from api.cli.options import JsonOption, OutputOption, console, print_json
 from api.cli.parameters import with_options
+from api.cli.progress import show_capacity_progress
 from api.cli.render_capacity import print_capacity_tables
 from api.options import CapacityOptions, ModelOptions, ModelSeries
 from api.remote_planner import plan_on_server
@@ -27,12 +27,14 @@ from planner.documents.schemas import GraphDocument, validate_document
 from planner.errors import InvalidDocument, InvalidRequest
 from planner.frontends import zoo
 from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
+from planner.planning.deadline import Deadline, TimeLimitReached
 from planner.usecases import capacity as planning
-from planner.usecases.capacity import StartTask
 from planner.usecases.capacity_question import CapacityBudget, CapacityQuestion, CapacityWorkload, HardwareOffer
 from planner.usecases.capacity_search import CapacitySearch
 from planner.usecases.capacity_workloads import list_pass_batches, read_workload, zoo_workloads
 
+WRITE_SHARE = 0.3
+"""Share of the time limit for the plans of the frontier, where they are asked for."""
 DEFAULT_BATCH: int = ModelOptions.model_fields["batch"].default
 Graphs = Annotated[
     list[str], typer.Argument(metavar="GRAPH...", help=f"Graph documents, or one of {', '.join(zoo.MODELS)}.")
@@ -68,12 +70,18 @@ def capacity(
     """
     for path in filter(None, (output, journal, plans and plans / "plan.json")):
         check_writable(path)
+    deadline = Deadline(options.time_limit_s)
     question = _build_question(graphs, hardware, mesh, models=models, options=options)
-    start = plan_on_server(server, question, options.time_limit_s) if server else None
-    search = _search(question, jobs, start, time_limit=options.time_limit_s, journal=journal)
-    budget = CapacityBudget(options.max_step_s, options.max_cost)
-    documents = _write_plans(search, budget, plans, validate=validate) if plans or validate else {}
+    rest_s = deadline.elapsed_s  # the answer is written in about the time in which the question was read
+    if plans or validate:
+        rest_s += WRITE_SHARE * (options.time_limit_s or 0.0)
+    search = _search(question, jobs, server, deadline=deadline.sooner(rest_s), journal=journal)
+    budget, documents = CapacityBudget(options.max_step_s, options.max_cost), {}
+    if (plans or validate) and not search.is_cancelled:
+        documents = _write_plans(search, budget, plans, validate=validate, deadline=deadline)
     _print_capacity(dump_capacity(search, budget, documents), output, as_json)
+    if search.is_cancelled:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _build_question(
@@ -130,18 +138,26 @@ def _parse_offer(text: str) -> HardwareOffer:
 
 
 def _search(
-    question: CapacityQuestion, jobs: int, start: StartTask | None, *, time_limit: float | None, journal: Path | None
+    question: CapacityQuestion, jobs: int, server: str | None, *, deadline: Deadline, journal: Path | None
 ) -> CapacitySearch:
+    """Search with a line of progress on a terminal. What the deadline has cut short is not journaled."""
     journaled = load_journal(question, journal.read_text(), str(journal)) if journal and journal.exists() else {}
-    with _show_progress(question) as show_search:
+    start = plan_on_server(server, question, deadline) if server else None
+    with show_capacity_progress() as on_change:
 
         def on_outcome(search: CapacitySearch, number: int) -> None:
-            if journal:
+            if journal and deadline.left_s != 0.0:
                 _append_line(journal, dump_journal_line(question, number, search.outcomes[number]))
-            show_search(search)
+            on_change(search, number)
 
         return planning.search_meshes(
-            question, processes=jobs, ask=start, time_limit_s=time_limit, known=journaled, on_outcome=on_outcome
+            question,
+            processes=jobs,
+            ask=start,
+            deadline=deadline,
+            known=journaled,
+            on_start=on_change,
+            on_outcome=on_outcome,
         )
 
 
@@ -153,26 +169,20 @@ def _append_line(path: Path, line: str) -> None:
         os.fsync(file.fileno())
 
 
-@contextmanager
-def _show_progress(question: CapacityQuestion) -> Iterator[Any]:
-    with Console(stderr=True, highlight=False).status("computing lower bounds") as status:
-
-        def show(search: CapacitySearch) -> None:
-            settled = len(search.outcomes) + len(search.skipped)
-            status.update(f"{settled} of {len(question.candidates)} meshes, {search.planned_count} of them planned")
-
-        yield show
-
-
 def _write_plans(
-    search: CapacitySearch, budget: CapacityBudget, folder: Path | None, *, validate: bool
+    search: CapacitySearch, budget: CapacityBudget, folder: Path | None, *, validate: bool, deadline: Deadline
 ) -> dict[int, Mapping[str, Any]]:
     """Return the plan documents of the frontier within a budget, by candidate; write them to the folder under their
-    ids.
+    ids. Plans for which no time is left are left out.
     """
     documents: dict[int, Mapping[str, Any]] = {}
     for number in search.frontier_within(budget):
-        plan = planning.plan_in_full(search, number)
+        try:
+            plan = planning.plan_in_full(search, number, deadline)
+        except TimeLimitReached:
+            continue
+        if plan.analysis is None:
+            continue
         document = dump_plan(pipeline.validate_plan(plan) if validate else plan)
         if folder:
             write_json(folder / f"{document['id']}.json.gz", document)

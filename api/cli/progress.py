@@ -12,8 +12,9 @@ from rich.console import Console
 
 import solvers
 from planner.planning.deadline import OnPlanProgress
-from planner.progress import describe_progress
+from planner.progress import describe_progress, describe_search
 from planner.units import format_share
+from planner.usecases.capacity_search import CapacitySearch
 
 
 @contextmanager
@@ -33,6 +34,14 @@ def show_solve_progress() -> Iterator[Callable[[solvers.Progress], None]]:
             show(f"solving: best {best}, bound {state.bound:,}, gap {format_share(state.gap)}, {state.elapsed_s:.1f} s")
 
         yield on_progress
+
+
+@contextmanager
+def show_capacity_progress() -> Iterator[Callable[[CapacitySearch, int], None]]:
+    """Yield a callback that shows which meshes are planned, the fastest plan so far, and what is excluded."""
+    with _status_line() as show:
+        show("computing lower bounds")
+        yield lambda search, _number: show(describe_search(search))
 
 
 @contextmanager

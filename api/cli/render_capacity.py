@@ -31,9 +31,13 @@ def print_capacity_tables(out: Console, document: Mapping[str, Any]) -> None:
         out.print(_run_table(document), "")
     for key in ("smallest_feasible", "cheapest", "fastest"):
         best = document[key]
-        answer = "none fits" if best is None else f"{best['devices']} {best['hardware']} as {best['mesh']}"
+        answer = (
+            ("none fits" if document["complete"] else "none found yet")
+            if best is None
+            else f"{best['devices']} {best['hardware']} as {best['mesh']}"
+        )
         out.print(f"{key.replace('_feasible', ''):<10}{answer}")
-    if not frontier:
+    if not frontier and document["complete"]:
         out.print("larger meshes, smaller batches and --recompute auto need less memory a device;", NO_STAGES)
     if document["global_batch"] and any((point["passes_per_update"] or 1) > 1 for point in frontier):
         out.print(

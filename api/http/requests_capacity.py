@@ -20,6 +20,7 @@ from planner.frontends.zoo import SEQUENCE
 from planner.frontends.zoo.models import find_model
 from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import enumerate_candidates, parse_device_counts
+from planner.planning.deadline import Deadline
 from planner.usecases.capacity import search_meshes
 from planner.usecases.capacity_question import CapacityBudget, CapacityQuestion, CapacityWorkload, HardwareOffer
 from planner.usecases.capacity_workloads import read_workload, zoo_workloads
@@ -123,7 +124,8 @@ def _build_model(model: ModelRequest) -> Iterator[CapacityWorkload]:
 def answer_capacity(raw: Any) -> dict[str, Any]:
     """Return the capacity document of a request. Raises ShardplanError, with a pointer where it is known."""
     request = validate_document(CapacityRequest, raw, "body")
+    deadline = Deadline(request.time_limit_s)
     models = [workload for model in request.models for workload in _build_model(model)]
-    search = search_meshes(build_capacity_question(request, models), time_limit_s=request.time_limit_s)
+    search = search_meshes(build_capacity_question(request, models), deadline=deadline)
     with at_pointer(""):
         return dump_capacity(search, CapacityBudget(request.max_step_s, request.max_cost))

@@ -65,7 +65,7 @@ def dump_capacity(
             }
             for offer, hardware in zip(question.offers, search.hardware, strict=True)
         ],
-        "complete": all(passed.skip_reason != "time" for passed in search.skipped.values()),
+        "complete": all(passed.skip_reason not in ("time", "cancelled") for passed in search.skipped.values()),
         "planned": search.planned_count,
         "candidates": [_dump_candidate(search, number) for number in search.order],
         "frontier": [

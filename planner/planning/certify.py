@@ -45,9 +45,18 @@ def certify(result: ObjectiveResult, graph: Graph, model: CostModel, *, request:
 
 def leave_recomputation(kept: ObjectiveResult, graph: Graph, model: CostModel) -> ObjectiveResult:
     """Return the result without recomputation as the answer to a request that allows it."""
+    return _leave_part(kept, graph, model, reason=f"{TIME_LIMIT}, before recomputation was searched")
+
+
+def leave_joined(best: ObjectiveResult, graph: Graph, model: CostModel) -> ObjectiveResult:
+    """Return the result of a search in which mesh axes were joined as the answer where the time is up."""
+    return _leave_part(best, graph, model, reason=f"{TIME_LIMIT}, before axes were split apart")
+
+
+def _leave_part(kept: ObjectiveResult, graph: Graph, model: CostModel, *, reason: str) -> ObjectiveResult:
+    """Return the result of a part of the search, whose bound is none of the whole."""
     bound, cost = round(min_step_s(graph, model.hardware, model.mesh.devices) / PICO), kept.solution.cost
     gap = 1 - bound / cost if cost else 0.0
-    reason = f"{TIME_LIMIT}, before recomputation was searched"
     return replace(kept, solution=replace(kept.solution, status="feasible", bound=bound, gap=gap, reason=reason))
 
 

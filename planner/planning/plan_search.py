@@ -137,8 +137,12 @@ class PlanSearch:
         return replace(plan, certificate=replace(plan.certificate, reason=reason))
 
     def find_choice(self, known: Collection[Choice], cutoff: int | None = None) -> ObjectiveResult:
-        """Return the best choice found, without a plan. A step that takes `cutoff` ps or longer is of no interest."""
-        solver = self._make_solver(known, start_deadline(self.request), late=self.recomputable)
+        """Return the best choice found, without a plan. A step that takes `cutoff` ps or longer is of no interest.
+
+        Raises TimeLimitReached while formulating.
+        """
+        deadline = self.deadline.sooner((1 - self.share) * (self.deadline.left_s or 0.0))
+        solver = self._make_solver(known, deadline, late=self.recomputable)
         return replace(solver, cutoff=cutoff).solve()
 
     def _solve(self, plain: Formulation, known: Collection[Choice], deadline: Deadline) -> ObjectiveResult:

@@ -19,14 +19,14 @@ O(log(n)^(k - 1)) meshes of k axes.
 from __future__ import annotations
 
 import math
-import multiprocessing
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from threading import Event
 
 import solvers
 from planner import pipeline
@@ -34,12 +34,26 @@ from planner.choose.cost import PICO, CostModel
 from planner.choose.hardware import parse_hardware
 from planner.documents.graphs import load_graph
 from planner.documents.schemas import GraphDocument
-from planner.planning.plan_types import Plan
+from planner.planning.deadline import Deadline, TimeLimitReached
+from planner.planning.plan_types import Plan, Request
 from planner.usecases.capacity_question import CandidateResult, CandidateTask, CapacityQuestion, SkippedCandidate
 from planner.usecases.capacity_search import BOUNDED, CapacitySearch
+from solvers.isolated_process import run_isolated
 
 StartTask = Callable[[CandidateTask], Callable[[], CandidateResult] | None]
 """Starts planning a candidate and returns a function that waits for its result, or None where no time is left."""
+OnCandidate = Callable[[CapacitySearch, int], None]
+"""Called with the search and the number of a candidate."""
+
+UNFINISHED = CandidateResult("unknown", None, 0.0, None, None, None, 0.0)
+"""The result where the time was up before any plan was found: nothing is known."""
+FAILED = CandidateResult("failed", None, 0.0, None, None, None, 0.0)
+"""The result where the process died, for example of lack of memory: nothing is known."""
+FIRST_SHARE, TIME_SHARE = 0.8, 0.5
+"""A candidate gets no more than this share of the time that is left, so that others are planned too: the first share
+while no plan of as few devices is known."""
+GRACE_S = 0.5
+"""A process that still plans so long after the deadline is killed."""
 
 
 def search_meshes(
@@ -47,46 +61,108 @@ def search_meshes(
     *,
     processes: int = 1,
     ask: StartTask | None = None,
-    time_limit_s: float | None = None,
+    deadline: Deadline | None = None,
     known: Mapping[int, CandidateResult] | None = None,
-    on_outcome: Callable[[CapacitySearch, int], None] | None = None,
+    on_start: OnCandidate | None = None,
+    on_outcome: OnCandidate | None = None,
 ) -> CapacitySearch:
-    """Plan or skip every candidate.
+    """Plan or skip every candidate. An interrupt (Ctrl-C) ends the search with what is known.
 
     processes   candidates to plan at a time
     ask         starts a candidate; None: in processes of this machine
+    deadline    when the search has to end; None: never
     known       outcomes of an earlier run, by the candidates' numbers
-    on_outcome  called with the search and the number of each candidate that was planned
+    on_start    called when the planning of a candidate begins
+    on_outcome  called with each candidate that was planned
     """
-    search, ends = CapacitySearch(question, dict(known or {})), time.monotonic() + (time_limit_s or math.inf)
+    search, deadline = CapacitySearch(question, dict(known or {})), deadline or Deadline()
+    began_s = deadline.elapsed_s
+    search.prepare_figures()
+    # No candidate is planned in less time than its graph takes to read.
+    deadline = deadline.sooner(deadline.elapsed_s - began_s)
+    try:
+        with nullcontext(ask) if ask else _start_workers(processes) as begin:
+            _plan_candidates(search, begin, processes, deadline=deadline, on_start=on_start, on_outcome=on_outcome)
+    except KeyboardInterrupt:
+        search.cancel()
+    return search
+
+
+def _plan_candidates(
+    search: CapacitySearch,
+    begin: StartTask,
+    processes: int,
+    *,
+    deadline: Deadline,
+    on_start: OnCandidate | None,
+    on_outcome: OnCandidate | None,
+) -> None:
     waiting = search.sort_candidates(set(search.order) - search.outcomes.keys())
     running: deque[tuple[int, Callable[[], CandidateResult]]] = deque()
-    with nullcontext(ask) if ask else _start_workers(processes) as begun:
-        while waiting or running:
-            while waiting and len(running) < processes:
-                number = waiting.pop(0)
-                late = SkippedCandidate("time") if time.monotonic() > ends else None
-                reason = search.find_skip_reason(number) or late
-                if reason is None and (asked := begun(search.make_task(number))):
-                    running.append((number, asked))
-                else:
-                    search.skipped[number] = reason or SkippedCandidate("time")
-            if running:
-                number, outcome = running.popleft()
-                search.outcomes[number] = outcome()
-                waiting = search.sort_candidates(waiting)
-                if on_outcome is not None:
-                    on_outcome(search, number)
-    return search
+    while waiting or running:
+        while waiting and len(running) < processes:
+            number = _take_next(search, waiting, deadline)
+            late = SkippedCandidate("time") if deadline.left_s == 0.0 else None
+            reason = search.find_skip_reason(number) or late
+            if reason is None and (wait := begin(search.make_task(number, deadline))):
+                running.append((number, wait))
+                search.running.append(number)
+                if on_start is not None:
+                    on_start(search, number)
+            else:
+                search.skipped[number] = reason or SkippedCandidate("time")
+        if running:
+            number, wait = running.popleft()
+            outcome = wait()
+            search.running.remove(number)
+            if outcome.status == UNFINISHED.status:
+                search.skipped[number] = SkippedCandidate("time")
+                continue
+            search.outcomes[number] = outcome
+            waiting = search.sort_candidates(waiting)
+            if on_outcome is not None:
+                on_outcome(search, number)
+
+
+def _take_next(search: CapacitySearch, waiting: list[int], deadline: Deadline) -> int:
+    """Remove and return the next candidate to plan.
+
+    It is the first in order; but as long as time is limited and no plan is known, the one that is likely to have a plan
+    soon: most devices, fewest axes, fewest tokens.
+    """
+    place = 0
+    if deadline.seconds is not None and not search.running and not search.points():
+
+        def ease(number: int) -> tuple[int, int, int]:
+            one = search.question.candidates[number]
+            return one.mesh.devices, -len(one.mesh.axes), -(search.question.graphs[one.graph].tokens or 0)
+
+        place = max(range(len(waiting)), key=lambda each: ease(waiting[each]))
+    return waiting.pop(place)
 
 
 @contextmanager
 def _start_workers(processes: int) -> Iterator[StartTask]:
+    """Yield a function that starts a candidate: in this process, or in one of several that can be killed."""
     if processes == 1:
         yield lambda task: partial(plan_candidate, task)
         return
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        yield lambda task: pool.submit(plan_candidate, task).result
+    cancelled = Event()
+    with ThreadPoolExecutor(processes) as pool:
+        try:
+            yield lambda task: pool.submit(_plan_isolated, task, cancelled).result
+        finally:
+            cancelled.set()
+
+
+def _plan_isolated(task: CandidateTask, cancelled: Event) -> CandidateResult:
+    """Plan a candidate in a process of its own, which is killed when its result is not wanted any more."""
+
+    def is_unwanted() -> bool:
+        return cancelled.is_set() or task.deadline.is_within(-GRACE_S)
+
+    result = run_isolated(partial(plan_candidate, task), is_unwanted)
+    return result or (UNFINISHED if is_unwanted() else FAILED)
 
 
 def plan_candidate(task: CandidateTask) -> CandidateResult:
@@ -96,7 +172,12 @@ def plan_candidate(task: CandidateTask) -> CandidateResult:
     graph = load_graph(GraphDocument.model_validate(task.graph), task.mesh)
     known = [] if task.start is None else [task.start]
     cutoff = None if task.cutoff_s is None else math.ceil(task.cutoff_s / PICO) + 1
-    result = pipeline.solve_choice(graph, CostModel(task.mesh, hardware), task.request, known=known, cutoff=cutoff)
+    try:
+        share = FIRST_SHARE if task.cutoff_s is None else TIME_SHARE
+        request = _limit_time(task.request, task.deadline, share=share)
+        result = pipeline.solve_choice(graph, CostModel(task.mesh, hardware), request, known=known, cutoff=cutoff)
+    except TimeLimitReached:
+        return UNFINISHED
     solution, wall_s = result.solution, time.monotonic() - began
     if solution.reason == solvers.CUT_OFF:
         return CandidateResult(BOUNDED, None, solution.bound * PICO, None, None, None, wall_s, None)
@@ -114,11 +195,23 @@ def plan_candidate(task: CandidateTask) -> CandidateResult:
     )
 
 
-def plan_in_full(search: CapacitySearch, number: int) -> Plan:
-    """Return the plan of a candidate that was planned. It is no worse than the candidate's known choice."""
+def _limit_time(request: Request, deadline: Deadline, *, share: float) -> Request:
+    """Return the request with no more than a share of the time left. Raises TimeLimitReached where none is left."""
+    deadline.check()
+    if deadline.left_s is None:
+        return request
+    return replace(request, time_limit_s=min(share * deadline.left_s, request.time_limit_s or math.inf))
+
+
+def plan_in_full(search: CapacitySearch, number: int, deadline: Deadline | None = None) -> Plan:
+    """Return the plan of a candidate that was planned. It is no worse than the candidate's known choice.
+
+    It has no program where the `deadline` is reached. Raises TimeLimitReached where it was before.
+    """
+    request = _limit_time(search.question.request, deadline or Deadline(), share=TIME_SHARE)
     task, outcome = search.make_task(number), search.outcomes[number]
     graph = load_graph(GraphDocument.model_validate(task.graph), task.mesh)
     hardware = parse_hardware(task.profile)
     mesh = replace(task.mesh, device=hardware.name)
     known = [] if outcome.choice is None else [outcome.choice]
-    return pipeline.plan(graph, mesh, hardware, request=task.request, known=known)
+    return pipeline.plan(graph, mesh, hardware, request=request, known=known)

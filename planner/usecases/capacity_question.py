@@ -13,6 +13,7 @@ from planner.errors import InvalidRequest
 from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import MeshCandidate
 from planner.judge.pareto import Point
+from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Request
 
 SECONDS_PER_HOUR = 3600.0
@@ -103,7 +104,10 @@ class CandidateResult:
 
 @dataclass(frozen=True, slots=True)
 class CandidateTask:
-    """A candidate to plan, with a choice to start from. A step that takes `cutoff_s` or longer is of no interest."""
+    """A candidate to plan, with a choice to start from. A step that takes `cutoff_s` or longer is of no interest.
+
+    `deadline` is that of the whole search.
+    """
 
     graph: Mapping[str, Any]
     profile: Mapping[str, Any]
@@ -111,6 +115,7 @@ class CandidateTask:
     request: Request
     start: Choice | None
     cutoff_s: float | None
+    deadline: Deadline = field(default_factory=Deadline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +131,10 @@ class CapacityBudget:
 
 @dataclass(frozen=True, slots=True)
 class SkippedCandidate:
-    """Why a candidate was not planned: "memory", "infeasible", "bound", or "time" where the time limit ran out.
+    """Why a candidate was not planned.
 
-    `dominated_by` is the number of the candidate that proves it, if one does.
+    It is "memory", "infeasible", "bound", "time" where the time limit ran out, or "cancelled". `dominated_by` is the
+    number of the candidate that proves it, if one does.
     """
 
     skip_reason: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +18,7 @@ from planner.judge.mfu import model_flops, utilisation
 from planner.judge.pareto import Point, pareto_frontier
 from planner.judge.roofline_bounds import Floor, min_memory_bytes, min_step_s
 from planner.notebook import HtmlTable, notebook_html
+from planner.planning.deadline import Deadline
 from planner.units import format_bytes, format_share, format_time
 from planner.usecases.capacity_question import (
     CandidateResult,
@@ -39,11 +41,12 @@ def _candidate_kind(one: MeshCandidate) -> tuple[int, int]:
 
 @dataclass
 class CapacitySearch:
-    """Outcomes of the candidates so far, by number."""
+    """Outcomes of the candidates so far, by number; `running` are those that are being planned."""
 
     question: CapacityQuestion
     outcomes: dict[int, CandidateResult] = field(default_factory=dict)
     skipped: dict[int, SkippedCandidate] = field(default_factory=dict)
+    running: list[int] = field(default_factory=list)
 
     @cached_property
     def hardware(self) -> tuple[Hardware, ...]:
@@ -85,6 +88,10 @@ class CapacitySearch:
         """Return the model FLOPs utilization of a step of a candidate (`planner.judge.mfu`)."""
         one = self.question.candidates[number]
         return utilisation(self._flops[one.graph], self.hardware[one.hardware], one.mesh.devices, step_s=step_s)
+
+    def prepare_figures(self) -> None:
+        """Count what bounds and figures are computed from, which takes seconds for a large graph."""
+        self.bounds, self._flops  # noqa: B018
 
     @cached_property
     def _flops(self) -> list[dict[str, float]]:
@@ -206,7 +213,23 @@ class CapacitySearch:
         ]
         return self.outcomes[min(near)[1]].choice if near else None
 
-    def make_task(self, number: int) -> CandidateTask:
+    @property
+    def is_cancelled(self) -> bool:
+        return any(passed.skip_reason == "cancelled" for passed in self.skipped.values())
+
+    def cancel(self) -> None:
+        """Skip every candidate that has no outcome yet."""
+        self.running.clear()
+        for number in set(self.order) - self.outcomes.keys() - self.skipped.keys():
+            self.skipped[number] = SkippedCandidate("cancelled")
+
+    def count_excluded(self) -> Counter[str]:
+        """Count the candidates without a plan so far, by the reason."""
+        bounded = [number for number, outcome in self.outcomes.items() if outcome.status == BOUNDED]
+        return Counter([passed.skip_reason for passed in self.skipped.values()] + ["bound"] * len(bounded))
+
+    def make_task(self, number: int, deadline: Deadline | None = None) -> CandidateTask:
         one, question = self.question.candidates[number], self.question
         graph, profile = question.graphs[one.graph].document, question.offers[one.hardware].document
-        return CandidateTask(graph, profile, one.mesh, question.request, self.start(number), self.cutoff_s(number))
+        known = self.start(number), self.cutoff_s(number)
+        return CandidateTask(graph, profile, one.mesh, question.request, *known, deadline or Deadline())

@@ -18,6 +18,7 @@ from api.remote_planner import plan_on_server
 from planner.documents.hardware import read_profile
 from planner.errors import InvalidRequest
 from planner.judge.mesh_candidates import enumerate_candidates
+from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Request
 from planner.usecases.capacity import search_meshes
 from planner.usecases.capacity_question import CapacityQuestion, CapacityWorkload, HardwareOffer
@@ -88,7 +89,7 @@ def busy(answers: Sequence[int]) -> Iterator[str]:
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_busy_server_is_retried_until_the_time_is_up(status: int) -> None:
     with busy([status]) as url:
-        found = search_meshes(QUESTION, ask=plan_on_server(url, QUESTION, time_limit_s=0.3), time_limit_s=0.3)
+        found = search_meshes(QUESTION, ask=plan_on_server(url, QUESTION, Deadline(0.3)), deadline=Deadline(0.3))
     assert found.outcomes == {}
     assert {passed.skip_reason for passed in found.skipped.values()} == {"time"}
 

@@ -16,8 +16,10 @@ from planner.frontends.zoo import import_zoo
 from planner.ir.mesh import Mesh
 from planner.judge.mesh_candidates import enumerate_candidates
 from planner.judge.pareto import pareto_frontier
+from planner.planning.deadline import Deadline
 from planner.planning.plan_types import Request
-from planner.usecases.capacity import plan_candidate, plan_in_full, search_meshes
+from planner.progress import describe_search
+from planner.usecases.capacity import UNFINISHED, plan_candidate, plan_in_full, search_meshes
 from planner.usecases.capacity_question import (
     CandidateResult,
     CapacityBudget,
@@ -157,10 +159,53 @@ def test_a_journal_of_another_question_or_no_journal_is_refused() -> None:
 
 
 def test_a_search_that_runs_out_of_time_says_so_and_keeps_what_it_found() -> None:
-    hurried = search_meshes(question(), time_limit_s=1e-9)
+    hurried = search_meshes(question(), deadline=Deadline(1e-9))
     document = dump_capacity(hurried)
     assert not document["complete"]
     assert {one["skip_reason"] for one in document["candidates"]} == {"time"}
+
+
+def test_with_little_time_the_first_candidate_is_one_that_is_planned_soon() -> None:
+    started: list[int] = []
+    asked = question((2, 4))
+    search_meshes(asked, deadline=Deadline(3600), on_start=lambda _, number: started.append(number))
+    first = asked.candidates[started[0]]
+    assert (first.mesh.devices, len(first.mesh.axes), first.graph) == (4, 1, 0)
+
+
+def test_a_candidate_for_which_no_time_is_left_has_no_outcome() -> None:
+    task = replace(CapacitySearch(question()).make_task(0), deadline=Deadline(1e-9))
+    assert plan_candidate(task) == UNFINISHED
+    hurried = search_meshes(question(), ask=lambda task: lambda: UNFINISHED)
+    assert hurried.outcomes == {}
+    assert {passed.skip_reason for passed in hurried.skipped.values()} == {"time"}
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_an_interrupted_search_gives_what_it_has(processes: int) -> None:
+    planned: list[int] = []
+
+    def interrupt(search: CapacitySearch, number: int) -> None:
+        planned.append(number)
+        raise KeyboardInterrupt
+
+    cut = search_meshes(question(), processes=processes, on_outcome=interrupt)
+    document = dump_capacity(cut)
+    assert cut.is_cancelled
+    assert list(cut.outcomes) == planned
+    assert not document["complete"]
+    assert len(document["frontier"]) == 1
+    others = {one["skip_reason"] for one in document["candidates"] if one["status"] == "skipped"}
+    assert others == {"cancelled"}
+
+
+def test_progress_says_what_is_planned_what_is_best_and_what_is_excluded() -> None:
+    lines: list[str] = []
+    search_meshes(question((2, 4)), on_start=lambda search, _: lines.append(describe_search(search)))
+    assert "0 of 12 candidates" in lines[0]
+    assert "planning 2 h100-sxm as 0=2, batch 8" in lines[0]
+    assert "fastest so far" in lines[-1]
+    assert "as no better" in lines[-1]
 
 
 def test_the_plans_of_the_frontier_are_no_worse_than_reported() -> None:
