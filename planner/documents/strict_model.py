@@ -17,7 +17,9 @@ def _require_whole(value: object) -> object:
 Id = Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$")]
 Name = Annotated[str, Field(max_length=1024, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 Dim = Annotated[int, Field(ge=1, le=1 << 40)]
-Dtype = Literal["f64", "f32", "bf16", "f16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u8", "bool"]
+Dtype = Literal[
+    "f64", "f32", "bf16", "f16", "f8e4m3", "f8e5m2", "i64", "i32", "i16", "i8", "u64", "u32", "u16", "u8", "bool"
+]
 Size = Annotated[int, Field(ge=0)]
 Version = Annotated[Literal[1], BeforeValidator(_require_whole)]
 Version2 = Annotated[Literal[2], BeforeValidator(_require_whole)]

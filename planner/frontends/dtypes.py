@@ -24,6 +24,9 @@ SPELLINGS = {
     "i32": DtypeSpelling("int32", "INT32", "i32"),
     "i16": DtypeSpelling("int16", "INT16", "i16"),
     "i8": DtypeSpelling("int8", "INT8", "i8"),
+    "u64": DtypeSpelling("uint64", "UINT64", "ui64"),
+    "u32": DtypeSpelling("uint32", "UINT32", "ui32"),
+    "u16": DtypeSpelling("uint16", "UINT16", "ui16"),
     "u8": DtypeSpelling("uint8", "UINT8", "ui8"),
     "bool": DtypeSpelling("bool", "BOOL", "i1"),
 }

@@ -13,6 +13,9 @@ DTYPE_BYTES = {
     "i32": 4,
     "i16": 2,
     "i8": 1,
+    "u64": 8,
+    "u32": 4,
+    "u16": 2,
     "u8": 1,
     "bool": 1,
 }
@@ -24,3 +27,7 @@ def is_float(dtype: str) -> bool:
 
 def is_integer(dtype: str) -> bool:
     return dtype.startswith(("i", "u"))
+
+
+def is_unsigned(dtype: str) -> bool:
+    return dtype.startswith("u")

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 
 from planner.errors import InvalidGraph
-from planner.ir.dtypes import is_float, is_integer
+from planner.ir.dtypes import DTYPE_BYTES, is_float, is_integer, is_unsigned
 from planner.ops import attribute_types as types
 from planner.ops.attributes import Attribute
 from planner.ops.op_def import Array, OpContext, OpDef, OpSignature, any_dtype, float_dtype, predicate_dtype, same_dtype
@@ -102,6 +102,19 @@ def erf(local: OpContext, x: Array) -> Array:
     return xp.where(near, series, xp.sign(wide) * far).astype(x.dtype)
 
 
+def erf_inv(local: OpContext, x: Array) -> Array:
+    """Compute the inverse of erf: S. Winitzki's approximation (2008), then Halley's method in f64."""
+    xp, a = local.xp, 0.147
+    wide = x.astype("float64")
+    logarithm = xp.log1p(-wide * wide)
+    middle = 2 / (math.pi * a) + logarithm / 2
+    y = xp.sign(wide) * xp.sqrt(xp.sqrt(middle * middle - logarithm / a) - middle)
+    for _ in range(3):
+        error = (erf(local, y) - wide) * (math.sqrt(math.pi) / 2) * xp.exp(y * y)
+        y = y - error / (1 + y * error)
+    return y.astype(x.dtype)
+
+
 def _gelu(local: OpContext, x: Array) -> Array:
     if local.read(APPROXIMATE) == "tanh":
         inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x * x * x)
@@ -121,6 +134,21 @@ def _cast(local: OpContext, x: Array) -> Array:
 def _integers(signature: OpSignature) -> str | None:
     numbers = all(is_integer(kind.dtype) for kind in (*signature.operands, *signature.results))
     return None if numbers and same_dtype(signature) is None else "operand and result of one integer dtype"
+
+
+def _bitcast_dtypes(signature: OpSignature) -> str | None:
+    kinds = [kind.dtype for kind in (*signature.operands, *signature.results)]
+    unsigned = [dtype for dtype in kinds if is_unsigned(dtype)]
+    good = len(kinds) == 2 and unsigned and len({DTYPE_BYTES[dtype] for dtype in kinds}) == 1
+    good = good and all(is_unsigned(dtype) or dtype in ("f16", "f32", "f64") for dtype in kinds)
+    return None if good else "u16, u32 or u64 and the float of its width, in either order"
+
+
+def _bitcast(local: OpContext, x: Array) -> Array:
+    """Reinterpret bits. A float is computed in any precision; the unsigned side tells the width it is declared with."""
+    if x.dtype.kind == "u":
+        return x if local.dtypes[0].kind == "u" else x.view(f"float{8 * x.dtype.itemsize}")
+    return x.astype(f"float{8 * local.dtypes[0].itemsize}").view(local.dtypes[0])
 
 
 def _select_dtypes(signature: OpSignature) -> str | None:
@@ -152,8 +180,19 @@ OP_DEFS = (
     _unary("sign", _apply("sign")),
     _smooth("sin", _apply("sin"), 4),
     _smooth("cos", _apply("cos"), 4),
+    _smooth("tan", _apply("tan"), 8),
+    _smooth("asin", _apply("arcsin"), 8),
+    _smooth("acos", _apply("arccos"), 8),
+    _smooth("atan", _apply("arctan"), 8),
+    _smooth("sinh", _apply("sinh"), 8),
+    _smooth("cosh", _apply("cosh"), 8),
     _smooth("tanh", _apply("tanh"), 6),
+    _smooth("asinh", _apply("arcsinh"), 8),
+    _smooth("acosh", _apply("arccosh"), 8),
+    _smooth("atanh", _apply("arctanh"), 8),
+    _smooth("cbrt", _apply("cbrt"), 8),
     _smooth("erf", erf, 8),
+    _smooth("erf_inv", erf_inv, 12),
     _smooth("sigmoid", sigmoid, 6),
     _smooth("softplus", lambda local, x: local.xp.logaddexp(x, x.dtype.type(0)), 8),
     _smooth("silu", lambda local, x: x * sigmoid(local, x), 7),
@@ -164,6 +203,7 @@ OP_DEFS = (
     OpDef("bitwise_not", "... -> ...", _apply("bitwise_not"), dtypes=_integers),
     OpDef("gelu", "... -> ...", _gelu, 10, float_dtype, attrs=(APPROXIMATE,)),
     OpDef("cast", _cast_rule, _cast, dtypes=any_dtype),
+    OpDef("bitcast", "... -> ...", _bitcast, dtypes=_bitcast_dtypes),
     OpDef("where", "..., ..., ... -> ...; linear 1+2", _where, dtypes=_select_dtypes),
     _binary("add", "add", _jointly_linear),
     _binary("subtract", "subtract", _jointly_linear),
@@ -182,6 +222,8 @@ OP_DEFS = (
     _binary("bitwise_and", "bitwise_and", dtypes=_integers),
     _binary("bitwise_or", "bitwise_or", dtypes=_integers),
     _binary("bitwise_xor", "bitwise_xor", dtypes=_integers),
+    _binary("shift_left", "left_shift", dtypes=_integers),
+    _binary("shift_right", "right_shift", dtypes=_integers),
     _binary("equal", "equal", dtypes=predicate_dtype),
     _binary("not_equal", "not_equal", dtypes=predicate_dtype),
     _binary("less", "less", dtypes=predicate_dtype),

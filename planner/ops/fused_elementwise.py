@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from planner.errors import InvalidGraph
-from planner.ir.dtypes import DTYPE_BYTES, is_float, is_integer
+from planner.ir.dtypes import DTYPE_BYTES, is_float, is_integer, is_unsigned
 from planner.ir.graph import TensorType
 from planner.ir.notation import parse_rule
 from planner.ops import elementwise
@@ -126,7 +126,7 @@ def _linear_groups(read: Sequence[_TypedValue], members: Sequence[int]) -> list[
 
 
 def _compute(local: OpContext, *operands: Array) -> Array:
-    """Run the steps. Inner values have the widest dtype of their kind among the operands and the result."""
+    """Run the steps. Inner floats and signed integers are as wide as the widest operand or result."""
     values, steps = list(operands), local.read(STEPS)
     kinds = [*(array.dtype for array in operands), local.dtypes[0]]
     for op, numbers, dtype, attrs in steps:
@@ -137,9 +137,11 @@ def _compute(local: OpContext, *operands: Array) -> Array:
 
 
 def _widest_dtype(kinds: Sequence[Any], dtype: str) -> Any:
-    letters = "f" if is_float(dtype) else "iu" if is_integer(dtype) else "b"
-    alike = [kind for kind in kinds if kind.kind in letters]
-    return np.result_type(*alike) if alike else np.dtype({"f": "float64", "iu": "int64", "b": "bool"}[letters])
+    if is_unsigned(dtype):
+        return np.dtype(f"uint{dtype[1:]}")
+    letter = "f" if is_float(dtype) else "i" if is_integer(dtype) else "b"
+    alike = [kind for kind in kinds if kind.kind == letter]
+    return np.result_type(*alike) if alike else np.dtype({"f": "float64", "i": "int64", "b": "bool"}[letter])
 
 
 OP_DEFS = (OpDef("pointwise", _rule, _compute, FLOPS, any_dtype, attrs=(STEPS,)),)

@@ -10,6 +10,9 @@ elements are the low one. The stream keeps apart the seeds of dropouts from thos
 
 J. Salmon, M. Moraes, R. Dror, D. Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011; the rotations are those
 of their Random123 library, which JAX uses too.
+
+Programs of JAX hold keys of their own: `threefry` is the generator on arrays of counters, and `random_bits` the word
+that JAX draws for each position of a tensor, the xor of both words of counter position.
 """
 
 from __future__ import annotations
@@ -35,24 +38,31 @@ DROPOUTS, DRAWS = 0, 1
 """Streams."""
 
 
-def threefry(key: tuple[int, int], high: Array, low: Array) -> tuple[Array, Array]:
-    """Return two random words per counter. `high` and `low` are uint32 arrays of at least one dim."""
+def threefry(key: tuple[Array, Array], high: Array, low: Array) -> tuple[Array, Array]:
+    """Return two random words per counter. All are uint32 arrays of at least one dim, which broadcast."""
     word = low.dtype.type
-    keys = (*key, PARITY ^ key[0] ^ key[1])
-    first, second = high + word(key[0]), low + word(key[1])
+    keys = (*key, key[0] ^ key[1] ^ word(PARITY))
+    first, second = high + key[0], low + key[1]
     for number in range(5):
         for bits in ROTATIONS[number % 2]:
             first = first + second
             second = ((second << word(bits)) | (second >> word(32 - bits))) ^ first
-        first = first + word(keys[(number + 1) % 3])
-        second = second + word((keys[(number + 2) % 3] + number + 1) % WORD)
+        first = first + keys[(number + 1) % 3]
+        second = second + (keys[(number + 2) % 3] + word(number + 1))
     return first, second
 
 
 def draw_words(local: OpContext, spans: Sequence[Span], stream: int) -> tuple[Array, Array]:
-    """Return two words for each position of a device's part, in its shape; `spans` are those of its dims."""
+    """Return two words of the op's seed for each position of a device's part; `spans` are those of its dims."""
     seed = local.read(SEED)
-    key = (seed % WORD, (seed // WORD * 2 + stream) % WORD)
+    first, second = (
+        local.xp.full((1,), number, "uint32") for number in (seed % WORD, (seed // WORD * 2 + stream) % WORD)
+    )
+    return _draw_from_key(local, spans, (first, second))
+
+
+def _draw_from_key(local: OpContext, spans: Sequence[Span], key: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Return two words for each position of a device's part, in its shape; the key is two arrays of shape [1]."""
     count = len(spans)
     while count and math.prod(span.size for span in spans[count - 1 :]) < WORD:
         count -= 1
@@ -124,7 +134,30 @@ def _fraction(word: Array, dtype: Array) -> Array:
     return (word >> word.dtype.type(8)).astype(dtype) * dtype.type(2.0**-24)
 
 
+def _threefry(local: OpContext, *operands: Array) -> tuple[Array, Array]:
+    first_key, second_key, high, low = (each if each.ndim else each.reshape(1) for each in operands)
+    words = threefry((first_key, second_key), high, low)
+    return words[0].reshape(local.shapes[0]), words[1].reshape(local.shapes[1])
+
+
+def _random_bits_rule(signature: OpSignature) -> str:
+    return "[], [] " + _random_rule(signature)
+
+
+def _random_bits(local: OpContext, first_key: Array, second_key: Array) -> Array:
+    spans = [local.spans[loop] for loop in _loops(len(local.shapes[0]))]
+    first, second = _draw_from_key(local, spans, (first_key.reshape(1), second_key.reshape(1)))
+    return first ^ second
+
+
+def words_of_32_bits(signature: OpSignature) -> str | None:
+    """Check that operands and results are u32."""
+    return None if {kind.dtype for kind in (*signature.operands, *signature.results)} == {"u32"} else "u32"
+
+
 OP_DEFS = (
     OpDef("dropout", _dropout_rule, _dropout, DRAW_FLOPS + 2, float_dtype, attrs=(P, SEED)),
     OpDef("random", _random_rule, _random, DRAW_FLOPS + 2, any_float, attrs=(DISTRIBUTION, SEED)),
+    OpDef("threefry", "..., ..., ..., ... -> ..., ...", _threefry, DRAW_FLOPS, words_of_32_bits),
+    OpDef("random_bits", _random_bits_rule, _random_bits, DRAW_FLOPS, words_of_32_bits),
 )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from planner.errors import RunFailed
-from planner.ir.dtypes import is_float, is_integer
+from planner.ir.dtypes import is_float, is_integer, is_unsigned
 
 MODULES = ("numpy", "cupy")
 BACKENDS = (*MODULES, "mpi", "nccl")
@@ -64,12 +64,14 @@ def device_memory(xp: Any) -> int:
 def run_dtype(xp: Any, dtype: str, precision: str) -> Any:
     """Return the array dtype in which values declared as `dtype` are computed: every float in `precision`.
 
+    Unsigned integers always have their own dtype, because programs rely on where they wrap around.
+
     With "declared" that is the value's own dtype, or f32 for floats that numpy lacks; with "rounded" f64 for f64 and
     otherwise f32.
     """
     if precision == ROUNDED and is_float(dtype):
         return xp.dtype("float64" if dtype == "f64" else "float32")
-    if precision == DECLARED:
+    if precision == DECLARED or is_unsigned(dtype):
         letter, bits = dtype[0], dtype[1:]
         return xp.dtype(_STANDS_FOR.get(dtype) or {"f": "float", "i": "int", "u": "uint"}[letter] + bits)
     if is_float(dtype):

@@ -76,7 +76,7 @@ def test_a_hint_and_a_required_sharding_of_one_value_are_both_kept() -> None:  #
     assert read_mlir(print_graph(graph, mesh))[0].annotations == (hint, required)
 
 
-@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "f16", "f8e4m3", "f8e5m2", "i64", "i8", "u8", "bool"])
+@pytest.mark.parametrize("dtype", ["f64", "f32", "bf16", "f16", "f8e4m3", "f8e5m2", "i64", "i8", "u32", "u8", "bool"])
 def test_constants_keep_their_value(dtype: str) -> None:
     graph = Growing(Random(0))
     for value in (0, 1, 5, 300, 0.25, -2, 1e-05, inf, -inf):

@@ -12,6 +12,7 @@ import pytest
 
 from planner.errors import InvalidDocument, InvalidGraph, InvalidRequest, InvalidSharding, ShardplanError, UnsupportedOp
 from planner.frontends.stablehlo import import_file, import_jax, import_stablehlo, trace_function
+from planner.frontends.uncovered_ops import UnknownOpWarning
 from tests.testing.stablehlo_texts import F32, SHARDY, main_of
 
 jax = pytest.importorskip("jax", reason="jax is not installed: pip install shardplan[jax]")
@@ -52,24 +53,24 @@ REFUSED_TEXTS: dict[str, tuple[str, type[ShardplanError], str]] = {
     "an element type": (
         main_of("return %a : tensor<4xcomplex<f32>>", "tensor<4xcomplex<f32>>", "tensor<4xcomplex<f32>>"),
         UnsupportedOp,
-        "t: argument arg0: element type (got complex<f32>",
+        "t: argument arg0: complex numbers (got complex<f32>; wanted real and imaginary part as two real arrays",
     ),
-    "an op outside the table": (
-        main_of(f"%0 = stablehlo.cbrt %a : {F32}\nreturn %0 : {F32}"),
+    "a narrow element type": (
+        main_of("return %a : tensor<4xi4>", "tensor<4xi4>", "tensor<4xi4>"),
         UnsupportedOp,
-        "t: line 2: stablehlo.cbrt: op outside the table",
+        "t: argument arg0: element type (got i4",
     ),
-    "a custom call": (
-        main_of(f"%0 = stablehlo.custom_call @attend(%a) : ({F32}) -> {F32}\nreturn %0 : {F32}"),
+    "an argument without elements": (
+        main_of("return %a : tensor<0x8xf32>", "tensor<0x8xf32>", "tensor<0x8xf32>"),
         UnsupportedOp,
-        "t: line 2: stablehlo.custom_call: custom call (got attend",
+        "t: argument arg0: array without elements",
     ),
-    "not a number": (
+    "a custom call with side effects": (
         main_of(
-            f"%0 = stablehlo.constant dense<0x7FC00000> : {F32}\n%1 = stablehlo.add %a, %0 : {F32}\nreturn %1 : {F32}"
+            f"%0 = stablehlo.custom_call @attend(%a) {{has_side_effect = true}} : ({F32}) -> {F32}\nreturn %0 : {F32}"
         ),
         UnsupportedOp,
-        "t: line 3: stablehlo.add: NaN or infinity not representable in JSON (got nan",
+        "t: line 2: stablehlo.custom_call: custom call with side effects (got attend",
     ),
     "an endless loop": (main_of(FOREVER), UnsupportedOp, "t: line 4: stablehlo.while: loop too long"),
     "a function that calls itself": (CALLS_ITSELF, UnsupportedOp, "calls nested too deeply"),
@@ -95,6 +96,18 @@ REFUSED_FUNCTIONS: dict[str, tuple[Any, type[ShardplanError], str]] = {
         UnsupportedOp,
         "data-dependent branch",
     ),
+    "a number printed": (
+        lambda x: (jax.debug.print("{}", x.sum()), x)[1],
+        UnsupportedOp,
+        "wanted a step without callbacks and jax.debug",
+    ),
+    "as many turns as an argument says": (
+        lambda x: lax.fori_loop(0, x[0, 0].astype(int), lambda _, c: c + 1, x),
+        UnsupportedOp,
+        "wanted a loop whose turns are known: lax.scan, or fori_loop with numbers as bounds",
+    ),
+    "a Fourier transform": (lambda x: jnp.fft.rfft(x), UnsupportedOp, "complex numbers"),
+    "a sum of nothing": (lambda x: x[:0].sum() + x, UnsupportedOp, "operand without elements"),
     "an error of its own": (lambda x: x.nothing, InvalidRequest, "AttributeError"),
 }
 DEEP = "module attributes {a = " + "[" * 100_000 + "]" * 100_000 + "} {}"
@@ -125,6 +138,22 @@ def test_a_function_that_cannot_be_planned_is_refused(name: str) -> None:
     with pytest.raises(kind) as refused:
         import_stablehlo(trace_function(function, X).text, "t")
     assert message in str(refused.value)
+
+
+REPLICATED: dict[str, tuple[Any, str]] = {
+    "an op outside the table": (jax.scipy.special.digamma, "chlo.digamma, 1x"),
+    "a custom call": (jnp.linalg.qr, "stablehlo.custom_call lapack_sgeqrf_ffi, 1x"),
+    "a form that a row does not take": (lambda x: lax.cumlogsumexp(x), "stablehlo.reduce_window (a body that is not"),
+}
+
+
+@pytest.mark.parametrize("name", REPLICATED)
+def test_an_op_without_a_row_is_planned_replicated_and_named_in_a_warning(name: str) -> None:
+    function, message = REPLICATED[name]
+    with pytest.warns(UnknownOpWarning) as warned:
+        document = import_stablehlo(trace_function(function, X).text, "t")
+    assert message in str(warned[0].message)
+    assert any("blocked" in node.get("rule", "") for node in document["nodes"])
 
 
 def test_calls_that_multiply_exponentially_are_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

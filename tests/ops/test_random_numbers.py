@@ -32,8 +32,8 @@ def context(seed: int, **attrs: object) -> OpContext:
 def test_random_words_equal_those_of_random123(
     key: tuple[int, int], counter: tuple[int, int], words: tuple[int, int]
 ) -> None:
-    high, low = (np.array([word], np.uint32) for word in counter)
-    assert tuple(int(word[0]) for word in threefry(key, high, low)) == words
+    first_key, second_key, high, low = (np.array([word], np.uint32) for word in (*key, *counter))
+    assert tuple(int(word[0]) for word in threefry((first_key, second_key), high, low)) == words
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -1,7 +1,7 @@
 """One op with its types, written in letters and numbers.
 
 A letter is a size that has an even and an uneven version; a number is itself. `i:` in front of a shape makes it i64,
-`?:` bool; otherwise it is f64.
+`u:` u32, `s:` f32, `?:` bool; otherwise it is f64.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from planner.ir.graph import TensorType
 
 EVEN = {"a": 8, "b": 16, "c": 8, "d": 16, "e": 8}
 UNEVEN = {"a": 5, "b": 9, "c": 7, "d": 3, "e": 6}
-DTYPES = {"f": "f64", "i": "i64", "?": "bool"}
+DTYPES = {"f": "f64", "i": "i64", "u": "u32", "s": "f32", "?": "bool"}
 
 
 @dataclass(frozen=True)
@@ -45,5 +45,5 @@ def of(op: str, signature: str, **attrs: Any) -> list[Case]:
 
 def _type(text: str, sizes: dict[str, int]) -> TensorType:
     words = text.split()
-    dtype = DTYPES[words.pop(0)[0]] if words[0] in ("i:", "?:") else "f64"
+    dtype = DTYPES[words.pop(0)[0]] if words[0].endswith(":") else "f64"
     return TensorType(tuple(sizes[word] if word in sizes else int(word) for word in words if word != "[]"), dtype)

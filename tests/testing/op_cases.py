@@ -32,6 +32,7 @@ BROADCAST = (
     + of("", "b -> b", scalar=1.5, reversed=True)
 )
 INTEGERS = of("", "i: a b, i: b -> i: a b") + of("", "i: a b -> i: a b", scalar=3)
+UNSIGNED = of("", "u: a b, u: b -> u: a b") + of("", "u: a b -> u: a b", scalar=3)
 REDUCED = (
     of("", "a b -> a", dims=[1])
     + of("", "a b -> 1 b", dims=[0], keepdim=True)
@@ -44,7 +45,8 @@ REDUCED = (
 CASES: list[Case] = [
     *_like(POINTWISE, "identity", "negate", "abs", "square", "sqrt", "rsqrt", "reciprocal", "exp", "log"),
     *_like(POINTWISE, "log1p", "expm1", "floor", "ceil", "round", "truncate", "sign", "softplus"),
-    *_like(POINTWISE, "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "gelu"),
+    *_like(POINTWISE, "sin", "cos", "tanh", "erf", "sigmoid", "silu", "relu", "gelu", "erf_inv"),
+    *_like(POINTWISE, "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "cbrt"),
     *of("gelu", "a b -> a b", approximate="tanh"),
     *of("logical_not", "?: a b -> ?: a b"),
     *of("bitwise_not", "i: a b -> i: a b"),
@@ -62,6 +64,12 @@ CASES: list[Case] = [
     *_like(BROADCAST, "add", "subtract", "multiply", "divide", "pow", "maximum", "minimum"),
     *_like(BROADCAST, "floor_divide", "remainder", "fmod", "atan2"),
     *_like(INTEGERS, "floor_divide", "remainder", "fmod", "bitwise_and", "bitwise_or", "bitwise_xor"),
+    *_like(UNSIGNED, "shift_left", "shift_right", "add", "multiply", "bitwise_xor"),
+    *of("shift_left", "i: a b -> i: a b", scalar=3),
+    *of("shift_right", "i: a b, i: b -> i: a b"),
+    *of("bitcast", "u: a b -> s: a b"),
+    *of("bitcast", "s: a b -> u: a b"),
+    *of("pointwise", "u: a b, u: b -> u: a b", steps=[["add", [0, 1], "u32", {}], ["bitwise_xor", [2, 1], "u32", {}]]),
     *_like(INTEGERS, "add", "subtract", "multiply", "divide", "maximum", "minimum"),
     *_like(of("", "?: a b, ?: b -> ?: a b"), "logical_and", "logical_or", "logical_xor"),
     *_like(COMPARED, "equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
@@ -137,6 +145,9 @@ CASES: list[Case] = [
     *of("scaled_dot_product_attention", "2 d a 2, 2 d a 2, 2 d a e -> 2 d a e", causal=True, window=3),
     *of("scaled_dot_product_attention", "d a 2, d b 2, d b c, d 1 1 -> d a c", sinks=True),
     *of("scaled_dot_product_attention", "c d a 2, c 1 a 2, c 1 a 3, a a, d 1 1 -> c d a 3", sinks=True, causal=True),
+    *of("threefry", "u: [], u: [], u: a b, u: b -> u: a b, u: a b"),
+    *of("threefry", "u: a, u: a, u: [], u: 1 -> u: a, u: a"),
+    *of("random_bits", "u: [], u: [] -> u: d a b"),
     *of("dropout", "d a b -> d a b", p=0.3, seed=7),
     *of("dropout", "[] -> []", p=0.5),
     *of("random", "-> a b", seed=3),

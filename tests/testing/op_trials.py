@@ -34,7 +34,10 @@ POSITIVE = {
 }
 
 
-NUMPY = {"f64": np.float64, "i64": np.int64, "bool": np.bool_}
+RANGES = {"erf_inv": (-0.9, 0.9), "asin": (-0.9, 0.9), "acos": (-0.9, 0.9), "atanh": (-0.9, 0.9), "acosh": (1.1, 2.0)}
+"""Domains of ops that are not defined for all of -2 to 2."""
+RANGES |= dict.fromkeys(POSITIVE, (0.5, 2.0))
+NUMPY = {"f64": np.float64, "f32": np.float32, "i64": np.int64, "u32": np.uint32, "bool": np.bool_}
 
 
 @dataclass
@@ -59,9 +62,9 @@ class Trial:
     def _operand(self, position: int, kind: TensorType) -> Array:
         if (loop := self.row.indexed_loops.get(position)) in self.rule.sizes:
             return self.random.integers(*self._reach(self.rule.sizes[loop]), kind.shape)
-        if kind.dtype == "f64":
-            low = 0.5 if self.row.name in POSITIVE else -2.0
-            return self.random.uniform(low, 2.0, kind.shape)
+        if kind.dtype.startswith("f"):
+            drawn = self.random.uniform(*RANGES.get(self.row.name, (-2.0, 2.0)), kind.shape)
+            return drawn.astype(NUMPY[kind.dtype])
         return self.random.integers(
             0 if kind.dtype == "bool" else 1, 2 if kind.dtype == "bool" else 9, kind.shape
         ).astype(NUMPY[kind.dtype])

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 
 from planner.errors import InvalidSharding
-from planner.ir.dtypes import is_float
+from planner.ir.dtypes import is_float, is_unsigned
 from planner.ir.graph import TensorType
 from planner.ir.mesh import Mesh
 from planner.ir.sharding import Sharding
 from planner.spmd import INDEX, LocalType
 
 MESH_SYMBOL = "@mesh"
-_ELEMENT = {"f8e4m3": "f8E4M3FN", "f8e5m2": "f8E5M2", "u8": "ui8", "bool": "i1"}
+_ELEMENT = {"f8e4m3": "f8E4M3FN", "f8e5m2": "f8E5M2", "bool": "i1"}
 _BITS = {"f64": "<d", "f32": "<f", "f16": "<e", "bf16": "<f"}
 _BARE = re.compile(r"[A-Za-z_][\w$.]*", re.ASCII)
 _VALUE = re.compile(r"[0-9]+|[A-Za-z$._-][\w$.-]*", re.ASCII)
@@ -46,7 +46,7 @@ class Dialect(StrEnum):
 
 
 def element_type(dtype: str) -> str:
-    return _ELEMENT.get(dtype, dtype)
+    return _ELEMENT.get(dtype) or (f"ui{dtype[1:]}" if is_unsigned(dtype) else dtype)
 
 
 def tensor_type(kind: TensorType | LocalType) -> str:

@@ -86,7 +86,6 @@ class _Convolution:
 
 def convolution(call: StablehloOpCall) -> RowResult:
     numbers = stablehlo.ConvDimensionNumbers(call.op.attributes["dimension_numbers"])
-    call.demand("groups of the batch", call.integer("batch_group_count") == 1)
     back = (numbers.output_batch_dimension, numbers.output_feature_dimension, *numbers.output_spatial_dimensions)
     given = _read_convolution(call, numbers, tuple(call.result.shape[dim] for dim in back))
     flipped = _unflip_kernel(call, list(numbers.kernel_spatial_dimensions))
@@ -112,8 +111,9 @@ def _read_convolution(
     rank = len(x) - 2
     call.demand("a kernel reversed by attribute", not any(call.optional_ints("window_reversal", (0,) * rank)))
     low, high = call.edges("padding", rank)
+    batch_groups = call.integer("batch_group_count")
     return _Convolution(
-        transpose_value(call, call.whole(0), x),
+        _group_channels(call, transpose_value(call, call.whole(0), x), batch_groups),
         transpose_value(call, call.whole(1), _kernel_order(numbers)),
         result_shape,
         call.optional_ints("window_strides", (1,) * rank),
@@ -121,8 +121,18 @@ def _read_convolution(
         call.optional_ints("rhs_dilation", (1,) * rank),
         low,
         high,
-        call.integer("feature_group_count"),
+        call.integer("feature_group_count") * batch_groups,
     )
+
+
+def _group_channels(call: StablehloOpCall, x: DocumentValue, groups: int) -> DocumentValue:
+    """Return x with groups of its batch as groups of its channels, which give the same convolution."""
+    if groups == 1:
+        return x
+    batch, channels, *spatial = x.shape
+    apart = call.builder.reshape(x, (groups, batch // groups, channels, *spatial))
+    beside = transpose_value(call, apart, (1, 0, *range(2, len(apart.shape))))
+    return call.builder.reshape(beside, (batch // groups, groups * channels, *spatial))
 
 
 def _unflip_kernel(call: StablehloOpCall, spatial: list[int]) -> DocumentValue | None:

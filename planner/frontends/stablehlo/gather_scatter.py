@@ -11,7 +11,7 @@ writes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxlib.mlir.dialects import stablehlo
@@ -36,6 +36,26 @@ class _IndexDims:
     paired_ids: tuple[int, ...]
     vector: int
     """The dim of the positions that lists one number per indexed dim."""
+    numbers: tuple[int, ...]
+    """Where in that list the number of each of `dims` is."""
+
+    def drop_whole(self, taken: Sequence[int], shape: Shape) -> _IndexDims:
+        """Leave out indexed dims of which the whole is taken: positions there are clamped to 0."""
+        places = zip(self.dims, self.numbers, strict=True)
+        kept = [(dim, number) for dim, number in places if dim not in self.whole or taken[dim] < shape[dim]]
+        dims, numbers = (tuple(pair[k] for pair in kept) for k in (0, 1))
+        return replace(self, dims=dims, numbers=numbers) if kept else self
+
+    def drop_units(self, taken: Sequence[int], shape: Shape) -> tuple[_IndexDims, tuple[int, ...]]:
+        """Index dims of which one position is taken without their window, as if they were collapsed.
+
+        `taken` lists the size of each window. Returns the windows that were dropped, too.
+        """
+        pairs = list(zip(self.whole, self.windows, strict=True))
+        dropped = {win for dim, win in pairs if dim in self.dims and taken[dim] == 1 != shape[dim]}
+        kept = [(dim, win - sum(each < win for each in dropped)) for dim, win in pairs if win not in dropped]
+        whole, windows = (tuple(pair[k] for pair in kept) for k in (0, 1))
+        return replace(self, whole=whole, windows=windows), tuple(sorted(dropped))
 
 
 def gather(call: StablehloOpCall) -> RowResult:
@@ -49,15 +69,25 @@ def gather(call: StablehloOpCall) -> RowResult:
         tuple(numbers.operand_batching_dims),
         tuple(numbers.start_indices_batching_dims),
         numbers.index_vector_dim,
+        tuple(range(len(numbers.start_index_map))),
     )
+    places, dropped = places.drop_whole(sizes, shape).drop_units(sizes, shape)
+    made = _without(call.result.shape, dropped)
     call.demand("slices that are not whole dims", all(sizes[dim] == shape[dim] for dim in places.whole))
+    return call.reshape(_read(call, places, made), call.result.shape)
+
+
+def _read(call: StablehloOpCall, places: _IndexDims, made: Shape) -> DocumentValue:
+    """Emit the read of elements in the shape `made`."""
     if places.paired:
-        dim, along = _along(call, places)
-        return call.emit("gather", call.whole(0), along, dim=dim, beyond="clamp")
-    ids, order = _ids(call, places), _order(call, places, len(call.result.shape))
+        along, order = _along(call, places)
+        rows = call.step("gather", [call.whole(0), along], along.shape, dim=places.dims[0], beyond="clamp")
+        rows = call.reshape(rows, tuple(made[dim] for dim in order))
+        return transpose_value(call, rows, [order.index(dim) for dim in range(len(order))])
+    ids, order = _ids(call, places), _order(call, places, len(made))
     first = places.dims[0]
-    read = tuple(call.result.shape[dim] for dim in order)
-    if len(shape) == 2 and first == 0 and len(ids) == 1:
+    read = tuple(made[dim] for dim in order)
+    if len(call.operands[0].type.shape) == 2 and first == 0 and len(ids) == 1:
         rows = call.step("embedding", [call.whole(0), *ids], read, beyond="clamp")
     else:
         rows = call.step("index", [call.whole(0), *ids], read, dims=list(places.dims), beyond="clamp")
@@ -75,6 +105,7 @@ def scatter(call: StablehloOpCall) -> RowResult:
         tuple(numbers.input_batching_dims),
         tuple(numbers.scatter_indices_batching_dims),
         numbers.index_vector_dim,
+        tuple(range(len(numbers.scattered_dims_to_operand_dims))),
     )
     x, updates = call.operands[0], call.whole(2)
     if (corner := _corner(call, places)) is not None:
@@ -83,18 +114,26 @@ def scatter(call: StablehloOpCall) -> RowResult:
             there = call.builder.whole(slice_value(call, x, cuts, made=call.operands[2].type))
             updates = call.step("add", [there, updates], updates.shape)
         return update_value(call, call.whole(0), updates, starts=corner)
+    sizes = dict(zip(places.whole, (updates.shape[dim] for dim in places.windows), strict=True))
+    places, dropped = places.drop_units([sizes.get(dim, 0) for dim in range(len(shape))], shape)
+    updates = call.reshape(updates, _without(updates.shape, dropped))
     windows = [updates.shape[dim] for dim in places.windows]
     call.demand("windows that are not whole dims", windows == [shape[dim] for dim in places.whole])
     attrs: dict[str, Any] = {"accumulate": body == "add", "beyond": "drop"}
     if places.paired:
-        dim, along = _along(call, places)
-        return call.emit("scatter", call.whole(0), along, updates, dim=dim, **attrs)
+        along, order = _along(call, places)
+        updates = call.reshape(transpose_value(call, updates, order), along.shape)
+        return call.emit("scatter", call.whole(0), along, updates, dim=places.dims[0], **attrs)
     order, ids = _order(call, places, len(updates.shape)), _ids(call, places)
     updates = transpose_value(call, updates, order)
     zeros = isinstance(x, KnownNumbers) and x.splat and x.number == 0
     if zeros and body == "add" and len(shape) == 2 and places.dims == (0,):
         return call.emit("embedding_backward", updates, *ids, beyond="drop")
     return call.emit("index_put", call.whole(0), *ids, updates, dims=list(places.dims), **attrs)
+
+
+def _without(shape: Shape, dims: Sequence[int]) -> Shape:
+    return tuple(size for dim, size in enumerate(shape) if dim not in dims)
 
 
 def _corner(call: StablehloOpCall, places: _IndexDims) -> list[int] | None:
@@ -119,27 +158,44 @@ def _scatter_kind(call: StablehloOpCall) -> str:
     return "add"
 
 
-def _along(call: StablehloOpCall, places: _IndexDims) -> tuple[int, DocumentValue]:
-    """Return the one indexed dim, and positions with the dims of x in its order."""
-    ids, rank = call.whole(1), len(call.operands[0].type.shape)
-    (dim,) = places.dims if len(places.dims) == 1 else (-1,)
-    order = [*places.paired, dim]
-    same = sorted(order) == list(range(rank)) and places.paired == places.paired_ids and not places.windows
-    call.demand("paired dims in another order", same and places.vector == len(ids.shape) - 1 == rank)
-    return dim, call.builder.reshape(ids, ids.shape[:-1])
+def _along(call: StablehloOpCall, places: _IndexDims) -> tuple[DocumentValue, list[int]]:
+    """Return the positions along the one indexed dim, with the dims of x in its order, and the dims paired with x's.
+
+    Those are dims of the result (or of the updates), in the order of x; the indexed dim has none if one position is
+    taken per element of the paired dims.
+    """
+    ids, count = _list_positions(call, places), len(places.paired)
+    call.demand("paired dims in another order", places.paired_ids == tuple(range(count)) and len(places.dims) == 1)
+    call.demand("positions of several dims", len(ids[0].shape) <= count + 1)
+    listed = len(ids[0].shape) == count + 1
+    order = [*places.paired, *places.dims]
+    beside = _others(places.windows, count + listed + len(places.windows))
+    dims = dict(zip(places.whole, places.windows, strict=True)) | dict(zip(order, beside, strict=False))
+    shape = call.operands[0].type.shape
+    flat = call.builder.reshape(ids[0], (*ids[0].shape[:count], ids[0].shape[count] if listed else 1))
+    sizes = dict(zip(order, flat.shape, strict=True))
+    turned = transpose_value(call, flat, sorted(range(len(order)), key=order.__getitem__))
+    spread = call.builder.reshape(turned, tuple(sizes.get(dim, 1) for dim in range(len(shape))))
+    whole = tuple(sizes.get(dim, size) for dim, size in enumerate(shape))
+    positions = spread if whole == spread.shape else call.step("expand", [spread], whole)
+    return positions, [dims[dim] for dim in range(len(shape)) if dim in dims]
 
 
 def _ids(call: StablehloOpCall, places: _IndexDims) -> list[DocumentValue]:
-    """Return the positions as one value per indexed dim."""
-    ids, vector, first = call.operands[1], places.vector, places.dims[:1]
+    """Return the positions as one value per indexed dim; these are adjacent."""
+    first = places.dims[:1]
     beside = tuple(range(first[0], first[0] + len(places.dims))) if first else ()
     call.demand("positions for dims apart", bool(first) and places.dims == beside)
-    whole = call.whole(1)
-    shape = ids.type.shape
+    return _list_positions(call, places)
+
+
+def _list_positions(call: StablehloOpCall, places: _IndexDims) -> list[DocumentValue]:
+    whole, vector = call.whole(1), places.vector
+    shape = whole.shape
     if vector == len(shape):
         return [whole]
     kept = (*shape[:vector], *shape[vector + 1 :])
-    parts = [call.builder.part(TensorSymbol.of(whole), vector, k, k + 1) for k in range(len(places.dims))]
+    parts = [call.builder.part(TensorSymbol.of(whole), vector, k, k + 1) for k in places.numbers]
     return [call.builder.reshape(part, kept) for part in parts]
 
 

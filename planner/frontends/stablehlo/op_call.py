@@ -76,6 +76,10 @@ RowResult = Symbol | DocumentValue
 StablehloRow = Callable[[StablehloOpCall], RowResult | Sequence[RowResult]]
 
 
+def has_no_elements(kind: ir.Type) -> bool:
+    return isinstance(kind, ir.RankedTensorType) and kind.has_static_shape and 0 in kind.shape
+
+
 def tensor_type(kind: ir.Type) -> TensorType:
     """Return a tensor's type. Raises InvalidGraph for a dynamic dim, UnsupportedOp for other types and dtypes."""
     if not isinstance(kind, ir.RankedTensorType):
@@ -83,6 +87,10 @@ def tensor_type(kind: ir.Type) -> TensorType:
     if not kind.has_static_shape:
         raise InvalidGraph("dynamic dim", got=str(kind), wanted="fixed sizes: lower with concrete shapes")
     spelled = str(kind.element_type)
+    if spelled.startswith("complex"):
+        raise UnsupportedOp("complex numbers", got=spelled, wanted="real and imaginary part as two real arrays")
+    if has_no_elements(kind):
+        raise UnsupportedOp("array without elements", got=str(kind), wanted="arrays of at least one element")
     if spelled not in FROM_MLIR:
         raise UnsupportedOp("element type", got=spelled, wanted=f"one of {', '.join(FROM_MLIR)}")
     return TensorType(tuple(kind.shape), FROM_MLIR[spelled])

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from planner.frontends.stablehlo import dot_conv, gather_scatter, pointwise, reductions, views, windows
+from planner.frontends.stablehlo import dot_conv, gather_scatter, pointwise, random_bits, reductions, views, windows
 from planner.frontends.stablehlo.op_call import StablehloRow
 from planner.frontends.stablehlo.pointwise import binary, of_bool, unary
 
@@ -32,8 +32,20 @@ OP_TABLE: dict[str, StablehloRow] = {
     "stablehlo.sine": unary("sin", np.sin),
     "stablehlo.sqrt": unary("sqrt", np.sqrt),
     "stablehlo.tan": unary("tan", np.tan),
+    "stablehlo.cbrt": unary("cbrt", np.cbrt),
+    "stablehlo.round_nearest_afz": pointwise.round_half_away,
+    "chlo.acos": unary("acos", np.arccos),
+    "chlo.acosh": unary("acosh", np.arccosh),
+    "chlo.asin": unary("asin", np.arcsin),
+    "chlo.asinh": unary("asinh", np.arcsinh),
+    "chlo.atan": unary("atan", np.arctan),
+    "chlo.atanh": unary("atanh", np.arctanh),
+    "chlo.cosh": unary("cosh", np.cosh),
+    "chlo.sinh": unary("sinh", np.sinh),
+    "chlo.tan": unary("tan", np.tan),
     "stablehlo.tanh": unary("tanh", np.tanh),
     "chlo.erf": unary("erf", np.vectorize(math.erf)),
+    "chlo.erf_inv": unary("erf_inv", np.vectorize(pointwise.erf_inv)),
     "chlo.erfc": pointwise.erfc,
     "chlo.square": unary("square", np.square),
     "stablehlo.add": binary("add", np.add),
@@ -42,13 +54,18 @@ OP_TABLE: dict[str, StablehloRow] = {
     "stablehlo.maximum": binary("maximum", np.maximum),
     "stablehlo.minimum": binary("minimum", np.minimum),
     "stablehlo.multiply": binary("multiply", np.multiply),
+    "chlo.next_after": pointwise.of_known(np.nextafter),
     "stablehlo.power": binary("pow", np.power),
     "stablehlo.remainder": binary("fmod", np.fmod),
     "stablehlo.subtract": binary("subtract", np.subtract),
     "stablehlo.and": of_bool("logical_and", "bitwise_and", np.bitwise_and),
     "stablehlo.not": of_bool("logical_not", "bitwise_not", np.bitwise_not),
     "stablehlo.or": of_bool("logical_or", "bitwise_or", np.bitwise_or),
-    "stablehlo.xor": of_bool("logical_xor", "bitwise_xor", np.bitwise_xor),
+    "stablehlo.xor": random_bits.join_words(of_bool("logical_xor", "bitwise_xor", np.bitwise_xor)),
+    "stablehlo.shift_left": binary("shift_left", np.left_shift),
+    "stablehlo.shift_right_arithmetic": pointwise.shift_right("i"),
+    "stablehlo.shift_right_logical": pointwise.shift_right("u"),
+    "stablehlo.bitcast_convert": pointwise.bitcast,
     "stablehlo.clamp": pointwise.clamp,
     "stablehlo.compare": pointwise.compare,
     "stablehlo.convert": pointwise.convert,

@@ -7,6 +7,7 @@ since they may be positions; floats only for splats.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 from typing import Any
 
@@ -22,7 +23,8 @@ from planner.frontends.stablehlo.symbolic_values import (
     find_spacing,
     numpy_dtype,
 )
-from planner.ir.dtypes import is_float
+from planner.frontends.uncovered_ops import NotCovered
+from planner.ir.dtypes import DTYPE_BYTES, is_float, is_integer
 from planner.ir.graph import TensorType
 
 NEUTRAL = {"add": 0, "subtract": 0, "multiply": 1, "divide": 1, "pow": 1, "maximum": -math.inf, "minimum": math.inf}
@@ -49,6 +51,18 @@ def unary(op: str, known: Function) -> StablehloRow:
 
 def binary(op: str, known: Function) -> StablehloRow:
     return lambda call: _fold_known(call, known) or _combine(call, op)
+
+
+def of_known(known: Function) -> StablehloRow:
+    """Return a row for an op without a row in the op table: of known numbers alone."""
+
+    def row(call: StablehloOpCall) -> Symbol:
+        folded = _fold_known(call, known)
+        if folded is None:
+            raise NotCovered("of numbers that are not known")
+        return folded
+
+    return row
 
 
 def of_bool(op: str, of_integers: str, known: Function) -> StablehloRow:
@@ -83,6 +97,75 @@ def convert(call: StablehloOpCall) -> Symbol:
     if isinstance(x, KnownNumbers) and (x.splat or find_spacing(x.core)):
         return call.literal(x.core.astype(numpy_dtype(call.result.dtype)))
     return _emit_result(call, "cast", call.builder.core(x))
+
+
+def round_half_away(call: StablehloOpCall) -> Symbol:
+    """sign(x) floor(|x| + 1/2)."""
+    x = call.builder.core(call.operands[0])
+    size = call.step("floor", [call.step("add", [call.step("abs", [x])], scalar=0.5)])
+    return _of(call, call.step("multiply", [call.step("sign", [x]), size]))
+
+
+def shift_right(signedness: str) -> StablehloRow:
+    """Return the row of a shift that fills with the sign (`i`) or with zeros (`u`); the op itself goes by the dtype."""
+
+    def row(call: StablehloOpCall) -> Symbol:
+        dtype = call.result.dtype
+        if known := _fold_known(call, lambda x, by: _as_signed(x, signedness) >> by):
+            return known
+        x, by = (call.builder.core(each) for each in call.operands)
+        if dtype[0] == signedness:
+            return _combine(call, "shift_right")
+        wanted = signedness + dtype[1:]
+        shifted = call.step(
+            "shift_right",
+            [call.cast(x, wanted), call.cast(by, wanted)],
+            tuple(map(int, np.broadcast_shapes(x.shape, by.shape))),
+        )
+        return _of(call, call.cast(shifted, dtype))
+
+    return row
+
+
+def _as_signed(x: Any, signedness: str) -> Any:
+    return x.view(("int" if signedness == "i" else "uint") + str(8 * x.dtype.itemsize))
+
+
+def bitcast(call: StablehloOpCall) -> Symbol:
+    """Reinterpret bits, between dtypes of one width of which `bitcast` takes one; a signed integer goes by unsigned."""
+    (x,), made = call.operands, call.result.dtype
+    source = x.type.dtype
+    bits = 8 * DTYPE_BYTES[made]
+    kinds = {source, made}
+    if DTYPE_BYTES[source] != DTYPE_BYTES[made] or "bool" in kinds:
+        raise NotCovered("between dtypes of several widths")
+    if all(is_integer(dtype) for dtype in kinds):
+        return _emit_result(call, "cast", call.builder.core(x))
+    if "bf16" in kinds:
+        return _bitcast_bf16(call, call.builder.core(x))
+    if not kinds <= {f"f{bits}", f"i{bits}", f"u{bits}"} or bits == 8:
+        raise NotCovered(f"{source} as {made}")
+    if isinstance(x, KnownNumbers) and x.splat and x.core.dtype.itemsize * 8 == bits:
+        return call.literal(x.core.view(numpy_dtype(made)))
+    core, unsigned = call.builder.core(x), f"u{bits}"
+    if is_float(source):
+        return _of(call, call.cast(call.step("bitcast", [core], dtype=unsigned), made))
+    return _of(call, call.step("bitcast", [call.cast(core, unsigned)], dtype=made))
+
+
+def _bitcast_bf16(call: StablehloOpCall, x: DocumentValue) -> Symbol:
+    """Reinterpret bf16 or as bf16: its bits are the upper half of those of f32."""
+    if x.dtype == "bf16":
+        word = call.step("bitcast", [call.cast(x, "f32")], dtype="u32")
+        return _of(call, call.cast(call.step("shift_right", [word], scalar=16), call.result.dtype))
+    half = call.cast(call.cast(x, "u16"), "u32")
+    word = call.step("shift_left", [half], scalar=16)
+    return _of(call, call.cast(call.step("bitcast", [word], dtype="f32"), "bf16"))
+
+
+def erf_inv(x: float) -> float:
+    """Return the inverse of erf."""
+    return statistics.NormalDist().inv_cdf((x + 1) / 2) / math.sqrt(2) if abs(x) < 1 else math.copysign(math.inf, x)
 
 
 def select(call: StablehloOpCall) -> Symbol:
@@ -150,13 +233,13 @@ def _combine(call: StablehloOpCall, op: str) -> Symbol:
 
 
 def _pair(call: StablehloOpCall, op: str, left: Symbol, *, right: Symbol) -> Symbol:
-    if isinstance(left, KnownNumbers) and left.splat and op in SYMMETRIC:
+    if isinstance(left, KnownNumbers) and left.is_scalar and op in SYMMETRIC:
         left, right = right, left
-    if isinstance(right, KnownNumbers) and right.splat:
+    if isinstance(right, KnownNumbers) and right.is_scalar:
         if NEUTRAL.get(op) == right.number:
             return _as_result(call, left)
         return _emit_result(call, op, call.builder.core(left), scalar=right.scalar)
-    if isinstance(left, KnownNumbers) and left.splat:
+    if isinstance(left, KnownNumbers) and left.is_scalar:
         return _emit_result(call, op, call.builder.core(right), scalar=left.scalar, reversed=True)
     return _emit_result(call, op, call.builder.core(left), call.builder.core(right))
 

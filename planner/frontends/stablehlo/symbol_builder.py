@@ -20,6 +20,8 @@ from planner.ir.graph import TensorType
 
 MAX_CONCAT_OPERANDS = 64
 """The most operands of one concat; the rule of more would be too long."""
+NAN_BITS = 0x7FC00000
+"""A NaN of f32."""
 
 
 class SymbolBuilder(GraphBuilder):
@@ -44,7 +46,7 @@ class SymbolBuilder(GraphBuilder):
         if isinstance(symbol, TensorSymbol):
             return symbol.core
         if isinstance(symbol, KnownNumbers) and symbol.splat:
-            return self.full(symbol.scalar, (), symbol.type.dtype)
+            return self._splat(symbol, ())
         return self.whole(symbol) if isinstance(symbol, RowStack) else self._numbers(symbol)
 
     def whole(self, symbol: Symbol) -> DocumentValue:
@@ -53,11 +55,19 @@ class SymbolBuilder(GraphBuilder):
         if isinstance(symbol, RowStack):
             return self._once(symbol)
         if isinstance(symbol, KnownNumbers) and symbol.splat:
-            return self.full(symbol.scalar, shape, symbol.type.dtype)
+            return self._splat(symbol, shape)
         core = self.core(symbol)
         if pad_rank(core.shape, len(shape)) == shape:
             return self.reshape(core, shape)
         return self.emit("expand", [core], shape, dtype=symbol.type.dtype)
+
+    def _splat(self, literal: KnownNumbers, shape: Sequence[int]) -> DocumentValue:
+        """Emit a tensor of equal numbers. JSON has no NaN, so one is made of its bits."""
+        dtype = literal.type.dtype
+        if literal.is_scalar:
+            return self.full(literal.scalar, shape, dtype)
+        bits = self.full(NAN_BITS, shape, "u32")
+        return self.cast(self.emit("bitcast", [bits], dtype="f32"), dtype)
 
     def _numbers(self, literal: KnownNumbers) -> DocumentValue:
         """Emit evenly spaced numbers as `arange`, others as an input of kind constant."""

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planner.errors import UnsupportedOp
 from planner.frontends.graph_builder import DocumentValue, clamp_infinity
 from planner.ir.dtypes import is_float, is_integer
 from planner.ir.graph import TensorType
@@ -39,6 +38,11 @@ class KnownNumbers:
         return self.core.size == 1
 
     @property
+    def is_scalar(self) -> bool:
+        """Whether the value is one number that an attribute can hold: no NaN."""
+        return self.splat and not math.isnan(self.number)
+
+    @property
     def number(self) -> float:
         """The number of a splat: bool, int or float."""
         one: float = self.core.reshape(-1)[0].item()
@@ -46,14 +50,9 @@ class KnownNumbers:
 
     @property
     def scalar(self) -> float:
-        """The number of a splat as JSON can hold it. Raises UnsupportedOp for NaN and for an infinite integer."""
+        """The number of a splat as JSON can hold it. It must not be NaN."""
         number, dtype = self.number, self.type.dtype
-        if math.isfinite(number):
-            return clamp_infinity(number if is_float(dtype) else int(number), dtype)
-        if math.isnan(number) or not is_float(dtype):
-            wanted = "a finite number or infinity"
-            raise UnsupportedOp("NaN or infinity not representable in JSON", got=str(number), wanted=wanted)
-        return clamp_infinity(number, dtype)
+        return clamp_infinity(number if is_float(dtype) else int(number), dtype)
 
     @property
     def whole(self) -> Numbers:
@@ -85,6 +84,8 @@ class RowStack:
 
 
 Symbol = KnownNumbers | TensorSymbol | RowStack
+NO_ELEMENTS = KnownNumbers(np.zeros((0,), bool), TensorType((), "bool"))
+"""Stands for every array without elements. Ops between such arrays emit nothing."""
 
 
 def drop_leading_ones(shape: Shape) -> Shape:

@@ -10,17 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from jaxlib.mlir import ir
 
 from planner.errors import InvalidGraph, ShardplanError, UnsupportedOp
 from planner.frontends.graph_builder import DocumentValue
-from planner.frontends.stablehlo import shardings
+from planner.frontends.stablehlo import random_bits, shardings
 from planner.frontends.stablehlo.locations import format_location, phase_of
-from planner.frontends.stablehlo.op_call import RowResult, StablehloOpCall, StablehloRow, tensor_type
+from planner.frontends.stablehlo.op_call import RowResult, StablehloOpCall, StablehloRow, has_no_elements, tensor_type
 from planner.frontends.stablehlo.op_table import OP_TABLE
 from planner.frontends.stablehlo.symbol_builder import SymbolBuilder
-from planner.frontends.stablehlo.symbolic_values import KnownNumbers, Symbol, TensorSymbol
+from planner.frontends.stablehlo.symbolic_values import NO_ELEMENTS, KnownNumbers, Symbol, TensorSymbol
 from planner.frontends.uncovered_ops import NotCovered
 from planner.ir.graph import TensorType
 
@@ -28,6 +29,8 @@ MAX_ITERATIONS = 1 << 12
 MAX_DEPTH = 64
 MAX_STEPS = 1 << 22
 """The most ops walked, including those that emit no node."""
+PASSING_OPS = ("func.call", "stablehlo.composite", "stablehlo.while", "stablehlo.optimization_barrier")
+"""Ops that may pass on arrays without elements."""
 Environment = dict[ir.Value, Symbol]
 
 
@@ -40,6 +43,7 @@ class StablehloTranslation:
         self._functions = functions
         self._where = where
         self._types: dict[ir.Type, TensorType] = {}
+        self._generators: dict[str, bool] = {}
         self._scopes: list[str] = []
         self._loops = self._steps = 0
 
@@ -61,10 +65,10 @@ class StablehloTranslation:
         known.update(zip(block.arguments, operands, strict=True))
         for each in block.operations:
             op = each.operation
-            read = tuple(known[value] for value in op.operands)
             if op.name in ("func.return", "stablehlo.return"):
-                return list(read)
+                return [known[value] for value in op.operands]
             try:
+                read = self._read_operands(op, known)
                 results = self._translate_op(op, read, known)
             except ShardplanError as error:
                 raise (error if error.where.startswith(self._where) else self._locate(error, op)) from None
@@ -83,6 +87,8 @@ class StablehloTranslation:
         before = self.builder.phase
         self.builder.phase = before if before == "backward" else phase_of(op) or before
         try:
+            if op.results and all(has_no_elements(each.type) for each in op.results):
+                return [NO_ELEMENTS] * len(op.results)
             if row is None:
                 return self._follow_control_flow(op, read, known)
             call = StablehloOpCall("", tuple(self.type(each.type) for each in op.results), self.builder, op, read)
@@ -91,6 +97,20 @@ class StablehloTranslation:
             return [TensorSymbol.of(each) if isinstance(each, DocumentValue) else each for each in listed]
         finally:
             self.builder.phase = before
+
+    def _read_operands(self, op: ir.Operation, known: Environment) -> tuple[Symbol, ...]:
+        """Return the operands of an op.
+
+        Arrays without elements are left out of concatenations. Raises UnsupportedOp where another op reads one.
+        """
+        read = tuple(known[value] for value in op.operands)
+        if op.name in PASSING_OPS or not any(each is NO_ELEMENTS for each in read):
+            return read
+        if op.name == "stablehlo.concatenate":
+            return tuple(each for each in read if each is not NO_ELEMENTS)
+        if all(has_no_elements(each.type) for each in op.results):
+            return read
+        raise UnsupportedOp("operand without elements", got=op.name, wanted="arrays of at least one element")
 
     def _apply_row(self, row: StablehloRow, call: StablehloOpCall) -> RowResult | Sequence[RowResult]:
         """Apply a row to a call; emit an op that is planned replicated where the row does not cover it."""
@@ -105,8 +125,7 @@ class StablehloTranslation:
         match op.name:
             case "func.call" | "stablehlo.composite":
                 callee = op.attributes["callee" if op.name == "func.call" else "decomposition"].value
-                with self._within(callee):
-                    return self.call(callee, read)
+                return self._call(callee, read)
             case "stablehlo.while":
                 return self._loop(op, read, known)
             case "stablehlo.case" | "stablehlo.if":
@@ -115,12 +134,35 @@ class StablehloTranslation:
                 return read
             case "sdy.sharding_constraint":
                 return [self.annotations.annotate_symbol(read[0], op.attributes["sharding"])]
-            case "stablehlo.custom_call":
-                name = op.attributes["call_target_name"].value
-                raise UnsupportedOp("custom call", got=name, wanted="StableHLO alone")
             case _:
-                pass
-        raise UnsupportedOp("op outside the table", got=op.name, wanted=f"one of {', '.join(OP_TABLE)}")
+                return self._replicate(op, read)
+
+    def _replicate(self, op: ir.Operation, read: tuple[Symbol, ...]) -> Sequence[Symbol]:
+        """Emit an op outside the table, which is planned replicated. Raises UnsupportedOp for one with side effects."""
+        name = op.name
+        if name == "stablehlo.custom_call":
+            name = f"{name} {op.attributes['call_target_name'].value}"
+            effects = op.attributes["has_side_effect"].value if "has_side_effect" in op.attributes else False
+            if effects or "callback" in name:
+                wanted = "a step without callbacks and jax.debug: return the values, and handle them outside"
+                raise UnsupportedOp("custom call with side effects", got=name.partition(" ")[2], wanted=wanted)
+        types = [self.type(each.type) for each in op.results]
+        self.builder.uncovered.replicated[name].append(format_location(op))
+        made = self.builder.emit_all(name.replace(" ", "."), list(map(self.builder.whole, read)), types, attrs={})
+        return list(map(TensorSymbol.of, made))
+
+    def _call(self, callee: str, read: tuple[Symbol, ...]) -> Sequence[Symbol]:
+        """Walk a function; JAX's random generator is an op of its own unless its key and counters are known."""
+        with self._within(callee):
+            if not all(isinstance(each, KnownNumbers) for each in read) and self._is_threefry(callee, read):
+                return random_bits.draw_words(self.builder, read)
+            return self.call(callee, read)
+
+    def _is_threefry(self, callee: str, read: tuple[Symbol, ...]) -> bool:
+        if callee not in self._generators:
+            walk = partial(self.call, callee)
+            self._generators[callee] = random_bits.is_threefry(callee, [each.type for each in read], walk)
+        return self._generators[callee]
 
     def _loop(self, op: ir.Operation, carried: Sequence[Symbol], known: Environment) -> Sequence[Symbol]:
         condition, body = (region.blocks[0] for region in op.regions)
