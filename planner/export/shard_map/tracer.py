@@ -148,10 +148,13 @@ class TracedArray:
         return recorded
 
     def view(self, dtype: Any) -> Any:
-        """Return the target of `add.at`: integers of the other signedness have the same bits."""
+        """Return the same bits in another dtype; integers of the other signedness are the target of `add.at`."""
         wanted = np.dtype(dtype)
         if wanted == self.dtype:
             return self
+        if {wanted.kind, self.dtype.kind} == {"f", "u"} and wanted.itemsize == self.dtype.itemsize:
+            text = f"lax.bitcast_convert_type({self.text}, jnp.{wanted})"
+            return self.page.line(text, lambda of: jax.lax.bitcast_convert_type(of, wanted), self)
         if {wanted.kind, self.dtype.kind} <= {"i", "u"} and wanted.itemsize == self.dtype.itemsize:
             return TracedBits(self)
         raise UntraceableOperation("it reads bits")
