@@ -7,6 +7,7 @@ counts both while it runs, and the two counts must agree to the byte.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -56,17 +57,21 @@ class Accounting:
     def received(self) -> Integers:
         """Bytes that every device receives in every instruction: `[instructions, classes]`."""
         received = np.zeros((len(self.program.instructions), len(self.classes)), np.int64)
-        for place, done in enumerate(self.program.instructions):
-            if isinstance(done, Reshard):
-                itemsize = self.program.values[done.operand].type.itemsize
-                received[place] = self.classes.pick(self._moved[place]) * itemsize
+        picked = self._pick(self._moved.values())
+        for place, grid in self._moved.items():
+            done = self.program.instructions[place]
+            received[place] = picked[id(grid)] * self.program.values[done.operands[0]].type.itemsize
         return received
 
     @cached_property
     def value_bytes(self) -> dict[str, Integers]:
         """Bytes of a device's shard of every value: `[classes]` by value."""
-        values = self.program.values
-        return {name: self.classes.pick(grid) * values[name].type.itemsize for name, grid in self._held.items()}
+        values, picked = self.program.values, self._pick(self._held.values())
+        return {name: picked[id(grid)] * values[name].type.itemsize for name, grid in self._held.items()}
+
+    def _pick(self, grids: Iterable[Integers]) -> dict[int, Integers]:
+        """Return the numbers of every class, by the id of the grid: values share a few grids."""
+        return {number: self.classes.pick(grid) for number, grid in {id(grid): grid for grid in grids}.items()}
 
     @cached_property
     def live(self) -> Integers:

@@ -16,7 +16,7 @@ A dim of size K split over n devices has blocks of ceil(K / n) (see `planner.ir.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, lru_cache
@@ -72,13 +72,7 @@ class Rule:
 
     def operand_sharding(self, operand: int, option: Option) -> Sharding:
         """Return the sharding in which the op, run under `option`, takes an operand, without the halos of windows."""
-        partial = tuple(
-            (loop.reduction, axis)
-            for loop, axes in zip(self.loops, option, strict=True)
-            if operand in loop.operands
-            for axis in axes
-        )
-        return _sharding(self._split(self.operands[operand], option), partial)
+        return self._operand_layouts[operand].sharding(option)
 
     def read_sharding(self, operand: int, option: Option, mesh: Mesh) -> Sharding:
         """Return the sharding in which the op, run under `option`, reads an operand, with the halos of windows."""
@@ -95,8 +89,7 @@ class Rule:
 
     def result_sharding(self, result: int, option: Option) -> Sharding:
         """Return the sharding in which the op, run under `option`, leaves a result."""
-        term = self.results[result]
-        return _sharding(self._split(term, option), self._partial(term, option))
+        return self._result_layouts[result].sharding(option)
 
     def is_allowed(self, option: Option, mesh: Mesh) -> bool:
         """Return whether every loop can be split as far as the option does, and the option is sound."""
@@ -107,8 +100,7 @@ class Rule:
 
     def is_sound(self, option: Option, mesh: Mesh) -> bool:
         """Return whether every result has only one reduction, and neighbours hold the halos that windows need."""
-        reduced = (self._partial(term, option) for term in self.results)
-        return all(len(partial) <= 1 or len({kind for kind, _ in partial}) == 1 for partial in reduced) and all(
+        return all(len(layout.reductions(option)) <= 1 for layout in self._result_layouts) and all(
             self._halos_reach(operand, option, mesh) for operand in self.windows
         )
 
@@ -131,19 +123,46 @@ class Rule:
         """Numbers of the operands with a window dim."""
         return tuple(i for i, term in enumerate(self.operands) if any(dim.coefficients for dim in term))
 
-    def _split(self, term: Term, option: Option) -> tuple[Axes, ...]:
-        axes = {loop.name: axes for loop, axes in zip(self.loops, option, strict=True)}
-        return tuple(() if dim.joined or not dim.loops else axes[dim.loops[0]] for dim in term)
+    @cached_property
+    def _operand_layouts(self) -> tuple[_LayoutOfOption, ...]:
+        """How the option of an op shards each operand: partial along the loops in which the op is linear in it."""
+        linear = ([operand in loop.operands for loop in self.loops] for operand in range(len(self.operands)))
+        return tuple(map(self._layout, self.operands, linear))
 
-    def _partial(self, term: Term, option: Option) -> tuple[tuple[Reduction, int], ...]:
-        """Return the reduction and mesh axis of every partial sum in a result."""
-        present = {loop for dim in term for loop in dim.loops}
-        return tuple(
-            (loop.reduction, axis)
-            for loop, axes in zip(self.loops, option, strict=True)
-            if loop.kind is LoopKind.LINEAR or (loop.name in self.operand_loops and loop.name not in present)
-            for axis in axes
-        )
+    @cached_property
+    def _result_layouts(self) -> tuple[_LayoutOfOption, ...]:
+        """How the option of an op shards each result: partial along linear loops, and the operands' loops it lacks."""
+        return tuple(self._layout(term, self._summed_loops(term)) for term in self.results)
+
+    def _summed_loops(self, term: Term) -> list[bool]:
+        """Return for each loop whether a result has partial sums where the loop is split."""
+        summed = self.operand_loops - {loop for dim in term for loop in dim.loops}
+        return [loop.kind is LoopKind.LINEAR or loop.name in summed for loop in self.loops]
+
+    def _layout(self, term: Term, partial: Sequence[bool]) -> _LayoutOfOption:
+        numbers = {loop.name: number for number, loop in enumerate(self.loops)}
+        dims = tuple(None if dim.joined or not dim.loops else numbers[dim.loops[0]] for dim in term)
+        loops = zip(self.loops, partial, strict=True)
+        return _LayoutOfOption(dims, tuple((n, loop.reduction) for n, (loop, sums) in enumerate(loops) if sums))
+
+
+@dataclass(frozen=True, slots=True)
+class _LayoutOfOption:
+    """How the option of an op shards one operand or result.
+
+    dims     the number of the loop that splits each dim, or None
+    partial  the loops along which the value is partial, with the reduction
+    """
+
+    dims: tuple[int | None, ...]
+    partial: tuple[tuple[int, Reduction], ...]
+
+    def sharding(self, option: Option) -> Sharding:
+        split = tuple([() if loop is None else option[loop] for loop in self.dims])
+        return _sharding(split, tuple([(kind, axis) for loop, kind in self.partial for axis in option[loop]]))
+
+    def reductions(self, option: Option) -> set[Reduction]:
+        return {kind for loop, kind in self.partial if option[loop]}
 
 
 @lru_cache(1 << 16)

@@ -77,7 +77,7 @@ class Mesh:
     def notation(self) -> str:
         return ",".join(f"{axis.name}={axis.size or '?'}" for axis in self.axes)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         return tuple(axis.name for axis in self.axes)
 
