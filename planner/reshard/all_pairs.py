@@ -187,9 +187,11 @@ def _relax_hops(
     through += price[:, None]
     least = through.min(axis=0)
     better: NDArray[np.bool_] = least < time[state]
-    if better.any():
-        time[state, better] = least[better]
-        following[state, better] = hop[through.argmin(axis=0)[better]]
+    nearer = np.flatnonzero(better)
+    if nearer.size:
+        time[state, nearer] = least[nearer]
+        # Mostly few targets come nearer: looking for their hops alone is much faster.
+        following[state, nearer] = hop[through[:, nearer].argmin(axis=0)]
     return better
 
 
