@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ import mkdocs_gen_files
 
 from api.cli.main import COMMANDS, load_command
 from examples.clients.generate import description
-from planner.frontends.zoo import OPTIMIZERS
+from planner.frontends.zoo import MODELS, OPTIMIZERS, import_zoo
 from planner.ops import FAMILIES, OpDef, OpSignature
 from planner.ops.attributes import Attribute
 from tests.testing.op_cases import CASES
@@ -184,6 +185,19 @@ def list_optimizers() -> Iterator[str]:
         yield f"| {code(name)} | {row.about} | {numbers} | {matrix} | {vector} | {master} |"
 
 
+def list_models() -> Iterator[str]:
+    yield "# Named models\n"
+    yield "What `import zoo` and `capacity` know by name, in the sizes that were published. Every size can be changed by"
+    yield "an option. A model with experts dispatches by capacity in groups of tokens, so that all sizes are static.\n"
+    yield "| name | parameters | layers | width | heads | longest sequence | source |\n|---|---|---|---|---|---|---|"
+    for name, model in MODELS.items():
+        inputs = import_zoo(name, seq=1)["inputs"]
+        count = sum(math.prod(entry["shape"]) for entry in inputs if entry["kind"] == "parameter")
+        heads = f"{model.heads}" if model.heads == model.kv_heads else f"{model.heads}, {model.kv_heads} of keys"
+        sizes = f"{count:,} | {model.layers} | {model.width} | {heads} | {model.positions:,}"
+        yield f"| {code(name)} | {sizes} | {model.source} |"
+
+
 MATRIX, VECTOR = (2, 3), (3,)
 LETTERS = {2: "m", 3: "n"}
 
@@ -213,6 +227,7 @@ def main() -> None:
     write("ops", list_ops())
     write("frontends", list_frontends())
     write("optimizers", list_optimizers())
+    write("models", list_models())
 
 
 main()

@@ -79,7 +79,7 @@ def search_meshes(
     began_s = deadline.elapsed_s
     search.prepare_figures()
     # No candidate is planned in less time than its graph takes to read.
-    deadline = deadline.sooner(deadline.elapsed_s - began_s)
+    deadline = deadline.sooner((deadline.elapsed_s - began_s) / len(question.graphs))
     try:
         with nullcontext(ask) if ask else _start_workers(processes) as begin:
             _plan_candidates(search, begin, processes, deadline=deadline, on_start=on_start, on_outcome=on_outcome)
