@@ -187,8 +187,8 @@ def list_optimizers() -> Iterator[str]:
 
 def list_models() -> Iterator[str]:
     yield "# Named models\n"
-    yield "What `import zoo` and `capacity` know by name, in the sizes that were published. Every size can be changed"
-    yield "by an option. A model with experts dispatches by capacity in groups of tokens, so that all sizes are static.\n"
+    yield "What `import zoo` and `capacity` know by name, in their published sizes; an option changes any of them."
+    yield "A model with experts dispatches by capacity in groups of tokens, so that all sizes are static.\n"
     yield "| name | parameters | layers | width | heads | longest sequence | source |\n|---|---|---|---|---|---|---|"
     for name, model in MODELS.items():
         inputs = import_zoo(name, seq=1)["inputs"]
