@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from planner.choose import hardware
@@ -81,6 +81,8 @@ class _JaxExport:
     theirs: Any
 
     def sharding(self, sharding: Sharding, shape: Shape, where: str) -> Any:
+        """Return the sharding of an array of this shape. A random key has dims of words behind it, which stay whole."""
+        sharding = replace(sharding, split_axes=sharding.split_axes[: len(shape)])
         named, remarks = partition_spec.named_sharding(sharding, shape, self.ours, target=self.theirs, where=where)
         for remark in remarks:
             warnings.warn(remark, stacklevel=5)
@@ -90,15 +92,14 @@ class _JaxExport:
         self, trace: TracedFunction, imported: ImportedStablehlo, chosen: ChosenShardings
     ) -> tuple[Any, Any]:
         """Return the trees of arguments and results; leaves that the graph does not have are replicated."""
-        types = chosen.graph.types
         inputs = {
-            leaf: self.sharding(chosen.choice.inputs[value], types[value].shape, f"argument {value}")
+            leaf: self.sharding(chosen.choice.inputs[value], trace.argument_shapes[leaf], f"argument {value}")
             for leaf, value in zip(trace.kept, imported.arguments, strict=True)
             if value in chosen.choice.inputs
         }
         outputs = {
-            number: self.sharding(sharding, types[value].shape, f"result {number}")
-            for number, (sharding, value) in enumerate(zip(chosen.choice.outputs, chosen.graph.outputs, strict=True))
+            number: self.sharding(sharding, trace.result_shapes[number], f"result {number}")
+            for number, sharding in enumerate(chosen.choice.outputs)
         }
         for leaf, output in trace.next_outputs.items():
             # An argument that is unread or returned unchanged is no input with a next value in the graph.

@@ -1,8 +1,13 @@
 """Training steps of JAX's libraries, planned and run for two steps on eight host devices, in a process of its own.
 
-Written to standard output: a JSON object with the largest difference from the unsharded steps (relative, for leaves
-above 1e-3), the number of leaves of the state that the plan splits, the messages of warnings, and whether the steps
-return the state in the layouts in which they take it.
+Written to standard output: a JSON object with the largest difference from the unsharded steps (relative to the largest
+element of the leaf), the largest element of leaves that are rounding errors alone, the number of leaves of the state
+that the plan splits, the messages of warnings, and whether the steps return the state in the layouts in which they take
+it.
+
+Leaves of rounding errors: the gradient of a bias of attention's keys is 0, since it adds the same to all scores of a
+query, and that of a bias before a batch normalisation too, since its mean is subtracted. What is computed is the
+rounding error of a sum, which is another for another order of addition, and Adam scales it by the step / eps.
 """
 
 from __future__ import annotations
@@ -18,11 +23,14 @@ from typing import Any
 Step = tuple[Callable[..., Any], tuple[Any, ...], tuple[Any, ...]]
 """A step that returns its state and its loss, the state, and the batch."""
 FEATURES, HIDDEN, BATCH = 64, 256, 32
+ZERO_GRADIENTS = {"linen": "['key']['bias']", "nnx": "['up']['bias']"}
+"""Which leaves are rounding errors alone, by library."""
 
 
 def run_library(name: str) -> dict[str, Any]:
     """Run a library's step in a process with eight host devices and return what it reports."""
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    quick = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count=8 {quick}", "JAX_PLATFORMS": "cpu"}
     command = [sys.executable, "-m", "tests.testing.jax_libraries", name]
     run = subprocess.run(command, capture_output=True, timeout=300, check=False, env={**os.environ, **flags})
     assert run.returncode == 0, run.stderr.decode()[-3000:]
@@ -202,19 +210,22 @@ def measure(name: str) -> dict[str, Any]:
     mesh = jax.make_mesh((2, 4), ("dp", "tp"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        free = planner.jax.plan(step, *state, *batch, mesh=mesh, request=Request(gap=0.05, time_limit_s=2.0))
+        free = planner.jax.plan(step, *state, *batch, mesh=mesh, request=Request(gap=0.5, time_limit_s=20.0))
         replicated = next(each for each in free.plan.baselines if each.name == "fully replicated")
-        request = Request(memory_limit_bytes=replicated.peak_bytes // 2, gap=0.05, time_limit_s=8.0)
+        request = Request(memory_limit_bytes=replicated.peak_bytes // 2, gap=0.5, time_limit_s=20.0)
         planned = planner.jax.plan(step, *state, *batch, mesh=mesh, request=request)
     wanted = jax.tree.leaves(planned.in_shardings[: len(state)])
     under = jax.jit(step, in_shardings=planned.in_shardings, out_shardings=planned.out_shardings)
     alone = _two_steps(jax.jit(step), state, batch)
-    runs = [_two_steps(under, state, batch), _two_steps(planned.jit(step), state, batch)]
+    runs = [_two_steps(under, state, batch)]
     with jax.set_mesh(mesh):
         runs.append(_two_steps(planned.jit(step), state, batch))
-    pairs = [(_plain(a), _plain(b)) for run in runs for a, b in zip(run, alone, strict=True)]
+    names = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(state)]
+    zeros = [ZERO_GRADIENTS.get(name, "no leaf") in leaf for leaf in names]
+    pairs = [(_plain(a), _plain(b), zero) for run in runs for a, b, zero in zip(run, alone, zeros, strict=True)]
     return {
-        "difference": max(float(np.abs(a - b).max() / (np.abs(b).max() + 1e-3)) for a, b in pairs),
+        "difference": max(float(np.abs(a - b).max() / (np.abs(b).max() or 1)) for a, b, zero in pairs if not zero),
+        "rounding": max((float(np.abs(a).max()) for a, _, zero in pairs if zero), default=0.0),
         "split": sum(not each.is_fully_replicated for each in wanted),
         "kept": all(leaf.sharding == each for run in runs for leaf, each in zip(run, wanted, strict=True)),
         "warnings": sorted({str(each.message) for each in caught}),

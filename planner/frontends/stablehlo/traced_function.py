@@ -17,6 +17,7 @@ from planner.frontends.stablehlo.next_values import (
     recognize_next_values,
     resolve_next_values,
 )
+from planner.ir.sharding import Shape
 
 
 class NextValueWarning(UserWarning):
@@ -41,6 +42,16 @@ class TracedFunction:
     def text_next_outputs(self) -> dict[int, int]:
         """The next outputs by argument of the text."""
         return {k: self.next_outputs[leaf] for k, leaf in enumerate(self.kept) if leaf in self.next_outputs}
+
+    @property
+    def argument_shapes(self) -> list[Shape]:
+        """The shapes of the leaves of `arguments`; that of a random key is without its words."""
+        return [leaf.shape for leaf in jax.tree.leaves(self.arguments)]
+
+    @property
+    def result_shapes(self) -> list[Shape]:
+        """The shapes of the leaves of `results`."""
+        return [leaf.shape for leaf in jax.tree.leaves(self.results)]
 
     def arguments_as(self, leaves: Mapping[int, Any], otherwise: Any) -> Any:
         """Return the tree of arguments with the given leaves by number, and `otherwise` as the others."""
