@@ -201,6 +201,10 @@ CASES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
         lambda x, i: jax.vmap(lambda row, at: lax.dynamic_slice(row, (at, 0), (1, 4)))(x, i),
         (CUBE, PAIRS[:2, 0]),
     ),
+    "a write at a position per row": (
+        lambda x, i: jax.vmap(lambda row, at: lax.dynamic_update_slice(row, row[:1] * 2, (at, 0)))(x, i),
+        (CUBE, PAIRS[:2, 0] - 1),
+    ),
     "a position per row of vectors": (lambda x, i: jax.vmap(lambda row, at: row[at])(x, i), (X, PAIRS[:, 0])),
     "the gradient of a position per row": (
         lambda x: jax.grad(lambda x: (jax.vmap(lambda row, at: row[at])(x, PAIRS[:2]) ** 2).sum())(x),

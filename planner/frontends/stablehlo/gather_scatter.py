@@ -115,7 +115,10 @@ def scatter(call: StablehloOpCall) -> RowResult:
             updates = call.step("add", [there, updates], updates.shape)
         return update_value(call, call.whole(0), updates, starts=corner)
     sizes = dict(zip(places.whole, (updates.shape[dim] for dim in places.windows), strict=True))
-    places, dropped = places.drop_units([sizes.get(dim, 0) for dim in range(len(shape))], shape)
+    taken = [sizes.get(dim, 0) for dim in range(len(shape))]
+    if _are_clamped(call, places, taken):
+        places = places.drop_whole(taken, shape)
+    places, dropped = places.drop_units(taken, shape)
     updates = call.reshape(updates, _without(updates.shape, dropped))
     windows = [updates.shape[dim] for dim in places.windows]
     call.demand("windows that are not whole dims", windows == [shape[dim] for dim in places.whole])
@@ -130,6 +133,22 @@ def scatter(call: StablehloOpCall) -> RowResult:
     if zeros and body == "add" and len(shape) == 2 and places.dims == (0,):
         return call.emit("embedding_backward", updates, *ids, beyond="drop")
     return call.emit("index_put", call.whole(0), *ids, updates, dims=list(places.dims), **attrs)
+
+
+def _are_clamped(call: StablehloOpCall, places: _IndexDims, taken: Sequence[int]) -> bool:
+    """Return whether positions are clamped to where their window fits: minimum(maximum(ids, 0), known numbers).
+
+    Windows at other positions are not written, even where a dim is written whole.
+    """
+    ids, shape, builder = call.whole(1), call.operands[0].type.shape, call.builder
+    least = builder.find_node(ids)
+    if least is None or least["op"] != "minimum" or len(least["inputs"]) != 2 or places.vector != len(ids.shape) - 1:
+        return False
+    raised, limit = map(builder.find_value, least["inputs"])
+    above, limits = builder.find_node(raised), builder.find_numbers(limit)
+    wanted = [shape[dim] - (taken[dim] or 1) for dim in places.dims]
+    known = limits is not None and limits.reshape(-1).tolist() == wanted
+    return known and above is not None and (above["op"], above["attrs"]) == ("maximum", {"scalar": 0})
 
 
 def _without(shape: Shape, dims: Sequence[int]) -> Shape:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from planner.frontends.graph_builder import DocumentValue, GraphBuilder
 from planner.frontends.stablehlo.symbolic_values import (
     KnownNumbers,
@@ -76,6 +78,14 @@ class SymbolBuilder(GraphBuilder):
             return self._once(literal)
         attrs = {"start": spaced[0], "step": spaced[1]} | ({"dim": 0} if len(shape) > 1 else {})
         return self.emit("arange", [], shape, dtype=literal.type.dtype, **attrs)
+
+    def find_numbers(self, value: DocumentValue) -> Numbers | None:
+        """Return the known numbers of a value; None for others."""
+        node = self.find_node(value)
+        if node and node["op"] == "arange":
+            attrs = node["attrs"]
+            return np.asarray(attrs["start"] + attrs["step"] * np.arange(max(value.shape)))
+        return self.constants.get(value.id)
 
     def _once(self, symbol: KnownNumbers | RowStack) -> DocumentValue:
         """Emit a constant or a stack when it is first read; return the same value later."""
